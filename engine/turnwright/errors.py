@@ -1,0 +1,76 @@
+"""The errors that a caller can meet, by whose fault they are.
+
+    TurnwrightError
+    ├── ConfigError          yours: an agent file, a flag, a limit, a tool, a store's address
+    ├── SessionBusy          yours: the session's live turn must end, pause or be aborted first
+    ├── UnknownTurn          yours: no such turn in this store
+    ├── TurnEnded            yours: the turn is over, nothing more can be done to it
+    ├── BadAnswer            yours: no such interrupt, or an answer that it does not take
+    ├── TurnBusy             another driver holds the turn
+    ├── Fenced               another driver took the turn over while this one ran
+    ├── StoreError           the store could not read or write; nothing was journalled
+    └── ModelError           the provider's (`turnwright.model`): becomes a fact, never leaves the driver
+
+How a turn ends is never an exception: it is the outcome and the reason of its result.
+"""
+
+
+class TurnwrightError(Exception):
+    """Everything that this package raises on purpose."""
+
+
+class ConfigError(TurnwrightError):
+    """Something that the caller wrote cannot be used. The message says what, where, and what to write instead."""
+
+
+class SessionBusy(TurnwrightError):  # noqa: N818 (the design's word)
+    """The session has a live turn."""
+
+    def __init__(self, session: str, turn: str) -> None:
+        super().__init__(f"session {session!r} is busy with turn {turn}: wait for it, resume it, or abort it first")
+        self.session = session
+        self.turn = turn
+
+
+class UnknownTurn(TurnwrightError):  # noqa: N818 (reads as what happened)
+    """There is no such turn."""
+
+    def __init__(self, turn: str) -> None:
+        super().__init__(f"there is no turn {turn!r} in this store: `turnwright turns` lists them")
+        self.turn = turn
+
+
+class TurnEnded(TurnwrightError):  # noqa: N818 (reads as what happened)
+    """The turn is over."""
+
+    def __init__(self, turn: str, outcome: str, reason: str) -> None:
+        super().__init__(f"turn {turn} has ended ({outcome}: {reason}): start a new one")
+        self.turn = turn
+        self.outcome = outcome
+        self.reason = reason
+
+
+class BadAnswer(TurnwrightError):  # noqa: N818 (reads as what happened)
+    """An answer to an interrupt that is not open, or that does not take it. The message lists what is open."""
+
+
+class TurnBusy(TurnwrightError):  # noqa: N818 (reads as what happened)
+    """Another living driver holds the turn."""
+
+    def __init__(self, turn: str, owner: str) -> None:
+        super().__init__(f"turn {turn} is being driven by {owner}: wait for it, or abort it")
+        self.turn = turn
+        self.owner = owner
+
+
+class Fenced(TurnwrightError):  # noqa: N818 (the design's word)
+    """Another driver has claimed the turn since: this one must stop, and has written nothing."""
+
+    def __init__(self, turn: str, epoch: int) -> None:
+        super().__init__(f"turn {turn} was taken over by another driver (this one held epoch {epoch})")
+        self.turn = turn
+        self.epoch = epoch
+
+
+class StoreError(TurnwrightError):
+    """The store could not be read or written. Nothing was journalled; the turn can be recovered."""

@@ -1,0 +1,245 @@
+"""What is fed to the machine: everything that happened outside, with its time and its texts inside.
+
+The machine has no clock and makes no ids of its own from chance, so every event carries `elapsed`: seconds
+of driving, monotonic, summed over the segments of the turn (paused time is not in it).
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from .limits import Limits
+from .reasons import Cause, EndReason
+
+JsonObject = Mapping[str, JsonValue]
+
+
+class Frozen(BaseModel):
+    """A value that crosses the border of the machine: immutable, and strict about unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Usage(Frozen):
+    """What a model call used, as the provider counted it."""
+
+    input_tokens: Annotated[int, Field(ge=0)] = 0
+    output_tokens: Annotated[int, Field(ge=0)] = 0
+    #: In the currency of the limits' `cost`; 0 where no price is known.
+    cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Input and output tokens together: what the token budget counts."""
+        return self.input_tokens + self.output_tokens
+
+
+class Spent(Frozen):
+    """What a finished sub-agent used of its lease."""
+
+    calls: Annotated[int, Field(ge=0)] = 0
+    tokens: Annotated[int, Field(ge=0)] = 0
+    cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+
+
+class Finish(StrEnum):
+    """Why the model stopped, reduced to what the chart tells apart. Calls are seen, not announced."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CONTENT_FILTER = "content_filter"
+
+
+class CallStatus(StrEnum):
+    """How a tool call was settled."""
+
+    OK = "ok"
+    ERROR = "error"
+    DENIED = "denied"
+    REFUSED = "refused"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+class InterruptKind(StrEnum):
+    """What a person is asked for."""
+
+    QUESTION = "question"
+    GRANT = "grant"
+    APPROVAL = "approval"
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    DOOM_LOOP = "doom_loop"
+
+
+class Decision(StrEnum):
+    """What a person decided. `DECISIONS` says which kind of interrupt takes which."""
+
+    REPLY = "reply"
+    GRANT = "grant"
+    DENY = "deny"
+    RERUN = "rerun"
+    UNKNOWN = "unknown"
+    GO_ON = "go_on"
+    ALWAYS = "always"
+    STOP = "stop"
+
+
+DECISIONS: Final[dict[InterruptKind, tuple[Decision, ...]]] = {
+    InterruptKind.QUESTION: (Decision.REPLY, Decision.DENY),
+    InterruptKind.GRANT: (Decision.GRANT, Decision.DENY),
+    InterruptKind.APPROVAL: (Decision.GRANT, Decision.DENY),
+    InterruptKind.UNKNOWN_OUTCOME: (Decision.RERUN, Decision.UNKNOWN),
+    InterruptKind.DOOM_LOOP: (Decision.GO_ON, Decision.ALWAYS, Decision.STOP),
+}
+
+
+class ToolCall(Frozen):
+    """One call that a model's reply asked for, looked up and validated by the driver.
+
+    `problem` says why it cannot run (unknown tool, arguments that are not JSON or do not fit the schema): it is
+    then answered with that text as its error and counts against no budget. `arguments` is None where the
+    model's text was not a JSON object; `raw` keeps that text.
+    """
+
+    name: str
+    arguments: JsonObject | None = None
+    raw: str = ""
+    provider_id: str = ""
+    problem: str = ""
+    #: What the doom-loop detector compares instead of the arguments, where the tool names it.
+    loop_key: str | None = None
+    #: A polling tool: the doom-loop detector does not see its calls.
+    exempt: bool = False
+    #: The call runs a sub-agent: it leases its share of what the turn has left (rule 14).
+    delegates: bool = False
+
+
+class Event(Frozen):
+    """Something that happened, `elapsed` seconds of driving after the turn began."""
+
+    elapsed: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+
+
+class Started(Event):
+    """A turn begins. Everything that its resumption needs to know is in here."""
+
+    prompt: str
+    limits: Limits = Limits()
+    #: The agent as the engine wrote it (a JSON object): the machine keeps it and reads nothing of it.
+    agent: JsonObject = Field(default_factory=dict)
+    #: The messages before the prompt, where the embedder brought them: kept, not read.
+    history: tuple[JsonObject, ...] = ()
+    #: Whether the embedder has a synthesis that is offered each finished batch.
+    synthesis: bool = False
+    parent_turn: str | None = None
+    parent_call: str | None = None
+    depth: Annotated[int, Field(ge=0)] = 0
+    #: The turn that this one goes on from, after a limit (rule 16).
+    continues: str | None = None
+
+
+class ModelReplied(Event):
+    """The model's reply is whole. One with neither text nor calls is taken as a failed attempt (rule 9)."""
+
+    text: str = ""
+    reasoning: str = ""
+    #: What must be sent back unchanged beside the reasoning (signatures): kept, not read.
+    reasoning_details: tuple[JsonObject, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    finish: Finish = Finish.STOP
+    usage: Usage | None = None
+
+
+class AttemptFailed(Event):
+    """A model call, or the synthesis, failed. Its retry is allowed or refused by the chart."""
+
+    cause: Cause
+    #: The provider's own words and what to do; shown to people.
+    message: str = ""
+    partial: str = ""
+    usage: Usage | None = None
+
+
+class CallStarted(Event):
+    """A tool call is about to run. Journalled before it runs; a second one for the same call is a rerun."""
+
+    call: str
+    #: The id of the child turn that this call drives.
+    child: str | None = None
+
+
+class CallSettled(Event):
+    """A tool call has its result."""
+
+    call: str
+    status: CallStatus = CallStatus.OK
+    result: str = ""
+    spent: Spent | None = None
+
+
+class CallWaits(Event):
+    """A tool call needs a person before it can go on."""
+
+    call: str
+    interrupt_kind: InterruptKind
+    question: str = ""
+    choices: tuple[str, ...] = ()
+    #: What a grant would allow (a path, say).
+    grant: str | None = None
+    #: Seconds since the epoch after which the next driver or sweep denies it.
+    expires_at: float | None = None
+    #: The id of a child's interrupt that is forwarded as `call/interrupt`.
+    forwarded: str | None = None
+
+
+class Synthesised(Event):
+    """The embedder's synthesis has looked at the batch: the final text, or None to go on."""
+
+    text: str | None = None
+
+
+class Answered(Event):
+    """A person answered one interrupt."""
+
+    interrupt: str
+    decision: Decision
+    text: str = ""
+
+
+class Steered(Event):
+    """A message to the running turn, taken in while its batch is open (rule 15)."""
+
+    text: str
+
+
+class Concluded(Event):
+    """The concluding call answered: text or None, and the names of the tools that it asked for all the same."""
+
+    text: str | None = None
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage | None = None
+
+
+class Expire(Event):
+    """The deadline passed during I/O, which the driver has stopped."""
+
+    partial: str = ""
+    usage: Usage | None = None
+
+
+class Abort(Event):
+    """Somebody stopped the turn; the driver has stopped its I/O."""
+
+    partial: str = ""
+    reason: EndReason = EndReason.ABORTED
+    #: Steering messages that never reached the model.
+    undelivered: tuple[str, ...] = ()
+
+
+class Fail(Event):
+    """The engine, or a hook of its embedder, raised."""
+
+    error: str
+    partial: str = ""

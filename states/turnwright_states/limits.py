@@ -1,0 +1,134 @@
+"""What a turn may use: one frozen object, on by default."""
+
+import math
+from typing import Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+
+MAX_STEPS: Final = 200
+MAX_DEPTH: Final = 3
+MAX_CALLS_A_STEP: Final = 32
+#: Stands for "no limit" among the counters, which are whole numbers in Python and in the model checker.
+UNLIMITED: Final = 2**31 - 1
+
+Concluding = Literal["after", "within"]
+DoomResponse = Literal["stop", "ask"]
+PresetName = Literal["boocode", "opencode", "glm-cli"]
+
+_PRESETS: Final[dict[PresetName, dict[str, object]]] = {
+    "boocode": {},
+    "opencode": {"concluding": "within", "doom_response": "ask"},
+    "glm-cli": {"concluding": "within", "steps": 25},
+}
+
+
+class Limits(BaseModel):
+    """What a turn may use. `None` switches a limit off; `0` is the number zero.
+
+    Raises pydantic's `ValidationError` (a `ValueError`) for a value outside its range; the message names the
+    field and the value. Source: DESIGN 1 and 4.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    steps: int | None = None
+    """Steps that a turn may take; at least 0. None means `ceiling`."""
+    ceiling: int = MAX_STEPS
+    """The ceiling of `steps`: an engine may lower it, nobody can raise it above 200."""
+    concluding: Concluding = "after"
+    """Whether the concluding call comes after the cap (`after`) or is the cap-th call (`within`)."""
+    tool_calls: int | None = 50
+    """Tool calls that the whole turn may run; at least 0."""
+    calls_a_step: int = MAX_CALLS_A_STEP
+    """Tool calls that one step may run, 1 to 32; the rest of a larger batch is refused."""
+    tokens: int | None = None
+    """Input and output tokens of the whole turn; at least 1. May be overshot by one reply."""
+    cost: float | None = None
+    """Money for the whole turn, in the currency of the prices; above 0. May be overshot by one reply."""
+    seconds: float | None = None
+    """Seconds of driving for the whole turn, above 0. Paused time and the concluding call are not counted."""
+    doom_threshold: int | None = 3
+    """Identical rounds in a row that make a doom loop; at least 2."""
+    doom_response: DoomResponse = "stop"
+    """Whether a doom loop ends the turn or asks a person first."""
+    nudges: int = 0
+    """Hints to the model before the response to a doom loop; each costs a step."""
+    max_retries: int = 3
+    """Further attempts at one model call, one batch or the concluding call; at least 0."""
+    max_pauses: int = 100
+    """Times that a turn may pause for a person; at least 0."""
+    conclude_seconds: float = 30.0
+    """Seconds that each attempt at the concluding call may take; above 0."""
+    conclude_tokens: int = 1024
+    """Tokens that the concluding call may write; at least 1."""
+
+    @field_validator("steps", "ceiling", "tool_calls", "nudges", "max_retries", "max_pauses", mode="before")
+    @classmethod
+    def _count(cls, value: object) -> object:
+        return _whole(value, least=0)
+
+    @field_validator("tokens", "conclude_tokens", "calls_a_step", mode="before")
+    @classmethod
+    def _positive_count(cls, value: object) -> object:
+        return _whole(value, least=1)
+
+    @field_validator("doom_threshold", mode="before")
+    @classmethod
+    def _threshold(cls, value: object) -> object:
+        return _whole(value, least=2)
+
+    @field_validator("cost", "seconds", "conclude_seconds", mode="before")
+    @classmethod
+    def _positive(cls, value: object) -> object:
+        if value is None:
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+            raise ValueError(f"must be a number above 0, not {value!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _ceilings(self) -> Self:
+        if self.ceiling > MAX_STEPS:
+            raise ValueError(f"ceiling must be at most {MAX_STEPS}, not {self.ceiling}: MAX_STEPS is fixed")
+        if self.calls_a_step > MAX_CALLS_A_STEP:
+            raise ValueError(f"calls_a_step must be at most {MAX_CALLS_A_STEP}, not {self.calls_a_step}")
+        return self
+
+    @classmethod
+    def preset(cls, name: PresetName, **changes: object) -> "Limits":
+        """The limits of one of the three systems (`boocode`, `opencode`, `glm-cli`), with changes by field name.
+
+        Raises `ValueError` for another name, and for a value that the preset does not allow: opencode has no
+        step limit of 0.
+        """
+        if name not in _PRESETS:
+            raise ValueError(f"preset must be one of {', '.join(_PRESETS)}, not {name!r}")
+        limits = cls.model_validate(_PRESETS[name] | changes)
+        if name == "opencode" and limits.steps == 0:
+            raise ValueError("steps must be at least 1 under the preset opencode, not 0")
+        return limits
+
+    @property
+    def cap(self) -> int:
+        """`min(steps, ceiling)`, where None means `ceiling`."""
+        return self.ceiling if self.steps is None else min(self.steps, self.ceiling)
+
+    @property
+    def allowance(self) -> int:
+        """The steps that may call tools: `cap`, or one fewer when the concluding call counts as a step."""
+        return self.cap if self.concluding == "after" else max(self.cap - 1, 0)
+
+    @property
+    def model_calls(self) -> int:
+        """The most model calls that a turn can make, retries and the concluding call included (rule 1)."""
+        return (self.allowance + 1) * (1 + self.max_retries)
+
+
+def _whole(value: object, *, least: int) -> object:
+    if value is None:
+        return value
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"must be a whole number of at least {least}, not {value!r}")
+    if value >= UNLIMITED:
+        raise ValueError(f"must be below {UNLIMITED}, not {value!r}: use None for no limit")
+    return value
