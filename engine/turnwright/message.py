@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
 from turnwright_states import CallStatus, EndReason, Outcome
 
 Role = Literal["system", "user", "assistant", "tool"]

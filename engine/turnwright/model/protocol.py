@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from pydantic import JsonValue
-from turnwright_states import Cause, Finish, Usage
 
 from turnwright.errors import TurnwrightError
 from turnwright.message import Message
+from turnwright_states import Cause, Finish, Usage
 
 ToolChoice = Literal["auto", "none", "required"]
 
