@@ -1,5 +1,8 @@
 """The pure machine: decides what a turn does next, and does no I/O."""
 
+from . import facts
+from .actions import Action, AwaitPerson, CallModel, Conclude, Halt, RunTools, Synthesise
+from .errors import BadAnswer, BadCall, BadJournal, IllegalEvent, MachineError
 from .events import (
     DECISIONS,
     Abort,
@@ -25,21 +28,33 @@ from .events import (
     Usage,
 )
 from .limits import MAX_STEPS, Limits
-from .reasons import REASONS, Cause, EndReason, Meaning
+from .machine import TurnMachine
+from .reasons import REASONS, REASONS_OF, Cause, EndReason, Meaning
 from .state import Outcome, State, Trigger
+from .turn import Call, CallState, Turn, fold
 
 __all__ = [
     "DECISIONS",
     "MAX_STEPS",
     "REASONS",
+    "REASONS_OF",
     "Abort",
+    "Action",
     "Answered",
     "AttemptFailed",
+    "AwaitPerson",
+    "BadAnswer",
+    "BadCall",
+    "BadJournal",
+    "Call",
+    "CallModel",
     "CallSettled",
     "CallStarted",
+    "CallState",
     "CallStatus",
     "CallWaits",
     "Cause",
+    "Conclude",
     "Concluded",
     "Decision",
     "EndReason",
@@ -47,17 +62,26 @@ __all__ = [
     "Expire",
     "Fail",
     "Finish",
+    "Halt",
+    "IllegalEvent",
     "InterruptKind",
     "Limits",
+    "MachineError",
     "Meaning",
     "ModelReplied",
     "Outcome",
+    "RunTools",
     "Spent",
     "Started",
     "State",
     "Steered",
+    "Synthesise",
     "Synthesised",
     "ToolCall",
     "Trigger",
+    "Turn",
+    "TurnMachine",
     "Usage",
+    "facts",
+    "fold",
 ]

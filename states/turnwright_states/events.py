@@ -6,7 +6,7 @@ of driving, monotonic, summed over the segments of the turn (paused time is not 
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -14,6 +14,7 @@ from .limits import Limits
 from .reasons import Cause, EndReason
 
 JsonObject = Mapping[str, JsonValue]
+AbortReason = Literal[EndReason.ABORTED, EndReason.SUPERSEDED]
 
 
 class Frozen(BaseModel):
@@ -34,6 +35,13 @@ class Usage(Frozen):
     def tokens(self) -> int:
         """Input and output tokens together: what the token budget counts."""
         return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cost=self.cost + other.cost,
+        )
 
 
 class Spent(Frozen):
@@ -127,6 +135,9 @@ class Started(Event):
 
     prompt: str
     limits: Limits = Limits()
+    #: The conversation that the turn belongs to, and the model's id: for people and for those who resume.
+    session: str | None = None
+    model: str = ""
     #: The agent as the engine wrote it (a JSON object): the machine keeps it and reads nothing of it.
     agent: JsonObject = Field(default_factory=dict)
     #: The messages before the prompt, where the embedder brought them: kept, not read.
@@ -138,6 +149,8 @@ class Started(Event):
     depth: Annotated[int, Field(ge=0)] = 0
     #: The turn that this one goes on from, after a limit (rule 16).
     continues: str | None = None
+    #: What the embedder wants to find again when the turn is resumed: kept, not read.
+    context: JsonObject = Field(default_factory=dict)
 
 
 class ModelReplied(Event):
@@ -233,7 +246,7 @@ class Abort(Event):
     """Somebody stopped the turn; the driver has stopped its I/O."""
 
     partial: str = ""
-    reason: EndReason = EndReason.ABORTED
+    reason: AbortReason = EndReason.ABORTED
     #: Steering messages that never reached the model.
     undelivered: tuple[str, ...] = ()
 

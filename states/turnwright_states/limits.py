@@ -1,6 +1,5 @@
 """What a turn may use: one frozen object, on by default."""
 
-import math
 from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
@@ -8,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 MAX_STEPS: Final = 200
 MAX_DEPTH: Final = 3
 MAX_CALLS_A_STEP: Final = 32
+#: The most money and the most seconds; what is above is no number that anybody means.
+LARGEST: Final = 1e15
 #: Stands for "no limit" among the counters, which are whole numbers in Python and in the model checker.
 UNLIMITED: Final = 2**31 - 1
 
@@ -82,8 +83,9 @@ class Limits(BaseModel):
     def _positive(cls, value: object) -> object:
         if value is None:
             return value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-            raise ValueError(f"must be a number above 0, not {value!r}")
+        number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LARGEST
+        if not number:
+            raise ValueError(f"must be a number above 0, not {_shown(value)}")
         return value
 
     @model_validator(mode="after")
@@ -128,7 +130,12 @@ def _whole(value: object, *, least: int) -> object:
     if value is None:
         return value
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"must be a whole number of at least {least}, not {value!r}")
+        raise ValueError(f"must be a whole number of at least {least}, not {_shown(value)}")
     if value >= UNLIMITED:
-        raise ValueError(f"must be below {UNLIMITED}, not {value!r}: use None for no limit")
+        raise ValueError(f"must be below {UNLIMITED}, not {_shown(value)}: use None for no limit")
     return value
+
+
+def _shown(value: object) -> str:
+    # A number of thousands of digits cannot even be printed.
+    return "a number of many digits" if isinstance(value, int) and abs(value) >= 10**18 else repr(value)

@@ -6,6 +6,8 @@ Sentinels, the command line, the page and the documentation print `REASONS`; nob
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from .state import Outcome
+
 
 class EndReason(StrEnum):
     """The one reason that the chart's row gave the outcome."""
@@ -80,6 +82,27 @@ _REASON_OF_CAUSE: Final = {
     Cause.CRASH: EndReason.CRASHED,
     Cause.CONTEXT_OVERFLOW: EndReason.CONTEXT_OVERFLOW,
     Cause.CONTENT_FILTER: EndReason.CONTENT_FILTER,
+}
+
+#: Which reasons an outcome can have.
+REASONS_OF: Final[dict[Outcome, frozenset[EndReason]]] = {
+    Outcome.FINISHED: frozenset({EndReason.ANSWERED, EndReason.TEXT_ONLY, EndReason.TRUNCATED}),
+    Outcome.SYNTHESIS_DONE: frozenset({EndReason.SYNTHESISED}),
+    Outcome.CAP_HIT: frozenset(
+        {EndReason.STEP_CAP, EndReason.BUDGET, EndReason.TOKENS, EndReason.COST, EndReason.DEADLINE}
+    ),
+    Outcome.DOOM_LOOP: frozenset({EndReason.DOOM_LOOP}),
+    Outcome.ABORTED: frozenset({EndReason.ABORTED, EndReason.SUPERSEDED}),
+    Outcome.FAILED: frozenset(
+        {
+            EndReason.MODEL_ERROR,
+            EndReason.EMPTY_REPLY,
+            EndReason.CONTENT_FILTER,
+            EndReason.CONTEXT_OVERFLOW,
+            EndReason.CRASHED,
+            EndReason.ENGINE_ERROR,
+        }
+    ),
 }
 
 

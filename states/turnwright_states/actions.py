@@ -1,0 +1,69 @@
+"""What the machine asks its driver to do next. The driver does it, and feeds back what came of it."""
+
+from dataclasses import dataclass
+
+from .facts import Interrupt
+from .reasons import EndReason
+from .state import Outcome
+from .turn import Call
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Call the model, and feed `ModelReplied`, `AttemptFailed` or `Expire`.
+
+    `tools`: whether it may call tools; if not, the definitions are kept and `tool_choice` is `none`. `nudge`: tell
+    it, ephemerally, that it repeats itself. `max_tokens`: what the token budget leaves; None if there is none.
+    """
+
+    tools: bool
+    nudge: bool = False
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunTools:
+    """Run these calls: feed `CallStarted` before each, then `CallSettled` or `CallWaits`; `Expire` when time is up.
+
+    A call that is already started was started by a process that died.
+    """
+
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Synthesise:
+    """Offer the finished batch to the synthesis, and feed `Synthesised`."""
+
+    batch: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitPerson:
+    """Rest until each interrupt is answered: feed `Answered` for each."""
+
+    interrupts: tuple[Interrupt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """Ask the model to say what was done and what is left, tools disabled: feed `Concluded` or `AttemptFailed`.
+
+    `seconds` and `max_tokens` bound each attempt; the turn's own deadline and budget do not bind it.
+    """
+
+    reason: EndReason
+    seconds: float
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """The turn is over."""
+
+    outcome: Outcome
+    reason: EndReason
+    also_reached: tuple[EndReason, ...] = ()
+
+
+Action = CallModel | RunTools | Synthesise | AwaitPerson | Conclude | Halt

@@ -1,0 +1,80 @@
+"""Which calls of a reply run: places, leases and refusals, decided once, when the reply arrives.
+
+Source: DESIGN 4.5 (places are reserved in call order), 4.7 (no call runs on a text-only turn), 4.14 (leases).
+"""
+
+from typing import Final
+
+from . import facts as f
+from .doom import call_key
+from .events import ToolCall, Usage
+from .limits import MAX_DEPTH, UNLIMITED
+from .turn import Turn
+
+NO_TOOLS: Final = "not executed: tools are disabled in this reply"
+BUDGET_SPENT: Final = "not executed: the tool budget is spent"
+NOT_WHOLE: Final = "not executed: the arguments are not one whole JSON object"
+TOO_DEEP: Final = f"not executed: sub-agents may be nested {MAX_DEPTH} deep"
+NO_LEASE: Final = "not executed: nothing is left of the budget to lend to a sub-agent"
+UNKNOWN_OUTCOME: Final = "outcome unknown: it had started, and this turn may not pause to ask; verify before retrying"
+NO_PAUSE: Final = "not executed: this turn may not pause for a person any more"
+
+
+def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allowed: bool) -> tuple[f.CallMade, ...]:
+    """The calls of a reply with their ids, keys, leases, and the reason why each of the others does not run.
+
+    `usage` is the reply's own: leases are shares of what it left. `allowed` is false where tools are disabled: every
+    call is refused then.
+    """
+    counters, limits = turn.counters, turn.limits
+    places = min(counters.budget - counters.calls, limits.calls_a_step)
+    decided: list[f.CallMade] = []
+    for number, call in enumerate(calls, start=turn.calls_made + 1):
+        refused, invalid = "", False
+        if not allowed:
+            refused = NO_TOOLS
+        elif call.problem or call.arguments is None:
+            refused, invalid = call.problem or NOT_WHOLE, True
+        elif places <= 0:
+            spent = counters.budget - counters.calls <= limits.calls_a_step
+            refused = BUDGET_SPENT if spent else f"not executed: at most {limits.calls_a_step} calls run in one step"
+        elif call.delegates and turn.depth >= MAX_DEPTH:
+            refused = TOO_DEEP
+        else:
+            places -= 1
+        watched = allowed and not call.exempt and call.name not in turn.always_for
+        decided.append(
+            f.CallMade(
+                # Nine letters and digits: the strictest shape that a provider asks of an id.
+                id=f"call{number:05d}",
+                name=call.name,
+                arguments=call.arguments,
+                raw=call.raw if call.arguments is None else "",
+                provider_id=call.provider_id,
+                key=call_key(call.name, call.arguments, call.raw, call.loop_key) if watched else "",
+                refused=refused,
+                invalid=invalid,
+            )
+        )
+    return _leased(turn, calls, usage or Usage(), decided)
+
+
+def _leased(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage, decided: list[f.CallMade]) -> tuple[f.CallMade, ...]:
+    """Share what the batch's own places leave among its sub-agents: floor(rest / k) for each of k."""
+    children = [
+        i for i, (call, made) in enumerate(zip(calls, decided, strict=True)) if call.delegates and not made.refused
+    ]
+    if not children:
+        return tuple(decided)
+    counters, limits, k = turn.counters, turn.limits, len(children)
+    own = sum(not made.refused for made in decided)
+    lease = f.Lease(
+        calls=None if counters.budget == UNLIMITED else (counters.budget - counters.calls - own) // k,
+        tokens=None if limits.tokens is None else max(limits.tokens - turn.usage.tokens - usage.tokens, 0) // k,
+        cost=None if limits.cost is None else max(limits.cost - turn.cost - usage.cost, 0.0) / k,
+    )
+    nothing_left = lease.calls == 0 or lease.tokens == 0 or lease.cost == 0
+    change: dict[str, object] = {"refused": NO_LEASE} if nothing_left else {"lease": lease}
+    for i in children:
+        decided[i] = decided[i].model_copy(update=change)
+    return tuple(decided)

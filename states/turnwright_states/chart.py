@@ -1,0 +1,207 @@
+"""The chart: every transition of a turn, and the machine that executes them.
+
+Two rules hold this room together. Everything that moves a turn from state to state is a row of `ROWS`; nothing else
+in the project decides where a turn goes. And nothing here knows what a row is for: no model, no tool, no journal, no
+clock. The rows are tried in order, the first whose guard holds wins, and the row names the reason of an ending.
+
+A turn is a loop: CHECK asks whether another step may start, STREAM has the model's reply, TOOL_EXEC runs what it
+asked for, CONTINUE closes the step. The loop leaves through CONCLUDE when a limit was reached (one more model call,
+tools disabled), through PAUSED while a person is asked, through TEXT_ONLY when no step was allowed at all, and
+otherwise straight into a final state. Why it ends: every row lowers the rank (`turn.py`), and `verify.py` walks the
+machine to show it.
+
+A pair of state and trigger that has no row is illegal: the trigger is refused and nothing changes. Each pair that has
+rows ends in one without a guard, so that a legal trigger always finds its way. Final states have no rows at all.
+
+`transitions.Machine` executes the table. It is driven from outside, one trigger after the other, never from its own
+callbacks: chained triggers recurse, and die before a hundred steps. Its stock `Event` spends ten microseconds on
+callbacks that we do not have; ours does the same work without them, and a test compares the two on every row.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+from typing import Final, NamedTuple, Protocol, cast
+
+from transitions import Event as StockEvent
+from transitions import Machine
+
+from .counters import Counters
+from .errors import IllegalEvent
+from .guards import Guard
+from .reasons import EndReason
+from .state import State, Trigger
+
+#: Changes whenever a row does: a journal names the chart that it was written under.
+VERSION: Final = 1
+
+CHECK, STREAM, TOOL_EXEC, CONTINUE = State.CHECK, State.STREAM, State.TOOL_EXEC, State.CONTINUE
+PAUSED, CONCLUDE, TEXT_ONLY = State.PAUSED, State.CONCLUDE, State.TEXT_ONLY
+FINISHED, SYNTHESIS_DONE, CAP_HIT = State.FINISHED, State.SYNTHESIS_DONE, State.CAP_HIT
+DOOM_LOOP, ABORTED, FAILED = State.DOOM_LOOP, State.ABORTED, State.FAILED
+
+PROCEED, REPLIED, ATTEMPT_FAILED, SETTLED = Trigger.PROCEED, Trigger.REPLIED, Trigger.ATTEMPT_FAILED, Trigger.SETTLED
+ANSWERED, CONCLUDED, EXPIRE, ABORT, FAIL = (
+    Trigger.ANSWERED,
+    Trigger.CONCLUDED,
+    Trigger.EXPIRE,
+    Trigger.ABORT,
+    Trigger.FAIL,
+)
+
+
+class ReasonFrom(StrEnum):
+    """Where a row's reason comes from when it is not the row's own."""
+
+    CARRIED = "carried"
+    CAUSE = "the cause"
+    EVENT = "aborted or superseded"
+
+
+class Row(NamedTuple):
+    """One transition."""
+
+    source: State
+    trigger: Trigger
+    guard: Guard
+    dest: State
+    reason: EndReason | ReasonFrom | None = None
+
+    @property
+    def name(self) -> str:
+        """The row, named so that a message can point at it."""
+        guard = f" [{self.guard.text}]" if self.guard.text else ""
+        return f"{self.source} --{self.trigger}{guard}--> {self.dest}"
+
+
+def _row(source: State, trigger: Trigger, guard: str, dest: State, reason: EndReason | ReasonFrom | None = None) -> Row:
+    return Row(source, trigger, Guard(guard), dest, reason)
+
+
+_R = EndReason
+_CARRIED, _CAUSE, _EVENT = ReasonFrom.CARRIED, ReasonFrom.CAUSE, ReasonFrom.EVENT
+
+# fmt: off
+ROWS: Final[tuple[Row, ...]] = (
+    # May another step start?
+    _row(CHECK, PROCEED, "allowance == 0 or budget == 0", TEXT_ONLY),
+    _row(CHECK, PROCEED, "steps >= allowance", CONCLUDE, _R.STEP_CAP),
+    _row(CHECK, PROCEED, "doom and nudges_left > 0 and not spent", STREAM),
+    _row(CHECK, PROCEED, "doom and (not doom_asks or pauses_left == 0 or spent)", CONCLUDE, _R.DOOM_LOOP),
+    _row(CHECK, PROCEED, "calls >= budget", CONCLUDE, _R.BUDGET),
+    _row(CHECK, PROCEED, "tokens_spent", CONCLUDE, _R.TOKENS),
+    _row(CHECK, PROCEED, "cost_spent", CONCLUDE, _R.COST),
+    _row(CHECK, PROCEED, "time_spent", CONCLUDE, _R.DEADLINE),
+    _row(CHECK, PROCEED, "doom", PAUSED),
+    _row(CHECK, PROCEED, "", STREAM),
+    # The model replies.
+    _row(STREAM, REPLIED, "filtered", FAILED, _R.CONTENT_FILTER),
+    _row(STREAM, REPLIED, "made > 0", TOOL_EXEC),
+    _row(STREAM, REPLIED, "truncated", FINISHED, _R.TRUNCATED),
+    _row(STREAM, REPLIED, "", FINISHED, _R.ANSWERED),
+    _row(STREAM, ATTEMPT_FAILED, "retries_left > 0 and may_pass", STREAM),
+    _row(STREAM, ATTEMPT_FAILED, "", FAILED, _CAUSE),
+    _row(STREAM, EXPIRE, "", CONCLUDE, _R.DEADLINE),
+    _row(STREAM, ABORT, "", ABORTED, _EVENT),
+    _row(STREAM, FAIL, "", FAILED, _R.ENGINE_ERROR),
+    # Its calls run; `settled` comes once no call can run any more.
+    _row(TOOL_EXEC, SETTLED, "waiting > 0", PAUSED),
+    _row(TOOL_EXEC, SETTLED, "synthesised", SYNTHESIS_DONE, _R.SYNTHESISED),
+    _row(TOOL_EXEC, SETTLED, "", CONTINUE),
+    _row(TOOL_EXEC, EXPIRE, "", CONCLUDE, _R.DEADLINE),
+    _row(TOOL_EXEC, ABORT, "", ABORTED, _EVENT),
+    _row(TOOL_EXEC, FAIL, "", FAILED, _R.ENGINE_ERROR),
+    # The step is over.
+    _row(CONTINUE, PROCEED, "", CHECK),
+    # A person is asked. Paused time is not the turn's, so a pause does not expire; and nothing runs that could fail.
+    _row(PAUSED, ANSWERED, "waiting > 0", PAUSED),
+    _row(PAUSED, ANSWERED, "doom_asked and go_on", CHECK),
+    _row(PAUSED, ANSWERED, "doom_asked", CONCLUDE, _R.DOOM_LOOP),
+    _row(PAUSED, ANSWERED, "", TOOL_EXEC),
+    _row(PAUSED, ABORT, "", ABORTED, _EVENT),
+    # A limit was reached; the model says what was done and what is left. Its failure never fails the turn.
+    _row(CONCLUDE, ATTEMPT_FAILED, "retries_left > 0 and may_pass", CONCLUDE, _CARRIED),
+    _row(CONCLUDE, ATTEMPT_FAILED, "carried_doom", DOOM_LOOP, _CARRIED),
+    _row(CONCLUDE, ATTEMPT_FAILED, "", CAP_HIT, _CARRIED),
+    _row(CONCLUDE, CONCLUDED, "carried_doom", DOOM_LOOP, _CARRIED),
+    _row(CONCLUDE, CONCLUDED, "", CAP_HIT, _CARRIED),
+    _row(CONCLUDE, ABORT, "", ABORTED, _EVENT),
+    _row(CONCLUDE, FAIL, "", FAILED, _R.ENGINE_ERROR),
+    # No step is allowed: one call, answered in text.
+    _row(TEXT_ONLY, REPLIED, "filtered", FAILED, _R.CONTENT_FILTER),
+    _row(TEXT_ONLY, REPLIED, "", FINISHED, _R.TEXT_ONLY),
+    _row(TEXT_ONLY, ATTEMPT_FAILED, "retries_left > 0 and may_pass", TEXT_ONLY),
+    _row(TEXT_ONLY, ATTEMPT_FAILED, "", FAILED, _CAUSE),
+    _row(TEXT_ONLY, EXPIRE, "", CAP_HIT, _R.DEADLINE),
+    _row(TEXT_ONLY, ABORT, "", ABORTED, _EVENT),
+    _row(TEXT_ONLY, FAIL, "", FAILED, _R.ENGINE_ERROR),
+    # FINISHED, SYNTHESIS_DONE, CAP_HIT, DOOM_LOOP, ABORTED, FAILED: no rows.
+)
+# fmt: on
+
+
+Guarding = Callable[[Counters], bool]
+Callback = Callable[[Counters], None]
+
+
+class HasState(Protocol):
+    """What the machine moves: a plain object with a `state`."""
+
+    state: State
+
+
+class LeanEvent(StockEvent):
+    """`transitions.Event` without the callbacks that we do not have: the same choice, in a tenth of the time."""
+
+    # The stock signature takes anything; ours takes what the guards need.
+    def trigger(self, model: HasState, counters: Counters) -> bool:  # type: ignore[override]
+        """Try the rows of the model's state in order; take the first whose guards hold. False if there is none."""
+        for transition in self.transitions.get(model.state.name, ()):
+            for condition in transition.conditions:
+                if cast(Guarding, condition.func)(counters) is not condition.target:
+                    break
+            else:
+                for callback in transition.before:
+                    cast(Callback, callback)(counters)
+                model.state = State[cast(str, transition.dest)]
+                return True
+        return False
+
+
+class Chart:
+    """A table of rows, and the `transitions.Machine` that executes it.
+
+    `rows` are tried in order within each pair of state and trigger. `event` is the class of the machine's events: a
+    test passes the stock one.
+    """
+
+    def __init__(self, rows: tuple[Row, ...], event: type[StockEvent] = LeanEvent) -> None:
+        self.rows = rows
+        executor = type("TurnMachine", (Machine,), {"event_cls": event})
+        self.machine: Machine = executor(
+            model=None, states=list(State), initial=State.CHECK, auto_transitions=False, send_event=False
+        )
+        for row in rows:
+            guard = row.guard.holds if row.guard.text else None
+            self.machine.add_transition(row.trigger, row.source, row.dest, conditions=guard, before=partial(_note, row))
+
+    def accepts(self, state: State, trigger: Trigger) -> bool:
+        """Whether the chart has a row for this trigger in this state."""
+        event = self.machine.events.get(trigger)
+        return event is not None and state.name in event.transitions
+
+    def fire(self, model: HasState, trigger: Trigger, counters: Counters) -> Row:
+        """Move `model` along the first row that holds, and return that row.
+
+        Raises `IllegalEvent`, and leaves `model` as it was, when no row accepts the trigger.
+        """
+        if not self.accepts(model.state, trigger) or not self.machine.events[trigger].trigger(model, counters):
+            raise IllegalEvent(trigger, model.state)
+        return cast(Row, counters.row)
+
+
+def _note(row: Row, counters: Counters) -> None:
+    counters.row = row
+
+
+CHART: Final = Chart(ROWS)

@@ -1,0 +1,53 @@
+"""The errors of the machine. Each leaves the turn as it was.
+
+MachineError
+├── IllegalEvent    the driver's fault: the chart has no row for this event in this state
+├── BadCall         the driver's fault: no such call in the batch, or not in a condition for this event
+├── BadAnswer       a person's: no such interrupt is open, or it does not take this decision
+└── BadJournal      the journal's: a fact that cannot be read, or does not lead to the state it names
+"""
+
+from collections.abc import Iterable
+
+from .state import State
+
+
+class MachineError(Exception):
+    """Everything that the machine raises on purpose."""
+
+
+class IllegalEvent(MachineError):  # noqa: N818 (reads as what happened)
+    """The chart has no row for this event in this state."""
+
+    def __init__(self, event: str, state: State | None) -> None:
+        where = "a turn that has not started" if state is None else f"state {state}"
+        super().__init__(f"{event} is not accepted in {where}: nothing was changed")
+        self.event = event
+        self.state = state
+
+
+class BadCall(MachineError):  # noqa: N818 (reads as what happened)
+    """An event names a call that is not in the batch, or that cannot take it now."""
+
+    def __init__(self, event: str, call: str, why: str) -> None:
+        super().__init__(f"{event} for call {call!r}: {why}; nothing was changed")
+        self.event = event
+        self.call = call
+
+
+class BadAnswer(MachineError):  # noqa: N818 (reads as what happened)
+    """An answer names no open interrupt, or decides what its kind does not take."""
+
+    def __init__(self, interrupt: str, why: str, pending: Iterable[str]) -> None:
+        self.pending = tuple(pending)
+        is_open = f"open: {', '.join(self.pending)}" if self.pending else "none is open"
+        super().__init__(f"interrupt {interrupt!r}: {why} ({is_open})")
+        self.interrupt = interrupt
+
+
+class BadJournal(MachineError):  # noqa: N818 (reads as what it is)
+    """A fact cannot be read, or does not lead to the state that it names. `seq` counts from 1."""
+
+    def __init__(self, seq: int, why: str) -> None:
+        super().__init__(f"fact {seq} of the journal: {why}")
+        self.seq = seq

@@ -1,0 +1,164 @@
+"""Guards as data: small expressions over named counters and flags.
+
+A guard is written once, as text (`"steps >= allowance"`). From that text come the function that the machine runs,
+the words that a reviewer reads in a diagram, and the expression that the model checker is given; a test holds the
+three equal. A lambda could be run, but neither drawn nor checked.
+
+The language is a corner of Python's: `and`, `or`, `not`, one comparison of a counter with a counter or a number, a
+bare flag, and the shorthands of `SHORTHANDS`.
+"""
+
+import ast
+from collections.abc import Callable
+from typing import Final
+
+from .counters import NAMES, Counters
+
+#: A name that stands for an expression, so that rows stay short.
+SHORTHANDS: Final = {"spent": "calls >= budget or tokens_spent or cost_spent or time_spent"}
+
+#: What each atom says when it holds, and when it does not. A guard may use no other atom.
+WORDS: Final[dict[str, tuple[str, str]]] = {
+    "allowance == 0": ("no step is allowed", "a step is allowed"),
+    "budget == 0": ("no tool call is allowed", "a tool call is allowed"),
+    "steps >= allowance": ("all allowed steps started", "a step is left"),
+    "calls >= budget": ("tool calls spent", "a tool call is left"),
+    "tokens_spent": ("tokens spent", "tokens left"),
+    "cost_spent": ("cost spent", "money left"),
+    "time_spent": ("time spent", "time left"),
+    "spent": ("a budget is spent", "no budget is spent"),
+    "doom": ("doom loop", "no doom loop"),
+    "doom_asks": ("a person is to be asked", "nobody is to be asked"),
+    "nudges_left > 0": ("a nudge is left", "no nudge is left"),
+    "pauses_left == 0": ("no pause is left", "a pause is left"),
+    "retries_left > 0": ("a retry is left", "no retry is left"),
+    "may_pass": ("the cause may pass", "the cause will not pass"),
+    "made > 0": ("tool calls", "no tool calls"),
+    "filtered": ("content filter", "no content filter"),
+    "truncated": ("cut off by length", "not cut off"),
+    "waiting > 0": ("a person is waited for", "nobody is waited for"),
+    "synthesised": ("the synthesis succeeded", "no synthesis"),
+    "doom_asked": ("a doom loop was answered", "no doom loop was answered"),
+    "go_on": ("go on", "do not go on"),
+    "carried_doom": ("stopping for a doom loop", "not stopping for a doom loop"),
+}
+
+_COMPARISONS: Final = (ast.GtE, ast.LtE, ast.Gt, ast.Lt, ast.Eq, ast.NotEq)
+
+
+class GuardError(ValueError):
+    """A guard uses something that the language does not have. Raised while the chart is built."""
+
+
+class Guard:
+    """One guard, parsed from its text.
+
+    `text` is the expression; the empty text always holds (a fallback row). Raises `GuardError` for an expression
+    outside the language, an unknown name, or an atom without words.
+    """
+
+    __slots__ = ("_tree", "holds", "text")
+
+    #: Evaluates the guard over one turn's counters.
+    holds: Callable[[Counters], bool]
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        try:
+            self._tree = ast.parse(text or "True", mode="eval").body
+        except SyntaxError as error:
+            raise GuardError(f"guard {text!r}: {error.msg}") from None
+        if text:
+            _check(self._tree, text)
+        self.holds = _compile(self._tree)
+
+    def __repr__(self) -> str:
+        return f"Guard({self.text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Guard) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __reduce__(self) -> tuple[type["Guard"], tuple[str]]:
+        # Its text is all there is to a guard: so it travels between processes.
+        return Guard, (self.text,)
+
+    @property
+    def words(self) -> str:
+        """The guard as a reviewer reads it; empty for a fallback."""
+        return _words(self._tree, negated=False, inner=False) if self.text else ""
+
+    @property
+    def promela(self) -> str:
+        """The guard as an expression of Promela, shorthands written out; `true` for a fallback."""
+        return _promela(_expanded(self._tree)) if self.text else "true"
+
+
+def _check(node: ast.expr, text: str) -> None:
+    match node:
+        case ast.BoolOp(values=values):
+            for value in values:
+                _check(value, text)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            _check(operand, text)
+        case ast.Compare(left=ast.Name(id=left), ops=[op], comparators=[ast.Name() | ast.Constant() as right]):
+            known = left in NAMES and (isinstance(right, ast.Constant) or right.id in NAMES)
+            if not isinstance(op, _COMPARISONS) or not known or ast.unparse(node) not in WORDS:
+                raise GuardError(f"guard {text!r}: {ast.unparse(node)!r} is no atom of the guards' language")
+        case ast.Name(id=name) if (name in NAMES or name in SHORTHANDS) and name in WORDS:
+            pass
+        case _:
+            raise GuardError(f"guard {text!r}: {ast.unparse(node)!r} is not in the guards' language")
+
+
+class _Expand(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in SHORTHANDS:
+            return ast.parse(SHORTHANDS[node.id], mode="eval").body
+        return node
+
+
+class _OnCounters(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Attribute(value=ast.Name(id="c", ctx=ast.Load()), attr=node.id, ctx=ast.Load())
+
+
+def _expanded(node: ast.expr) -> ast.expr:
+    expanded: ast.expr = _Expand().visit(ast.parse(ast.unparse(node), mode="eval").body)
+    return expanded
+
+
+def _compile(node: ast.expr) -> Callable[[Counters], bool]:
+    # Compiled rather than walked: the machine evaluates some ten guards a step. The tree was checked node by node
+    # against the language above and comes from the chart's own literals, never from input.
+    body = _OnCounters().visit(_expanded(node))
+    arguments = ast.arguments(posonlyargs=[], args=[ast.arg(arg="c")], kwonlyargs=[], kw_defaults=[], defaults=[])
+    source = ast.fix_missing_locations(ast.Expression(ast.Lambda(args=arguments, body=body)))
+    function: Callable[[Counters], bool] = eval(compile(source, "<guard>", "eval"), {"__builtins__": {}})  # noqa: S307
+    return function
+
+
+def _words(node: ast.expr, *, negated: bool, inner: bool) -> str:
+    match node:
+        case ast.UnaryOp(operand=operand):
+            return _words(operand, negated=not negated, inner=inner)
+        case ast.BoolOp(op=op, values=values):
+            both = isinstance(op, ast.And) != negated
+            text = (" and " if both else " or ").join(_words(v, negated=negated, inner=True) for v in values)
+            return f"({text})" if inner else text
+        case _:
+            return WORDS[ast.unparse(node)][1 if negated else 0]
+
+
+def _promela(node: ast.expr) -> str:
+    match node:
+        case ast.UnaryOp(operand=operand):
+            return f"!{_promela(operand)}"
+        case ast.BoolOp(op=op, values=values):
+            return "(" + (" && " if isinstance(op, ast.And) else " || ").join(_promela(v) for v in values) + ")"
+        case ast.Compare():
+            return f"({ast.unparse(node)})"
+        case _:
+            return ast.unparse(node)

@@ -1,0 +1,320 @@
+"""The machine: what happened goes in, the facts that follow come out, and then it says what to do next.
+
+It does no I/O and never waits. A driver, ours or yours, keeps four promises:
+
+1. Feed each thing that happened once, in the order in which it happened.
+2. Append the facts that `feed` returns to the journal, in one transaction, before doing anything else.
+3. Then perform `action`. When it is `Halt`, stop.
+4. After a crash, fold the journal (`TurnMachine.resume`) and go on from `action`.
+
+`feed` either returns facts or raises; when it raises, nothing has changed.
+"""
+
+from collections.abc import Iterable
+
+from . import batch
+from . import facts as f
+from .actions import Action, AwaitPerson, CallModel, Conclude, Halt, RunTools, Synthesise
+from .chart import CHART, VERSION, Chart, Row
+from .errors import BadAnswer, BadCall, BadJournal, IllegalEvent
+from .events import (
+    DECISIONS,
+    Abort,
+    Answered,
+    AttemptFailed,
+    CallSettled,
+    CallStarted,
+    CallStatus,
+    CallWaits,
+    Concluded,
+    Decision,
+    Event,
+    Expire,
+    Fail,
+    Finish,
+    InterruptKind,
+    ModelReplied,
+    Started,
+    Steered,
+    Synthesised,
+)
+from .moves import Moves
+from .reasons import Cause
+from .state import State, Trigger
+from .turn import CallState, Turn
+
+_SETTLES_AT_ONCE = {Decision.DENY: CallStatus.DENIED, Decision.UNKNOWN: CallStatus.UNKNOWN}
+
+
+class TurnMachine(Moves):
+    """One turn. Begin one with `start`, or go on with one from its journal with `resume`."""
+
+    __slots__ = ()
+
+    def __init__(self, turn: Turn, chart: Chart = CHART) -> None:
+        super().__init__(turn, chart)
+
+    @classmethod
+    def start(cls, event: Started, *, chart: Chart = CHART) -> tuple["TurnMachine", list[f.Fact]]:
+        """Begin a turn. Returns the machine and the first facts. `chart` is another one only when it is checked."""
+        machine = cls(Turn(event.limits), chart)
+        machine._elapsed = event.elapsed
+        row = machine._fire(Trigger.PROCEED)
+        machine._emit(
+            f.TurnStarted,
+            state=State.TEXT_ONLY if row.dest is State.TEXT_ONLY else State.CHECK,
+            chart=VERSION,
+            **{name: getattr(event, name) for name in Started.model_fields if name != "elapsed"},
+        )
+        if row.dest is not State.TEXT_ONLY:
+            machine._leave_check(row)
+        return machine, machine._taken_out()
+
+    @classmethod
+    def resume(cls, facts: Iterable[f.Fact], *, chart: Chart = CHART) -> "TurnMachine":
+        """Go on with a turn from its facts, in the order of the journal. No guard is asked again.
+
+        Raises `BadJournal` when there are none, when they do not begin with `turn_started`, begin twice, or go on
+        after the end.
+        """
+        turn = Turn()
+        seq = 0
+        for seq, fact in enumerate(facts, start=1):
+            if isinstance(fact, f.TurnStarted) != (seq == 1):
+                raise BadJournal(seq, f"{fact.kind}: a journal begins with turn_started, and only once")
+            if turn.state.outcome is not None:
+                raise BadJournal(seq, f"{fact.kind}: the turn had already ended ({turn.state.outcome})")
+            try:
+                turn.apply(fact)
+            except KeyError as missing:
+                raise BadJournal(seq, f"{fact.kind} names {missing}, which nothing before it made") from None
+        if not seq:
+            raise BadJournal(seq, "there is none")
+        return cls(turn, chart)
+
+    @property
+    def action(self) -> Action:
+        """What the driver must do now."""
+        turn, limits = self.turn, self.turn.limits
+        left = None if limits.tokens is None else max(limits.tokens - turn.usage.tokens, 1)
+        match turn.state:
+            case State.STREAM:
+                return CallModel(tools=True, nudge=turn.nudge, max_tokens=left)
+            case State.TEXT_ONLY:
+                return CallModel(tools=False, max_tokens=left)
+            case State.TOOL_EXEC:
+                runnable = self._runnable()
+                return RunTools(runnable) if runnable else Synthesise(tuple(turn.batch.values()))
+            case State.PAUSED:
+                return AwaitPerson(tuple(turn.interrupts.values()))
+            case State.CONCLUDE if turn.carried is not None:
+                return Conclude(turn.carried, limits.conclude_seconds, limits.conclude_tokens)
+            case _:
+                outcome, reason = turn.state.outcome, turn.reason
+                if outcome is None or reason is None:
+                    raise IllegalEvent("action", turn.state)
+                return Halt(outcome, reason, turn.also_reached)
+
+    def copy(self) -> "TurnMachine":
+        """A copy that can be fed without changing this one."""
+        return TurnMachine(self.turn.copy(), self._chart)
+
+    def feed(self, event: Event) -> list[f.Fact]:  # noqa: C901, PLR0912 (one case an event: flat)
+        """Take in what happened, and return the facts that follow, oldest first. Afterwards see `action`.
+
+        Raises `IllegalEvent` when the chart has no row for the event in this state, `BadCall` when it names a call
+        that cannot take it, and `BadAnswer` when it names an interrupt that is not open. Nothing has changed then.
+        """
+        self._elapsed = max(event.elapsed, self.turn.elapsed)
+        match event:
+            case ModelReplied():
+                self._replied(event)
+            case CallStarted():
+                self._call_started(event)
+            case CallSettled():
+                self._call_settled(event)
+            case CallWaits():
+                self._call_waits(event)
+            case Synthesised():
+                self._need_synthesis(event)
+                self._synthesised(event.text)
+            case AttemptFailed():
+                self._attempt_failed(event)
+            case Answered():
+                self._answered(event)
+            case Steered():
+                self._need_open_batch(event)
+                self._emit(f.MessageAdded, text=event.text)
+            case Concluded():
+                self._concluded(event)
+            case Expire():
+                self._expire(event)
+            case Abort():
+                self._abort(event)
+            case Fail():
+                row = self._fire(Trigger.FAIL)
+                self._halt(row, error=event.error, partial=event.partial)
+            case _:
+                raise IllegalEvent(type(event).__name__, self.state)
+        return self._taken_out()
+
+    # What each event does. Everything that can be refused is refused before the first fact.
+
+    def _replied(self, event: ModelReplied) -> None:
+        counters, calls = self.turn.counters, event.calls
+        self._need_row(Trigger.REPLIED, event)
+        if not event.text and not calls and event.finish is not Finish.CONTENT_FILTER:
+            message = "the model replied with neither text nor tool calls"
+            failed = AttemptFailed(elapsed=event.elapsed, cause=Cause.EMPTY_REPLY, message=message, usage=event.usage)
+            return self._attempt_failed(failed)
+        made = self._decide(event)
+        counters.made, counters.truncated = len(calls), event.finish is Finish.LENGTH
+        counters.filtered = event.finish is Finish.CONTENT_FILTER
+        before, row = self.state, self._fire(Trigger.REPLIED)
+        self._emit(
+            f.ModelReplied,
+            state=State.TOOL_EXEC if row.dest is State.TOOL_EXEC else before,
+            text=event.text,
+            reasoning=event.reasoning,
+            reasoning_details=event.reasoning_details,
+            calls=made,
+            finish=event.finish,
+            usage=event.usage,
+        )
+        for call in made:
+            if call.refused:
+                status = CallStatus.ERROR if call.invalid else CallStatus.REFUSED
+                self._emit(f.CallSettled, call=call.id, status=status, result=call.refused)
+        if row.dest is State.TOOL_EXEC:
+            return self._settle_if_done()
+        return self._halt(row)
+
+    def _decide(self, event: ModelReplied) -> tuple[f.CallMade, ...]:
+        return batch.decide(self.turn, event.calls, event.usage, allowed=self.state is State.STREAM)
+
+    def _call_started(self, event: CallStarted) -> None:
+        call = self._call(event, event.call)
+        if call.state is CallState.STARTED and self.turn.counters.retries_left == 0:
+            text = "outcome unknown: the process died while it ran, and no retry is left; verify before retrying"
+            self._emit(f.CallSettled, call=call.id, status=CallStatus.UNKNOWN, result=text)
+            return self._settle_if_done()
+        self._emit(f.CallStarted, call=call.id, attempt=call.attempt + 1, child=event.child)
+        return None
+
+    def _call_settled(self, event: CallSettled) -> None:
+        call = self._call(event, event.call)
+        if call.state is CallState.READY and event.status is CallStatus.OK:
+            raise BadCall("CallSettled", call.id, "it has a result but was never started")
+        lease = call.made.lease
+        if event.spent is not None and (lease is None or (lease.calls is not None and event.spent.calls > lease.calls)):
+            raise BadCall("CallSettled", call.id, f"it spent {event.spent.calls} calls of a lease of {lease}")
+        self._emit(f.CallSettled, call=call.id, status=event.status, result=event.result, spent=event.spent)
+        self._settle_if_done()
+
+    def _call_waits(self, event: CallWaits) -> None:
+        call = self._call(event, event.call)
+        kind = event.interrupt_kind
+        if kind is InterruptKind.DOOM_LOOP and not event.forwarded:
+            raise BadCall("CallWaits", call.id, "only the machine asks about a doom loop")
+        if self.turn.counters.pauses_left == 0:
+            begun = call.state is CallState.STARTED
+            status = CallStatus.UNKNOWN if begun else CallStatus.REFUSED
+            result = batch.UNKNOWN_OUTCOME if begun else batch.NO_PAUSE
+            self._emit(f.CallSettled, call=call.id, status=status, result=result)
+            return self._settle_if_done()
+        interrupt = f.Interrupt(
+            id=f"{call.id}/{event.forwarded}" if event.forwarded else self._next_interrupt(kind),
+            kind=kind,
+            call=call.id,
+            tool=call.name,
+            question=event.question,
+            choices=event.choices,
+            grant=event.grant,
+            expires_at=event.expires_at,
+        )
+        self._emit(f.CallWaiting, call=call.id, interrupt=interrupt)
+        return self._settle_if_done()
+
+    def _synthesised(self, text: str | None) -> None:
+        self._emit(f.Synthesised, text=text)
+        self._settle(synthesised=text is not None)
+
+    def _attempt_failed(self, event: AttemptFailed) -> None:
+        counters = self.turn.counters
+        row: Row | None = None
+        if self.state is State.TOOL_EXEC:
+            self._need_synthesis(event)
+            retry = counters.retries_left > 0 and event.cause.may_pass
+        else:
+            counters.may_pass = event.cause.may_pass
+            before, row = self.state, self._fire(Trigger.ATTEMPT_FAILED)
+            retry = row.dest is before
+        self._emit(
+            f.AttemptFailed,
+            attempt=self.turn.limits.max_retries - counters.retries_left + 1,
+            cause=event.cause,
+            retry=retry,
+            message=event.message,
+            partial=event.partial,
+            usage=event.usage,
+        )
+        if retry:
+            return None
+        if row is None:
+            return self._synthesised(None)
+        return self._halt(row, cause=event.cause, error=event.message, partial=event.partial)
+
+    def _answered(self, event: Answered) -> None:
+        self._need_row(Trigger.ANSWERED, event)
+        turn, counters, pending = self.turn, self.turn.counters, self.turn.interrupts
+        asked = pending.get(event.interrupt)
+        if asked is None:
+            raise BadAnswer(event.interrupt, "no such interrupt is open", pending)
+        if event.decision not in DECISIONS[asked.kind]:
+            takes = " or ".join(DECISIONS[asked.kind])
+            raise BadAnswer(asked.id, f"a {asked.kind} takes {takes}, not {event.decision}", pending)
+        counters.waiting = len(pending) - 1
+        counters.doom_asked = not asked.call
+        counters.go_on = event.decision in (Decision.GO_ON, Decision.ALWAYS)
+        row = self._fire(Trigger.ANSWERED)
+        self._emit(
+            f.Answered,
+            state=State.PAUSED if row.dest is State.CONCLUDE else row.dest,
+            interrupt=asked.id,
+            decision=event.decision,
+            text=event.text,
+            grant=asked.grant if event.decision is Decision.GRANT else None,
+            always_for=turn.loop_tools if event.decision is Decision.ALWAYS and not asked.call else (),
+        )
+        if event.decision in _SETTLES_AT_ONCE and not asked.forwarded:
+            status = _SETTLES_AT_ONCE[event.decision]
+            self._emit(f.CallSettled, call=asked.call, status=status, result=_result_of(event))
+        if row.dest is State.TOOL_EXEC:
+            self._settle_if_done()
+        elif row.dest is not State.PAUSED:
+            self._leave_check(self._fire(Trigger.PROCEED) if row.dest is State.CHECK else row)
+
+    def _concluded(self, event: Concluded) -> None:
+        row = self._fire(Trigger.CONCLUDED)
+        refused = tuple(call.name for call in event.calls)
+        self._emit(f.Concluded, state=State.CONCLUDE, text=event.text or None, refused=refused, usage=event.usage)
+        self._halt(row)
+
+    def _expire(self, event: Expire) -> None:
+        row = self._fire(Trigger.EXPIRE)
+        if row.dest is State.CONCLUDE:
+            self._close_step("not finished: the turn's time is up", usage=event.usage)
+            self._stop(row, partial=event.partial, usage=event.usage)
+        else:
+            self._halt(row, partial=event.partial, usage=event.usage)
+
+    def _abort(self, event: Abort) -> None:
+        row = self._fire(Trigger.ABORT)
+        self._halt(row, aborted=event.reason, partial=event.partial, undelivered=event.undelivered)
+
+
+def _result_of(event: Answered) -> str:
+    """What the model is told of a call that a person settled."""
+    if event.decision is Decision.UNKNOWN:
+        return "outcome unknown: verify before retrying"
+    return f"denied by the person: {event.text}" if event.text else "denied by the person"

@@ -1,0 +1,130 @@
+"""The ways from state to state: what is written down when a turn leaves one state for another."""
+
+from . import facts as f
+from .chart import ReasonFrom, Row
+from .events import DECISIONS, CallStatus, InterruptKind, Usage
+from .reasons import Cause, EndReason
+from .recorder import Recorder
+from .state import State, Trigger
+from .turn import CallState
+
+
+class Moves(Recorder):
+    """The moves that several events share. Each begins with a row that the chart has taken, or takes one."""
+
+    __slots__ = ()
+
+    def _settle_if_done(self) -> None:
+        """Leave TOOL_EXEC once no call can run and nothing is to be offered to the synthesis."""
+        turn = self.turn
+        if self._runnable() or (turn.synthesis and not turn.counters.waiting and not turn.synthesis_done):
+            return
+        self._settle(synthesised=False)
+
+    def _settle(self, *, synthesised: bool) -> None:
+        self.turn.counters.synthesised = synthesised
+        row = self._fire(Trigger.SETTLED)
+        if row.dest is State.PAUSED:
+            self._emit(f.Paused, state=State.PAUSED)
+        elif row.dest is State.CONTINUE:
+            row = self._fire(Trigger.PROCEED)
+            self._close_step("", state=row.dest)
+            if row.dest is State.CHECK:
+                self._leave_check(self._fire(Trigger.PROCEED))
+        else:
+            self._halt(row)
+
+    def _leave_check(self, row: Row) -> None:
+        """Write down what CHECK decided."""
+        turn = self.turn
+        if row.dest is State.STREAM:
+            self._emit(f.StepStarted, state=State.STREAM, number=turn.counters.steps + 1, nudge=turn.counters.doom)
+        elif row.dest is State.PAUSED:
+            interrupt = f.Interrupt(
+                id=self._next_interrupt(InterruptKind.DOOM_LOOP),
+                kind=InterruptKind.DOOM_LOOP,
+                tool=", ".join(turn.loop_tools),
+                question=f"The model keeps asking for the same calls ({', '.join(turn.loop_tools)}). Go on?",
+                choices=tuple(DECISIONS[InterruptKind.DOOM_LOOP]),
+            )
+            self._emit(f.Paused, state=State.PAUSED, interrupt=interrupt)
+        else:
+            self._stop(row)
+
+    def _stop(self, row: Row, *, partial: str = "", usage: Usage | None = None) -> None:
+        assert isinstance(row.reason, EndReason)  # noqa: S101 (a row into CONCLUDE names its reason)
+        also = tuple(reason for reason in self.turn.counters.reached() if reason is not row.reason)
+        self._emit(f.Stopping, state=State.CONCLUDE, reason=row.reason, also_reached=also, partial=partial, usage=usage)
+
+    def _halt(
+        self,
+        row: Row,
+        *,
+        cause: Cause = Cause.CRASH,
+        aborted: EndReason = EndReason.ABORTED,
+        error: str = "",
+        partial: str = "",
+        undelivered: tuple[str, ...] = (),
+        usage: Usage | None = None,
+    ) -> None:
+        """End the turn along `row`. `cause` and `aborted` are the reason where the row leaves it to the event."""
+        carried = self.turn.carried
+        if row.reason is ReasonFrom.CARRIED and carried is not None:
+            reason = carried
+        elif row.reason is ReasonFrom.CAUSE:
+            reason = cause.reason
+        else:
+            reason = row.reason if isinstance(row.reason, EndReason) else aborted
+        # Asked before the step is closed, while the turn still stands where it was stopped.
+        also = self._also_reached(row, reason)
+        # A person who writes something new has turned down what she was asked.
+        waiting = CallStatus.DENIED if reason is EndReason.SUPERSEDED else CallStatus.ABORTED
+        self._close_step(f"not finished: the turn ended ({reason})", waiting=waiting, usage=usage)
+        self._emit(
+            f.Halted,
+            state=row.dest,
+            outcome=row.dest.outcome,
+            reason=reason,
+            also_reached=also,
+            partial=partial,
+            undelivered=undelivered,
+            error=error,
+            usage=usage,
+        )
+
+    def _also_reached(self, row: Row, reason: EndReason) -> tuple[EndReason, ...]:
+        """The limits that held beside the reason. A turn that nothing stopped has none (decision 11)."""
+        turn = self.turn
+        if row.trigger is Trigger.EXPIRE:
+            return tuple(one for one in turn.counters.reached() if one is not reason)
+        if row.reason is ReasonFrom.CARRIED:
+            return turn.also_reached
+        if turn.carried is not None:  # an abort, or a failure of the engine, wins over the limit
+            return (turn.carried, *turn.also_reached)
+        return (EndReason.DOOM_LOOP,) if turn.state is State.PAUSED and turn.counters.doom else ()
+
+    def _close_step(
+        self,
+        why: str,
+        *,
+        state: State | None = None,
+        waiting: CallStatus = CallStatus.ABORTED,
+        usage: Usage | None = None,
+    ) -> None:
+        """Give every open call its result (`waiting`: of one that waits for a person), and finish an open step.
+
+        `usage` is that of an attempt that was cut off, which the next fact will account for.
+        """
+        turn = self.turn
+        for call in turn.open_calls():
+            status = waiting if call.state is CallState.WAITING else CallStatus.ABORTED
+            self._emit(f.CallSettled, call=call.id, status=status, result=why)
+        if turn.step_open:
+            seconds = max(self._elapsed - turn.step_started_at, 0.0)
+            self._emit(
+                f.StepFinished,
+                state=state or turn.state,
+                number=turn.counters.steps,
+                usage=turn.step_usage + (usage or Usage()),
+                seconds=round(seconds, 6),
+            )

@@ -1,0 +1,328 @@
+"""The chart: its rows are the design's, a `transitions.Machine` executes them, and what has no row changes nothing."""
+
+from collections.abc import Callable
+from itertools import groupby, product
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import transitions
+
+from turnwright_states import (
+    Abort,
+    Answered,
+    AttemptFailed,
+    BadAnswer,
+    BadCall,
+    CallSettled,
+    CallStarted,
+    CallWaits,
+    Cause,
+    Concluded,
+    Decision,
+    Event,
+    Expire,
+    Fail,
+    IllegalEvent,
+    InterruptKind,
+    Limits,
+    ModelReplied,
+    Started,
+    State,
+    Steered,
+    Synthesised,
+    ToolCall,
+    Trigger,
+)
+from turnwright_states.chart import CHART, ROWS, Chart, Row
+from turnwright_states.counters import NAMES, Counters
+from turnwright_states.state import FINAL, LIVE, RESTING, TRANSIENT
+
+if TYPE_CHECKING:
+    from tests.states.conftest import Begin, Script
+
+# The table of DESIGN 2, written out a second time: from, event, guard in words, to, reason.
+# fmt: off
+DESIGN: Final = """
+CHECK     | proceed        | no step is allowed or no tool call is allowed                | TEXT_ONLY      |
+CHECK     | proceed        | all allowed steps started                                    | CONCLUDE       | step_cap
+CHECK     | proceed        | doom loop and a nudge is left and no budget is spent         | STREAM         |
+CHECK     | proceed        | doom loop and (nobody is to be asked or no pause is left or a budget is spent) | CONCLUDE | doom_loop
+CHECK     | proceed        | tool calls spent                                             | CONCLUDE       | budget
+CHECK     | proceed        | tokens spent                                                 | CONCLUDE       | tokens
+CHECK     | proceed        | cost spent                                                   | CONCLUDE       | cost
+CHECK     | proceed        | time spent                                                   | CONCLUDE       | deadline
+CHECK     | proceed        | doom loop                                                    | PAUSED         |
+CHECK     | proceed        |                                                              | STREAM         |
+STREAM    | replied        | content filter                                               | FAILED         | content_filter
+STREAM    | replied        | tool calls                                                   | TOOL_EXEC      |
+STREAM    | replied        | cut off by length                                            | FINISHED       | truncated
+STREAM    | replied        |                                                              | FINISHED       | answered
+STREAM    | attempt_failed | a retry is left and the cause may pass                       | STREAM         |
+STREAM    | attempt_failed |                                                              | FAILED         | the cause
+STREAM    | expire         |                                                              | CONCLUDE       | deadline
+TOOL_EXEC | settled        | a person is waited for                                       | PAUSED         |
+TOOL_EXEC | settled        | the synthesis succeeded                                      | SYNTHESIS_DONE | synthesised
+TOOL_EXEC | settled        |                                                              | CONTINUE       |
+TOOL_EXEC | expire         |                                                              | CONCLUDE       | deadline
+CONTINUE  | proceed        |                                                              | CHECK          |
+PAUSED    | answered       | a person is waited for                                       | PAUSED         |
+PAUSED    | answered       | a doom loop was answered and go on                           | CHECK          |
+PAUSED    | answered       | a doom loop was answered                                     | CONCLUDE       | doom_loop
+PAUSED    | answered       |                                                              | TOOL_EXEC      |
+CONCLUDE  | attempt_failed | a retry is left and the cause may pass                       | CONCLUDE       | carried
+CONCLUDE  | attempt_failed | stopping for a doom loop                                     | DOOM_LOOP      | carried
+CONCLUDE  | attempt_failed |                                                              | CAP_HIT        | carried
+CONCLUDE  | concluded      | stopping for a doom loop                                     | DOOM_LOOP      | carried
+CONCLUDE  | concluded      |                                                              | CAP_HIT        | carried
+TEXT_ONLY | replied        | content filter                                               | FAILED         | content_filter
+TEXT_ONLY | replied        |                                                              | FINISHED       | text_only
+TEXT_ONLY | attempt_failed | a retry is left and the cause may pass                       | TEXT_ONLY      |
+TEXT_ONLY | attempt_failed |                                                              | FAILED         | the cause
+TEXT_ONLY | expire         |                                                              | CAP_HIT        | deadline
+"""  # noqa: E501
+# fmt: on
+ABORTS: Final = ("STREAM", "TOOL_EXEC", "PAUSED", "CONCLUDE", "TEXT_ONLY")
+FAILS: Final = ("STREAM", "TOOL_EXEC", "CONCLUDE", "TEXT_ONLY")
+
+Line = tuple[str, ...]
+
+
+def designed() -> list[Line]:
+    rows = [tuple(cell.strip() for cell in line.split("|")) for line in DESIGN.strip().splitlines()]
+    rows += [(state, "abort", "", "ABORTED", "aborted or superseded") for state in ABORTS]
+    rows += [(state, "fail", "", "FAILED", "engine_error") for state in FAILS]
+    return rows
+
+
+def built() -> list[Line]:
+    return [(row.source, row.trigger, row.guard.words, row.dest, row.reason or "") for row in ROWS]
+
+
+def groups(rows: list[Line]) -> dict[tuple[str, str], list[Line]]:
+    """The rows of each pair of state and event, in their order, which is all the order that means something."""
+    by_pair: dict[tuple[str, str], list[Line]] = {}
+    for row in rows:
+        by_pair.setdefault((row[0], row[1]), []).append(row[2:])
+    return by_pair
+
+
+def test_the_rows_are_those_of_the_design() -> None:
+    assert len(ROWS) == 45
+    assert groups(built()) == groups(designed())
+
+
+def test_every_pair_of_state_and_trigger_ends_in_a_row_without_a_guard() -> None:
+    """And only there: a row after it could never be taken."""
+    for pair, group in groupby(ROWS, key=lambda row: (row.source, row.trigger)):
+        guards = [row.guard.text for row in group]
+        assert guards[-1] == "", pair
+        assert all(guards[:-1]), pair
+
+
+def test_the_rows_of_a_pair_stand_together() -> None:
+    """A reader sees at one place what may happen."""
+    runs = [pair for pair, _ in groupby(ROWS, key=lambda row: (row.source, row.trigger))]
+    assert len(runs) == len(set(runs))
+
+
+def test_final_states_have_no_rows_and_all_others_have() -> None:
+    assert {row.source for row in ROWS} == set(State) - FINAL
+    assert {row.dest for row in ROWS} == set(State)
+
+
+def test_every_state_is_of_one_kind() -> None:
+    assert sorted([*TRANSIENT, *RESTING, *LIVE, *FINAL]) == sorted(State)
+
+
+def test_nothing_from_outside_arrives_in_a_transient_state() -> None:
+    for state, trigger in product(TRANSIENT, Trigger):
+        assert CHART.accepts(state, trigger) is (trigger is Trigger.PROCEED)
+
+
+def test_a_row_names_itself() -> None:
+    assert ROWS[1].name == "CHECK --proceed [steps >= allowance]--> CONCLUDE"
+    assert len({row.name for row in ROWS}) == len(ROWS)
+
+
+# The executor.
+
+
+class Model:
+    """What the machine moves."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+
+def test_a_transitions_machine_executes_the_chart() -> None:
+    """One for all turns: it holds no model, and makes no triggers of its own."""
+    assert isinstance(CHART.machine, transitions.Machine)
+    assert CHART.machine.models == []
+    assert set(CHART.machine.events) == set(Trigger)
+    assert set(CHART.machine.states) == set(State)
+
+
+#: Enough to make every comparison true and false; larger numbers behave as 1 does.
+VALUES: Final[dict[str, tuple[int, int]]] = {
+    name: (False, True) if isinstance(getattr(Counters(Limits()), name), bool) else (0, 1) for name in NAMES
+}
+
+
+def names_in(rows: list[Row]) -> list[str]:
+    text = " ".join(row.guard.promela for row in rows)
+    return [name for name in NAMES if name in text.replace("(", " ").replace(")", " ").replace("!", " ").split()]
+
+
+@pytest.mark.parametrize("trigger", list(Trigger))
+@pytest.mark.parametrize("state", list(State))
+def test_the_lean_event_does_what_the_stock_one_does(state: State, trigger: Trigger) -> None:
+    """The same row and the same destination, over every small value of every name that the pair's guards use."""
+    stock = Chart(ROWS, event=transitions.Event)
+    rows = [row for row in ROWS if (row.source, row.trigger) == (state, trigger)]
+    names = names_in(rows)
+    taken = set()
+    for values in product(*(VALUES[name] for name in names)):
+        counters = Counters(Limits())
+        for name, value in zip(names, values, strict=True):
+            setattr(counters, name, value)
+        lean_model, stock_model = Model(state), Model(state)
+        if not rows:
+            for chart, model in ((CHART, lean_model), (stock, stock_model)):
+                with pytest.raises(IllegalEvent):
+                    chart.fire(model, trigger, counters)
+                assert model.state is state
+            continue
+        row = CHART.fire(lean_model, trigger, counters)
+        assert stock.fire(stock_model, trigger, counters) is row
+        assert lean_model.state is stock_model.state is row.dest
+        assert row is next(row for row in rows if row.guard.holds(counters))
+        taken.add(row)
+    assert taken == set(rows)
+
+
+def test_a_trigger_that_no_row_accepts_moves_nothing() -> None:
+    """Also where the pair has rows, but none of them holds: a chart without a fallback."""
+    holed = Chart(tuple(row for row in ROWS if row.guard.text))
+    model = Model(State.STREAM)
+    for chart in (holed, Chart(holed.rows, event=transitions.Event)):
+        with pytest.raises(IllegalEvent, match="not accepted in state STREAM: nothing was changed"):
+            chart.fire(model, Trigger.REPLIED, Counters(Limits()))
+        assert model.state is State.STREAM
+
+
+# Every state and every event.
+
+
+def stepped(begin: "Begin", **limits: object) -> "Script":
+    turn = begin(**limits)
+    turn.step("look")
+    return turn
+
+
+def after(turn: "Script", *events: Event) -> "Script":
+    for event in events:
+        turn.feed(event)
+    return turn
+
+
+def replied(begin: "Begin", *calls: str, text: str = "", **limits: object) -> "Script":
+    turn = begin(**limits)
+    turn.reply(*calls, text=text)
+    return turn
+
+
+def looping(begin: "Begin") -> "Script":
+    turn = stepped(begin, doom_threshold=2, doom_response="ask")
+    turn.step("look")
+    return turn
+
+
+def synthesising(begin: "Begin") -> "Script":
+    turn = begin(Started(prompt="x", synthesis=True))
+    turn.step("look")
+    return turn
+
+
+_ASK: Final = CallWaits(call="call00001", interrupt_kind=InterruptKind.APPROVAL)
+_STOP: Final = Answered(interrupt="doom-1", decision=Decision.STOP)
+#: A turn brought to each state; TOOL_EXEC has one started and one ready call, SYNTHESIS is TOOL_EXEC without any.
+BROUGHT: Final[dict[str, Callable[["Begin"], "Script"]]] = {
+    "STREAM": lambda begin: begin(),
+    "TOOL_EXEC": lambda begin: after(replied(begin, "look", "list"), CallStarted(call="call00001")),
+    "SYNTHESIS": synthesising,
+    "PAUSED": lambda begin: after(replied(begin, "write"), _ASK),
+    "DOOM": looping,
+    "CONCLUDE": lambda begin: stepped(begin, steps=1),
+    "TEXT_ONLY": lambda begin: begin(steps=0),
+    "FINISHED": lambda begin: replied(begin, text="42"),
+    "SYNTHESIS_DONE": lambda begin: after(synthesising(begin), Synthesised(text="x")),
+    "CAP_HIT": lambda begin: after(stepped(begin, steps=1), Concluded(text="x")),
+    "DOOM_LOOP": lambda begin: after(looping(begin), _STOP, Concluded(text="x")),
+    "ABORTED": lambda begin: after(begin(), Abort()),
+    "FAILED": lambda begin: after(begin(), Fail(error="x")),
+}
+
+
+@pytest.mark.parametrize("where", BROUGHT)
+def test_the_turns_below_stand_where_they_should(begin: "Begin", where: str) -> None:
+    stands = {"SYNTHESIS": State.TOOL_EXEC, "DOOM": State.PAUSED}
+    assert BROUGHT[where](begin).state is (stands[where] if where in stands else State[where])
+
+
+#: The table of DESIGN 3: each event, and where it is accepted.
+ACCEPTED: Final[tuple[tuple[Event, set[str]], ...]] = (
+    (Event(), set()),
+    (Started(prompt="y"), set()),
+    (ModelReplied(text="x"), {"STREAM", "TEXT_ONLY"}),
+    (ModelReplied(calls=(ToolCall(name="a", arguments={}),)), {"STREAM", "TEXT_ONLY"}),
+    (ModelReplied(), {"STREAM", "TEXT_ONLY"}),
+    (AttemptFailed(cause=Cause.TIMEOUT), {"STREAM", "SYNTHESIS", "CONCLUDE", "TEXT_ONLY"}),
+    (AttemptFailed(cause=Cause.REJECTED), {"STREAM", "SYNTHESIS", "CONCLUDE", "TEXT_ONLY"}),
+    (CallStarted(call="call00002"), {"TOOL_EXEC"}),
+    (CallStarted(call="call00009"), set()),
+    (CallSettled(call="call00001"), {"TOOL_EXEC"}),
+    (CallSettled(call="call00009"), set()),
+    (CallWaits(call="call00001", interrupt_kind=InterruptKind.QUESTION), {"TOOL_EXEC"}),
+    (CallWaits(call="call00009", interrupt_kind=InterruptKind.QUESTION), set()),
+    (Synthesised(text="x"), {"SYNTHESIS"}),
+    (Synthesised(), {"SYNTHESIS"}),
+    (Answered(interrupt="approval-1", decision=Decision.GRANT), {"PAUSED"}),
+    (Answered(interrupt="approval-1", decision=Decision.STOP), set()),
+    (Answered(interrupt="doom-1", decision=Decision.GO_ON), {"DOOM"}),
+    (Answered(interrupt="doom-1", decision=Decision.GRANT), set()),
+    (Answered(interrupt="doom-2", decision=Decision.STOP), set()),
+    # Fed before the batch's last CallSettled.
+    (Steered(text="x"), {"TOOL_EXEC"}),
+    (Concluded(text="x"), {"CONCLUDE"}),
+    (Concluded(), {"CONCLUDE"}),
+    (Expire(), {"STREAM", "TOOL_EXEC", "SYNTHESIS", "TEXT_ONLY"}),
+    (Abort(), {"STREAM", "TOOL_EXEC", "SYNTHESIS", "PAUSED", "DOOM", "CONCLUDE", "TEXT_ONLY"}),
+    (Fail(error="x"), {"STREAM", "TOOL_EXEC", "SYNTHESIS", "CONCLUDE", "TEXT_ONLY"}),
+)
+
+
+def named(event: Event) -> str:
+    return type(event).__name__ + "".join(f" {value}" for value in event.model_dump(exclude_defaults=True).values())
+
+
+@pytest.mark.parametrize(
+    ("event", "accepted"), ACCEPTED, ids=lambda value: named(value) if isinstance(value, Event) else ""
+)
+@pytest.mark.parametrize("where", BROUGHT)
+def test_every_event_is_accepted_where_the_design_says_and_refused_elsewhere(
+    begin: "Begin", where: str, event: Event, accepted: set[str]
+) -> None:
+    """What is refused changes nothing: not the turn, not its rank, not where the chart stands, not what is to do."""
+    turn = BROUGHT[where](begin)
+    if where in accepted:
+        assert turn.feed(event)
+        return
+
+    def seen() -> tuple[object, ...]:
+        machine = turn.machine
+        return (machine.turn.digest(), machine.turn.rank, machine.turn.elapsed, machine.state, machine.action)
+
+    before = seen()
+    with pytest.raises((IllegalEvent, BadCall, BadAnswer)):
+        turn.feed(event.model_copy())
+    assert seen() == before

@@ -1,0 +1,130 @@
+"""The doom-loop detector, against a naive reading of rule 6 of DESIGN 4."""
+
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright_states.doom import LONGEST_PERIOD, Round, call_key, looping, make_round, remember
+
+NAMES = st.sampled_from("abcd")
+JSON: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+ARGUMENTS = st.dictionaries(st.text(), JSON, max_size=4)
+
+
+def round_of(name: str) -> Round:
+    made = make_round([(name, call_key(name, {}, "", None))])
+    assert made is not None
+    return made
+
+
+def naive(history: list[str], threshold: int) -> set[str]:
+    """The rounds of the loop that the last one closes, found by looking at the whole history."""
+    for period in range(1, 5):
+        length = period * threshold
+        if len(history) >= length and all(history[-i] == history[-i - period] for i in range(1, length - period + 1)):
+            return set(history[-period:])
+    return set()
+
+
+@given(st.lists(NAMES, max_size=60), st.integers(2, 5))
+def test_it_finds_what_the_naive_reading_finds(history: list[str], threshold: int) -> None:
+    """At each point of any history, though it keeps only as many rounds as it can ever look at."""
+    kept: tuple[Round, ...] = ()
+    for seen, name in enumerate(history, start=1):
+        kept = remember(kept, round_of(name), threshold)
+        assert len(kept) <= LONGEST_PERIOD * threshold
+        assert set(looping(kept, threshold)) == naive(history[:seen], threshold)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=6), st.lists(NAMES, max_size=9), st.integers(2, 4))
+def test_it_finds_what_the_naive_reading_finds_in_histories_that_repeat(
+    cycle: list[str], before: list[str], threshold: int
+) -> None:
+    history = before + cycle * (threshold + 1)
+    kept: tuple[Round, ...] = ()
+    for seen, name in enumerate(history, start=1):
+        kept = remember(kept, round_of(name), threshold)
+        assert set(looping(kept, threshold)) == naive(history[:seen], threshold)
+
+
+@pytest.mark.parametrize("period", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("threshold", [2, 3])
+def test_a_cycle_is_found_at_its_last_round_and_not_before(period: int, threshold: int) -> None:
+    rounds = [round_of(name) for name in "abcde"[:period] * threshold]
+    found = looping(tuple(rounds), threshold)
+    assert found == (tuple("abcde"[:period]) if period <= 4 else ())
+    assert looping(tuple(rounds[:-1]), threshold) == ()
+
+
+def test_no_rounds_are_no_loop() -> None:
+    assert looping((), 2) == ()
+
+
+@given(
+    st.lists(st.tuples(NAMES, st.sampled_from(["1", "2"])), min_size=1, max_size=6), st.randoms(use_true_random=False)
+)
+def test_a_round_does_not_know_the_order_of_its_calls(calls: list[tuple[str, str]], chance: random.Random) -> None:
+    shuffled = calls.copy()
+    chance.shuffle(shuffled)
+    keyed = [(name, call_key(name, None, raw, None)) for name, raw in calls]
+    shuffled_keyed = [(name, call_key(name, None, raw, None)) for name, raw in shuffled]
+    assert make_round(keyed) == make_round(shuffled_keyed)
+
+
+@given(*[st.lists(st.tuples(NAMES, st.sampled_from(["1", "2"])), min_size=1, max_size=4)] * 2)
+def test_two_rounds_are_one_only_if_their_calls_are(one: list[tuple[str, str]], two: list[tuple[str, str]]) -> None:
+    made = [make_round((name, call_key(name, None, raw, None)) for name, raw in calls) for calls in (one, two)]
+    assert (made[0] == made[1]) is (sorted(one) == sorted(two))
+
+
+def test_a_round_of_nothing_is_none() -> None:
+    assert make_round([]) is None
+
+
+@given(ARGUMENTS)
+def test_arguments_are_compared_as_canonical_json(arguments: dict[str, JsonValue]) -> None:
+    """The order of the keys does not count, and what went through JSON is the same."""
+    backwards = dict(reversed(arguments.items()))
+    through_json = json.loads(json.dumps(arguments))
+    key = call_key("read", arguments, "", None)
+    assert key == call_key("read", backwards, "", None) == call_key("read", through_json, "", None)
+
+
+@given(ARGUMENTS, ARGUMENTS)
+def test_other_arguments_have_another_key(one: dict[str, JsonValue], two: dict[str, JsonValue]) -> None:
+    same = json.dumps(one, sort_keys=True) == json.dumps(two, sort_keys=True)
+    assert (call_key("read", one, "", None) == call_key("read", two, "", None)) is same
+
+
+def test_a_key_tells_its_parts_apart() -> None:
+    """A raw text is never taken for arguments or for a loop key, nor a name for a part of what follows it."""
+    keys = [
+        call_key("read", {}, "", None),
+        call_key("read", None, "{}", None),
+        call_key("read", {}, "", "{}"),
+        call_key("read", {}, "", ""),
+        call_key("list", {}, "", None),
+        call_key("read{}", None, "", None),
+        call_key("read", {"a": 1}, "", None),
+        call_key("read", {"a": "1"}, "", None),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert all(len(key) == 12 for key in keys)
+
+
+def test_a_loop_key_stands_for_the_arguments() -> None:
+    assert call_key("fetch", {"n": 1}, "", "x") == call_key("fetch", {"n": 2}, "", "x")
+    assert call_key("fetch", {"n": 1}, "", "x") != call_key("fetch", {"n": 1}, "", "y")
+    assert call_key("fetch", {"n": 1}, "", "x") != call_key("get", {"n": 1}, "", "x")
+
+
+def test_half_a_surrogate_pair_has_a_key() -> None:
+    assert call_key("read", None, '{"path": "\ud800', None)

@@ -1,0 +1,277 @@
+"""Facts: what a journal keeps of them, what it refuses, and what they weigh (DESIGN 3 and 5)."""
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright_states import (
+    BadJournal,
+    CallStatus,
+    Cause,
+    Decision,
+    EndReason,
+    Finish,
+    InterruptKind,
+    Limits,
+    Outcome,
+    Spent,
+    State,
+    ToolCall,
+    Usage,
+    facts,
+)
+from turnwright_states.facts import KINDS, PAYLOAD_VERSION, Fact, parse_fact
+
+if TYPE_CHECKING:
+    from tests.states.conftest import Begin
+
+TEXT = st.text(max_size=8)
+IDS = st.text("abc/-01", min_size=1, max_size=8)
+COUNT = st.integers(0, 10**6)
+NUMBER = st.floats(0, 1e9, allow_nan=False)
+JSON: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
+    max_leaves=4,
+)
+OBJECT = st.dictionaries(TEXT, JSON, max_size=2)
+REASON = st.sampled_from(EndReason)
+ALSO = st.lists(REASON, max_size=3).map(tuple)
+USAGE = st.none() | st.builds(Usage, input_tokens=COUNT, output_tokens=COUNT, cost=NUMBER)
+LIMITS = st.builds(
+    Limits,
+    steps=st.none() | st.integers(0, 300),
+    concluding=st.sampled_from(("after", "within")),
+    tool_calls=st.none() | COUNT,
+    tokens=st.none() | st.integers(1, 10**6),
+    cost=st.none() | st.floats(0.01, 10),
+    seconds=st.none() | st.floats(0.01, 1e6),
+    doom_threshold=st.none() | st.integers(2, 9),
+)
+LEASE = st.builds(facts.Lease, calls=st.none() | COUNT, tokens=st.none() | COUNT, cost=st.none() | NUMBER)
+MADE = st.builds(
+    facts.CallMade,
+    id=IDS,
+    name=TEXT,
+    arguments=st.none() | OBJECT,
+    raw=TEXT,
+    provider_id=TEXT,
+    key=TEXT,
+    refused=TEXT,
+    invalid=st.booleans(),
+    lease=st.none() | LEASE,
+)
+INTERRUPT = st.builds(
+    facts.Interrupt,
+    id=IDS,
+    kind=st.sampled_from(InterruptKind),
+    call=TEXT,
+    tool=TEXT,
+    question=TEXT,
+    choices=st.lists(TEXT, max_size=3).map(tuple),
+    grant=st.none() | TEXT,
+    expires_at=st.none() | NUMBER,
+)
+#: The fields of each kind, beside those of every fact.
+FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
+    facts.TurnStarted: {
+        "prompt": TEXT,
+        "limits": LIMITS,
+        "agent": OBJECT,
+        "history": st.lists(OBJECT, max_size=2).map(tuple),
+        "synthesis": st.booleans(),
+        "parent_turn": st.none() | IDS,
+        "parent_call": st.none() | IDS,
+        "depth": st.integers(0, 3),
+        "continues": st.none() | IDS,
+        "session": st.none() | TEXT,
+        "model": TEXT,
+        "context": OBJECT,
+        "chart": COUNT,
+    },
+    facts.StepStarted: {"number": COUNT, "nudge": st.booleans()},
+    facts.ModelReplied: {
+        "text": TEXT,
+        "reasoning": TEXT,
+        "reasoning_details": st.lists(OBJECT, max_size=2).map(tuple),
+        "calls": st.lists(MADE, max_size=2).map(tuple),
+        "finish": st.sampled_from(Finish),
+        "usage": USAGE,
+    },
+    facts.AttemptFailed: {
+        "attempt": COUNT,
+        "cause": st.sampled_from(Cause),
+        "retry": st.booleans(),
+        "message": TEXT,
+        "partial": TEXT,
+        "usage": USAGE,
+    },
+    facts.CallStarted: {"call": IDS, "attempt": COUNT, "child": st.none() | IDS},
+    facts.CallSettled: {
+        "call": IDS,
+        "status": st.sampled_from(CallStatus),
+        "result": TEXT,
+        "spent": st.none() | st.builds(Spent, calls=COUNT, tokens=COUNT, cost=NUMBER),
+    },
+    facts.CallWaiting: {"call": IDS, "interrupt": INTERRUPT},
+    facts.Paused: {"interrupt": st.none() | INTERRUPT},
+    facts.Synthesised: {"text": st.none() | TEXT},
+    facts.Answered: {
+        "interrupt": IDS,
+        "decision": st.sampled_from(Decision),
+        "text": TEXT,
+        "grant": st.none() | TEXT,
+        "always_for": st.lists(TEXT, max_size=2).map(tuple),
+    },
+    facts.StepFinished: {
+        "number": COUNT,
+        "usage": st.builds(Usage, input_tokens=COUNT, output_tokens=COUNT, cost=NUMBER),
+        "seconds": NUMBER,
+    },
+    facts.Stopping: {"reason": REASON, "also_reached": ALSO, "partial": TEXT, "usage": USAGE},
+    facts.MessageAdded: {"text": TEXT},
+    facts.Concluded: {"text": st.none() | TEXT, "refused": st.lists(TEXT, max_size=2).map(tuple), "usage": USAGE},
+    facts.Halted: {
+        "outcome": st.sampled_from(Outcome),
+        "reason": REASON,
+        "also_reached": ALSO,
+        "partial": TEXT,
+        "undelivered": st.lists(TEXT, max_size=2).map(tuple),
+        "error": TEXT,
+        "usage": USAGE,
+    },
+    facts.Notice: {"limit": TEXT, "used": NUMBER, "of": NUMBER},
+}
+FACTS = st.one_of(
+    [
+        st.builds(
+            kind, elapsed=NUMBER, state=st.sampled_from(State), hash=st.text("0123456789abcdef", max_size=8), **own
+        )
+        for kind, own in FIELDS.items()
+    ]
+)
+
+
+def test_every_kind_is_generated_with_all_its_fields() -> None:
+    """So that a new kind, or a new field, is part of the tests below."""
+    assert set(FIELDS) == set(KINDS.values())
+    for kind, own in FIELDS.items():
+        assert set(kind.model_fields) == {*own, "elapsed", "state", "hash"}, kind
+
+
+def test_a_kind_is_named_as_its_class() -> None:
+    for name, kind in KINDS.items():
+        assert name.replace("_", "") == kind.__name__.lower()
+        assert kind.kind == name
+
+
+@given(FACTS)
+def test_every_fact_comes_back_from_its_payload(fact: Fact) -> None:
+    payload = fact.payload()
+    back = parse_fact(fact.kind, payload, 1)
+    assert type(back) is type(fact)
+    assert back == fact
+    assert back.payload() == payload
+
+
+@given(FACTS)
+def test_a_payload_is_one_json_object_with_its_version(fact: Fact) -> None:
+    payload = fact.payload()
+    assert json.loads(payload)["v"] == PAYLOAD_VERSION == 1
+    assert "\n" not in payload
+
+
+@given(LIMITS)
+def test_turn_started_writes_the_limits_whole(limits: Limits) -> None:
+    """A later release may have other defaults, and must not change what this turn was allowed."""
+    started = facts.TurnStarted(elapsed=0, state=State.CHECK, prompt="x", limits=limits, chart=1)
+    assert set(json.loads(started.payload())["limits"]) == set(Limits.model_fields)
+
+
+def test_other_facts_leave_out_what_is_at_its_empty_default() -> None:
+    payload = facts.CallSettled(elapsed=1.5, state=State.TOOL_EXEC, call="call00001").payload()
+    assert json.loads(payload) == {"v": 1, "elapsed": 1.5, "state": "TOOL_EXEC", "call": "call00001"}
+
+
+# What cannot be read.
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(BadJournal, match="fact 7 of the journal: its kind 'steps_started' is unknown") as caught:
+        parse_fact("steps_started", "{}", 7)
+    assert caught.value.seq == 7
+
+
+@pytest.mark.parametrize("version", ["2", "0", '"1"', "null", "[1]"])
+def test_another_version_is_refused(version: str) -> None:
+    payload = f'{{"v":{version},"elapsed":0,"state":"STREAM","number":1}}'
+    with pytest.raises(
+        BadJournal, match=r"fact 3 of the journal: its payload has version .*, and this release reads 1"
+    ):
+        parse_fact("step_started", payload, 3)
+
+
+def test_a_payload_without_a_version_is_refused() -> None:
+    with pytest.raises(BadJournal, match="version None"):
+        parse_fact("step_started", '{"elapsed":0,"state":"STREAM","number":1}', 3)
+
+
+@pytest.mark.parametrize("payload", ["", "{", "null", "1", '"x"', "[]", '[{"v":1}]', "NaN", "{'v': 1}", "[" * 100_000])
+def test_what_is_no_json_object_is_refused(payload: str) -> None:
+    with pytest.raises(BadJournal, match="fact 4 of the journal: its payload is not a JSON object"):
+        parse_fact("step_started", payload, 4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "field"),
+    [
+        ("step_started", {"number": "one"}, "number"),
+        ("step_started", {"number": None}, "number"),
+        ("step_started", {"numbr": 1}, "numbr"),
+        ("step_started", {"state": "DREAM"}, "state"),
+        ("step_started", {"elapsed": "long"}, "elapsed"),
+        ("attempt_failed", {"attempt": 1, "cause": "weather"}, "cause"),
+        ("model_replied", {"calls": [{"id": "call00001"}]}, "calls.0.name"),
+        ("model_replied", {"usage": {"input_tokens": -1}}, "usage.input_tokens"),
+        ("halted", {"reason": "answered"}, "outcome"),
+        ("call_waiting", {"call": "call00001", "interrupt": {"id": "x", "kind": "coffee"}}, "interrupt.kind"),
+        ("turn_started", {"prompt": "x", "chart": 1, "limits": {"steps": -1}}, "limits.steps"),
+        ("turn_started", {"prompt": "x", "chart": 1}, "limits"),
+    ],
+)
+def test_a_payload_of_another_shape_is_refused(kind: str, changed: dict[str, object], field: str) -> None:
+    """The message names the fact and the field."""
+    fields: dict[str, object] = {"v": 1, "elapsed": 0, "state": "STREAM"}
+    if kind == "step_started":
+        fields["number"] = 1
+    with pytest.raises(
+        BadJournal, match=f"fact 5 of the journal: its payload does not fit {kind}: {field}: "
+    ) as caught:
+        parse_fact(kind, json.dumps(fields | changed), 5)
+    assert caught.value.seq == 5
+
+
+# What they weigh.
+
+
+def test_a_step_of_two_calls_is_at_most_1_kb_apart_from_texts(begin: "Begin") -> None:
+    """With times, ids of a provider, keys, hashes and usage with a price: all but the names and arguments of calls."""
+    turn = begin(doom_threshold=None, tool_calls=None)
+    asked = [
+        ToolCall(name="read_file", arguments={"path": f"src/{name}.py"}, provider_id=f"call_{name * 24}")
+        for name in ("a", "b")
+    ]
+    texts = sum(len(f"{call.name}{json.dumps(call.arguments)}") for call in asked)
+    for number in range(1, 150):
+        before = len(turn.facts)
+        turn.clock = 123.456789 * number
+        turn.reply(*asked, usage=Usage(input_tokens=123456, output_tokens=1234, cost=0.012345))
+        turn.settle()
+        step = turn.facts[before:]
+        calls = ["call_started", "call_settled"] * 2
+        assert [fact.kind for fact in step] == ["model_replied", *calls, "step_finished", "step_started"]
+        assert sum(len(fact.payload()) for fact in step) - texts <= 1000

@@ -1,0 +1,139 @@
+"""What a turn may use: ranges, ceilings, presets and the sums that follow from them (DESIGN 1, 4.1, 4.2)."""
+
+import math
+
+import pytest
+from pydantic import ValidationError
+
+from turnwright_states import MAX_STEPS, Limits
+from turnwright_states.limits import MAX_CALLS_A_STEP, UNLIMITED, PresetName
+
+COUNTS = ("steps", "ceiling", "tool_calls", "nudges", "max_retries", "max_pauses")
+POSITIVE_COUNTS = ("tokens", "conclude_tokens", "calls_a_step")
+AMOUNTS = ("cost", "seconds", "conclude_seconds")
+
+
+def test_defaults_are_those_of_the_design() -> None:
+    limits = Limits()
+    assert (limits.steps, limits.ceiling, limits.concluding) == (None, 200, "after")
+    assert (limits.tool_calls, limits.calls_a_step) == (50, 32)
+    assert (limits.tokens, limits.cost, limits.seconds) == (None, None, None)
+    assert (limits.doom_threshold, limits.doom_response, limits.nudges) == (3, "stop", 0)
+    assert (limits.max_retries, limits.max_pauses) == (3, 100)
+    assert (limits.conclude_seconds, limits.conclude_tokens) == (30.0, 1024)
+
+
+@pytest.mark.parametrize("field", COUNTS)
+@pytest.mark.parametrize("value", [-1, True, False, 0.5, 2.0, math.nan, "3", [1]])
+def test_a_count_is_a_whole_number_of_at_least_0(field: str, value: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Limits.model_validate({field: value})
+    assert field in str(caught.value)
+    assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("field", POSITIVE_COUNTS)
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, math.nan])
+def test_tokens_and_calls_a_step_are_at_least_1(field: str, value: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Limits.model_validate({field: value})
+    assert field in str(caught.value)
+    assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("field", AMOUNTS)
+@pytest.mark.parametrize("value", [0, 0.0, -1, -0.5, True, math.nan, math.inf, "1"])
+def test_an_amount_is_a_finite_number_above_0(field: str, value: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Limits.model_validate({field: value})
+    assert field in str(caught.value)
+    assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("field", ["ceiling", "calls_a_step", "nudges", "max_retries", "max_pauses", "conclude_tokens"])
+def test_what_cannot_be_switched_off_is_not_none(field: str) -> None:
+    with pytest.raises(ValidationError, match=field):
+        Limits.model_validate({field: None})
+
+
+@pytest.mark.parametrize("value", [0, 1, -3])
+def test_a_threshold_below_2_is_refused(value: int) -> None:
+    """One round is no repetition."""
+    with pytest.raises(ValidationError, match="doom_threshold"):
+        Limits(doom_threshold=value)
+
+
+def test_nobody_can_raise_the_ceiling() -> None:
+    assert Limits(ceiling=MAX_STEPS).cap == MAX_STEPS
+    with pytest.raises(ValidationError, match="ceiling must be at most 200, not 201"):
+        Limits(ceiling=MAX_STEPS + 1)
+
+
+def test_a_step_runs_at_most_32_calls() -> None:
+    assert Limits(calls_a_step=MAX_CALLS_A_STEP).calls_a_step == 32
+    with pytest.raises(ValidationError, match="calls_a_step must be at most 32, not 33"):
+        Limits(calls_a_step=MAX_CALLS_A_STEP + 1)
+
+
+def test_a_number_that_would_mean_no_limit_is_refused() -> None:
+    assert Limits(tool_calls=UNLIMITED - 1).tool_calls == UNLIMITED - 1
+    with pytest.raises(ValidationError, match="use None for no limit"):
+        Limits(tool_calls=UNLIMITED)
+
+
+def test_unknown_fields_and_changes_are_refused() -> None:
+    with pytest.raises(ValidationError, match="max_steps"):
+        Limits.model_validate({"max_steps": 3})
+    with pytest.raises(ValidationError, match="frozen"):
+        Limits().steps = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("steps", "cap"), [(None, 200), (0, 0), (1, 1), (199, 199), (200, 200), (201, 200), (10**6, 200)]
+)
+def test_the_cap_is_the_smaller_of_steps_and_ceiling(steps: int | None, cap: int) -> None:
+    assert Limits(steps=steps).cap == cap
+
+
+def test_an_engine_may_lower_the_ceiling() -> None:
+    assert Limits(ceiling=7).cap == 7
+    assert Limits(steps=9, ceiling=7).cap == 7
+    assert Limits(steps=5, ceiling=7).cap == 5
+    assert Limits(ceiling=0).cap == 0
+
+
+@pytest.mark.parametrize(("cap", "after", "within"), [(0, 0, 0), (1, 1, 0), (2, 2, 1), (5, 5, 4), (200, 200, 199)])
+def test_the_allowance_leaves_room_for_a_concluding_call_that_counts(cap: int, after: int, within: int) -> None:
+    assert Limits(steps=cap, concluding="after").allowance == after
+    assert Limits(steps=cap, concluding="within").allowance == within
+
+
+@pytest.mark.parametrize(("steps", "retries", "calls"), [(0, 0, 1), (0, 3, 4), (1, 0, 2), (5, 3, 24), (None, 3, 804)])
+def test_model_calls_follow_the_formula(steps: int | None, retries: int, calls: int) -> None:
+    """Model calls <= (allowance + 1) x (1 + max_retries)."""
+    assert Limits(steps=steps, max_retries=retries).model_calls == calls
+
+
+def test_the_presets_are_the_three_systems() -> None:
+    assert Limits.preset("boocode") == Limits()
+    assert Limits.preset("opencode").concluding == "within"
+    assert Limits.preset("opencode", steps=1).allowance == 0
+    assert Limits.preset("glm-cli").concluding == "within"
+    assert Limits.preset("glm-cli", steps=4).cap == 4
+
+
+def test_opencode_has_no_step_limit_of_0() -> None:
+    with pytest.raises(ValueError, match="steps must be at least 1 under the preset opencode, not 0"):
+        Limits.preset("opencode", steps=0)
+
+
+@pytest.mark.parametrize("name", ["boocode", "glm-cli"])
+def test_the_other_presets_take_0(name: PresetName) -> None:
+    assert Limits.preset(name, steps=0).allowance == 0
+
+
+def test_a_preset_checks_its_changes() -> None:
+    with pytest.raises(ValidationError, match="seconds"):
+        Limits.preset("boocode", seconds=0)
+    with pytest.raises(ValueError, match="preset must be one of boocode, opencode, glm-cli, not 'cursor'"):
+        Limits.preset("cursor")  # type: ignore[arg-type]

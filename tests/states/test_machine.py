@@ -1,0 +1,355 @@
+"""Starting, feeding, copying and resuming a turn: the machine as its driver sees it (DESIGN 3)."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnwright_states import (
+    Abort,
+    Answered,
+    AttemptFailed,
+    BadJournal,
+    CallModel,
+    CallSettled,
+    CallStarted,
+    CallState,
+    CallStatus,
+    CallWaits,
+    Cause,
+    Conclude,
+    Concluded,
+    Decision,
+    EndReason,
+    Event,
+    Expire,
+    Fail,
+    Finish,
+    IllegalEvent,
+    InterruptKind,
+    Limits,
+    ModelReplied,
+    RunTools,
+    Started,
+    State,
+    Steered,
+    Synthesised,
+    ToolCall,
+    TurnMachine,
+    Usage,
+    facts,
+    fold,
+)
+from turnwright_states.chart import VERSION
+
+if TYPE_CHECKING:
+    from tests.states.conftest import Begin, Script
+
+LOOK = ToolCall(name="look", arguments={})
+USED = Usage(input_tokens=10)
+
+
+def kinds(new: list[facts.Fact]) -> list[str]:
+    return [fact.kind for fact in new]
+
+
+def test_the_example_of_the_design() -> None:
+    machine, first = TurnMachine.start(Started(prompt="Tidy utils.py", limits=Limits(steps=5)))
+    assert kinds(first) == ["turn_started", "step_started"]
+    assert machine.action == CallModel(tools=True)
+    call = ToolCall(name="read_file", arguments={"path": "a.py"})
+    new = machine.feed(ModelReplied(calls=(call,), usage=USED))
+    assert kinds(new) == ["model_replied"]
+    assert isinstance(machine.action, RunTools)
+    (ready,) = machine.action.calls
+    assert (ready.name, ready.arguments) == ("read_file", {"path": "a.py"})
+
+
+def test_a_turn_starts_with_all_that_its_resumption_needs() -> None:
+    event = Started(
+        prompt="x",
+        limits=Limits(steps=3),
+        agent={"name": "Refactorer"},
+        history=({"role": "user"},),
+        synthesis=True,
+        parent_turn="p",
+        parent_call="call00001",
+        depth=1,
+        continues="c",
+    )
+    _, (started, *_rest) = TurnMachine.start(event)
+    assert isinstance(started, facts.TurnStarted)
+    assert started.chart == VERSION
+    for name in set(Started.model_fields) - {"elapsed"}:
+        assert getattr(started, name) == getattr(event, name)
+
+
+def ask(**fields: object) -> CallWaits:
+    return CallWaits.model_validate({"call": "call00001", "interrupt_kind": InterruptKind.APPROVAL} | fields)
+
+
+TWO = (ModelReplied(calls=(LOOK, LOOK), usage=USED),)
+ONE = (ModelReplied(calls=(LOOK,), usage=USED),)
+RUN = (CallStarted(call="call00001"), CallSettled(call="call00001"))
+#: What was fed before, what is fed now, and the facts that follow: the table of DESIGN 3.
+TABLE: dict[str, tuple[dict[str, object], tuple[Event, ...], Event, list[str]]] = {
+    "an answer": ({}, (), ModelReplied(text="x", usage=USED), ["model_replied", "step_finished", "halted"]),
+    "calls": ({}, (), TWO[0], ["model_replied"]),
+    "a call that cannot run": (
+        {"tool_calls": 100},
+        (),
+        ModelReplied(calls=(LOOK, ToolCall(name="?", problem="unknown")), usage=USED),
+        ["model_replied", "call_settled"],
+    ),
+    "a retry": ({}, (), AttemptFailed(cause=Cause.TIMEOUT), ["attempt_failed"]),
+    "a failure": (
+        {},
+        (),
+        AttemptFailed(cause=Cause.REJECTED),
+        ["attempt_failed", "step_finished", "halted"],
+    ),
+    "a call starts": ({}, TWO, CallStarted(call="call00002"), ["call_started"]),
+    "a call settles": ({}, TWO, CallSettled(call="call00002", status=CallStatus.ERROR), ["call_settled"]),
+    "the last call settles": (
+        {},
+        (*ONE, RUN[0]),
+        RUN[1],
+        ["call_settled", "step_finished", "step_started"],
+    ),
+    "the last call of the last step settles": (
+        {"steps": 1},
+        (*ONE, RUN[0]),
+        RUN[1],
+        ["call_settled", "step_finished", "stopping"],
+    ),
+    "a call waits": ({}, TWO, ask(), ["call_waiting"]),
+    "the last call waits": ({}, ONE, ask(), ["call_waiting", "paused"]),
+    "a partial answer": (
+        {},
+        (*TWO, ask(), ask(call="call00002")),
+        Answered(interrupt="approval-1", decision=Decision.GRANT),
+        ["answered"],
+    ),
+    "a denial": (
+        {},
+        (*ONE, ask()),
+        Answered(interrupt="approval-1", decision=Decision.DENY),
+        ["answered", "call_settled", "step_finished", "step_started"],
+    ),
+    "a synthesis": (
+        {"synthesis": True},
+        (*ONE, *RUN),
+        Synthesised(text="x"),
+        ["synthesised", "step_finished", "halted"],
+    ),
+    "a synthesis of nothing": (
+        {"synthesis": True},
+        (*ONE, *RUN),
+        Synthesised(),
+        ["synthesised", "step_finished", "step_started"],
+    ),
+    "a synthesis that will not come": (
+        {"synthesis": True, "max_retries": 0},
+        (*ONE, *RUN),
+        AttemptFailed(cause=Cause.CRASH),
+        ["attempt_failed", "synthesised", "step_finished", "step_started"],
+    ),
+    "a message": ({}, ONE, Steered(text="x"), ["message_added"]),
+    "a doom loop": (
+        {"doom_threshold": 2, "doom_response": "ask"},
+        (*ONE, *RUN, *ONE, CallStarted(call="call00002")),
+        CallSettled(call="call00002"),
+        ["call_settled", "step_finished", "paused"],
+    ),
+    "a doom loop goes on": (
+        {"doom_threshold": 2, "doom_response": "ask"},
+        (*ONE, *RUN, *ONE, CallStarted(call="call00002"), CallSettled(call="call00002")),
+        Answered(interrupt="doom-1", decision=Decision.GO_ON),
+        ["answered", "step_started"],
+    ),
+    "a doom loop stops": (
+        {"doom_threshold": 2, "doom_response": "ask"},
+        (*ONE, *RUN, *ONE, CallStarted(call="call00002"), CallSettled(call="call00002")),
+        Answered(interrupt="doom-1", decision=Decision.STOP),
+        ["answered", "stopping"],
+    ),
+    "a conclusion": ({"steps": 1}, (*ONE, *RUN), Concluded(text="x"), ["concluded", "halted"]),
+    "an expiry": ({"seconds": 9}, (), Expire(), ["step_finished", "stopping"]),
+    "an abort": (
+        {},
+        (*TWO, RUN[0]),
+        Abort(),
+        ["call_settled", "call_settled", "step_finished", "halted"],
+    ),
+    "an abort of a pause": ({}, (*ONE, ask()), Abort(), ["call_settled", "step_finished", "halted"]),
+    "a bug": ({}, (), Fail(error="x"), ["step_finished", "halted"]),
+    "a bug while concluding": ({"steps": 1}, (*ONE, *RUN), Fail(error="x"), ["halted"]),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_facts_of_an_event_are_those_of_the_design(name: str) -> None:
+    limits, before, event, expected = TABLE[name]
+    limits = {"doom_threshold": None} | limits
+    synthesis = bool(limits.pop("synthesis", False))
+    machine, _ = TurnMachine.start(Started(prompt="x", limits=Limits.model_validate(limits), synthesis=synthesis))
+    for earlier in before:
+        machine.feed(earlier)
+    assert [kind for kind in kinds(machine.feed(event)) if kind != "notice"] == expected
+
+
+def test_time_never_runs_backwards(begin: "Begin") -> None:
+    """`elapsed` is monotonic: an event that comes with less has the time of the one before."""
+    turn = begin()
+    turn.clock = 5.0
+    turn.reply("look")
+    turn.clock = 3.0
+    turn.settle()
+    assert [fact.elapsed for fact in turn.of(facts.CallSettled)] == [5.0]
+    assert turn.of(facts.StepFinished)[0].seconds == 5.0
+
+
+def test_a_step_tells_what_it_used_and_how_long_it_took(begin: "Begin") -> None:
+    """Failed attempts of its reply included."""
+    turn = begin()
+    turn.clock = 1.5
+    turn.feed(AttemptFailed(cause=Cause.INTERRUPTED, usage=Usage(input_tokens=5, cost=0.5)))
+    turn.reply("look", usage=Usage(input_tokens=5, output_tokens=2, cost=0.25))
+    turn.clock = 4.0
+    turn.settle()
+    turn.clock = 5.0
+    turn.reply("list", usage=Usage(input_tokens=1))
+    turn.settle()
+    first, second = turn.of(facts.StepFinished)
+    assert (first.number, first.seconds) == (1, 4.0)
+    assert first.usage == Usage(input_tokens=10, output_tokens=2, cost=0.75)
+    assert (second.number, second.seconds, second.usage) == (2, 1.0, Usage(input_tokens=1))
+
+
+def test_a_copy_can_be_fed_without_changing_the_turn(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply("look", "write")
+    turn.wait("call00002")
+    before, twin = turn.machine.turn.digest(), turn.machine.copy()
+    twin.feed(CallStarted(call="call00001"))
+    twin.feed(CallSettled(call="call00001"))
+    twin.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    assert turn.machine.turn.digest() == before
+    assert turn.ready == ["call00001"]
+
+
+# Resuming.
+
+
+def finished(begin: "Begin") -> "Script":
+    turn = begin(steps=2)
+    turn.step("look")
+    turn.reply(text="42")
+    return turn
+
+
+def test_a_turn_goes_on_from_its_facts(begin: "Begin") -> None:
+    turn = begin(steps=2)
+    turn.reply("look", "write")
+    turn.wait("call00002")
+    resumed = TurnMachine.resume(turn.facts)
+    assert resumed.turn.digest() == turn.machine.turn.digest()
+    for machine in (resumed, turn.machine):
+        machine.feed(CallStarted(call="call00001"))
+        machine.feed(CallSettled(call="call00001"))
+    assert resumed.action == turn.machine.action
+    assert resumed.turn.batch["call00002"].state is CallState.WAITING
+
+
+def test_an_ended_turn_resumes_to_its_end(begin: "Begin") -> None:
+    turn = finished(begin)
+    assert TurnMachine.resume(turn.facts).action == turn.action
+
+
+def test_resuming_asks_no_guard_again(begin: "Begin") -> None:
+    """Decisions are facts: another budget in a later release, or in the engine, cannot change the past."""
+    turn = begin(steps=5)
+    for name in ("look", "list", "find"):
+        turn.step(name)
+    started = turn.of(facts.TurnStarted)[0]
+    tighter = started.model_copy(update={"limits": Limits(steps=1, tool_calls=1)})
+    assert TurnMachine.resume([tighter, *turn.facts[1:]]).state is State.STREAM
+
+
+def test_a_journal_that_does_not_begin_with_turn_started_is_refused(begin: "Begin") -> None:
+    turn = finished(begin)
+    with pytest.raises(BadJournal, match="fact 1 of the journal: step_started") as caught:
+        TurnMachine.resume(turn.facts[1:])
+    assert caught.value.seq == 1
+
+
+def test_an_empty_journal_is_refused() -> None:
+    with pytest.raises(BadJournal):
+        TurnMachine.resume([])
+
+
+def test_a_journal_that_begins_twice_is_refused(begin: "Begin") -> None:
+    turn = begin()
+    with pytest.raises(BadJournal, match="fact 3 of the journal: turn_started"):
+        TurnMachine.resume([*turn.facts, turn.facts[0]])
+
+
+def test_a_journal_that_goes_on_after_its_end_is_refused(begin: "Begin") -> None:
+    turn = finished(begin)
+    last = len(turn.facts)
+    with pytest.raises(BadJournal, match=rf"fact {last + 1} of the journal: .*already ended \(finished\)"):
+        TurnMachine.resume([*turn.facts, turn.facts[-1]])
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        facts.CallStarted(elapsed=0, state=State.TOOL_EXEC, call="call00009"),
+        facts.CallSettled(elapsed=0, state=State.TOOL_EXEC, call="call00009"),
+        facts.Answered(elapsed=0, state=State.TOOL_EXEC, interrupt="approval-9", decision=Decision.DENY),
+    ],
+    ids=lambda fact: fact.kind,
+)
+def test_a_fact_that_names_what_nothing_made_is_refused(begin: "Begin", stray: facts.Fact) -> None:
+    turn = begin()
+    turn.reply("look")
+    with pytest.raises(BadJournal, match=f"fact {len(turn.facts) + 1} of the journal: {stray.kind} names"):
+        TurnMachine.resume([*turn.facts, stray])
+
+
+def test_a_turn_stands_nowhere_in_the_middle_of_a_transaction(begin: "Begin") -> None:
+    """The facts of one feed belong together: CHECK is passed through, and nothing is to be done there."""
+    turn = finished(begin)
+    middle = next(place for place, fact in enumerate(turn.facts) if fact.state is State.CHECK and place)
+    resumed = TurnMachine.resume(turn.facts[: middle + 1])
+    with pytest.raises(IllegalEvent):
+        _ = resumed.action
+
+
+def test_the_fold_is_what_the_machine_knows(begin: "Begin") -> None:
+    turn = begin(tokens=100)
+    turn.step("look", usage=Usage(input_tokens=10, output_tokens=5, cost=0.5))
+    folded = fold(turn.facts)
+    assert (folded.state, folded.counters.steps, folded.counters.calls) == (State.STREAM, 2, 1)
+    assert folded.usage == Usage(input_tokens=10, output_tokens=5, cost=0.5)
+    assert folded.digest() == turn.machine.turn.digest() == turn.facts[-1].hash
+
+
+def test_what_is_no_fact_cannot_be_folded() -> None:
+    with pytest.raises(TypeError, match="is no fact of a turn"):
+        fold([facts.Fact(elapsed=0, state=State.CHECK)])
+
+
+def test_a_conclusion_survives_a_crash(begin: "Begin") -> None:
+    turn = begin(steps=1, tool_calls=1)
+    turn.step("look")
+    resumed = TurnMachine.resume(turn.facts)
+    assert resumed.action == Conclude(EndReason.STEP_CAP, 30.0, 1024)
+    resumed.feed(Concluded(text="x"))
+    turn.feed(Concluded(text="x"))
+    assert resumed.action == turn.action
+
+
+def test_a_truncated_answer_keeps_its_text(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply(text="Once upon", finish=Finish.LENGTH)
+    assert turn.of(facts.ModelReplied)[0].text == "Once upon"

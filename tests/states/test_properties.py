@@ -1,0 +1,354 @@
+"""Any turn, under any limits, in any surroundings: it ends, and its journal is all there is to it (DESIGN 2 to 5)."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from turnwright_states import (
+    DECISIONS,
+    MAX_STEPS,
+    Abort,
+    Action,
+    Answered,
+    AttemptFailed,
+    AwaitPerson,
+    CallModel,
+    CallSettled,
+    CallStarted,
+    CallState,
+    CallStatus,
+    CallWaits,
+    Cause,
+    Conclude,
+    Concluded,
+    Event,
+    Expire,
+    Fail,
+    Finish,
+    Halt,
+    InterruptKind,
+    Limits,
+    ModelReplied,
+    RunTools,
+    Spent,
+    Started,
+    Steered,
+    Synthesise,
+    Synthesised,
+    ToolCall,
+    TurnMachine,
+    Usage,
+    facts,
+)
+from turnwright_states.facts import Fact, parse_fact
+from turnwright_states.turn import Call, Turn
+
+# The surroundings: a model, tools and people who throw a die at each point where they could do this or that. The throws
+# are repeated for as long as the turn lasts, so that a few of them make a long turn, and a loop.
+
+
+class Dice:
+    """Throws from a list, over and over: `pick` one of these, or take a `number` below a bound."""
+
+    def __init__(self, throws: Sequence[int]) -> None:
+        self.throws, self.thrown = throws, 0
+        #: A person who never stops writing would be the one thing that has no end.
+        self.messages_left = 9
+
+    def number(self, below: int) -> int:
+        self.thrown += 1
+        return self.throws[self.thrown % len(self.throws)] % below
+
+    def pick(self, *options: "Option") -> Event:
+        return options[self.number(len(options))]()
+
+
+Option = Callable[[], Event]
+
+CAUSES = (Cause.TIMEOUT, Cause.CRASH, Cause.OVERLOADED, Cause.CONTEXT_OVERFLOW)
+STATUSES = (CallStatus.OK, CallStatus.OK, CallStatus.ERROR, CallStatus.UNKNOWN)
+
+
+class Setting(NamedTuple):
+    """One turn to be: its limits, and what happens in it."""
+
+    started: Started
+    throws: list[int]
+    #: The number of the event that is an abort, or a failure of the engine; None for none.
+    stopped_at: int | None
+
+
+def usage(dice: Dice) -> Usage | None:
+    return (None, Usage(input_tokens=3, cost=0.01), Usage(input_tokens=10, output_tokens=7, cost=0.1))[dice.number(3)]
+
+
+def asked(dice: Dice) -> ToolCall:
+    name = "abc"[dice.number(3)]
+    return (
+        ToolCall(name=name, arguments={}),
+        ToolCall(name=name, arguments={"n": dice.number(2)}, provider_id="call_0"),
+        ToolCall(name=name, raw='{"n":'),
+        ToolCall(name=name, arguments={}, problem="there is no such tool"),
+        ToolCall(name="poll", arguments={}, exempt=True),
+        ToolCall(name="agent", arguments={}, delegates=True),
+    )[dice.number(6)]
+
+
+def reply(dice: Dice) -> ModelReplied:
+    calls = tuple(asked(dice) for _ in range(1 + dice.number(4)))
+    return ModelReplied(calls=calls, finish=tuple(Finish)[dice.number(2)], usage=usage(dice))
+
+
+def final(dice: Dice) -> ModelReplied:
+    return ModelReplied(text="x" * dice.number(2), finish=tuple(Finish)[dice.number(3)], usage=usage(dice))
+
+
+def failed(dice: Dice) -> AttemptFailed:
+    return AttemptFailed(cause=CAUSES[dice.number(len(CAUSES))], usage=usage(dice))
+
+
+def settled(dice: Dice, call: Call) -> CallSettled:
+    status = STATUSES[dice.number(4)] if call.state is CallState.STARTED else CallStatus.ERROR
+    lease = call.made.lease
+    spent = None
+    if lease is not None and call.state is CallState.STARTED:
+        spent = Spent(calls=dice.number(4 if lease.calls is None else lease.calls + 1), tokens=2, cost=0.01)
+    return CallSettled(call=call.id, status=status, result="x", spent=spent)
+
+
+def waits(dice: Dice, call: Call) -> CallWaits:
+    # Of a sub-agent's call, it is an interrupt of the child, which may be about a doom loop of its own.
+    forwarded = f"child-{call.attempt}" if call.made.lease is not None else None
+    kind = tuple(InterruptKind)[dice.number(5 if forwarded else 4)]
+    return CallWaits(call=call.id, interrupt_kind=kind, grant="/tmp", forwarded=forwarded)  # noqa: S108 (a path to grant)
+
+
+def message(dice: Dice, instead: Option) -> Event:
+    dice.messages_left -= 1
+    return Steered(text="x") if dice.messages_left >= 0 else instead()
+
+
+def happens(dice: Dice, action: Action, started: Started) -> Event:
+    """What the surroundings do, given what the machine asks for."""
+    late: list[Option] = [Expire] if started.limits.seconds is not None else []
+    match action:
+        case CallModel(tools=True):
+            return dice.pick(*[lambda: reply(dice)] * 6, lambda: final(dice), lambda: failed(dice), *late)
+        case CallModel():
+            return dice.pick(lambda: reply(dice), lambda: final(dice), lambda: failed(dice), *late)
+        case RunTools(calls=calls):
+            call = calls[dice.number(len(calls))]
+            start = CallStarted(call=call.id)
+            end: Option = lambda: settled(dice, call)  # noqa: E731 (one of several)
+            run = [lambda: start] * 5 if call.state is CallState.READY else [end] * 5
+            return dice.pick(*run, end, lambda: start, lambda: waits(dice, call), lambda: message(dice, end), *late)
+        case Synthesise():
+            return dice.pick(*[Synthesised] * 3, lambda: Synthesised(text="x"), lambda: failed(dice), *late)
+        case AwaitPerson(interrupts=interrupts):
+            about = interrupts[dice.number(len(interrupts))]
+            decisions = DECISIONS[about.kind]
+            return Answered(interrupt=about.id, decision=decisions[dice.number(len(decisions))])
+        case Conclude():
+            texts = ("x", None)
+            end_it: Option = lambda: Concluded(text=texts[dice.number(2)], usage=usage(dice))  # noqa: E731 (likewise)
+            return dice.pick(end_it, lambda: failed(dice))
+        case Halt():
+            raise AssertionError("nothing happens after the end")
+
+
+def settings_of_a_turn(steps: st.SearchStrategy[int | None]) -> st.SearchStrategy[Setting]:
+    limits = st.builds(
+        Limits,
+        steps=steps,
+        concluding=st.sampled_from(("after", "within")),
+        tool_calls=st.none() | st.integers(0, 9) | st.integers(0, 600),
+        calls_a_step=st.integers(1, 4),
+        tokens=st.none() | st.none() | st.integers(1, 2000),
+        cost=st.none() | st.none() | st.floats(0.01, 20),
+        seconds=st.none() | st.none() | st.none() | st.floats(0.5, 500),
+        doom_threshold=st.none() | st.integers(2, 4),
+        doom_response=st.sampled_from(("stop", "ask")),
+        nudges=st.integers(0, 2),
+        max_retries=st.integers(0, 3),
+        max_pauses=st.integers(0, 4),
+    )
+    return st.builds(
+        Setting,
+        st.builds(
+            Started, prompt=st.just("x"), limits=limits, synthesis=st.booleans(), depth=st.sampled_from((0, 0, 3))
+        ),
+        st.lists(st.integers(0, 719), min_size=1, max_size=60),
+        st.none() | st.none() | st.integers(0, 60),
+    )
+
+
+SHORT = settings_of_a_turn(st.integers(0, 6))
+ANY = settings_of_a_turn(st.none() | st.integers(0, 250))
+
+
+class Played(NamedTuple):
+    """A turn that was played to its end: what was fed, and what each feed gave; `started` gave the first."""
+
+    events: list[Event]
+    transactions: list[list[Fact]]
+    machine: TurnMachine
+    model_calls: int
+
+    @property
+    def journal(self) -> list[Fact]:
+        return [fact for transaction in self.transactions for fact in transaction]
+
+
+#: No turn of these settings comes near it: one that does would not end.
+MOST_EVENTS = 20_000
+
+
+def play(setting: Setting) -> Played:
+    dice = Dice(setting.throws)
+    machine, first = TurnMachine.start(setting.started)
+    events: list[Event] = []
+    transactions, model_calls = [first], 0
+    while not isinstance(machine.action, Halt):
+        model_calls += isinstance(machine.action, CallModel | Conclude)
+        if len(events) == setting.stopped_at:
+            fails = dice.number(2) and not isinstance(machine.action, AwaitPerson)
+            events.append(Fail(error="x") if fails else Abort())
+        else:
+            new = happens(dice, machine.action, setting.started)
+            # The longer the number of throws, the slower the clock: some turns expire, most do not.
+            events.append(new.model_copy(update={"elapsed": 0.37 * len(events) / len(setting.throws)}))
+        before = machine.turn.rank
+        transactions.append(machine.feed(events[-1]))
+        if isinstance(events[-1], Steered):
+            assert machine.turn.rank == before
+        else:
+            assert machine.turn.rank < before, "each event brings the end nearer"
+        assert len(events) < MOST_EVENTS
+    return Played(events, transactions, machine, model_calls)
+
+
+def of(journal: list[Fact], kind: type[Fact]) -> int:
+    return sum(isinstance(fact, kind) for fact in journal)
+
+
+@given(ANY)
+def test_every_turn_ends_within_its_limits(setting: Setting) -> None:
+    """Steps, model calls and tool calls, counted from the journal and not from the machine's own counters."""
+    played, limits = play(setting), setting.started.limits
+    journal = played.journal
+    halted = journal[-1]
+    assert isinstance(halted, facts.Halted)
+    event(f"{halted.outcome}/{halted.reason}")
+    event(f"steps: {len(str(of(journal, facts.StepStarted)))} digits")
+    assert of(journal, facts.StepStarted) <= min(limits.allowance, MAX_STEPS)
+    assert of(journal, facts.StepStarted) == of(journal, facts.StepFinished)
+    assert played.model_calls <= limits.model_calls
+    started = {fact.call for fact in journal if isinstance(fact, facts.CallStarted)}
+    lent = sum(fact.spent.calls for fact in journal if isinstance(fact, facts.CallSettled) and fact.spent)
+    assert limits.tool_calls is None or len(started) + lent <= limits.tool_calls
+    assert of(journal, facts.Paused) <= limits.max_pauses
+
+
+@given(ANY)
+def test_each_call_has_exactly_one_result_and_none_ran_that_may_not(setting: Setting) -> None:
+    journal = play(setting).journal
+    made = [call for fact in journal if isinstance(fact, facts.ModelReplied) for call in fact.calls]
+    results = Counter(fact.call for fact in journal if isinstance(fact, facts.CallSettled))
+    assert results == {call.id: 1 for call in made}
+    started = {fact.call for fact in journal if isinstance(fact, facts.CallStarted)}
+    assert not started & {call.id for call in made if call.refused}
+
+
+@given(ANY)
+def test_a_result_comes_before_the_next_model_call(setting: Setting) -> None:
+    """At every quiescent point: when a step starts, or the turn concludes, no call is open."""
+    open_calls: set[str] = set()
+    for fact in play(setting).journal:
+        if isinstance(fact, facts.ModelReplied):
+            open_calls |= {call.id for call in fact.calls}
+        elif isinstance(fact, facts.CallSettled):
+            open_calls.remove(fact.call)
+        elif isinstance(fact, facts.StepStarted | facts.Stopping | facts.Halted):
+            assert not open_calls
+
+
+@given(ANY)
+def test_nothing_comes_after_halted_and_each_notice_once(setting: Setting) -> None:
+    journal = play(setting).journal
+    assert [fact.kind for fact in journal].index("halted") == len(journal) - 1
+    noticed = [fact.limit for fact in journal if isinstance(fact, facts.Notice)]
+    assert len(noticed) == len(set(noticed))
+    assert [fact.elapsed for fact in journal] == sorted(fact.elapsed for fact in journal)
+
+
+def known(turn: Turn) -> dict[str, object]:
+    """All that a turn knows, in a form that can be compared."""
+    seen = {name: getattr(turn, name) for name in Turn.__slots__}
+    seen["counters"] = turn.counters.kept()
+    seen["batch"] = [(call.made, call.state, call.attempt, call.counted, call.answers) for call in turn.batch.values()]
+    return seen
+
+
+@given(ANY)
+def test_the_fold_of_every_prefix_is_what_the_machine_knew(setting: Setting) -> None:
+    """After going through the store's text, too: each fact carries the hash of the state after it."""
+    played, turn = play(setting), Turn()
+    for seq, fact in enumerate(played.journal, start=1):
+        turn.apply(parse_fact(fact.kind, fact.payload(), seq))
+        assert turn.digest() == fact.hash, f"fact {seq}, {fact.kind}"
+        assert turn.state is fact.state
+    assert known(turn) == known(played.machine.turn)
+
+
+def shown(action: Action) -> object:
+    """An action, in a form that can be compared with that of another machine."""
+    if isinstance(action, RunTools | Synthesise):
+        calls = action.calls if isinstance(action, RunTools) else action.batch
+        return type(action), [(call.id, call.state, call.attempt, call.answers) for call in calls]
+    return action
+
+
+@given(SHORT)
+def test_a_turn_resumed_after_any_feed_continues_identically(setting: Setting) -> None:
+    """A crash between two transactions, at each place where one can be: the same facts follow, to the end."""
+    played = play(setting)
+    prefix: list[Fact] = []
+    live, _ = TurnMachine.start(setting.started)
+    for place, transaction in enumerate(played.transactions):
+        if place:
+            resumed = TurnMachine.resume(prefix)
+            assert shown(resumed.action) == shown(live.action)
+            assert resumed.turn.rank == live.turn.rank
+            assert resumed.feed(played.events[place - 1]) == transaction
+            assert live.feed(played.events[place - 1]) == transaction
+            assert known(resumed.turn) == known(live.turn)
+        prefix += [parse_fact(fact.kind, fact.payload()) for fact in transaction]
+
+
+@given(ANY, st.integers(0, 10_000))
+def test_a_resumed_turn_goes_to_the_same_end(setting: Setting, at: int) -> None:
+    """However long the turn: taken up at one place, and played on from there."""
+    played = play(setting)
+    place = 1 + at % len(played.events)
+    journal = [parse_fact(fact.kind, fact.payload()) for part in played.transactions[:place] for fact in part]
+    resumed = TurnMachine.resume(journal)
+    for new, transaction in zip(played.events[place - 1 :], played.transactions[place:], strict=True):
+        assert resumed.feed(new) == transaction
+    assert resumed.action == played.machine.action
+
+
+@given(SHORT, st.integers(0, 10_000))
+def test_a_copy_goes_its_own_way(setting: Setting, at: int) -> None:
+    """Feeding a copy leaves the turn as it was, and a copy fed the same is the same."""
+    played = play(setting)
+    machine, _ = TurnMachine.start(setting.started)
+    for new in played.events[: at % len(played.events)]:
+        machine.feed(new)
+    before, twin = known(machine.turn), machine.copy()
+    for new in played.events[at % len(played.events) :]:
+        twin.feed(new)
+    assert known(machine.turn) == before
+    assert known(twin.turn) == known(played.machine.turn)

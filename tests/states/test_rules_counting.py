@@ -1,0 +1,356 @@
+"""Steps and budgets: rules 1, 2, 4 and 5 of DESIGN 4."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnwright_states import (
+    Answered,
+    AttemptFailed,
+    CallModel,
+    CallSettled,
+    CallStarted,
+    CallStatus,
+    Cause,
+    Conclude,
+    Concluded,
+    Decision,
+    EndReason,
+    Halt,
+    Outcome,
+    RunTools,
+    Started,
+    State,
+    Steered,
+    Synthesise,
+    Synthesised,
+    ToolCall,
+    Usage,
+    facts,
+)
+
+if TYPE_CHECKING:
+    from tests.states.conftest import Begin
+
+SPENT = "not executed: the tool budget is spent"
+
+
+# Rule 1. Counting.
+
+
+@pytest.mark.parametrize("cap", [1, 2, 5, 200])
+def test_after_takes_the_cap_in_steps_and_then_one_concluding_call(begin: "Begin", cap: int) -> None:
+    """`concluding = "after"`: `cap` steps, then one concluding call."""
+    turn = begin(steps=cap, tool_calls=None, doom_threshold=None)
+    for number in range(1, cap + 1):
+        assert turn.action == CallModel(tools=True)
+        assert turn.steps == number
+        turn.step("look")
+    assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024)
+    turn.feed(Concluded(text="Done."))
+    assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
+    assert turn.steps == cap
+
+
+@pytest.mark.parametrize("cap", [2, 3, 5])
+def test_within_makes_the_cap_th_call_the_concluding_one(begin: "Begin", cap: int) -> None:
+    """`concluding = "within"`: the cap-th call is the concluding one, and CAP_HIT even if the model says it is done."""
+    turn = begin(steps=cap, concluding="within", doom_threshold=None)
+    for _ in range(cap - 1):
+        turn.step("look", "list")
+    assert isinstance(turn.action, Conclude)
+    turn.feed(Concluded(text="I am done: everything works."))
+    assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
+    assert turn.steps == cap - 1
+
+
+@pytest.mark.parametrize(("steps", "allowed"), [(None, 200), (250, 200), (200, 200), (199, 199)])
+def test_the_ceiling_of_steps_holds_whatever_is_asked(begin: "Begin", steps: int | None, allowed: int) -> None:
+    """An unset cap means MAX_STEPS, and a larger one is MAX_STEPS."""
+    turn = begin(steps=steps, tool_calls=None, doom_threshold=None)
+    while isinstance(turn.action, CallModel):
+        turn.step("look")
+    assert turn.steps == allowed
+    assert isinstance(turn.action, Conclude)
+
+
+def test_steps_are_the_step_started_facts(begin: "Begin") -> None:
+    """1 for an immediate answer, 0 for TEXT_ONLY; they are numbered from 1."""
+    answered, text_only, three = begin(), begin(steps=0), begin()
+    answered.reply(text="42")
+    text_only.reply(text="42")
+    three.step("look")
+    three.step("list")
+    assert (answered.steps, text_only.steps) == (1, 0)
+    assert [fact.number for fact in three.of(facts.StepStarted)] == [1, 2, 3]
+
+
+def test_only_entering_stream_from_check_counts_a_step(begin: "Begin") -> None:
+    """Retries, an empty reply, a pause, its answer and a message start no step."""
+    turn = begin(steps=2)
+    turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+    turn.reply()
+    turn.reply("look", "list")
+    turn.feed(Steered(text="Only utils.py"))
+    turn.wait("call00001")
+    turn.settle()
+    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    assert turn.steps == 1
+    turn.settle()
+    assert turn.steps == 2
+
+
+@pytest.mark.parametrize("concluding", ["after", "within"])
+@pytest.mark.parametrize("retries", [0, 1, 3])
+@pytest.mark.parametrize("cap", [0, 1, 2, 4])
+def test_the_formula_of_model_calls_is_reached_and_not_passed(
+    begin: "Begin", cap: int, retries: int, concluding: str
+) -> None:
+    """Model calls <= (allowance + 1) x (1 + max_retries): the worst turn fails all attempts but the last of each."""
+    turn = begin(steps=cap, concluding=concluding, max_retries=retries, doom_threshold=None)
+    made = 0
+    while turn.end is None:
+        for _ in range(retries):
+            made += 1
+            turn.feed(AttemptFailed(cause=Cause.OVERLOADED))
+        made += 1
+        if isinstance(turn.action, Conclude):
+            turn.feed(Concluded(text="Stopped."))
+        elif turn.state is State.TEXT_ONLY:
+            turn.reply(text="No tools.")
+        else:
+            turn.step("look")
+    allowance = turn.machine.turn.limits.allowance
+    # A turn without steps has one call and no conclusion.
+    assert made == (allowance + 1) * (1 + retries)
+    assert made == turn.machine.turn.limits.model_calls
+
+
+# Rule 2. Zero.
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"steps": 0},
+        {"steps": 0, "concluding": "within"},
+        {"steps": 1, "concluding": "within"},
+        {"tool_calls": 0},
+        {"ceiling": 0},
+        {"steps": 0, "tool_calls": 0},
+    ],
+    ids=str,
+)
+def test_nothing_allowed_is_one_text_only_call(begin: "Begin", limits: dict[str, object]) -> None:
+    """`steps: 0`, `within` with cap 1 and a tool-call budget of 0: one text-only call and FINISHED, no sentinel."""
+    turn = begin(**limits)
+    assert turn.action == CallModel(tools=False)
+    turn.reply(text="I have no tools, but I think so.")
+    assert turn.end == Halt(Outcome.FINISHED, EndReason.TEXT_ONLY)
+    assert turn.steps == 0
+    assert "stopping" not in turn.kinds()
+
+
+@pytest.mark.parametrize(
+    "limits", [{"steps": 1}, {"steps": 2, "concluding": "within"}, {"tool_calls": 1}, {"steps": None}], ids=str
+)
+def test_one_more_than_nothing_is_a_step(begin: "Begin", limits: dict[str, object]) -> None:
+    assert begin(**limits).action == CallModel(tools=True)
+
+
+def test_none_switches_a_limit_off_and_is_not_zero(begin: "Begin") -> None:
+    turn = begin(tool_calls=None, doom_threshold=None)
+    for _ in range(10):
+        turn.step(*["look"] * 32)
+    assert turn.calls == 320
+    assert turn.action == CallModel(tools=True)
+
+
+# Rule 4. The last allowed step.
+
+
+@pytest.mark.parametrize("concluding", ["after", "within"])
+def test_an_answer_on_the_last_allowed_step_is_finished(begin: "Begin", concluding: str) -> None:
+    turn = begin(steps=3, concluding=concluding)
+    for _ in range(turn.machine.turn.limits.allowance - 1):
+        turn.step("look")
+    turn.reply(text="42")
+    assert turn.end == Halt(Outcome.FINISHED, EndReason.ANSWERED)
+
+
+def test_the_tools_of_the_last_permitted_reply_still_run(begin: "Begin") -> None:
+    turn = begin(steps=1)
+    turn.reply("look", "list")
+    assert isinstance(turn.action, RunTools)
+    turn.settle()
+    assert [turn.result(call).status for call in ("call00001", "call00002")] == [CallStatus.OK] * 2
+    assert isinstance(turn.action, Conclude)
+
+
+def test_a_pause_on_the_last_step_is_paused(begin: "Begin") -> None:
+    turn = begin(steps=1)
+    turn.reply("write")
+    turn.wait("call00001")
+    assert turn.state is State.PAUSED
+    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    turn.settle()
+    assert isinstance(turn.action, Conclude)
+
+
+def test_a_synthesis_on_the_last_step_is_synthesis_done(begin: "Begin") -> None:
+    turn = begin(Started(prompt="x", synthesis=True), steps=1)
+    turn.step("search")
+    assert isinstance(turn.action, Synthesise)
+    turn.feed(Synthesised(text="The answer."))
+    assert turn.end == Halt(Outcome.SYNTHESIS_DONE, EndReason.SYNTHESISED)
+
+
+def test_a_synthesis_of_nothing_on_the_last_step_concludes(begin: "Begin") -> None:
+    turn = begin(Started(prompt="x", synthesis=True), steps=1)
+    turn.step("search")
+    turn.feed(Synthesised())
+    assert isinstance(turn.action, Conclude)
+
+
+# Rule 5. The tool-call budget is exact.
+
+
+def test_with_49_of_50_used_a_batch_of_10_runs_one(begin: "Begin") -> None:
+    """The first runs, nine are answered "not executed: the tool budget is spent", and the next CHECK concludes."""
+    turn = begin(doom_threshold=None)
+    turn.step(*["look"] * 32)
+    turn.step(*["look"] * 17)
+    assert turn.calls == 49
+    turn.reply(*["look"] * 10)
+    assert turn.ready == ["call00050"]
+    for number in range(51, 60):
+        settled = turn.result(f"call{number:05d}")
+        assert (settled.status, settled.result) == (CallStatus.REFUSED, SPENT)
+    turn.settle()
+    assert turn.calls == 50
+    assert turn.action == Conclude(EndReason.BUDGET, 30.0, 1024)
+
+
+@pytest.mark.parametrize(("asked", "run", "concludes"), [(2, 2, False), (3, 3, True), (4, 3, True)])
+def test_a_budget_of_3_runs_3_calls(begin: "Begin", asked: int, run: int, concludes: bool) -> None:
+    turn = begin(tool_calls=3)
+    turn.reply(*["look"] * asked)
+    assert len(turn.ready) == run
+    turn.settle()
+    assert turn.calls == run
+    assert isinstance(turn.action, Conclude) is concludes
+
+
+def test_calls_that_are_unknown_or_invalid_take_no_place(begin: "Begin") -> None:
+    turn = begin(tool_calls=2)
+    unknown = ToolCall(name="loook", arguments={}, problem="there is no tool loook")
+    not_json = ToolCall(name="look", raw="{path:")
+    turn.reply(unknown, "look", not_json, "look", "look")
+    assert turn.ready == ["call00002", "call00004"]
+    assert turn.result("call00001").status is turn.result("call00003").status is CallStatus.ERROR
+    assert turn.result("call00001").result == "there is no tool loook"
+    assert turn.result("call00005").result == SPENT
+    turn.settle()
+    assert turn.calls == 2
+
+
+def test_a_denied_call_does_not_count(begin: "Begin") -> None:
+    turn = begin(tool_calls=1)
+    turn.reply("write")
+    turn.wait("call00001")
+    turn.feed(Answered(interrupt="approval-1", decision=Decision.DENY))
+    assert turn.calls == 0
+    assert turn.action == CallModel(tools=True)
+
+
+def test_a_call_that_needs_approval_counts_after_the_grant(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply("write")
+    turn.wait("call00001")
+    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    assert turn.calls == 0
+    turn.feed(CallStarted(call="call00001"))
+    assert turn.calls == 1
+
+
+def test_a_call_counts_once_however_often_it_is_started(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply("fetch")
+    for attempt in (1, 2, 3):
+        (started,) = turn.feed(CallStarted(call="call00001"))
+        assert isinstance(started, facts.CallStarted)
+        assert started.attempt == attempt
+    assert turn.calls == 1
+
+
+def test_a_call_that_was_refused_before_it_started_does_not_count(begin: "Begin") -> None:
+    turn = begin(tool_calls=1)
+    turn.reply("look")
+    turn.feed(CallSettled(call="call00001", status=CallStatus.REFUSED, result="not allowed here"))
+    assert turn.calls == 0
+    assert turn.action == CallModel(tools=True)
+
+
+@pytest.mark.parametrize(("asked", "run"), [(31, 31), (32, 32), (33, 32), (50, 32)])
+def test_at_most_32_calls_run_in_one_step(begin: "Begin", asked: int, run: int) -> None:
+    """The rest are refused likewise."""
+    turn = begin(tool_calls=100)
+    turn.reply(*["look"] * asked)
+    assert len(turn.ready) == run
+    for number in range(run + 1, asked + 1):
+        settled = turn.result(f"call{number:05d}")
+        assert (settled.status, settled.result) == (
+            CallStatus.REFUSED,
+            "not executed: at most 32 calls run in one step",
+        )
+
+
+@pytest.mark.parametrize(("tokens", "concludes"), [(99, False), (100, True), (101, True)])
+def test_tokens_are_checked_before_a_step(begin: "Begin", tokens: int, concludes: bool) -> None:
+    """Input and output count; the batch of the reply that overshot still runs."""
+    turn = begin(tokens=100)
+    turn.reply("look", usage=Usage(input_tokens=tokens - 1, output_tokens=1))
+    assert isinstance(turn.action, RunTools)
+    turn.settle()
+    assert isinstance(turn.action, Conclude) is concludes
+    assert not concludes or turn.of(facts.Stopping)[0].reason is EndReason.TOKENS
+
+
+@pytest.mark.parametrize(("cost", "concludes"), [(0.49, False), (0.5, True), (0.51, True)])
+def test_cost_is_checked_before_a_step(begin: "Begin", cost: float, concludes: bool) -> None:
+    turn = begin(cost=0.5)
+    turn.step("look", usage=Usage(cost=cost))
+    assert isinstance(turn.action, Conclude) is concludes
+    assert not concludes or turn.of(facts.Stopping)[0].reason is EndReason.COST
+
+
+@pytest.mark.parametrize(("elapsed", "concludes"), [(59.9, False), (60.0, True), (60.1, True)])
+def test_time_is_checked_before_a_step(begin: "Begin", elapsed: float, concludes: bool) -> None:
+    turn = begin(seconds=60)
+    turn.reply("look")
+    turn.clock = elapsed
+    turn.settle()
+    assert isinstance(turn.action, Conclude) is concludes
+    assert not concludes or turn.of(facts.Stopping)[0].reason is EndReason.DEADLINE
+
+
+def test_failed_attempts_spend_tokens_too(begin: "Begin") -> None:
+    """A budget of tokens may be overshot by the attempts of one reply, never by a further step."""
+    turn = begin(tokens=100)
+    turn.feed(AttemptFailed(cause=Cause.INTERRUPTED, usage=Usage(input_tokens=100)))
+    assert isinstance(turn.action, CallModel)
+    turn.step("look", usage=Usage(input_tokens=100))
+    assert isinstance(turn.action, Conclude)
+    assert turn.machine.turn.usage.tokens == 200
+
+
+def test_max_tokens_is_clamped_to_what_is_left(begin: "Begin") -> None:
+    """Of a step's request; it never falls to nothing, and is None without a budget."""
+    turn = begin(tokens=100)
+    assert turn.action == CallModel(tools=True, max_tokens=100)
+    turn.step("look", usage=Usage(input_tokens=30, output_tokens=9))
+    assert turn.action == CallModel(tools=True, max_tokens=61)
+    turn.feed(AttemptFailed(cause=Cause.INTERRUPTED, usage=Usage(input_tokens=61)))
+    assert turn.action == CallModel(tools=True, max_tokens=1)
+    assert begin(steps=0, tokens=7).action == CallModel(tools=False, max_tokens=7)
+    assert begin().action == CallModel(tools=True, max_tokens=None)

@@ -1,0 +1,343 @@
+"""Doom loops: rule 6 of DESIGN 4, as the machine acts on it. The detector itself is in test_doom.py."""
+
+from itertools import cycle, islice
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnwright_states import (
+    Answered,
+    AttemptFailed,
+    AwaitPerson,
+    BadCall,
+    CallModel,
+    CallStatus,
+    CallWaits,
+    Cause,
+    Conclude,
+    Concluded,
+    Decision,
+    EndReason,
+    Halt,
+    InterruptKind,
+    Outcome,
+    State,
+    Steered,
+    ToolCall,
+    facts,
+)
+
+if TYPE_CHECKING:
+    from tests.states.conftest import Begin, Script
+
+
+def rounds_until_it_stops(turn: "Script", *names: str, most: int = 20) -> int:
+    """Repeat one-call rounds with these names, in turn; how many there were when the machine did not go on."""
+    for number, name in enumerate(islice(cycle(names), most), start=1):
+        turn.step(name)
+        if not isinstance(turn.action, CallModel):
+            return number
+    return most
+
+
+@pytest.mark.parametrize("threshold", [2, 3, 5])
+def test_identical_rounds_trip_it_at_the_threshold(begin: "Begin", threshold: int) -> None:
+    turn = begin(doom_threshold=threshold)
+    assert rounds_until_it_stops(turn, "look") == threshold
+    assert turn.action == Conclude(EndReason.DOOM_LOOP, 30.0, 1024)
+    turn.feed(Concluded(text="I kept looking."))
+    assert turn.end == Halt(Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
+
+
+def test_three_identical_rounds_are_the_default(begin: "Begin") -> None:
+    assert rounds_until_it_stops(begin(), "look") == 3
+
+
+def test_it_can_be_switched_off(begin: "Begin") -> None:
+    assert rounds_until_it_stops(begin(doom_threshold=None), "look") == 20
+
+
+@pytest.mark.parametrize(
+    ("names", "threshold"),
+    [("ab", 2), ("abc", 2), ("abcd", 2), ("ab", 3), ("abc", 3), ("abcd", 3), ("aab", 3), ("aabb", 3), ("abac", 4)],
+)
+def test_a_cycle_of_period_2_to_4_repeated_as_often_trips_it(begin: "Begin", names: str, threshold: int) -> None:
+    turn = begin(doom_threshold=threshold)
+    assert rounds_until_it_stops(turn, *names) == len(names) * threshold
+
+
+def test_a_cycle_of_period_5_is_none(begin: "Begin") -> None:
+    assert rounds_until_it_stops(begin(doom_threshold=2), *"abcde") == 20
+
+
+def test_a_different_round_breaks_the_run(begin: "Begin") -> None:
+    turn = begin()
+    for name in ("look", "look", "list", "look", "look"):
+        turn.step(name)
+    assert turn.action == CallModel(tools=True)
+
+
+def test_three_identical_calls_in_one_batch_do_not_trip_it(begin: "Begin") -> None:
+    turn = begin()
+    turn.step("look", "look", "look")
+    assert turn.action == CallModel(tools=True)
+
+
+def test_a_round_is_a_multiset(begin: "Begin") -> None:
+    """The order of the calls does not count, how often each occurs does."""
+    turn = begin(doom_threshold=2)
+    turn.step("look", "list", "look")
+    turn.step("look", "list")
+    assert turn.action == CallModel(tools=True)
+    turn.step("list", "look")
+    assert isinstance(turn.action, Conclude)
+
+
+def test_the_order_of_keys_does_not_count(begin: "Begin") -> None:
+    turn = begin(doom_threshold=2)
+    turn.step(ToolCall(name="read", arguments={"path": "a.py", "lines": {"from": 1, "to": 9}}))
+    turn.step(ToolCall(name="read", arguments={"lines": {"to": 9, "from": 1}, "path": "a.py"}))
+    assert isinstance(turn.action, Conclude)
+
+
+def test_other_arguments_are_another_call(begin: "Begin") -> None:
+    turn = begin(doom_threshold=2)
+    turn.step(ToolCall(name="read", arguments={"path": "a.py"}))
+    turn.step(ToolCall(name="read", arguments={"path": "b.py"}))
+    assert turn.action == CallModel(tools=True)
+
+
+def test_a_loop_key_stands_for_the_arguments(begin: "Begin") -> None:
+    turn = begin(doom_threshold=2)
+    turn.step(ToolCall(name="fetch", arguments={"url": "/a?nonce=1"}, loop_key="/a"))
+    turn.step(ToolCall(name="fetch", arguments={"url": "/a?nonce=2"}, loop_key="/a"))
+    assert isinstance(turn.action, Conclude)
+
+
+def test_raw_text_is_compared_where_the_json_is_invalid(begin: "Begin") -> None:
+    turn = begin(doom_threshold=2)
+    turn.step(ToolCall(name="read", raw="{path: a.py"))
+    turn.step(ToolCall(name="read", raw="{path: b.py"))
+    assert turn.action == CallModel(tools=True)
+    turn.step(ToolCall(name="read", raw="{path: b.py"))
+    assert isinstance(turn.action, Conclude)
+
+
+def test_results_are_ignored(begin: "Begin") -> None:
+    turn = begin(doom_threshold=2)
+    turn.reply("look")
+    turn.settle(CallStatus.OK, "one file")
+    turn.reply("look")
+    turn.settle(CallStatus.ERROR, "no such folder")
+    assert isinstance(turn.action, Conclude)
+
+
+def test_a_round_enters_when_the_reply_arrives_once(begin: "Begin") -> None:
+    """A failed attempt, a pause and an answer do not enter it again."""
+    turn = begin()
+    for number in (1, 2):
+        turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+        turn.reply("write")
+        turn.wait(turn.ready[0])
+        turn.feed(Answered(interrupt=f"approval-{number}", decision=Decision.GRANT))
+        turn.settle()
+    assert turn.action == CallModel(tools=True)
+    turn.step("write")
+    assert isinstance(turn.action, Conclude)
+
+
+def test_calls_of_exempt_tools_are_left_out(begin: "Begin") -> None:
+    poll = ToolCall(name="poll", arguments={}, exempt=True)
+    turn = begin()
+    for _ in range(10):
+        turn.step(poll)
+    assert turn.action == CallModel(tools=True)
+    for _ in range(3):
+        turn.step(poll, "look")
+    assert isinstance(turn.action, Conclude)
+
+
+def test_an_empty_round_neither_counts_nor_breaks_a_run(begin: "Begin") -> None:
+    poll = ToolCall(name="poll", arguments={}, exempt=True)
+    turn = begin()
+    for call in ("look", poll, "look", poll, poll):
+        turn.step(call)
+        assert turn.action == CallModel(tools=True)
+    turn.step("look")
+    assert isinstance(turn.action, Conclude)
+
+
+def test_it_looks_at_the_whole_turn(begin: "Begin") -> None:
+    """Calls that were refused or denied are still what the model asked for."""
+    turn = begin(tool_calls=1, doom_threshold=2)
+    bad = ToolCall(name="loook", arguments={}, problem="there is no tool loook")
+    turn.step(bad)
+    turn.step(bad)
+    assert turn.calls == 0
+    assert isinstance(turn.action, Conclude)
+
+
+# A nudge.
+
+
+def test_a_nudge_costs_a_step_and_forgets_nothing(begin: "Begin") -> None:
+    turn = begin(steps=10, nudges=1)
+    assert rounds_until_it_stops(turn, "look", most=3) == 3
+    assert turn.action == CallModel(tools=True, nudge=True)
+    assert turn.of(facts.StepStarted)[-1].nudge
+    assert turn.steps == 4
+    turn.step("look")
+    assert isinstance(turn.action, Conclude)
+
+
+def test_a_nudge_that_helps_is_not_repeated(begin: "Begin") -> None:
+    turn = begin(nudges=1)
+    for _ in range(3):
+        turn.step("look")
+    turn.step("write")
+    assert turn.action == CallModel(tools=True, nudge=False)
+
+
+def test_each_nudge_is_used_once(begin: "Begin") -> None:
+    turn = begin(nudges=2)
+    nudged = []
+    for _ in range(5):
+        turn.step("look")
+        nudged.append(turn.action == CallModel(tools=True, nudge=True))
+    assert nudged == [False, False, True, True, False]
+    assert isinstance(turn.action, Conclude)
+
+
+@pytest.mark.parametrize(
+    ("limits", "also"),
+    [
+        ({"tool_calls": 3}, EndReason.BUDGET),
+        ({"tool_calls": 4}, None),
+        ({"seconds": 1}, EndReason.DEADLINE),
+    ],
+    ids=str,
+)
+def test_a_nudge_never_runs_past_a_spent_budget(
+    begin: "Begin", limits: dict[str, object], also: EndReason | None
+) -> None:
+    turn = begin(nudges=1, **limits)
+    for _ in range(2):
+        turn.step("look")
+    turn.clock = 1.0
+    turn.step("look")
+    if also is None:
+        assert turn.action == CallModel(tools=True, nudge=True)
+    else:
+        stopping = turn.of(facts.Stopping)[0]
+        assert (stopping.reason, stopping.also_reached) == (EndReason.DOOM_LOOP, (also,))
+
+
+def test_the_step_cap_comes_before_a_nudge(begin: "Begin") -> None:
+    turn = begin(steps=3, nudges=1)
+    for _ in range(3):
+        turn.step("look")
+    stopping = turn.of(facts.Stopping)[0]
+    assert (stopping.reason, stopping.also_reached) == (EndReason.STEP_CAP, (EndReason.DOOM_LOOP,))
+
+
+# Asking a person.
+
+
+def looping(begin: "Begin", *names: str, **limits: object) -> "Script":
+    """A turn that has just tripped the detector, and asks."""
+    turn = begin(doom_response="ask", **limits)
+    for _ in range(3):
+        turn.step(*(names or ("look",)))
+    return turn
+
+
+def test_ask_pauses_with_the_interrupt_doom_1(begin: "Begin") -> None:
+    turn = looping(begin, "list", "look")
+    assert isinstance(turn.action, AwaitPerson)
+    (asked,) = turn.action.interrupts
+    assert (asked.id, asked.kind, asked.call) == ("doom-1", InterruptKind.DOOM_LOOP, "")
+    assert asked.choices == ("go_on", "always", "stop")
+    assert asked.tool == "list, look"
+
+
+def test_go_on_forgets_the_rounds_so_far(begin: "Begin") -> None:
+    turn = looping(begin)
+    turn.feed(Answered(interrupt="doom-1", decision=Decision.GO_ON))
+    for _ in range(2):
+        assert turn.action == CallModel(tools=True)
+        turn.step("look")
+    assert turn.action == CallModel(tools=True)
+    turn.step("look")
+    assert turn.interrupts == ["doom-2"]
+
+
+def test_always_leaves_the_tools_of_the_loop_out_for_the_rest_of_the_turn(begin: "Begin") -> None:
+    turn = looping(begin, "list", "look")
+    turn.feed(Answered(interrupt="doom-1", decision=Decision.ALWAYS))
+    assert turn.of(facts.Answered)[0].always_for == ("list", "look")
+    for _ in range(6):
+        turn.step("look", "list")
+    assert turn.action == CallModel(tools=True)
+    for _ in range(3):
+        turn.step("look", "write")
+    assert turn.interrupts == ["doom-2"]
+
+
+def test_stop_concludes_with_doom_loop(begin: "Begin") -> None:
+    turn = looping(begin)
+    turn.feed(Answered(interrupt="doom-1", decision=Decision.STOP))
+    assert turn.action == Conclude(EndReason.DOOM_LOOP, 30.0, 1024)
+    turn.feed(Concluded(text="Stopped."))
+    assert turn.end == Halt(Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
+
+
+def test_nobody_is_asked_when_a_budget_is_spent(begin: "Begin") -> None:
+    """The answer could change nothing."""
+    turn = looping(begin, tool_calls=3)
+    stopping = turn.of(facts.Stopping)[0]
+    assert (stopping.reason, stopping.also_reached) == (EndReason.DOOM_LOOP, (EndReason.BUDGET,))
+
+
+@pytest.mark.parametrize(("pauses", "asks"), [(0, False), (1, True)])
+def test_nobody_is_asked_when_no_pause_is_left(begin: "Begin", pauses: int, asks: bool) -> None:
+    turn = looping(begin, max_pauses=pauses)
+    assert isinstance(turn.action, AwaitPerson) is asks
+    assert isinstance(turn.action, Conclude) is not asks
+
+
+def test_a_nudge_comes_before_the_question(begin: "Begin") -> None:
+    turn = looping(begin, nudges=1)
+    assert turn.action == CallModel(tools=True, nudge=True)
+    turn.step("look")
+    assert turn.interrupts == ["doom-1"]
+
+
+def test_going_on_meets_the_other_limits(begin: "Begin") -> None:
+    """The answer leads to CHECK, which may find that the time is up by now."""
+    turn = looping(begin, seconds=60)
+    turn.clock = 60.0
+    turn.feed(Answered(interrupt="doom-1", decision=Decision.GO_ON))
+    assert turn.action == Conclude(EndReason.DEADLINE, 30.0, 1024)
+
+
+def test_a_message_to_the_turn_forgets_the_rounds(begin: "Begin") -> None:
+    turn = begin()
+    turn.step("look")
+    turn.step("look")
+    turn.reply("look")
+    turn.feed(Steered(text="Look in src/"))
+    turn.settle()
+    assert turn.action == CallModel(tools=True)
+    for _ in range(2):
+        turn.step("look")
+    assert turn.action == CallModel(tools=True)
+    turn.step("look")
+    assert isinstance(turn.action, Conclude)
+
+
+def test_only_the_machine_asks_about_a_doom_loop(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply("look")
+    with pytest.raises(BadCall, match="only the machine asks about a doom loop"):
+        turn.feed(CallWaits(call="call00001", interrupt_kind=InterruptKind.DOOM_LOOP))
+    assert turn.state is State.TOOL_EXEC

@@ -1,0 +1,248 @@
+"""How a turn ends: precedence, deadlines, aborts and new turns; rules 3, 11 and 16 of DESIGN 4."""
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import ValidationError
+
+from turnwright_states import (
+    Abort,
+    Answered,
+    CallModel,
+    CallStarted,
+    CallStatus,
+    Conclude,
+    Concluded,
+    Decision,
+    EndReason,
+    Expire,
+    Fail,
+    Halt,
+    IllegalEvent,
+    Outcome,
+    Started,
+    State,
+    Usage,
+    facts,
+)
+
+if TYPE_CHECKING:
+    from tests.states.conftest import Begin, Script
+
+    Live = Callable[[Begin], Script]
+
+#: The limits, in the order of the chart's rows, and what makes each hold after two steps of one call each.
+AT_TWO_STEPS: dict[EndReason, dict[str, object]] = {
+    EndReason.STEP_CAP: {"steps": 2},
+    EndReason.DOOM_LOOP: {"doom_threshold": 2},
+    EndReason.BUDGET: {"tool_calls": 2},
+    EndReason.TOKENS: {"tokens": 20},
+    EndReason.COST: {"cost": 0.5},
+    EndReason.DEADLINE: {"seconds": 10},
+}
+SETS = [held for size in range(1, 7) for held in combinations(AT_TWO_STEPS, size)]
+
+
+# Rule 3. Precedence.
+
+
+@pytest.mark.parametrize("held", SETS, ids="+".join)
+@pytest.mark.parametrize("response", ["stop", "ask"])
+def test_precedence_is_the_order_of_the_rows(begin: "Begin", held: tuple[EndReason, ...], response: str) -> None:
+    """The first limit in the chart's order gives the reason; the others that held too are `also_reached`, in order."""
+    limits: dict[str, object] = {"steps": 9, "doom_threshold": None, "doom_response": response}
+    for reason in held:
+        limits |= AT_TWO_STEPS[reason]
+    turn = begin(**limits)
+    turn.step("look", usage=Usage(input_tokens=10, cost=0.25))
+    turn.clock = 10.0
+    turn.step("look", usage=Usage(output_tokens=10, cost=0.25))
+    if response == "ask" and held == (EndReason.DOOM_LOOP,):
+        assert turn.state is State.PAUSED
+        return
+    (stopping,) = turn.of(facts.Stopping)
+    assert (stopping.reason, *stopping.also_reached) == held
+    turn.feed(Concluded(text="Stopped."))
+    outcome = Outcome.DOOM_LOOP if held[0] is EndReason.DOOM_LOOP else Outcome.CAP_HIT
+    assert turn.end == Halt(outcome, held[0], held[1:])
+
+
+def test_no_limit_is_reached_one_short_of_all(begin: "Begin") -> None:
+    turn = begin(steps=3, doom_threshold=3, tool_calls=3, tokens=21, cost=0.51, seconds=10.1)
+    turn.step("look", usage=Usage(input_tokens=10, cost=0.25))
+    turn.clock = 10.0
+    turn.step("look", usage=Usage(output_tokens=10, cost=0.25))
+    assert isinstance(turn.action, CallModel)
+
+
+def test_an_answer_names_no_limit(begin: "Begin") -> None:
+    turn = begin(steps=1, tokens=5)
+    turn.reply(text="42", usage=Usage(input_tokens=9))
+    assert turn.end == Halt(Outcome.FINISHED, EndReason.ANSWERED)
+
+
+# The deadline, during I/O.
+
+
+def test_the_deadline_during_a_model_call_concludes(begin: "Begin") -> None:
+    turn = begin(seconds=10)
+    turn.clock = 10.0
+    new = turn.feed(Expire(partial="I was about to"))
+    assert [fact.kind for fact in new] == ["step_finished", "stopping"]
+    assert turn.of(facts.Stopping)[0].partial == "I was about to"
+    assert turn.action == Conclude(EndReason.DEADLINE, 30.0, 1024)
+
+
+def test_the_deadline_during_tools_closes_the_open_calls(begin: "Begin") -> None:
+    """Started, waiting and unstarted ones; what finished keeps its result."""
+    turn = begin(seconds=10)
+    turn.reply("look", "write", "list", "find")
+    turn.feed(CallStarted(call="call00001"))
+    turn.wait("call00002")
+    turn.settle_one("call00003")
+    turn.clock = 10.0
+    new = [fact.kind for fact in turn.feed(Expire()) if fact.kind != "notice"]
+    assert new == ["call_settled"] * 3 + ["step_finished", "stopping"]
+    assert turn.result("call00003").status is CallStatus.OK
+    for call in ("call00001", "call00002", "call00004"):
+        assert turn.result(call).status is CallStatus.ABORTED
+    assert turn.interrupts == []
+    assert turn.action == Conclude(EndReason.DEADLINE, 30.0, 1024)
+
+
+def test_the_deadline_of_a_text_only_turn_is_a_cap_hit_at_once(begin: "Begin") -> None:
+    turn = begin(steps=0, seconds=10)
+    turn.clock = 10.0
+    turn.feed(Expire(partial="I have no"))
+    assert turn.end is not None
+    assert (turn.end.outcome, turn.end.reason) == (Outcome.CAP_HIT, EndReason.DEADLINE)
+    assert turn.of(facts.Halted)[0].partial == "I have no"
+
+
+@pytest.mark.parametrize("limits", [{}, {"steps": 0}], ids=str)
+def test_what_the_cut_off_attempt_used_is_counted(begin: "Begin", limits: dict[str, object]) -> None:
+    turn = begin(seconds=10, **limits)
+    turn.clock = 10.0
+    turn.feed(Expire(usage=Usage(input_tokens=100, output_tokens=5)))
+    assert turn.machine.turn.usage.tokens == 105
+
+
+# Rule 11. Abort.
+
+
+def streaming(begin: "Begin") -> "Script":
+    return begin()
+
+
+def running(begin: "Begin") -> "Script":
+    turn = begin()
+    turn.reply("look", "list", "find")
+    turn.settle_one("call00001")
+    turn.feed(CallStarted(call="call00002"))
+    return turn
+
+
+def paused(begin: "Begin") -> "Script":
+    turn = begin()
+    turn.reply("write")
+    turn.wait("call00001")
+    return turn
+
+
+def concluding(begin: "Begin") -> "Script":
+    turn = begin(steps=1, tool_calls=1)
+    turn.step("look")
+    return turn
+
+
+def text_only(begin: "Begin") -> "Script":
+    return begin(steps=0)
+
+
+@pytest.mark.parametrize("live", [streaming, running, paused, concluding, text_only])
+def test_abort_works_in_every_live_state_and_is_idempotent(begin: "Begin", live: "Live") -> None:
+    """One append closes the rest and halts; a second abort is refused and changes nothing."""
+    turn = live(begin)
+    new = turn.feed(Abort(partial="I was", undelivered=("And src/?",)))
+    halted = new[-1]
+    assert isinstance(halted, facts.Halted)
+    assert (halted.outcome, halted.reason) == (Outcome.ABORTED, EndReason.ABORTED)
+    assert (halted.partial, halted.undelivered) == ("I was", ("And src/?",))
+    assert turn.machine.turn.open_calls() == []
+    assert turn.steps == len(turn.of(facts.StepFinished))
+    before = turn.machine.turn.digest()
+    with pytest.raises(IllegalEvent):
+        turn.feed(Abort())
+    assert turn.machine.turn.digest() == before
+
+
+def test_an_abort_closes_what_had_not_finished(begin: "Begin") -> None:
+    turn = running(begin)
+    turn.feed(Abort())
+    statuses = [turn.result(f"call0000{number}").status for number in (1, 2, 3)]
+    assert statuses == [CallStatus.OK, CallStatus.ABORTED, CallStatus.ABORTED]
+
+
+def test_an_abort_wins_over_a_cap(begin: "Begin") -> None:
+    """The carried reason goes to `also_reached`, before the others that it was found with."""
+    turn = concluding(begin)
+    turn.feed(Abort())
+    assert turn.end == Halt(Outcome.ABORTED, EndReason.ABORTED, (EndReason.STEP_CAP, EndReason.BUDGET))
+
+
+def test_an_abort_while_a_person_is_asked_about_a_doom_loop_names_it(begin: "Begin") -> None:
+    turn = begin(doom_response="ask", doom_threshold=2)
+    turn.step("look")
+    turn.step("look")
+    turn.feed(Abort())
+    assert turn.end == Halt(Outcome.ABORTED, EndReason.ABORTED, (EndReason.DOOM_LOOP,))
+
+
+def test_an_abort_is_aborted_or_superseded_and_nothing_else() -> None:
+    """The chart's row takes its reason from the event, so the event must not bring another."""
+    assert Abort(reason=EndReason.SUPERSEDED).reason is EndReason.SUPERSEDED
+    with pytest.raises(ValidationError, match="reason"):
+        Abort.model_validate({"reason": "answered"})
+
+
+# A bug in the engine.
+
+
+@pytest.mark.parametrize("live", [streaming, running, concluding, text_only])
+def test_a_failure_of_the_engine_fails_the_turn(begin: "Begin", live: "Live") -> None:
+    turn = live(begin)
+    turn.feed(Fail(error="KeyError: 'x'", partial="I was"))
+    halted = turn.of(facts.Halted)[0]
+    assert (halted.outcome, halted.reason) == (Outcome.FAILED, EndReason.ENGINE_ERROR)
+    assert (halted.error, halted.partial) == ("KeyError: 'x'", "I was")
+    assert turn.machine.turn.open_calls() == []
+    assert turn.steps == len(turn.of(facts.StepFinished))
+
+
+def test_a_failure_of_the_engine_names_the_limit_that_was_being_concluded(begin: "Begin") -> None:
+    """Other limits that held too are listed as `also_reached`."""
+    turn = concluding(begin)
+    turn.feed(Fail(error="x"))
+    assert turn.end == Halt(Outcome.FAILED, EndReason.ENGINE_ERROR, (EndReason.STEP_CAP, EndReason.BUDGET))
+
+
+def test_a_paused_turn_neither_expires_nor_fails(begin: "Begin") -> None:
+    turn = paused(begin)
+    for event in (Expire(), Fail(error="x")):
+        with pytest.raises(IllegalEvent):
+            turn.feed(event)
+    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    assert turn.ready == ["call00001"]
+
+
+# Rule 16. Continuing after a limit.
+
+
+def test_continuing_is_a_new_turn_with_limits_of_its_own(begin: "Begin") -> None:
+    turn = begin(Started(prompt="Go on", continues="turn-1"), steps=2)
+    (started,) = turn.of(facts.TurnStarted)
+    assert started.continues == "turn-1"
+    assert (turn.steps, turn.calls) == (1, 0)
+    assert turn.action == CallModel(tools=True)

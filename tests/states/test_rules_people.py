@@ -1,0 +1,290 @@
+"""Pauses and messages: rules 12 and 15 of DESIGN 4."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnwright_states import (
+    DECISIONS,
+    Abort,
+    Answered,
+    AwaitPerson,
+    BadAnswer,
+    BadCall,
+    CallModel,
+    CallStarted,
+    CallState,
+    CallStatus,
+    CallWaits,
+    Conclude,
+    Decision,
+    EndReason,
+    Halt,
+    IllegalEvent,
+    InterruptKind,
+    Outcome,
+    State,
+    Steered,
+    facts,
+)
+
+if TYPE_CHECKING:
+    from tests.states.conftest import Begin, Script
+
+CALL_KINDS = tuple(kind for kind in InterruptKind if kind is not InterruptKind.DOOM_LOOP)
+
+
+def two_waiting(begin: "Begin", **limits: object) -> "Script":
+    """A paused turn: `write` and `delete` wait for approval, `look` has run."""
+    turn = begin(**limits)
+    turn.reply("write", "look", "delete")
+    turn.wait("call00001")
+    turn.wait("call00003")
+    turn.settle()
+    assert turn.state is State.PAUSED
+    return turn
+
+
+# Rule 12. Pause.
+
+
+def test_siblings_of_a_waiting_call_run_and_keep_their_results(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply("write", "look")
+    (waiting,) = turn.wait("call00001")
+    assert waiting.kind == "call_waiting"
+    assert turn.state is State.TOOL_EXEC
+    assert turn.ready == ["call00002"]
+    assert turn.settle()[-1].kind == "paused"
+    assert turn.result("call00002").status is CallStatus.OK
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (InterruptKind.QUESTION, "question-1"),
+        (InterruptKind.GRANT, "grant-1"),
+        (InterruptKind.APPROVAL, "approval-1"),
+        (InterruptKind.UNKNOWN_OUTCOME, "unknown-1"),
+    ],
+)
+def test_every_interrupt_has_an_id(begin: "Begin", kind: InterruptKind, name: str) -> None:
+    """Without `=`, for the command line separates id and answer with it."""
+    turn = begin()
+    turn.reply("ask")
+    turn.feed(CallWaits(call="call00001", interrupt_kind=kind, question="Which?", choices=("a", "b"), expires_at=9.0))
+    assert isinstance(turn.action, AwaitPerson)
+    (asked,) = turn.action.interrupts
+    assert asked == facts.Interrupt(
+        id=name, kind=kind, call="call00001", tool="ask", question="Which?", choices=("a", "b"), expires_at=9.0
+    )
+
+
+def test_ids_of_interrupts_do_not_repeat_in_a_turn(begin: "Begin") -> None:
+    turn = begin()
+    for number in (1, 2):
+        turn.reply("write")
+        turn.wait(turn.ready[0])
+        assert turn.interrupts == [f"approval-{number}"]
+        turn.feed(Answered(interrupt=f"approval-{number}", decision=Decision.GRANT))
+        turn.settle()
+
+
+def test_nothing_runs_until_the_last_one_is_answered(begin: "Begin") -> None:
+    turn = two_waiting(begin)
+    turn.feed(Answered(interrupt="approval-2", decision=Decision.GRANT))
+    assert turn.state is State.PAUSED
+    assert turn.interrupts == ["approval-1"]
+    for call in ("call00001", "call00003"):
+        with pytest.raises(IllegalEvent):
+            turn.feed(CallStarted(call=call))
+    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    assert turn.ready == ["call00001", "call00003"]
+
+
+def test_a_partial_answer_costs_no_pause(begin: "Begin") -> None:
+    turn = two_waiting(begin, max_pauses=1)
+    assert turn.machine.turn.counters.pauses_left == 0
+    turn.feed(Answered(interrupt="approval-1", decision=Decision.DENY))
+    turn.feed(Answered(interrupt="approval-2", decision=Decision.GRANT))
+    assert len(turn.of(facts.Paused)) == 1
+
+
+@pytest.mark.parametrize(("text", "result"), [("", "denied by the person"), ("Never", "denied by the person: Never")])
+def test_a_denied_call_has_its_result_at_once(begin: "Begin", text: str, result: str) -> None:
+    turn = two_waiting(begin)
+    turn.feed(Answered(interrupt="approval-1", decision=Decision.DENY, text=text))
+    assert (turn.result("call00001").status, turn.result("call00001").result) == (CallStatus.DENIED, result)
+    turn.feed(Answered(interrupt="approval-2", decision=Decision.GRANT))
+    assert turn.ready == ["call00003"]
+
+
+def test_when_all_are_denied_the_turn_goes_on(begin: "Begin") -> None:
+    turn = two_waiting(begin)
+    turn.feed(Answered(interrupt="approval-1", decision=Decision.DENY))
+    turn.feed(Answered(interrupt="approval-2", decision=Decision.DENY))
+    assert turn.action == CallModel(tools=True)
+    assert turn.calls == 1
+
+
+def test_an_answer_stays_with_its_call(begin: "Begin") -> None:
+    """The driver validates the approved call again, and runs it on what was said."""
+    turn = begin()
+    turn.reply("ask")
+    turn.wait("call00001", InterruptKind.QUESTION)
+    turn.feed(Answered(interrupt="question-1", decision=Decision.REPLY, text="The second"))
+    call = turn.machine.turn.batch["call00001"]
+    assert call.state is CallState.READY
+    assert [(answer.decision, answer.text) for answer in call.answers] == [(Decision.REPLY, "The second")]
+
+
+def test_a_grant_is_remembered_and_a_denial_is_not(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply("read", "read")
+    for call, path in (("call00001", "/etc"), ("call00002", "/srv")):
+        turn.feed(CallWaits(call=call, interrupt_kind=InterruptKind.GRANT, grant=path))
+    turn.feed(Answered(interrupt="grant-1", decision=Decision.DENY))
+    turn.feed(Answered(interrupt="grant-2", decision=Decision.GRANT))
+    assert turn.machine.turn.grants == ("/srv",)
+    assert [fact.grant for fact in turn.of(facts.Answered)] == [None, "/srv"]
+
+
+@pytest.mark.parametrize("interrupt", ["approval-3", "doom-1", "", "call00001"])
+def test_an_unknown_answer_is_refused_and_names_what_is_open(begin: "Begin", interrupt: str) -> None:
+    turn = two_waiting(begin)
+    with pytest.raises(BadAnswer, match=r"no such interrupt is open \(open: approval-1, approval-2\)") as caught:
+        turn.feed(Answered(interrupt=interrupt, decision=Decision.GRANT))
+    assert (caught.value.interrupt, caught.value.pending) == (interrupt, ("approval-1", "approval-2"))
+
+
+def test_a_duplicate_answer_is_refused_and_names_what_is_open(begin: "Begin") -> None:
+    turn = two_waiting(begin)
+    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    before = turn.machine.turn.digest()
+    with pytest.raises(BadAnswer) as caught:
+        turn.feed(Answered(interrupt="approval-1", decision=Decision.DENY))
+    assert caught.value.pending == ("approval-2",)
+    assert turn.machine.turn.digest() == before
+
+
+def test_a_late_answer_is_refused(begin: "Begin") -> None:
+    """After the last one was answered, and after the turn ended, nobody is asked any more."""
+    turn = two_waiting(begin)
+    for name in ("approval-1", "approval-2"):
+        turn.feed(Answered(interrupt=name, decision=Decision.GRANT))
+    with pytest.raises(IllegalEvent, match="not accepted in state TOOL_EXEC"):
+        turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    turn.feed(Abort())
+    with pytest.raises(IllegalEvent, match="not accepted in state ABORTED"):
+        turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+
+
+@pytest.mark.parametrize("kind", CALL_KINDS)
+@pytest.mark.parametrize("decision", list(Decision))
+def test_each_kind_takes_its_own_decisions(begin: "Begin", kind: InterruptKind, decision: Decision) -> None:
+    turn = begin()
+    turn.reply("x")
+    turn.wait("call00001", kind)
+    (name,) = turn.interrupts
+    answer = Answered(interrupt=name, decision=decision)
+    if decision in DECISIONS[kind]:
+        assert turn.feed(answer)[0].kind == "answered"
+        return
+    with pytest.raises(BadAnswer, match=f"a {kind} takes .*, not {decision} .*open: {name}"):
+        turn.feed(answer)
+    assert turn.interrupts == [name]
+
+
+@pytest.mark.parametrize("decision", list(Decision))
+def test_a_doom_loop_takes_go_on_always_or_stop(begin: "Begin", decision: Decision) -> None:
+    turn = begin(doom_response="ask", doom_threshold=2)
+    turn.step("look")
+    turn.step("look")
+    answer = Answered(interrupt="doom-1", decision=decision)
+    if decision in (Decision.GO_ON, Decision.ALWAYS, Decision.STOP):
+        turn.feed(answer)
+        assert turn.interrupts == []
+    else:
+        with pytest.raises(BadAnswer, match="a doom_loop takes go_on or always or stop"):
+            turn.feed(answer)
+
+
+def test_counters_survive_a_pause(begin: "Begin") -> None:
+    turn = begin(steps=2, tool_calls=3)
+    turn.step("look")
+    turn.reply("write", "look")
+    turn.wait("call00002")
+    turn.settle()
+    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    assert (turn.steps, turn.calls) == (2, 2)
+    turn.settle()
+    assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024)
+    assert turn.of(facts.Stopping)[0].also_reached == (EndReason.BUDGET,)
+
+
+@pytest.mark.parametrize("pauses", [0, 1, 2])
+def test_a_call_that_wants_a_person_when_no_pause_is_left_is_refused_at_once(begin: "Begin", pauses: int) -> None:
+    """Each entry to PAUSED costs one: a call that asks again and again comes to an end."""
+    turn = begin(max_pauses=pauses)
+    turn.reply("ask")
+    for number in range(1, pauses + 1):
+        turn.wait("call00001", InterruptKind.QUESTION)
+        turn.feed(Answered(interrupt=f"question-{number}", decision=Decision.REPLY))
+    turn.wait("call00001", InterruptKind.QUESTION)
+    settled = turn.result("call00001")
+    assert settled.status is CallStatus.REFUSED
+    assert settled.result == "not executed: this turn may not pause for a person any more"
+    assert turn.action == CallModel(tools=True)
+
+
+def test_a_waiting_call_cannot_start_settle_or_wait(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply("write", "look")
+    turn.wait("call00001")
+    with pytest.raises(BadCall, match="it is waiting"):
+        turn.feed(CallStarted(call="call00001"))
+    with pytest.raises(BadCall, match="it is waiting"):
+        turn.wait("call00001")
+
+
+def test_a_new_message_denies_what_is_pending_and_supersedes_the_turn(begin: "Begin") -> None:
+    turn = two_waiting(begin)
+    turn.feed(Abort(reason=EndReason.SUPERSEDED))
+    assert turn.end == Halt(Outcome.ABORTED, EndReason.SUPERSEDED)
+    assert turn.result("call00002").status is CallStatus.OK
+    assert [turn.result(call).status for call in ("call00001", "call00003")] == [CallStatus.DENIED] * 2
+
+
+# Rule 15. Steering.
+
+
+def test_a_message_is_taken_in_while_the_batch_is_open(begin: "Begin") -> None:
+    """It is shown after the results: the fact stands before the batch's last one, and before the next step."""
+    turn = begin()
+    turn.reply("look")
+    turn.feed(CallStarted(call="call00001"))
+    (added,) = turn.feed(Steered(text="Only src/"))
+    assert isinstance(added, facts.MessageAdded)
+    assert added.text == "Only src/"
+    turn.settle()
+    assert turn.kinds()[-3:] == ["call_settled", "step_finished", "step_started"]
+
+
+def test_a_message_refills_nothing(begin: "Begin") -> None:
+    turn = begin(steps=2)
+    turn.reply("look")
+    before = turn.machine.turn.rank
+    turn.feed(Steered(text="Only src/"))
+    assert turn.machine.turn.rank == before
+    turn.settle()
+    turn.step("list")
+    assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024)
+
+
+def test_a_message_is_never_taken_in_beside_a_model_call_or_a_pause(begin: "Begin") -> None:
+    """It stays with the driver, who takes it in with the next batch, or returns it as undelivered."""
+    stopped = begin(steps=1)
+    stopped.step("look")
+    for turn in (begin(), begin(steps=0), stopped, two_waiting(begin)):
+        with pytest.raises(IllegalEvent, match="Steered is not accepted"):
+            turn.feed(Steered(text="Only src/"))

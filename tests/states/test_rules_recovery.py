@@ -1,0 +1,278 @@
+"""Crashes and sub-agents, as far as the machine decides about them: rules 13 and 14 of DESIGN 4."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnwright_states import (
+    Answered,
+    AwaitPerson,
+    BadCall,
+    CallModel,
+    CallSettled,
+    CallStarted,
+    CallState,
+    CallStatus,
+    CallWaits,
+    Conclude,
+    Decision,
+    EndReason,
+    InterruptKind,
+    RunTools,
+    Spent,
+    Started,
+    State,
+    ToolCall,
+    TurnMachine,
+    Usage,
+    facts,
+)
+
+if TYPE_CHECKING:
+    from tests.states.conftest import Begin, Script
+
+AGENT = ToolCall(name="research", arguments={}, delegates=True)
+NO_LEASE = "not executed: nothing is left of the budget to lend to a sub-agent"
+TOO_DEEP = "not executed: sub-agents may be nested 3 deep"
+
+
+def leases(turn: "Script") -> list[facts.Lease | None]:
+    """The leases of the calls of the last reply."""
+    return [call.lease for call in turn.of(facts.ModelReplied)[-1].calls]
+
+
+# Rule 13. Crash.
+
+
+def test_after_a_crash_each_call_is_where_it_was(begin: "Begin") -> None:
+    """Finished calls never run again; unstarted ones run; started ones are shown as started."""
+    turn = begin()
+    turn.reply("look", "write", "list")
+    turn.settle_one("call00001")
+    turn.feed(CallStarted(call="call00002"))
+    resumed = TurnMachine.resume(turn.facts)
+    assert isinstance(resumed.action, RunTools)
+    states = [(call.id, call.state) for call in resumed.action.calls]
+    assert states == [("call00002", CallState.STARTED), ("call00003", CallState.READY)]
+    with pytest.raises(BadCall, match="it is settled"):
+        resumed.feed(CallStarted(call="call00001"))
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_reruns_are_bounded_by_max_retries_and_then_the_outcome_is_unknown(begin: "Begin", retries: int) -> None:
+    turn = begin(max_retries=retries)
+    turn.reply("fetch")
+    for _ in range(1 + retries):
+        assert turn.feed(CallStarted(call="call00001"))[0].kind == "call_started"
+    turn.feed(CallStarted(call="call00001"))
+    settled = turn.result("call00001")
+    assert settled.status is CallStatus.UNKNOWN
+    assert settled.result.startswith("outcome unknown")
+    assert settled.result.endswith("verify before retrying")
+    assert turn.action == CallModel(tools=True)
+    assert turn.calls == 1
+
+
+def test_the_reruns_of_a_batch_share_its_retries(begin: "Begin") -> None:
+    turn = begin(max_retries=1)
+    turn.reply("fetch", "fetch")
+    for call in ("call00001", "call00002"):
+        turn.feed(CallStarted(call=call))
+    turn.feed(CallStarted(call="call00001"))
+    turn.feed(CallStarted(call="call00002"))
+    assert turn.result("call00002").status is CallStatus.UNKNOWN
+    assert turn.ready == ["call00001"]
+
+
+def test_a_driver_may_settle_a_started_call_as_unknown(begin: "Begin") -> None:
+    """`on_crash = "unknown"`, the default: the model is told, and the call keeps its place in the budget."""
+    turn = begin()
+    turn.reply("write")
+    turn.feed(CallStarted(call="call00001"))
+    turn.feed(CallSettled(call="call00001", status=CallStatus.UNKNOWN, result="outcome unknown"))
+    assert turn.action == CallModel(tools=True)
+    assert turn.calls == 1
+
+
+def test_a_driver_may_ask_about_a_started_call(begin: "Begin") -> None:
+    """`on_crash = "ask"`: a rerun counts no second place, and no retry."""
+    turn = begin(max_retries=0)
+    turn.reply("write")
+    turn.feed(CallStarted(call="call00001"))
+    turn.wait("call00001", InterruptKind.UNKNOWN_OUTCOME)
+    turn.feed(Answered(interrupt="unknown-1", decision=Decision.RERUN))
+    (started,) = turn.feed(CallStarted(call="call00001"))
+    assert isinstance(started, facts.CallStarted)
+    assert started.attempt == 2
+    assert turn.calls == 1
+
+
+def test_a_person_may_leave_the_outcome_unknown(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply("write")
+    turn.feed(CallStarted(call="call00001"))
+    turn.wait("call00001", InterruptKind.UNKNOWN_OUTCOME)
+    turn.feed(Answered(interrupt="unknown-1", decision=Decision.UNKNOWN))
+    assert turn.result("call00001").status is CallStatus.UNKNOWN
+    assert turn.action == CallModel(tools=True)
+
+
+def test_a_call_that_never_started_has_no_good_result(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply("look")
+    with pytest.raises(BadCall, match="it has a result but was never started"):
+        turn.feed(CallSettled(call="call00001"))
+    assert turn.ready == ["call00001"]
+
+
+# Rule 14. Sub-agents.
+
+
+@pytest.mark.parametrize(("children", "share"), [(1, 48), (2, 23), (3, 15), (7, 6)])
+def test_each_of_k_children_leases_an_equal_share_of_the_calls(begin: "Begin", children: int, share: int) -> None:
+    """floor(rest / k), after the batch's own places: 50 less the children and one other call."""
+    turn = begin()
+    turn.reply("look", *[AGENT] * children)
+    assert leases(turn) == [None, *[facts.Lease(calls=share)] * children]
+
+
+def test_tokens_and_cost_are_leased_likewise(begin: "Begin") -> None:
+    turn = begin(tokens=1000, cost=1.0)
+    turn.step("look", usage=Usage(input_tokens=300, cost=0.25))
+    turn.reply(AGENT, AGENT)
+    assert leases(turn) == [facts.Lease(calls=23, tokens=350, cost=0.375)] * 2
+
+
+def test_the_reply_that_delegates_is_paid_before_its_leases(begin: "Begin") -> None:
+    """The rest is what is left when the reply has arrived, and so without what the reply itself used."""
+    turn = begin(tokens=1000, cost=1.0)
+    turn.reply(AGENT, usage=Usage(input_tokens=600, cost=0.75))
+    assert leases(turn) == [facts.Lease(calls=49, tokens=400, cost=0.25)]
+
+
+def test_unset_budgets_stay_unset(begin: "Begin") -> None:
+    turn = begin(tool_calls=None)
+    turn.reply(AGENT)
+    assert leases(turn) == [facts.Lease()]
+
+
+@pytest.mark.parametrize(("budget", "refused"), [(2, True), (3, True), (4, False)])
+def test_a_lease_of_0_is_refused(begin: "Begin", budget: int, refused: bool) -> None:
+    turn = begin(tool_calls=budget)
+    turn.reply(AGENT, AGENT)
+    if refused:
+        for call in ("call00001", "call00002"):
+            assert (turn.result(call).status, turn.result(call).result) == (CallStatus.REFUSED, NO_LEASE)
+    else:
+        assert leases(turn) == [facts.Lease(calls=1)] * 2
+
+
+def test_a_lease_of_0_tokens_or_of_no_money_is_refused(begin: "Begin") -> None:
+    for limits, usage in (({"tokens": 10}, Usage(input_tokens=10)), ({"cost": 0.5}, Usage(cost=0.5))):
+        turn = begin(None, **limits)
+        turn.reply(AGENT, usage=usage)
+        assert turn.result("call00001").result == NO_LEASE
+
+
+def test_the_unused_part_of_a_lease_returns(begin: "Begin") -> None:
+    turn = begin(tokens=1000)
+    turn.reply(AGENT)
+    turn.feed(CallStarted(call="call00001", child="turn-1:call00001"))
+    turn.feed(CallSettled(call="call00001", spent=Spent(calls=5, tokens=200, cost=0.5)))
+    assert turn.calls == 6
+    assert (turn.machine.turn.usage.tokens, turn.machine.turn.usage.cost) == (200, 0.5)
+    turn.reply(AGENT)
+    assert leases(turn) == [facts.Lease(calls=43, tokens=800)]
+
+
+def test_what_children_spent_counts_against_the_parent(begin: "Begin") -> None:
+    turn = begin(tool_calls=4)
+    turn.reply(AGENT)
+    turn.feed(CallStarted(call="call00001"))
+    turn.feed(CallSettled(call="call00001", spent=Spent(calls=3)))
+    assert turn.action == Conclude(EndReason.BUDGET, 30.0, 1024)
+
+
+@pytest.mark.parametrize(("spent", "fits"), [(48, True), (49, True), (50, False)])
+def test_a_child_cannot_spend_more_calls_than_its_lease(begin: "Begin", spent: int, fits: bool) -> None:
+    turn = begin()
+    turn.reply(AGENT)
+    turn.feed(CallStarted(call="call00001"))
+    settled = CallSettled(call="call00001", spent=Spent(calls=spent))
+    if fits:
+        turn.feed(settled)
+        assert turn.calls == 1 + spent
+        return
+    with pytest.raises(BadCall, match="50 calls of a lease"):
+        turn.feed(settled)
+    assert turn.calls == 1
+
+
+def test_only_a_sub_agent_spends(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply("look")
+    turn.feed(CallStarted(call="call00001"))
+    with pytest.raises(BadCall, match="lease"):
+        turn.feed(CallSettled(call="call00001", spent=Spent(calls=1)))
+
+
+@pytest.mark.parametrize(("depth", "runs"), [(0, True), (2, True), (3, False)])
+def test_sub_agents_are_nested_at_most_3_deep(begin: "Begin", depth: int, runs: bool) -> None:
+    turn = begin(Started(prompt="x", depth=depth))
+    turn.reply(AGENT, "look")
+    assert turn.ready == (["call00001", "call00002"] if runs else ["call00002"])
+    if not runs:
+        assert (turn.result("call00001").status, turn.result("call00001").result) == (CallStatus.REFUSED, TOO_DEEP)
+
+
+def forwarded(begin: "Begin", kind: InterruptKind, name: str, **limits: object) -> "Script":
+    """A turn that rests on an interrupt of its child."""
+    turn = begin(**limits)
+    turn.reply(AGENT)
+    turn.feed(CallStarted(call="call00001", child="turn-1:call00001"))
+    turn.feed(CallWaits(call="call00001", interrupt_kind=kind, forwarded=name))
+    return turn
+
+
+def test_a_childs_interrupt_is_forwarded_as_call_slash_interrupt(begin: "Begin") -> None:
+    turn = forwarded(begin, InterruptKind.APPROVAL, "approval-1")
+    assert turn.interrupts == ["call00001/approval-1"]
+    assert isinstance(turn.action, AwaitPerson)
+
+
+@pytest.mark.parametrize("decision", [Decision.GRANT, Decision.DENY])
+def test_the_answer_to_a_childs_interrupt_is_handed_down(begin: "Begin", decision: Decision) -> None:
+    """A denial is the child's to take: its own call has not failed, and goes on."""
+    turn = forwarded(begin, InterruptKind.APPROVAL, "approval-1")
+    turn.feed(Answered(interrupt="call00001/approval-1", decision=decision))
+    assert turn.ready == ["call00001"]
+    assert turn.machine.turn.batch["call00001"].answers[0].decision is decision
+
+
+@pytest.mark.parametrize("decision", [Decision.GO_ON, Decision.ALWAYS, Decision.STOP])
+def test_a_childs_doom_loop_is_forwarded_too(begin: "Begin", decision: Decision) -> None:
+    """The answer is for the child: its call goes on, and the parent neither stops nor forgets its own rounds."""
+    turn = begin()
+    turn.step(AGENT)
+    turn.reply(AGENT)
+    rounds = turn.machine.turn.rounds
+    turn.feed(CallStarted(call="call00002", child="turn-1:call00002"))
+    turn.feed(CallWaits(call="call00002", interrupt_kind=InterruptKind.DOOM_LOOP, forwarded="doom-1"))
+    assert turn.interrupts == ["call00002/doom-1"]
+    turn.feed(Answered(interrupt="call00002/doom-1", decision=decision))
+    assert turn.state is State.TOOL_EXEC
+    assert turn.ready == ["call00002"]
+    assert turn.machine.turn.rounds == rounds
+    assert turn.machine.turn.always_for == frozenset()
+
+
+def test_a_childs_doom_loop_leaves_the_name_of_the_parents_own(begin: "Begin") -> None:
+    """`doom-1` for a doom loop."""
+    turn = begin(doom_response="ask", doom_threshold=2)
+    turn.reply(AGENT)
+    turn.feed(CallStarted(call="call00001", child="turn-1:call00001"))
+    turn.feed(CallWaits(call="call00001", interrupt_kind=InterruptKind.DOOM_LOOP, forwarded="doom-1"))
+    turn.feed(Answered(interrupt="call00001/doom-1", decision=Decision.GO_ON))
+    turn.settle()
+    turn.step(AGENT)
+    assert turn.interrupts == ["doom-1"]

@@ -1,0 +1,285 @@
+"""Concluding, pairing, continuing and retries: rules 7 to 10 of DESIGN 4."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnwright_states import (
+    AttemptFailed,
+    CallModel,
+    CallStatus,
+    Cause,
+    Conclude,
+    Concluded,
+    EndReason,
+    Expire,
+    Finish,
+    Halt,
+    IllegalEvent,
+    ModelReplied,
+    Outcome,
+    Started,
+    State,
+    Synthesised,
+    ToolCall,
+    Usage,
+    facts,
+)
+
+if TYPE_CHECKING:
+    from tests.states.conftest import Begin, Script
+
+PASSING = (
+    Cause.CONNECTION,
+    Cause.TIMEOUT,
+    Cause.CONFLICT,
+    Cause.RATE_LIMITED,
+    Cause.SERVER_ERROR,
+    Cause.OVERLOADED,
+    Cause.INTERRUPTED,
+    Cause.EMPTY_REPLY,
+    Cause.CRASH,
+)
+LASTING = tuple(cause for cause in Cause if cause not in PASSING)
+
+
+def concluding(begin: "Begin", reason: EndReason = EndReason.STEP_CAP, **limits: object) -> "Script":
+    """A turn that was stopped by its cap, or by a doom loop, and is to conclude."""
+    turn = begin(**({"steps": 1} if reason is EndReason.STEP_CAP else {"doom_threshold": 2}), **limits)
+    while isinstance(turn.action, CallModel):
+        turn.step("look")
+    assert isinstance(turn.action, Conclude)
+    return turn
+
+
+# Rule 7. Concluding.
+
+
+def test_the_concluding_call_has_bounds_of_its_own(begin: "Begin") -> None:
+    """30 s and 1,024 tokens unless the limits say otherwise; the token budget does not clamp it."""
+    assert concluding(begin, tokens=5).action == Conclude(EndReason.STEP_CAP, 30.0, 1024)
+    changed = concluding(begin, conclude_seconds=5, conclude_tokens=256)
+    assert changed.action == Conclude(EndReason.STEP_CAP, 5.0, 256)
+
+
+def test_the_deadline_does_not_bind_the_concluding_call(begin: "Begin") -> None:
+    turn = concluding(begin, seconds=10)
+    turn.clock = 1000.0
+    with pytest.raises(IllegalEvent, match="not accepted in state CONCLUDE"):
+        turn.feed(Expire())
+    turn.feed(Concluded(text="Done so far: nothing."))
+    assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
+
+
+@pytest.mark.parametrize("text", ["", None])
+@pytest.mark.parametrize("names", [(), ("look", "write")])
+def test_a_conclusion_without_text_ends_the_turn_without_another_attempt(
+    begin: "Begin", text: str | None, names: tuple[str, ...]
+) -> None:
+    """No text, with or without calls: the fixed summary."""
+    turn = concluding(begin)
+    turn.feed(Concluded(text=text, calls=tuple(ToolCall(name=name, arguments={}) for name in names)))
+    (concluded,) = turn.of(facts.Concluded)
+    assert (concluded.text, concluded.refused) == (None, names)
+    assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
+
+
+def test_calls_that_come_with_a_conclusion_are_noted_once_and_never_run(begin: "Begin") -> None:
+    turn = concluding(begin)
+    new = turn.feed(Concluded(text="Done.", calls=(ToolCall(name="write", arguments={"path": "a"}),)))
+    assert [fact.kind for fact in new] == ["concluded", "halted"]
+    assert turn.of(facts.Concluded)[0].refused == ("write",)
+    assert turn.calls == 1
+
+
+def test_calls_in_a_text_only_turn_are_refused_and_never_run(begin: "Begin") -> None:
+    turn = begin(steps=0)
+    turn.reply("write", ToolCall(name="look", raw="{"), text="I would write it.")
+    for call in ("call00001", "call00002"):
+        assert turn.result(call).status is CallStatus.REFUSED
+        assert turn.result(call).result == "not executed: tools are disabled in this reply"
+    assert turn.calls == 0
+    assert turn.end == Halt(Outcome.FINISHED, EndReason.TEXT_ONLY)
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome"), [(EndReason.STEP_CAP, Outcome.CAP_HIT), (EndReason.DOOM_LOOP, Outcome.DOOM_LOOP)]
+)
+@pytest.mark.parametrize("cause", list(Cause))
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_a_failure_while_concluding_is_never_failed(
+    begin: "Begin", reason: EndReason, outcome: Outcome, cause: Cause, retries: int
+) -> None:
+    """The fixed summary stands in, after the retries that the cause allows."""
+    turn = concluding(begin, reason, max_retries=retries)
+    attempts = 0
+    while turn.end is None:
+        attempts += 1
+        turn.feed(AttemptFailed(cause=cause, message="502"))
+    assert attempts == (1 + retries if cause in PASSING else 1)
+    assert turn.end == Halt(outcome, reason)
+
+
+# Rule 8. Pairing.
+
+
+def test_ids_are_ours_and_unique_in_the_turn(begin: "Begin") -> None:
+    """Provider ids are not unique: two calls with one id are two calls, in the order in which they were asked for."""
+    twin = ToolCall(name="look", arguments={}, provider_id="call_0")
+    turn = begin()
+    turn.reply(twin, twin)
+    turn.settle()
+    turn.reply(twin)
+    made = [call for reply in turn.of(facts.ModelReplied) for call in reply.calls]
+    assert [(call.id, call.provider_id) for call in made] == [
+        ("call00001", "call_0"),
+        ("call00002", "call_0"),
+        ("call00003", "call_0"),
+    ]
+
+
+def test_an_id_is_nine_letters_and_digits(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply("look")
+    assert turn.ready[0].isalnum()
+    assert len(turn.ready[0]) == 9
+
+
+def test_at_each_quiescent_point_each_call_has_exactly_one_result(begin: "Begin") -> None:
+    turn = begin(tool_calls=2)
+    turn.reply("look", ToolCall(name="nope", problem="there is no tool nope"), "look", "look")
+    turn.settle()
+    made = [call.id for reply in turn.of(facts.ModelReplied) for call in reply.calls]
+    assert sorted(fact.call for fact in turn.of(facts.CallSettled)) == made
+
+
+def test_arguments_that_were_no_json_go_back_as_an_empty_object(begin: "Begin") -> None:
+    """With the error as the result; the journal keeps the text."""
+    turn = begin()
+    turn.reply(ToolCall(name="read", raw='{"path": "a.p'), "look")
+    call = turn.machine.turn.batch["call00001"]
+    assert (call.arguments, call.made.raw) == ({}, '{"path": "a.p')
+    assert turn.result("call00001").status is CallStatus.ERROR
+    assert turn.result("call00001").result == "not executed: the arguments are not one whole JSON object"
+
+
+def test_a_batch_of_which_nothing_can_run_is_settled_at_once(begin: "Begin") -> None:
+    turn = begin(doom_threshold=None)
+    turn.reply(ToolCall(name="read", raw="{"), ToolCall(name="nope", arguments={}, problem="there is no tool nope"))
+    assert turn.action == CallModel(tools=True)
+    assert turn.steps == 2
+
+
+# Rule 9. Continuing.
+
+
+@pytest.mark.parametrize("finish", [Finish.STOP, Finish.LENGTH])
+def test_calls_run_whatever_the_finish_reason_says(begin: "Begin", finish: Finish) -> None:
+    turn = begin()
+    turn.reply("look", text="Let me look.", finish=finish)
+    assert turn.state is State.TOOL_EXEC
+    assert turn.ready == ["call00001"]
+
+
+def test_with_length_only_whole_arguments_run(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply("look", ToolCall(name="write", raw='{"path": "a.py", "text": "def'), finish=Finish.LENGTH)
+    assert turn.ready == ["call00001"]
+    assert turn.result("call00002").status is CallStatus.ERROR
+
+
+def test_length_without_calls_is_truncated(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply(text="Once upon a", finish=Finish.LENGTH)
+    assert turn.end == Halt(Outcome.FINISHED, EndReason.TRUNCATED)
+
+
+@pytest.mark.parametrize("names", [(), ("look", "look")])
+@pytest.mark.parametrize("limits", [{}, {"steps": 0}], ids=str)
+def test_a_content_filter_fails_the_turn_and_runs_nothing(
+    begin: "Begin", limits: dict[str, object], names: tuple[str, ...]
+) -> None:
+    turn = begin(**limits)
+    turn.reply(*names, finish=Finish.CONTENT_FILTER)
+    assert turn.end == Halt(Outcome.FAILED, EndReason.CONTENT_FILTER)
+    assert turn.calls == 0
+    assert len(turn.of(facts.CallSettled)) == len(names)
+
+
+@pytest.mark.parametrize("reasoning", ["", "The user wants ..."])
+@pytest.mark.parametrize("finish", [Finish.STOP, Finish.LENGTH])
+def test_a_reply_with_neither_text_nor_calls_is_a_failed_attempt(
+    begin: "Begin", finish: Finish, reasoning: str
+) -> None:
+    """It is retried as `empty_reply`; reasoning alone is no answer."""
+    turn = begin(max_retries=1)
+    empty = ModelReplied(reasoning=reasoning, finish=finish, usage=Usage(input_tokens=7))
+    (failed,) = turn.feed(empty)
+    assert isinstance(failed, facts.AttemptFailed)
+    assert (failed.cause, failed.retry) == (Cause.EMPTY_REPLY, True)
+    assert turn.machine.turn.usage.tokens == 7
+    turn.feed(empty)
+    assert turn.end == Halt(Outcome.FAILED, EndReason.EMPTY_REPLY)
+
+
+# Rule 10. Retries.
+
+
+@pytest.mark.parametrize("limits", [{}, {"steps": 0}], ids=str)
+@pytest.mark.parametrize("retries", [0, 1, 3])
+@pytest.mark.parametrize("cause", PASSING)
+def test_a_cause_that_may_pass_is_retried(
+    begin: "Begin", cause: Cause, retries: int, limits: dict[str, object]
+) -> None:
+    turn = begin(max_retries=retries, **limits)
+    for attempt in range(1, retries + 1):
+        failed = turn.feed(AttemptFailed(cause=cause))[0]
+        assert isinstance(failed, facts.AttemptFailed)
+        assert (failed.attempt, failed.retry) == (attempt, True)
+        assert isinstance(turn.action, CallModel)
+    turn.feed(AttemptFailed(cause=cause, message="gone"))
+    last = turn.of(facts.AttemptFailed)[-1]
+    assert (last.attempt, last.retry) == (retries + 1, False)
+    assert turn.of(facts.Halted)[0].error == "gone"
+    reason = {Cause.EMPTY_REPLY: EndReason.EMPTY_REPLY, Cause.CRASH: EndReason.CRASHED}
+    assert turn.end == Halt(Outcome.FAILED, reason.get(cause, EndReason.MODEL_ERROR))
+
+
+@pytest.mark.parametrize("limits", [{}, {"steps": 0}], ids=str)
+@pytest.mark.parametrize("cause", LASTING)
+def test_a_cause_that_will_not_pass_fails_at_once(begin: "Begin", cause: Cause, limits: dict[str, object]) -> None:
+    """400, 401, 403, 404, 422, context overflow, content filter."""
+    turn = begin(**limits)
+    turn.feed(AttemptFailed(cause=cause))
+    reason = {
+        Cause.CONTEXT_OVERFLOW: EndReason.CONTEXT_OVERFLOW,
+        Cause.CONTENT_FILTER: EndReason.CONTENT_FILTER,
+    }
+    assert turn.end == Halt(Outcome.FAILED, reason.get(cause, EndReason.MODEL_ERROR))
+
+
+def test_each_phase_has_retries_of_its_own(begin: "Begin") -> None:
+    turn = begin(Started(prompt="x", synthesis=True), steps=2, max_retries=1)
+    for _ in range(2):
+        turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+        turn.step("look")
+        turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+        turn.feed(Synthesised())
+    assert isinstance(turn.action, Conclude)
+    turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+    assert isinstance(turn.action, Conclude)
+    assert all(fact.retry for fact in turn.of(facts.AttemptFailed))
+
+
+@pytest.mark.parametrize(("retries", "cause"), [(0, Cause.CRASH), (2, Cause.CRASH), (2, Cause.BAD_REQUEST)])
+def test_a_synthesis_without_retries_left_is_null(begin: "Begin", retries: int, cause: Cause) -> None:
+    """So is one whose failure will not pass: the turn goes on without it."""
+    turn = begin(Started(prompt="x", synthesis=True), max_retries=retries)
+    turn.step("look")
+    attempts = 0
+    while turn.steps == 1:
+        attempts += 1
+        turn.feed(AttemptFailed(cause=cause))
+    assert attempts == (retries + 1 if cause.may_pass else 1)
+    assert [fact.text for fact in turn.of(facts.Synthesised)] == [None]
+    assert turn.action == CallModel(tools=True)
