@@ -9,10 +9,14 @@
     ├── TurnBusy             another driver holds the turn
     ├── Fenced               another driver took the turn over while this one ran
     ├── StoreError           the store could not read or write; nothing was journalled
+    ├── UnpairedError        a message list with a call without its result (`turnwright.pairing`)
+    ├── ToolError            a tool's (`turnwright.tools`): becomes the result of the call
     └── ModelError           the provider's (`turnwright.model`): becomes a fact, never leaves the driver
 
 How a turn ends is never an exception: it is the outcome and the reason of its result.
 """
+
+from collections.abc import Sequence
 
 
 class TurnwrightError(Exception):
@@ -52,6 +56,12 @@ class TurnEnded(TurnwrightError):  # noqa: N818 (reads as what happened)
 
 class BadAnswer(TurnwrightError):  # noqa: N818 (reads as what happened)
     """An answer to an interrupt that is not open, or that does not take it. The message lists what is open."""
+
+    def __init__(self, interrupt: str, why: str, pending: Sequence[str]) -> None:
+        is_open = f"open: {', '.join(pending)}" if pending else "none is open"
+        super().__init__(f"interrupt {interrupt!r}: {why} ({is_open})")
+        self.interrupt = interrupt
+        self.pending = tuple(pending)
 
 
 class TurnBusy(TurnwrightError):  # noqa: N818 (reads as what happened)

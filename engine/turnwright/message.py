@@ -4,6 +4,7 @@ The parts keep more than any provider takes (steps, sentinels): each model adapt
 and leaves the rest.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
@@ -104,6 +105,11 @@ class Message(BaseModel):
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
+    def says_something(self) -> bool:
+        """Whether there is anything in it but the engine's bookkeeping (steps and sentinels)."""
+        return not all(isinstance(part, StepStartPart | StepFinishPart | SentinelPart) for part in self.parts)
+
+    @property
     def calls(self) -> tuple[ToolCallPart, ...]:
         """The tool calls, in the order in which the model asked for them."""
         return tuple(part for part in self.parts if isinstance(part, ToolCallPart))
@@ -127,3 +133,30 @@ class Message(BaseModel):
     def result(cls, call: str, name: str, text: str, status: CallStatus = CallStatus.OK) -> "Message":
         """The result of one call."""
         return cls(role="tool", parts=(ToolResultPart(call=call, name=name, text=text, status=status),))
+
+    @classmethod
+    def from_chat(cls, message: Mapping[str, JsonValue]) -> "Message":
+        """Read a message of the chat completions format, such as `{"role": "user", "content": "..."}`.
+
+        `tool_calls` and `tool_call_id` are read too; content other than text is not. Raises `ValueError` for a
+        message that is not of that format.
+        """
+        content = message.get("content")
+        if content is not None and not isinstance(content, str):
+            raise ValueError(f"content must be text, not {type(content).__name__}")
+        if message.get("role") == "tool":
+            return cls.result(str(message.get("tool_call_id", "")), str(message.get("name", "")), content or "")
+        calls = message.get("tool_calls") or []
+        parts: list[JsonValue] = [{"type": "text", "text": content}] if content else []
+        parts += [_call_of(call) for call in calls] if isinstance(calls, list) else []
+        return cls.model_validate({"role": message.get("role"), "parts": parts})
+
+
+def _call_of(call: JsonValue) -> JsonValue:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(call, dict) or not isinstance(function, dict):
+        raise ValueError(f"a tool call must be {{'id': ..., 'function': {{...}}}}, not {call!r}")  # noqa: TRY004
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        arguments = json.loads(arguments or "{}")
+    return {"type": "tool_call", "id": call.get("id"), "name": function.get("name"), "arguments": arguments}

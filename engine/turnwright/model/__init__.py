@@ -1,1 +1,34 @@
 """Models: what the driver asks of one, and the ones that we speak ourselves."""
+
+from .local import LocalModel
+from .openai_chat import OpenAIChat
+from .protocol import (
+    Model,
+    ModelError,
+    ReasoningDelta,
+    Reply,
+    ReplyCall,
+    Request,
+    TextDelta,
+    ToolChoice,
+    ToolSpec,
+)
+from .retry import Backoff
+from .scripted import ScriptedModel, asks_for
+
+__all__ = [
+    "Backoff",
+    "LocalModel",
+    "Model",
+    "ModelError",
+    "OpenAIChat",
+    "ReasoningDelta",
+    "Reply",
+    "ReplyCall",
+    "Request",
+    "ScriptedModel",
+    "TextDelta",
+    "ToolChoice",
+    "ToolSpec",
+    "asks_for",
+]

@@ -1,0 +1,77 @@
+"""Text that arrives in pieces, with a bound on how much of it there may be. No I/O."""
+
+import io
+from typing import Final
+
+#: The longest reply, in characters, of text, reasoning, calls and details together: far more than any model writes.
+MAX_REPLY: Final = 8 * 1024 * 1024
+#: The longest arguments of one call, in characters.
+MAX_ARGUMENTS: Final = 4 * 1024 * 1024
+
+
+class TooLarge(ValueError):  # noqa: N818 (reads as what happened)
+    """A reply is larger than we take. The message says which part of it, and the bound."""
+
+
+class Meter:
+    """Counts what a reply has made us keep, so that no server can fill the memory.
+
+    `most` is in characters. What costs memory without holding text (a call, a choice) is counted as a few.
+    """
+
+    def __init__(self, most: int = MAX_REPLY) -> None:
+        self._most = most
+        self._kept = 0
+
+    def take(self, size: int) -> None:
+        """Count `size` characters more. Raises `TooLarge` once the bound is passed."""
+        self._kept += size
+        if self._kept > self._most:
+            raise TooLarge(f"the reply is longer than {self._most:,} characters")
+
+
+class Pieces:
+    """One text of a reply, as its pieces come in.
+
+    JSON can carry half a surrogate pair, and some servers cut an emoji there. The first half waits for the second;
+    a half that stays alone becomes U+FFFD, since nothing that holds it can be stored or printed.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        # Not a list of strings: a reply in pieces of one character would cost sixty bytes for each.
+        self._text = io.StringIO(newline="")
+        self._half = ""
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def add(self, piece: str) -> str:
+        """Append `piece`; return what of the text became readable. Raises `TooLarge`."""
+        if not piece:
+            return ""
+        self._meter.take(len(piece))
+        self._length += len(piece)
+        piece = self._half + piece
+        self._half = ""
+        if "\ud800" <= piece[-1] <= "\udbff":
+            self._half = piece[-1]
+            piece = piece[:-1]
+        piece = mend(piece)
+        self._text.write(piece)
+        return piece
+
+    def __str__(self) -> str:
+        return self._text.getvalue() + ("\ufffd" if self._half else "")
+
+
+def mend(text: str) -> str:
+    """Join the surrogate pairs in `text`, and replace halves that stand alone by U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

@@ -1,0 +1,63 @@
+"""A model that says what it was told to say: for tests, demonstrations and benchmarks."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+from pydantic import JsonValue
+
+from turnwright_states import Cause, Finish, Usage
+
+from .protocol import ModelError, ReasoningDelta, Reply, ReplyCall, Request, TextDelta
+
+#: One reply of a script: a whole reply, a text, an error to raise, or a function of the request.
+Line = Reply | str | ModelError | Callable[[Request], "Reply | str | ModelError"]
+
+
+class ScriptedModel:
+    """Replies line by line; `requests` keeps what it was sent.
+
+    A text is streamed word by word. The last line is repeated when `repeat` is true; otherwise a call past the end
+    of the script raises `ModelError` with the cause `rejected`, which ends the turn.
+    """
+
+    def __init__(self, *lines: Line, name: str = "scripted", repeat: bool = False) -> None:
+        self.name = name
+        self.requests: list[Request] = []
+        self._lines = lines
+        self._repeat = repeat
+
+    async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
+        """Stream the next line of the script. See `Model.stream`."""
+        self.requests.append(request)
+        line = self._next()
+        if callable(line):
+            line = line(request)
+        if isinstance(line, ModelError):
+            raise line
+        reply = Reply(text=line, usage=Usage(input_tokens=1, output_tokens=1)) if isinstance(line, str) else line
+        if reply.reasoning:
+            yield ReasoningDelta(reply.reasoning)
+        for index, word in enumerate(reply.text.split(" ") if reply.text else ()):
+            yield TextDelta(f" {word}" if index else word)
+        yield reply
+
+    def _next(self) -> Line:
+        place = len(self.requests) - 1
+        if place < len(self._lines):
+            return self._lines[place]
+        if self._repeat and self._lines:
+            return self._lines[-1]
+        return ModelError(f"the script has ended: it has no line {len(self.requests)}", cause=Cause.REJECTED)
+
+
+def asks_for(
+    *calls: tuple[str, Mapping[str, JsonValue]] | ReplyCall, text: str = "", usage: Usage | None = None
+) -> Reply:
+    """A reply that asks for tool calls: `asks_for(("read_file", {"path": "a.py"}))`."""
+    made: Sequence[ReplyCall] = [c if isinstance(c, ReplyCall) else ReplyCall(c[0], c[1]) for c in calls]
+    return Reply(
+        text=text,
+        calls=tuple(made),
+        finish=Finish.STOP,
+        usage=usage or Usage(input_tokens=1, output_tokens=1),
+        finish_reason="tool_calls",
+    )
