@@ -1,0 +1,84 @@
+"""What a docstring says of a function, and of each of its arguments.
+
+Three styles are read: Google (`Args:`), reST (`:param x:`) and NumPy (`Parameters` over a line of dashes). A
+parser of the whole of any of them would be a package of its own; what is not understood is left out, never an error.
+"""
+
+import inspect
+import re
+from typing import Final, Literal, NamedTuple
+
+_ARGUMENTS: Final = frozenset(
+    {"args", "arguments", "params", "parameters", "keyword args", "keyword arguments", "other parameters"}
+)
+_OTHERS: Final = frozenset({"return", "returns", "yield", "yields", "raises", "attributes"})
+_FIELD: Final = re.compile(
+    r":(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?\*{0,2}(?P<name>\w+)\s*:(?P<text>.*)"
+)
+_OTHER_FIELD: Final = re.compile(r":(?:type|returns?|rtype|raises?|except|yields?|ytype)\b[^:]*:")
+_ENTRY: Final = re.compile(r"\s*\*{0,2}(?P<name>\w+)\s*(?:\(.*?\))?\s*:(?P<text>.*)")
+_NAMES: Final = re.compile(r"\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*")
+
+_Style = Literal["google", "rest", "numpy", "other"]
+
+
+class Docstring(NamedTuple):
+    """The paragraphs before the first section, and the description of each argument by its name."""
+
+    description: str
+    arguments: dict[str, str]
+
+
+def parse_docstring(text: str | None) -> Docstring:
+    """Read a docstring; None is an empty one. Line breaks inside an argument's description become spaces."""
+    lines = inspect.cleandoc(text or "").splitlines()
+    begin = next((number for number in range(len(lines)) if _style(lines, number)), len(lines))
+    found: dict[str, list[str]] = {}
+    names: list[str] = []
+    style: _Style | None = None
+    base: int | None = None  # how far the entries of a Google section are indented
+    for number in range(begin, len(lines)):
+        line = lines[number]
+        indent = len(line) - len(line.lstrip())
+        if started := _style(lines, number):
+            style, names, base = started, [], None
+            if field := _FIELD.match(line):
+                names = [field["name"]]
+                found[field["name"]] = [field["text"].strip()]
+        elif not line.strip() or style == "other":
+            continue
+        elif style == "numpy" and indent == 0:
+            head = line.partition(":")[0].strip()
+            names = re.findall(r"\w+", head) if _NAMES.fullmatch(head) else []
+            found.update((name, []) for name in names)
+        elif style == "google" and base in (None, indent) and (entry := _ENTRY.match(line)) and indent:
+            base = indent
+            names = [entry["name"]]
+            found[entry["name"]] = [entry["text"].strip()]
+        elif indent == 0:
+            style, names = "other", []
+        else:
+            for name in names:
+                found[name].append(line.strip())
+    return Docstring(
+        description="\n".join(lines[:begin]).strip(),
+        arguments={name: text for name, parts in found.items() if (text := " ".join(filter(None, parts)))},
+    )
+
+
+def _style(lines: list[str], number: int) -> _Style | None:
+    """Tell which kind of section begins at this line, if one does."""
+    line = lines[number]
+    if _FIELD.match(line):
+        return "rest"
+    if _OTHER_FIELD.match(line):
+        return "other"
+    title = line.lower()
+    underlined = number + 1 < len(lines) and re.fullmatch(r"-{3,}\s*", lines[number + 1]) is not None
+    if underlined or title.endswith(":"):
+        word = title.removesuffix(":").strip() if not underlined else title.strip()
+        if word in _ARGUMENTS and not line[:1].isspace():
+            return "numpy" if underlined else "google"
+        if word in _OTHERS and not line[:1].isspace():
+            return "other"
+    return None

@@ -1,0 +1,111 @@
+"""Tools out of a module or a `.py` file that the caller names (`--tools`, DESIGN 9)."""
+
+import importlib
+import importlib.util
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from turnwright.errors import ConfigError
+
+from .tool import Tool
+
+_MODULE: Final = re.compile(r"\w+(?:\.\w+)*")
+
+
+def load_tools(spec: str) -> list[Tool]:
+    """Import what `spec` names and give the tools in its namespace, in the order of their definition.
+
+    `spec` is a path that ends in `.py`, or the dotted name of a module. While it loads, the file's own folder is
+    importable, or, for a module, the working directory: as with `python FILE` and `python -m MODULE`. A file runs
+    again each time it is loaded.
+
+    Raises `ConfigError` when there is no such file or module, when it raises (the message has the type, the text
+    and the line), when it holds no tool, or when two of its tools have one name.
+    """
+    module = _file(spec) if spec.endswith(".py") else _module(spec)
+    tools: dict[str, Tool] = {}
+    for value in vars(module).values():
+        if not isinstance(value, Tool):
+            continue
+        if tools.setdefault(value.name, value) is not value:
+            raise ConfigError(f"{spec} has two tools with the name {value.name!r}: rename one with @tool(name=...)")
+    if not tools:
+        raise ConfigError(f"{spec} has no tools: put @tool (from turnwright import tool) above a function of it")
+    return list(tools.values())
+
+
+def _file(spec: str) -> ModuleType:
+    path = Path(spec).expanduser().absolute()
+    if not path.is_file():
+        raise ConfigError(f"there is no tools file {spec}: give the path of a .py file, or the name of a module")
+    # The name is new to every folder, so that two files called tools.py do not stand in for each other.
+    name = f"turnwright_tools_{sha256(str(path).encode(errors='replace')).hexdigest()[:12]}"
+    found = importlib.util.spec_from_file_location(name, path)
+    loader = found.loader if found else None
+    if found is None or loader is None:
+        raise ConfigError(f"{spec} cannot be imported: give the path of a .py file, or the name of a module")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    try:
+        _import(spec, path.parent, lambda: loader.exec_module(module), str(path))
+    except ConfigError:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _module(spec: str) -> ModuleType:
+    if not _MODULE.fullmatch(spec):
+        raise ConfigError(f"{spec!r} names no tools: give the path of a .py file, or the dotted name of a module")
+    _import(spec, Path.cwd(), lambda: importlib.import_module(spec))
+    return sys.modules[spec]
+
+
+def _import(spec: str, folder: Path, load: Callable[[], object], file: str | None = None) -> None:
+    try:
+        with _importable(folder):
+            load()
+    except ModuleNotFoundError as error:
+        if file is None and error.name and (spec == error.name or spec.startswith(f"{error.name}.")):
+            raise ConfigError(
+                f"there is no module {spec!r} (looked in {folder} and in Python's own path): mind the spelling,"
+                " or give the path of a .py file"
+            ) from error
+        raise _raised(spec, error, file) from error
+    except (Exception, SystemExit) as error:
+        raise _raised(spec, error, file) from error
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    entry = str(folder)
+    sys.path.insert(0, entry)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        # The module may have changed the path itself: take out ours, not what stands first.
+        if entry in sys.path:
+            sys.path.remove(entry)
+
+
+def _raised(spec: str, error: BaseException, file: str | None) -> ConfigError:
+    """Say what a module raised, and where: the innermost line of the file itself, else of any file."""
+    if isinstance(error, SyntaxError):
+        where = f"{error.filename}, line {error.lineno}"
+        text = error.msg
+    else:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+        own = [frame for frame in frames if frame.filename == file]
+        last = (own or frames)[-1] if frames else None
+        where = f"{last.filename}, line {last.lineno}" if last else spec
+        text = str(error)
+    kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
+    return ConfigError(f"the tools of {spec} cannot be loaded: {kind}{text} ({where})")

@@ -1,0 +1,265 @@
+"""The arguments of a function: their JSON Schema, and the check of what a model sent."""
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from numbers import Number
+from types import UnionType
+from typing import Annotated, Final, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
+
+from turnwright.errors import ConfigError
+
+from .context import ToolContext
+from .text import one_line, shorten
+
+_SHOWN_PROBLEMS: Final = 8
+_SHOWN_VALUE: Final = 80
+
+
+class InvalidArguments(ValueError):  # noqa: N818 (reads as what happened)
+    """The arguments do not fit; the message says which, why, and what is expected, in words for a model."""
+
+
+class _Parameter(NamedTuple):
+    name: str
+    annotation: object
+    default: object
+
+    @property
+    def own_default(self) -> bool:
+        """Whether the function itself supplies the value that is left out."""
+        return self.default is not inspect.Parameter.empty and not isinstance(self.default, FieldInfo)
+
+    @property
+    def definition(self) -> tuple[object, object]:
+        """The type and the default, as a field of a model takes them."""
+        alias: object = Field(alias=self.name)
+        if isinstance(self.default, FieldInfo):
+            return Annotated[self.annotation, alias], self.default
+        return self.annotation, Field(self.default, alias=self.name) if self.own_default else alias
+
+
+class Arguments:
+    """The arguments that a function takes from a model.
+
+    Pydantic reads the annotations. It coerces as it does for JSON (`"5"` is an int, an ISO string a date), but a
+    boolean is not taken for a number, and an unknown argument is an error. A parameter without annotation takes any
+    JSON value. Parameters annotated `ToolContext` are not among them: `contexts` names those.
+
+    Raises `ConfigError` for a function that a model cannot call by names: positional-only parameters, `*args`,
+    `**kwargs`, an unbound method; and for an annotation that has no JSON Schema.
+    """
+
+    def __init__(self, function: Callable[..., object], descriptions: Mapping[str, str]) -> None:
+        """`descriptions` (of the arguments, by name) stand in where an annotation has none of its own."""
+        self._label = getattr(function, "__qualname__", repr(function))
+        parameters, self.contexts = _parameters(function, self._label)
+        # Fields are numbered, and named by alias: a parameter may have any name, also one that a model's method has.
+        self._parameters = {f"p{number}": parameter for number, parameter in enumerate(parameters)}
+        self._model = self._build(self._parameters)
+        self.schema: dict[str, JsonValue] = _described(self._model, descriptions)
+
+    def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
+        """Check `arguments` and give the keyword arguments for the function; raises `InvalidArguments`.
+
+        What was left out and has a default in the signature is left out here too: the default stays the function's.
+        """
+        model = self._check(arguments)
+        return {
+            parameter.name: getattr(model, field)
+            for field, parameter in self._parameters.items()
+            if field in model.model_fields_set or not parameter.own_default
+        }
+
+    def plain(self, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        """Check `arguments` and give them as JSON values after coercion, with defaults; raises `InvalidArguments`.
+
+        What decides about a call (an approval, a loop key) must see the values that the function will get, not how
+        the model happened to write them. Defaults that are not JSON are left out.
+        """
+        model = self._check(arguments)
+        try:
+            return model.model_dump(mode="json", by_alias=True, warnings=False)
+        except PydanticSerializationError:
+            return model.model_dump(mode="json", by_alias=True, warnings=False, exclude_unset=True)
+
+    def _check(self, arguments: Mapping[str, JsonValue]) -> BaseModel:
+        try:
+            data = to_json(dict(arguments))
+            model = self._model.model_validate_json(data)
+        except ValidationError as error:
+            lines = [_problem(detail, arguments) for detail in error.errors(include_url=False, include_context=False)]
+            raise InvalidArguments(self._explain(lines)) from None
+        except ValueError:
+            lines = [f"{name}: is nested too deeply, or is not valid Unicode" for name in _unreadable(arguments)]
+            raise InvalidArguments(self._explain(lines)) from None
+        except Exception as error:
+            # A validator of the embedder's may raise anything; the call cannot run, and the turn must go on.
+            raise InvalidArguments(f"the arguments could not be checked: {type(error).__name__}: {error}") from error
+        taken = {parameter.name: getattr(model, field) for field, parameter in self._parameters.items()}
+        if lines := [f"{where}: should be a number, not a boolean" for where in _booleans(arguments, taken)]:
+            raise InvalidArguments(self._explain(lines))
+        return model
+
+    def _explain(self, problems: list[str]) -> str:
+        unique = list(dict.fromkeys(problems))
+        more = len(unique) - _SHOWN_PROBLEMS
+        lines = [f"- {problem}" for problem in unique[:_SHOWN_PROBLEMS]] + ([f"- and {more} more"] if more > 0 else [])
+        return "\n".join(["the arguments do not fit:", *lines, f"Expected: {self._expected()}."])
+
+    def _expected(self) -> str:
+        properties = cast("dict[str, dict[str, JsonValue]]", self.schema["properties"])
+        required = cast("list[str]", self.schema.get("required", []))
+        definitions = cast("dict[str, dict[str, JsonValue]]", self.schema.get("$defs", {}))
+        words = [
+            f"{name} ({_kind(schema, definitions)}{'' if name in required else ', optional'})"
+            for name, schema in properties.items()
+        ]
+        return ", ".join(words) or "no arguments"
+
+    def _build(self, parameters: Mapping[str, _Parameter]) -> type[BaseModel]:
+        fields = {field: parameter.definition for field, parameter in parameters.items()}
+        try:
+            model = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)  # type: ignore[call-overload]
+            model.model_json_schema(schema_generator=_Schema)
+        except (PydanticUserError, TypeError, NameError) as error:
+            for field, parameter in parameters.items() if len(parameters) > 1 else ():
+                self._build({field: parameter})
+            names = ", ".join(repr(parameter.name) for parameter in parameters.values())
+            raise ConfigError(
+                f"tool {self._label}: parameter {names} has an annotation that has no JSON Schema"
+                f" ({getattr(error, 'message', error)}): use JSON types, pydantic models, or ToolContext"
+            ) from error
+        return cast("type[BaseModel]", model)
+
+
+class _Schema(GenerateJsonSchema):
+    """Leaves out, without a warning, a default that is not JSON (a sentinel): it is the function's own affair."""
+
+    ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 (pydantic declares it so)
+
+
+def _parameters(function: Callable[..., object], label: str) -> tuple[list[_Parameter], tuple[str, ...]]:
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except (NameError, TypeError, SyntaxError, AttributeError) as error:
+        raise ConfigError(
+            f"tool {label}: its annotations cannot be resolved ({error}):"
+            " import what they name at run time, and define it at module level"
+        ) from error
+    found: list[_Parameter] = []
+    contexts: list[str] = []
+    for number, parameter in enumerate(inspect.signature(function).parameters.values()):
+        annotation = hints.get(parameter.name, object)
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise ConfigError(
+                f"tool {label}: parameter '{parameter}' takes any number of arguments: name each one, or take a list"
+            )
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise ConfigError(f"tool {label}: parameter {parameter.name!r} is positional-only: remove the '/'")
+        if number == 0 and parameter.name in ("self", "cls") and parameter.name not in hints:
+            raise ConfigError(f"tool {label}: it is a method without its object: use tool(the_object.the_method)")
+        if _is_context(annotation):
+            contexts.append(parameter.name)
+        else:
+            found.append(_Parameter(parameter.name, annotation, parameter.default))
+    return found, tuple(contexts)
+
+
+def _is_context(annotation: object) -> bool:
+    if get_origin(annotation) in (Union, UnionType, Annotated):
+        return ToolContext in get_args(annotation)
+    return annotation is ToolContext
+
+
+def _described(model: type[BaseModel], descriptions: Mapping[str, str]) -> dict[str, JsonValue]:
+    """Give the schema of a model, without titles, which cost tokens and repeat the names."""
+    schema = cast("dict[str, JsonValue]", _untitled(model.model_json_schema(schema_generator=_Schema)))
+    properties = cast("dict[str, dict[str, JsonValue]]", schema.setdefault("properties", {}))
+    for name, property_schema in properties.items():
+        if text := descriptions.get(name):
+            property_schema.setdefault("description", text)
+    return schema
+
+
+def _untitled(schema: JsonValue) -> JsonValue:
+    if isinstance(schema, list):
+        return [_untitled(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain: dict[str, JsonValue] = {}
+    for key, value in schema.items():
+        if key in ("properties", "patternProperties", "$defs") and isinstance(value, dict):
+            plain[key] = {name: _untitled(inner) for name, inner in value.items()}
+        elif key in ("default", "const", "enum", "examples"):
+            plain[key] = value
+        elif key != "title":
+            plain[key] = _untitled(value)
+    return plain
+
+
+def _kind(schema: Mapping[str, JsonValue], definitions: Mapping[str, Mapping[str, JsonValue]]) -> str:
+    """Say in a few words what a property takes."""
+    if isinstance(reference := schema.get("$ref"), str):
+        schema = definitions.get(reference.rpartition("/")[2], {})
+    if isinstance(choices := schema.get("enum"), list):
+        return "one of " + json.dumps(choices, ensure_ascii=False)
+    if "const" in schema:
+        return json.dumps(schema["const"], ensure_ascii=False)
+    if isinstance(branches := schema.get("anyOf", schema.get("oneOf")), list):
+        return " or ".join(dict.fromkeys(_kind(one, definitions) for one in branches if isinstance(one, dict)))
+    kind = schema.get("type")
+    if not isinstance(kind, str):
+        return "any value"
+    items = schema.get("items")
+    return f"{kind} of {_kind(items, definitions)}" if isinstance(items, dict) and items else kind
+
+
+def _unreadable(arguments: Mapping[str, JsonValue]) -> Iterator[str]:
+    for name, value in arguments.items():
+        try:
+            to_json({name: value})
+        except ValueError:
+            yield shorten(name, _SHOWN_VALUE)
+
+
+def _problem(detail: ErrorDetails, arguments: Mapping[str, JsonValue]) -> str:
+    """Say where an error is and what it is; the last word is the value, as the model wrote it."""
+    path = ""
+    value = cast("object", arguments)
+    for part in detail["loc"]:
+        # Pydantic also names the branch of a union that it tried; a model knows only what it wrote.
+        if isinstance(value, Mapping) and isinstance(part, str) and part in value:
+            path, value = f"{path}.{part}", value[part]
+        elif isinstance(part, int) and isinstance(value, list) and part < len(value):
+            path, value = f"{path}[{part}]", value[part]
+    if detail["type"] == "missing":
+        return f"{path}.{detail['loc'][-1]}".lstrip(".") + ": is missing"
+    path = one_line(shorten(path.lstrip("."), _SHOWN_VALUE))
+    if detail["type"] == "extra_forbidden":
+        return f"{path}: there is no such argument"
+    message = detail["msg"].removeprefix("Input ").removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    if not path:
+        return message
+    given = json.dumps(detail["input"], ensure_ascii=False, default=str)
+    return f"{path}: {message}; you gave {shorten(given, _SHOWN_VALUE)}"
+
+
+def _booleans(given: object, taken: object, path: str = "") -> Iterator[str]:
+    """Find where pydantic took a boolean for a number: to it they are the same, to a model's mistake they are not."""
+    if isinstance(given, bool):
+        if isinstance(taken, Number) and not isinstance(taken, bool):
+            yield path
+    elif isinstance(given, Mapping):
+        for key, item in given.items():
+            inner = taken.get(key) if isinstance(taken, Mapping) else getattr(taken, key, None)
+            yield from _booleans(item, inner, f"{path}.{key}".lstrip("."))
+    elif isinstance(given, list) and isinstance(taken, list | tuple):
+        for number, (item, inner) in enumerate(zip(given, taken, strict=False)):
+            yield from _booleans(item, inner, f"{path}[{number}]")

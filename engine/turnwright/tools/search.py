@@ -1,0 +1,180 @@
+"""The lines of files that hold a text or match a regular expression.
+
+Python's `re` can take for ever over a few characters (`(a+)+b`), and holds the interpreter while it does: no thread
+and no time-out helps. So a regular expression runs in a child process, which is killed when its time is over.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from threading import Timer
+from typing import Final
+
+from .files import LEFT_OUT, is_binary
+from .text import RESULT_LIMIT, one_line, shorten
+from .tool import ToolFailed
+from .workspace import Place, is_folder, list_folder, open_file
+
+HIT_LIMIT: Final = 100
+#: Bytes of a file that is searched at all; a longer one is seldom written by hand.
+FILE_LIMIT: Final = 1024 * 1024
+#: Characters of a line that are looked at, and that are shown.
+LINE_LIMIT: Final = 2_000
+SHOWN_LIMIT: Final = 300
+#: Seconds after which a search stops with what it has found; a regular expression is killed then.
+SECONDS: Final = 10.0
+_OUTPUT_LIMIT: Final = RESULT_LIMIT - 2 * 1024
+
+#: Reads the pattern, then a list of lines a line; writes an error or null, then the list of the numbers that match.
+_CHILD: Final = """
+import json, re, sys
+try:
+    pattern = re.compile(json.loads(sys.stdin.readline()))
+except (re.error, RecursionError, OverflowError, MemoryError) as error:
+    print(json.dumps(str(error)), flush=True)
+    sys.exit()
+print("null", flush=True)
+for lines in sys.stdin:
+    print(json.dumps([n for n, line in enumerate(json.loads(lines)) if pattern.search(line)]), flush=True)
+"""
+
+#: Gives the numbers (from 0) of the lines that match.
+Matcher = Callable[[list[str]], list[int]]
+
+
+@dataclass(slots=True)
+class _Found:
+    lines: list[str] = field(default_factory=list)
+    size: int = 0
+    skipped: int = 0
+    stopped: str = ""
+
+
+def search(place: Place, pattern: str, *, glob: str | None, regex: bool, seconds: float = SECONDS) -> str:
+    """Search a file, or every file below a folder; gives `path:line: text` a line, at most `HIT_LIMIT` of them.
+
+    `glob` picks files by name or by path below `place`. Links are not followed; binary files, files larger than
+    `FILE_LIMIT` and the folders of `LEFT_OUT` are passed over. After `seconds` it stops with what it has found, but
+    a regular expression that still runs then is an error. Raises `ToolFailed`.
+    """
+    until = time.monotonic() + seconds
+    found = _Found()
+    if regex:
+        with _regex(pattern, seconds) as match:
+            _search(place, glob, match, until, found)
+    else:
+        _search(place, glob, lambda lines: [n for n, line in enumerate(lines) if pattern in line], until, found)
+    notes = [f"[{found.stopped}]"] if found.stopped else []
+    if found.skipped:
+        notes.append(f"[passed over: {found.skipped} that are binary, too large or not readable]")
+    return "\n".join([*(found.lines or ["(nothing found)"]), *notes])
+
+
+def _search(place: Place, glob: str | None, match: Matcher, until: float, found: _Found) -> None:
+    for file, path in _files(place, found):
+        if time.monotonic() > until:
+            found.stopped = "stopped: it took too long; search a smaller part"
+            return
+        if glob is not None and not _fits(path, glob):
+            continue
+        lines = _read(file)
+        if lines is None:
+            found.skipped += 1
+            continue
+        for number in match(lines):
+            line = f"{file.shown}:{number + 1}: {one_line(shorten(lines[number], SHOWN_LIMIT))}"
+            found.size += len(line.encode()) + 1
+            if len(found.lines) == HIT_LIMIT or found.size > _OUTPUT_LIMIT:
+                found.stopped = f"stopped after {len(found.lines)} hits: search for more, or in a smaller part"
+                return
+            found.lines.append(line)
+
+
+def _files(place: Place, found: _Found) -> Iterator[tuple[Place, str]]:
+    """Walk through a folder by name, and give each file with its path below it."""
+    if not is_folder(place):
+        yield place, place.parts[-1]
+        return
+    folders = [(place, "")]
+    while folders:
+        folder, path = folders.pop()
+        try:
+            entries = list_folder(folder)
+        except ToolFailed:
+            if folder is place:
+                raise
+            found.skipped += 1
+            continue
+        inner: list[tuple[Place, str]] = []
+        for entry in entries:
+            if entry.kind == "file":
+                yield folder.child(entry.name), path + entry.name
+            elif entry.kind == "folder" and entry.name not in LEFT_OUT:
+                inner.append((folder.child(entry.name), f"{path}{entry.name}/"))
+        folders.extend(reversed(inner))
+
+
+def _fits(path: str, glob: str) -> bool:
+    """Say whether a glob takes a file: by its name, or by its path, where `**/` may also stand for nothing."""
+    name = path.rpartition("/")[2]
+    return any(fnmatchcase(text, form) for form in {glob, glob.replace("**/", "")} for text in (name, path))
+
+
+def _read(place: Place) -> list[str] | None:
+    try:
+        with open_file(place) as file:
+            if is_binary(file):
+                return None
+            data = file.read(FILE_LIMIT + 1)
+    except (ToolFailed, OSError):
+        return None
+    if len(data) > FILE_LIMIT:
+        return None
+    return [line[:LINE_LIMIT].rstrip("\r") for line in data.decode(errors="replace").split("\n")]
+
+
+@contextmanager
+def _regex(pattern: str, seconds: float) -> Iterator[Matcher]:
+    command = [sys.executable or "python3", "-I", "-S", "-W", "ignore", "-c", _CHILD]
+    try:
+        child = subprocess.Popen(  # noqa: S603 (our own interpreter and our own program; the pattern is its input)
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="ascii"
+        )
+    except OSError as error:
+        raise ToolFailed(f"regular expressions cannot run here ({error}): search for plain text") from error
+
+    def ask(value: object) -> object:
+        try:
+            print(json.dumps(value), file=child.stdin, flush=True)
+            answer = child.stdout.readline() if child.stdout else ""
+        except OSError:
+            answer = ""
+        if not answer:
+            raise ToolFailed(
+                f"the regular expression took more than {seconds:g} s, or died: simplify it, or search a smaller part"
+            )
+        return json.loads(answer)
+
+    watchdog = Timer(seconds, child.kill)
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        if (problem := ask(pattern)) is not None:
+            raise ToolFailed(f"{shorten(pattern, 200)!r} is not a regular expression: {problem}")
+        yield lambda lines: _numbers(ask(lines))
+    finally:
+        watchdog.cancel()
+        child.kill()
+        try:
+            child.communicate()
+        except (OSError, ValueError):
+            child.wait()
+
+
+def _numbers(answer: object) -> list[int]:
+    return [number for number in answer if isinstance(number, int)] if isinstance(answer, list) else []

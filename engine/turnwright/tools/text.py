@@ -1,0 +1,85 @@
+"""The text that a model is given for what a tool returned."""
+
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from typing import Final
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+#: Bytes of UTF-8 that a model is given of one result (DESIGN 9).
+RESULT_LIMIT: Final = 64 * 1024
+#: Stands for a result that is nothing: some models take an empty result for a failure.
+NO_OUTPUT: Final = "(no output)"
+
+
+def to_text(value: object) -> str:
+    """Give the text for a tool's return value.
+
+    A string stays as it is. None is `(no output)`. Bytes are decoded if they are UTF-8, else their number is given.
+    Pydantic models, dataclasses, mappings, sequences, sets, numbers and booleans become compact JSON. Anything else
+    is `str(value)`. The text is always encodable as UTF-8.
+    """
+    if value is None:
+        return NO_OUTPUT
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _decoded(bytes(value))
+    if isinstance(value, Mapping):
+        return _json(value if isinstance(value, dict) else dict(value))
+    if isinstance(value, BaseModel | list | tuple | set | frozenset | int | float) or is_dataclass(value):
+        return _json(value)
+    return clean(str(value))
+
+
+def cap(text: str, limit: int = RESULT_LIMIT) -> str:
+    """Cut `text` after `limit` bytes of UTF-8, never inside a character, and say so in a last line.
+
+    A shorter text comes back as it is. The notice is not counted, so cap a text once.
+    """
+    data = text.encode(errors="replace")
+    if len(data) <= limit:
+        return data.decode()
+    kept = cut(data, limit)
+    return f"{kept}\n[cut: the first {len(kept.encode())} of {len(data)} bytes; ask for less]"
+
+
+def cut(data: bytes, limit: int) -> str:
+    """Decode the first `limit` bytes of valid UTF-8, without the character that the cut goes through."""
+    return data[:limit].decode(errors="ignore")
+
+
+def clean(text: str) -> str:
+    """Replace lone surrogates, which neither a store nor a provider can encode."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def shorten(text: str, limit: int) -> str:
+    """Cut `text` to `limit` characters, the last of which then is an ellipsis."""
+    text = clean(text)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def one_line(text: str) -> str:
+    r"""Write line breaks, other control characters and surrogates as escapes (`\n`).
+
+    A file's name must not pass for a second line of a listing, nor for a second question to a person.
+    """
+    if text.isprintable():
+        return text
+    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return f"<{len(data)} bytes of binary data>"
+
+
+def _json(value: object) -> str:
+    try:
+        return to_json(value, fallback=str).decode()
+    except ValueError:  # circular, or bytes inside that are not UTF-8
+        return clean(str(value))

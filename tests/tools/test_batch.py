@@ -1,0 +1,328 @@
+"""How the calls of one step run, fed into a real machine: what is journalled, and when."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+from turnwright.errors import StoreError
+from turnwright.tools import Ask, Tool, ToolContext, ToolFailed, tool
+from turnwright.tools.batch import Surroundings, run_batch, settle_after_crash
+from turnwright_states import (
+    Answered,
+    Call,
+    CallSettled,
+    CallStarted,
+    CallStatus,
+    CallWaits,
+    Decision,
+    InterruptKind,
+    Limits,
+    ModelReplied,
+    RunTools,
+    Started,
+    State,
+    ToolCall,
+    TurnMachine,
+)
+from turnwright_states import facts as f
+
+pytestmark = pytest.mark.anyio
+
+Event = CallStarted | CallSettled | CallWaits
+NOW = 1_700_000_000.0
+
+
+class Batch:
+    """The calls of one reply, one of each tool, and the facts that running them made."""
+
+    def __init__(self, *tools: Tool, limits: Limits | None = None, times: int = 1) -> None:
+        self.machine, _ = TurnMachine.start(Started(prompt="hi", limits=limits or Limits()))
+        calls = tuple(ToolCall(name=made.name, arguments={}) for made in tools) * times
+        self.machine.feed(ModelReplied(calls=calls))
+        self.facts: list[f.Fact] = []
+        self.around = Surroundings(
+            turn="t1", tools={made.name: made for made in tools}, grants=("/g",), elapsed=lambda: 1.5, now=lambda: NOW
+        )
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """What the machine wants to be run."""
+        action = self.machine.action
+        return action.calls if isinstance(action, RunTools) else ()
+
+    async def report(self, event: Event) -> None:
+        self.facts += self.machine.feed(event)
+
+    async def run(self, *, parallel: int = 8, report: Callable[[Event], Awaitable[None]] | None = None) -> None:
+        with anyio.fail_after(2):
+            await run_batch(self.calls, self.around, report or self.report, anyio.Semaphore(parallel))
+
+    async def crash(self) -> None:
+        """Start every call, and lose the process."""
+        for call in self.calls:
+            self.machine.feed(CallStarted(call=call.id))
+
+    async def settle(self) -> None:
+        await settle_after_crash(self.calls, self.around, self.report)
+
+    def settled(self) -> list[tuple[CallStatus, str]]:
+        return [(fact.status, fact.result) for fact in self.facts if isinstance(fact, f.CallSettled)]
+
+    def kinds(self) -> list[str]:
+        """The facts about calls, in the order in which they were journalled."""
+        return [
+            f"{fact.kind} {fact.call}"
+            for fact in self.facts
+            if isinstance(fact, f.CallStarted | f.CallSettled | f.CallWaiting)
+        ]
+
+
+@tool
+async def fine() -> str:
+    return "fine"
+
+
+@tool(name="other")
+async def other() -> str:
+    return "other"
+
+
+@tool(approval=True, expires_in=60)
+async def erase() -> str:
+    return "erased"
+
+
+async def test_a_call_is_journalled_before_it_runs() -> None:
+    seen: list[list[str]] = []
+
+    @tool
+    async def look() -> None:
+        seen.append(batch.kinds())
+
+    batch = Batch(look)
+    await batch.run()
+    assert seen == [["call_started call00001"]]
+    assert batch.kinds() == ["call_started call00001", "call_settled call00001"]
+
+
+async def test_a_tool_knows_its_call_and_what_was_granted() -> None:
+    seen: list[ToolContext] = []
+
+    @tool
+    async def look(context: ToolContext) -> None:
+        seen.append(context)
+
+    await Batch(look).run()
+    assert seen == [ToolContext(turn="t1", call="call00001", attempt=1, answers=(), grants=("/g",))]
+    assert seen[0].key == "t1:call00001"
+
+
+async def test_calls_of_one_batch_run_side_by_side() -> None:
+    """Each waits for the other: alone, neither would finish."""
+    here, there = anyio.Event(), anyio.Event()
+
+    @tool
+    async def one() -> str:
+        here.set()
+        await there.wait()
+        return "one"
+
+    @tool
+    async def two() -> str:
+        there.set()
+        await here.wait()
+        return "two"
+
+    batch = Batch(one, two)
+    await batch.run()
+    assert sorted(batch.settled()) == [(CallStatus.OK, "one"), (CallStatus.OK, "two")]
+    assert batch.machine.state is State.STREAM
+
+
+async def test_with_one_place_calls_run_one_after_the_other_in_call_order() -> None:
+    batch = Batch(fine, times=3)
+    await batch.run(parallel=1)
+    assert batch.kinds() == [f"{kind} call0000{n}" for n in (1, 2, 3) for kind in ("call_started", "call_settled")]
+
+
+async def test_what_a_tool_raises_is_its_result() -> None:
+    @tool
+    async def explode() -> None:
+        raise ValueError("boom")
+
+    @tool
+    async def refuse() -> None:
+        raise ToolFailed("not today")
+
+    @tool
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    batch = Batch(explode, refuse, leave)
+    await batch.run()
+    assert sorted(text for _, text in batch.settled()) == ["SystemExit: 3", "ValueError: boom", "not today"]
+    assert {status for status, _ in batch.settled()} == {CallStatus.ERROR}
+
+
+async def test_a_tool_that_takes_too_long_is_stopped_and_the_others_are_not() -> None:
+    @tool(timeout=0.01)
+    async def dawdle() -> None:
+        await anyio.sleep_forever()
+
+    @tool
+    async def slow() -> str:
+        await anyio.sleep(0.03)
+        return "slow"
+
+    batch = Batch(dawdle, slow)
+    await batch.run()
+    assert batch.settled()[0][0] is CallStatus.ERROR
+    assert "0.01 s" in batch.settled()[0][1]
+    assert batch.settled()[1] == (CallStatus.OK, "slow")
+
+
+async def test_a_long_result_is_cut() -> None:
+    @tool
+    async def long() -> str:
+        return "x" * 100_000
+
+    batch = Batch(long)
+    await batch.run()
+    assert len(batch.settled()[0][1]) < 66_000
+
+
+async def test_a_call_that_needs_leave_is_not_started() -> None:
+    """It waits, with the time until which somebody may answer; its siblings run."""
+    batch = Batch(erase, fine)
+    await batch.run()
+    assert batch.machine.state is State.PAUSED
+    assert batch.kinds() == ["call_waiting call00001", "call_started call00002", "call_settled call00002"]
+    (interrupt,) = batch.machine.turn.interrupts.values()
+    assert (interrupt.kind, interrupt.tool, interrupt.expires_at) == (InterruptKind.APPROVAL, "erase", NOW + 60)
+
+
+async def test_a_call_that_has_leave_runs() -> None:
+    batch = Batch(erase)
+    await batch.run()
+    batch.machine.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    await batch.run()
+    assert batch.settled() == [(CallStatus.OK, "erased")]
+
+
+async def test_a_call_may_ask_again_and_again_until_no_pause_is_left() -> None:
+    """A call that asks without a bound is one of the faults of the charts before (DESIGN 2)."""
+
+    class Curious(Tool):
+        def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
+            assert not arguments
+            return Ask(kind=InterruptKind.QUESTION, question=f"{len(context.answers)}?")
+
+        async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+            raise AssertionError(f"{values} ran in {context}")
+
+    curious = Curious(name="curious", description="", parameters={"type": "object"})
+    batch = Batch(curious, limits=Limits(max_pauses=2))
+    for n in (1, 2):
+        await batch.run()
+        assert batch.machine.turn.interrupts[f"question-{n}"].question == f"{n - 1}?"
+        batch.machine.feed(Answered(interrupt=f"question-{n}", decision=Decision.REPLY, text="so"))
+    await batch.run()
+    assert batch.settled() == [(CallStatus.REFUSED, "not executed: this turn may not pause for a person any more")]
+
+
+async def test_a_journal_that_fails_stops_the_batch_and_comes_out_as_it_is() -> None:
+    """The other calls are cancelled: nothing of theirs could be written."""
+    cancelled: list[str] = []
+
+    @tool
+    async def dawdle() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cancelled.append("dawdle")
+
+    batch = Batch(dawdle, fine)
+
+    async def failing(event: Event) -> None:
+        if isinstance(event, CallSettled):
+            raise StoreError("disk full")
+        await batch.report(event)
+
+    with pytest.raises(StoreError, match="disk full"):
+        await batch.run(report=failing)
+    assert cancelled == ["dawdle"]
+
+
+# After a crash.
+
+
+async def test_the_outcome_of_a_call_that_was_running_is_unknown() -> None:
+    batch = Batch(fine, other)
+    await batch.crash()
+    await batch.settle()
+    assert [status for status, _ in batch.settled()] == [CallStatus.UNKNOWN] * 2
+    assert "verify before retrying" in batch.settled()[0][1]
+    assert batch.machine.state is State.STREAM
+
+
+async def test_an_idempotent_call_is_run_again_under_the_same_key() -> None:
+    seen: list[tuple[str, int]] = []
+
+    @tool(idempotent=True)
+    async def put(context: ToolContext) -> str:
+        seen.append((context.key, context.attempt))
+        return "put"
+
+    batch = Batch(put)
+    await batch.crash()
+    retries = batch.machine.turn.counters.retries_left
+    await batch.settle()
+    assert batch.settled() == [(CallStatus.OK, "put")]
+    assert seen == [("t1:call00001", 2)]
+    assert [fact.attempt for fact in batch.facts if isinstance(fact, f.CallStarted)] == [2]
+    assert batch.machine.turn.counters.calls == 1, "it takes its place in the budget once"
+    assert retries == 3
+
+
+async def test_without_a_retry_left_it_is_not_run_again() -> None:
+    @tool(idempotent=True)
+    async def put() -> None:
+        raise AssertionError("it ran")
+
+    batch = Batch(put, limits=Limits(max_retries=0))
+    await batch.crash()
+    await batch.settle()
+    ((status, text),) = batch.settled()
+    assert status is CallStatus.UNKNOWN
+    assert "no retry is left" in text
+
+
+@pytest.mark.parametrize(
+    ("decision", "status"), [(Decision.RERUN, CallStatus.OK), (Decision.UNKNOWN, CallStatus.UNKNOWN)]
+)
+async def test_a_person_may_decide(decision: Decision, status: CallStatus) -> None:
+    @tool(on_crash="ask")
+    async def send() -> str:
+        return "sent"
+
+    batch = Batch(send)
+    await batch.crash()
+    await batch.settle()
+    (interrupt,) = batch.machine.turn.interrupts.values()
+    assert (interrupt.id, interrupt.kind) == ("unknown-1", InterruptKind.UNKNOWN_OUTCOME)
+    assert interrupt.choices == ("rerun", "unknown")
+    assert "send" in interrupt.question
+    batch.facts += batch.machine.feed(Answered(interrupt="unknown-1", decision=decision))
+    await batch.run()
+    assert [one for one, _ in batch.settled()] == [status]
+
+
+async def test_only_what_had_started_is_settled() -> None:
+    batch = Batch(fine, other)
+    batch.machine.feed(CallStarted(call="call00001"))
+    await batch.settle()
+    assert batch.kinds() == ["call_settled call00001"]
+    await batch.run()
+    assert batch.settled()[1] == (CallStatus.OK, "other")

@@ -1,0 +1,208 @@
+"""The built-in tools, as a model calls them."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright.errors import ConfigError
+from turnwright.tools import Answer, Ask, Tool, ToolContext, ToolError, ToolFailed, ToolInputError, builtin_tools
+from turnwright_states import Decision, InterruptKind
+
+CONTEXT = ToolContext(turn="t1", call="c1")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    ground = tmp_path_factory.mktemp("ground")
+    (ground / "project" / "src").mkdir(parents=True)
+    (ground / "project" / "src" / "a.py").write_text("inside\n")
+    (ground / "project" / "link").symlink_to(ground / "secret.txt")
+    (ground / "secret.txt").write_text("the secret\n")
+    return ground / "project"
+
+
+def named(root: Path, name: str) -> Tool:
+    return {tool.name: tool for tool in builtin_tools(root)}[name]
+
+
+def call(root: Path, name: str, arguments: Mapping[str, JsonValue], context: ToolContext = CONTEXT) -> str:
+    return anyio.run(named(root, name).run, arguments, context)
+
+
+def run(root: Path, name: str, context: ToolContext = CONTEXT, /, **arguments: JsonValue) -> str:
+    return call(root, name, arguments, context)
+
+
+def test_there_are_five_and_all_may_run_again(root: Path) -> None:
+    tools = builtin_tools(root)
+    assert [tool.name for tool in tools] == [
+        "list_files",
+        "read_file",
+        "search_files",
+        "ask_user_input",
+        "request_read_access",
+    ]
+    assert {tool.on_crash for tool in tools} == {"rerun"}
+
+
+def test_each_is_described_with_each_of_its_arguments(root: Path) -> None:
+    for tool in builtin_tools(root):
+        assert tool.description
+        properties = tool.parameters["properties"]
+        assert isinstance(properties, dict)
+        for schema in properties.values():
+            assert isinstance(schema, dict)
+            assert schema["description"]
+        assert "context" not in properties
+
+
+def test_a_root_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="none"):
+        builtin_tools(tmp_path / "none")
+
+
+def test_files_are_listed_read_and_searched(root: Path) -> None:
+    assert run(root, "list_files") == "link (a link)\nsrc/"
+    assert run(root, "list_files", recursive=True) == "link (a link)\nsrc/\nsrc/a.py (7 bytes)"
+    assert run(root, "read_file", path="src/a.py") == "inside\n"
+    assert run(root, "read_file", path="src/a.py", offset=2) == "(the file has 1 lines)"
+    assert run(root, "search_files", pattern="ins", glob="*.py") == "src/a.py:1: inside"
+    assert run(root, "search_files", pattern="^i.s", regex=True, path="src") == "src/a.py:1: inside"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "problem"),
+    [
+        ("read_file", {}, "- path: is missing"),
+        ("read_file", {"path": "a", "offset": 0}, "- offset: should be greater than or equal to 1; you gave 0"),
+        ("read_file", {"path": "a", "limit": True}, "- limit: should be a number, not a boolean"),
+        ("search_files", {"pattern": ""}, "- pattern: String should have at least 1 character"),
+        ("ask_user_input", {"question": ""}, "- question: String should have at least 1 character"),
+    ],
+)
+def test_wrong_arguments_are_explained(root: Path, name: str, arguments: dict[str, JsonValue], problem: str) -> None:
+    with pytest.raises(ToolInputError) as caught:
+        call(root, name, arguments)
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["../secret.txt", "link"])
+def test_a_path_outside_is_refused_until_it_is_granted(root: Path, path: str) -> None:
+    secret = str(root.parent / "secret.txt")
+    for name in ("read_file", "search_files", "list_files"):
+        with pytest.raises(ToolFailed, match="Call request_read_access"):
+            call(root, name, {"path": path} | ({"pattern": "s"} if name == "search_files" else {}))
+    granted = ToolContext(turn="t1", call="c2", grants=(secret,))
+    assert run(root, "read_file", granted, path=path) == "the secret\n"
+    assert run(root, "search_files", granted, path=path, pattern="s") == f"{secret}:1: the secret"
+
+
+def test_a_question_waits_for_its_reply(root: Path) -> None:
+    ask = named(root, "ask_user_input")
+    question: dict[str, JsonValue] = {"question": "Which one?", "choices": ["red", "blue"]}
+    assert ask.asks(question, CONTEXT) == Ask(InterruptKind.QUESTION, "Which one?", ("red", "blue"))
+    assert ask.asks({"question": "Why?"}, CONTEXT) == Ask(InterruptKind.QUESTION, "Why?")
+    replied = ToolContext(turn="t1", call="c1", answers=(Answer(Decision.REPLY, "blue"),))
+    assert ask.asks(question, replied) is None
+    assert call(root, "ask_user_input", question, replied) == "blue"
+
+
+def test_an_empty_reply_is_not_silent(root: Path) -> None:
+    replied = ToolContext(turn="t1", call="c1", answers=(Answer(Decision.REPLY),))
+    assert run(root, "ask_user_input", replied, question="Why?") == "(the user gave an empty answer)"
+
+
+def test_a_question_that_nobody_was_asked_fails(root: Path) -> None:
+    with pytest.raises(ToolFailed, match="the user was not asked"):
+        run(root, "ask_user_input", question="Why?")
+
+
+def test_a_wrong_question_is_an_input_error_before_anybody_is_asked(root: Path) -> None:
+    with pytest.raises(ToolInputError, match="- question: is missing"):
+        named(root, "ask_user_input").asks({}, CONTEXT)
+
+
+def test_access_is_asked_for_the_place_that_the_path_leads_to(root: Path) -> None:
+    access = named(root, "request_read_access")
+    secret = str(root.parent / "secret.txt")
+    assert access.asks({"path": "link", "reason": "To see\nit."}, CONTEXT) == Ask(
+        InterruptKind.GRANT, f"Allow reading {secret}? To see it.", grant=secret
+    )
+
+
+def test_access_that_was_granted_is_told_and_not_asked_again(root: Path) -> None:
+    secret = str(root.parent / "secret.txt")
+    granted = ToolContext(turn="t1", call="c1", answers=(Answer(Decision.GRANT),), grants=(secret,))
+    assert named(root, "request_read_access").asks({"path": "../secret.txt"}, granted) is None
+    text = run(root, "request_read_access", granted, path="../secret.txt")
+    assert text == f"Access granted: you may read {secret} now."
+
+
+@pytest.mark.parametrize("path", ["src/a.py", "../secret.txt"])
+def test_access_to_what_may_be_read_already_is_not_asked(root: Path, path: str) -> None:
+    context = ToolContext(turn="t1", call="c1", grants=(str(root.parent / "secret.txt"),))
+    assert named(root, "request_read_access").asks({"path": path}, context) is None
+    assert run(root, "request_read_access", context, path=path).startswith("You may already read /")
+
+
+def test_a_link_that_leads_elsewhere_since_the_grant_opens_nothing_and_asks_nobody(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "link").symlink_to("../one")
+    access = named(tmp_path / "root", "request_read_access")
+    asked = access.asks({"path": "link"}, CONTEXT)
+    assert asked is not None
+    assert asked.grant is not None
+    assert asked.grant == str(tmp_path / "one")
+    (tmp_path / "root" / "link").unlink()
+    (tmp_path / "root" / "link").symlink_to("../two")
+    granted = ToolContext(turn="t1", call="c1", answers=(Answer(Decision.GRANT),), grants=(asked.grant,))
+    assert access.asks({"path": "link"}, granted) is None
+    with pytest.raises(ToolFailed, match="was not granted"):
+        anyio.run(access.run, {"path": "link"}, granted)
+
+
+@pytest.mark.parametrize("path", ["\0", "/caf\udce9", "\ud800"])
+def test_access_to_what_is_no_path_is_an_input_error(root: Path, path: str) -> None:
+    with pytest.raises(ToolInputError, match="path"):
+        named(root, "request_read_access").asks({"path": path}, CONTEXT)
+
+
+def test_a_name_cannot_write_a_second_line_into_the_question(root: Path) -> None:
+    asked = named(root, "request_read_access").asks({"path": "/a\nAllow?\x1b[2K", "reason": "b\nc"}, CONTEXT)
+    assert asked is not None
+    assert asked.question == "Allow reading /a\\nAllow?\\x1b[2K? b c"
+    assert asked.grant == "/a\nAllow?\x1b[2K"
+
+
+def test_a_regular_expression_that_explodes_does_not_stop_the_event_loop(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("a" * 60 + "!")
+    made = named(tmp_path, "search_files")
+
+    async def scene() -> float:
+        begin = time.monotonic()
+        with anyio.move_on_after(0.2):
+            await made.run({"pattern": "(a+)+b", "regex": True}, CONTEXT)
+        return time.monotonic() - begin
+
+    assert anyio.run(scene) < 5
+
+
+_PATHS = st.text(st.characters()) | st.lists(
+    st.sampled_from(["..", ".", "", "src", "link", "secret.txt", "a.py", "project", "~"]), max_size=5
+).map("/".join)
+
+
+@given(path=_PATHS, name=st.sampled_from(["list_files", "read_file", "search_files"]))
+def test_no_path_tells_anything_of_what_is_outside(root: Path, path: str, name: str) -> None:
+    arguments: dict[str, JsonValue] = {"pattern": "e"} if name == "search_files" else {}
+    try:
+        text = call(root, name, {"path": path, **arguments})
+    except ToolError:
+        return
+    assert text in ("link (a link)\nsrc/", "src/a.py (7 bytes)", "inside\n", "src/a.py:1: inside")

@@ -1,0 +1,173 @@
+"""Tools out of modules and files."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from turnwright.errors import ConfigError
+from turnwright.tools import load_tools
+
+TOOLS = """
+from turnwright.tools import tool
+
+@tool
+def second(b: int) -> int:
+    return b
+
+@tool
+async def first(a: int) -> int:
+    return a
+
+same = first
+number = 5
+"""
+
+
+@pytest.fixture(autouse=True)
+def import_state_is_left_as_it_was() -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    assert sys.path == path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A working directory."""
+    here = Path.cwd()
+    os.chdir(tmp_path)
+    yield tmp_path
+    os.chdir(here)
+
+
+def fault(spec: str | Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_tools(str(spec))
+    return str(caught.value)
+
+
+def test_a_file_gives_its_tools_in_the_order_of_their_definition(tmp_path: Path) -> None:
+    (tmp_path / "my-tools.py").write_text(TOOLS)
+    assert [tool.name for tool in load_tools(str(tmp_path / "my-tools.py"))] == ["second", "first"]
+
+
+def test_a_file_may_be_named_from_the_working_directory(folder: Path) -> None:
+    (folder / "mine.py").write_text(TOOLS)
+    assert len(load_tools("mine.py")) == 2
+    assert len(load_tools("./mine.py")) == 2
+
+
+def test_a_module_of_the_working_directory_is_found(folder: Path) -> None:
+    (folder / "tw_pkg").mkdir()
+    (folder / "tw_pkg" / "__init__.py").touch()
+    (folder / "tw_pkg" / "mine.py").write_text(TOOLS)
+    assert [tool.name for tool in load_tools("tw_pkg.mine")] == ["second", "first"]
+
+
+def test_the_folder_of_a_file_is_importable_while_it_loads(tmp_path: Path) -> None:
+    (tmp_path / "tw_helper.py").write_text(TOOLS)
+    (tmp_path / "mine.py").write_text("from tw_helper import first, second")
+    assert [tool.name for tool in load_tools(str(tmp_path / "mine.py"))] == ["first", "second"]
+
+
+def test_two_files_of_one_name_do_not_stand_in_for_each_other(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        text = f"from turnwright.tools import tool\n@tool\ndef {name}() -> None: ...\n"
+        (tmp_path / name / "tools.py").write_text(text)
+    assert [load_tools(str(tmp_path / name / "tools.py"))[0].name for name in ("one", "two")] == ["one", "two"]
+
+
+def test_models_and_postponed_annotations_of_a_file_are_resolved(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "from turnwright.tools import tool\n"
+        "@dataclass\nclass Item:\n    name: str\n"
+        "@tool\ndef act(item: Item) -> str:\n    return item.name\n"
+    )
+    (made,) = load_tools(str(tmp_path / "mine.py"))
+    assert "Item" in str(made.parameters)
+
+
+def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "none.py"
+    assert fault(path) == f"there is no tools file {path}: give the path of a .py file, or the name of a module"
+    (tmp_path / "folder.py").mkdir()
+    assert fault(tmp_path / "folder.py").startswith("there is no tools file")
+
+
+@pytest.mark.parametrize("spec", ["", "a/b", "./tools", ".tools", "pkg:mod", "my-tools"])
+def test_what_names_neither_says_so(spec: str) -> None:
+    assert fault(spec) == f"{spec!r} names no tools: give the path of a .py file, or the dotted name of a module"
+
+
+@pytest.mark.parametrize("spec", ["tw_nowhere", "tw_nowhere.deep", "json.tw_nowhere"])
+def test_a_module_that_is_not_there_says_where_it_was_sought(folder: Path, spec: str) -> None:
+    assert fault(spec).startswith(f"there is no module {spec!r} (looked in {folder} and in Python's own path)")
+
+
+def test_what_a_file_raises_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("import json\n\njson.loads('{')\n")
+    text = fault(path)
+    assert text.startswith(f"the tools of {path} cannot be loaded: JSONDecodeError: Expecting property name")
+    assert text.endswith(f"({path}, line 3)")
+
+
+def test_what_a_file_lacks_is_not_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("import tw_lacking\n")
+    text = f"the tools of {path} cannot be loaded: ModuleNotFoundError: No module named 'tw_lacking' ({path}, line 1)"
+    assert fault(path) == text
+
+
+def test_what_a_module_raises_is_named_with_its_line(folder: Path) -> None:
+    (folder / "tw_broken.py").write_text("\n1 / 0\n")
+    assert fault("tw_broken") == (
+        "the tools of tw_broken cannot be loaded: ZeroDivisionError: division by zero"
+        f" ({folder / 'tw_broken.py'}, line 2)"
+    )
+
+
+def test_a_syntax_error_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("x = 1\ny = (\n")
+    assert fault(path) == f"the tools of {path} cannot be loaded: SyntaxError: '(' was never closed ({path}, line 2)"
+
+
+def test_a_tool_that_cannot_be_made_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("from turnwright.tools import tool\n@tool\ndef act(*rest: int) -> None: ...\n")
+    text = fault(path)
+    assert text.startswith(f"the tools of {path} cannot be loaded: tool act: parameter '*rest: int' takes any number")
+    assert f"({path}, line " in text
+
+
+def test_a_file_cannot_end_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("import sys\nsys.exit(3)\n")
+    assert fault(path) == f"the tools of {path} cannot be loaded: SystemExit: 3 ({path}, line 2)"
+
+
+def test_a_file_that_failed_leaves_no_module_behind(tmp_path: Path) -> None:
+    before = set(sys.modules)
+    (tmp_path / "mine.py").write_text("raise ValueError\n")
+    fault(tmp_path / "mine.py")
+    assert set(sys.modules) == before
+
+
+def test_a_file_without_tools_says_how_to_make_one(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("def act() -> None: ...\n")
+    assert fault(path) == f"{path} has no tools: put @tool (from turnwright import tool) above a function of it"
+
+
+def test_two_tools_of_one_name_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(TOOLS + "\n@tool(name='first')\ndef third() -> None: ...\n")
+    assert fault(path) == f"{path} has two tools with the name 'first': rename one with @tool(name=...)"

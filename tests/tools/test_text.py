@@ -1,0 +1,117 @@
+"""The text of a result: what returned values become, and where it is cut."""
+
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from turnwright.tools import RESULT_LIMIT, cap
+from turnwright.tools.text import clean, one_line, shorten, to_text
+
+
+class Point(BaseModel):
+    x: int
+    name: str = "ä"
+
+
+@dataclass
+class Pair:
+    left: int
+    right: Point
+
+
+class Odd:
+    def __str__(self) -> str:
+        return "odd"
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("as it is\n", "as it is\n"),
+        ("", ""),
+        (None, "(no output)"),
+        ("grüße".encode(), "grüße"),
+        (b"\xff\xfe\x00", "<3 bytes of binary data>"),
+        (bytearray(b"abc"), "abc"),
+        (Point(x=1), '{"x":1,"name":"ä"}'),
+        (Pair(1, Point(x=2)), '{"left":1,"right":{"x":2,"name":"ä"}}'),
+        ({"a": [1, None, True], "日": 1.5}, '{"a":[1,null,true],"日":1.5}'),
+        ([], "[]"),
+        ((1, "a"), '[1,"a"]'),
+        (5, "5"),
+        (2.5, "2.5"),
+        (False, "false"),
+        ([date(2026, 1, 2)], '["2026-01-02"]'),
+        (date(2026, 1, 2), "2026-01-02"),
+        (Colour.RED, "red"),
+    ],
+)
+def test_a_returned_value_becomes_text(value: object, text: str) -> None:
+    assert to_text(value) == text
+
+
+def test_what_has_no_json_inside_a_list_is_shown_as_it_prints() -> None:
+    assert to_text([Odd()]) == '["odd"]'
+
+
+def test_a_circle_is_shown_as_it_prints() -> None:
+    circle: list[object] = []
+    circle.append(circle)
+    assert to_text(circle) == "[[...]]"
+
+
+def test_lone_surrogates_are_replaced_since_nothing_could_store_them() -> None:
+    assert to_text("a\ud800b") == "a?b"
+    assert clean("\udcff") == "?"
+    assert cap("a\ud800b") == "a?b"
+
+
+def test_the_limit_is_64_kib() -> None:
+    assert RESULT_LIMIT == 65536
+    assert cap("x" * 65536) == "x" * 65536
+
+
+def test_a_longer_text_is_cut_and_says_how_long_it_was() -> None:
+    assert cap("x" * 1048576) == "x" * 65536 + "\n[cut: the first 65536 of 1048576 bytes; ask for less]"
+
+
+def test_a_character_is_never_cut_through() -> None:
+    assert cap("aé", 2) == "a\n[cut: the first 1 of 3 bytes; ask for less]"
+    assert cap("😀", 3) == "\n[cut: the first 0 of 4 bytes; ask for less]"
+
+
+@given(st.text(), st.integers(min_value=0, max_value=64))
+def test_a_capped_text_is_the_text_or_a_beginning_of_it_and_a_notice(text: str, limit: int) -> None:
+    capped = cap(text, limit)
+    if len(text.encode()) <= limit:
+        assert capped == text
+    else:
+        kept, _, notice = capped.rpartition("\n")
+        assert text.startswith(kept)
+        assert limit - 4 < len(kept.encode()) <= limit
+        assert notice == f"[cut: the first {len(kept.encode())} of {len(text.encode())} bytes; ask for less]"
+
+
+@given(st.text(st.characters()))
+def test_any_text_can_be_encoded_afterwards(text: str) -> None:
+    for made in (to_text(text), cap(text), shorten(text, 5), one_line(text)):
+        made.encode()
+
+
+@given(st.text(st.characters()))
+def test_one_line_is_one_line_of_printable_characters(text: str) -> None:
+    assert one_line(text).isprintable()
+
+
+def test_a_shortened_text_ends_in_an_ellipsis() -> None:
+    assert shorten("abcdef", 4) == "abc…"
+    assert shorten("abcd", 4) == "abcd"

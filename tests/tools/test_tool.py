@@ -1,0 +1,344 @@
+"""What a tool is, what it asks, and how one call of it runs."""
+
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, assert_type
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+from turnwright.errors import ConfigError, TurnwrightError
+from turnwright.model.protocol import ToolSpec
+from turnwright.tools import (
+    Answer,
+    Ask,
+    Tool,
+    ToolContext,
+    ToolFailed,
+    ToolInputError,
+    ToolTimeout,
+    tool,
+)
+from turnwright_states import Decision, InterruptKind
+
+CONTEXT = ToolContext(turn="t1", call="c1")
+GRANTED = ToolContext(turn="t1", call="c1", answers=(Answer(Decision.GRANT),))
+
+
+def run(made: Tool, arguments: Mapping[str, JsonValue] | None = None, context: ToolContext = CONTEXT) -> str:
+    return anyio.run(made.run, arguments or {}, context)
+
+
+@tool
+async def add(a: int, b: int = 1) -> int:
+    """Add two numbers.
+
+    Args:
+        a: the first
+    """
+    return a + b
+
+
+@tool(name="shout-2", description="Say it louder.", timeout=5, exempt=True)
+def shout(text: str) -> str:
+    """Not this."""
+    return text.upper()
+
+
+def test_a_bare_decorator_takes_name_and_description_from_the_function() -> None:
+    assert (add.name, add.description) == ("add", "Add two numbers.")
+    assert add.spec == ToolSpec(name="add", description="Add two numbers.", parameters=add.parameters)
+    assert (add.timeout, add.idempotent, add.on_crash, add.exempt) == (None, False, "unknown", False)
+    assert repr(add) == "<FunctionTool add>"
+
+
+def test_keywords_win_over_the_function() -> None:
+    assert (shout.name, shout.description) == ("shout-2", "Say it louder.")
+    assert (shout.timeout, shout.exempt) == (5.0, True)
+
+
+def test_a_decorated_function_is_called_and_typed_as_before() -> None:
+    shouted = shout("ab")
+    assert_type(shouted, str)
+    assert shouted == "AB"
+    added = anyio.run(add, 1, 2)
+    assert_type(added, int)
+    assert added == 3
+    assert shout.__doc__ == "Not this."
+    assert inspect.signature(add).return_annotation is int
+
+
+def test_tools_of_any_function_are_tools() -> None:
+    tools: list[Tool] = [add, shout]
+    assert [made.name for made in tools] == ["add", "shout-2"]
+
+
+def test_attributes_of_a_function_do_not_become_the_tools() -> None:
+    def act() -> None: ...
+
+    act.timeout = "never"  # type: ignore[attr-defined]
+    assert tool(act).timeout is None
+
+
+def test_a_run_checks_the_arguments_and_gives_text() -> None:
+    assert run(add, {"a": "2"}) == "3"
+    assert run(shout, {"text": "ab"}) == "AB"
+    with pytest.raises(ToolInputError, match=r"- a: is missing\n"):
+        run(add, {})
+
+
+def test_a_tool_without_return_value_says_so() -> None:
+    @tool
+    def act() -> None: ...
+
+    assert run(act) == "(no output)"
+
+
+def test_the_context_is_given_to_the_parameter_that_is_annotated_so() -> None:
+    @tool
+    async def act(here: ToolContext, n: int) -> str:
+        return f"{here.key} {here.attempt} {n}"
+
+    context = ToolContext(turn="t9", call="c7", attempt=2)
+    assert run(act, {"n": 1}, context) == "t9:c7 2 1"
+
+
+def test_the_key_is_the_same_at_every_attempt() -> None:
+    assert {ToolContext(turn="t1", call="c1", attempt=number).key for number in (1, 2, 3)} == {"t1:c1"}
+
+
+def test_a_function_that_is_not_async_runs_in_a_thread() -> None:
+    @tool
+    def where() -> str:
+        return threading.current_thread().name
+
+    assert run(where) != threading.current_thread().name
+
+
+def test_a_function_that_gives_an_awaitable_is_awaited() -> None:
+    @tool
+    def act() -> Coroutine[Any, Any, int]:
+        return add(1)
+
+    assert run(act) == "2"
+
+
+class Unprintable(Exception):  # noqa: N818 (a name for a test)
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def raises(error: BaseException) -> Tool:
+    @tool
+    async def act() -> None:
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("no such colour"), "ValueError: no such colour"),
+        (KeyError("x"), "KeyError: 'x'"),
+        (RuntimeError(), "RuntimeError"),
+        (TimeoutError("the tool's own"), "TimeoutError: the tool's own"),
+        (SystemExit(3), "SystemExit: 3"),
+        (Unprintable(), "Unprintable: (its text cannot be shown)"),
+        (
+            ExceptionGroup("group", [ValueError("a"), ExceptionGroup("g", [KeyError("b")])]),
+            "ValueError: a; KeyError: 'b'",
+        ),
+        (ValueError("a\udcffb"), "ValueError: a?b"),
+    ],
+)
+def test_what_a_tool_raises_becomes_words_with_the_error_as_cause(error: BaseException, text: str) -> None:
+    with pytest.raises(ToolFailed) as caught:
+        run(raises(error))
+    assert str(caught.value) == text
+    assert caught.value.__cause__ is error
+
+
+def test_a_long_error_is_shortened() -> None:
+    with pytest.raises(ToolFailed) as caught:
+        run(raises(ValueError("x" * 100_000)))
+    assert len(str(caught.value)) == 2000
+
+
+def test_a_tool_may_choose_the_words_itself() -> None:
+    with pytest.raises(ToolFailed, match=r"^the printer is out of paper$"):
+        run(raises(ToolFailed("the printer is out of paper")))
+    with pytest.raises(ToolInputError, match=r"^page: there are only 3$"):
+        run(raises(ToolInputError("page: there are only 3")))
+
+
+def test_a_keyboard_interrupt_passes_through() -> None:
+    async def scene() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            await raises(KeyboardInterrupt()).run({}, CONTEXT)
+
+    anyio.run(scene)
+
+
+def test_the_errors_of_a_call_are_of_this_package() -> None:
+    assert all(issubclass(error, TurnwrightError) for error in (ToolInputError, ToolTimeout, ToolFailed))
+
+
+def test_an_async_tool_is_stopped_when_its_time_is_over() -> None:
+    stopped = []
+
+    @tool(timeout=0.01)
+    async def wait() -> None:
+        try:
+            await anyio.sleep(60)
+        finally:
+            stopped.append(True)
+
+    with pytest.raises(ToolTimeout, match=r"wait did not finish within 0\.01 s"):
+        run(wait)
+    assert stopped == [True]
+
+
+def test_a_thread_is_left_behind_when_its_time_is_over() -> None:
+    end = threading.Event()
+
+    @tool(timeout=0.05)
+    def wait() -> None:
+        end.wait(60)
+
+    async def scene() -> float:
+        begin = time.monotonic()
+        with pytest.raises(ToolTimeout, match=r"wait did not finish within 0\.05 s"):
+            await wait.run({}, CONTEXT)
+        taken = time.monotonic() - begin
+        end.set()
+        return taken
+
+    assert anyio.run(scene) < 10
+
+
+def test_cancellation_passes_through_and_is_no_time_out() -> None:
+    @tool(timeout=60)
+    async def wait() -> None:
+        await anyio.sleep(60)
+
+    async def scene() -> bool:
+        with anyio.move_on_after(0.01) as scope:
+            await wait.run({}, CONTEXT)
+        return scope.cancelled_caught
+
+    assert anyio.run(scene)
+
+
+def test_a_tool_asks_nobody_by_default() -> None:
+    assert add.asks({"a": 1}, CONTEXT) is None
+
+
+def test_approval_is_asked_until_it_is_granted() -> None:
+    @tool(approval=True, expires_in=60)
+    def remove(path: str) -> None: ...
+
+    assert remove.asks({"path": "a"}, CONTEXT) == Ask(kind=InterruptKind.APPROVAL, expires_in=60.0)
+    assert remove.asks({"path": "a"}, GRANTED) is None
+
+
+def test_approval_is_not_asked_for_arguments_that_do_not_fit() -> None:
+    @tool(approval=True)
+    def remove(path: str) -> None: ...
+
+    with pytest.raises(ToolInputError, match="- path: is missing"):
+        remove.asks({}, CONTEXT)
+
+
+def test_an_approval_check_sees_the_values_that_the_function_will_get() -> None:
+    @tool(approval=lambda arguments: arguments["amount"] == 500)
+    def pay(amount: int = 500) -> None: ...
+
+    assert pay.asks({"amount": "500"}, CONTEXT) is not None
+    assert pay.asks({}, CONTEXT) is not None
+    assert pay.asks({"amount": 499}, CONTEXT) is None
+
+
+def test_an_approval_check_that_raises_means_that_a_person_is_asked(caplog: pytest.LogCaptureFixture) -> None:
+    @tool(approval=lambda arguments: bool(arguments["typo"]))
+    def pay(amount: int) -> None: ...
+
+    assert pay.asks({"amount": 1}, CONTEXT) is not None
+    assert caplog.messages == ["the approval check of tool pay raised; a person is asked"]
+
+
+def test_a_loop_key_stands_for_the_arguments() -> None:
+    @tool(loop_key=lambda arguments: f"{arguments['path']}@{arguments['line']}")
+    def look(path: str, line: int = 1) -> None: ...
+
+    assert look.loop_key({"path": "a"}) == "a@1"
+    assert look.loop_key({"path": "a", "line": "2"}) == "a@2"
+    assert look.loop_key({}) is None
+    assert add.loop_key({"a": 1}) is None
+
+
+def test_a_loop_key_that_raises_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    @tool(loop_key=lambda arguments: str(arguments["typo"]))
+    def look(path: str) -> None: ...
+
+    with caplog.at_level(logging.WARNING):
+        assert look.loop_key({"path": "a"}) is None
+    assert caplog.messages == ["loop_key of tool look raised; its arguments are compared instead"]
+
+
+def test_an_idempotent_tool_is_run_again_after_a_crash_unless_it_says_otherwise() -> None:
+    def act() -> None: ...
+
+    assert tool(idempotent=True)(act).on_crash == "rerun"
+    assert tool(idempotent=True, on_crash="unknown")(act).on_crash == "unknown"
+    assert tool(on_crash="ask")(act).on_crash == "ask"
+
+
+def do() -> None: ...
+def many() -> Any:  # noqa: ANN401 (what it gives does not matter)
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: tool(on_crash="rerun")(do), "tool do: on_crash='rerun' needs idempotent=True"),
+        (lambda: tool(on_crash="again")(do), "tool do: on_crash is 'rerun', 'unknown' or 'ask', not 'again'"),  # type: ignore[call-overload]
+        (lambda: tool(name="read file")(do), "tool 'read file': a name has 1 to 64 of"),
+        (lambda: tool(name="")(do), "tool '': a name has"),
+        (lambda: tool(name="x" * 65)(do), "a name has 1 to 64 of"),
+        (lambda: tool(name="line\n")(do), "a name has 1 to 64 of"),
+        (lambda: tool(lambda: None), "tool '<lambda>': a name has"),
+        (lambda: tool(timeout=0)(do), "tool do: timeout is a number of seconds above 0, or None, not 0"),
+        (lambda: tool(timeout=True)(do), "tool do: timeout is a number of seconds above 0, or None, not True"),
+        (lambda: tool(expires_in=float("nan"))(do), "tool do: expires_in is a number of seconds above 0"),
+        (lambda: tool(many), "tool many: it is a generator"),
+        (lambda: tool(Echo), "@tool takes a function or a bound method, not <class"),
+    ],
+)
+def test_a_tool_that_cannot_be_used_is_refused_where_it_is_made(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert message in str(caught.value)
+
+
+def test_an_option_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(TypeError, match="timout"):
+        tool(timout=3)(do)  # type: ignore[call-overload]
+
+
+class Echo(Tool):
+    """A tool that is no function."""
+
+    async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+        return {"values": dict(values), "call": context.call}
+
+
+def test_a_tool_need_not_be_a_function() -> None:
+    echo = Echo(name="echo", description="", parameters={"type": "object"}, approval=True)
+    assert run(echo, {"a": [1]}) == '{"values":{"a":[1]},"call":"c1"}'
+    assert echo.asks({}, CONTEXT) == Ask(kind=InterruptKind.APPROVAL)
