@@ -1,0 +1,283 @@
+"""An agent: who works in a turn, and what the turn may use.
+
+An agent's limits are laid over the engine's. A limit that the agent sets replaces the engine's, and `None` is a
+value like any other: it switches the limit off. A limit that the agent does not set stays the engine's. So "not
+set" and "set to None" differ, and equality, JSON and the journal keep the difference.
+"""
+
+import difflib
+import reprlib
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, Final, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    JsonValue,
+    ModelWrapValidatorHandler,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from turnwright_states import Limits
+from turnwright_states.limits import Concluding, DoomResponse
+
+_DEFAULTS: Final = Limits()
+#: Control characters, line and paragraph separators, halves of surrogate pairs: a name with one of them would
+#: break the lines that it is printed in.
+_UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+#: No limit needs more digits, and numbers of thousands of digits cannot even be shown.
+_MAX_NUMBER: Final = 10**18
+_MAX_MESSAGE: Final = 200
+_REPR: Final = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 80
+
+
+def _one_line(text: str) -> str:
+    if not text.strip():
+        raise ValueError(f"must not be blank, as {_shown(text)} is")
+    if any(unicodedata.category(character) in _UNPRINTABLE for character in text):
+        raise ValueError(f"must be one line without control characters, not {_shown(text)}")
+    return text
+
+
+def _unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"must be text that UTF-8 can write, but its character {error.start} is half a pair") from None
+    return text
+
+
+Name = Annotated[str, AfterValidator(_one_line)]
+Text = Annotated[str, AfterValidator(_unicode)]
+
+
+class _Overlay(BaseModel):
+    """Values to lay over an engine's `Limits`, under the names and the checks that `Limits` has."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @property
+    def overrides(self) -> dict[str, object]:
+        """The limits that are set here, by the names of `Limits`; what is absent stays the engine's."""
+        return {name: getattr(self, name) for name in Limits.model_fields if name in self.model_fields_set}
+
+    def __eq__(self, other: object) -> bool:
+        """Equal fields, and the same limits set: one that is None is not one that is absent."""
+        return isinstance(other, _Overlay) and super().__eq__(other) and self.overrides == other.overrides
+
+    # Python drops the hash of a class that defines equality; pydantic's hash of a frozen model fits this equality.
+    __hash__ = BaseModel.__hash__
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_limits_do(cls, value: object, info: ValidationInfo) -> object:
+        if info.field_name in Limits.model_fields:
+            _check_limit(info.field_name, value)
+        return value
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _tidy_errors(cls, data: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(data)
+        except ValidationError as error:
+            # Merged into the error that the caller sees; raised here because only here the agent's name is known.
+            raise ValidationError.from_exception_data(
+                cls.__name__, [cls._tidy(details, data) for details in error.errors(include_url=False)]
+            ) from None
+
+    @classmethod
+    def _tidy(cls, details: ErrorDetails, data: object) -> InitErrorDetails:
+        problem = _problem(details, cls.model_fields)
+        name = data.get("name") if isinstance(data, Mapping) else None
+        whose = f"agent {_shown(name)}: " if isinstance(name, str) and name.strip() else ""
+        return InitErrorDetails(
+            type=PydanticCustomError("agent", "{whose}{problem}", {"whose": whose, "problem": problem}),
+            loc=details["loc"],
+            input=details["input"],
+        )
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
+        """Only what is set: the two dozen limits that are not would drown it."""
+        return ((name, value) for name, value in super().__repr_args__() if name in self.model_fields_set)
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        return {name: value for name, value in handler(self).items() if name in self.model_fields_set}
+
+
+class Budget(_Overlay):
+    """How much the whole turn may use. A name that is absent stays the engine's, `None` is no limit.
+
+    Raises pydantic's `ValidationError` (a `ValueError`), naming field and value. Source: DESIGN 4.5.
+    """
+
+    tool_calls: int | None = None
+    """Tool calls; at least 0."""
+    tokens: int | None = None
+    """Input and output tokens; at least 1. May be overshot by one reply."""
+    cost: float | None = None
+    """Money, in the currency of the model's prices; above 0. May be overshot by one reply."""
+    seconds: float | None = None
+    """Seconds of driving; above 0."""
+
+
+class Agent(_Overlay):
+    """Who works in a turn: a name, instructions, and limits of its own.
+
+    Every limit but `ceiling`, which is the engine's, can be set here under the name that `Limits` gives it; the
+    four of a budget stand in `budget`. `Limits` says what each means and checks it.
+
+    Raises pydantic's `ValidationError` (a `ValueError`) for a value that cannot be used; the message names the
+    agent, the field and the value. Source: DESIGN 1, 4.2, 4.5, 4.7.
+    """
+
+    name: Name
+    """What people call it; one line, not blank."""
+    description: Text = ""
+    """What it is for, in a sentence; shown to people, not sent to the model."""
+    instructions: Text = ""
+    """The system prompt: in a Markdown file, the text below the front matter."""
+    steps: int | None = None
+    """Steps that a turn may take; at least 0, and cut to the engine's ceiling. None means the ceiling."""
+    budget: int | Budget | None = None
+    """What the whole turn may use. A bare number, or None, is short for `Budget(tool_calls=...)`."""
+    tools: tuple[Name, ...] | None = None
+    """Names of the tools that it may use. None means all that are offered, `()` none."""
+    model: Name | None = None
+    """The model's id; None means the engine's."""
+    conclude_prompt: Text | None = None
+    """What the model is told in the concluding call instead of `prompts/conclude.txt`; None means that file."""
+
+    # None below means "not set" as long as the field is not in `model_fields_set`. A limit that `Limits` cannot
+    # switch off does not take an explicit None.
+    concluding: Concluding | None = None
+    calls_a_step: int | None = None
+    doom_threshold: int | None = None
+    doom_response: DoomResponse | None = None
+    nudges: int | None = None
+    max_retries: int | None = None
+    max_pauses: int | None = None
+    conclude_seconds: float | None = None
+    conclude_tokens: int | None = None
+
+    @field_validator("budget", mode="before")
+    @classmethod
+    def _budget(cls, value: object) -> object:
+        if isinstance(value, Mapping):
+            return Budget.model_validate(value)
+        if isinstance(value, Budget):
+            return value
+        if value is not None and not isinstance(value, int | float):
+            names = ", ".join(Budget.model_fields)
+            raise ValueError(f"must be a number of tool calls, or a mapping of {names}; not {_shown(value)}")
+        _check_limit("tool_calls", value)
+        return value
+
+    @field_validator("tools")
+    @classmethod
+    def _each_tool_once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        twice = sorted({name for name in value or () if (value or ()).count(name) > 1})
+        if twice:
+            raise ValueError(f"must name each tool once, but {', '.join(map(repr, twice))} stands here twice")
+        return value
+
+    @field_validator("conclude_prompt")
+    @classmethod
+    def _prompt_says_something(cls, value: str | None) -> str | None:
+        if value is not None and not value.strip():
+            raise ValueError("must not be blank: leave it out to keep the usual prompt")
+        return value
+
+    @property
+    def overrides(self) -> dict[str, object]:
+        """The limits that this agent sets, by the names of `Limits`, those of its budget among them."""
+        if "budget" not in self.model_fields_set:
+            return super().overrides
+        budget = self.budget.overrides if isinstance(self.budget, Budget) else {"tool_calls": self.budget}
+        return super().overrides | budget
+
+    def limits_for(self, base: Limits = _DEFAULTS) -> Limits:
+        """This agent's limits laid over `base`, the engine's; the ceiling stays the engine's.
+
+        Raises nothing: each value was checked as `Limits` does when the agent was made.
+        """
+        return base.model_copy(update=self.overrides)
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """What the journal keeps: the fields that are set, as JSON values. `from_json` takes it back unchanged."""
+        data: dict[str, JsonValue] = self.model_dump(mode="json")
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, JsonValue]) -> Self:
+        """The agent that `to_json` wrote. Raises `ValidationError` if `data` is no agent."""
+        return cls.model_validate(data)
+
+
+def _shown(value: object) -> str:
+    """The value as Python writes it, shortened."""
+    try:
+        return _REPR.repr(value)
+    except ValueError:  # Python refuses to write whole numbers of more than 4,300 digits
+        return f"a value too long to show ({type(value).__name__})"
+
+
+def _cut(message: str) -> str:
+    """A message that repeats what it was given may be as long as that."""
+    return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}..."
+
+
+def _check_limit(name: str, value: object) -> None:
+    """Raise ValueError, without the field's name, unless `Limits` takes this value under this name."""
+    if isinstance(value, int) and abs(value) >= _MAX_NUMBER:
+        raise ValueError(f"must be a number of at most 18 digits, not {_shown(value)}")
+    try:
+        Limits.model_validate({name: value})
+    except ValidationError as error:
+        if value is None:
+            raise ValueError("cannot be switched off: leave it out to keep the engine's value") from None
+        # What `Limits` says of the whole object begins with the field's name, and the caller puts it there too.
+        raise ValueError(_problem(error.errors()[0], ()).removeprefix(f"{name} ")) from None
+
+
+def _problem(details: ErrorDetails, known: Collection[str]) -> str:
+    """What is wrong with a value, in words that go with the name of its field. `known` are the fields there are."""
+    context = details.get("ctx", {})
+    match details["type"]:
+        case "agent":
+            return str(context["problem"])
+        case "value_error":
+            return _cut(str(context["error"]))
+        case "missing":
+            return "is missing"
+        case "extra_forbidden":
+            return _unknown(str(details["loc"][-1]), known)
+        case "literal_error":
+            wanted = f"must be {context['expected']}"
+        case "string_type":
+            wanted = "must be text"
+        case "tuple_type":
+            wanted = "must be a list of names"
+        case _:
+            wanted = details["msg"].replace("Input should be", "must be")
+    return f"{wanted}, not {_shown(details['input'])}"
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    if name == "ceiling":
+        return "is the engine's, not an agent's: set `steps`"
+    if name in Budget.model_fields:
+        return f"is not a field of its own: write it under `budget`, as in `budget: {{{name}: ...}}`"
+    # Long keys are no slips of the finger, and comparing them is slow.
+    near = difflib.get_close_matches(name.lower()[:40], known, n=1)
+    return f"is unknown: did you mean `{near[0]}`?" if near else f"is unknown: use one of {', '.join(known)}"

@@ -1,0 +1,219 @@
+"""An agent keeps what was written, refuses what `Limits` refuses, and lays its limits over the engine's."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from turnwright.agent import Agent, Budget
+from turnwright_states import Limits
+
+COUNTS = st.integers(0, 10_000) | st.none()
+AMOUNTS = st.floats(min_value=1e-6, max_value=1e9) | st.none()
+AGENTS = st.fixed_dictionaries(
+    {"name": st.sampled_from(["Refactorer", "Архитектор", "a b"])},
+    optional={
+        "description": st.text(max_size=20),
+        "steps": COUNTS,
+        "budget": COUNTS
+        | st.fixed_dictionaries(
+            {},
+            optional={
+                "tool_calls": COUNTS,
+                "tokens": st.integers(1, 10_000) | st.none(),
+                "cost": AMOUNTS,
+                "seconds": AMOUNTS,
+            },
+        ),
+        "tools": st.lists(st.sampled_from(["read_file", "list_files"]), unique=True) | st.none(),
+        "doom_threshold": st.integers(2, 10) | st.none(),
+        "nudges": st.integers(0, 3),
+        "concluding": st.sampled_from(["after", "within"]),
+    },
+).map(Agent.model_validate)
+
+
+def problem(values: dict[str, object]) -> str:
+    with pytest.raises(ValidationError) as raised:
+        Agent.model_validate(values)
+    return str(raised.value)
+
+
+def test_every_limit_but_the_ceiling_can_be_set_on_an_agent() -> None:
+    own = set(Agent.model_fields) & set(Limits.model_fields)
+    assert own | set(Budget.model_fields) == set(Limits.model_fields) - {"ceiling"}
+    assert not own & set(Budget.model_fields)
+
+
+def test_an_agent_without_limits_leaves_the_engines_alone() -> None:
+    base = Limits(steps=25, tool_calls=7, doom_threshold=None, ceiling=30)
+    assert Agent(name="Explorer").limits_for(base) == base
+    assert Agent(name="Explorer").limits_for() == Limits()
+
+
+def test_what_an_agent_sets_replaces_the_engines_value() -> None:
+    agent = Agent(
+        name="Architect", steps=20, budget=Budget(tokens=100, cost=1.5), doom_threshold=4, concluding="within"
+    )
+    base = Limits(steps=3, tool_calls=7)
+    assert agent.limits_for(base) == Limits(
+        steps=20, tool_calls=7, tokens=100, cost=1.5, doom_threshold=4, concluding="within"
+    )
+
+
+def test_the_ceiling_stays_the_engines() -> None:
+    limits = Agent(name="Architect", steps=500).limits_for(Limits(ceiling=10))
+    assert (limits.steps, limits.cap) == (500, 10)
+
+
+@pytest.mark.parametrize(
+    ("written", "steps", "cap"),
+    [({"steps": 0}, 0, 0), ({"steps": None}, None, 200), ({}, 25, 25), ({"steps": 1}, 1, 1)],
+)
+def test_zero_steps_no_steps_and_no_limit_are_three_things(written: dict[str, int], steps: int, cap: int) -> None:
+    limits = Agent.model_validate({"name": "Explorer", **written}).limits_for(Limits(steps=25))
+    assert (limits.steps, limits.cap) == (steps, cap)
+
+
+@pytest.mark.parametrize(
+    ("budget", "tool_calls", "tokens"),
+    [
+        (3, 3, 1000),
+        (0, 0, 1000),
+        (None, None, 1000),
+        ({}, 50, 1000),
+        ({"tool_calls": 4}, 4, 1000),
+        ({"tokens": None}, 50, None),
+        ({"tool_calls": None, "tokens": 5}, None, 5),
+    ],
+)
+def test_in_a_budget_null_is_off_and_absent_is_the_engines(
+    budget: object, tool_calls: int | None, tokens: int | None
+) -> None:
+    limits = Agent.model_validate({"name": "Explorer", "budget": budget}).limits_for(Limits(tokens=1000))
+    assert (limits.tool_calls, limits.tokens) == (tool_calls, tokens)
+
+
+def test_a_limit_of_none_is_not_a_limit_that_is_absent() -> None:
+    off = Agent(name="Explorer", doom_threshold=None)
+    absent = Agent(name="Explorer")
+    assert off != absent
+    assert off.limits_for().doom_threshold is None
+    assert absent.limits_for().doom_threshold == Limits().doom_threshold
+    assert Agent(name="Explorer", budget=Budget(tokens=None)) != Agent(name="Explorer", budget=Budget())
+
+
+def test_fields_that_are_no_limits_compare_by_value_alone() -> None:
+    assert Agent(name="Explorer", description="") == Agent(name="Explorer")
+    assert hash(Agent(name="Explorer", description="")) == hash(Agent(name="Explorer"))
+    assert Agent(name="Explorer") != "Explorer"
+
+
+def test_the_repr_shows_what_was_set() -> None:
+    agent = Agent(name="Refactorer", steps=0, budget=Budget(tokens=None))
+    assert repr(agent) == "Agent(name='Refactorer', steps=0, budget=Budget(tokens=None))"
+
+
+@given(AGENTS)
+def test_an_agent_comes_back_from_json_as_it_was(agent: Agent) -> None:
+    back = Agent.from_json(json.loads(json.dumps(agent.to_json())))
+    assert back == agent
+    assert hash(back) == hash(agent)
+    assert back.limits_for(Limits(steps=9, tokens=9)) == agent.limits_for(Limits(steps=9, tokens=9))
+    assert back.to_json() == agent.to_json()
+    assert Agent.model_validate(agent.model_dump(mode="json")) == agent
+    assert Agent.model_validate_json(agent.model_dump_json()) == agent
+
+
+def test_an_agent_inside_another_model_keeps_the_difference_too() -> None:
+    class Fact(BaseModel):
+        agent: Agent
+
+    fact = Fact(agent=Agent(name="Explorer", steps=None, budget=Budget(cost=None)))
+    assert fact.model_dump_json() == '{"agent":{"name":"Explorer","steps":null,"budget":{"cost":null}}}'
+    assert Fact.model_validate_json(fact.model_dump_json()) == fact
+
+
+WRONG: list[tuple[dict[str, object], str]] = [
+    ({"steps": -1}, "must be a whole number of at least 0, not -1"),
+    ({"steps": True}, "must be a whole number of at least 0, not True"),
+    ({"steps": 2.5}, "must be a whole number of at least 0, not 2.5"),
+    ({"steps": 5.0}, "must be a whole number of at least 0, not 5.0"),
+    ({"steps": float("nan")}, "must be a whole number of at least 0, not nan"),
+    ({"steps": "5"}, "must be a whole number of at least 0, not '5'"),
+    ({"steps": [5]}, "must be a whole number of at least 0, not [5]"),
+    ({"steps": 10**5000}, "must be a number of at most 18 digits, not a value too long to show (int)"),
+    ({"steps": 2**31}, "must be below 2147483647, not 2147483648: use None for no limit"),
+    ({"steps": "x" * 5000}, "must be a whole number of at least 0, not 'xxx"),
+    ({"budget": -1}, "must be a whole number of at least 0, not -1"),
+    ({"budget": False}, "must be a whole number of at least 0, not False"),
+    ({"budget": 0.5}, "must be a whole number of at least 0, not 0.5"),
+    (
+        {"budget": "many"},
+        "must be a number of tool calls, or a mapping of tool_calls, tokens, cost, seconds; not 'many'",
+    ),
+    ({"budget": {"tokens": 0}}, "must be a whole number of at least 1, not 0"),
+    ({"budget": {"cost": 0}}, "must be a number above 0, not 0"),
+    ({"budget": {"cost": float("inf")}}, "must be a number above 0, not inf"),
+    ({"budget": {"cost": 10**400}}, "must be a number of at most 18 digits, not 1"),
+    ({"budget": {"seconds": -2}}, "must be a number above 0, not -2"),
+    ({"budget": {"calls": 3}}, "is unknown: did you mean `tool_calls`?"),
+    ({"concluding": "before"}, "must be 'after' or 'within', not 'before'"),
+    ({"doom_threshold": 1}, "must be a whole number of at least 2, not 1"),
+    ({"doom_response": "shout"}, "must be 'stop' or 'ask', not 'shout'"),
+    ({"nudges": None}, "cannot be switched off: leave it out to keep the engine's value"),
+    ({"concluding": None}, "cannot be switched off: leave it out to keep the engine's value"),
+    ({"calls_a_step": 33}, "must be at most 32, not 33"),
+    ({"conclude_seconds": 0}, "must be a number above 0, not 0"),
+    ({"tools": "read_file"}, "must be a list of names, not 'read_file'"),
+    ({"tools": ["read_file", "read_file"]}, "must name each tool once, but 'read_file' stands here twice"),
+    ({"tools": [""]}, "must not be blank, as '' is"),
+    ({"model": " "}, "must not be blank, as ' ' is"),
+    ({"conclude_prompt": "\n"}, "must not be blank: leave it out to keep the usual prompt"),
+    ({"description": None}, "must be text, not None"),
+    ({"instructions": "\ud800"}, "must be text that UTF-8 can write, but its character 0 is half a pair"),
+    ({"stpes": 5}, "is unknown: did you mean `steps`?"),
+    ({"colour": 5}, "is unknown: use one of name, description, instructions, steps, budget"),
+    ({"ceiling": 500}, "is the engine's, not an agent's: set `steps`"),
+    ({"tokens": 500}, "is not a field of its own: write it under `budget`, as in `budget: {tokens: ...}`"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), WRONG)
+def test_a_wrong_value_names_the_agent_the_field_and_the_value(values: dict[str, object], message: str) -> None:
+    text = problem({"name": "Refactorer", **values})
+    assert f"agent 'Refactorer': {message}" in text
+    assert next(iter(values)) in text
+    assert len(text) < 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "must not be blank, as '' is"),
+        ("  ", "must not be blank, as '  ' is"),
+        (5, "must be text, not 5"),
+        (None, "must be text, not None"),
+        ("a\nb", "must be one line without control characters, not 'a\\nb'"),
+        ("a\x1b[2J", "must be one line without control characters, not 'a\\x1b[2J'"),
+    ],
+)
+def test_a_name_is_one_line_of_text(name: object, message: str) -> None:
+    assert message in problem({"name": name})
+
+
+def test_an_agent_without_a_name_is_refused() -> None:
+    assert "name\n  is missing" in problem({"steps": 5})
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    text = problem({"name": "Refactorer", "steps": -1, "budget": {"tokens": 0, "cost": 0}, "stpes": 5})
+    for field in ("steps", "budget.tokens", "budget.cost", "stpes"):
+        assert f"\n{field}\n" in text
+
+
+def test_an_agent_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Agent(name="Explorer").steps = 5  # type: ignore[misc]
