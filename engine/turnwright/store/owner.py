@@ -1,0 +1,61 @@
+"""Who drives: one lock file a process, beside the store's file.
+
+The operating system lets go of the lock when the process dies, however it dies, so nobody has to keep a heart beating,
+and nobody can take a paused process for a dead one.
+"""
+
+import fcntl
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from turnwright.errors import StoreError
+
+
+class OwnerLock:
+    """The name of this process among the drivers of a store, and the lock that says that it lives."""
+
+    def __init__(self, store: Path) -> None:
+        self._folder = store.parent
+        self._stem = store.name
+        #: Readable, and never used twice: a process number alone would come again.
+        self.name = f"{os.getpid()}-{secrets.token_hex(6)}"
+        self._file: IO[bytes] | None = None
+
+    def take(self) -> str:
+        """Hold the lock from now on, and return the owner's name. Raises `StoreError` when it cannot be made."""
+        if self._file is None:
+            try:
+                self._file = self._path(self.name).open("ab")
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise StoreError(f"store {self._folder / self._stem}: the driver's lock: {error.strerror}") from error
+        return self.name
+
+    def is_held(self, owner: str) -> bool:
+        """Whether the process that calls itself `owner` still lives. A dead one's file is removed."""
+        path = self._path(owner)
+        try:
+            with path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            raise StoreError(f"store {self._folder / self._stem}: the driver's lock: {error.strerror}") from error
+        return False
+
+    def let_go(self) -> None:
+        """Give the lock up, and leave no file behind."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._path(self.name).unlink(missing_ok=True)
+            self._file.close()
+            self._file = None
+
+    def _path(self, owner: str) -> Path:
+        return self._folder / f"{self._stem}-owner-{owner}"

@@ -1,0 +1,162 @@
+"""What the engine asks of a store (DESIGN 5).
+
+A store keeps three things: the facts of each turn, append-only; one row a turn, with its epoch, its owner and a copy
+of its status for queries; and one inbox a turn, which any process may write. It decides nothing.
+
+Whoever drives a turn claims it first. A claim raises the turn's epoch, and every append must find its own epoch still
+there: a driver that was overtaken gets `Fenced` and has written nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from turnwright_states import EndReason, Outcome, State, Turn
+from turnwright_states.facts import Fact
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A copy of where a turn stands, for queries. It can be rebuilt from the facts."""
+
+    state: State
+    steps: int = 0
+    tool_calls: int = 0
+    reason: EndReason | None = None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome, once there is one."""
+        return self.state.outcome
+
+    @classmethod
+    def of(cls, turn: Turn) -> "Status":
+        """The status of a folded turn."""
+        return cls(state=turn.state, steps=turn.counters.steps, tool_calls=turn.counters.calls, reason=turn.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTurn:
+    """A turn to be: `id` is the caller's, `created_at` in seconds since the epoch of Unix."""
+
+    id: str
+    session: str | None
+    agent: str
+    model: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """One turn, as a query shows it.
+
+    `owner` is None while nobody drives it, and empty when its driver died and nobody has accounted for that yet.
+    """
+
+    id: str
+    session: str | None
+    agent: str
+    model: str
+    created_at: float
+    updated_at: float
+    epoch: int
+    owner: str | None
+    status: Status
+
+
+@dataclass(slots=True)
+class Claim:
+    """The right to append to one turn, as long as `epoch` is the turn's. `seq` is the last fact's place.
+
+    `crashed`: whoever drove the turn before never let go of it.
+    """
+
+    turn: str
+    epoch: int
+    seq: int
+    crashed: bool = False
+
+
+class InboxKind(StrEnum):
+    """What other processes may ask of a turn."""
+
+    ABORT = "abort"
+    ANSWER = "answer"
+
+
+@dataclass(frozen=True, slots=True)
+class InboxItem:
+    """One request to a turn. `id` is unique in the turn: posting the same id again changes nothing."""
+
+    turn: str
+    id: str
+    kind: InboxKind
+    payload: str = "{}"
+
+
+class Store(Protocol):
+    """A store. Every method raises `StoreError` when it cannot read or write, and then has changed nothing."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may write to the same turns, so that inboxes must be looked at now and then."""
+        ...
+
+    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
+        """Write a new turn with its first facts, and claim it, in one transaction.
+
+        Raises `SessionBusy` when another turn of the session has not ended, and `StoreError` for an id that is taken.
+        """
+        ...
+
+    async def claim(self, turn_id: str) -> Claim:
+        """Take the turn: raise its epoch, become its owner.
+
+        Raises `UnknownTurn`, and `TurnBusy` while a living driver owns it.
+        """
+        ...
+
+    async def release(self, claim: Claim, *, crashed: bool = False) -> None:
+        """Let go of the turn. Does nothing when it was taken over since.
+
+        With `crashed`, the next claim is told that a driver died: this one has not accounted for it.
+        """
+        ...
+
+    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+        """Append facts, write the status and delete the consumed inbox items, in one transaction.
+
+        Returns the seq of the last fact, and moves `claim.seq` to it. Raises `Fenced` when the epoch is another's.
+        """
+        ...
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+        """The facts with a seq above `after`, oldest first. Raises `UnknownTurn`."""
+        ...
+
+    async def get(self, turn_id: str) -> TurnRow:
+        """One turn's row. Raises `UnknownTurn`."""
+        ...
+
+    async def turns(
+        self, *, session: str | None = None, live: bool | None = None, limit: int | None = None
+    ) -> list[TurnRow]:
+        """Turns, newest first: of one session, or of all; only live or only ended ones, or both."""
+        ...
+
+    async def is_driven(self, turn_id: str) -> bool:
+        """Whether a living driver owns the turn now. Raises `UnknownTurn`."""
+        ...
+
+    async def post(self, item: InboxItem) -> bool:
+        """Put a request into a turn's inbox. False when the same id is there already. Raises `UnknownTurn`."""
+        ...
+
+    async def inbox(self, turn_id: str) -> list[InboxItem]:
+        """What waits in a turn's inbox, oldest first."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of everything. The store cannot be used afterwards."""
+        ...
