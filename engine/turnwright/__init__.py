@@ -1,1 +1,58 @@
 """Turnwright drives one turn of an LLM agent as an explicit finite-state machine."""
+
+from turnwright_states import EndReason, Limits, Outcome, State, Usage
+
+from .agent import Agent, Budget
+from .agents_md import AgentFileError, find_agent, load_agents, parse_agents
+from .answers import Reply, deny, grant
+from .engine import Engine
+from .errors import (
+    BadAnswer,
+    ConfigError,
+    Fenced,
+    SessionBusy,
+    StoreError,
+    TurnBusy,
+    TurnEnded,
+    TurnwrightError,
+    UnknownTurn,
+)
+from .message import Message
+from .result import TurnResult
+from .setup import FinishedCall, Price
+from .tools import Ask, Tool, ToolContext, tool
+
+__all__ = [
+    "Agent",
+    "AgentFileError",
+    "Ask",
+    "BadAnswer",
+    "Budget",
+    "ConfigError",
+    "EndReason",
+    "Engine",
+    "Fenced",
+    "FinishedCall",
+    "Limits",
+    "Message",
+    "Outcome",
+    "Price",
+    "Reply",
+    "SessionBusy",
+    "State",
+    "StoreError",
+    "Tool",
+    "ToolContext",
+    "TurnBusy",
+    "TurnEnded",
+    "TurnResult",
+    "TurnwrightError",
+    "UnknownTurn",
+    "Usage",
+    "deny",
+    "find_agent",
+    "grant",
+    "load_agents",
+    "parse_agents",
+    "tool",
+]

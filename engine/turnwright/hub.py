@@ -1,0 +1,56 @@
+"""Passes events on: to observers, and to whoever follows one turn."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from .events import TurnEvent
+
+Observer = Callable[[TurnEvent], None]
+
+_LOG = logging.getLogger(__name__)
+
+
+class Hub:
+    """Every event of an engine goes through here, in the order in which the journal has it."""
+
+    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+        self._observers = tuple(observers)
+        self._followers: defaultdict[str, list[MemoryObjectSendStream[TurnEvent]]] = defaultdict(list)
+
+    def publish(self, event: TurnEvent) -> None:
+        """Pass an event on. An observer's error is logged, and changes nothing."""
+        for observer in self._observers:
+            try:
+                observer(event)
+            except Exception:  # noqa: BLE001 (an observer cannot change what happens)
+                _LOG.exception("an observer failed on %s of turn %s", event.type, event.turn)
+        for follower in tuple(self._followers.get(event.turn, ())):
+            # A follower that has closed its end is gone; its block takes it off the list.
+            with suppress(anyio.BrokenResourceError):
+                follower.send_nowait(event)
+
+    @contextmanager
+    def follow(self, turn_id: str) -> Iterator[MemoryObjectReceiveStream[TurnEvent]]:
+        """The events of one turn from now on. A follower that is slow delays nobody; its events wait in memory."""
+        send, receive = anyio.create_memory_object_stream[TurnEvent](float("inf"))
+        self._followers[turn_id].append(send)
+        try:
+            yield receive
+        finally:
+            followers = self._followers.get(turn_id, [])
+            if send in followers:
+                followers.remove(send)
+            if not followers:
+                self._followers.pop(turn_id, None)
+            send.close()
+            receive.close()
+
+    def close(self, turn_id: str) -> None:
+        """Nobody drives the turn any more: its followers' streams end."""
+        for follower in self._followers.pop(turn_id, ()):
+            follower.close()

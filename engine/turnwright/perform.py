@@ -1,0 +1,218 @@
+"""Does what the machine asks for: one function an action, each returning the event to feed.
+
+None of them retries, and none decides: an attempt that failed is fed as one, and the chart says what follows.
+"""
+
+from collections.abc import Mapping
+
+import anyio
+from pydantic import JsonValue
+
+from turnwright_states import (
+    Action,
+    AttemptFailed,
+    Call,
+    CallModel,
+    CallState,
+    Cause,
+    Conclude,
+    Concluded,
+    Event,
+    Finish,
+    ModelReplied,
+    RunTools,
+    Synthesise,
+    Synthesised,
+    ToolCall,
+    Usage,
+)
+
+from .model.protocol import ModelError, Reply, ReplyCall, Request
+from .request import build_request
+from .segment import Segment
+from .setup import FinishedCall
+from .tools.batch import run_batch, settle_after_crash
+from .tools.tool import ToolError
+
+
+async def perform(segment: Segment, action: Action) -> Event | None:
+    """Do one action. Returns what to feed; None when everything was fed on the way."""
+    match action:
+        case CallModel():
+            return await segment.bounded(lambda: _call_model(segment, action))
+        case RunTools(calls=calls):
+            return await segment.bounded(lambda: _run_tools(segment, calls))
+        case Synthesise():
+            return await segment.bounded(lambda: _synthesise(segment))
+        case Conclude():
+            return await segment.bounded(lambda: _conclude(segment, action), deadline=False)
+        case _:
+            raise TypeError(f"{type(action).__name__} is nothing to perform")
+
+
+async def account_for_crash(segment: Segment, *, crashed: bool) -> None:
+    """Account for what a driver before left half done (DESIGN 4.13).
+
+    `crashed`: it died. A call that was started is settled as its tool says, however its driver ended.
+    """
+    if await segment.look_for_abort():
+        return  # what is to be stopped need not be repaired
+    action = segment.machine.action
+    if isinstance(action, RunTools):
+        started = tuple(call for call in action.calls if call.state is CallState.STARTED)
+        if started:
+            event = await segment.bounded(lambda: _settle_started(segment, started))
+            if event is not None:
+                await segment.feed(event)
+    elif crashed and isinstance(action, CallModel | Conclude | Synthesise):
+        message = "the process died during this call"
+        await segment.feed(AttemptFailed(cause=Cause.CRASH, message=message, elapsed=segment.elapsed()))
+
+
+async def _call_model(segment: Segment, action: CallModel) -> Event:
+    try:
+        reply = await _reply(segment, action)
+    except ModelError as error:
+        usage = _priced(segment, error.partial.usage if error.partial else None)
+        if error.cause is Cause.CONTENT_FILTER:
+            return ModelReplied(
+                text=segment.partial, finish=Finish.CONTENT_FILTER, usage=usage, elapsed=segment.elapsed()
+            )
+        return _failed(segment, error, usage)
+    return ModelReplied(
+        text=reply.text,
+        reasoning=reply.reasoning,
+        reasoning_details=reply.reasoning_details,
+        calls=tuple(_looked_up(segment, call) for call in reply.calls),
+        finish=reply.finish,
+        usage=_priced(segment, reply.usage),
+        elapsed=segment.elapsed(),
+    )
+
+
+async def _conclude(segment: Segment, action: Conclude) -> Event:
+    await _back_off(segment)  # waiting is no part of the attempt
+    with anyio.move_on_after(action.seconds):
+        try:
+            reply = await _reply(segment, action)
+        except ModelError as error:
+            usage = _priced(segment, error.partial.usage if error.partial else None)
+            return _failed(segment, error, usage)
+        return Concluded(
+            text=reply.text or None,
+            calls=tuple(_looked_up(segment, call) for call in reply.calls),
+            usage=_priced(segment, reply.usage),
+            elapsed=segment.elapsed(),
+        )
+    message = f"the concluding call did not answer within {action.seconds:g} s"
+    segment.wait = 0.0
+    return AttemptFailed(cause=Cause.TIMEOUT, message=message, elapsed=segment.elapsed())
+
+
+async def _reply(segment: Segment, action: CallModel | Conclude) -> Reply:
+    """One attempt: wait if an attempt before asked for it, build the request, stream the reply."""
+    segment.restart()
+    await _back_off(segment)
+    reply = await _stream(segment, await _request(segment, action))
+    if reply.text or reply.calls:  # an empty one is a failed attempt, and what was heard of it is dropped
+        segment.heard()
+    return reply
+
+
+async def _back_off(segment: Segment) -> None:
+    wait, segment.wait = segment.wait, 0.0
+    if wait:
+        await anyio.sleep(wait)
+
+
+async def _request(segment: Segment, action: CallModel | Conclude) -> Request:
+    messages = (*segment.history, *segment.ledger.transcript.messages)
+    prepare = segment.setup.prepare
+    return build_request(
+        action,
+        segment.machine.turn,
+        segment.agent,
+        messages=messages if prepare is None else await prepare(messages),
+        tools=[tool.spec for tool in segment.tools.values()],
+    )
+
+
+async def _stream(segment: Segment, request: Request) -> Reply:
+    stream = segment.model.stream(request)
+    try:
+        async for item in stream:
+            if isinstance(item, Reply):
+                return item
+            segment.hear(item)
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
+    raise ModelError(f"model {segment.model.name}: the stream ended without a reply", cause=Cause.INTERRUPTED)
+
+
+def _failed(segment: Segment, error: ModelError, usage: Usage | None = None) -> AttemptFailed:
+    limits, counters = segment.machine.turn.limits, segment.machine.turn.counters
+    attempt = limits.max_retries - counters.retries_left + 1
+    segment.wait = segment.setup.backoff.wait(attempt, error.retry_after)
+    return AttemptFailed(
+        cause=error.cause, message=str(error), partial=segment.partial, usage=usage, elapsed=segment.elapsed()
+    )
+
+
+def _priced(segment: Segment, usage: Usage | None) -> Usage | None:
+    price = segment.setup.prices.get(segment.model.name)
+    return usage if usage is None or price is None else price.of(usage)
+
+
+def _looked_up(segment: Segment, call: ReplyCall) -> ToolCall:
+    """A call of a reply with what its tool says of it: whether it can run, and what the doom detector compares."""
+    arguments: Mapping[str, JsonValue] | None = call.arguments
+    tool = segment.tools.get(call.name)
+    problem, loop_key = "", None
+    if tool is None:
+        problem = f"there is no tool {call.name!r}; the tools are: {', '.join(segment.tools) or 'none'}"
+    elif arguments is not None:
+        try:
+            tool.parse(arguments)
+        except ToolError as error:
+            problem = str(error)
+        loop_key = tool.loop_key(arguments)
+    return ToolCall(
+        name=call.name,
+        arguments=arguments,
+        raw=call.raw,
+        provider_id=call.id,
+        problem=problem,
+        loop_key=loop_key,
+        exempt=tool is not None and tool.exempt,
+    )
+
+
+async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Event | None:
+    limiter = anyio.Semaphore(segment.setup.parallel)
+    await run_batch(calls, segment.surroundings(), segment.feed, limiter)
+    return None
+
+
+async def _settle_started(segment: Segment, calls: tuple[Call, ...]) -> Event | None:
+    await settle_after_crash(calls, segment.surroundings(), segment.feed)
+    return None
+
+
+async def _synthesise(segment: Segment) -> Event:
+    synthesise = segment.setup.synthesise
+    await _back_off(segment)
+    try:
+        text = None if synthesise is None else await synthesise(_finished(segment))
+    except ModelError as error:
+        return _failed(segment, error)
+    return Synthesised(text=text, elapsed=segment.elapsed())
+
+
+def _finished(segment: Segment) -> tuple[FinishedCall, ...]:
+    results = segment.ledger.transcript.results
+    return tuple(
+        FinishedCall(call.name, call.arguments, results[call.id].status, results[call.id].text)
+        for call in segment.machine.turn.batch.values()
+    )

@@ -1,0 +1,82 @@
+"""What a caller gets of a turn: how it stands, computed from its facts."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from turnwright_states import EndReason, Outcome, State, Usage
+from turnwright_states import facts as f
+
+from .bounds import nearest
+from .events import Pending
+from .message import Message
+from .transcript import Transcript
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """A turn that has ended, or rests, or was left by its driver.
+
+    `outcome` and `reason` are None until it has ended; `pending` is what a paused turn waits for. `steps` counts the
+    steps that started, `tool_calls` the calls that did. `text` is what the turn says in the end: the answer, the
+    conclusion, or as much of it as there was. `error` is what failed, in words for people. `path` is the way through
+    the chart, state by state.
+    """
+
+    id: str
+    state: State
+    outcome: Outcome | None
+    reason: EndReason | None
+    also_reached: tuple[EndReason, ...]
+    text: str
+    steps: int
+    tool_calls: int
+    usage: Usage
+    seconds: float
+    pending: tuple[Pending, ...]
+    messages: tuple[Message, ...]
+    path: tuple[State, ...]
+    #: The limit that would have stopped the turn next, in words: "the tool budget (48 of 50)".
+    next_limit: str = ""
+    error: str = ""
+
+    @property
+    def paused(self) -> bool:
+        """Whether the turn waits for a person."""
+        return self.state is State.PAUSED
+
+
+def result_of(turn_id: str, facts: Sequence[tuple[int, f.Fact]]) -> TurnResult:
+    """The result that the facts of a turn, oldest first, amount to."""
+    transcript = Transcript.of(facts)
+    turn = transcript.turn
+    last = facts[-1][1] if facts else None
+    return TurnResult(
+        id=turn_id,
+        state=turn.state,
+        outcome=turn.state.outcome,
+        reason=turn.reason,
+        also_reached=turn.also_reached,
+        text=transcript.text,
+        steps=turn.counters.steps,
+        tool_calls=turn.counters.calls,
+        usage=turn.usage,
+        seconds=turn.elapsed,
+        pending=tuple(Pending.of(turn, interrupt) for interrupt in turn.interrupts.values()),
+        messages=transcript.messages,
+        path=path_of(fact for _, fact in facts),
+        next_limit=nearest(turn, {turn.reason, *turn.also_reached}),
+        error=last.error if isinstance(last, f.Halted) else "",
+    )
+
+
+def path_of(facts: Iterable[f.Fact]) -> tuple[State, ...]:
+    """The states that a turn went through, in order: CHECK before each decision, CONTINUE after each whole step."""
+    path: list[State] = []
+    for fact in facts:
+        if isinstance(fact, f.TurnStarted):
+            path.append(State.CHECK)
+        elif isinstance(fact, f.StepFinished) and fact.state is State.CHECK:
+            path.append(State.CONTINUE)
+        if not path or path[-1] is not fact.state:
+            path.append(fact.state)
+    return tuple(path)

@@ -1,0 +1,36 @@
+"""A task that runs beside a block of code."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVarTuple, Unpack
+
+import anyio
+
+Args = TypeVarTuple("Args")
+
+
+@asynccontextmanager
+async def beside(task: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> AsyncIterator[None]:
+    """Run `task(*args)` while the block runs, and cancel it when the block is over.
+
+    What the block or the task raises comes out as it is, without a group around it, and the block's first. A task
+    that raises cancels the block; one that returns does not.
+    """
+    failures: list[Exception] = []
+
+    async def guarded(group: anyio.abc.TaskGroup) -> None:
+        try:
+            await task(*args)
+        except Exception as error:  # noqa: BLE001 (raised below)
+            failures.append(error)
+            group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(guarded, group)
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 (raised below)
+            failures.insert(0, error)
+        group.cancel_scope.cancel()
+    if failures:
+        raise failures[0]

@@ -1,0 +1,241 @@
+"""The process dies at every append of a turn, before it or after it; another takes the turn up, and it ends the same.
+
+The turn has three steps with calls side by side, a pause in the second, and an answer in the fourth.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from turnwright import Agent, Engine, StoreError, TurnResult, tool
+from turnwright.message import StepFinishPart, StepStartPart, ToolResultPart
+from turnwright.model.protocol import Reply, Request
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.pairing import check_pairing
+from turnwright.store import MemoryStore, SqliteStore, Store
+from turnwright.testing import FaultyStore
+from turnwright.tools import Tool, ToolContext
+from turnwright_states import CallStatus, Cause, EndReason, Limits, Outcome, State, Turn
+from turnwright_states import facts as f
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Tidier")
+#: Appends of a whole turn: five in the first step, seven in the second, three in the third, and the last reply.
+APPENDS = 16
+LINES: tuple[Reply | str, ...] = (
+    asks_for(("note", {"text": "a"}), ("note", {"text": "b"}), text="Beginning."),
+    asks_for(("erase", {"path": "x"}), ("note", {"text": "c"})),
+    asks_for(("note", {"text": "d"})),
+    "Done.",
+)
+
+
+def next_line(request: Request) -> Reply | str:
+    """What comes next depends on what was said, not on how often the model was called."""
+    return LINES[sum(bool(message.calls) for message in request.messages)]
+
+
+class World:
+    """Tools, and what they did: it outlives every process."""
+
+    def __init__(self, *, idempotent: bool) -> None:
+        self.ran: list[str] = []
+
+        @tool(idempotent=idempotent)
+        async def note(context: ToolContext, text: str) -> str:
+            self.ran.append(context.call)
+            return f"noted {text}"
+
+        @tool(idempotent=idempotent, approval=True)
+        async def erase(context: ToolContext, path: str) -> str:
+            self.ran.append(context.call)
+            return f"erased {path}"
+
+        self.tools: list[Tool] = [note, erase]
+
+    def engine(self, store: Store, limits: Limits | None = None) -> Engine:
+        return Engine(model=ScriptedModel(next_line, repeat=True), tools=self.tools, store=store, limits=limits)
+
+
+async def finish(engine: Engine, turn_id: str) -> TurnResult:
+    """Take the turn up, give leave to whatever asks, until it has ended."""
+    turn = await engine.resume(turn_id)
+    while turn.outcome is None:
+        turn = await engine.resume(turn_id, {one.id: True for one in turn.pending})
+    return turn
+
+
+async def undisturbed(world: World, store: Store) -> TurnResult:
+    engine = world.engine(store)
+    return await finish(engine, (await engine.run(AGENT, "hi")).id)
+
+
+async def crashed(world: World, store: FaultyStore, inner: Store) -> str:
+    """Run the turn until its process dies. Returns its id."""
+    with pytest.raises(StoreError, match="as it was told to"):
+        await undisturbed(world, store)
+    (row,) = await inner.turns()
+    return row.id
+
+
+def shown(turn: TurnResult) -> list[object]:
+    """The transcript without what differs from run to run: places in the journal, and times."""
+    return [
+        (message.role, part.model_dump(exclude={"seq", "seconds", "started_at"}))
+        for message in turn.messages
+        for part in message.parts
+        if not isinstance(part, StepStartPart | StepFinishPart)
+    ]
+
+
+def results(turn: TurnResult) -> dict[str, tuple[CallStatus, str]]:
+    parts = (part for message in turn.messages for part in message.parts)
+    return {part.call: (part.status, part.text) for part in parts if isinstance(part, ToolResultPart)}
+
+
+def running(facts: list[tuple[int, f.Fact]]) -> set[str]:
+    """The calls that had started and had no result."""
+    started = {fact.call for _, fact in facts if isinstance(fact, f.CallStarted)}
+    return started - {fact.call for _, fact in facts if isinstance(fact, f.CallSettled)}
+
+
+def follows(facts: list[tuple[int, f.Fact]]) -> bool:
+    """Whether each fact's hash is that of the state which the facts up to it amount to."""
+    turn = Turn()
+    for _, fact in facts:
+        turn.apply(fact)
+        if turn.digest() != fact.hash:
+            return False
+    return True
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Callable[[], SqliteStore]:
+    """Opens the one database of a test, again and again."""
+    return lambda: SqliteStore(tmp_path / "turns.db", durability="normal")
+
+
+async def test_the_turn_has_as_many_appends_as_are_swept() -> None:
+    store = FaultyStore(MemoryStore())
+    turn = await undisturbed(World(idempotent=False), store)
+    assert (turn.outcome, turn.text, turn.steps, store.appends) == (Outcome.FINISHED, "Done.", 4, APPENDS)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", range(1, APPENDS))
+async def test_with_tools_that_may_run_again_the_transcript_is_the_same(
+    at: int, after: bool, files: Callable[[], SqliteStore]
+) -> None:
+    """And nothing that had finished runs again."""
+    plain = await undisturbed(World(idempotent=True), MemoryStore())
+    world, first = World(idempotent=True), files()
+    store = FaultyStore(first, at=at, after=after)
+    turn_id = await crashed(world, store, first)
+    left = await first.facts(turn_id)
+    ran = list(world.ran)
+    await store.aclose()
+    second = files()
+    turn = await finish(world.engine(second), turn_id)
+    assert shown(turn) == shown(plain)
+    assert (turn.outcome, turn.steps, turn.tool_calls) == (plain.outcome, plain.steps, plain.tool_calls)
+    facts = await second.facts(turn_id)
+    assert facts[: len(left)] == left, "what was written stays"
+    assert follows(facts)
+    done = {fact.call for _, fact in left if isinstance(fact, f.CallSettled)}
+    assert done.isdisjoint(world.ran[len(ran) :])
+    assert all(world.ran.count(call) == 1 for call in set(world.ran) - running(left))
+    await second.aclose()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", range(1, APPENDS))
+async def test_with_other_tools_only_what_was_running_is_unknown(
+    at: int, after: bool, files: Callable[[], SqliteStore]
+) -> None:
+    """Nothing runs twice, and what had not started runs."""
+    plain = await undisturbed(World(idempotent=False), MemoryStore())
+    world, first = World(idempotent=False), files()
+    store = FaultyStore(first, at=at, after=after)
+    turn_id = await crashed(world, store, first)
+    lost = running(await first.facts(turn_id))
+    await store.aclose()
+    second = files()
+    turn = await finish(world.engine(second), turn_id)
+    assert turn.outcome is Outcome.FINISHED
+    assert len(set(world.ran)) == len(world.ran)
+    told, expected = results(turn), results(plain)
+    assert {call for call, (status, _) in told.items() if status is CallStatus.UNKNOWN} == lost
+    assert {call: told[call] for call in told.keys() - lost} == {call: expected[call] for call in told.keys() - lost}
+    assert told.keys() == expected.keys()
+    check_pairing(turn.messages)
+    assert follows(await second.facts(turn_id))
+    await second.aclose()
+
+
+@pytest.mark.parametrize("at", [1, 6, 13, 16])
+async def test_a_crash_during_a_model_call_costs_a_retry(at: int) -> None:
+    """The reply was not written, so the model is asked again, and that is written first (DESIGN 4.10)."""
+    memory, world = MemoryStore(), World(idempotent=False)
+    store = FaultyStore(memory, at=at)
+    turn_id = await crashed(world, store, memory)
+    left = len(await memory.facts(turn_id))
+    await store.aclose()
+    turn = await finish(world.engine(memory), turn_id)
+    assert turn.outcome is Outcome.FINISHED
+    _, next_fact = (await memory.facts(turn_id))[left]
+    assert isinstance(next_fact, f.AttemptFailed)
+    assert (next_fact.cause, next_fact.retry, next_fact.attempt) == (Cause.CRASH, True, 1)
+
+
+async def test_a_process_that_dies_at_the_same_call_again_and_again_ends_the_turn() -> None:
+    """Bounded by `max_retries`, whatever starts the process anew."""
+    memory, world, limits = MemoryStore(), World(idempotent=False), Limits(max_retries=2)
+    store = FaultyStore(memory, at=1)
+    with pytest.raises(StoreError):
+        await world.engine(store, limits).run(AGENT, "hi")
+    (row,) = await memory.turns()
+    deaths = 1
+    while True:
+        await memory.aclose()
+        dying = FaultyStore(memory, at=2)  # the crash is written, the reply is not
+        try:
+            turn = await world.engine(dying).resume(row.id)
+        except StoreError:
+            deaths += 1
+            assert deaths < 9
+            continue
+        break
+    assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.CRASHED)
+    assert deaths == 3
+
+
+@pytest.mark.parametrize("at", range(1, APPENDS + 1))
+async def test_a_store_that_fails_once_leaves_a_turn_that_can_be_taken_up(at: int) -> None:
+    """A disk that was full for a moment: nothing is written by those who were at it, and the turn is let go of."""
+    memory, world = MemoryStore(), World(idempotent=True)
+    store = FaultyStore(memory, at=at, heals=True)
+    turn_id = await crashed(world, store, memory)
+    facts = await memory.facts(turn_id)
+    assert follows(facts)
+    assert (await memory.get(turn_id)).owner is None
+    turn = await finish(world.engine(memory), turn_id)
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+    assert follows(await memory.facts(turn_id))
+    plain = await undisturbed(World(idempotent=True), MemoryStore())
+    assert shown(turn) == shown(plain)
+
+
+async def test_two_results_at_once_and_a_store_that_fails_at_the_first() -> None:
+    """The second is not written either: its facts would speak of a state that the journal never reached."""
+    memory = MemoryStore()
+    store = FaultyStore(memory, at=4, heals=True)  # the reply, two starts, and then the first of two results
+    world = World(idempotent=True)
+    with pytest.raises(StoreError):
+        await world.engine(store).run(AGENT, "hi")
+    (row,) = await memory.turns()
+    facts = await memory.facts(row.id)
+    assert [fact.kind for _, fact in facts][-2:] == ["call_started", "call_started"]
+    assert row.status.state is State.TOOL_EXEC
+    assert follows(facts)

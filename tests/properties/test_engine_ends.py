@@ -1,0 +1,265 @@
+"""Whatever a model says and whatever its tools do: the turn ends, within its bounds, and its journal tells it again."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright import Agent, EndReason, Engine, FinishedCall, StoreError, TurnResult, tool
+from turnwright.message import AnyPart, ToolCallPart, ToolResultPart
+from turnwright.model.protocol import ModelError, Reply, ReplyCall
+from turnwright.model.retry import Backoff
+from turnwright.model.scripted import ScriptedModel
+from turnwright.pairing import check_pairing
+from turnwright.store import MemoryStore, SqliteStore, Store
+from turnwright.testing import FaultyStore
+from turnwright.tools import Tool
+from turnwright.transcript import Transcript
+from turnwright_states import (
+    DECISIONS,
+    MAX_STEPS,
+    Cause,
+    Finish,
+    InterruptKind,
+    Limits,
+    Turn,
+    Usage,
+)
+from turnwright_states import facts as f
+from turnwright_states.limits import Concluding, DoomResponse
+
+AGENT = Agent(name="Anybody")
+CONCLUDING: tuple[Concluding, ...] = ("after", "within")
+RESPONSES: tuple[DoomResponse, ...] = ("stop", "ask")
+
+
+@tool
+async def ok(n: int = 0) -> str:
+    return f"ok {n}"
+
+
+@tool(loop_key=lambda _: "always the same")
+async def fail() -> str:
+    raise ValueError("boom")
+
+
+@tool(approval=True)
+async def ask(n: int = 0) -> str:
+    return f"allowed {n}"
+
+
+@tool(exempt=True)
+async def poll() -> str:
+    return "not yet"
+
+
+TOOLS: list[Tool] = [ok, fail, ask, poll]
+
+arguments: st.SearchStrategy[Mapping[str, JsonValue] | None] = st.one_of(
+    st.none(),
+    st.just({}),
+    st.fixed_dictionaries({"n": st.integers(0, 2)}),
+    st.just({"n": "many"}),
+    st.just({"unknown": True}),
+)
+calls = st.builds(
+    lambda name, given_arguments: ReplyCall(name, given_arguments, raw="" if given_arguments is not None else '{"n'),
+    st.sampled_from(["ok", "ok", "fail", "ask", "poll", "nowhere", ""]),
+    arguments,
+)
+usages = st.none() | st.builds(Usage, input_tokens=st.integers(0, 50), output_tokens=st.integers(0, 50))
+replies = st.builds(
+    Reply,
+    text=st.sampled_from(["", "", "Well.", "a b c"]),
+    reasoning=st.sampled_from(["", "hm"]),
+    calls=st.lists(calls, max_size=4).map(tuple),
+    finish=st.sampled_from([Finish.STOP] * 8 + [Finish.LENGTH, Finish.CONTENT_FILTER]),
+    usage=usages,
+)
+errors = st.builds(lambda cause: ModelError(f"{cause}", cause=cause), st.sampled_from(Cause))
+scripts = st.lists(st.one_of(replies, replies, replies, errors), min_size=1, max_size=12)
+limits = st.builds(
+    Limits,
+    steps=st.none() | st.integers(0, 6),
+    ceiling=st.sampled_from([8, MAX_STEPS]),
+    concluding=st.sampled_from(CONCLUDING),
+    tool_calls=st.none() | st.integers(0, 8),
+    calls_a_step=st.integers(1, 4),
+    tokens=st.none() | st.integers(1, 300),
+    doom_threshold=st.none() | st.integers(2, 3),
+    doom_response=st.sampled_from(RESPONSES),
+    nudges=st.integers(0, 2),
+    max_retries=st.integers(0, 2),
+    max_pauses=st.integers(0, 3),
+)
+#: Which of an interrupt's decisions is taken, by number; and whether all are answered at once.
+answers = st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6)
+
+
+class Run:
+    """One turn through the real engine, paused and answered until it has ended."""
+
+    def __init__(
+        self,
+        script: list[Reply | ModelError],
+        bounds: Limits,
+        say: list[tuple[int, bool]],
+        synthesis: bool,
+    ) -> None:
+        # The script is repeated for ever: a model that never stops by itself.
+        self.model = ScriptedModel(*[line for _ in range(1 + 1000 // len(script)) for line in script])
+        self.limits = bounds
+        self.say = say
+        self.synthesis = synthesis
+        self.facts: list[tuple[int, f.Fact]] = []
+
+    def engine(self, store: Store) -> Engine:
+        """An engine of a process of its own; the model goes on where it was."""
+        return Engine(
+            model=self.model,
+            tools=TOOLS,
+            store=store,
+            limits=self.limits,
+            backoff=Backoff(initial=0),
+            synthesise=_synthesise if self.synthesis else None,
+        )
+
+    async def drive(self, path: Path) -> TurnResult:
+        """The turn on a disk, without a mishap."""
+        async with self.engine(SqliteStore(path, durability="normal")) as engine:
+            turn = await self._answered(engine, await engine.run(AGENT, "hi"))
+            self.facts = await engine.store.facts(turn.id)
+        return turn
+
+    async def die(self, at: int, *, after: bool) -> TurnResult:
+        """The turn in memory. Its process dies at its `at`-th append, if there are as many; another goes on."""
+        memory = MemoryStore()
+        store = FaultyStore(memory, at=at, after=after)
+        try:
+            engine = self.engine(store)
+            turn = await self._answered(engine, await engine.run(AGENT, "hi"))
+        except StoreError:
+            await store.aclose()
+            engine, (row,) = self.engine(memory), await memory.turns()
+            turn = await engine.get(row.id)
+            if turn.outcome is None:
+                turn = await self._answered(engine, await engine.resume(row.id))
+        self.facts = await memory.facts(turn.id)
+        return turn
+
+    async def _answered(self, engine: Engine, turn: TurnResult) -> TurnResult:
+        rounds = 0
+        while turn.outcome is None:
+            number, at_once = self.say[rounds % len(self.say)]
+            asked = turn.pending if at_once else turn.pending[:1]
+            turn = await engine.resume(turn.id, {one.id: _decision(one.kind, number) for one in asked})
+            rounds += 1
+            assert rounds < 2000, "it asks for ever"
+        return turn
+
+
+def _decision(kind: InterruptKind, number: int) -> str:
+    takes = DECISIONS[kind]
+    return str(takes[number % len(takes)])
+
+
+async def _synthesise(batch: tuple[FinishedCall, ...]) -> str | None:
+    return "Synthesised." if any(call.text == "ok 2" for call in batch) else None
+
+
+runs = st.builds(Run, script=scripts, bounds=limits, say=answers, synthesis=st.booleans())
+
+
+@pytest.fixture(scope="module")
+def path() -> Iterator[Path]:
+    """One database for all the examples."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder) / "turns.db"
+
+
+def parts(turn: TurnResult) -> list[AnyPart]:
+    return [part for message in turn.messages for part in message.parts]
+
+
+@settings(max_examples=60)
+@given(run=runs)
+def test_every_script_ends_within_its_bounds(path: Path, run: Run) -> None:
+    turn = anyio.run(run.drive, path)
+    bounds = run.limits
+    assert turn.outcome is not None
+    assert turn.reason is not EndReason.ENGINE_ERROR, turn.error
+    assert turn.steps <= bounds.allowance <= min(bounds.cap, MAX_STEPS)
+    assert len(run.model.requests) <= bounds.model_calls
+    if bounds.tool_calls is not None:
+        assert turn.tool_calls <= bounds.tool_calls
+    assert turn.steps == sum(isinstance(fact, f.StepStarted) for _, fact in run.facts)
+    assert [fact.kind for _, fact in run.facts].count("halted") == 1
+    assert sum(isinstance(fact, f.Paused) for _, fact in run.facts) <= bounds.max_pauses
+
+
+@settings(max_examples=60)
+@given(run=runs)
+def test_every_call_has_its_one_result_in_what_is_sent_and_in_what_stays(path: Path, run: Run) -> None:
+    turn = anyio.run(run.drive, path)
+    for request in run.model.requests:
+        check_pairing(request.messages)
+        assert request.messages[-1].role != "assistant"
+        assert [spec.name for spec in request.tools] == [made.name for made in TOOLS]
+    check_pairing(turn.messages)
+    made = [part.id for part in parts(turn) if isinstance(part, ToolCallPart)]
+    answered = [part.call for part in parts(turn) if isinstance(part, ToolResultPart)]
+    assert made == answered
+    assert len(set(made)) == len(made)
+
+
+@settings(max_examples=60)
+@given(run=runs)
+def test_the_journal_tells_the_turn_again(path: Path, run: Run) -> None:
+    """Read back from the store: every prefix folds to the state whose hash its last fact has."""
+    turn = anyio.run(run.drive, path)
+    folded = Turn()
+    for _, fact in run.facts:
+        folded.apply(fact)
+        assert folded.digest() == fact.hash
+    assert (folded.state.outcome, folded.reason, folded.counters.steps) == (turn.outcome, turn.reason, turn.steps)
+
+
+@settings(max_examples=30)
+@given(run=runs)
+def test_parts_keep_their_places_as_the_journal_grows(path: Path, run: Run) -> None:
+    anyio.run(run.drive, path)
+    known: dict[int, AnyPart] = {}
+    transcript = Transcript()
+    for seq, fact in run.facts:
+        transcript.turn.apply(fact)
+        transcript.add(seq, fact)
+        there = [part for message in transcript.messages for part in message.parts]
+        now = {part.seq: part for part in there}
+        assert len(now) == len(there), "no two parts share a place"
+        assert all(now.get(place) == part for place, part in known.items())
+        known = now
+
+
+@settings(max_examples=60)
+@given(run=runs, at=st.integers(1, 25), after=st.booleans())
+def test_a_death_anywhere_changes_none_of_this(run: Run, at: int, after: bool) -> None:
+    """A crash is one of the failed attempts that the bounds count, and never breaks a pair."""
+    turn = anyio.run(partial(run.die, at, after=after))
+    assert turn.reason is not EndReason.ENGINE_ERROR, turn.error
+    assert turn.steps <= run.limits.allowance
+    assert len(run.model.requests) <= run.limits.model_calls
+    if run.limits.tool_calls is not None:
+        assert turn.tool_calls <= run.limits.tool_calls
+    check_pairing(turn.messages)
+    for request in run.model.requests:
+        check_pairing(request.messages)
+    folded = Turn()
+    for _, fact in run.facts:
+        folded.apply(fact)
+        assert folded.digest() == fact.hash

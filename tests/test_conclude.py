@@ -1,0 +1,366 @@
+"""A limit is reached: what the model is asked then, and what the turn says when it does not answer."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from turnwright import Agent, Budget, Engine, Price, TurnResult, tool
+from turnwright.message import SentinelPart, ToolResultPart
+from turnwright.model.protocol import ModelError, Reply, ReplyCall, Request, TextDelta
+from turnwright.model.retry import Backoff
+from turnwright.model.scripted import Line, ScriptedModel, asks_for
+from turnwright_states import CallStatus, Cause, EndReason, Finish, Limits, Outcome, State, Usage
+from turnwright_states import facts as f
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Tidier")
+AT_ONCE = Backoff(initial=0)
+
+
+@tool
+async def note(n: int = 0) -> str:
+    return f"noted {n}"
+
+
+class Counting(ScriptedModel):
+    """Asks for another note at each step, and concludes with `last`."""
+
+    def __init__(self, last: Line = "That was it.", *, usage: Usage | None = None, text: str = "") -> None:
+        self.n = 0
+        super().__init__(self._say, repeat=True)
+        self._last, self._usage, self._text = last, usage, text
+
+    def _say(self, request: Request) -> Reply | str | ModelError:
+        if request.tool_choice == "none":
+            return self._last(request) if callable(self._last) else self._last
+        self.n += 1
+        return asks_for(("note", {"n": self.n}), text=self._text, usage=self._usage)
+
+
+def sentinel(turn: TurnResult) -> str:
+    """The one sentinel's text."""
+    (part,) = (part for message in turn.messages for part in message.parts if isinstance(part, SentinelPart))
+    assert (part.kind, part.reason) == (turn.outcome, turn.reason)
+    return part.text
+
+
+def sentinels(turn: TurnResult) -> int:
+    return sum(isinstance(part, SentinelPart) for message in turn.messages for part in message.parts)
+
+
+# The step cap.
+
+
+async def test_at_the_step_cap_the_model_is_asked_to_conclude() -> None:
+    """Tools are disabled, not removed; the limit is named in the user's role, and said last."""
+    model = Counting("Half is tidy, half is not.")
+    turn = await Engine(model=model, tools=[note], limits=Limits(steps=5)).run(AGENT, "hi")
+    assert (turn.outcome, turn.reason, turn.steps, turn.tool_calls) == (Outcome.CAP_HIT, EndReason.STEP_CAP, 5, 5)
+    assert turn.text == "Half is tidy, half is not."
+    assert len(model.requests) == 6
+    asked = model.requests[-1]
+    assert (asked.tools, asked.tool_choice, asked.max_tokens) == ((note.spec,), "none", 1024)
+    assert asked.messages[-1].role == "user"
+    assert "Step limit reached (5 of 5)" in asked.messages[-1].text
+    assert all(request.tool_choice == "auto" for request in model.requests[:-1])
+
+
+async def test_the_request_to_conclude_is_in_no_transcript() -> None:
+    turn = await Engine(model=Counting(), tools=[note], limits=Limits(steps=1)).run(AGENT, "hi")
+    assert [message.text for message in turn.messages if message.role == "user"] == ["hi"]
+
+
+async def test_the_sentinel_names_the_cap_and_what_to_do() -> None:
+    turn = await Engine(model=Counting(), tools=[note], limits=Limits(steps=5)).run(AGENT, "hi")
+    assert sentinel(turn).startswith("Step limit reached (5 of 5). ")
+    assert "Continue in a new turn" in sentinel(turn)
+
+
+async def test_an_answer_on_the_last_step_is_an_answer() -> None:
+    model = ScriptedModel(asks_for(("note", {})), "Tidy.")
+    turn = await Engine(model=model, tools=[note], limits=Limits(steps=2)).run(AGENT, "hi")
+    assert (turn.outcome, turn.reason, sentinels(turn)) == (Outcome.FINISHED, EndReason.ANSWERED, 0)
+
+
+async def test_the_tools_of_the_last_step_still_run() -> None:
+    turn = await Engine(model=Counting(), tools=[note], limits=Limits(steps=1)).run(AGENT, "hi")
+    assert [p.text for m in turn.messages for p in m.parts if isinstance(p, ToolResultPart)] == ["noted 1"]
+
+
+async def test_within_the_cap_th_call_is_the_concluding_one() -> None:
+    """A cap of 3 is two steps with tools and a conclusion; the sentinel prints the cap (DESIGN 4.4)."""
+    model = Counting()
+    turn = await Engine(model=model, tools=[note], limits=Limits(steps=3, concluding="within")).run(AGENT, "hi")
+    assert (turn.outcome, turn.steps, len(model.requests)) == (Outcome.CAP_HIT, 2, 3)
+    assert sentinel(turn).startswith("Step limit reached (3 of 3)")
+
+
+async def test_an_agent_may_word_the_request_itself() -> None:
+    model = Counting()
+    agent = Agent(name="Tidier", steps=1, conclude_prompt="Halt! {limit}.")
+    await Engine(model=model, tools=[note]).run(agent, "hi")
+    assert model.requests[-1].messages[-1].text == "Halt! Step limit reached (1 of 1)."
+
+
+# No text.
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        Reply(),
+        asks_for(("note", {"n": 9})),
+        ModelError("no", cause=Cause.BAD_REQUEST),
+        ModelError("down", cause=Cause.SERVER_ERROR),
+        Reply(finish=Finish.CONTENT_FILTER),
+    ],
+    ids=["empty", "calls", "refused", "down", "filtered"],
+)
+async def test_a_turn_never_ends_silently(last: Line) -> None:
+    """Without a conclusion of the model's there is a fixed one: the limit, the steps, the tools, the last text."""
+    model = Counting(last, text="Looking into it.")
+    turn = await Engine(model=model, tools=[note], limits=Limits(steps=2), backoff=AT_ONCE).run(AGENT, "hi")
+    assert (turn.outcome, turn.reason) == (Outcome.CAP_HIT, EndReason.STEP_CAP)
+    for said in ("Step limit reached (2 of 2)", "Steps taken: 2", "note (2)", "Looking into it."):
+        assert said in turn.text
+    assert turn.messages[-1].text == turn.text
+
+
+async def test_a_conclusion_without_text_is_not_asked_for_again() -> None:
+    for last in (Reply(), asks_for(("note", {}))):
+        model = Counting(last)
+        await Engine(model=model, tools=[note], limits=Limits(steps=1), backoff=AT_ONCE).run(AGENT, "hi")
+        assert len(model.requests) == 2
+
+
+async def test_a_conclusion_that_failed_is_asked_for_again_while_a_retry_is_left() -> None:
+    model = Counting(ModelError("down", cause=Cause.SERVER_ERROR))
+    limits = Limits(steps=1, max_retries=2)
+    turn = await Engine(model=model, tools=[note], limits=limits, backoff=AT_ONCE).run(AGENT, "hi")
+    assert (turn.outcome, len(model.requests)) == (Outcome.CAP_HIT, 4)
+
+
+async def test_calls_that_come_while_concluding_never_run_and_are_noted_once() -> None:
+    last = Reply(text="That was it.", calls=(ReplyCall("note", {"n": 99}), ReplyCall("note", {"n": 98})))
+    engine = Engine(model=Counting(last), tools=[note], limits=Limits(steps=1))
+    turn = await engine.run(AGENT, "hi")
+    assert (turn.tool_calls, turn.text) == (1, "That was it.")
+    assert sum(len(message.calls) for message in turn.messages) == 1
+    assert "were refused: note, note" in sentinel(turn)
+    (concluded,) = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.Concluded)]
+    assert concluded.refused == ("note", "note")
+
+
+async def test_a_conclusion_has_its_own_time() -> None:
+    class Slow(Counting):
+        async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+            if request.tool_choice == "none":
+                yield TextDelta("Well")
+                await anyio.sleep_forever()
+            async for item in super().stream(request):
+                yield item  # type: ignore[misc]  # no reasoning is scripted
+
+    engine = Engine(model=Slow(), tools=[note], limits=Limits(steps=1, conclude_seconds=0.02, max_retries=1))
+    turn = await engine.run(AGENT, "hi")
+    assert (turn.outcome, turn.reason) == (Outcome.CAP_HIT, EndReason.STEP_CAP)
+    failed = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.AttemptFailed)]
+    assert [(one.cause, one.retry) for one in failed] == [(Cause.TIMEOUT, True), (Cause.TIMEOUT, False)]
+    assert "within 0.02 s" in failed[0].message
+
+
+# No step at all.
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [Limits(steps=0), Limits(steps=1, concluding="within"), Limits(tool_calls=0)],
+    ids=["0", "within", "budget"],
+)
+async def test_without_a_step_there_is_one_call_in_text(limits: Limits) -> None:
+    """FINISHED, without a sentinel; the tools are disabled, not removed (DESIGN 4.2)."""
+    model = ScriptedModel("I would tidy it.")
+    turn = await Engine(model=model, tools=[note], limits=limits).run(AGENT, "hi")
+    assert (turn.outcome, turn.reason, turn.text) == (Outcome.FINISHED, EndReason.TEXT_ONLY, "I would tidy it.")
+    assert (turn.steps, turn.path, sentinels(turn)) == (0, (State.CHECK, State.TEXT_ONLY, State.FINISHED), 0)
+    (request,) = model.requests
+    assert (request.tools, request.tool_choice) == ((note.spec,), "none")
+    assert request.messages[-1].text == "hi"
+
+
+async def test_the_one_call_of_such_a_turn_is_its_first() -> None:
+    model = ScriptedModel("Hello.")
+    await Engine(model=model, limits=Limits(steps=0)).run(AGENT, "hi")
+    assert model.requests[0].first
+
+
+async def test_calls_that_come_in_text_never_run() -> None:
+    model = ScriptedModel(asks_for(("note", {}), text="I would note it."))
+    turn = await Engine(model=model, tools=[note], limits=Limits(steps=0)).run(AGENT, "hi")
+    assert (turn.outcome, turn.tool_calls, turn.text) == (Outcome.FINISHED, 0, "I would note it.")
+    (result,) = (part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart))
+    assert (result.status, result.text) == (CallStatus.REFUSED, "not executed: tools are disabled in this reply")
+
+
+async def test_calls_alone_in_text_give_the_fixed_summary() -> None:
+    model = ScriptedModel(asks_for(("note", {})))
+    turn = await Engine(model=model, tools=[note], limits=Limits(steps=0)).run(AGENT, "hi")
+    assert (turn.outcome, turn.reason, len(model.requests)) == (Outcome.FINISHED, EndReason.TEXT_ONLY, 1)
+    assert "The model gave no summary." in turn.text
+
+
+# Budgets.
+
+
+async def test_the_tool_budget_concludes_and_says_how_much_it_was() -> None:
+    turn = await Engine(model=Counting(), tools=[note]).run(AGENT, "hi")
+    assert (turn.outcome, turn.reason, turn.tool_calls) == (Outcome.CAP_HIT, EndReason.BUDGET, 50)
+    assert sentinel(turn).startswith("Tool budget exhausted (50 of 50 calls). ")
+
+
+async def test_tokens_are_checked_between_calls_and_clamp_what_is_asked_for() -> None:
+    model = Counting(usage=Usage(input_tokens=30, output_tokens=10))
+    turn = await Engine(model=model, tools=[note]).run(Agent(name="Tidier", budget=Budget(tokens=100)), "hi")
+    assert (turn.outcome, turn.reason, turn.steps) == (Outcome.CAP_HIT, EndReason.TOKENS, 3)
+    assert [request.max_tokens for request in model.requests] == [100, 60, 20, 1024]
+    assert "of 100)" in sentinel(turn)
+
+
+async def test_cost_is_what_the_price_makes_of_the_tokens() -> None:
+    model = Counting(usage=Usage(input_tokens=100_000, output_tokens=10_000))
+    engine = Engine(model=model, tools=[note], prices={"scripted": Price(input=1.0, output=10.0)})
+    turn = await engine.run(Agent(name="Tidier", budget=Budget(cost=0.5)), "hi")
+    assert (turn.reason, turn.steps) == (EndReason.COST, 3)
+    assert turn.usage.cost == pytest.approx(0.6, abs=1e-3)
+    assert sentinel(turn).startswith("Cost budget exhausted (0.6")
+
+
+async def test_a_provider_that_tells_no_usage_is_noticed_once() -> None:
+    model = ScriptedModel(Reply(calls=(ReplyCall("note", {}),)), Reply(text="Done."))
+    engine = Engine(model=model, tools=[note])
+    turn = await engine.run(AGENT, "hi")
+    notices = [fact.limit for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.Notice)]
+    assert notices == ["usage_unknown"]
+
+
+async def test_at_four_fifths_of_a_limit_there_is_one_notice() -> None:
+    engine = Engine(model=Counting(), tools=[note], limits=Limits(steps=10, tool_calls=5))
+    turn = await engine.run(AGENT, "hi")
+    notices = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.Notice)]
+    assert [(one.limit, one.used, one.of) for one in notices] == [("tool_calls", 4, 5)]
+
+
+# Time.
+
+
+async def test_the_deadline_stops_a_stream_and_keeps_what_was_said() -> None:
+    class Endless(ScriptedModel):
+        async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+            self.requests.append(request)
+            if request.tool_choice == "none":
+                yield Reply(text="Out of time.")
+                return
+            yield TextDelta("Once upon")
+            await anyio.sleep_forever()
+
+    model = Endless()
+    turn = await Engine(model=model, limits=Limits(seconds=0.03)).run(AGENT, "hi")
+    assert (turn.outcome, turn.reason, turn.text) == (Outcome.CAP_HIT, EndReason.DEADLINE, "Out of time.")
+    assert "Once upon" in [message.text for message in turn.messages]
+    assert "Once upon" in [message.text for message in model.requests[1].messages]
+    assert "Time is up" in model.requests[1].messages[-1].text
+
+
+async def test_the_deadline_stops_a_tool_and_closes_its_call() -> None:
+    cancelled: list[bool] = []
+
+    @tool
+    async def dawdle() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cancelled.append(True)
+
+    asking = asks_for(("note", {}), ("dawdle", {}), text="Let me see.")
+    turn = await Engine(
+        model=ScriptedModel(asking, "Out of time."), tools=[note, dawdle], limits=Limits(seconds=0.05)
+    ).run(AGENT, "hi")
+    assert (turn.outcome, turn.reason, turn.text) == (Outcome.CAP_HIT, EndReason.DEADLINE, "Out of time.")
+    parts = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
+    assert [(part.status, part.text) for part in parts] == [
+        (CallStatus.OK, "noted 0"),
+        (CallStatus.ABORTED, "not finished: the turn's time is up"),
+    ]
+    assert cancelled == [True]
+    assert [message.text for message in turn.messages].count("Let me see.") == 1
+
+
+async def test_the_deadline_ends_a_turn_in_text() -> None:
+    class Endless:
+        name = "endless"
+
+        async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+            assert request.messages
+            yield TextDelta("Once upon")
+            await anyio.sleep_forever()
+
+    turn = await Engine(model=Endless(), limits=Limits(steps=0, seconds=0.03)).run(AGENT, "hi")
+    assert (turn.outcome, turn.reason, turn.steps) == (Outcome.CAP_HIT, EndReason.DEADLINE, 0)
+    assert sentinel(turn).startswith("Time is up")
+    assert "Once upon" in [message.text for message in turn.messages]
+
+
+# Doom loops.
+
+
+async def test_the_same_round_three_times_is_a_doom_loop() -> None:
+    model = ScriptedModel(*[asks_for(("note", {"n": 1}), ("note", {"n": 2}))] * 3, "I was going in circles.")
+    turn = await Engine(model=model, tools=[note]).run(AGENT, "hi")
+    assert (turn.outcome, turn.reason, turn.steps) == (Outcome.DOOM_LOOP, EndReason.DOOM_LOOP, 3)
+    assert turn.text == "I was going in circles."
+    assert "came again and again: note" in sentinel(turn)
+    assert "again and again: note" in model.requests[-1].messages[-1].text
+
+
+async def test_a_doom_loop_that_cannot_conclude_is_a_doom_loop_still() -> None:
+    asking = [asks_for(("note", {}))] * 3
+    model = ScriptedModel(*asking, ModelError("no", cause=Cause.BAD_REQUEST))
+    turn = await Engine(model=model, tools=[note]).run(AGENT, "hi")
+    assert (turn.outcome, turn.reason) == (Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
+    assert "again and again" in turn.text
+
+
+async def test_polling_tools_and_loop_keys_are_the_tools_own_business() -> None:
+    @tool(exempt=True)
+    async def poll() -> str:
+        return "not yet"
+
+    @tool(loop_key=lambda arguments: str(arguments["page"]))
+    async def read(page: int, stamp: int) -> str:
+        return f"{page} {stamp}"
+
+    polls = [asks_for(("poll", {}))] * 5
+    turn = await Engine(model=ScriptedModel(*polls, "Ready."), tools=[poll]).run(AGENT, "hi")
+    assert (turn.outcome, turn.steps) == (Outcome.FINISHED, 6)
+    reads = [asks_for(("read", {"page": 1, "stamp": n})) for n in range(3)]
+    turn = await Engine(model=ScriptedModel(*reads, "Stop."), tools=[read]).run(AGENT, "hi")
+    assert turn.outcome is Outcome.DOOM_LOOP
+
+
+async def test_a_nudge_is_said_once_and_leaves_no_trace() -> None:
+    """It is in one request, in the user's role, and in no transcript; it costs a step (DESIGN 4.6)."""
+    model = ScriptedModel(*[asks_for(("note", {}))] * 3, asks_for(("note", {"n": 5})), "Done.")
+    turn = await Engine(model=model, tools=[note], limits=Limits(nudges=1)).run(AGENT, "hi")
+    assert (turn.outcome, turn.steps) == (Outcome.FINISHED, 5)
+    nudged = ["Do not repeat them" in request.messages[-1].text for request in model.requests]
+    assert nudged == [False, False, False, True, False]
+    assert model.requests[3].messages[-1].role == "user"
+    assert not any("Do not repeat" in m.text for request in model.requests[4:] for m in request.messages)
+    assert not any("Do not repeat" in message.text for message in turn.messages)
+
+
+async def test_a_nudge_that_does_not_help_is_followed_by_the_end() -> None:
+    model = ScriptedModel(*[asks_for(("note", {}))] * 4, "Enough.")
+    turn = await Engine(model=model, tools=[note], limits=Limits(nudges=1)).run(AGENT, "hi")
+    assert (turn.outcome, turn.steps) == (Outcome.DOOM_LOOP, 4)

@@ -1,0 +1,324 @@
+"""One turn from the prompt to the outcome: the model, the tools, and what they are told."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+from turnwright import Agent, ConfigError, Engine, Message, TurnResult, UnknownTurn, tool
+from turnwright.message import ToolResultPart
+from turnwright.model.protocol import ReplyCall
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.tools import Ask, Tool, ToolContext
+from turnwright_states import CallStatus, EndReason, Finish, Limits, Outcome, State, Usage
+from turnwright_states import facts as f
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Tidier", instructions="You tidy up.")
+ONE = Usage(input_tokens=1, output_tokens=1)
+
+
+@tool
+async def note(text: str = "") -> str:
+    """Write something down."""
+    return f"noted {text}"
+
+
+def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
+    """The results that the model was given, in the order of the transcript."""
+    parts = (part for message in turn.messages for part in message.parts)
+    return [(part.status, part.text) for part in parts if isinstance(part, ToolResultPart)]
+
+
+def notes(*texts: str) -> list[tuple[str, Mapping[str, JsonValue]]]:
+    return [("note", {"text": text}) for text in texts]
+
+
+async def test_an_answer_at_once_is_one_step() -> None:
+    turn = await Engine(model=ScriptedModel("Tidy already.")).run(AGENT, "Tidy utils.py")
+    assert (turn.outcome, turn.reason, turn.text) == (Outcome.FINISHED, EndReason.ANSWERED, "Tidy already.")
+    assert (turn.steps, turn.tool_calls, turn.usage, turn.pending, turn.error) == (1, 0, ONE, (), "")
+    assert turn.path == (State.CHECK, State.STREAM, State.FINISHED)
+    assert not turn.paused
+
+
+async def test_the_first_request_holds_instructions_prompt_and_tools() -> None:
+    model = ScriptedModel("Hello.")
+    await Engine(model=model, tools=[note]).run(AGENT, "Tidy utils.py")
+    (request,) = model.requests
+    assert [(m.role, m.text) for m in request.messages[:2]] == [("system", "You tidy up."), ("user", "Tidy utils.py")]
+    assert (request.tools, request.tool_choice, request.max_tokens, request.first) == ((note.spec,), "auto", None, True)
+
+
+async def test_no_request_ends_with_the_assistants_own_words() -> None:
+    """Providers answer 400 to a trailing assistant message, be it an empty one."""
+    model = ScriptedModel(asks_for(*notes("a"), text="Let me see."), asks_for(*notes("b")), "Done.")
+    await Engine(model=model, tools=[note]).run(AGENT, "hi")
+    assert [request.messages[-1].role for request in model.requests] == ["user", "tool", "tool"]
+
+
+async def test_only_the_first_call_of_a_turn_is_the_first() -> None:
+    model = ScriptedModel(asks_for(*notes("a")), asks_for(*notes("b")), "Done.")
+    await Engine(model=model, tools=[note], limits=Limits(steps=2)).run(AGENT, "hi")
+    assert [request.first for request in model.requests] == [True, False, False]
+
+
+async def test_an_agent_sees_only_its_own_tools() -> None:
+    @tool
+    async def other() -> None:
+        """Do something else."""
+
+    model = ScriptedModel(asks_for(("other", {})), "Done.")
+    turn = await Engine(model=model, tools=[note, other]).run(Agent(name="Tidier", tools=("note",)), "hi")
+    assert [spec.name for spec in model.requests[0].tools] == ["note"]
+    assert results(turn) == [(CallStatus.ERROR, "there is no tool 'other'; the tools are: note")]
+
+
+async def test_the_path_goes_through_check_and_continue() -> None:
+    turn = await Engine(model=ScriptedModel(asks_for(*notes("a")), "Done."), tools=[note]).run(AGENT, "hi")
+    assert turn.path == (
+        State.CHECK,
+        State.STREAM,
+        State.TOOL_EXEC,
+        State.CONTINUE,
+        State.CHECK,
+        State.STREAM,
+        State.FINISHED,
+    )
+
+
+async def test_the_model_goes_on_while_it_asks_for_calls_whatever_its_finish_says() -> None:
+    """Continuing depends on the calls that are there (DESIGN 4.9)."""
+    asking = asks_for(*notes("a"))
+    assert asking.finish is Finish.STOP
+    turn = await Engine(model=ScriptedModel(asking, "Done."), tools=[note]).run(AGENT, "hi")
+    assert (turn.steps, turn.tool_calls, turn.text) == (2, 1, "Done.")
+
+
+# Tools.
+
+
+async def test_results_stand_in_call_order_whatever_order_they_come_in() -> None:
+    finished: list[str] = []
+    third_is_done = anyio.Event()
+
+    @tool
+    async def wait(name: str) -> str:
+        if name == "third":
+            third_is_done.set()
+        else:
+            await third_is_done.wait()
+        finished.append(name)
+        return name
+
+    asking = asks_for(*[("wait", {"name": name}) for name in ("first", "second", "third")])
+    model = ScriptedModel(asking, "Done.")
+    turn = await Engine(model=model, tools=[wait]).run(AGENT, "hi")
+    assert finished == ["third", "first", "second"]
+    assert [text for _, text in results(turn)] == ["first", "second", "third"]
+    assert [m.parts[0].text for m in model.requests[1].messages if isinstance(m.parts[0], ToolResultPart)] == [
+        "first",
+        "second",
+        "third",
+    ]
+
+
+@pytest.mark.parametrize(("parallel", "most"), [(1, 1), (2, 2), (8, 5)])
+async def test_no_more_calls_run_at_once_than_allowed(parallel: int, most: int) -> None:
+    running = seen = 0
+
+    @tool
+    async def work(n: int) -> int:
+        nonlocal running, seen
+        running += 1
+        seen = max(seen, running)
+        await anyio.sleep(0.01)
+        running -= 1
+        return n
+
+    model = ScriptedModel(asks_for(*[("work", {"n": n}) for n in range(5)]), "Done.")
+    turn = await Engine(model=model, tools=[work], parallel=parallel).run(AGENT, "hi")
+    assert seen == most
+    assert [text for _, text in results(turn)] == ["0", "1", "2", "3", "4"]
+
+
+async def test_what_goes_wrong_with_a_call_is_told_to_the_model() -> None:
+    """A tool that raises, one that takes too long, one that is not there, arguments that do not fit or are no JSON."""
+
+    @tool
+    async def explode() -> None:
+        raise OSError("disk on fire")
+
+    @tool(timeout=0.01)
+    async def dawdle() -> None:
+        await anyio.sleep_forever()
+
+    asking = asks_for(
+        ("explode", {}),
+        ("dawdle", {}),
+        ("nowhere", {}),
+        ("note", {"text": ["no", "text"]}),
+        ReplyCall("note", None, raw='{"text": "cut o'),
+        ("note", {"text": "fine"}),
+    )
+    model = ScriptedModel(asking, "Done.")
+    turn = await Engine(model=model, tools=[explode, dawdle, note]).run(AGENT, "hi")
+    assert (turn.outcome, turn.steps) == (Outcome.FINISHED, 2)
+    told = results(turn)
+    assert [status for status, _ in told] == [CallStatus.ERROR] * 5 + [CallStatus.OK]
+    for (_, text), word in zip(
+        told, ("OSError: disk on fire", "0.01 s", "'nowhere'", "text", "JSON", "noted"), strict=True
+    ):
+        assert word in text
+    assert turn.tool_calls == 3, "calls that could not run take no place in the budget"
+
+
+async def test_arguments_that_were_no_json_go_back_as_an_empty_object() -> None:
+    model = ScriptedModel(asks_for(ReplyCall("note", None, raw='{"te', id="x")), "Done.")
+    await Engine(model=model, tools=[note]).run(AGENT, "hi")
+    (call,) = next(message.calls for message in model.requests[1].messages if message.calls)
+    assert call.arguments == {}
+
+
+async def test_calls_of_one_provider_id_are_different_calls() -> None:
+    """Provider ids are not unique: ours are, and they are what is sent (DESIGN 4.8)."""
+    twice = [ReplyCall("note", {"text": text}, id="call_0") for text in ("a", "b")]
+    model = ScriptedModel(asks_for(*twice), asks_for(*twice), "Done.")
+    turn = await Engine(model=model, tools=[note]).run(AGENT, "hi")
+    assert [text for _, text in results(turn)] == ["noted a", "noted b"] * 2
+    ids = [call.id for message in turn.messages for call in message.calls]
+    assert len(set(ids)) == len(ids) == 4
+    assert "call_0" not in ids
+
+
+async def test_a_result_is_cut_at_64_kib_with_a_notice() -> None:
+    @tool
+    async def read() -> str:
+        return "é" * 40_000
+
+    turn = await Engine(model=ScriptedModel(asks_for(("read", {})), "Done."), tools=[read]).run(AGENT, "hi")
+    ((status, text),) = results(turn)
+    kept, notice = text.rsplit("\n", 1)
+    assert status is CallStatus.OK
+    assert len(kept.encode()) <= 64 * 1024 < len(kept.encode()) + 2
+    assert "80000 bytes" in notice
+
+
+async def test_the_error_of_a_tool_is_cut_as_well() -> None:
+    @tool
+    async def explode() -> None:
+        raise ValueError("x" * 100_000)
+
+    turn = await Engine(model=ScriptedModel(asks_for(("explode", {})), "Done."), tools=[explode]).run(AGENT, "hi")
+    ((_, text),) = results(turn)
+    assert len(text.encode()) <= 64 * 1024 + 200
+
+
+async def test_a_bug_in_a_tool_class_fails_the_turn_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """An embedder's code outside a call's own errors ends the turn as engine_error; its traceback is in the log."""
+
+    class Broken(Tool):
+        def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
+            assert not arguments, context
+            raise LookupError("a bug of mine")
+
+        async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+            return values, context
+
+    broken = Broken(name="broken", description="", parameters={"type": "object"})
+    with caplog.at_level(logging.ERROR, "turnwright"):
+        turn = await Engine(model=ScriptedModel(asks_for(("broken", {}))), tools=[broken]).run(AGENT, "hi")
+    assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.ENGINE_ERROR)
+    assert turn.error == "LookupError: a bug of mine"
+    assert any(record.exc_info for record in caplog.records)
+
+
+# Budgets of calls.
+
+
+async def test_the_tool_budget_is_exact_and_its_places_go_in_call_order() -> None:
+    """With 49 of 50 used and ten asked for, the first runs and nine are told why they did not (DESIGN 4.5)."""
+    batch = [asks_for(*notes(*[f"{step}.{n}" for n in range(7)])) for step in range(7)]
+    ten = asks_for(*notes(*[f"last.{n}" for n in range(10)]))
+    turn = await Engine(model=ScriptedModel(*batch, ten, "All noted."), tools=[note]).run(AGENT, "hi")
+    assert (turn.outcome, turn.reason, turn.tool_calls, turn.steps) == (Outcome.CAP_HIT, EndReason.BUDGET, 50, 8)
+    last = results(turn)[-10:]
+    assert last[0] == (CallStatus.OK, "noted last.0")
+    assert last[1:] == [(CallStatus.REFUSED, "not executed: the tool budget is spent")] * 9
+
+
+async def test_at_most_32_calls_run_in_a_step() -> None:
+    model = ScriptedModel(asks_for(*notes(*map(str, range(40)))), "Done.")
+    turn = await Engine(model=model, tools=[note]).run(AGENT, "hi")
+    assert (turn.reason, turn.tool_calls) == (EndReason.ANSWERED, 32)
+    assert {status for status, _ in results(turn)[32:]} == {CallStatus.REFUSED}
+
+
+# What is wrong before a turn begins.
+
+
+async def test_an_engine_without_a_model_says_so() -> None:
+    with pytest.raises(ConfigError, match="agent 'Tidier': no model"):
+        await Engine().run(AGENT, "hi")
+
+
+async def test_an_agent_with_an_unknown_tool_does_not_start() -> None:
+    engine = Engine(model=ScriptedModel("hi"), tools=[note])
+    with pytest.raises(ConfigError, match=r"agent 'Tidier'.*'nota'.*offered: note"):
+        await engine.run(Agent(name="Tidier", tools=("nota",)), "hi")
+    assert await engine.store.turns() == []
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="two tools are called 'note'"):
+        Engine(model=ScriptedModel(), tools=[note, note])
+
+
+async def test_a_cost_budget_needs_a_price() -> None:
+    engine = Engine(model=ScriptedModel("hi", name="dear"), limits=Limits(cost=1.0))
+    with pytest.raises(ConfigError, match="the price of model 'dear'"):
+        await engine.run(AGENT, "hi")
+
+
+async def test_an_agent_may_name_its_model() -> None:
+    small, large = ScriptedModel("small", name="small"), ScriptedModel("large", name="large")
+    engine = Engine(model=small, models={"large": large}.__getitem__)
+    assert (await engine.run(Agent(name="Tidier", model="large"), "hi")).text == "large"
+    assert (await engine.run(AGENT, "hi")).text == "small"
+    assert [row.model for row in await engine.store.turns()] == ["small", "large"]
+
+
+async def test_the_ceiling_of_the_engine_binds_every_agent() -> None:
+    engine = Engine(model=ScriptedModel(asks_for(*notes("a")), repeat=True), tools=[note], limits=Limits(ceiling=2))
+    turn = await engine.run(Agent(name="Tidier", steps=100), "hi")
+    assert (turn.reason, turn.steps) == (EndReason.STEP_CAP, 2)
+
+
+async def test_a_turn_can_be_looked_up() -> None:
+    engine = Engine(model=ScriptedModel("Done."))
+    turn = await engine.run(AGENT, "hi", context={"ticket": 7})
+    assert await engine.get(turn.id) == turn
+    first = (await engine.store.facts(turn.id))[0][1]
+    assert isinstance(first, f.TurnStarted)
+    assert first.context == {"ticket": 7}
+    with pytest.raises(UnknownTurn, match="nobody"):
+        await engine.get("nobody")
+
+
+async def test_text_that_cannot_be_written_ends_the_turn_and_not_the_program(tmp_path: Path) -> None:
+    """Half a surrogate pair in a call's arguments, as a stream that was cut may leave it."""
+    model = ScriptedModel(asks_for(ReplyCall("note", {"text": "\ud800"})), "Done.")
+    async with Engine(model=model, tools=[note], store=f"sqlite:///{tmp_path / 'turns.db'}") as engine:
+        turn = await engine.run(AGENT, "hi")
+    assert turn.outcome is not None
+
+
+async def test_history_is_sent_before_the_prompt() -> None:
+    model = ScriptedModel("Done.")
+    history = [Message.user("before"), Message.assistant("I see")]
+    await Engine(model=model).run(AGENT, "now", history=history)
+    assert [m.text for m in model.requests[0].messages if m.text] == ["You tidy up.", "before", "I see", "now"]

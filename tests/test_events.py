@@ -1,0 +1,179 @@
+"""What a listener hears, as values and as lines of JSON; and how it is passed on."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from turnwright import Agent, Engine, tool
+from turnwright.events import (
+    FactEvent,
+    Pending,
+    ReasoningPiece,
+    ReplyRestarted,
+    TextPiece,
+    TurnEvent,
+    TurnHalted,
+    TurnPaused,
+)
+from turnwright.hub import Hub
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright_states import EndReason, InterruptKind, Outcome, State, Usage
+from turnwright_states import facts as f
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Tidier")
+
+
+@tool
+async def note(n: int = 0) -> str:
+    return f"noted {n}"
+
+
+async def lines(engine: Engine) -> list[dict[str, object]]:
+    """Every event of a turn as the command line prints it."""
+    async with engine.stream(AGENT, "hi") as events:
+        return [json.loads(json.dumps(event.to_json())) async for event in events]
+
+
+async def test_every_line_begins_with_type_turn_and_seq() -> None:
+    told = await lines(Engine(model=ScriptedModel(asks_for(("note", {})), "Done."), tools=[note]))
+    assert all(list(line)[:3] == ["type", "turn", "seq"] for line in told)
+    assert len({line["turn"] for line in told}) == 1
+    assert [line["type"] for line in told if line["type"] != "text_delta"] == [
+        "turn_started",
+        "step_started",
+        "model_replied",
+        "call_started",
+        "call_settled",
+        "step_finished",
+        "step_started",
+        "model_replied",
+        "step_finished",
+        "halted",
+    ]
+
+
+async def test_the_last_line_of_an_ended_turn() -> None:
+    *_, last = await lines(Engine(model=ScriptedModel("Done.")))
+    del last["turn"], last["seq"]
+    assert last == {
+        "type": "halted",
+        "outcome": "finished",
+        "reason": "answered",
+        "also_reached": [],
+        "steps": 1,
+        "tool_calls": 0,
+        "text": "Done.",
+        "usage": {"input_tokens": 1, "output_tokens": 1, "cost": 0.0},
+    }
+
+
+async def test_the_last_line_of_a_paused_turn() -> None:
+    @tool(approval=True)
+    async def erase(path: str) -> str:
+        return path
+
+    *_, last = await lines(Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase]))
+    assert last["type"] == "paused"
+    assert last["pending"] == [
+        {"id": "approval-1", "kind": "approval", "tool": "erase", "arguments": {"path": "x"}, "choices": []}
+    ]
+
+
+def test_a_question_is_printed_and_its_arguments_are_not() -> None:
+    asked = Pending("question-1", InterruptKind.QUESTION, "ask", "Which?", {"question": "Which?"}, ("a", "b"))
+    assert asked.to_json() == {
+        "id": "question-1",
+        "kind": "question",
+        "tool": "ask",
+        "question": "Which?",
+        "choices": ["a", "b"],
+    }
+
+
+def test_a_facts_line_leaves_out_what_is_empty_and_the_hash() -> None:
+    fact = f.CallStarted(call="call00001", elapsed=1.5, state=State.TOOL_EXEC, hash="00c0ffee")
+    assert FactEvent("t1", 7, fact).to_json() == {
+        "type": "call_started",
+        "turn": "t1",
+        "seq": 7,
+        "call": "call00001",
+        "elapsed": 1.5,
+        "state": "TOOL_EXEC",
+    }
+
+
+def test_pieces_and_restarts_have_lines_too() -> None:
+    assert TextPiece("t1", 2, 0, "a").to_json() == {
+        "type": "text_delta",
+        "turn": "t1",
+        "seq": 2,
+        "index": 0,
+        "text": "a",
+    }
+    assert ReasoningPiece("t1", 2, 0, "a").to_json()["type"] == "reasoning_delta"
+    assert ReplyRestarted("t1", 2).to_json() == {"type": "reply_restarted", "turn": "t1", "seq": 2}
+
+
+def test_what_went_wrong_is_said_only_where_something_did() -> None:
+    def halted(error: str) -> TurnHalted:
+        return TurnHalted("t1", 9, Outcome.FAILED, EndReason.MODEL_ERROR, (), 1, 0, "", Usage(), error)
+
+    assert halted("no route").to_json()["error"] == "no route"
+    assert "error" not in halted("").to_json()
+
+
+# The hub.
+
+
+def heard_by(log: list[str]) -> Callable[[TurnEvent], None]:
+    return lambda event: log.append(f"{event.type} {event.turn}")
+
+
+async def test_followers_hear_one_turn_and_observers_all() -> None:
+    log: list[str] = []
+    hub = Hub([heard_by(log)])
+    with hub.follow("t1") as events:
+        hub.publish(ReplyRestarted("t2", 1))
+        hub.publish(ReplyRestarted("t1", 1))
+        assert await anext(events) == ReplyRestarted("t1", 1)
+        assert events.statistics().current_buffer_used == 0
+    assert log == ["reply_restarted t2", "reply_restarted t1"]
+
+
+async def test_a_slow_follower_delays_nobody_and_misses_nothing() -> None:
+    hub = Hub()
+    with hub.follow("t1") as slow, hub.follow("t1") as quick:
+        for seq in range(1000):
+            hub.publish(ReplyRestarted("t1", seq))
+        hub.close("t1")
+        assert [event.seq async for event in quick] == list(range(1000))
+        assert [event.seq async for event in slow] == list(range(1000))
+
+
+async def test_a_follower_that_is_gone_is_no_matter() -> None:
+    """It closed its end, or was told that nobody drives; who publishes does not notice, and the others hear."""
+    hub = Hub()
+    with hub.follow("t1") as gone, hub.follow("t1") as there:
+        await gone.aclose()
+        hub.publish(ReplyRestarted("t1", 1))
+        assert await anext(there) == ReplyRestarted("t1", 1)
+        hub.close("t1")
+        hub.publish(ReplyRestarted("t1", 2))
+        assert [event async for event in there] == []
+
+
+async def test_nothing_is_kept_of_those_who_left() -> None:
+    hub = Hub()
+    with hub.follow("t1"):
+        pass
+    hub.publish(ReplyRestarted("t1", 1))
+    with hub.follow("t1") as events:
+        assert events.statistics().current_buffer_used == 0
+
+
+def test_a_paused_event_is_a_value() -> None:
+    asked = Pending("doom-1", InterruptKind.DOOM_LOOP)
+    assert TurnPaused("t1", 3, (asked,)) == TurnPaused("t1", 3, (asked,))

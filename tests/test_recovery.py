@@ -1,0 +1,348 @@
+"""Another process takes a turn up: what it needs for that, what it finds out, and who may."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from turnwright import Agent, ConfigError, Engine, Fenced, StoreError, TurnBusy, TurnEnded, TurnResult, tool
+from turnwright.message import ToolResultPart
+from turnwright.model.protocol import Reply, Request
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.store import InboxItem, MemoryStore, NewTurn, Status, Store
+from turnwright.testing import FaultyStore
+from turnwright.tools import Tool
+from turnwright_states import (
+    CallStatus,
+    CallWaits,
+    EndReason,
+    InterruptKind,
+    Limits,
+    ModelReplied,
+    Outcome,
+    Started,
+    ToolCall,
+    TurnMachine,
+)
+from turnwright_states import facts as f
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Tidier")
+
+
+@tool
+async def note(n: int = 0) -> str:
+    return f"noted {n}"
+
+
+@tool(on_crash="ask")
+async def send(to: str) -> str:
+    return f"sent to {to}"
+
+
+def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
+    parts = (part for message in turn.messages for part in message.parts)
+    return [(part.status, part.text) for part in parts if isinstance(part, ToolResultPart)]
+
+
+async def dead(
+    *lines: Reply | str, tools: list[Tool], at: int, limits: Limits | None = None
+) -> tuple[MemoryStore, str]:
+    """A turn whose process died at its `at`-th append; its store, and its id."""
+    memory = MemoryStore()
+    store = FaultyStore(memory, at=at)
+    with pytest.raises(StoreError):
+        await Engine(model=ScriptedModel(*lines), tools=tools, store=store, limits=limits).run(AGENT, "hi")
+    await store.aclose()
+    (row,) = await memory.turns()
+    return memory, row.id
+
+
+async def only(store: Store) -> str:
+    (row,) = await store.turns()
+    return row.id
+
+
+async def test_recovery_drives_every_unfinished_turn_to_its_end() -> None:
+    memory, turn_id = await dead(asks_for(("note", {})), tools=[note], at=3)
+    (turn,) = await Engine(model=ScriptedModel("I see."), tools=[note], store=memory).recover()
+    assert (turn.id, turn.outcome, turn.text) == (turn_id, Outcome.FINISHED, "I see.")
+    assert results(turn)[0][0] is CallStatus.UNKNOWN
+
+
+async def test_recovery_of_nothing_is_nothing() -> None:
+    engine = Engine(model=ScriptedModel("Done."))
+    assert await engine.recover() == []
+    await engine.run(AGENT, "hi")
+    assert await engine.recover() == []
+
+
+async def test_a_turn_that_is_driven_is_left_alone() -> None:
+    hangs = anyio.Event()
+
+    class Hanging:
+        name = "hanging"
+
+        async def stream(self, request: Request) -> AsyncIterator[Reply]:
+            assert request.messages
+            hangs.set()
+            await anyio.sleep_forever()
+            yield Reply()
+
+    engine = Engine(model=Hanging())
+    async with anyio.create_task_group() as group:
+        group.start_soon(engine.run, AGENT, "hi")
+        await hangs.wait()
+        assert await engine.recover() == []
+        (row,) = await engine.store.turns()
+        with pytest.raises(TurnBusy, match=row.id):
+            await engine.resume(row.id)
+        group.cancel_scope.cancel()
+
+
+async def test_a_turn_without_its_tools_is_left_alone_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """`resume` says what is missing; nothing is written, and who has the tools can take it up."""
+    memory, turn_id = await dead(asks_for(("note", {})), tools=[note], at=3)
+    before = await memory.facts(turn_id)
+    poor = Engine(model=ScriptedModel("hi"), store=memory)
+    with caplog.at_level(logging.WARNING, "turnwright"):
+        assert await poor.recover() == []
+    assert f"turn {turn_id}: its open calls need the tools note" in caplog.text
+    with pytest.raises(ConfigError, match="need the tools note"):
+        await poor.resume(turn_id)
+    assert await memory.facts(turn_id) == before
+    assert not await memory.is_driven(turn_id)
+    turn = await Engine(model=ScriptedModel("I see."), tools=[note], store=memory).resume(turn_id)
+    assert turn.outcome is Outcome.FINISHED
+
+
+async def test_a_turn_without_its_model_is_left_alone_too(caplog: pytest.LogCaptureFixture) -> None:
+    memory, turn_id = await dead("never written", tools=[], at=1)
+    with caplog.at_level(logging.WARNING, "turnwright"):
+        assert await Engine(store=memory).recover() == []
+    assert "no model" in caplog.text
+    with pytest.raises(ConfigError, match="no model"):
+        await Engine(store=memory).resume(turn_id)
+
+
+async def test_a_crash_is_not_forgotten_because_somebody_looked_in_vain() -> None:
+    """An engine that cannot run the turn leaves it as it found it: crashed, so that the retry is still spent."""
+    memory, turn_id = await dead("never written", tools=[], at=1, limits=Limits(max_retries=0))
+    assert await Engine(store=memory).recover() == []
+    turn = await Engine(model=ScriptedModel("Hello."), store=memory).resume(turn_id)
+    assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.CRASHED)
+
+
+async def left_behind(store: Store, turn_id: str, *, paused: bool = False) -> None:
+    """A turn that nobody drives: before its first reply, or waiting for leave to run a call."""
+    machine, facts = TurnMachine.start(Started(prompt="hi", agent=AGENT.to_json()))
+    if paused:
+        facts += machine.feed(ModelReplied(calls=(ToolCall(name="note", arguments={}),)))
+        facts += machine.feed(CallWaits(call="call00001", interrupt_kind=InterruptKind.APPROVAL))
+    new = NewTurn(id=turn_id, session=None, agent="Tidier", model="scripted", created_at=0)
+    await store.release(await store.create(new, facts, Status.of(machine.turn)))
+
+
+@pytest.mark.parametrize("paused", [False, True], ids=["running", "paused"])
+async def test_one_turn_that_cannot_be_read_does_not_keep_the_others_from_recovery(paused: bool) -> None:
+    """It is named in the log, and left alone."""
+
+    class Torn(MemoryStore):
+        torn = ""
+
+        async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, f.Fact]]:
+            if turn_id == self.torn:
+                raise StoreError("fact 2 of the journal cannot be read")
+            return await super().facts(turn_id, after)
+
+    store = Torn()
+    await left_behind(store, "good")
+    await left_behind(store, "torn", paused=paused)
+    store.torn = "torn"
+    (turn,) = await Engine(model=ScriptedModel("Hello."), store=store).recover()
+    assert (turn.id, turn.outcome) == ("good", Outcome.FINISHED)
+
+
+async def test_recovery_does_not_stop_at_a_thousand() -> None:
+    """Turns that wait for people may be many, and are newer than the one that waits for us."""
+    store = MemoryStore()
+
+    await left_behind(store, "left")
+    for n in range(1000):
+        await left_behind(store, f"waits{n}", paused=True)
+    recovered = await Engine(model=ScriptedModel("Hello."), tools=[note], store=store).recover()
+    assert [turn.id for turn in recovered] == ["left"]
+
+
+async def test_a_call_whose_tool_asks_waits_for_a_person_after_the_crash() -> None:
+    asking = asks_for(("send", {"to": "Ann"}), ("note", {}))
+    for decision, status in (("rerun", CallStatus.OK), ("unknown", CallStatus.UNKNOWN)):
+        memory, turn_id = await dead(asking, tools=[send, note], at=4)
+        engine = Engine(model=ScriptedModel("Done."), tools=[send, note], store=memory)
+        (paused,) = await engine.recover()
+        (asked,) = paused.pending
+        assert (asked.id, asked.kind, asked.tool) == ("unknown-1", InterruptKind.UNKNOWN_OUTCOME, "send")
+        assert asked.arguments == {"to": "Ann"}
+        turn = await engine.resume(turn_id, {"unknown-1": decision})
+        assert (turn.outcome, results(turn)[0][0]) == (Outcome.FINISHED, status)
+
+
+async def test_who_was_overtaken_stops_and_writes_nothing() -> None:
+    """`Fenced` is an exception, not an outcome; the one that took over ends the turn."""
+    memory, started = MemoryStore(), anyio.Event()
+    go = anyio.Event()
+
+    class Waiting:
+        name = "waiting"
+
+        async def stream(self, request: Request) -> AsyncIterator[Reply]:
+            assert request.messages
+            started.set()
+            await go.wait()
+            yield Reply(text="I am late.")
+
+    zombie = Engine(model=Waiting(), store=memory)
+    failures: list[Fenced] = []
+    written: list[tuple[int, f.Fact]] = []
+
+    async def drive() -> None:
+        try:
+            await zombie.run(AGENT, "hi")
+        except Fenced as error:
+            failures.append(error)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(drive)
+        await started.wait()
+        await memory.aclose()  # it looks dead to everybody
+        turn_id = await only(memory)
+        await Engine(model=ScriptedModel("I am quick."), store=memory).resume(turn_id)
+        written.extend(await memory.facts(turn_id))
+        go.set()
+    (fenced,) = failures
+    turn_id = await only(memory)
+    assert (fenced.turn, fenced.epoch) == (turn_id, 1)
+    assert await memory.facts(turn_id) == written
+    assert (await zombie.get(turn_id)).text == "I am quick."
+
+
+async def test_an_ended_turn_cannot_be_resumed() -> None:
+    engine = Engine(model=ScriptedModel("Done."))
+    turn = await engine.run(AGENT, "hi")
+    with pytest.raises(TurnEnded, match=rf"turn {turn.id} has ended \(finished: answered\)"):
+        await engine.resume(turn.id)
+
+
+async def test_a_store_that_cannot_be_read_while_a_turn_runs_is_a_store_error() -> None:
+    """Also when it is the inbox that is looked at now and then: no group of errors, and the turn is let go of."""
+
+    class Flaky(MemoryStore):
+        shared = True
+        broken = False
+
+        async def inbox(self, turn_id: str) -> list[InboxItem]:
+            if self.broken:
+                raise StoreError(f"the inbox of {turn_id} cannot be read")
+            return await super().inbox(turn_id)
+
+    store = Flaky()
+
+    @tool
+    async def dawdle() -> None:
+        store.broken = True
+        await anyio.sleep_forever()
+
+    engine = Engine(model=ScriptedModel(asks_for(("dawdle", {}))), tools=[dawdle], store=store)
+    with anyio.fail_after(2), pytest.raises(StoreError, match="the inbox of"):
+        await engine.run(AGENT, "hi")
+    assert (await store.turns())[0].owner is None
+
+
+# A real process that dies.
+
+CHILD = """
+import sys
+import anyio
+from turnwright import Agent, Engine, tool
+from turnwright.model.scripted import ScriptedModel, asks_for
+
+@tool
+async def note(n: int = 0) -> str:
+    return f"noted {n}"
+
+@tool
+async def dawdle() -> str:
+    await anyio.sleep(0.05)  # the other call of the batch is settled by then
+    print("running", flush=True)
+    await anyio.sleep(60)
+    return "done"
+
+async def main():
+    model = ScriptedModel(asks_for(("note", {"n": 1}), ("dawdle", {})), "Done.")
+    async with Engine(model=model, tools=[note, dawdle], store=sys.argv[1], grace=0.05) as engine:
+        turn = await engine.run(Agent(name="Tidier"), "hi")
+        print(turn.outcome, flush=True)
+
+anyio.run(main)
+"""
+
+
+@contextmanager
+def child(address: str) -> Iterator["subprocess.Popen[str]"]:
+    """Another process that drives a turn, and is in the middle of a tool."""
+    with subprocess.Popen([sys.executable, "-c", CHILD, address], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "running\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@tool
+async def dawdle() -> str:
+    raise AssertionError("it ran again")
+
+
+async def test_a_process_that_is_only_stopped_keeps_its_turn_and_one_that_was_killed_does_not(tmp_path: Path) -> None:
+    """The lock is the operating system's: it goes with the process, and with nothing less (DESIGN 5)."""
+    address = f"sqlite:///{tmp_path / 'turns.db'}"
+    model = ScriptedModel("I see.")
+    with child(address) as process:
+        async with Engine(model=model, tools=[note, dawdle], store=address) as engine:
+            turn_id = await only(engine.store)
+            with pytest.raises(TurnBusy):
+                await engine.resume(turn_id)
+            os.kill(process.pid, signal.SIGSTOP)
+            with pytest.raises(TurnBusy):
+                await engine.resume(turn_id)
+            assert await engine.recover() == []
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait(5)
+            (turn,) = await engine.recover()
+            assert (turn.id, turn.outcome) == (turn_id, Outcome.FINISHED)
+            assert [status for status, _ in results(turn)] == [CallStatus.OK, CallStatus.UNKNOWN]
+    left = [path.name async for path in anyio.Path(tmp_path).iterdir()]
+    assert not [name for name in left if "-owner-" in name], "no lock is left behind"
+
+
+async def test_a_turn_of_another_process_can_be_aborted(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path / 'turns.db'}"
+    with child(address) as process:
+        async with Engine(store=address) as engine:
+            turn_id = await only(engine.store)
+            await engine.abort(turn_id)
+            assert process.stdout is not None
+            assert process.stdout.readline() == "aborted\n"
+            assert process.wait(5) == 0
+            turn = await engine.get(turn_id)
+            assert (turn.outcome, turn.reason) == (Outcome.ABORTED, EndReason.ABORTED)
+            assert [status for status, _ in results(turn)] == [CallStatus.OK, CallStatus.ABORTED]
