@@ -1,0 +1,67 @@
+"""The committed files: written from the chart, and compared with it."""
+
+from pathlib import Path
+from typing import Final
+
+from turnwright.errors import ConfigError
+
+from .dot import to_dot
+from .mermaid import to_mermaid
+from .model import Picture
+from .svg import is_fresh, to_svg
+from .table import to_page
+
+_SVG: Final = "turn.svg"
+
+
+def stale(picture: Picture, directory: Path) -> dict[str, str]:
+    """The files of a directory that do not show this picture: each name with `missing` or `stale`.
+
+    Needs no Graphviz. Text is compared as text: a checkout that turned the line ends is not stale. Raises `OSError`
+    when a file is there and cannot be read.
+    """
+    found: dict[str, str] = {}
+    for name, text in _texts(picture).items():
+        if (there := _read(directory / name)) != text:
+            found[name] = "missing" if there is None else "stale"
+    drawing = _read(directory / _SVG)
+    if drawing is None or not is_fresh(drawing, to_dot(picture)):
+        found[_SVG] = "missing" if drawing is None else "stale"
+    return found
+
+
+def write(picture: Picture, directory: Path) -> tuple[str, ...]:
+    """Write what is missing or stale, the SVG last, and return the names. The directory is made if need be.
+
+    A fresh SVG is left alone: another version of Graphviz would only draw it differently. Raises `OSError` when a
+    file cannot be written, and `ConfigError`, once the others are written, when the SVG has to be drawn and Graphviz
+    is missing.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    names = stale(picture, directory)
+    for name, text in _texts(picture).items():
+        if name in names:
+            _write(directory / name, text)
+    if _SVG in names:
+        try:
+            drawing = to_svg(to_dot(picture))
+        except ConfigError as error:
+            raise ConfigError(f"{directory / _SVG} was not written, the other files were: {error}") from None
+        _write(directory / _SVG, drawing)
+    return tuple(names)
+
+
+def _texts(picture: Picture) -> dict[str, str]:
+    return {"turn.mmd": to_mermaid(picture), "turn.dot": to_dot(picture), "turn.md": to_page(picture)}
+
+
+def _read(path: Path) -> str | None:
+    """The text of a file, with plain line ends; None if there is no such file."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")

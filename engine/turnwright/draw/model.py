@@ -1,0 +1,157 @@
+"""The picture, extracted from the chart: what every format draws, and nothing about how it looks.
+
+Source: DESIGN 2 (one table builds the machine, the diagrams and the documentation). The formats take the picture,
+never the rows, so that none of them can leave one out.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from turnwright_states.chart import CHART, Chart, ReasonFrom, Row
+from turnwright_states.counters import Counters
+from turnwright_states.limits import Limits
+from turnwright_states.reasons import Cause, EndReason
+from turnwright_states.state import FINAL, LIVE, RESTING, TRANSIENT, State, Trigger
+
+#: What may come at any moment from outside, whatever the turn is doing.
+STOPS: Final = frozenset({Trigger.ABORT, Trigger.FAIL})
+
+
+class Kind(StrEnum):
+    """What a turn does in a state."""
+
+    TRANSIENT = "transient"
+    LIVE = "live"
+    RESTING = "resting"
+    FINAL = "final"
+
+    @property
+    def means(self) -> str:
+        """The kind in words, for a legend."""
+        return _MEANS[self]
+
+
+_MEANS: Final = {
+    Kind.TRANSIENT: "passed through at once",
+    Kind.LIVE: "the engine is at work",
+    Kind.RESTING: "a person is asked",
+    Kind.FINAL: "the turn is over",
+}
+_KINDS: Final = ((TRANSIENT, Kind.TRANSIENT), (LIVE, Kind.LIVE), (RESTING, Kind.RESTING), (FINAL, Kind.FINAL))
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One state. `reasons`: those that a turn which ends here can have; empty unless the state is final."""
+
+    state: State
+    kind: Kind
+    reasons: tuple[EndReason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of the chart, in words.
+
+    `number` is its place in the chart, from 1. `guard` is empty where the row always holds, and `otherwise` where
+    rows of the same state and event are tried before it. `reason` is empty where the row names none.
+    """
+
+    number: int
+    event: Trigger
+    guard: str
+    reason: str
+
+    @property
+    def shown_reason(self) -> str:
+        """The reason as it stands on an arrow: an abort's is left to the state where it leads, which lists both."""
+        return "" if self.reason == ReasonFrom.EVENT else self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """All rows that lead from one state to another, in the chart's order."""
+
+    source: State
+    dest: State
+    lines: tuple[Line, ...]
+
+    @property
+    def stops(self) -> bool:
+        """Whether the arrow is there only for an abort or a failure of the engine, and can be drawn quietly."""
+        return all(line.event in STOPS for line in self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The chart as nodes and arrows. Nodes stand in the order of `State`, arrows in that of their first rows."""
+
+    initial: State
+    nodes: tuple[Node, ...]
+    arrows: tuple[Arrow, ...]
+
+
+def extract(chart: Chart = CHART) -> Picture:
+    """The picture of a chart; of another one than ours only in a test."""
+    reasons = _reasons_of_ends(chart.rows)
+    arrows: dict[tuple[State, State], Arrow] = {}
+    for number, row in enumerate(chart.rows, start=1):
+        pair = (row.source, row.dest)
+        arrow = arrows.get(pair, Arrow(*pair, lines=()))
+        line = Line(number, row.trigger, row.guard.words or _fallback(row, chart.rows), row.reason or "")
+        arrows[pair] = replace(arrow, lines=(*arrow.lines, line))
+    return Picture(
+        initial=State[str(chart.machine.initial)],
+        nodes=tuple(Node(state, _kind(state), reasons.get(state, ())) for state in State),
+        arrows=tuple(arrows.values()),
+    )
+
+
+def endings(picture: Picture) -> dict[EndReason, tuple[State, ...]]:
+    """The final states in which a turn with each reason can end, in the order of `EndReason`."""
+    return {reason: tuple(node.state for node in picture.nodes if reason in node.reasons) for reason in EndReason}
+
+
+def _kind(state: State) -> Kind:
+    return next(kind for states, kind in _KINDS if state in states)
+
+
+def _fallback(row: Row, rows: tuple[Row, ...]) -> str:
+    return "otherwise" if len(_tried(row, rows)) > 1 else ""
+
+
+def _tried(row: Row, rows: tuple[Row, ...]) -> list[Row]:
+    """The rows that are tried when the row's event comes in its state."""
+    return [one for one in rows if (one.source, one.trigger) == (row.source, row.trigger)]
+
+
+def _reasons_of_ends(rows: tuple[Row, ...]) -> dict[State, tuple[EndReason, ...]]:
+    """The reasons that each final state can have, in the order of `EndReason`."""
+    found: dict[State, set[EndReason]] = {}
+    for row in rows:
+        if row.dest in FINAL:
+            found.setdefault(row.dest, set()).update(_reasons(row, rows))
+    return {state: tuple(reason for reason in EndReason if reason in found[state]) for state in found}
+
+
+def _reasons(row: Row, rows: tuple[Row, ...]) -> set[EndReason]:
+    match row.reason:
+        case EndReason() as reason:
+            return {reason}
+        case ReasonFrom.CAUSE:
+            return {cause.reason for cause in Cause}
+        case ReasonFrom.EVENT:
+            return {EndReason.ABORTED, EndReason.SUPERSEDED}
+        case ReasonFrom.CARRIED:
+            carried = {one.reason for one in rows if one.dest is row.source and isinstance(one.reason, EndReason)}
+            return {reason for reason in carried if _taken(row, rows, reason)}
+        case None:
+            return set()
+
+
+def _taken(row: Row, rows: tuple[Row, ...], carried: EndReason) -> bool:
+    """Whether a turn that carries this reason, and may not try again, takes this row."""
+    counters = Counters(Limits(max_retries=0))
+    counters.carried_doom = carried is EndReason.DOOM_LOOP
+    return next(one for one in _tried(row, rows) if one.guard.holds(counters)) is row

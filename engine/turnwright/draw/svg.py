@@ -1,0 +1,95 @@
+"""The picture in SVG: drawn by Graphviz from the DOT text, then made fit for a page.
+
+Two versions of Graphviz do not place things alike, so a committed SVG is never compared with a fresh one. It carries
+two digests instead: of the DOT text that it was drawn from, which tells whether it is stale, and of its own text,
+which tells whether somebody edited it by hand. Both can be checked where there is no Graphviz.
+"""
+
+import hashlib
+import re
+import shutil
+import subprocess
+from typing import Final
+
+from turnwright.errors import ConfigError
+
+from .dot import FONT, PAPER
+
+#: How wide the picture is shown when nobody says otherwise, in pixels: the width of a page on a code host.
+_WIDTH: Final = 900
+#: Graphviz needs a tenth of a second.
+_SECONDS: Final = 60.0
+
+_FONTS: Final = f"{FONT}, Helvetica, Liberation Sans, sans-serif"
+_TITLE: Final = "One turn of an agent as a state machine"
+_DESCRIPTION: Final = (
+    "The states of a turn, and the arrows between them with their events, guards and reasons. "
+    "The page turn.md holds the same as a picture in Mermaid and as tables."
+)
+_OPENED: Final = re.compile(r'<svg\b[^>]* ?viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"[^>]*>')
+_RUN: Final = re.compile(r'<text (text-anchor="\w+" x="[^"]*" y="[^"]*") ([^>]*)>([^<]*)</text>')
+#: A piece of a line that others follow ends in a space that does not break.
+_SPACE: Final = re.compile(r"\xa0|&#160;")
+_RUNS: Final = re.compile(rf"(?:<text [^>]*>[^<]*(?:{_SPACE.pattern})</text>\n)+<text [^>]*>[^<]*</text>")
+_MADE_FROM: Final = re.compile(r"<!-- Drawn from turn\.dot\. dot sha256:([0-9a-f]{64}) svg sha256:([0-9a-f]{64}) -->\n")
+
+
+def to_svg(dot: str) -> str:
+    """The picture of a DOT text, as SVG with its digests.
+
+    Raises `ConfigError` when Graphviz's `dot` is not on PATH, or fails.
+    """
+    program = shutil.which("dot")
+    if program is None:
+        raise ConfigError(
+            "an SVG is drawn by Graphviz, and its `dot` is not on PATH: install it (`apt-get install graphviz`, "
+            "`brew install graphviz`); the formats mermaid, dot and table need nothing"
+        )
+    try:
+        done = subprocess.run(  # noqa: S603 (the program that PATH names, with constant arguments)
+            [program, "-Tsvg"], input=dot, capture_output=True, encoding="utf-8", timeout=_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        raise ConfigError(f"Graphviz could not draw the picture: {program}: {said.strip()}") from None
+    text = _finished(done.stdout)
+    return f"<!-- Drawn from turn.dot. dot sha256:{_digest(dot)} svg sha256:{_digest(text)} -->\n{text}"
+
+
+def is_fresh(svg: str, dot: str) -> bool:
+    """Whether an SVG was drawn from this DOT text, and has not been changed since."""
+    found = _MADE_FROM.match(svg)
+    return found is not None and found.groups() == (_digest(dot), _digest(svg[found.end() :]))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _finished(drawn: str) -> str:
+    """Graphviz's SVG without what changes from version to version and says nothing, and with what a page needs."""
+    opened = _OPENED.search(drawn)
+    if opened is None:
+        raise ConfigError("Graphviz drew something else than the SVG we know: it has no viewBox")
+    width, height = map(float, opened.groups())
+    head = (
+        '<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="turn-title turn-description" '
+        f'font-family="{_FONTS}" width="{_WIDTH}" height="{_WIDTH * height / width:.0f}" '
+        f'viewBox="0 0 {width:g} {height:g}">\n'
+        f'<title id="turn-title">{_TITLE}</title>\n<desc id="turn-description">{_DESCRIPTION}</desc>\n'
+        f'<rect width="100%" height="100%" rx="12" fill="{PAPER}"/>\n'
+    )
+    body = re.sub(r"<!--.*?-->\n?", "", drawn[opened.end() :], flags=re.DOTALL).lstrip()
+    # The background was a rectangle with sharp corners; ours is round, which looks at home on a dark page too.
+    body = re.sub(rf'<polygon fill="{PAPER}"[^>]*/>\n', "", body, count=1)
+    # The font is the root's; there are no spaces to keep; and a transparent stroke is no SVG 1.1.
+    for said in (f' font-family="{FONT}"', ' xml:space="preserve"', ' stroke="transparent"'):
+        body = body.replace(said, "")
+    return head + _RUNS.sub(_joined, body)
+
+
+def _joined(runs: re.Match[str]) -> str:
+    """Pieces of one line as one text. Graphviz places each by the widths of its own font, and other fonts differ."""
+    pieces = _RUN.findall(_SPACE.sub(" ", runs[0]))
+    spans = "".join(f"<tspan {style}>{text}</tspan>" for _, style, text in pieces)
+    return f"<text {pieces[0][0]}>{spans}</text>"

@@ -1,0 +1,72 @@
+"""The picture as Markdown: the table of rows, the table of reasons, and the page that holds them all."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from turnwright_states.reasons import REASONS
+from turnwright_states.state import OUTCOMES
+
+from .mermaid import to_mermaid
+from .model import Kind, Picture, endings
+
+#: A column is padded up to this width; a longer cell sticks out, rather than making every line as long.
+_WIDEST: Final = 38
+
+_PAGE: Final = """\
+# One turn
+
+Made by `turnwright diagram --write` from `states/turnwright_states/chart.py`: edit the chart, not this page.
+The same picture, laid out for the width of a page, is [turn.svg](turn.svg).
+
+```mermaid
+{mermaid}```
+
+An arrow carries rows of the chart: number, `event [guard] / reason`. An event is not repeated on the lines below it.
+
+{kinds}
+
+## Rows
+
+The rows of a state are tried in this order, and the first whose guard holds is taken. An event that no row accepts is
+refused, and changes nothing. The reason `carried` is the one with which the turn went to CONCLUDE.
+
+{rows}
+
+## Why a turn ends
+
+{reasons}
+"""
+
+
+def to_table(picture: Picture) -> str:
+    """Every row of the chart as a Markdown table, in the chart's order."""
+    rows = {
+        line.number: (str(line.number), arrow.source, line.event, line.guard, arrow.dest, line.reason)
+        for arrow in picture.arrows
+        for line in arrow.lines
+    }
+    return _table(("#", "from", "event", "guard", "to", "reason"), [rows[number] for number in sorted(rows)]) + "\n"
+
+
+def to_page(picture: Picture) -> str:
+    """The page `turn.md`: the Mermaid picture, the kinds of states, the rows, and what each reason means."""
+    kinds = [(kind, ", ".join(node.state for node in picture.nodes if node.kind is kind), kind.means) for kind in Kind]
+    reasons = [
+        (f"`{reason}`", ", ".join(f"`{OUTCOMES[state]}`" for state in states), *REASONS[reason])
+        for reason, states in endings(picture).items()
+    ]
+    return _PAGE.format(
+        mermaid=to_mermaid(picture),
+        kinds=_table(("kind", "states", "means"), kinds),
+        rows=to_table(picture).rstrip(),
+        reasons=_table(("reason", "outcome", "means", "what to do next"), reasons),
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    widths = [min(max(map(len, column)), _WIDEST) for column in zip(head, *rows, strict=True)]
+    rule = ["-" * width for width in widths]
+    return "\n".join(
+        f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |"
+        for row in (head, rule, *rows)
+    )
