@@ -1,0 +1,86 @@
+"""`turnwright decode`: recorded streams of model providers, read as the clients read them."""
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, BinaryIO, Final
+
+import typer
+from pydantic import JsonValue
+
+from turnwright.model.openai_stream import ChatStream
+
+# What each API's responses are decoded by.
+_APIS: Final = {"openai-chat": ChatStream}
+# How much of a file is read at once, in bytes.
+_PIECE: Final = 64 * 1024
+
+_USAGE_ERROR: Final = 2
+
+
+def decode(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE", help="Recorded response bodies; - reads standard input.")
+    ],
+    api: Annotated[str, typer.Option("--api", metavar="|".join(_APIS), help="The API that the bodies came from.")],
+) -> None:
+    """Print the reply that each recorded stream holds: one JSON object a line, in the order of the files.
+
+    A stream that broke off or holds an error is printed with what had arrived and an `error`. Exit code 2 means that
+    a file could not be read; the others are printed all the same.
+    """
+    if api not in _APIS:
+        typer.echo(f"turnwright decode: --api {api!r} is not known: use {', '.join(_APIS)}", err=True)
+        raise typer.Exit(_USAGE_ERROR)
+    unreadable = False
+    for file in files:
+        try:
+            decoded = _decode(file, _APIS[api]())
+        except OSError as error:
+            typer.echo(f"turnwright decode: cannot read {file}: {error.strerror or error}", err=True)
+            unreadable = True
+        else:
+            typer.echo(json.dumps(decoded))
+    if unreadable:
+        raise typer.Exit(_USAGE_ERROR)
+
+
+def _decode(file: str, stream: ChatStream) -> dict[str, JsonValue]:
+    for data in _pieces(file):
+        stream.feed(data)
+        if stream.done:
+            break
+    stream.end()
+    reply = stream.partial
+    usage = reply.usage
+    return {
+        "file": file,
+        "text": reply.text,
+        "reasoning": reply.reasoning,
+        "tool_calls": [
+            {
+                "id": call.id,
+                "name": call.name,
+                "arguments": None if call.arguments is None else dict(call.arguments),
+                "arguments_raw": call.raw,
+            }
+            for call in reply.calls
+        ],
+        "finish_reason": reply.finish_reason,
+        "usage": None if usage is None else usage.model_dump(include={"input_tokens", "output_tokens"}),
+        "complete": stream.complete,
+        "error": str(stream.error) if stream.error else None,
+    }
+
+
+def _pieces(file: str) -> Iterator[bytes]:
+    """Read a file, or standard input, a piece at a time. Raises `OSError` if it cannot be read."""
+    if file == "-":
+        yield from _read(typer.get_binary_stream("stdin"))
+        return
+    with open(file, "rb") as opened:  # noqa: PTH123 (a name that is no path stays what the user typed)
+        yield from _read(opened)
+
+
+def _read(opened: BinaryIO) -> Iterator[bytes]:
+    while data := opened.read(_PIECE):
+        yield data

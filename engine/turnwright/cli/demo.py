@@ -1,0 +1,197 @@
+"""`turnwright demo`: four turns that could have gone wrong, on a scripted model, explained as they happen."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+import anyio
+import typer
+
+from turnwright.agent import Agent
+from turnwright.engine import Engine
+from turnwright.model.protocol import Reply, Request
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.result import TurnResult
+from turnwright.store import SqliteStore
+from turnwright.tools import tool
+from turnwright_states import facts as f
+
+from .closing import closing_lines
+from .demo_child import crash_script, crash_tools
+from .display import PlainDisplay
+from .view import shown_arguments
+
+#: Seconds that the child of the last scene has to reach its second call.
+_PATIENCE: Final = 20.0
+_CHILD: Final = "from turnwright.cli.demo_child import be_killed; be_killed()"
+
+
+@tool
+async def look_up(word: str) -> str:
+    """Look a word up."""
+    return f"{word}: nothing found"
+
+
+@tool(approval=True)
+async def delete_file(path: str) -> str:
+    """Delete a file; a person must allow it."""
+    return f"{path} is deleted (not really: this is a demonstration)"
+
+
+def demo() -> None:
+    """Show a cap, a doom loop, a pause, and a kill -9 with its recovery; no key and no model needed."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="turnwright-demo-") as folder:
+        for number, scene in enumerate((_cap, _doom_loop, _pause, _crash), start=1):
+            title, *story = scene.__doc__.strip().splitlines() if scene.__doc__ else [""]
+            typer.echo(f"\n{'=' * 78}\n{number}. {title}\n")
+            typer.echo("".join(f"   {line.strip()}\n" for line in story if line.strip()))
+            scene(Path(folder))
+    typer.echo(f"\n{'=' * 78}\nFour turns, four clear endings, in {time.monotonic() - began:.0f} s.")
+    typer.echo("No model was asked: each said what a script told it to, and everything else was real.")
+
+
+def _cap(folder: Path) -> None:
+    """A model that never stops asking meets the step cap.
+
+    The agent may take 3 steps. The model asks for another word each time, and would go on for ever.
+    After the third step it is called once more, with its tools disabled, to say what it did.
+    """
+    words = iter(("alpha", "beta", "gamma", "delta"))
+
+    def next_word(request: Request) -> Reply | str:
+        if request.tool_choice == "none":
+            return "I looked up alpha, beta and gamma. None was found; delta is left."
+        return asks_for(("look_up", {"word": next(words)}))
+
+    _play(folder, ScriptedModel(next_word, repeat=True), Agent(name="Searcher", steps=3), "Find the word.")
+
+
+def _doom_loop(folder: Path) -> None:
+    """A model that repeats itself is stopped long before the cap.
+
+    The same call with the same arguments, three rounds in a row: nothing new can come of it.
+    """
+
+    def again(request: Request) -> Reply | str:
+        if request.tool_choice == "none":
+            return "I kept looking up alpha, and it is not there."
+        return asks_for(("look_up", {"word": "alpha"}))
+
+    _play(folder, ScriptedModel(again, repeat=True), Agent(name="Searcher"), "Find the word alpha.")
+
+
+def _pause(folder: Path) -> None:
+    """A call that needs a person pauses the turn; it goes on when she has answered.
+
+    The turn rests in the journal: it could be answered tomorrow, by another process.
+    """
+    script = ScriptedModel(asks_for(("delete_file", {"path": "old.log"})), "old.log is gone.")
+    display = PlainDisplay()
+
+    async def play() -> TurnResult:
+        engine = Engine(
+            model=script, tools=[delete_file], store=SqliteStore(folder / "demo.db"), observers=[display.hear]
+        )
+        async with engine:
+            paused = await engine.run(Agent(name="Cleaner"), "Delete old.log.")
+            typer.echo("\n   ... the turn rests; nothing runs. A person says yes:\n")
+            return await engine.resume(paused.id, {one.id: "yes" for one in paused.pending})
+
+    _close(anyio.run(play), display.said)
+
+
+def _crash(folder: Path) -> None:
+    """A process is killed with kill -9 in the middle of a tool call, and another takes the turn up.
+
+    The first call had its result: it never runs again. The second had started: its tool says that it may be
+    rerun, with the same idempotency key. Each execution is appended to a file, which is the witness.
+    """
+    database, witness = folder / "crash.db", folder / "witness.txt"
+    child = subprocess.Popen([sys.executable, "-c", _CHILD, str(database), str(witness)])  # noqa: S603 (ourselves)
+    try:
+        turn = anyio.run(_wait_for_second_call, database)
+        typer.echo(
+            f"   child process {child.pid} drives turn {turn}; its second call is running. kill -9 {child.pid}\n"
+        )
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+    died_after = len(anyio.run(_journal, database, turn))
+
+    async def take_up() -> TurnResult:
+        async with Engine(model=crash_script(), tools=crash_tools(witness), store=SqliteStore(database)) as engine:
+            return (await engine.recover())[0]
+
+    result = anyio.run(take_up)
+    typer.echo("   the journal, and where the process died:\n")
+    for seq, fact in anyio.run(_journal, database, turn):
+        typer.echo(f"     {seq:>2}  {fact_in_short(fact)}")
+        if seq == died_after:
+            typer.echo("     --  kill -9; another process takes the turn up")
+    _close(result)
+    typer.echo("\n   executions, by the witness:")
+    for line in witness.read_text(encoding="utf-8").splitlines():
+        typer.echo(f"     {line}")
+
+
+def fact_in_short(fact: f.Fact) -> str:
+    """A fact in one line: its kind, and what tells it from others of its kind."""
+    match fact:
+        case f.CallStarted(call=call, attempt=attempt):
+            what = f"{call} attempt {attempt}"
+        case f.CallSettled(call=call, status=status, result=result):
+            what = f"{call} {status}: {result}"
+        case f.ModelReplied(calls=calls, text=text):
+            what = ", ".join(f"{call.id} {call.name}({shown_arguments(call)})" for call in calls) or text
+        case f.StepStarted(number=number) | f.StepFinished(number=number):
+            what = f"step {number}"
+        case f.Halted(outcome=outcome, reason=reason):
+            what = f"{outcome}: {reason}"
+        case _:
+            what = ""
+    return f"{fact.kind:<14} {what}".rstrip()
+
+
+async def _journal(database: Path, turn: str) -> list[tuple[int, f.Fact]]:
+    store = SqliteStore(database)
+    try:
+        return await store.facts(turn)
+    finally:
+        await store.aclose()
+
+
+async def _wait_for_second_call(database: Path) -> str:
+    with anyio.fail_after(_PATIENCE):
+        while True:
+            await anyio.sleep(0.05)
+            store = SqliteStore(database)
+            try:
+                for row in await store.turns():
+                    kinds = [fact.kind for _, fact in await store.facts(row.id)]
+                    if kinds.count("call_started") == 2 and "call_settled" in kinds:  # noqa: PLR2004 (the two calls)
+                        return row.id
+            finally:
+                await store.aclose()
+
+
+def _play(folder: Path, model: ScriptedModel, agent: Agent, prompt: str) -> None:
+    display = PlainDisplay()
+
+    async def play() -> TurnResult:
+        store = SqliteStore(folder / "demo.db")
+        async with Engine(model=model, tools=[look_up], store=store, observers=[display.hear]) as engine:
+            return await engine.run(agent, prompt)
+
+    _close(anyio.run(play), display.said)
+
+
+def _close(result: TurnResult, said: str = "") -> None:
+    typer.echo("")
+    for line in closing_lines(result, said=said, hints=False):
+        typer.echo(line)

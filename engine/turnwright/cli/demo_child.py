@@ -1,0 +1,59 @@
+"""The process that the last scene of `turnwright demo` kills, and what it shares with the one that takes over."""
+
+import sys
+from pathlib import Path
+
+import anyio
+
+from turnwright.agent import Agent
+from turnwright.engine import Engine
+from turnwright.model.protocol import Reply, Request
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.store import SqliteStore
+from turnwright.tools import Tool, ToolContext, tool
+
+
+def crash_script() -> ScriptedModel:
+    """The model of the last scene: two calls, then an answer, wherever it is taken up."""
+
+    def line(request: Request) -> Reply | str:
+        if any(message.role == "tool" for message in request.messages):
+            return "Both are done."
+        return asks_for(("record", {"what": "order 17"}), ("upload", {"what": "invoice 17"}))
+
+    return ScriptedModel(line, repeat=True)
+
+
+def crash_tools(witness: Path) -> list[Tool]:
+    """The tools of the last scene. The first attempt at `upload` takes for ever."""
+
+    def executed(line: str) -> None:
+        with witness.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    @tool
+    async def record(what: str) -> str:
+        """Record something; must not happen twice."""
+        executed(f"record({what})")
+        return f"recorded {what}"
+
+    @tool(idempotent=True)
+    async def upload(what: str, context: ToolContext) -> str:
+        """Upload something; safe to repeat with the same key."""
+        executed(f"upload({what}) attempt {context.attempt}, key {context.key}")
+        if context.attempt == 1:
+            await anyio.sleep_forever()
+        return f"uploaded {what}"
+
+    return [record, upload]
+
+
+def be_killed() -> None:
+    """Drive the turn until somebody kills this process. Arguments: the database, the witness."""
+    database, witness = (Path(argument) for argument in sys.argv[1:])
+
+    async def play() -> None:
+        async with Engine(model=crash_script(), tools=crash_tools(witness), store=SqliteStore(database)) as engine:
+            await engine.run(Agent(name="Clerk"), "Record order 17 and upload its invoice.")
+
+    anyio.run(play)

@@ -1,0 +1,89 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from turnwright.cli.decode import decode
+
+WHOLE = (
+    b'data: {"choices":[{"delta":{"content":"h\xc3\xa9","reasoning":"hm","tool_calls":[{"id":"x","function":'
+    b'{"name":"f","arguments":"{\\"a\\": 1}"}},{"id":"y","function":{"name":"g","arguments":"{\\"a"}}]},'
+    b'"finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":4}}\r\n\r\ndata:[DONE]'
+)
+DECODED = {
+    "text": "hé",
+    "reasoning": "hm",
+    "tool_calls": [
+        {"id": "x", "name": "f", "arguments": {"a": 1}, "arguments_raw": '{"a": 1}'},
+        {"id": "y", "name": "g", "arguments": None, "arguments_raw": '{"a'},
+    ],
+    "finish_reason": "length",
+    "usage": {"input_tokens": 3, "output_tokens": 4},
+    "complete": True,
+    "error": None,
+}
+
+
+def run(*arguments: str | Path, stdin: bytes = b"") -> Result:
+    app = typer.Typer()
+    app.command()(decode)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.split("\n") if line]
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    path = tmp_path / "whole.sse"
+    path.write_bytes(WHOLE)
+    return path
+
+
+def test_each_file_is_one_json_object_on_a_line(whole: Path) -> None:
+    result = run("--api", "openai-chat", whole, whole)
+    assert result.exit_code == 0
+    assert lines(result) == [{"file": str(whole), **DECODED}] * 2
+    assert list(lines(result)[0]) == ["file", *DECODED]
+
+
+def test_a_dash_reads_standard_input() -> None:
+    result = run("--api", "openai-chat", "-", stdin=WHOLE)
+    assert lines(result) == [{"file": "-", **DECODED}]
+
+
+def test_a_broken_stream_is_no_error_of_the_command() -> None:
+    result = run("--api", "openai-chat", "-", stdin=b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+    (line,) = lines(result)
+    assert result.exit_code == 0
+    assert (line["text"], line["complete"], line["finish_reason"], line["usage"]) == ("a", False, None, None)
+    assert "ended before the reply did" in line["error"]
+
+
+def test_a_file_is_decoded_the_same_however_large_it_is(tmp_path: Path) -> None:
+    """It is read in pieces, and a piece may end anywhere."""
+    path = tmp_path / "long.sse"
+    path.write_bytes('data: {"choices":[{"delta":{"content":"é"}}]}\r\n\r\n'.encode() * 9_999 + b"data: [DONE]")
+    (line,) = lines(run("--api", "openai-chat", path))
+    assert (line["text"], line["complete"]) == ("é" * 9_999, True)
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_printed(whole: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.sse"
+    result = run("--api", "openai-chat", missing, whole, tmp_path)
+    assert result.exit_code == 2
+    assert [line["file"] for line in lines(result)] == [str(whole)]
+    assert result.stderr == (
+        f"turnwright decode: cannot read {missing}: No such file or directory\n"
+        f"turnwright decode: cannot read {tmp_path}: Is a directory\n"
+    )
+
+
+def test_an_unknown_api_is_refused_with_the_known_ones(whole: Path) -> None:
+    result = run("--api", "telepathy", whole)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "'telepathy' is not known: use openai-chat" in result.stderr

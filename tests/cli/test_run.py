@@ -1,0 +1,329 @@
+"""`turnwright run`: one turn from its prompt to its outcome, for programs and for people."""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli, Endpoint, Json
+
+TOOLS = '''
+import subprocess, time
+
+from turnwright import tool
+
+print("hello from the module")
+
+
+@tool
+def boom() -> str:
+    """Raise."""
+    raise RuntimeError("it broke")
+
+
+@tool(timeout=0.2)
+def hang() -> str:
+    """Take for ever, in a thread that nobody can stop."""
+    time.sleep(60)
+    return "never"
+
+
+@tool(timeout=0.2)
+async def linger() -> str:
+    """Take for ever."""
+    import anyio
+    await anyio.sleep(60)
+    return "never"
+
+
+@tool
+def raw() -> bytes:
+    """Give bytes."""
+    return b"\\xff\\x00\\x1b"
+
+
+@tool
+def much() -> str:
+    """Give a megabyte."""
+    return "x" * 2**20
+
+
+@tool
+def loud() -> str:
+    """Print, and start a program that prints."""
+    print("hello from the tool")
+    subprocess.run(["echo", "hello from the program"])
+    return "done"
+
+
+@tool
+def escape() -> str:
+    """Try to command the terminal."""
+    return "\\x1b]0;owned\\x07\\x1b[2J\\u009b31m red"
+'''
+
+#: Sets the title, clears the screen, and, in one character, begins a colour.
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m"
+
+
+def test_each_line_is_an_event_and_the_last_says_how_it_ended(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(("list_files", {})).says("Nothing here.")
+    done = cli.run("run", "What is here?", "--json")
+    assert (done.code, done.err) == (0, "")
+    assert [event["type"] for event in done.events] == [
+        "turn_started",
+        "step_started",
+        "model_replied",
+        "call_started",
+        "call_settled",
+        "step_finished",
+        "step_started",
+        "text_delta",
+        "model_replied",
+        "step_finished",
+        "halted",
+    ]
+    assert {event["turn"] for event in done.events} == {done.turn}
+    seqs = [event["seq"] for event in done.events if event["type"] != "text_delta"]
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert list(done.last) == [
+        *("type", "turn", "seq", "outcome", "reason", "also_reached", "steps", "tool_calls", "text", "usage"),
+    ]
+    assert done.last["text"] == "Nothing here."
+    assert (done.last["usage"]["input_tokens"], done.last["usage"]["output_tokens"]) == (22, 14)
+
+
+def test_lines_come_while_the_model_still_writes(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.begins("Once upon")
+    child = cli.start("run", "A story", "--json")
+    assert child.until("turn_started")["prompt"] == "A story"
+    assert child.until("text_delta")["text"] == "Once upon"
+    assert child.interrupt().done().code == 130
+
+
+def test_the_turn_is_named_before_the_model_has_answered(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.plays(None)
+    child = cli.start("run", "A story", "--json")
+    assert re.fullmatch(r"[0-9a-f]{16}", child.until("turn_started")["turn"])
+    child.interrupt().done()
+
+
+def test_a_line_is_one_line_whatever_the_model_writes(cli: "Cli", endpoint: "Endpoint") -> None:
+    """Other characters than the line feed end lines too, for some readers; all but ASCII is escaped."""
+    said = "a\u2028b\x85c\x0bd\r\ne é " + ESCAPES
+    endpoint.says(said)
+    done = cli.run("run", "hi", "--json")
+    assert done.last["text"] == said
+    assert done.out.isascii()
+    assert done.out.count("\n") == len(done.events) == len(done.out.splitlines())
+
+
+def test_a_person_reads_the_answer_the_outcome_and_the_path(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(("list_files", {})).says("Nothing here.\nReally.")
+    done = cli.run("run", "What is here?")
+    lines = done.out.splitlines()
+    assert re.fullmatch(r"turn \w{16}  agent assistant  model default  cap 200 steps  budget 50 tool calls", lines[0])
+    assert "TOOL_EXEC    list_files()" in lines
+    assert re.search(r"list_files: ok \d\.\d\d s: ", done.out)
+    assert done.out.count("Nothing here.") == 1
+    assert "finished: answered. The model answered. Use the answer." in lines
+    assert "path:  CHECK > STREAM > TOOL_EXEC > CONTINUE > CHECK > STREAM > FINISHED" in lines
+
+
+def test_the_request_carries_the_key_the_agent_and_its_model(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("done")
+    cli.run("run", "hi", "--agents", cli.agent("model: tiny", "tools: [read_file]"))
+    cli.run(
+        "run", "hi", "--model", "large", "--base-url", f"{endpoint.url}/other/", env={"OPENAI_BASE_URL": "http://x"}
+    )
+    first, second = endpoint.requests
+    assert first.headers["authorization"].startswith("Bearer sk-")
+    assert (first.path, first.body["model"]) == ("/v1/chat/completions", "tiny")
+    assert [one["function"]["name"] for one in first.body["tools"]] == ["read_file"]
+    assert first.messages[0]["role"] == "system"
+    assert "Test well." in first.messages[0]["content"]
+    assert (second.path, second.body["model"]) == ("/v1/other/chat/completions", "large")
+
+
+def test_a_prompt_can_be_piped_in(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("done")
+    cli.run("run", stdin="Tidy é\nup.\n")
+    assert endpoint.requests[0].messages[-1] == {"role": "user", "content": "Tidy é\nup."}
+
+
+def test_a_session_remembers_what_was_said(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("Nice to meet you, Ada.").says("Ada.")
+    cli.run("run", "I am Ada.", "--session", "s1")
+    cli.run("run", "Who am I?", "--session", "s1")
+    said = [(message["role"], message["content"]) for message in endpoint.requests[1].messages[-3:]]
+    assert said == [("user", "I am Ada."), ("assistant", "Nice to meet you, Ada."), ("user", "Who am I?")]
+
+
+def test_a_session_that_is_busy_names_its_turn(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.plays(None)
+    busy = cli.start("run", "hi", "--session", "s1", "--json")
+    turn = busy.until("step_started")["turn"]
+    done = cli.run("run", "hi", "--session", "s1")
+    assert (done.code, done.out) == (2, "")
+    assert f"session 's1' is busy with turn {turn}" in done.err
+    busy.interrupt().done()
+
+
+def test_going_on_keeps_the_agent_the_transcript_and_the_tools(cli: "Cli", endpoint: "Endpoint") -> None:
+    cli.write("mine.py", TOOLS)
+    endpoint.calls(("loud", {})).says("One step was not enough.").calls(("much", {})).says("Still not.")
+    first = cli.run("run", "Work", "--agents", cli.agent("steps: 1"), "--tools", "mine.py", "--json")
+    assert (first.code, first.last["reason"]) == (4, "step_cap")
+    (cli.folder / "AGENTS.md").unlink()
+    second = cli.run("run", "--continue", first.turn, "--json")
+    assert (second.code, second.last["reason"], second.last["steps"]) == (4, "step_cap", 1)
+    started = second.events[0]
+    assert (started["agent"]["name"], started["prompt"], started["continues"]) == ("Tester", "Go on.", first.turn)
+    assert "One step was not enough." in str(endpoint.requests[2].messages)
+    assert second.of("call_started")[0]["call"] == "call00001"
+
+
+def test_the_way_on_after_a_cap_can_be_copied(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(("list_files", {})).says("Not done.").says("Done now.")
+    store = "sqlite:///other.db"
+    capped = cli.run("run", "Work", "--steps", "1", "--store", store)
+    found = re.search(
+        r'^go on: turnwright (run --continue \w+ --store sqlite:///other\.db) "\.\.\."$', capped.out, re.MULTILINE
+    )
+    assert found is not None, capped.out
+    done = cli.run(*found[1].split(), "Go on, please.")
+    assert (done.code, "Done now." in done.out) == (0, True)
+
+
+def test_what_tools_do_wrong_becomes_a_result(cli: "Cli", endpoint: "Endpoint") -> None:
+    """One raises, two take too long, one gives bytes, one a megabyte; one does not exist."""
+    cli.write("mine.py", TOOLS)
+    names = ("boom", "hang", "linger", "raw", "much", "nothing")
+    endpoint.calls(*((name, {}) for name in names)).says("done")
+    began = time.monotonic()
+    done = cli.run("run", "Work", "--tools", "mine.py", "--json")
+    assert time.monotonic() - began < 30, "a thread that was left behind held the process up"
+    assert (done.code, done.last["tool_calls"]) == (0, 5)
+    results = {
+        name: message["content"] for name, message in zip(names, endpoint.requests[1].messages[-6:], strict=True)
+    }
+    assert results["boom"] == "RuntimeError: it broke"
+    assert results["hang"] == "hang did not finish within 0.2 s; a part of its work may be done"
+    assert results["linger"] == "linger did not finish within 0.2 s; a part of its work may be done"
+    assert results["raw"] == "<3 bytes of binary data>"
+    assert results["much"] == "x" * 2**16 + "\n[cut: the first 65536 of 1048576 bytes; ask for less]"
+    assert "there is no tool 'nothing'" in results["nothing"]
+
+
+def test_what_tools_print_does_not_come_between_the_lines(cli: "Cli", endpoint: "Endpoint") -> None:
+    cli.write("mine.py", TOOLS)
+    endpoint.calls(("loud", {})).says("done")
+    done = cli.run("run", "Work", "--tools", "mine.py", "--json")
+    assert done.last["outcome"] == "finished"
+    for where in ("module", "tool", "program"):
+        assert f"hello from the {where}\n" in done.err
+
+
+def test_a_module_of_tools_is_found_in_the_working_folder(cli: "Cli", endpoint: "Endpoint") -> None:
+    cli.write("mine.py", TOOLS)
+    endpoint.calls(("raw", {})).says("done")
+    assert cli.run("run", "Work", "--tools", "mine", "--json").last["tool_calls"] == 1
+
+
+def test_the_built_in_tools_stay_below_the_root(cli: "Cli", endpoint: "Endpoint") -> None:
+    (cli.folder / "project").mkdir()
+    cli.write("secret.txt", "a private word")
+    cli.write("project/open.txt", "a public word")
+    endpoint.calls(("read_file", {"path": "open.txt"}), ("read_file", {"path": "../secret.txt"})).says("done")
+    done = cli.run("run", "Read", "--root", "project", "--json")
+    assert done.code == 0
+    inside, outside = (message["content"] for message in endpoint.requests[1].messages[-2:])
+    assert "a public word" in inside
+    assert "a private word" not in outside
+    assert "outside the folder that you may read" in outside
+
+
+@pytest.mark.parametrize("terminal", [False, True], ids=["plain", "live"])
+def test_escape_sequences_are_shown_and_not_obeyed(cli: "Cli", endpoint: "Endpoint", *, terminal: bool) -> None:
+    """Those of the model's text, of its tools' names and arguments, and of the results."""
+    cli.write("mine.py", TOOLS)
+    calls: list[tuple[str, Json]] = [("escape", {}), ("read_file", {"path": ESCAPES}), (f"x{ESCAPES}", {})]
+    endpoint.calls(*calls).says(f"Look: {ESCAPES}")
+    env = {"TERM": "xterm", "COLUMNS": "200"}
+    done = cli.run("run", f"Show {ESCAPES}", "--tools", "mine.py", terminal=terminal, env=env)
+    assert done.code == 0
+    for obeyed in ("\x1b]", "\x07", "\x1b[2J", "\x9b"):
+        assert obeyed not in done.out
+    assert "Look: \N{REPLACEMENT CHARACTER}]0;owned" in done.out
+    assert ("\x1b" in done.out) is terminal
+
+
+def test_the_live_screen_keeps_what_is_over(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(("list_files", {})).says("Nothing here.")
+    done = cli.run("run", "What is here?", terminal=True, env={"TERM": "xterm", "COLUMNS": "120"})
+    kept = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.out)
+    for words in ("step 1 of 200", "list_files", "step 2 of 200", "Nothing here.", "finished: answered."):
+        assert words in kept
+
+
+def test_the_live_screen_shows_an_answer_without_a_step(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("Only words.")
+    done = cli.run("run", "Talk", "--steps", "0", terminal=True, env={"TERM": "xterm", "COLUMNS": "120"})
+    assert "Only words." in done.out.rpartition("finished: text_only")[0]
+
+
+@pytest.mark.parametrize("flags", [["--json"], []], ids=["json", "plain"])
+def test_a_reader_that_leaves_does_not_stop_the_turn(cli: "Cli", endpoint: "Endpoint", flags: list[str]) -> None:
+    """`turnwright run ... | head -1`: no traceback, and the turn is there to be shown."""
+    endpoint.says("A long story.\n" * 10_000)
+    command = [sys.executable, "-m", "turnwright", "run", "Tell", *flags]
+    with subprocess.Popen(
+        command, cwd=cli.folder, env=cli.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "turn" in process.stdout.readline()
+        process.stdout.close()
+        err = process.stderr.read()
+    assert process.returncode == 0
+    assert err == "turnwright: the output cannot be written (Broken pipe); the turn goes on all the same\n"
+    assert cli.run("turns", "--json").last["outcome"] == "finished"
+
+
+def test_it_runs_without_any_output(cli: "Cli", endpoint: "Endpoint") -> None:
+    """Standard output may be closed from the beginning."""
+    endpoint.says("done")
+    for flags in ((), ("--json",)):
+        command = [sys.executable, "-m", "turnwright", "run", "hi", *flags]
+        script = 'exec "$@" >&-'
+        done = subprocess.run(
+            ["/bin/sh", "-c", script, "sh", *command], cwd=cli.folder, env=cli.env, stderr=subprocess.PIPE, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_terminal_without_these_characters_shows_others(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("Grüße \u2192 \ud83d")
+    ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = cli.run("run", "hi", env=ascii_only, fresh=True)
+    assert (done.code, "Gr??e ?" in done.out) == (0, True)
+
+
+def test_the_installed_command_is_the_same(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("done")
+    command = Path(sys.executable).with_name("turnwright")
+    done = subprocess.run(
+        [command, "run", "hi", "--json"], cwd=cli.folder, env=cli.env, capture_output=True, check=True
+    )
+    assert done.stdout.splitlines()[-1].startswith(b'{"type": "halted"')
+
+
+def test_nothing_is_left_behind_but_the_store(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("done")
+    cli.run("run", "hi")
+    assert [path.name for path in cli.folder.iterdir()] == ["turns.db"]

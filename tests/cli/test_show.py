@@ -1,0 +1,137 @@
+"""`turnwright turns` and `turnwright show`: what a store holds, for people and for programs."""
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli, Done, Endpoint
+
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m"
+LONG = "an-agent-with-quite-a-long-name-that-no-terminal-of-eighty-columns-has-room-for"
+
+
+@pytest.fixture
+def capped(cli: "Cli", endpoint: "Endpoint") -> "Done":
+    """A turn of two calls, one of them unknown, that met its cap."""
+    cli.write("here.txt", f"first line\nsecond {ESCAPES}")
+    endpoint.calls(("read_file", {"path": "here.txt"}), (f"x{ESCAPES}", {})).says(f"Not done. {ESCAPES}")
+    cli.write("AGENTS.md", f"---\nname: {LONG}\nsteps: 1\n---\n")
+    return cli.run("run", f"Work {ESCAPES}", "--agents", "AGENTS.md", "--session", "s1", "--json")
+
+
+def test_turns_are_listed_whole_and_the_newest_first(cli: "Cli", endpoint: "Endpoint", capped: "Done") -> None:
+    endpoint.says("Done.")
+    newer = cli.run("run", "Work", "--model", "a-model-with-a-name", "--json")
+    listed = cli.run("turns")
+    assert (listed.code, listed.err) == (0, "")
+    head, first, second = listed.out.splitlines()
+    assert head.split() == ["TURN", "WHEN", "AGENT", "MODEL", "STEPS", "CALLS", "STATE", "REASON", "SESSION"]
+    assert re.fullmatch(
+        rf"{newer.turn}  \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d  assistant +a-model-with-a-name  1 +0 +FINISHED +answered",
+        first,
+    )
+    assert re.fullmatch(rf"{capped.turn}  \S+ \S+  {LONG}  default +1 +1 +CAP_HIT +step_cap +s1", second)
+    assert first.index("FINISHED") == second.index("CAP_HIT") == head.index("STATE")
+
+
+def test_turns_as_json_and_of_one_session(cli: "Cli", endpoint: "Endpoint", capped: "Done") -> None:
+    endpoint.says("Done.")
+    cli.run("run", "Work")
+    assert len(cli.run("turns", "--json").events) == 2
+    (only,) = cli.run("turns", "--session", "s1", "--json").events
+    assert only.pop("created_at") > 0
+    assert only == {
+        "turn": capped.turn,
+        "session": "s1",
+        "agent": LONG,
+        "model": "default",
+        "state": "CAP_HIT",
+        "outcome": "cap_hit",
+        "reason": "step_cap",
+        "steps": 1,
+        "tool_calls": 1,
+    }
+
+
+def test_on_a_terminal_turns_fit_its_width(cli: "Cli", capped: "Done") -> None:
+    listed = cli.run("turns", terminal=True, env={"TERM": "xterm", "COLUMNS": "100"})
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", listed.out).splitlines()
+    assert capped.turn[:4] in listed.out
+    assert max(map(len, lines)) <= 100
+
+
+def test_an_empty_store_says_so(cli: "Cli") -> None:
+    done = cli.run("turns")
+    assert (done.code, done.out, done.err) == (0, "", "no turns yet\n")
+    assert cli.run("turns", "--json").out == ""
+
+
+def test_a_store_that_is_not_there_is_a_mistake_and_is_not_made(cli: "Cli") -> None:
+    for command in (["turns"], ["show", "nobody"], ["resume", "nobody"], ["abort", "nobody"]):
+        done = cli.run(*command, "--store", "sqlite:///other.db")
+        assert (done.code, done.out) == (2, "")
+        assert "there is no store other.db" in done.err
+    assert not (cli.folder / "other.db").exists()
+
+
+def test_a_transcript_is_shown_without_what_a_terminal_would_obey(cli: "Cli", capped: "Done") -> None:
+    shown = cli.run("show", capped.turn)
+    assert (shown.code, shown.err) == (0, "")
+    for obeyed in ("\x1b", "\x07", "\x9b"):
+        assert obeyed not in shown.out
+    for words in (
+        "user:      Work \N{REPLACEMENT CHARACTER}]0;owned",
+        '  read_file({"path": "here.txt"})',
+        "  ok: ",
+        "second \N{REPLACEMENT CHARACTER}]0;owned",
+        "there is no tool",
+        "Not done. ",
+        "[cap_hit: Step limit reached (1 of 1)",
+        "cap_hit: step_cap. Step limit reached (1 of 1).",
+        f'go on: turnwright run --continue {capped.turn} "..."',
+        "path:  CHECK > STREAM > TOOL_EXEC > CONTINUE > CHECK > CONCLUDE > CAP_HIT",
+    ):
+        assert words in shown.out
+    assert shown.out.count("Not done. ") == 1
+
+
+def test_a_turn_as_json(cli: "Cli", capped: "Done") -> None:
+    (shown,) = cli.run("show", capped.turn, "--json").events
+    assert (shown["turn"], shown["outcome"], shown["reason"]) == (capped.turn, "cap_hit", "step_cap")
+    assert (shown["steps"], shown["tool_calls"], shown["pending"]) == (1, 1, [])
+    assert shown["text"] == f"Not done. {ESCAPES}"
+    assert shown["path"][-2:] == ["CONCLUDE", "CAP_HIT"]
+    assert [message["role"] for message in shown["messages"]] == ["user", "assistant", "tool", "tool", "assistant"]
+
+
+def test_the_journal_of_a_turn(cli: "Cli", capped: "Done") -> None:
+    facts = cli.run("show", capped.turn, "--journal", "--json").events
+    assert [fact["seq"] for fact in facts] == list(range(1, len(facts) + 1))
+    assert (facts[0]["kind"], facts[-1]["kind"]) == ("turn_started", "halted")
+    assert all(fact["hash"] for fact in facts)
+    plain = cli.run("show", capped.turn, "--journal")
+    assert "\x1b" not in plain.out
+    assert [line.split()[:2] for line in plain.out.splitlines()] == [[str(f["seq"]), f["kind"]] for f in facts]
+
+
+@pytest.mark.parametrize("command", [["turns"], ["show", "{turn}"], ["show", "{turn}", "--journal"]])
+def test_a_reader_that_leaves_is_no_error(cli: "Cli", capped: "Done", command: list[str]) -> None:
+    """`| true`: nobody ever reads."""
+    arguments = [part.format(turn=capped.turn) for part in command]
+    with subprocess.Popen(
+        [sys.executable, "-m", "turnwright", *arguments],
+        cwd=cli.folder,
+        env=cli.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        err = process.stderr.read()
+    assert (process.returncode, err) == (1, "")
