@@ -127,7 +127,7 @@ async def test_a_failed_turn_says_why() -> None:
     turn = await Engine(model=ScriptedModel()).run(AGENT, "hi")
     (sentinel,) = (part for part in parts(turn.messages) if isinstance(part, SentinelPart))
     assert (sentinel.kind, sentinel.reason) == (Outcome.FAILED, EndReason.MODEL_ERROR)
-    assert "the script has only 0 lines" in sentinel.text
+    assert "the script has ended" in sentinel.text
 
 
 @pytest.mark.parametrize(

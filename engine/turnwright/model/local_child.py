@@ -14,8 +14,8 @@ import time
 from typing import TypedDict
 from urllib.parse import urlsplit
 
-# Compiled, and without stubs.
-from xllamacpp import CommonParams, Server  # pyright: ignore[reportAttributeAccessIssue]
+# Compiled, without stubs, and an optional extra: who checks types need not have it.
+from xllamacpp import CommonParams, Server  # pyright: ignore[reportAttributeAccessIssue, reportMissingImports]
 
 
 class Settings(TypedDict):
