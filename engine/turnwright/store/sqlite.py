@@ -189,9 +189,10 @@ class SqliteStore:
         """See `Store.turns`."""
         with self._reading():
             rows = self._db.execute(
-                f"SELECT {_ROW} FROM turns WHERE (?1 IS NULL OR session = ?1) AND (?2 IS NULL OR live = ?2)"  # noqa: S608 (constant)
-                " ORDER BY created_at DESC, turn_id LIMIT ?3",
-                (session, live, -1 if limit is None else limit),
+                f"SELECT {_ROW} FROM turns WHERE (:session IS NULL OR session = :session)"  # noqa: S608 (constant)
+                " AND (:live IS NULL OR live = :live)"
+                " ORDER BY created_at DESC, turn_id LIMIT :limit",
+                {"session": session, "live": live, "limit": -1 if limit is None else limit},
             ).fetchall()
         return [_row(row) for row in rows]
 
