@@ -29,7 +29,7 @@ class Ledger:
     ) -> None:
         self.store = store
         self.claim = claim
-        self.started = _first(claim.turn, facts)
+        self.started = beginning(claim.turn, facts)
         try:
             self.machine = TurnMachine.resume(fact for _, fact in facts)
         except BadJournal as error:
@@ -70,7 +70,8 @@ class Ledger:
                     self.publish(event_of(self.turn_id, seq, fact, turn, self.transcript.text))
 
 
-def _first(turn_id: str, facts: Sequence[tuple[int, Fact]]) -> TurnStarted:
+def beginning(turn_id: str, facts: Sequence[tuple[int, Fact]]) -> TurnStarted:
+    """The fact that a journal begins with. Raises `StoreError` for one that begins otherwise."""
     if not facts or not isinstance(facts[0][1], TurnStarted):
         raise StoreError(f"turn {turn_id}: its journal does not begin with turn_started")
     return facts[0][1]

@@ -4,8 +4,8 @@ from turnwright_states import CallState, Turn
 from turnwright_states.facts import TurnStarted
 
 from .agent import Agent
-from .errors import ConfigError, StoreError
-from .ledger import Ledger, Publish
+from .errors import ConfigError
+from .ledger import Ledger, Publish, beginning
 from .message import Message
 from .pairing import renamed
 from .segment import Segment
@@ -52,9 +52,7 @@ async def _said_before(store: Store, turn_id: str, started: TurnStarted) -> list
 async def _said_in(store: Store, turn_id: str, within: "list[str] | tuple[str, ...]") -> list[Message]:
     """What one earlier turn was given and what it said. `within` are the turns whose own words are taken anyway."""
     facts = await store.facts(turn_id)
-    first = facts[0][1] if facts else None
-    if not isinstance(first, TurnStarted):
-        raise StoreError(f"turn {turn_id}: its journal does not begin with turn_started")
+    first = beginning(turn_id, facts)
     messages = [Message.model_validate(message) for message in first.history]
     if first.continues is not None and first.continues not in within:
         messages += await _said_in(store, first.continues, within)
