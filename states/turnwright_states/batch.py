@@ -7,9 +7,9 @@ from typing import Final
 
 from . import facts as f
 from .doom import call_key
-from .events import ToolCall, Usage
+from .events import Spent, ToolCall, Usage
 from .limits import MAX_DEPTH, UNLIMITED
-from .turn import Turn
+from .turn import Call, Turn
 
 NO_TOOLS: Final = "not executed: tools are disabled in this reply"
 BUDGET_SPENT: Final = "not executed: the tool budget is spent"
@@ -52,6 +52,7 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
                 raw=call.raw if call.arguments is None else "",
                 provider_id=call.provider_id,
                 key=call_key(call.name, call.arguments, call.raw, call.loop_key) if watched else "",
+                own_key=watched and call.loop_key is not None,
                 refused=refused,
                 invalid=invalid,
             )
@@ -78,3 +79,15 @@ def _leased(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage, decided: list
     for i in children:
         decided[i] = decided[i].model_copy(update=change)
     return tuple(decided)
+
+
+def unaccounted(call: Call) -> Spent | None:
+    """What a call that is settled over its sub-agent's head is taken to have used: all that it was lent.
+
+    Nobody says then what the sub-agent did use, and only what is known to be unused returns (rule 14): else the turn
+    and its sub-agents together could run more calls than the budget. None for a call that never began or lent nothing.
+    """
+    lease = call.made.lease
+    if lease is None or not call.counted:
+        return None
+    return Spent(calls=lease.calls or 0, tokens=lease.tokens or 0, cost=lease.cost or 0.0)

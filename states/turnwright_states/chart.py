@@ -7,11 +7,12 @@ clock. The rows are tried in order, the first whose guard holds wins, and the ro
 A turn is a loop: CHECK asks whether another step may start, STREAM has the model's reply, TOOL_EXEC runs what it
 asked for, CONTINUE closes the step. The loop leaves through CONCLUDE when a limit was reached (one more model call,
 tools disabled), through PAUSED while a person is asked, through TEXT_ONLY when no step was allowed at all, and
-otherwise straight into a final state. Why it ends: every row lowers the rank (`turn.py`), and `verify.py` walks the
+otherwise straight into a final state. Why it ends: every row lowers the rank (`turn.py`), and `verify/` walks the
 machine to show it.
 
-A pair of state and trigger that has no row is illegal: the trigger is refused and nothing changes. Each pair that has
-rows ends in one without a guard, so that a legal trigger always finds its way. Final states have no rows at all.
+A pair of state and trigger that has no row is illegal: the trigger is refused and nothing changes. `ILLEGAL` declares
+each such pair with the reason, so that a row that was forgotten is not taken for one that must not be. Each pair that
+has rows ends in one without a guard, so that a legal trigger always finds its way. Final states have no rows at all.
 
 `transitions.Machine` executes the table. It is driven from outside, one trigger after the other, never from its own
 callbacks: chained triggers recurse, and die before a hundred steps. Its stock `Event` spends ten microseconds on
@@ -140,6 +141,32 @@ ROWS: Final[tuple[Row, ...]] = (
 # fmt: on
 
 
+class Refused(NamedTuple):
+    """The triggers that a state refuses, and why."""
+
+    triggers: tuple[Trigger, ...]
+    why: str
+
+
+_PASSED_THROUGH: Final = Refused(
+    (REPLIED, ATTEMPT_FAILED, SETTLED, ANSWERED, CONCLUDED, EXPIRE, ABORT, FAIL),
+    "the machine runs through it by itself: nothing from outside arrives",
+)
+
+# fmt: off
+#: The pairs of state and trigger that have no row on purpose. A final state refuses everything: the turn is over.
+ILLEGAL: Final[dict[State, Refused]] = {
+    CHECK: _PASSED_THROUGH,
+    STREAM: Refused((PROCEED, SETTLED, ANSWERED, CONCLUDED), "a step's model call is open, and nothing else"),
+    TOOL_EXEC: Refused((PROCEED, REPLIED, ATTEMPT_FAILED, ANSWERED, CONCLUDED), "a batch is open, and no model call"),
+    CONTINUE: _PASSED_THROUGH,
+    PAUSED: Refused((PROCEED, REPLIED, ATTEMPT_FAILED, SETTLED, CONCLUDED, EXPIRE, FAIL), "only a person acts here"),
+    CONCLUDE: Refused((PROCEED, REPLIED, SETTLED, ANSWERED, EXPIRE), "the last call is open; its time-out is its own"),
+    TEXT_ONLY: Refused((PROCEED, SETTLED, ANSWERED, CONCLUDED), "the turn's one model call is open, and nothing else"),
+}
+# fmt: on
+
+
 Guarding = Callable[[Counters], bool]
 Callback = Callable[[Counters], None]
 
@@ -172,18 +199,21 @@ class Chart:
     """A table of rows, and the `transitions.Machine` that executes it.
 
     `rows` are tried in order within each pair of state and trigger. `event` is the class of the machine's events: a
-    test passes the stock one.
+    test passes the stock one. `taken` counts, for each row by its place, how often this process took it: that is what
+    transition coverage reads.
     """
 
     def __init__(self, rows: tuple[Row, ...], event: type[StockEvent] = LeanEvent) -> None:
         self.rows = rows
+        self.taken = [0] * len(rows)
         executor = type("TurnMachine", (Machine,), {"event_cls": event})
         self.machine: Machine = executor(
             model=None, states=list(State), initial=State.CHECK, auto_transitions=False, send_event=False
         )
-        for row in rows:
+        for place, row in enumerate(rows):
             guard = row.guard.holds if row.guard.text else None
-            self.machine.add_transition(row.trigger, row.source, row.dest, conditions=guard, before=partial(_note, row))
+            note = partial(self._note, place, row)
+            self.machine.add_transition(row.trigger, row.source, row.dest, conditions=guard, before=note)
 
     def accepts(self, state: State, trigger: Trigger) -> bool:
         """Whether the chart has a row for this trigger in this state."""
@@ -199,9 +229,9 @@ class Chart:
             raise IllegalEvent(trigger, model.state)
         return cast(Row, counters.row)
 
-
-def _note(row: Row, counters: Counters) -> None:
-    counters.row = row
+    def _note(self, place: int, row: Row, counters: Counters) -> None:
+        counters.row = row
+        self.taken[place] += 1
 
 
 CHART: Final = Chart(ROWS)

@@ -32,7 +32,7 @@ def call_key(name: str, arguments: Mapping[str, JsonValue] | None, raw: str, loo
     if loop_key is not None:
         shape = "key", loop_key
     elif arguments is not None:
-        shape = "arguments", json.dumps(arguments, sort_keys=True, separators=(",", ":"))
+        shape = "arguments", json.dumps(arguments, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     else:
         shape = "raw", raw
     return _digest((name, *shape))
@@ -64,5 +64,6 @@ def looping(rounds: tuple[Round, ...], threshold: int) -> tuple[str, ...]:
 
 
 def _digest(parts: Iterable[str]) -> str:
-    # The unit separator keeps ("ab", "c") and ("a", "bc") apart.
-    return blake2b("\x1f".join(parts).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    # The unit separator keeps ("ab", "c") and ("a", "bc") apart. Half a surrogate pair becomes what a journal makes of
+    # it, so that the key can be made again from there.
+    return blake2b("\x1f".join(parts).encode("utf-8", "replace"), digest_size=6).hexdigest()

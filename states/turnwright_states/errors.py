@@ -19,9 +19,8 @@ class MachineError(Exception):
 class IllegalEvent(MachineError):  # noqa: N818 (reads as what happened)
     """The chart has no row for this event in this state."""
 
-    def __init__(self, event: str, state: State | None) -> None:
-        where = "a turn that has not started" if state is None else f"state {state}"
-        super().__init__(f"{event} is not accepted in {where}: nothing was changed")
+    def __init__(self, event: str, state: State) -> None:
+        super().__init__(f"{event} is not accepted in state {state}: nothing was changed")
         self.event = event
         self.state = state
 
@@ -46,8 +45,12 @@ class BadAnswer(MachineError):  # noqa: N818 (reads as what happened)
 
 
 class BadJournal(MachineError):  # noqa: N818 (reads as what it is)
-    """A fact cannot be read, or does not lead to the state that it names. `seq` counts from 1."""
+    """A fact cannot be read, or does not lead to the state that it names. `seq` counts from 1.
 
-    def __init__(self, seq: int, why: str) -> None:
+    `newer`: a later release wrote it, so that this one cannot say what is wrong with it, if anything is.
+    """
+
+    def __init__(self, seq: int, why: str, *, newer: bool = False) -> None:
         super().__init__(f"fact {seq} of the journal: {why}")
         self.seq = seq
+        self.newer = newer

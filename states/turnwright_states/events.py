@@ -8,13 +8,22 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
 from .limits import Limits
 from .reasons import Cause, EndReason
 
 JsonObject = Mapping[str, JsonValue]
 AbortReason = Literal[EndReason.ABORTED, EndReason.SUPERSEDED]
+
+
+def _writable(text: str) -> str:
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+#: A text that the turn's state depends on. Half a surrogate pair, which no journal can hold, becomes a question mark
+#: here as it would there: else what is read back would not be what the machine knew.
+Writable = Annotated[str, AfterValidator(_writable)]
 
 
 class Frozen(BaseModel):
@@ -111,7 +120,7 @@ class ToolCall(Frozen):
     model's text was not a JSON object; `raw` keeps that text.
     """
 
-    name: str
+    name: Writable
     arguments: JsonObject | None = None
     raw: str = ""
     provider_id: str = ""
@@ -149,6 +158,9 @@ class Started(Event):
     depth: Annotated[int, Field(ge=0)] = 0
     #: The turn that this one goes on from, after a limit (rule 16).
     continues: str | None = None
+    #: The turn that this one is a copy of, as far as that turn's fact `forked_at`.
+    forked_from: str | None = None
+    forked_at: Annotated[int, Field(ge=1)] | None = None
     #: What the embedder wants to find again when the turn is resumed: kept, not read.
     context: JsonObject = Field(default_factory=dict)
 
@@ -200,11 +212,11 @@ class CallWaits(Event):
     question: str = ""
     choices: tuple[str, ...] = ()
     #: What a grant would allow (a path, say).
-    grant: str | None = None
+    grant: Writable | None = None
     #: Seconds since the epoch after which the next driver or sweep denies it.
     expires_at: float | None = None
     #: The id of a child's interrupt that is forwarded as `call/interrupt`.
-    forwarded: str | None = None
+    forwarded: Writable | None = None
 
 
 class Synthesised(Event):

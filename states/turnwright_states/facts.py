@@ -51,6 +51,8 @@ class CallMade(Frozen):
     provider_id: str = ""
     #: What the doom-loop detector compares; empty for a call that it does not see.
     key: str = ""
+    #: Whether the tool gave the key, and not the arguments.
+    own_key: bool = False
     #: Why the call does not run; empty if it does.
     refused: str = ""
     #: Whether `refused` is a mistake of the model (unknown tool, bad arguments), not a limit.
@@ -94,7 +96,7 @@ class Fact(Frozen):
             text = self.model_dump_json(exclude_defaults=not whole)
         except PydanticSerializationError:  # half a surrogate pair, which no UTF-8 can write
             fields = self.model_dump(mode="json", exclude_defaults=not whole)
-            text = json.dumps(fields, ensure_ascii=False).encode(errors="replace").decode()
+            text = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode(errors="replace").decode()
         return f'{{"v":{PAYLOAD_VERSION},' + text[1:]
 
 
@@ -113,6 +115,8 @@ class TurnStarted(Fact):
     parent_call: str | None = None
     depth: int = 0
     continues: str | None = None
+    forked_from: str | None = None
+    forked_at: int | None = None
     context: JsonObject = Field(default_factory=dict)
     chart: int
 
@@ -300,7 +304,9 @@ def parse_fact(kind: str, payload: str, seq: int = 0) -> Fact:
         raise BadJournal(seq, "its payload is not a JSON object")
     version = fields.pop("v", None)
     if type(version) is not int or version != PAYLOAD_VERSION:
-        raise BadJournal(seq, f"its payload has version {version!r}, and this release reads {PAYLOAD_VERSION}")
+        newer = type(version) is int and version > PAYLOAD_VERSION
+        why = f"its payload has version {version!r}, and this release reads {PAYLOAD_VERSION}"
+        raise BadJournal(seq, why, newer=newer)
     try:
         return KINDS[kind].model_validate(fields)
     except ValidationError as error:

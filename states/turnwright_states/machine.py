@@ -11,6 +11,7 @@ It does no I/O and never waits. A driver, ours or yours, keeps four promises:
 """
 
 from collections.abc import Iterable
+from typing import Self
 
 from . import batch
 from . import facts as f
@@ -55,10 +56,10 @@ class TurnMachine(Moves):
         super().__init__(turn, chart)
 
     @classmethod
-    def start(cls, event: Started, *, chart: Chart = CHART) -> tuple["TurnMachine", list[f.Fact]]:
+    def start(cls, event: Started, *, chart: Chart = CHART) -> tuple[Self, list[f.Fact]]:
         """Begin a turn. Returns the machine and the first facts. `chart` is another one only when it is checked."""
         machine = cls(Turn(event.limits), chart)
-        machine._elapsed = event.elapsed
+        machine._elapsed = round(event.elapsed, 6)
         row = machine._fire(Trigger.PROCEED)
         machine._emit(
             f.TurnStarted,
@@ -125,7 +126,8 @@ class TurnMachine(Moves):
         Raises `IllegalEvent` when the chart has no row for the event in this state, `BadCall` when it names a call
         that cannot take it, and `BadAnswer` when it names an interrupt that is not open. Nothing has changed then.
         """
-        self._elapsed = max(event.elapsed, self.turn.elapsed)
+        # To the microsecond that is written, so that whatever is computed of it follows from the journal alone.
+        self._elapsed = max(round(event.elapsed, 6), self.turn.elapsed)
         match event:
             case ModelReplied():
                 self._replied(event)
@@ -196,7 +198,8 @@ class TurnMachine(Moves):
         call = self._call(event, event.call)
         if call.state is CallState.STARTED and self.turn.counters.retries_left == 0:
             text = "outcome unknown: the process died while it ran, and no retry is left; verify before retrying"
-            self._emit(f.CallSettled, call=call.id, status=CallStatus.UNKNOWN, result=text)
+            spent = batch.unaccounted(call)
+            self._emit(f.CallSettled, call=call.id, status=CallStatus.UNKNOWN, result=text, spent=spent)
             return self._settle_if_done()
         self._emit(f.CallStarted, call=call.id, attempt=call.attempt + 1, child=event.child)
         return None
@@ -217,10 +220,10 @@ class TurnMachine(Moves):
         if kind is InterruptKind.DOOM_LOOP and not event.forwarded:
             raise BadCall("CallWaits", call.id, "only the machine asks about a doom loop")
         if self.turn.counters.pauses_left == 0:
-            begun = call.state is CallState.STARTED
-            status = CallStatus.UNKNOWN if begun else CallStatus.REFUSED
-            result = batch.UNKNOWN_OUTCOME if begun else batch.NO_PAUSE
-            self._emit(f.CallSettled, call=call.id, status=status, result=result)
+            # Counted: it has begun, though an answer may have made it ready to begin again.
+            status = CallStatus.UNKNOWN if call.counted else CallStatus.REFUSED
+            result = batch.UNKNOWN_OUTCOME if call.counted else batch.NO_PAUSE
+            self._emit(f.CallSettled, call=call.id, status=status, result=result, spent=batch.unaccounted(call))
             return self._settle_if_done()
         interrupt = f.Interrupt(
             id=f"{call.id}/{event.forwarded}" if event.forwarded else self._next_interrupt(kind),
@@ -272,7 +275,7 @@ class TurnMachine(Moves):
             raise BadAnswer(event.interrupt, "no such interrupt is open", pending)
         if event.decision not in DECISIONS[asked.kind]:
             takes = " or ".join(DECISIONS[asked.kind])
-            raise BadAnswer(asked.id, f"a {asked.kind} takes {takes}, not {event.decision}", pending)
+            raise BadAnswer(asked.id, f"its kind, {asked.kind}, takes {takes}, not {event.decision}", pending)
         counters.waiting = len(pending) - 1
         counters.doom_asked = not asked.call
         counters.go_on = event.decision in (Decision.GO_ON, Decision.ALWAYS)
@@ -287,8 +290,8 @@ class TurnMachine(Moves):
             always_for=turn.loop_tools if event.decision is Decision.ALWAYS and not asked.call else (),
         )
         if event.decision in _SETTLES_AT_ONCE and not asked.forwarded:
-            status = _SETTLES_AT_ONCE[event.decision]
-            self._emit(f.CallSettled, call=asked.call, status=status, result=_result_of(event))
+            status, spent = _SETTLES_AT_ONCE[event.decision], batch.unaccounted(turn.batch[asked.call])
+            self._emit(f.CallSettled, call=asked.call, status=status, result=_result_of(event), spent=spent)
         if row.dest is State.TOOL_EXEC:
             self._settle_if_done()
         elif row.dest is not State.PAUSED:
@@ -297,7 +300,7 @@ class TurnMachine(Moves):
     def _concluded(self, event: Concluded) -> None:
         row = self._fire(Trigger.CONCLUDED)
         refused = tuple(call.name for call in event.calls)
-        self._emit(f.Concluded, state=State.CONCLUDE, text=event.text or None, refused=refused, usage=event.usage)
+        self._emit(f.Concluded, text=event.text or None, refused=refused, usage=event.usage)
         self._halt(row)
 
     def _expire(self, event: Expire) -> None:

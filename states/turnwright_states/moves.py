@@ -19,16 +19,16 @@ class Moves(Recorder):
         turn = self.turn
         if self._runnable() or (turn.synthesis and not turn.counters.waiting and not turn.synthesis_done):
             return
-        self._settle(synthesised=False)
+        self._settle()
 
-    def _settle(self, *, synthesised: bool) -> None:
+    def _settle(self, *, synthesised: bool = False) -> None:
         self.turn.counters.synthesised = synthesised
         row = self._fire(Trigger.SETTLED)
         if row.dest is State.PAUSED:
             self._emit(f.Paused, state=State.PAUSED)
         elif row.dest is State.CONTINUE:
             row = self._fire(Trigger.PROCEED)
-            self._close_step("", state=row.dest)
+            self._close_step(state=row.dest)
             if row.dest is State.CHECK:
                 self._leave_check(self._fire(Trigger.PROCEED))
         else:
@@ -79,7 +79,7 @@ class Moves(Recorder):
         also = self._also_reached(row, reason)
         # A person who writes something new has turned down what she was asked.
         waiting = CallStatus.DENIED if reason is EndReason.SUPERSEDED else CallStatus.ABORTED
-        self._close_step(f"not finished: the turn ended ({reason})", waiting=waiting, usage=usage)
+        self._close_step(f"not finished: the turn ended ({reason})", waiting=waiting)
         self._emit(
             f.Halted,
             state=row.dest,
@@ -105,7 +105,7 @@ class Moves(Recorder):
 
     def _close_step(
         self,
-        why: str,
+        why: str = "",
         *,
         state: State | None = None,
         waiting: CallStatus = CallStatus.ABORTED,

@@ -29,7 +29,7 @@ class Recorder:
         return self._chart.fire(self, trigger, self.turn.counters)
 
     def _emit(self, kind: type[f.Fact], *, state: State | None = None, **fields: object) -> None:
-        fact = kind.model_validate({"elapsed": round(self._elapsed, 6), "state": state or self.turn.state, **fields})
+        fact = kind.model_validate({"elapsed": self._elapsed, "state": state or self.turn.state, **fields})
         self.turn.apply(fact)
         self._seal(fact)
         self._out.append(fact)

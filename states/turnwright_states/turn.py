@@ -281,11 +281,7 @@ class Turn:
             self.counters.doom = False
             return
         self.rounds = remember(self.rounds, latest, threshold)
-        self._see_loop()
-
-    def _see_loop(self) -> None:
-        threshold = self.limits.doom_threshold
-        self.loop_tools = () if threshold is None else looping(self.rounds, threshold)
+        self.loop_tools = looping(self.rounds, threshold)
         self.counters.doom = bool(self.loop_tools)
 
     def _forget_rounds(self) -> None:
@@ -324,9 +320,7 @@ class Turn:
             self.always_for |= frozenset(fact.always_for)
         if interrupt.call:
             call = self.batch[interrupt.call]
-            call.answers = (*call.answers, fact)
-            if not any(other.call == call.id for other in self.interrupts.values()):
-                call.state = CallState.READY
+            call.answers, call.state = (*call.answers, fact), CallState.READY
 
     def digest(self) -> str:
         """Eight hexadecimal digits that change with anything that could change what the turn does next."""

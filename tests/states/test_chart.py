@@ -32,8 +32,9 @@ from turnwright_states import (
     Synthesised,
     ToolCall,
     Trigger,
+    TurnMachine,
 )
-from turnwright_states.chart import CHART, ROWS, Chart, Row
+from turnwright_states.chart import CHART, ROWS, Chart, LeanEvent, Row
 from turnwright_states.counters import NAMES, Counters
 from turnwright_states.state import FINAL, LIVE, RESTING, TRANSIENT
 
@@ -155,11 +156,42 @@ class Model:
 
 
 def test_a_transitions_machine_executes_the_chart() -> None:
-    """One for all turns: it holds no model, and makes no triggers of its own."""
-    assert isinstance(CHART.machine, transitions.Machine)
-    assert CHART.machine.models == []
-    assert set(CHART.machine.events) == set(Trigger)
-    assert set(CHART.machine.states) == set(State)
+    """One for all turns: it holds no model, makes no triggers of its own, and passes on what it is given."""
+    for chart in (CHART, Chart(ROWS)):
+        assert isinstance(chart.machine, transitions.Machine)
+        assert chart.machine.models == []
+        assert chart.machine.initial == State.CHECK
+        assert set(chart.machine.events) == set(Trigger)
+        assert set(chart.machine.states) == set(State)
+        assert {type(event) for event in chart.machine.events.values()} == {LeanEvent}
+        assert chart.machine.send_event is False
+
+
+def test_a_row_without_a_guard_asks_nothing() -> None:
+    """It is the fallback: the machine calls no function for it."""
+    events = Chart(ROWS).machine.events
+    for (state, trigger), rows in groupby(ROWS, key=lambda row: (row.source, row.trigger)):
+        conditions = [len(transition.conditions) for transition in events[trigger].transitions[state.name]]
+        assert conditions == [bool(row.guard.text) for row in rows]
+
+
+def test_a_chart_counts_how_often_each_row_was_taken() -> None:
+    chart = Chart(ROWS)
+    assert chart.taken == [0] * len(ROWS)
+    chart.fire(Model(State.STREAM), Trigger.ABORT, Counters(Limits()))
+    row = chart.fire(Model(State.STREAM), Trigger.ABORT, Counters(Limits()))
+    assert [count for count in chart.taken if count] == [2]
+    assert chart.taken[ROWS.index(row)] == 2
+    assert Chart(ROWS).taken == [0] * len(ROWS)
+
+
+def test_a_turn_stays_with_its_chart(begin: "Begin") -> None:
+    """Resumed or copied, it goes on by the table that it was given."""
+    other = Chart(tuple(row._replace(dest=State.FAILED) if row.trigger == Trigger.ABORT else row for row in ROWS))
+    facts = begin().facts
+    for machine in (TurnMachine.resume(facts, chart=other), TurnMachine.resume(facts, chart=other).copy()):
+        machine.feed(Abort())
+        assert machine.state is State.FAILED
 
 
 #: Enough to make every comparison true and false; larger numbers behave as 1 does.

@@ -3,8 +3,11 @@
 import operator
 import pickle
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -133,6 +136,35 @@ def test_python_words_and_promela_are_equal_over_all_small_configurations(text: 
     assert seen == ({True, False} if text else {True})
 
 
+def loops_over(text: str) -> str:
+    """Promela that prints one digit for each of `configurations`, in the same order, and then ends the line."""
+    loop = f'printf("%d", ({Guard(text).promela}))'
+    for name in reversed(names_in(text)):
+        loop = f"for ({name} : 0 .. {1 if name in FLAGS else 2}) {{ {loop} }}"
+    return f'{loop}; printf("\\n")'
+
+
+@pytest.mark.skipif(
+    not all(map(shutil.which, ("spin", "cc"))), reason="needs SPIN and its preprocessor (`apt-get install spin gcc`)"
+)
+def test_spin_reads_a_guard_as_python_runs_it(tmp_path: Path) -> None:
+    """One simulation in which SPIN itself evaluates every guard over all small configurations."""
+    texts = (*GUARDS, *OTHERS)
+    # Bytes for the flags too: the variable of a loop goes one beyond its end.
+    body = ";\n".join(map(loops_over, texts))
+    model = f"byte {', '.join(NAMES)};\nactive proctype all() {{\n{body}\n}}\n"
+    (tmp_path / "guards.pml").write_text(model, encoding="utf-8")
+    command = [shutil.which("spin") or "spin", "-T", "-Pcc -E -x c", "guards.pml"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True).stdout
+    for text, digits in zip(texts, said.splitlines(), strict=False):
+        for values, digit in zip(configurations(text), digits, strict=True):
+            counters = Counters(Limits())
+            for name, value in values.items():
+                setattr(counters, name, value)
+            assert Guard(text).holds(counters) is (digit == "1"), (text, values)
+    assert len([line for line in said.splitlines() if re.fullmatch("[01]+", line)]) == len(texts)
+
+
 def test_a_guard_is_the_python_that_it_is_written_as() -> None:
     """Against a reading of our own, for the guard that decides whether a person is asked."""
     text = "doom and (not doom_asks or pauses_left == 0 or spent)"
@@ -215,7 +247,15 @@ def test_foreign_syntax_is_refused(text: str) -> None:
     "text", ["doom and", "doom go_on", "and", "(doom", "doom; go_on", "doom = go_on", "return", " "]
 )
 def test_what_is_no_expression_is_refused(text: str) -> None:
-    with pytest.raises(GuardError):
+    with pytest.raises(GuardError) as caught:
+        Guard(text)
+    assert str(caught.value).startswith(f"guard {text!r}: ")
+    assert not str(caught.value).endswith(": ")
+
+
+@pytest.mark.parametrize("text", ["not len(steps)", "doom and not (go_on or steps)", "not steps"])
+def test_the_whole_guard_is_named_however_deep_the_fault_is(text: str) -> None:
+    with pytest.raises(GuardError, match=re.escape(f"guard {text!r}: ")):
         Guard(text)
 
 
@@ -240,3 +280,21 @@ def test_its_text_is_all_there_is_to_a_guard() -> None:
     assert len({guard, travelled}) == 1
     assert guard not in (Guard("go_on and doom"), "doom and go_on")
     assert travelled.holds(Counters(Limits())) is False
+
+
+def test_a_guard_reaches_nothing_but_the_counters() -> None:
+    """No builtins; and where it shows in a traceback, it says what it is."""
+    assert Guard("doom").holds.__globals__ == {"__builtins__": {}}
+    assert Guard("doom").holds.__code__.co_filename == "<guard>"
+
+
+def test_guards_are_one_when_their_texts_are() -> None:
+    assert Guard("doom") == Guard("doom") != Guard("go_on")
+    assert len({Guard("doom"), Guard("doom"), Guard("go_on")}) == 2
+    assert hash(Guard("doom")) == hash("doom")
+    assert Guard("doom") != "doom"
+
+
+def test_words_of_denied_alternatives_are_put_in_parentheses() -> None:
+    assert Guard("doom and not (go_on or filtered)").words == "doom loop and (do not go on and no content filter)"
+    assert Guard("not (doom and not (go_on or filtered))").words == "no doom loop or (go on or content filter)"

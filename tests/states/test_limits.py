@@ -137,3 +137,25 @@ def test_a_preset_checks_its_changes() -> None:
         Limits.preset("boocode", seconds=0)
     with pytest.raises(ValueError, match="preset must be one of boocode, opencode, glm-cli, not 'cursor'"):
         Limits.preset("cursor")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("steps", "says"),
+    [
+        (-3, "must be a whole number of at least 0, not -3"),
+        (-200, "must be a whole number of at least 0, not -200"),
+        (10**18 - 1, f"must be below {UNLIMITED}, not 999999999999999999: use None for no limit"),
+        (10**18, f"must be below {UNLIMITED}, not a number of many digits: use None for no limit"),
+        (10**4000, f"must be below {UNLIMITED}, not a number of many digits: use None for no limit"),
+        ("5", "must be a whole number of at least 0, not '5'"),
+    ],
+)
+def test_a_number_out_of_range_is_shown_unless_it_is_too_long(steps: object, says: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Limits.model_validate({"steps": steps})
+    assert caught.value.errors()[0]["msg"] == f"Value error, {says}"
+
+
+def test_the_preset_says_what_it_does_not_allow() -> None:
+    with pytest.raises(ValueError, match=r"^steps must be at least 1 under the preset opencode, not 0$"):
+        Limits.preset("opencode", steps=0)

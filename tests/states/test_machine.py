@@ -353,3 +353,17 @@ def test_a_truncated_answer_keeps_its_text(begin: "Begin") -> None:
     turn = begin()
     turn.reply(text="Once upon", finish=Finish.LENGTH)
     assert turn.of(facts.ModelReplied)[0].text == "Once upon"
+
+
+def test_half_a_surrogate_pair_does_not_part_the_journal_from_the_turn(begin: "Begin") -> None:
+    """No UTF-8 can hold it. In a name or a grant, on which the turn's state depends, it is replaced as it comes in."""
+    turn = begin(doom_threshold=2, doom_response="ask")
+    turn.reply(ToolCall(name="a\ud800", arguments={}), ToolCall(name="b", arguments={"q": "\udfff"}))
+    turn.feed(CallWaits(call="call00001", interrupt_kind=InterruptKind.GRANT, grant="/\ud800"))
+    turn.settle_one("call00002")
+    turn.feed(Answered(interrupt="grant-1", decision=Decision.GRANT))
+    written = [facts.parse_fact(fact.kind, fact.payload(), seq) for seq, fact in enumerate(turn.facts, start=1)]
+    for length, fact in enumerate(written, start=1):
+        assert fold(written[:length]).digest() == fact.hash
+    assert turn.machine.turn.grants == ("/?",)
+    assert turn.machine.turn.batch["call00001"].name == "a?"

@@ -190,7 +190,7 @@ def test_each_kind_takes_its_own_decisions(begin: "Begin", kind: InterruptKind, 
     if decision in DECISIONS[kind]:
         assert turn.feed(answer)[0].kind == "answered"
         return
-    with pytest.raises(BadAnswer, match=f"a {kind} takes .*, not {decision} .*open: {name}"):
+    with pytest.raises(BadAnswer, match=f"its kind, {kind}, takes .*, not {decision} .*open: {name}"):
         turn.feed(answer)
     assert turn.interrupts == [name]
 
@@ -205,7 +205,7 @@ def test_a_doom_loop_takes_go_on_always_or_stop(begin: "Begin", decision: Decisi
         turn.feed(answer)
         assert turn.interrupts == []
     else:
-        with pytest.raises(BadAnswer, match="a doom_loop takes go_on or always or stop"):
+        with pytest.raises(BadAnswer, match="its kind, doom_loop, takes go_on or always or stop"):
             turn.feed(answer)
 
 

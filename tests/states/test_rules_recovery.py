@@ -208,6 +208,45 @@ def test_a_child_cannot_spend_more_calls_than_its_lease(begin: "Begin", spent: i
     assert turn.calls == 1
 
 
+def test_a_sub_agent_that_is_given_up_has_used_all_that_it_was_lent(begin: "Begin") -> None:
+    """Nobody says what it used when the machine settles its call, and only what is known to be unused returns."""
+    gone = begin(tool_calls=4, tokens=100, cost=2.0, max_retries=0)
+    unanswered = begin(tool_calls=4, tokens=100, cost=2.0, max_pauses=0)
+    unknown = begin(tool_calls=4, tokens=100, cost=2.0)
+    for turn in (gone, unanswered, unknown):
+        turn.reply(AGENT)
+        turn.feed(CallStarted(call="call00001"))
+    gone.feed(CallStarted(call="call00001"))
+    unanswered.feed(CallWaits(call="call00001", interrupt_kind=InterruptKind.QUESTION, forwarded="question-1"))
+    unknown.feed(CallWaits(call="call00001", interrupt_kind=InterruptKind.UNKNOWN_OUTCOME))
+    unknown.feed(Answered(interrupt="unknown-1", decision=Decision.UNKNOWN))
+    for turn in (gone, unanswered, unknown):
+        assert turn.result("call00001").status is CallStatus.UNKNOWN
+        assert turn.result("call00001").spent == Spent(calls=3, tokens=100, cost=2.0)
+        assert turn.action == Conclude(EndReason.BUDGET, 30.0, 1024)
+
+
+def test_a_sub_agent_that_never_began_has_used_nothing(begin: "Begin") -> None:
+    turn = begin(tool_calls=4)
+    turn.reply(AGENT)
+    turn.wait("call00001")
+    turn.feed(Answered(interrupt="approval-1", decision=Decision.DENY))
+    assert turn.result("call00001").spent is None
+    assert turn.calls == 0
+
+
+def test_a_call_that_had_begun_is_not_said_to_be_refused(begin: "Begin") -> None:
+    """An answer made it ready to run again; when it may not ask once more, what it did before is still unknown."""
+    turn = begin(max_pauses=1)
+    turn.reply("look")
+    turn.feed(CallStarted(call="call00001"))
+    turn.wait("call00001", InterruptKind.UNKNOWN_OUTCOME)
+    turn.feed(Answered(interrupt="unknown-1", decision=Decision.RERUN))
+    turn.wait("call00001")
+    assert turn.result("call00001").status is CallStatus.UNKNOWN
+    assert turn.calls == 1
+
+
 def test_only_a_sub_agent_spends(begin: "Begin") -> None:
     turn = begin()
     turn.reply("look")

@@ -1,0 +1,217 @@
+"""What the machine says when it refuses: the whole text, for people read it and nothing was changed (DESIGN 3)."""
+
+from collections.abc import Callable
+
+import pytest
+
+from turnwright_states import (
+    Abort,
+    Answered,
+    AttemptFailed,
+    BadAnswer,
+    BadCall,
+    BadJournal,
+    CallSettled,
+    CallStarted,
+    CallStatus,
+    CallWaits,
+    Cause,
+    Concluded,
+    Decision,
+    Event,
+    IllegalEvent,
+    InterruptKind,
+    ModelReplied,
+    Spent,
+    Started,
+    State,
+    Steered,
+    Synthesised,
+    ToolCall,
+    TurnMachine,
+)
+from turnwright_states.facts import parse_fact
+
+from .conftest import Begin, Script
+
+ILLEGAL = [
+    (Concluded(text="x"), "concluded is not accepted in state STREAM: nothing was changed"),
+    (CallStarted(call="call00001"), "CallStarted is not accepted in state STREAM: nothing was changed"),
+    (Synthesised(), "Synthesised is not accepted in state STREAM: nothing was changed"),
+    (Steered(text="x"), "Steered is not accepted in state STREAM: nothing was changed"),
+    (Answered(interrupt="x", decision=Decision.DENY), "Answered is not accepted in state STREAM: nothing was changed"),
+    (Event(), "Event is not accepted in state STREAM: nothing was changed"),
+]
+
+
+@pytest.mark.parametrize(("event", "says"), ILLEGAL, ids=lambda value: type(value).__name__)
+def test_an_event_that_no_row_accepts(begin: Begin, event: Event, says: str) -> None:
+    turn = begin()
+    with pytest.raises(IllegalEvent) as caught:
+        turn.feed(event)
+    assert str(caught.value) == says
+    assert (caught.value.event, caught.value.state) == (says.split(maxsplit=1)[0], State.STREAM)
+
+
+def test_an_event_that_comes_while_the_batch_is_offered_to_the_synthesis(begin: Begin) -> None:
+    """A message would stand before the results of its batch; nothing is left to run."""
+    turn = begin(Started(prompt="x", synthesis=True))
+    turn.step("a")
+    with pytest.raises(IllegalEvent) as caught:
+        turn.feed(Steered(text="x"))
+    assert str(caught.value) == "Steered is not accepted in state TOOL_EXEC: nothing was changed"
+    assert (caught.value.event, caught.value.state) == ("Steered", State.TOOL_EXEC)
+
+
+def test_a_synthesis_that_comes_before_the_batch_is_done_or_that_there_is_not(begin: Begin) -> None:
+    early, none = begin(Started(prompt="x", synthesis=True)), begin()
+    for turn in (early, none):
+        turn.reply("a")
+        for event in (Synthesised(), AttemptFailed(cause=Cause.CRASH)):
+            with pytest.raises(IllegalEvent) as caught:
+                turn.feed(event)
+            assert (caught.value.event, caught.value.state) == (type(event).__name__, State.TOOL_EXEC)
+            assert (
+                str(caught.value) == f"{type(event).__name__} is not accepted in state TOOL_EXEC: nothing was changed"
+            )
+
+
+def child_with_a_lease(turn: Script) -> None:
+    turn.reply(ToolCall(name="agent", arguments={}, delegates=True), "b")
+    turn.feed(CallStarted(call="call00001"))
+
+
+def two_calls(turn: Script) -> None:
+    turn.reply("a", "b")
+    turn.settle_one("call00001")
+
+
+BAD_CALLS: list[tuple[Callable[[Script], None], Event, str]] = [
+    (
+        two_calls,
+        CallStarted(call="call00009"),
+        "CallStarted for call 'call00009': there is no such call in the open batch; nothing was changed",
+    ),
+    (
+        two_calls,
+        CallWaits(call="call00009", interrupt_kind=InterruptKind.APPROVAL),
+        "CallWaits for call 'call00009': there is no such call in the open batch; nothing was changed",
+    ),
+    (two_calls, CallSettled(call="call00001"), "CallSettled for call 'call00001': it is settled; nothing was changed"),
+    (
+        two_calls,
+        CallSettled(call="call00002"),
+        "CallSettled for call 'call00002': it has a result but was never started; nothing was changed",
+    ),
+    (
+        two_calls,
+        CallWaits(call="call00002", interrupt_kind=InterruptKind.DOOM_LOOP),
+        "CallWaits for call 'call00002': only the machine asks about a doom loop; nothing was changed",
+    ),
+    (
+        child_with_a_lease,
+        CallSettled(call="call00001", spent=Spent(calls=9)),
+        (
+            "CallSettled for call 'call00001': it spent 9 calls of a lease of calls=8 tokens=None cost=None;"
+            " nothing was changed"
+        ),
+    ),
+    (
+        child_with_a_lease,
+        CallSettled(call="call00002", status=CallStatus.ERROR, spent=Spent()),
+        "CallSettled for call 'call00002': it spent 0 calls of a lease of None; nothing was changed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "event", "says"), BAD_CALLS)
+def test_an_event_for_a_call_that_cannot_take_it(
+    begin: Begin, before: Callable[[Script], None], event: Event, says: str
+) -> None:
+    turn = begin(tool_calls=10)
+    before(turn)
+    known = turn.machine.turn.digest()
+    with pytest.raises(BadCall) as caught:
+        turn.feed(event)
+    assert str(caught.value) == says
+    assert (caught.value.event, caught.value.call) == (says.split(maxsplit=1)[0], says.split("'")[1])
+    assert turn.machine.turn.digest() == known
+
+
+@pytest.mark.parametrize(
+    ("interrupt", "decision", "says"),
+    [
+        ("approval-9", Decision.GRANT, "interrupt 'approval-9': no such interrupt is open (open: approval-1, grant-1)"),
+        (
+            "approval-1",
+            Decision.REPLY,
+            "interrupt 'approval-1': its kind, approval, takes grant or deny, not reply (open: approval-1, grant-1)",
+        ),
+    ],
+)
+def test_an_answer_that_nobody_waits_for(begin: Begin, interrupt: str, decision: Decision, says: str) -> None:
+    turn = begin()
+    turn.reply("a", "b")
+    turn.wait("call00001")
+    turn.wait("call00002", InterruptKind.GRANT)
+    with pytest.raises(BadAnswer) as caught:
+        turn.feed(Answered(interrupt=interrupt, decision=decision))
+    assert str(caught.value) == says
+    assert (caught.value.interrupt, caught.value.pending) == (interrupt, ("approval-1", "grant-1"))
+
+
+def test_an_answer_when_nothing_is_open() -> None:
+    error = BadAnswer("doom-1", "no such interrupt is open", ())
+    assert str(error) == "interrupt 'doom-1': no such interrupt is open (none is open)"
+
+
+def test_journals_that_cannot_be_folded(begin: Begin) -> None:
+    """Each names the fact, counted from 1, and says what is wrong with it."""
+    turn = begin()
+    first = list(turn.facts)
+    ended = [*first, *turn.feed(Abort())]
+    reply, *_ = begin().feed(ModelReplied(calls=(ToolCall(name="a", arguments={}),)))
+    settled = parse_fact("call_settled", '{"v":1,"elapsed":0,"state":"TOOL_EXEC","call":"call00007"}')
+    for facts, seq, why in (
+        ([], 0, "there is none"),
+        (first[1:], 1, "step_started: a journal begins with turn_started, and only once"),
+        ([*first, first[0]], 3, "turn_started: a journal begins with turn_started, and only once"),
+        ([*ended, first[1]], 5, "step_started: the turn had already ended (aborted)"),
+        ([*first, reply, settled], 4, "call_settled names 'call00007', which nothing before it made"),
+    ):
+        with pytest.raises(BadJournal) as caught:
+            TurnMachine.resume(facts)
+        assert (caught.value.seq, str(caught.value)) == (seq, f"fact {seq} of the journal: {why}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "why"),
+    [
+        ("guess", "{}", "its kind 'guess' is unknown to this release"),
+        ("paused", "nothing", "its payload is not a JSON object"),
+        ("paused", "[1]", "its payload is not a JSON object"),
+        ("paused", "[" * 100_000, "its payload is not a JSON object"),
+        ("paused", "{}", "its payload has version None, and this release reads 1"),
+        ("paused", '{"v":true}', "its payload has version True, and this release reads 1"),
+        (
+            "paused",
+            '{"v":1,"elapsed":0,"state":"THERE"}',
+            (
+                "its payload does not fit paused: state: Input should be 'CHECK', 'STREAM', 'TOOL_EXEC', 'CONTINUE', "
+                "'PAUSED', 'CONCLUDE', 'TEXT_ONLY', 'FINISHED', 'SYNTHESIS_DONE', 'CAP_HIT', 'DOOM_LOOP', 'ABORTED'"
+                " or 'FAILED'"
+            ),
+        ),
+        (
+            "call_waiting",
+            '{"v":1,"elapsed":0,"state":"TOOL_EXEC","call":"c","interrupt":{"id":"x","kind":"approval","of":1}}',
+            "its payload does not fit call_waiting: interrupt.of: Extra inputs are not permitted",
+        ),
+    ],
+)
+def test_facts_that_cannot_be_read(kind: str, payload: str, why: str) -> None:
+    with pytest.raises(BadJournal) as caught:
+        parse_fact(kind, payload, 7)
+    assert (caught.value.seq, str(caught.value)) == (7, f"fact 7 of the journal: {why}")
+    with pytest.raises(BadJournal, match=r"^fact 0 of the journal"):
+        parse_fact(kind, payload)

@@ -1,0 +1,404 @@
+"""Whole journals, word for word: what a release wrote, the next one must read, and write again (DESIGN 3, 5).
+
+Each turn below is kept in `golden/`, a fact a line. A change that alters one of them alters the journal's format or a
+text that a model or a person reads: run `GOLDEN=write pytest tests/states/test_golden.py`, and read the difference.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from turnwright_states import (
+    Abort,
+    Answered,
+    AttemptFailed,
+    CallSettled,
+    CallStarted,
+    CallStatus,
+    CallWaits,
+    Cause,
+    Concluded,
+    Decision,
+    EndReason,
+    Expire,
+    Fail,
+    Finish,
+    InterruptKind,
+    ModelReplied,
+    Spent,
+    Started,
+    Steered,
+    Synthesised,
+    ToolCall,
+    TurnMachine,
+    Usage,
+)
+from turnwright_states.facts import parse_fact
+
+from .conftest import Begin, Script
+
+GOLDEN: Final = Path(__file__).parent / "golden"
+
+READ: Final = ToolCall(name="read_file", arguments={"path": "a.py", "lines": [1, 2]}, provider_id="call_0")
+SEARCH: Final = ToolCall(name="search", arguments={"q": "é\u2028 \ud83d"}, loop_key="q")
+POLL: Final = ToolCall(name="poll", arguments={}, exempt=True)
+CHILD: Final = ToolCall(name="agent", arguments={"task": "look"}, delegates=True)
+NOT_JSON: Final = ToolCall(name="search", raw='{"q": "cut')
+UNKNOWN: Final = ToolCall(name="nowhere", arguments={}, problem="there is no tool 'nowhere'")
+SMALL: Final = Usage(input_tokens=30, output_tokens=12, cost=0.125)
+
+
+def answered(begin: Begin) -> Script:
+    """Two steps, calls of every kind, a message in between; notices for steps, calls, tokens, cost and seconds."""
+    started = Started(prompt="Tidy utils.py", session="s1", model="m", agent={"name": "Tidier"}, elapsed=0.25)
+    turn = begin(started, steps=3, tool_calls=6, tokens=100, cost=1.0, seconds=10.0)
+    turn.clock = 1.2345678
+    turn.reply(READ, SEARCH, POLL, NOT_JSON, UNKNOWN, text="Let me look.", usage=SMALL)
+    turn.clock = 2.5
+    turn.feed(Steered(text="Mind the tests."))
+    turn.settle(result="def f(): ...")
+    turn.clock = 8.0
+    turn.reply(SEARCH, POLL, usage=Usage(input_tokens=20, output_tokens=20, cost=0.7))
+    turn.settle(CallStatus.ERROR, "no such file")
+    turn.clock = 9.0
+    turn.reply(text="Done.", usage=None)
+    return turn
+
+
+def step_cap(begin: Begin) -> Script:
+    """The cap, and a conclusion that asks for tools all the same."""
+    turn = begin(steps=2)
+    turn.step(READ)
+    turn.clock = 1.0
+    turn.step(SEARCH)
+    turn.feed(AttemptFailed(cause=Cause.OVERLOADED, message="529: busy", partial="So f", usage=SMALL))
+    turn.feed(Concluded(text="Half of it is done.", calls=(READ, CHILD), usage=SMALL))
+    return turn
+
+
+def within(begin: Begin) -> Script:
+    """The concluding call counts as a step; it says nothing."""
+    turn = begin(steps=2, concluding="within")
+    turn.step(READ)
+    turn.feed(Concluded())
+    return turn
+
+
+def budget(begin: Begin) -> Script:
+    """Places are reserved in call order; more calls than a step may run."""
+    turn = begin(tool_calls=4, calls_a_step=3)
+    turn.reply("a", "b", "c", "d")
+    turn.settle()
+    turn.reply("a", "b")
+    turn.settle()
+    turn.feed(Concluded(text="Spent."))
+    return turn
+
+
+def tokens_and_cost(begin: Begin) -> Script:
+    """Both are spent by one reply; the conclusion fails, and the reason is still the limit's."""
+    turn = begin(tokens=50, cost=0.2, max_retries=1)
+    turn.step(READ, usage=Usage(input_tokens=40, output_tokens=20, cost=0.3))
+    turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+    turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+    return turn
+
+
+def deadline_in_tools(begin: Begin) -> Script:
+    """Time is up while one call runs and another has not begun."""
+    turn = begin(seconds=5.0)
+    turn.reply("a", "b", "c", usage=SMALL)
+    turn.settle_one("call00001")
+    turn.feed(CallStarted(call="call00002"))
+    turn.clock = 5.5
+    turn.feed(Expire())
+    turn.feed(Concluded(text="Late."))
+    return turn
+
+
+def deadline_in_a_reply(begin: Begin) -> Script:
+    """Time is up while the model writes, in the third attempt."""
+    turn = begin(seconds=5.0)
+    turn.feed(AttemptFailed(cause=Cause.CRASH, message="the process died during this call"))
+    turn.reply()
+    turn.clock = 6.0
+    turn.feed(Expire(partial="Well, I", usage=SMALL))
+    turn.feed(Concluded(text=""))
+    return turn
+
+
+def deadline_of_a_text(begin: Begin) -> Script:
+    """Without a step there is nothing to conclude."""
+    turn = begin(steps=0, seconds=5.0)
+    turn.clock = 5.0
+    turn.feed(Expire(partial="Well, I", usage=SMALL))
+    return turn
+
+
+def doom_stop(begin: Begin) -> Script:
+    """A cycle of two, repeated twice; a nudge first, with other limits reached besides."""
+    turn = begin(doom_threshold=2, nudges=1, tool_calls=6, tokens=40)
+    for name in ("a", "b", "a", "b"):
+        turn.step(name, usage=Usage(input_tokens=1))
+    turn.step("a", usage=Usage(input_tokens=99))
+    turn.feed(Concluded(text="I went round in circles.", usage=SMALL))
+    return turn
+
+
+def doom_ask(begin: Begin) -> Script:
+    """Go on; then always; then it is stopped for another tool."""
+    turn = begin(doom_threshold=2, doom_response="ask")
+    turn.step("a")
+    turn.step("a")
+    turn.feed(Answered(interrupt="doom-1", decision=Decision.GO_ON))
+    turn.step("a")
+    turn.step("a")
+    turn.feed(Answered(interrupt="doom-2", decision=Decision.ALWAYS, text="it takes long"))
+    turn.step("a")
+    turn.step("a")
+    turn.step("a")
+    turn.step("a", "b")
+    turn.step("b", "a")
+    turn.feed(Answered(interrupt="doom-3", decision=Decision.STOP))
+    turn.feed(Concluded(text="Stopped."))
+    return turn
+
+
+def people(begin: Begin) -> Script:
+    """A person is asked for each kind of thing, and answers in each way."""
+    turn = begin(max_pauses=3)
+    turn.reply("rm", "ask", "read", "mail", "rm")
+    turn.wait("call00001")
+    turn.feed(
+        CallWaits(
+            call="call00002",
+            interrupt_kind=InterruptKind.QUESTION,
+            question="Which?",
+            choices=("this", "that"),
+            expires_at=1e9,
+        )
+    )
+    turn.feed(CallWaits(call="call00003", interrupt_kind=InterruptKind.GRANT, grant="/src"))
+    turn.feed(CallStarted(call="call00004"))
+    turn.feed(CallWaits(call="call00004", interrupt_kind=InterruptKind.UNKNOWN_OUTCOME))
+    turn.wait("call00005")
+    turn.feed(Answered(interrupt="approval-1", decision=Decision.DENY, text="keep it"))
+    turn.feed(Answered(interrupt="question-1", decision=Decision.REPLY, text="this"))
+    turn.feed(Answered(interrupt="grant-1", decision=Decision.GRANT))
+    turn.feed(Answered(interrupt="approval-2", decision=Decision.DENY))
+    turn.feed(Answered(interrupt="unknown-1", decision=Decision.RERUN))
+    turn.settle()
+    turn.reply("mail")
+    turn.feed(CallStarted(call="call00006"))
+    turn.feed(CallWaits(call="call00006", interrupt_kind=InterruptKind.UNKNOWN_OUTCOME))
+    turn.feed(Answered(interrupt="unknown-2", decision=Decision.UNKNOWN))
+    turn.reply("rm")
+    turn.wait("call00007")
+    turn.feed(Abort(reason=EndReason.SUPERSEDED, undelivered=("one", "two")))
+    return turn
+
+
+def no_pause(begin: Begin) -> Script:
+    """Nobody can be asked: what had begun has an unknown outcome, the rest is refused; reruns run out too."""
+    turn = begin(max_pauses=0, max_retries=1)
+    turn.reply("a", "b", "c")
+    turn.wait("call00001")
+    turn.feed(CallStarted(call="call00002"))
+    turn.wait("call00002", InterruptKind.UNKNOWN_OUTCOME)
+    turn.feed(CallStarted(call="call00003"))
+    turn.feed(CallStarted(call="call00003"))
+    turn.feed(CallStarted(call="call00003"))
+    turn.feed(Fail(error="RuntimeError: a hook broke", partial="par"))
+    return turn
+
+
+def children(begin: Begin) -> Script:
+    """Leases of everything that can be leased; a child's interrupt; what it spent; one that gets nothing."""
+    turn = begin(tool_calls=12, tokens=1000, cost=2.0)
+    turn.reply("a", CHILD, CHILD, usage=SMALL)
+    turn.settle_one("call00001")
+    turn.feed(CallStarted(call="call00002", child="t:call00002"))
+    turn.feed(CallWaits(call="call00002", interrupt_kind=InterruptKind.DOOM_LOOP, forwarded="doom-1"))
+    turn.feed(CallStarted(call="call00003", child="t:call00003"))
+    turn.feed(CallSettled(call="call00003", result="done", spent=Spent(calls=3, tokens=900, cost=0.5)))
+    turn.feed(Answered(interrupt="call00002/doom-1", decision=Decision.GO_ON))
+    turn.feed(CallStarted(call="call00002", child="t:call00002"))
+    turn.feed(CallSettled(call="call00002", result="done", spent=Spent(calls=4)))
+    turn.reply(CHILD, CHILD, "b")
+    turn.settle()
+    turn.feed(Abort(partial="Hm"))
+    return turn
+
+
+def lost_children(begin: Begin) -> Script:
+    """What nobody counted is taken to be all that was lent: no retry, no answer, no pause; and nothing that is off."""
+    turn = begin(tool_calls=30, tokens=1000, cost=2.0, max_retries=0, max_pauses=1)
+    turn.reply(CHILD, CHILD, CHILD, usage=SMALL)
+    turn.feed(CallStarted(call="call00001", child="t:call00001"))
+    turn.feed(CallStarted(call="call00001", child="t:call00001"))
+    turn.feed(CallStarted(call="call00002", child="t:call00002"))
+    turn.feed(CallWaits(call="call00002", interrupt_kind=InterruptKind.UNKNOWN_OUTCOME))
+    turn.feed(CallWaits(call="call00003", interrupt_kind=InterruptKind.APPROVAL))
+    turn.feed(Answered(interrupt="unknown-1", decision=Decision.UNKNOWN))
+    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    turn.feed(CallStarted(call="call00003", child="t:call00003"))
+    turn.feed(CallWaits(call="call00003", interrupt_kind=InterruptKind.QUESTION, forwarded="question-1"))
+    turn.feed(Concluded(text="Lost."))
+    return turn
+
+
+def lost_without_limits(begin: Begin) -> Script:
+    """A sub-agent of a turn without budgets is lent nothing that could be lost."""
+    turn = begin(tool_calls=None, max_retries=0)
+    turn.reply(CHILD, ToolCall(name="a", arguments={}, raw="{}"))
+    turn.feed(CallStarted(call="call00001", child="t:call00001"))
+    turn.feed(CallStarted(call="call00001", child="t:call00001"))
+    turn.feed(Abort())
+    return turn
+
+
+def places_of_a_step(begin: Begin) -> Script:
+    """What a step may run is just what the budget leaves: it is the budget that the others are told of."""
+    turn = begin(tool_calls=2, calls_a_step=2)
+    turn.step("a", "b", "c")
+    turn.feed(Concluded(text="Spent."))
+    return turn
+
+
+def always(begin: Begin) -> Script:
+    """What was always allowed stays so when something else is."""
+    turn = begin(doom_threshold=2, doom_response="ask")
+    turn.step("a")
+    turn.step("a")
+    turn.feed(Answered(interrupt="doom-1", decision=Decision.ALWAYS))
+    turn.step("b")
+    turn.step("b")
+    turn.feed(Answered(interrupt="doom-2", decision=Decision.ALWAYS))
+    turn.step("a")
+    turn.step("a")
+    turn.step("b", "a")
+    turn.step("b", "a")
+    turn.reply(text="Done.")
+    return turn
+
+
+def superseded_half_answered(begin: Begin) -> Script:
+    """One call was allowed and waits for the other's answer, which never comes."""
+    turn = begin()
+    turn.reply("a", "b")
+    turn.wait("call00001")
+    turn.wait("call00002")
+    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    turn.feed(Abort(reason=EndReason.SUPERSEDED))
+    return turn
+
+
+def late_text(begin: Begin) -> Script:
+    """Time was up before the attempt that the deadline cut off."""
+    turn = begin(steps=0, seconds=5.0)
+    turn.clock = 5.5
+    turn.feed(AttemptFailed(cause=Cause.OVERLOADED))
+    turn.feed(Expire())
+    return turn
+
+
+def too_deep(begin: Begin) -> Script:
+    """A child of a child of a child has none."""
+    turn = begin(Started(prompt="x", depth=3, parent_turn="p", parent_call="call00001"), tool_calls=None)
+    turn.step(CHILD)
+    turn.reply(text="So be it.", finish=Finish.LENGTH)
+    return turn
+
+
+def synthesised(begin: Begin) -> Script:
+    """The pipeline fails, gives nothing, then the answer."""
+    turn = begin(Started(prompt="x", synthesis=True), max_retries=1)
+    turn.step(READ)
+    turn.feed(AttemptFailed(cause=Cause.CRASH))
+    turn.feed(AttemptFailed(cause=Cause.CRASH))
+    turn.step(READ)
+    turn.feed(Synthesised())
+    turn.step(SEARCH)
+    turn.feed(Synthesised(text="Summed up."))
+    return turn
+
+
+def text_only(begin: Begin) -> Script:
+    """No step is allowed: calls are refused."""
+    turn = begin(steps=0)
+    turn.feed(AttemptFailed(cause=Cause.RATE_LIMITED))
+    turn.reply(READ, text="Here you are.")
+    return turn
+
+
+def filtered(begin: Begin) -> Script:
+    """The provider stops the reply."""
+    turn = begin()
+    turn.feed(ModelReplied(text="I w", calls=(READ,), finish=Finish.CONTENT_FILTER, reasoning="hm", usage=SMALL))
+    return turn
+
+
+def failed(begin: Begin) -> Script:
+    """A cause that will not pass."""
+    turn = begin()
+    turn.step(READ)
+    turn.feed(AttemptFailed(cause=Cause.CONTEXT_OVERFLOW, message="400: too long", partial="", usage=SMALL))
+    return turn
+
+
+def aborted_at_the_cap(begin: Begin) -> Script:
+    """An abort wins over a limit, which is told besides."""
+    turn = begin(steps=1, tool_calls=1)
+    turn.step(READ)
+    turn.feed(Abort())
+    return turn
+
+
+def aborted_while_asked(begin: Begin) -> Script:
+    """An abort of a doom loop that waits for its answer."""
+    turn = begin(doom_threshold=2, doom_response="ask")
+    turn.step("a")
+    turn.step("a")
+    turn.feed(Abort())
+    return turn
+
+
+TURNS: Final[tuple[Callable[[Begin], Script], ...]] = (
+    *(answered, step_cap, within, budget, tokens_and_cost, deadline_in_tools, deadline_in_a_reply, deadline_of_a_text),
+    *(doom_stop, doom_ask, people, no_pause, children, too_deep, synthesised, text_only, filtered, failed),
+    *(aborted_at_the_cap, aborted_while_asked, lost_children, lost_without_limits, places_of_a_step, always),
+    *(superseded_half_answered, late_text),
+)
+
+
+def lines(turn: Script) -> str:
+    """The journal, a fact a line: its kind and its payload."""
+    return "".join(f"{fact.kind} {fact.payload()}\n" for fact in turn.facts)
+
+
+@pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
+def test_a_journal_is_what_it_was(begin: Begin, play: Callable[[Begin], Script]) -> None:
+    file = GOLDEN / f"{play.__name__}.txt"
+    written = lines(play(begin))
+    if os.environ.get("GOLDEN") == "write":
+        file.write_text(written, encoding="utf-8", newline="\n")
+    assert written == file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("play", TURNS, ids=lambda play: play.__name__)
+def test_an_old_journal_folds_to_its_end(play: Callable[[Begin], Script]) -> None:
+    """Each fact is read back, and the state after it has the hash that it was written with."""
+    text = (GOLDEN / f"{play.__name__}.txt").read_text(encoding="utf-8")
+    pairs = [line.split(" ", 1) for line in text.split("\n") if line]
+    facts = [parse_fact(kind, payload, seq) for seq, (kind, payload) in enumerate(pairs, start=1)]
+    for length, fact in enumerate(facts, start=1):
+        machine = TurnMachine.resume(facts[:length])
+        assert machine.turn.digest() == fact.hash, f"fact {length}"
+        assert machine.turn.state is fact.state
+
+
+def test_no_golden_journal_is_left_over() -> None:
+    assert {file.stem for file in GOLDEN.iterdir()} == {play.__name__ for play in TURNS}

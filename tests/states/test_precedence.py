@@ -1,0 +1,215 @@
+"""Which limit wins, what is left for a request, and that an end is an end: against a reading of DESIGN 4 of our own."""
+
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwright_states import (
+    Abort,
+    Answered,
+    AttemptFailed,
+    CallModel,
+    CallSettled,
+    CallStarted,
+    CallWaits,
+    Cause,
+    Concluded,
+    Decision,
+    EndReason,
+    Event,
+    Expire,
+    Fail,
+    InterruptKind,
+    Limits,
+    MachineError,
+    ModelReplied,
+    Outcome,
+    Started,
+    State,
+    Steered,
+    Synthesised,
+    ToolCall,
+    TurnMachine,
+    Usage,
+)
+from turnwright_states.chart import CHART
+from turnwright_states.counters import Counters
+from turnwright_states.limits import MAX_STEPS
+from turnwright_states.state import Trigger
+
+from .conftest import Begin, Script
+
+SMALL: Final = st.integers(0, 3)
+
+
+class Place:
+    """What the machine moves, standing in CHECK."""
+
+    state = State.CHECK
+
+
+@st.composite
+def counters(draw: st.DrawFn) -> Counters:
+    """Any counters that a turn in CHECK can have."""
+    limits = Limits(
+        steps=draw(SMALL),
+        tool_calls=draw(st.none() | SMALL),
+        doom_response=draw(st.sampled_from(("stop", "ask"))),
+        nudges=draw(st.integers(0, 1)),
+        max_pauses=draw(st.integers(0, 1)),
+    )
+    seen = Counters(limits)
+    seen.steps = draw(st.integers(0, limits.allowance))
+    seen.calls = draw(st.integers(0, min(seen.budget, 4)))
+    for flag in ("tokens_spent", "cost_spent", "time_spent", "doom"):
+        setattr(seen, flag, draw(st.booleans()))
+    return seen
+
+
+def expected(c: Counters) -> tuple[State, EndReason | None]:
+    """Where CHECK leads, read from DESIGN 2 and 4.2 to 4.6 without a look at the chart's guards."""
+    spent = [
+        reason
+        for reason, holds in (
+            (EndReason.BUDGET, c.calls >= c.budget),
+            (EndReason.TOKENS, c.tokens_spent),
+            (EndReason.COST, c.cost_spent),
+            (EndReason.DEADLINE, c.time_spent),
+        )
+        if holds
+    ]
+    if c.allowance == 0 or c.budget == 0:
+        return State.TEXT_ONLY, None
+    if c.steps == c.allowance:
+        return State.CONCLUDE, EndReason.STEP_CAP
+    if c.doom:
+        if not spent and c.nudges_left:
+            return State.STREAM, None
+        if not spent and c.doom_asks and c.pauses_left:
+            return State.PAUSED, None
+        return State.CONCLUDE, EndReason.DOOM_LOOP
+    return (State.CONCLUDE, spent[0]) if spent else (State.STREAM, None)
+
+
+@given(counters())
+def test_the_first_limit_of_the_design_wins(seen: Counters) -> None:
+    place = Place()
+    row = CHART.fire(place, Trigger.PROCEED, seen)
+    assert (place.state, row.reason) == expected(seen)
+    assert row.dest is place.state
+
+
+@given(counters())
+def test_every_limit_that_holds_is_told_in_the_order_of_the_rows(seen: Counters) -> None:
+    holds = {
+        EndReason.STEP_CAP: seen.steps == seen.allowance,
+        EndReason.DOOM_LOOP: seen.doom,
+        EndReason.BUDGET: seen.calls >= seen.budget,
+        EndReason.TOKENS: seen.tokens_spent,
+        EndReason.COST: seen.cost_spent,
+        EndReason.DEADLINE: seen.time_spent,
+    }
+    assert list(seen.reached()) == [reason for reason, reached in holds.items() if reached]
+
+
+@given(
+    st.integers(1, 10_000),
+    st.lists(st.tuples(st.integers(0, 900), st.integers(0, 900)), max_size=20),
+)
+def test_a_step_may_write_exactly_what_the_token_budget_leaves(tokens: int, used: list[tuple[int, int]]) -> None:
+    """Never nothing: a step that may start may say something."""
+    machine, _ = TurnMachine.start(Started(prompt="x", limits=Limits(tokens=tokens, doom_threshold=None)))
+    left = tokens
+    for read, written in used:
+        action = machine.action
+        if not isinstance(action, CallModel):
+            assert left <= 0
+            assert machine.turn.carried is EndReason.TOKENS
+            return
+        assert action.max_tokens == left
+        machine.feed(
+            ModelReplied(
+                calls=(ToolCall(name="a", problem="there is none"),),
+                usage=Usage(input_tokens=read, output_tokens=written),
+            )
+        )
+        left -= read + written
+
+
+def test_without_a_token_budget_the_provider_decides(begin: Begin) -> None:
+    assert begin().action == CallModel(tools=True, max_tokens=None)
+
+
+@pytest.mark.parametrize("steps", [None, 199, 200, 201, 250])
+@pytest.mark.parametrize("concluding", ["after", "within"])
+def test_a_model_that_never_stops_is_stopped_at_the_ceiling(begin: Begin, steps: int | None, concluding: str) -> None:
+    turn = begin(steps=steps, concluding=concluding, tool_calls=None, doom_threshold=None)
+    while turn.state is State.STREAM:
+        turn.reply(ToolCall(name="a", problem="there is none"))
+    cap = MAX_STEPS if steps is None else min(steps, MAX_STEPS)
+    assert turn.steps == (cap if concluding == "after" else cap - 1)
+    assert turn.machine.turn.carried is EndReason.STEP_CAP
+
+
+EVERYTHING: Final[tuple[Event, ...]] = (
+    Started(prompt="x"),
+    ModelReplied(text="x"),
+    ModelReplied(calls=(ToolCall(name="a", arguments={}),)),
+    AttemptFailed(cause=Cause.TIMEOUT),
+    CallStarted(call="call00001"),
+    CallSettled(call="call00001"),
+    CallWaits(call="call00001", interrupt_kind=InterruptKind.APPROVAL),
+    Synthesised(text="x"),
+    Answered(interrupt="approval-1", decision=Decision.GRANT),
+    Steered(text="x"),
+    Concluded(text="x"),
+    Expire(elapsed=9.0),
+    Abort(),
+    Fail(error="x"),
+)
+
+
+def finish(turn: Script) -> None:
+    turn.reply(text="x")
+
+
+def synthesise(turn: Script) -> None:
+    turn.step("a")
+    turn.feed(Synthesised(text="x"))
+
+
+def hit_the_cap(turn: Script) -> None:
+    turn.step("a")
+    turn.feed(Synthesised())
+    turn.feed(Concluded())
+
+
+def loop(turn: Script) -> None:
+    for _ in range(2):
+        turn.step("a")
+        turn.feed(Synthesised())
+    turn.feed(Concluded(text="x"))
+
+
+ENDS: Final = {
+    Outcome.FINISHED: (finish, {}),
+    Outcome.SYNTHESIS_DONE: (synthesise, {}),
+    Outcome.CAP_HIT: (hit_the_cap, {"steps": 1}),
+    Outcome.DOOM_LOOP: (loop, {"doom_threshold": 2}),
+    Outcome.ABORTED: (lambda turn: turn.feed(Abort()), {}),
+    Outcome.FAILED: (lambda turn: turn.feed(Fail(error="x")), {}),
+}
+
+
+@pytest.mark.parametrize("happening", EVERYTHING, ids=lambda happening: type(happening).__name__)
+@pytest.mark.parametrize("outcome", Outcome)
+def test_no_event_changes_an_end(begin: Begin, outcome: Outcome, happening: Event) -> None:
+    end, limits = ENDS[outcome]
+    turn = begin(Started(prompt="x", synthesis=True), **limits)
+    end(turn)
+    before, action = turn.machine.turn.digest(), turn.action
+    with pytest.raises(MachineError):
+        turn.machine.feed(happening)
+    assert (turn.machine.turn.digest(), turn.action, turn.state.outcome) == (before, action, outcome)
