@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from turnwright.draw import Picture, extract, stale, write
+from turnwright.draw import stale, write
 from turnwright.errors import ConfigError
 from turnwright_states.chart import ROWS, Chart
 
 needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 COMMITTED = Path(__file__).parents[2] / "diagrams"
-NAMES = ("turn.mmd", "turn.dot", "turn.md", "turn.svg")
+NAMES = ("turn.mmd", "turn.dot", "turn.pml", "turn.md", "turn.svg")
 
 
 @pytest.fixture
@@ -24,58 +24,58 @@ def no_graphviz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
 
 
-def test_the_committed_files_are_fresh(picture: Picture) -> None:
+def test_the_committed_files_are_fresh() -> None:
     """If this fails, run `turnwright diagram --write diagrams` and look at what changed."""
-    assert stale(picture, COMMITTED) == {}
+    assert stale(COMMITTED) == {}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_edited_file_is_found(picture: Picture, copy: Path, name: str) -> None:
+def test_an_edited_file_is_found(copy: Path, name: str) -> None:
     text = (copy / name).read_text(encoding="utf-8")
     (copy / name).write_text(text.replace("CONTINUE", "CONTINUED", 1), encoding="utf-8")
-    assert stale(picture, copy) == {name: "stale"}
+    assert stale(copy) == {name: "stale"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_missing_file_is_found(picture: Picture, copy: Path, name: str) -> None:
+def test_a_missing_file_is_found(copy: Path, name: str) -> None:
     (copy / name).unlink()
-    assert stale(picture, copy) == {name: "missing"}
+    assert stale(copy) == {name: "missing"}
 
 
-def test_a_file_that_is_no_text_is_stale(picture: Picture, copy: Path) -> None:
+def test_a_file_that_is_no_text_is_stale(copy: Path) -> None:
     (copy / "turn.svg").write_bytes(b"\xff\xfe\x00")
-    assert stale(picture, copy) == {"turn.svg": "stale"}
+    assert stale(copy) == {"turn.svg": "stale"}
 
 
 def test_a_change_of_the_chart_makes_every_file_stale() -> None:
-    assert stale(extract(Chart(ROWS[:-1])), COMMITTED) == dict.fromkeys(NAMES, "stale")
+    assert stale(COMMITTED, Chart(ROWS[:-1])) == dict.fromkeys(NAMES, "stale")
 
 
-def test_a_checkout_with_other_line_ends_is_fresh(picture: Picture, copy: Path) -> None:
+def test_a_checkout_with_other_line_ends_is_fresh(copy: Path) -> None:
     for name in NAMES:
         (copy / name).write_bytes((copy / name).read_bytes().replace(b"\n", b"\r\n"))
-    assert stale(picture, copy) == {}
+    assert stale(copy) == {}
 
 
 @needs_graphviz
-def test_writing_makes_the_directory_and_fresh_files(picture: Picture, tmp_path: Path) -> None:
+def test_writing_makes_the_directory_and_fresh_files(tmp_path: Path) -> None:
     made = tmp_path / "some" / "where"
-    assert sorted(write(picture, made)) == sorted(NAMES)
-    assert stale(picture, made) == {}
-    assert write(picture, made) == ()
+    assert sorted(write(made)) == sorted(NAMES)
+    assert stale(made) == {}
+    assert write(made) == ()
 
 
 @pytest.mark.usefixtures("no_graphviz")
-def test_a_fresh_svg_is_left_alone(picture: Picture, copy: Path) -> None:
+def test_a_fresh_svg_is_left_alone(copy: Path) -> None:
     """Another version of Graphviz would only draw it differently."""
     (copy / "turn.md").unlink()
     before = (copy / "turn.svg").read_bytes()
-    assert write(picture, copy) == ("turn.md",)
+    assert write(copy) == ("turn.md",)
     assert (copy / "turn.svg").read_bytes() == before
 
 
 @pytest.mark.usefixtures("no_graphviz")
-def test_without_graphviz_everything_but_the_svg_is_written(picture: Picture, tmp_path: Path) -> None:
+def test_without_graphviz_everything_but_the_svg_is_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"turn\.svg was not written, the other files were: .*not on PATH"):
-        write(picture, tmp_path / "made")
-    assert stale(picture, tmp_path / "made") == {"turn.svg": "missing"}
+        write(tmp_path / "made")
+    assert stale(tmp_path / "made") == {"turn.svg": "missing"}

@@ -1,24 +1,34 @@
-"""Drawings of the chart: Mermaid, DOT, SVG and Markdown, extracted from the chart alone."""
+"""Drawings of the chart: Mermaid, DOT, SVG, Promela and Markdown, extracted from the chart alone."""
 
 from .dot import to_dot
 from .files import stale, write
 from .mermaid import to_mermaid
 from .model import Arrow, Kind, Line, Node, Picture, extract
+from .overlay import Laid, Overlay, coverage_overlay
+from .promela import to_promela
+from .recorded import turn_overlay
+from .rows import RowCounts
 from .svg import to_svg
 from .table import to_page, to_table
 
 __all__ = [
     "Arrow",
     "Kind",
+    "Laid",
     "Line",
     "Node",
+    "Overlay",
     "Picture",
+    "RowCounts",
+    "coverage_overlay",
     "extract",
     "stale",
     "to_dot",
     "to_mermaid",
     "to_page",
+    "to_promela",
     "to_svg",
     "to_table",
+    "turn_overlay",
     "write",
 ]

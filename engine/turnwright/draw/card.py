@@ -22,22 +22,21 @@ class Word(NamedTuple):
     part: Part
 
 
-class CardLine(NamedTuple):
-    """One line of a card. `number` is the row's where the row begins, and None where it goes on."""
+class CardRow(NamedTuple):
+    """One row on a card: the lines that it takes, each with its words."""
 
-    number: int | None
-    words: tuple[Word, ...]
+    line: Line
+    broken: tuple[tuple[Word, ...], ...]
 
 
-def card_lines(arrow: Arrow, columns: int) -> Iterator[CardLine]:
-    """The lines of an arrow's card, at most `columns` characters long unless a single word is longer.
+def card_rows(arrow: Arrow, columns: int) -> Iterator[CardRow]:
+    """The rows of an arrow's card, in lines of at most `columns` characters unless a single word is longer.
 
     An event is not said again on the rows below it, and an abort's reason is left to the state where it leads.
     """
     said = None
     for line in arrow.lines:
-        for place, words in enumerate(_wrapped(_words(line, say_event=line.event != said), columns)):
-            yield CardLine(None if place else line.number, words)
+        yield CardRow(line, tuple(_wrapped(_words(line, say_event=line.event != said), columns)))
         said = line.event
 
 

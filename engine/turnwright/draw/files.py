@@ -4,33 +4,35 @@ from pathlib import Path
 from typing import Final
 
 from turnwright.errors import ConfigError
+from turnwright_states.chart import CHART, Chart
 
 from .dot import to_dot
 from .mermaid import to_mermaid
-from .model import Picture
+from .model import extract
+from .promela import to_promela
 from .svg import is_fresh, to_svg
 from .table import to_page
 
 _SVG: Final = "turn.svg"
 
 
-def stale(picture: Picture, directory: Path) -> dict[str, str]:
-    """The files of a directory that do not show this picture: each name with `missing` or `stale`.
+def stale(directory: Path, chart: Chart = CHART) -> dict[str, str]:
+    """The files of a directory that do not show the chart: each name with `missing` or `stale`.
 
-    Needs no Graphviz. Text is compared as text: a checkout that turned the line ends is not stale. Raises `OSError`
-    when a file is there and cannot be read.
+    `chart` is another one than ours only in a test. Needs no Graphviz. Text is compared as text: a checkout that turned
+    the line ends is not stale. Raises `OSError` when a file is there and cannot be read.
     """
     found: dict[str, str] = {}
-    for name, text in _texts(picture).items():
+    for name, text in _texts(chart).items():
         if (there := _read(directory / name)) != text:
             found[name] = "missing" if there is None else "stale"
     drawing = _read(directory / _SVG)
-    if drawing is None or not is_fresh(drawing, to_dot(picture)):
+    if drawing is None or not is_fresh(drawing, to_dot(extract(chart))):
         found[_SVG] = "missing" if drawing is None else "stale"
     return found
 
 
-def write(picture: Picture, directory: Path) -> tuple[str, ...]:
+def write(directory: Path, chart: Chart = CHART) -> tuple[str, ...]:
     """Write what is missing or stale, the SVG last, and return the names. The directory is made if need be.
 
     A fresh SVG is left alone: another version of Graphviz would only draw it differently. Raises `OSError` when a
@@ -38,21 +40,27 @@ def write(picture: Picture, directory: Path) -> tuple[str, ...]:
     is missing.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    names = stale(picture, directory)
-    for name, text in _texts(picture).items():
+    names = stale(directory, chart)
+    for name, text in _texts(chart).items():
         if name in names:
             _write(directory / name, text)
     if _SVG in names:
         try:
-            drawing = to_svg(to_dot(picture))
+            drawing = to_svg(to_dot(extract(chart)))
         except ConfigError as error:
             raise ConfigError(f"{directory / _SVG} was not written, the other files were: {error}") from None
         _write(directory / _SVG, drawing)
     return tuple(names)
 
 
-def _texts(picture: Picture) -> dict[str, str]:
-    return {"turn.mmd": to_mermaid(picture), "turn.dot": to_dot(picture), "turn.md": to_page(picture)}
+def _texts(chart: Chart) -> dict[str, str]:
+    picture = extract(chart)
+    return {
+        "turn.mmd": to_mermaid(picture),
+        "turn.dot": to_dot(picture),
+        "turn.pml": to_promela(chart),
+        "turn.md": to_page(picture),
+    }
 
 
 def _read(path: Path) -> str | None:

@@ -5,7 +5,7 @@ the layout. A picture with hand-placed coordinates was the alternative: it would
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
@@ -50,8 +50,30 @@ HINTS: Final = Hints(
     wide={(State.CHECK, State.CONCLUDE): 28, (State.CONCLUDE, State.DOOM_LOOP): 14},
     stretch={
         (State.STREAM, State.FAILED): (1, 2),
+        (State.PAUSED, State.CHECK): (1, 0),
+        (State.PAUSED, State.CONCLUDE): (1, 0),
         (State.CONCLUDE, State.CAP_HIT): (1, 0),
         (State.TEXT_ONLY, State.FAILED): (1, 0),
         (State.TEXT_ONLY, State.ABORTED): (1, 0),
+    },
+)
+
+#: The same with a column for counts on each card: the text leaves the room for it. Found in the same way.
+COUNTED: Final = replace(
+    HINTS,
+    columns=14,
+    wide={
+        **HINTS.wide,
+        (State.CHECK, State.STREAM): 22,
+        (State.CHECK, State.PAUSED): 19,
+        (State.STREAM, State.STREAM): 17,
+        (State.STREAM, State.TOOL_EXEC): 22,
+        (State.STREAM, State.CONCLUDE): 17,
+        (State.STREAM, State.FINISHED): 13,
+        (State.STREAM, State.FAILED): 19,
+        (State.TOOL_EXEC, State.PAUSED): 22,
+        (State.TOOL_EXEC, State.CONTINUE): 19,
+        (State.CONCLUDE, State.CONCLUDE): 17,
+        (State.TEXT_ONLY, State.FAILED): 17,
     },
 )

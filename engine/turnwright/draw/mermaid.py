@@ -4,14 +4,16 @@ Its layout cannot be told much: the states are declared in an order that keeps t
 tuned. The text after the colon of an arrow is free up to the end of the line, except for the characters of `_BREAKS`.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Final
 
 from turnwright_states.state import State
 
-from .card import card_lines
-from .model import Arrow, Kind, Picture
+from .card import card_rows
+from .model import Arrow, Kind, Line, Picture
+from .overlay import Laid, Overlay, brief
 
 _COLUMNS: Final = 18  # and the number before it
 #: Mermaid starts its search for few crossings from the order in which states are declared.
@@ -39,31 +41,69 @@ _LOOKS: Final = {
     Kind.RESTING: "fill:#fef3c7,stroke:#b45309,color:#111827",
     Kind.FINAL: "fill:#e5e7eb,stroke:#374151,color:#111827,stroke-width:3px",
 }
+#: Beside the kinds, for an overlay: where its turn stands, and what it, or the tests, never reached. Arrows have no
+#: classes in this language, so that the counts on them are all that tells them apart.
+_HERE: Final = "here"
+_UNREACHED: Final = "unreached"
+_HERE_LOOKS: Final = "fill:#ffedd5,stroke:#c2410c,color:#111827,stroke-width:5px"
+_UNREACHED_LOOKS: Final = {
+    Laid.TURN: "fill:#ffffff,stroke:#c3cdd9,color:#6f7d91",
+    Laid.COVERAGE: "fill:#fef0f0,stroke:#b91c1c,color:#b91c1c",
+}
 
 
-def to_mermaid(picture: Picture) -> str:
-    """The picture as the text of a Mermaid file, the same for the same picture."""
-    return "\n".join((*_document(picture), ""))
+def to_mermaid(picture: Picture, overlay: Overlay | None = None) -> str:
+    """The picture as the text of a Mermaid file, the same for the same picture and overlay."""
+    return "\n".join((*_title(overlay), *_document(picture, overlay), ""))
 
 
-def _document(picture: Picture) -> Iterator[str]:
-    yield "%% Made by `turnwright diagram --write` from the chart: edit the chart, not this file."
+def _title(overlay: Overlay | None) -> Iterator[str]:
+    """The caption: its first line as the title, the others as comments, since a title is never broken."""
+    if overlay is not None:
+        title, *more = overlay.caption
+        yield from ("---", f"title: {json.dumps(title)}", "---")
+        yield from (f"%% {' '.join(line.split())}" for line in more)
+
+
+def _document(picture: Picture, overlay: Overlay | None) -> Iterator[str]:
+    yield "%% Made by `turnwright diagram` from the chart: edit the chart, not this file."
     yield "stateDiagram-v2"
     yield "    direction TB"
     for state in _ORDER:
         yield f"    {state}"
     for kind in Kind:
         yield f"    classDef {kind} {_LOOKS[kind]}"
+    if overlay is not None:
+        yield f"    classDef {_UNREACHED} {_UNREACHED_LOOKS[overlay.laid]}"
+        yield f"    classDef {_HERE} {_HERE_LOOKS}"
     yield f"    [*] --> {picture.initial}"
     for arrow in picture.arrows:
-        yield f"    {arrow.source} --> {arrow.dest} : {_label(arrow)}"
+        yield f"    {arrow.source} --> {arrow.dest} : {_label(arrow, overlay)}"
+    reached = None if overlay is None else overlay.reached(picture)
     for node in picture.nodes:
-        yield f"    class {node.state} {node.kind}"
+        if overlay is not None and node.state is overlay.stands:
+            yield f"    class {node.state} {_HERE}"
+        elif reached is not None and node.state not in reached:
+            yield f"    class {node.state} {_UNREACHED}"
+        else:
+            yield f"    class {node.state} {node.kind}"
 
 
-def _label(arrow: Arrow) -> str:
+def _label(arrow: Arrow, overlay: Overlay | None) -> str:
     lines = (
-        " ".join((*(() if number is None else (str(number),)), *(word.text for word in words)))
-        for number, words in card_lines(arrow, _COLUMNS)
+        " ".join((*(() if place else (str(row.line.number),)), *(word.text for word in words)))
+        + (_count(overlay, row.line) if place == len(row.broken) - 1 else "")
+        for row in card_rows(arrow, _COLUMNS)
+        for place, words in enumerate(row.broken)
     )
     return "<br/>".join(_BREAKS.sub(" ", line) for line in lines)
+
+
+def _count(overlay: Overlay | None, line: Line) -> str:
+    """How often the row was taken, to stand behind it; of a turn, only what it took."""
+    if overlay is None:
+        return ""
+    count = overlay.of(line)
+    if count:
+        return f" (taken {brief(count)}x)"
+    return " (NEVER TAKEN)" if overlay.laid is Laid.COVERAGE else ""

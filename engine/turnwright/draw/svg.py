@@ -9,11 +9,14 @@ import hashlib
 import re
 import shutil
 import subprocess
+from html import escape
 from typing import Final
 
 from turnwright.errors import ConfigError
 
-from .dot import FONT, PAPER
+from .dot import FONT
+from .overlay import Overlay
+from .style import PAPER
 
 #: How wide the picture is shown when nobody says otherwise, in pixels: the width of a page on a code host.
 _WIDTH: Final = 900
@@ -34,16 +37,17 @@ _RUNS: Final = re.compile(rf"(?:<text [^>]*>[^<]*(?:{_SPACE.pattern})</text>\n)+
 _MADE_FROM: Final = re.compile(r"<!-- Drawn from turn\.dot\. dot sha256:([0-9a-f]{64}) svg sha256:([0-9a-f]{64}) -->\n")
 
 
-def to_svg(dot: str) -> str:
-    """The picture of a DOT text, as SVG with its digests.
+def to_svg(dot: str, overlay: Overlay | None = None) -> str:
+    """The picture of a DOT text, as SVG.
 
-    Raises `ConfigError` when Graphviz's `dot` is not on PATH, or fails.
+    `overlay` is the one that the text shows, if any: a screen reader reads its caption. Without one the picture begins
+    with its digests, which `is_fresh` reads. Raises `ConfigError` when Graphviz's `dot` is not on PATH, or fails.
     """
     program = shutil.which("dot")
     if program is None:
         raise ConfigError(
             "an SVG is drawn by Graphviz, and its `dot` is not on PATH: install it (`apt-get install graphviz`, "
-            "`brew install graphviz`); the formats mermaid, dot and table need nothing"
+            "`brew install graphviz`); the formats mermaid, dot, promela and table need nothing"
         )
     try:
         done = subprocess.run(  # noqa: S603 (the program that PATH names, with constant arguments)
@@ -52,7 +56,9 @@ def to_svg(dot: str) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or str(error)
         raise ConfigError(f"Graphviz could not draw the picture: {program}: {said.strip()}") from None
-    text = _finished(done.stdout)
+    if overlay is not None:
+        return _finished(done.stdout, f"{_TITLE}: {overlay.caption[0]}", " ".join(overlay.caption[1:]) or _DESCRIPTION)
+    text = _finished(done.stdout, _TITLE, _DESCRIPTION)
     return f"<!-- Drawn from turn.dot. dot sha256:{_digest(dot)} svg sha256:{_digest(text)} -->\n{text}"
 
 
@@ -66,7 +72,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _finished(drawn: str) -> str:
+def _finished(drawn: str, title: str, description: str) -> str:
     """Graphviz's SVG without what changes from version to version and says nothing, and with what a page needs."""
     opened = _OPENED.search(drawn)
     if opened is None:
@@ -76,7 +82,7 @@ def _finished(drawn: str) -> str:
         '<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="turn-title turn-description" '
         f'font-family="{_FONTS}" width="{_WIDTH}" height="{_WIDTH * height / width:.0f}" '
         f'viewBox="0 0 {width:g} {height:g}">\n'
-        f'<title id="turn-title">{_TITLE}</title>\n<desc id="turn-description">{_DESCRIPTION}</desc>\n'
+        f'<title id="turn-title">{escape(title)}</title>\n<desc id="turn-description">{escape(description)}</desc>\n'
         f'<rect width="100%" height="100%" rx="12" fill="{PAPER}"/>\n'
     )
     body = re.sub(r"<!--.*?-->\n?", "", drawn[opened.end() :], flags=re.DOTALL).lstrip()

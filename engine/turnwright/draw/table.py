@@ -8,15 +8,19 @@ from turnwright_states.state import OUTCOMES
 
 from .mermaid import to_mermaid
 from .model import Kind, Picture, endings
+from .overlay import Laid, Overlay
 
 #: A column is padded up to this width; a longer cell sticks out, rather than making every line as long.
 _WIDEST: Final = 38
+#: What stands for the count of a row that was not taken.
+_NOT_TAKEN: Final = {Laid.TURN: "", Laid.COVERAGE: "**0**"}
 
 _PAGE: Final = """\
 # One turn
 
 Made by `turnwright diagram --write` from `states/turnwright_states/chart.py`: edit the chart, not this page.
-The same picture, laid out for the width of a page, is [turn.svg](turn.svg).
+The same picture, laid out for the width of a page, is [turn.svg](turn.svg); the chart as a model for SPIN is
+[turn.pml](turn.pml).
 
 ```mermaid
 {mermaid}```
@@ -38,14 +42,26 @@ refused, and changes nothing. The reason `carried` is the one with which the tur
 """
 
 
-def to_table(picture: Picture) -> str:
-    """Every row of the chart as a Markdown table, in the chart's order."""
+def to_table(picture: Picture, overlay: Overlay | None = None) -> str:
+    """Every row of the chart as a Markdown table, in the chart's order.
+
+    With an overlay, its caption stands above the table, and each row says how often it was taken.
+    """
+    head = ("#", "from", "event", "guard", "to", "reason")
     rows = {
         line.number: (str(line.number), arrow.source, line.event, line.guard, arrow.dest, line.reason)
         for arrow in picture.arrows
         for line in arrow.lines
     }
-    return _table(("#", "from", "event", "guard", "to", "reason"), [rows[number] for number in sorted(rows)]) + "\n"
+    cells = [rows[number] for number in sorted(rows)]
+    if overlay is None:
+        return _table(head, cells) + "\n"
+    counts = [str(count) if count else _NOT_TAKEN[overlay.laid] for count in overlay.taken]
+    counted = _table(
+        ("#", "taken", *head[1:]), [(row[0], count, *row[1:]) for row, count in zip(cells, counts, strict=True)]
+    )
+    title, *more = overlay.caption
+    return "\n\n".join((f"**{title}**", *more, counted)) + "\n"
 
 
 def to_page(picture: Picture) -> str:

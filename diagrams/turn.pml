@@ -1,0 +1,559 @@
+/* One turn of an agent: the chart, and everything that can happen to it.
+ *
+ * Made by `turnwright diagram`: the rows from states/turnwright_states/chart.py, the rest from
+ * engine/turnwright/draw/surroundings.pml. Edit those, not this. `turnwright verify --spin` checks it; by hand:
+ *
+ *   spin -a turn.pml && cc -O2 -o pan pan.c && ./pan -a -f -N ends     (likewise each `ltl` at the end; -f: fairness)
+ *   spin -DNOBODY_ELSE -a turn.pml && cc -O2 -DSAFETY -DNOCLAIM -o pan pan.c && ./pan
+ *                                               (deadlocks; and what it calls unreached: rows that are never taken)
+ */
+
+/* Every combination of limits up to these is checked in one run. */
+#define MAX_ALLOWANCE 3
+#define MAX_BUDGET    3
+#define MAX_RETRIES   1
+#define MAX_PAUSES    2
+#define MAX_NUDGES    1
+#define WIDEST_BATCH  3
+#define UNLIMITED     255
+
+/* The states. */
+mtype = { CHECK, STREAM, TOOL_EXEC, CONTINUE, PAUSED, CONCLUDE, TEXT_ONLY, FINISHED, SYNTHESIS_DONE, CAP_HIT, DOOM_LOOP, ABORTED, FAILED };
+/* The events. */
+mtype = { proceed, replied, attempt_failed, settled, answered, concluded, expire, abort, fail };
+/* The reasons. */
+mtype = { why_answered, why_text_only, why_truncated, why_synthesised, why_step_cap, why_budget, why_tokens, why_cost, why_deadline, why_doom_loop, why_aborted, why_superseded, why_model_error, why_empty_reply, why_content_filter, why_context_overflow, why_crashed, why_engine_error };
+
+/* ---- The chart --------------------------------------------------------------------------------------------------
+ *
+ * Generated: each row with its number and its name. The rows of a state and an event are tried in order, and the first
+ * whose guard holds is taken. It names the next state and, where it ends the turn or begins to, the reason; `given` is
+ * the reason that comes with the event, and a row into an end without a reason keeps the one that is carried.
+ * An event that no row accepts changes nothing: `row` stays 0.
+ */
+
+inline take_the_first_row_that_holds() {
+  if
+  :: state == CHECK && event == proceed ->
+     /* 1. CHECK --proceed [allowance == 0 or budget == 0]--> TEXT_ONLY */
+     if :: ((allowance == 0) || (budget == 0)) -> row = 1; state = TEXT_ONLY
+     /* 2. CHECK --proceed [steps >= allowance]--> CONCLUDE */
+     :: else -> if :: (steps >= allowance) -> row = 2; state = CONCLUDE; reason = why_step_cap
+     /* 3. CHECK --proceed [doom and nudges_left > 0 and not spent]--> STREAM */
+     :: else -> if :: (doom && (nudges_left > 0) && !((calls >= budget) || tokens_spent || cost_spent || time_spent)) -> row = 3; state = STREAM
+     /* 4. CHECK --proceed [doom and (not doom_asks or pauses_left == 0 or spent)]--> CONCLUDE */
+     :: else -> if :: (doom && (!doom_asks || (pauses_left == 0) || ((calls >= budget) || tokens_spent || cost_spent || time_spent))) -> row = 4; state = CONCLUDE; reason = why_doom_loop
+     /* 5. CHECK --proceed [calls >= budget]--> CONCLUDE */
+     :: else -> if :: (calls >= budget) -> row = 5; state = CONCLUDE; reason = why_budget
+     /* 6. CHECK --proceed [tokens_spent]--> CONCLUDE */
+     :: else -> if :: tokens_spent -> row = 6; state = CONCLUDE; reason = why_tokens
+     /* 7. CHECK --proceed [cost_spent]--> CONCLUDE */
+     :: else -> if :: cost_spent -> row = 7; state = CONCLUDE; reason = why_cost
+     /* 8. CHECK --proceed [time_spent]--> CONCLUDE */
+     :: else -> if :: time_spent -> row = 8; state = CONCLUDE; reason = why_deadline
+     /* 9. CHECK --proceed [doom]--> PAUSED */
+     :: else -> if :: doom -> row = 9; state = PAUSED
+     /* 10. CHECK --proceed--> STREAM */
+     :: else -> if :: true -> row = 10; state = STREAM
+     :: else
+     fi fi fi fi fi fi fi fi fi fi
+  :: state == STREAM && event == replied ->
+     /* 11. STREAM --replied [filtered]--> FAILED */
+     if :: filtered -> row = 11; state = FAILED; reason = why_content_filter
+     /* 12. STREAM --replied [made > 0]--> TOOL_EXEC */
+     :: else -> if :: (made > 0) -> row = 12; state = TOOL_EXEC
+     /* 13. STREAM --replied [truncated]--> FINISHED */
+     :: else -> if :: truncated -> row = 13; state = FINISHED; reason = why_truncated
+     /* 14. STREAM --replied--> FINISHED */
+     :: else -> if :: true -> row = 14; state = FINISHED; reason = why_answered
+     :: else
+     fi fi fi fi
+  :: state == STREAM && event == attempt_failed ->
+     /* 15. STREAM --attempt_failed [retries_left > 0 and may_pass]--> STREAM */
+     if :: ((retries_left > 0) && may_pass) -> row = 15; state = STREAM
+     /* 16. STREAM --attempt_failed--> FAILED */
+     :: else -> if :: true -> row = 16; state = FAILED; reason = given
+     :: else
+     fi fi
+  :: state == STREAM && event == expire ->
+     /* 17. STREAM --expire--> CONCLUDE */
+     if :: true -> row = 17; state = CONCLUDE; reason = why_deadline
+     :: else
+     fi
+  :: state == STREAM && event == abort ->
+     /* 18. STREAM --abort--> ABORTED */
+     if :: true -> row = 18; state = ABORTED; reason = given
+     :: else
+     fi
+  :: state == STREAM && event == fail ->
+     /* 19. STREAM --fail--> FAILED */
+     if :: true -> row = 19; state = FAILED; reason = why_engine_error
+     :: else
+     fi
+  :: state == TOOL_EXEC && event == settled ->
+     /* 20. TOOL_EXEC --settled [waiting > 0]--> PAUSED */
+     if :: (waiting > 0) -> row = 20; state = PAUSED
+     /* 21. TOOL_EXEC --settled [synthesised]--> SYNTHESIS_DONE */
+     :: else -> if :: synthesised -> row = 21; state = SYNTHESIS_DONE; reason = why_synthesised
+     /* 22. TOOL_EXEC --settled--> CONTINUE */
+     :: else -> if :: true -> row = 22; state = CONTINUE
+     :: else
+     fi fi fi
+  :: state == TOOL_EXEC && event == expire ->
+     /* 23. TOOL_EXEC --expire--> CONCLUDE */
+     if :: true -> row = 23; state = CONCLUDE; reason = why_deadline
+     :: else
+     fi
+  :: state == TOOL_EXEC && event == abort ->
+     /* 24. TOOL_EXEC --abort--> ABORTED */
+     if :: true -> row = 24; state = ABORTED; reason = given
+     :: else
+     fi
+  :: state == TOOL_EXEC && event == fail ->
+     /* 25. TOOL_EXEC --fail--> FAILED */
+     if :: true -> row = 25; state = FAILED; reason = why_engine_error
+     :: else
+     fi
+  :: state == CONTINUE && event == proceed ->
+     /* 26. CONTINUE --proceed--> CHECK */
+     if :: true -> row = 26; state = CHECK
+     :: else
+     fi
+  :: state == PAUSED && event == answered ->
+     /* 27. PAUSED --answered [waiting > 0]--> PAUSED */
+     if :: (waiting > 0) -> row = 27; state = PAUSED
+     /* 28. PAUSED --answered [doom_asked and go_on]--> CHECK */
+     :: else -> if :: (doom_asked && go_on) -> row = 28; state = CHECK
+     /* 29. PAUSED --answered [doom_asked]--> CONCLUDE */
+     :: else -> if :: doom_asked -> row = 29; state = CONCLUDE; reason = why_doom_loop
+     /* 30. PAUSED --answered--> TOOL_EXEC */
+     :: else -> if :: true -> row = 30; state = TOOL_EXEC
+     :: else
+     fi fi fi fi
+  :: state == PAUSED && event == abort ->
+     /* 31. PAUSED --abort--> ABORTED */
+     if :: true -> row = 31; state = ABORTED; reason = given
+     :: else
+     fi
+  :: state == CONCLUDE && event == attempt_failed ->
+     /* 32. CONCLUDE --attempt_failed [retries_left > 0 and may_pass]--> CONCLUDE */
+     if :: ((retries_left > 0) && may_pass) -> row = 32; state = CONCLUDE
+     /* 33. CONCLUDE --attempt_failed [carried_doom]--> DOOM_LOOP */
+     :: else -> if :: carried_doom -> row = 33; state = DOOM_LOOP
+     /* 34. CONCLUDE --attempt_failed--> CAP_HIT */
+     :: else -> if :: true -> row = 34; state = CAP_HIT
+     :: else
+     fi fi fi
+  :: state == CONCLUDE && event == concluded ->
+     /* 35. CONCLUDE --concluded [carried_doom]--> DOOM_LOOP */
+     if :: carried_doom -> row = 35; state = DOOM_LOOP
+     /* 36. CONCLUDE --concluded--> CAP_HIT */
+     :: else -> if :: true -> row = 36; state = CAP_HIT
+     :: else
+     fi fi
+  :: state == CONCLUDE && event == abort ->
+     /* 37. CONCLUDE --abort--> ABORTED */
+     if :: true -> row = 37; state = ABORTED; reason = given
+     :: else
+     fi
+  :: state == CONCLUDE && event == fail ->
+     /* 38. CONCLUDE --fail--> FAILED */
+     if :: true -> row = 38; state = FAILED; reason = why_engine_error
+     :: else
+     fi
+  :: state == TEXT_ONLY && event == replied ->
+     /* 39. TEXT_ONLY --replied [filtered]--> FAILED */
+     if :: filtered -> row = 39; state = FAILED; reason = why_content_filter
+     /* 40. TEXT_ONLY --replied--> FINISHED */
+     :: else -> if :: true -> row = 40; state = FINISHED; reason = why_text_only
+     :: else
+     fi fi
+  :: state == TEXT_ONLY && event == attempt_failed ->
+     /* 41. TEXT_ONLY --attempt_failed [retries_left > 0 and may_pass]--> TEXT_ONLY */
+     if :: ((retries_left > 0) && may_pass) -> row = 41; state = TEXT_ONLY
+     /* 42. TEXT_ONLY --attempt_failed--> FAILED */
+     :: else -> if :: true -> row = 42; state = FAILED; reason = given
+     :: else
+     fi fi
+  :: state == TEXT_ONLY && event == expire ->
+     /* 43. TEXT_ONLY --expire--> CAP_HIT */
+     if :: true -> row = 43; state = CAP_HIT; reason = why_deadline
+     :: else
+     fi
+  :: state == TEXT_ONLY && event == abort ->
+     /* 44. TEXT_ONLY --abort--> ABORTED */
+     if :: true -> row = 44; state = ABORTED; reason = given
+     :: else
+     fi
+  :: state == TEXT_ONLY && event == fail ->
+     /* 45. TEXT_ONLY --fail--> FAILED */
+     if :: true -> row = 45; state = FAILED; reason = why_engine_error
+     :: else
+     fi
+  :: else
+  fi
+}
+
+/* ---- What a turn counts ------------------------------------------------------------------------------------------
+ *
+ * From here on nothing is generated: this is the design (DESIGN 2 to 4) once more, written without a look at the code
+ * that carries it out. Two authors of one rule who agree by mistake are rarer than one.
+ *
+ * The names are those of the guards. What a guard never sees is left out: texts, money, seconds, ids. Calls of one
+ * batch can be swapped for each other, so it is enough to count them.
+ */
+
+/* The limits, chosen once. Tokens, money, time and the synthesis need none: a limit that is off is one that never
+ * becomes spent, a synthesis that does not exist is one that never succeeds, and chance covers both. */
+byte allowance, budget, max_retries;
+bool doom_asks;
+
+mtype state = CHECK;
+byte steps, calls, nudges_left, pauses_left, retries_left, waiting;
+bool tokens_spent, cost_spent, time_spent, doom, carried_doom;
+mtype reason;                  /* the reason that a conclusion carries, then the reason of the end */
+
+/* What an event brings along; forgotten once its row is taken. */
+mtype event, given;            /* given: the reason that comes with the event, a cause or who aborted */
+byte made, runs, used;         /* calls asked for; those of them that may run; calls that a sub-agent ran */
+bool filtered, truncated, lends, may_pass, synthesised, doom_asked, go_on;
+mtype before;                  /* the state in which the event came */
+byte row;                      /* the row that was taken; 0: none accepts the event */
+
+/* The open batch: calls without a result. A call is `counted` once it has taken its place in the budget. */
+byte ready, ready_counted, running, asking, asking_counted;
+byte lent;                     /* places that the batch's sub-agents may use between them */
+
+/* What a person wrote, until the driver takes it out. */
+mtype = { grants, denies, goes_on, stops, leaves, supersedes };
+mtype inbox;
+
+/* Kept for the claims alone: no row and no choice reads them. */
+byte model_calls;
+bool refused, overdrawn, began_on_spent;
+
+#define over (state == FINISHED || state == SYNTHESIS_DONE || state == CAP_HIT || \
+              state == DOOM_LOOP || state == ABORTED || state == FAILED)
+#define calls_the_model (state == STREAM || state == CONCLUDE || state == TEXT_ONLY)
+#define open_calls (ready + ready_counted + running + asking + asking_counted)
+#define most_model_calls ((allowance + 1) * (1 + max_retries))
+#define a_budget_is_spent (calls >= budget || tokens_spent || cost_spent || time_spent)
+#define places_left (budget == UNLIMITED -> WIDEST_BATCH : budget - calls)
+
+/* Taking what is not there is noted, and takes nothing: so a fault cannot hide behind a number that wraps around. */
+inline take_one(left) {
+  if
+  :: left > 0 -> left--
+  :: else -> overdrawn = true
+  fi
+}
+
+inline perhaps(flag) {
+  if
+  :: flag = false
+  :: flag = true
+  fi
+}
+
+inline choose_the_limits() {
+  select (allowance : 0 .. MAX_ALLOWANCE);
+  if
+  :: select (budget : 0 .. MAX_BUDGET)
+  :: budget = UNLIMITED
+  fi;
+  select (max_retries : 0 .. MAX_RETRIES);
+  select (pauses_left : 0 .. MAX_PAUSES);
+  select (nudges_left : 0 .. MAX_NUDGES);
+  perhaps(doom_asks);
+  printf("limits %d %d %d %d %d %d\n", allowance, budget, max_retries, pauses_left, nudges_left, doom_asks)
+}
+
+/* ---- What can happen -------------------------------------------------------------------------------------------- */
+
+/* Rule 10 and the causes of DESIGN 2: connection, time-out, overload, an empty reply and a crash may pass. */
+inline an_attempt_fails() {
+  event = attempt_failed;
+  if
+  :: may_pass = true;
+     if
+     :: given = why_model_error
+     :: given = why_empty_reply
+     :: given = why_crashed
+     fi
+  :: may_pass = false;
+     if
+     :: given = why_model_error
+     :: given = why_context_overflow
+     :: given = why_content_filter
+     fi
+  fi
+}
+
+/* An abort or a bug may come at any moment that the driver is at work. It is a choice of the driver's and not a
+ * process of its own: fairness would force such a process to abort every turn at last, and prove nothing. */
+inline the_driver_is_stopped() {
+  if
+  :: event = abort; given = why_aborted
+  :: event = fail
+  fi
+}
+
+/* Places are reserved when the reply arrives (rule 5): of the calls that are valid, as many as the budget has left.
+ * Sub-agents lease what the batch's own places leave (rule 14); how they share it is left to chance. */
+inline the_model_replies() {
+  event = replied;
+  select (made : 0 .. WIDEST_BATCH);
+  perhaps(filtered);
+  perhaps(truncated);
+  if
+  :: state == STREAM ->
+     select (runs : 0 .. (made < places_left -> made : places_left));
+     if
+     :: runs > 0 && budget != UNLIMITED -> perhaps(lends)
+     :: else
+     fi
+  :: else                                           /* tools are disabled: what is asked for is refused (rule 7) */
+  fi
+}
+
+inline the_model_is_called() {
+  if
+  :: state == CONCLUDE -> event = concluded         /* with a text or without one: the summary is fixed then */
+  :: state != CONCLUDE -> the_model_replies()
+  :: state != CONCLUDE -> event = expire            /* a conclusion has a time-out of its own, an attempt that fails */
+  :: an_attempt_fails()
+  :: the_driver_is_stopped()
+  fi
+}
+
+/* A call that wants a person is settled at once when no pause is left (DESIGN 2). */
+inline a_person_is_wanted(whose) {
+  if
+  :: pauses_left > 0 -> whose++; waiting++
+  :: else
+  fi
+}
+
+/* Calls run side by side, and any of them may be next. One that is settled is no longer counted among the open. */
+inline the_calls_run() {
+  if
+  :: ready > 0 -> ready--;
+     if
+     :: running++; calls = calls + (budget != UNLIMITED)   /* counts when it starts; without a budget nobody asks */
+     :: a_person_is_wanted(asking)
+     :: skip                                               /* settled before it could start: an error, a refusal */
+     fi
+  :: ready_counted > 0 -> ready_counted--;
+     if
+     :: running++                                          /* and counts only once */
+     :: a_person_is_wanted(asking_counted)
+     :: skip
+     fi
+  :: running > 0 -> running--;
+     if
+     :: skip                                               /* its result; after a crash: that nobody knows it */
+     :: lent > 0 -> select (used : 1 .. lent); calls = calls + used; lent = lent - used
+     :: a_person_is_wanted(asking_counted)                 /* after a crash, or for a sub-agent: it asks */
+     :: retries_left > 0 -> retries_left--; running++      /* after a crash: it is run again */
+     fi
+  :: ready + ready_counted + running == 0 && waiting > 0 -> event = settled
+  :: ready + ready_counted + running == 0 && waiting == 0 ->
+     if
+     :: event = settled; perhaps(synthesised)
+     :: retries_left > 0 -> retries_left--                 /* the synthesis failed, and is tried again */
+     fi
+  :: event = expire
+  :: the_driver_is_stopped()
+  fi
+}
+
+/* As a step ends it is settled what CHECK will look at: whether its round tripped the detector, and what is spent.
+ * What holds for any detector holds for ours, and a budget once spent stays spent. Settled as late as this, and not
+ * when the reply arrives, because until CHECK nobody asks: the space of states would be sixteen times as large. */
+inline the_step_ends() {
+  event = proceed;
+  perhaps(doom);
+  if :: tokens_spent = true :: skip fi;
+  if :: cost_spent = true :: skip fi;
+  if :: time_spent = true :: skip fi
+}
+
+/* Rule 12. An expired interrupt is denied, or stops a doom loop: what a person could have said. */
+inline the_driver_takes_the_answer() {
+  if
+  :: inbox == leaves -> event = abort; given = why_aborted
+  :: inbox == supersedes -> event = abort; given = why_superseded
+  :: inbox != leaves && inbox != supersedes -> event = answered; waiting--;
+     if
+     :: inbox == goes_on -> doom_asked = true; go_on = true
+     :: inbox == stops -> doom_asked = true
+     :: inbox == grants && asking > 0 -> asking--; ready++
+     :: inbox == grants && asking_counted > 0 -> asking_counted--; ready_counted++
+     :: inbox == denies && asking > 0 -> asking--
+     :: inbox == denies && asking_counted > 0 -> asking_counted--
+     fi
+  fi;
+  inbox = 0
+}
+
+/* After the end, anything may still arrive. */
+inline something_comes_late() {
+  if
+  :: event = proceed
+  :: event = replied; select (made : 0 .. 1); perhaps(filtered); perhaps(truncated)
+  :: an_attempt_fails()
+  :: event = settled; perhaps(synthesised)
+  :: event = answered; perhaps(doom_asked); perhaps(go_on)
+  :: event = concluded
+  :: event = expire
+  :: event = abort; given = why_aborted
+  :: event = fail
+  fi
+}
+
+/* ---- What follows from a row ------------------------------------------------------------------------------------ */
+
+/* `before` and `state` are the ends of the row, `event` is what it was taken for. */
+inline the_row_is_followed() {
+  if
+  :: event == attempt_failed && state == before -> take_one(retries_left)
+  :: event == replied && state == TOOL_EXEC ->
+     ready = runs;
+     lent = (lends -> budget - calls - runs : 0)
+  :: event == answered && doom_asked && go_on -> doom = false       /* the detector forgets the rounds so far */
+  :: else
+  fi;
+  if
+  :: before == CHECK && state == STREAM ->                          /* here a step is counted, and nowhere else */
+     steps = steps + (steps <= allowance);                          /* one too many is as wrong as a hundred */
+     began_on_spent = began_on_spent || a_budget_is_spent;
+     if
+     :: doom -> take_one(nudges_left); doom = false                 /* a nudge; the next round will be judged anew */
+     :: else
+     fi
+  :: before != PAUSED && state == PAUSED ->
+     take_one(pauses_left);
+     waiting = waiting + (before == CHECK)                          /* a doom loop asks, beside no call */
+  :: state == CONCLUDE || over ->                                   /* what is open is closed: each has its result */
+     ready = 0; ready_counted = 0; running = 0; asking = 0; asking_counted = 0; lent = 0; waiting = 0;
+     carried_doom = (state == CONCLUDE && reason == why_doom_loop)
+  :: state == CONTINUE -> lent = 0                                  /* what was not used returns */
+  :: else
+  fi;
+  if                                                                /* retries belong to a phase */
+  :: before != state && (calls_the_model || state == TOOL_EXEC) -> retries_left = max_retries
+  :: before != state && !calls_the_model && state != TOOL_EXEC -> retries_left = 0
+  :: else
+  fi;
+  if
+  :: calls_the_model && model_calls <= most_model_calls -> model_calls++
+  :: else
+  fi;
+  if                                         /* Nobody reads the counters of a turn that has ended, and an ending */
+  :: over ->                                 /* counts nothing: forgetting them makes one state of thousands.     */
+     steps = 0; calls = 0; nudges_left = 0; pauses_left = 0; model_calls = 0; doom = false;
+     tokens_spent = false; cost_spent = false; time_spent = false;
+     allowance = 0; budget = 0; max_retries = 0; doom_asks = false
+  :: else
+  fi
+}
+
+inline the_event_is_forgotten() {
+  event = 0; given = 0; before = 0; row = 0; made = 0; runs = 0; used = 0;
+  filtered = false; truncated = false; lends = false; may_pass = false;
+  synthesised = false; doom_asked = false; go_on = false
+}
+
+/* ---- Who acts --------------------------------------------------------------------------------------------------- */
+
+/* The driver and all that it calls. Each round is one thing that happens and, where that is an event of the chart,
+ * the row that follows. */
+active proctype driver() {
+  atomic { choose_the_limits() };
+  do
+  :: atomic {
+       if
+       :: state == CHECK -> event = proceed
+       :: state == CONTINUE -> the_step_ends()
+       :: calls_the_model -> the_model_is_called()
+       :: state == TOOL_EXEC -> the_calls_run()
+       :: state == PAUSED && inbox != 0 -> the_driver_takes_the_answer()
+       :: over -> something_comes_late()
+       fi;
+       if
+       :: event != 0 ->
+          before = state;
+          take_the_first_row_that_holds();
+          d_step {
+            if
+            :: row == 0 && !over -> refused = true; printf("refused %d\n", event)
+            :: row == 0 && over -> skip                     /* after the end, refusing is right */
+            :: else -> printf("row %d\n", row); the_row_is_followed()
+            fi;
+            the_event_is_forgotten()
+          }
+       :: else
+       fi;
+       !refused                                             /* an event that no row accepts: the driver cannot go on */
+     }
+  od
+}
+
+/* A person answers or leaves. Which of the two is free, so fairness can force her to act, but not to be kind. */
+active proctype person() {
+end_of_questions:
+  do
+  :: atomic {
+       state == PAUSED && inbox == 0 ->
+       if
+       :: waiting > asking + asking_counted -> if :: inbox = goes_on :: inbox = stops fi
+       :: waiting <= asking + asking_counted -> if :: inbox = grants :: inbox = denies fi
+       :: inbox = leaves
+       :: inbox = supersedes
+       fi
+     }
+  od
+}
+
+/* Everybody else: listeners attach again, answers come twice, messages wait for the next step. They can go on for
+ * ever and change nothing, so without fairness a turn need not end: nobody would have to take the next step.
+ * With them there is always something to do and a deadlock would go unseen; the search for deadlocks leaves them out.
+ */
+#ifndef NOBODY_ELSE
+active proctype others() {
+  do
+  :: inbox = inbox
+  od
+}
+#endif
+
+/* ---- What is claimed --------------------------------------------------------------------------------------------
+ *
+ * A round of the driver is atomic, and a claim looks at the turn before and after it, as a reader of the journal does.
+ */
+
+ltl ends                       { <> over }
+ltl stays_ended                { [] (state == FINISHED -> [] (state == FINISHED)) &&
+                                 [] (state == SYNTHESIS_DONE -> [] (state == SYNTHESIS_DONE)) &&
+                                 [] (state == CAP_HIT -> [] (state == CAP_HIT)) &&
+                                 [] (state == DOOM_LOOP -> [] (state == DOOM_LOOP)) &&
+                                 [] (state == ABORTED -> [] (state == ABORTED)) &&
+                                 [] (state == FAILED -> [] (state == FAILED)) }
+ltl steps_within_allowance     { [] (steps <= allowance) }
+ltl calls_within_budget        { [] (calls <= budget) }
+ltl model_calls_within_formula { [] (model_calls <= most_model_calls) }
+ltl no_step_on_a_spent_budget  { [] !began_on_spent }
+ltl nothing_is_overdrawn       { [] !overdrawn }
+ltl closed_steps_are_settled   { [] (open_calls == 0 || state == TOOL_EXEC || state == PAUSED) }
+ltl every_event_finds_a_row    { [] !refused }
+ltl reasons_fit_their_outcomes { [] ((state == FINISHED -> reason == why_answered || reason == why_text_only ||
+                                                           reason == why_truncated) &&
+                                     (state == SYNTHESIS_DONE -> reason == why_synthesised) &&
+                                     (state == CAP_HIT -> reason == why_step_cap || reason == why_budget ||
+                                                          reason == why_tokens || reason == why_cost ||
+                                                          reason == why_deadline) &&
+                                     (state == DOOM_LOOP -> reason == why_doom_loop) &&
+                                     (state == ABORTED -> reason == why_aborted || reason == why_superseded) &&
+                                     (state == FAILED -> reason == why_model_error || reason == why_empty_reply ||
+                                                         reason == why_content_filter || reason == why_crashed ||
+                                                         reason == why_context_overflow || reason == why_engine_error)) }

@@ -1,0 +1,126 @@
+"""The labels of the DOT text: tables in Graphviz's own dialect of HTML.
+
+The text of a state, the card of an arrow, and what stands around the picture: the legend, and an overlay's caption.
+"""
+
+import re
+import textwrap
+from html import escape
+from itertools import groupby
+from typing import Final
+
+from .card import CardRow, Part, Word, card_rows
+from .model import Arrow, Kind, Node
+from .style import DIM, INK, RULE, SWATCHES, Mark, NameLook, RowLook, Style
+
+NAME_SIZE: Final = 13
+_TEXT, _NUMBER = 11, 10
+#: How wide the column of counts is at least: four digits.
+_COUNT_WIDTH: Final = 25
+#: Characters of a line of a caption, and how many lines one item of it may take.
+_CAPTION_COLUMNS: Final = 125
+_CAPTION_LINES: Final = 3
+
+
+def name_label(node: Node, looks: NameLook) -> str:
+    """A state's name; below that of a final one, the reasons with which a turn may end there."""
+    if not node.reasons and not looks.below:
+        return _table(_cell(_font(node.state, looks.ink, NAME_SIZE)), 'BORDER="0" CELLPADDING="0"')
+    lines = [_font(node.state, looks.ink, NAME_SIZE)]
+    if looks.below:
+        lines.append(f"<B>{_font(looks.below, looks.accent, _TEXT)}</B>")
+    for line in textwrap.wrap(", ".join(node.reasons), width=17):
+        found = re.sub(rf"\b{looks.reason}\b", f'<FONT COLOR="{looks.accent}"><B>\\g<0></B></FONT>', line)
+        lines.append(_font(found if looks.reason else line, looks.reasons, _TEXT))
+    return _table("".join(map(_cell, lines)), 'BORDER="0" CELLPADDING="0"')
+
+
+def card_label(arrow: Arrow, style: Style, columns: int) -> str:
+    """The card of an arrow: its rows, at most `columns` characters wide without their numbers and counts."""
+    rows = "".join(_row(row, style.row(arrow, row.line)) for row in card_rows(arrow, columns))
+    # Graphviz sets its lines high.
+    above = '<TR><TD HEIGHT="2" CELLPADDING="0"></TD></TR>'
+    # A count fills the edge of its card, and would stick out of a round corner.
+    corners = "" if style.counts else ' STYLE="ROUNDED"'
+    return _table(above + rows, f'BORDER="1"{corners} COLOR="{RULE}" BGCOLOR="#ffffff" CELLPADDING="1"')
+
+
+def picture_label(style: Style) -> str:
+    """What stands around the picture: the caption of an overlay, the keys of its counts, and the legend."""
+    wrapped = [textwrap.wrap(item, _CAPTION_COLUMNS, max_lines=_CAPTION_LINES) for item in style.caption]
+    lines = [_font(escape(line), INK, _TEXT) for item in wrapped for line in item]
+    if lines:
+        lines[0] = f"<B>{_font(escape(wrapped[0][0]), INK, NAME_SIZE)}</B>"
+    if style.keys:
+        lines.append(_strip("".join(_key(mark, words) for mark, words in style.keys)))
+    lines.append(_strip("".join(_kind(kind) for kind in Kind)))
+    lines += [_font(line, INK, _TEXT) for line in style.reading]
+    return _table("".join(f'<TR><TD ALIGN="LEFT">{line}</TD></TR>' for line in lines), 'BORDER="0" CELLPADDING="2"')
+
+
+def _row(row: CardRow, looks: RowLook) -> str:
+    ground = f' BGCOLOR="{looks.ground}"' if looks.ground else ""
+    lines = []
+    for place, words in enumerate(row.broken):
+        number = "" if place else _font(str(row.line.number), DIM, _NUMBER)
+        count = "" if place or looks.mark is None else _count(looks.mark, len(row.broken))
+        lines.append(
+            f'<TR><TD WIDTH="1"{ground}></TD><TD ALIGN="RIGHT"{ground}>{number}</TD><TD WIDTH="1"{ground}></TD>'
+            f'<TD ALIGN="LEFT"{ground}>{_font(_set(words, looks), looks.ink, _TEXT)}</TD>'
+            f'<TD WIDTH="6"{ground}></TD>{count}</TR>'
+        )
+    return "".join(lines)
+
+
+def _count(mark: Mark, lines: int) -> str:
+    text = f"<B>{_font(mark.text, mark.ink, _NUMBER)}</B>" if mark.text else ""
+    return f'<TD ROWSPAN="{lines}" WIDTH="{_COUNT_WIDTH}"{_ground(mark)}>{text}</TD>'
+
+
+def _set(words: tuple[Word, ...], looks: RowLook) -> str:
+    runs = [
+        (part, escape(" ".join(word.text for word in run))) for part, run in groupby(words, key=lambda word: word.part)
+    ]
+    # Graphviz drops a plain space at the edge of a tag.
+    spaced = [(part, text if place == len(runs) else f"{text}&#160;") for place, (part, text) in enumerate(runs, 1)]
+    return "".join(_tagged(part, text, looks) for part, text in spaced)
+
+
+def _tagged(part: Part, text: str, looks: RowLook) -> str:
+    match part:
+        case Part.EVENT:
+            return f"<B>{text}</B>" if looks.loud else text
+        case Part.REASON:
+            return f'<FONT COLOR="{looks.reason}">{text}</FONT>'
+        case _:
+            return text
+
+
+def _key(mark: Mark, words: str) -> str:
+    sample = f'<TD WIDTH="{_COUNT_WIDTH}"{_ground(mark)}><B>{_font(mark.text, mark.ink, _NUMBER)}</B></TD>'
+    return f'{sample}<TD ALIGN="LEFT">{_font(words, INK, _TEXT)}</TD>' if words else sample
+
+
+def _kind(kind: Kind) -> str:
+    return f'<TD {SWATCHES[kind]}>{_font(kind, INK, _TEXT)}</TD><TD ALIGN="LEFT">{_font(kind.means, INK, _TEXT)}</TD>'
+
+
+def _strip(cells: str) -> str:
+    """Cells side by side."""
+    return f'<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="4" CELLPADDING="3"><TR>{cells}</TR></TABLE>'
+
+
+def _ground(mark: Mark) -> str:
+    return f' BGCOLOR="{mark.ground}"' if mark.ground else ""
+
+
+def _cell(text: str) -> str:
+    return f"<TR><TD>{text}</TD></TR>"
+
+
+def _font(text: str, color: str, size: int) -> str:
+    return f'<FONT COLOR="{color}" POINT-SIZE="{size}">{text}</FONT>'
+
+
+def _table(rows: str, attributes: str) -> str:
+    return f'<<TABLE CELLBORDER="0" CELLSPACING="0" {attributes}>{rows}</TABLE>>'

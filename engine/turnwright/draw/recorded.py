@@ -1,0 +1,46 @@
+"""The overlay of one recorded turn: where it went, how often, and where it stands."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from turnwright_states.chart import CHART, Row
+from turnwright_states.turn import Turn
+
+from .overlay import Laid, Overlay
+
+_PLACES: Final = {row: place for place, row in enumerate(CHART.rows)}
+
+
+def turn_overlay(turn_id: str, turn: Turn, rows: Sequence[Row], *, path: str) -> Overlay:
+    """The overlay of a turn.
+
+    `turn` is what its facts add up to, and `rows` are the rows that it took, as a replay of the facts finds them
+    (`turnwright_states.replay`). `path` is its way through the states in words, for the caption. Raises `ValueError`
+    for a row that is not of our chart.
+    """
+    taken = [0] * len(CHART.rows)
+    for row in rows:
+        if row not in _PLACES:
+            raise ValueError(f"{row.name} is no row of this chart")
+        taken[_PLACES[row]] += 1
+    kinds = sum(count > 0 for count in taken)
+    figures = (
+        _count(turn.counters.steps, "step"),
+        f"{_count(turn.counters.calls, 'tool call')} run",
+        f"{turn.elapsed:.1f} s of driving",
+        f"{kinds} of {len(taken)} rows taken, {_count(len(rows), 'time')} in all",
+    )
+    caption = (f"turn {turn_id}: {_standing(turn)}", ", ".join(figures), f"path: {path}")
+    return Overlay(Laid.TURN, tuple(taken), caption, turn.state, turn.reason)
+
+
+def _standing(turn: Turn) -> str:
+    if turn.state.outcome is None or turn.reason is None:
+        waits = f", waits for {_count(len(turn.interrupts), 'answer')}" if turn.interrupts else ""
+        return f"not over: in {turn.state}{waits}"
+    also = f" (also reached: {', '.join(turn.also_reached)})" if turn.also_reached else ""
+    return f"{turn.state.outcome}: {turn.reason}{also}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

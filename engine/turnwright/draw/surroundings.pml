@@ -1,0 +1,363 @@
+/* ---- What a turn counts ------------------------------------------------------------------------------------------
+ *
+ * From here on nothing is generated: this is the design (DESIGN 2 to 4) once more, written without a look at the code
+ * that carries it out. Two authors of one rule who agree by mistake are rarer than one.
+ *
+ * The names are those of the guards. What a guard never sees is left out: texts, money, seconds, ids. Calls of one
+ * batch can be swapped for each other, so it is enough to count them.
+ */
+
+/* The limits, chosen once. Tokens, money, time and the synthesis need none: a limit that is off is one that never
+ * becomes spent, a synthesis that does not exist is one that never succeeds, and chance covers both. */
+byte allowance, budget, max_retries;
+bool doom_asks;
+
+mtype state = CHECK;
+byte steps, calls, nudges_left, pauses_left, retries_left, waiting;
+bool tokens_spent, cost_spent, time_spent, doom, carried_doom;
+mtype reason;                  /* the reason that a conclusion carries, then the reason of the end */
+
+/* What an event brings along; forgotten once its row is taken. */
+mtype event, given;            /* given: the reason that comes with the event, a cause or who aborted */
+byte made, runs, used;         /* calls asked for; those of them that may run; calls that a sub-agent ran */
+bool filtered, truncated, lends, may_pass, synthesised, doom_asked, go_on;
+mtype before;                  /* the state in which the event came */
+byte row;                      /* the row that was taken; 0: none accepts the event */
+
+/* The open batch: calls without a result. A call is `counted` once it has taken its place in the budget. */
+byte ready, ready_counted, running, asking, asking_counted;
+byte lent;                     /* places that the batch's sub-agents may use between them */
+
+/* What a person wrote, until the driver takes it out. */
+mtype = { grants, denies, goes_on, stops, leaves, supersedes };
+mtype inbox;
+
+/* Kept for the claims alone: no row and no choice reads them. */
+byte model_calls;
+bool refused, overdrawn, began_on_spent;
+
+#define over (state == FINISHED || state == SYNTHESIS_DONE || state == CAP_HIT || \
+              state == DOOM_LOOP || state == ABORTED || state == FAILED)
+#define calls_the_model (state == STREAM || state == CONCLUDE || state == TEXT_ONLY)
+#define open_calls (ready + ready_counted + running + asking + asking_counted)
+#define most_model_calls ((allowance + 1) * (1 + max_retries))
+#define a_budget_is_spent (calls >= budget || tokens_spent || cost_spent || time_spent)
+#define places_left (budget == UNLIMITED -> WIDEST_BATCH : budget - calls)
+
+/* Taking what is not there is noted, and takes nothing: so a fault cannot hide behind a number that wraps around. */
+inline take_one(left) {
+  if
+  :: left > 0 -> left--
+  :: else -> overdrawn = true
+  fi
+}
+
+inline perhaps(flag) {
+  if
+  :: flag = false
+  :: flag = true
+  fi
+}
+
+inline choose_the_limits() {
+  select (allowance : 0 .. MAX_ALLOWANCE);
+  if
+  :: select (budget : 0 .. MAX_BUDGET)
+  :: budget = UNLIMITED
+  fi;
+  select (max_retries : 0 .. MAX_RETRIES);
+  select (pauses_left : 0 .. MAX_PAUSES);
+  select (nudges_left : 0 .. MAX_NUDGES);
+  perhaps(doom_asks);
+  printf("limits %d %d %d %d %d %d\n", allowance, budget, max_retries, pauses_left, nudges_left, doom_asks)
+}
+
+/* ---- What can happen -------------------------------------------------------------------------------------------- */
+
+/* Rule 10 and the causes of DESIGN 2: connection, time-out, overload, an empty reply and a crash may pass. */
+inline an_attempt_fails() {
+  event = attempt_failed;
+  if
+  :: may_pass = true;
+     if
+     :: given = why_model_error
+     :: given = why_empty_reply
+     :: given = why_crashed
+     fi
+  :: may_pass = false;
+     if
+     :: given = why_model_error
+     :: given = why_context_overflow
+     :: given = why_content_filter
+     fi
+  fi
+}
+
+/* An abort or a bug may come at any moment that the driver is at work. It is a choice of the driver's and not a
+ * process of its own: fairness would force such a process to abort every turn at last, and prove nothing. */
+inline the_driver_is_stopped() {
+  if
+  :: event = abort; given = why_aborted
+  :: event = fail
+  fi
+}
+
+/* Places are reserved when the reply arrives (rule 5): of the calls that are valid, as many as the budget has left.
+ * Sub-agents lease what the batch's own places leave (rule 14); how they share it is left to chance. */
+inline the_model_replies() {
+  event = replied;
+  select (made : 0 .. WIDEST_BATCH);
+  perhaps(filtered);
+  perhaps(truncated);
+  if
+  :: state == STREAM ->
+     select (runs : 0 .. (made < places_left -> made : places_left));
+     if
+     :: runs > 0 && budget != UNLIMITED -> perhaps(lends)
+     :: else
+     fi
+  :: else                                           /* tools are disabled: what is asked for is refused (rule 7) */
+  fi
+}
+
+inline the_model_is_called() {
+  if
+  :: state == CONCLUDE -> event = concluded         /* with a text or without one: the summary is fixed then */
+  :: state != CONCLUDE -> the_model_replies()
+  :: state != CONCLUDE -> event = expire            /* a conclusion has a time-out of its own, an attempt that fails */
+  :: an_attempt_fails()
+  :: the_driver_is_stopped()
+  fi
+}
+
+/* A call that wants a person is settled at once when no pause is left (DESIGN 2). */
+inline a_person_is_wanted(whose) {
+  if
+  :: pauses_left > 0 -> whose++; waiting++
+  :: else
+  fi
+}
+
+/* Calls run side by side, and any of them may be next. One that is settled is no longer counted among the open. */
+inline the_calls_run() {
+  if
+  :: ready > 0 -> ready--;
+     if
+     :: running++; calls = calls + (budget != UNLIMITED)   /* counts when it starts; without a budget nobody asks */
+     :: a_person_is_wanted(asking)
+     :: skip                                               /* settled before it could start: an error, a refusal */
+     fi
+  :: ready_counted > 0 -> ready_counted--;
+     if
+     :: running++                                          /* and counts only once */
+     :: a_person_is_wanted(asking_counted)
+     :: skip
+     fi
+  :: running > 0 -> running--;
+     if
+     :: skip                                               /* its result; after a crash: that nobody knows it */
+     :: lent > 0 -> select (used : 1 .. lent); calls = calls + used; lent = lent - used
+     :: a_person_is_wanted(asking_counted)                 /* after a crash, or for a sub-agent: it asks */
+     :: retries_left > 0 -> retries_left--; running++      /* after a crash: it is run again */
+     fi
+  :: ready + ready_counted + running == 0 && waiting > 0 -> event = settled
+  :: ready + ready_counted + running == 0 && waiting == 0 ->
+     if
+     :: event = settled; perhaps(synthesised)
+     :: retries_left > 0 -> retries_left--                 /* the synthesis failed, and is tried again */
+     fi
+  :: event = expire
+  :: the_driver_is_stopped()
+  fi
+}
+
+/* As a step ends it is settled what CHECK will look at: whether its round tripped the detector, and what is spent.
+ * What holds for any detector holds for ours, and a budget once spent stays spent. Settled as late as this, and not
+ * when the reply arrives, because until CHECK nobody asks: the space of states would be sixteen times as large. */
+inline the_step_ends() {
+  event = proceed;
+  perhaps(doom);
+  if :: tokens_spent = true :: skip fi;
+  if :: cost_spent = true :: skip fi;
+  if :: time_spent = true :: skip fi
+}
+
+/* Rule 12. An expired interrupt is denied, or stops a doom loop: what a person could have said. */
+inline the_driver_takes_the_answer() {
+  if
+  :: inbox == leaves -> event = abort; given = why_aborted
+  :: inbox == supersedes -> event = abort; given = why_superseded
+  :: inbox != leaves && inbox != supersedes -> event = answered; waiting--;
+     if
+     :: inbox == goes_on -> doom_asked = true; go_on = true
+     :: inbox == stops -> doom_asked = true
+     :: inbox == grants && asking > 0 -> asking--; ready++
+     :: inbox == grants && asking_counted > 0 -> asking_counted--; ready_counted++
+     :: inbox == denies && asking > 0 -> asking--
+     :: inbox == denies && asking_counted > 0 -> asking_counted--
+     fi
+  fi;
+  inbox = 0
+}
+
+/* After the end, anything may still arrive. */
+inline something_comes_late() {
+  if
+  :: event = proceed
+  :: event = replied; select (made : 0 .. 1); perhaps(filtered); perhaps(truncated)
+  :: an_attempt_fails()
+  :: event = settled; perhaps(synthesised)
+  :: event = answered; perhaps(doom_asked); perhaps(go_on)
+  :: event = concluded
+  :: event = expire
+  :: event = abort; given = why_aborted
+  :: event = fail
+  fi
+}
+
+/* ---- What follows from a row ------------------------------------------------------------------------------------ */
+
+/* `before` and `state` are the ends of the row, `event` is what it was taken for. */
+inline the_row_is_followed() {
+  if
+  :: event == attempt_failed && state == before -> take_one(retries_left)
+  :: event == replied && state == TOOL_EXEC ->
+     ready = runs;
+     lent = (lends -> budget - calls - runs : 0)
+  :: event == answered && doom_asked && go_on -> doom = false       /* the detector forgets the rounds so far */
+  :: else
+  fi;
+  if
+  :: before == CHECK && state == STREAM ->                          /* here a step is counted, and nowhere else */
+     steps = steps + (steps <= allowance);                          /* one too many is as wrong as a hundred */
+     began_on_spent = began_on_spent || a_budget_is_spent;
+     if
+     :: doom -> take_one(nudges_left); doom = false                 /* a nudge; the next round will be judged anew */
+     :: else
+     fi
+  :: before != PAUSED && state == PAUSED ->
+     take_one(pauses_left);
+     waiting = waiting + (before == CHECK)                          /* a doom loop asks, beside no call */
+  :: state == CONCLUDE || over ->                                   /* what is open is closed: each has its result */
+     ready = 0; ready_counted = 0; running = 0; asking = 0; asking_counted = 0; lent = 0; waiting = 0;
+     carried_doom = (state == CONCLUDE && reason == why_doom_loop)
+  :: state == CONTINUE -> lent = 0                                  /* what was not used returns */
+  :: else
+  fi;
+  if                                                                /* retries belong to a phase */
+  :: before != state && (calls_the_model || state == TOOL_EXEC) -> retries_left = max_retries
+  :: before != state && !calls_the_model && state != TOOL_EXEC -> retries_left = 0
+  :: else
+  fi;
+  if
+  :: calls_the_model && model_calls <= most_model_calls -> model_calls++
+  :: else
+  fi;
+  if                                         /* Nobody reads the counters of a turn that has ended, and an ending */
+  :: over ->                                 /* counts nothing: forgetting them makes one state of thousands.     */
+     steps = 0; calls = 0; nudges_left = 0; pauses_left = 0; model_calls = 0; doom = false;
+     tokens_spent = false; cost_spent = false; time_spent = false;
+     allowance = 0; budget = 0; max_retries = 0; doom_asks = false
+  :: else
+  fi
+}
+
+inline the_event_is_forgotten() {
+  event = 0; given = 0; before = 0; row = 0; made = 0; runs = 0; used = 0;
+  filtered = false; truncated = false; lends = false; may_pass = false;
+  synthesised = false; doom_asked = false; go_on = false
+}
+
+/* ---- Who acts --------------------------------------------------------------------------------------------------- */
+
+/* The driver and all that it calls. Each round is one thing that happens and, where that is an event of the chart,
+ * the row that follows. */
+active proctype driver() {
+  atomic { choose_the_limits() };
+  do
+  :: atomic {
+       if
+       :: state == CHECK -> event = proceed
+       :: state == CONTINUE -> the_step_ends()
+       :: calls_the_model -> the_model_is_called()
+       :: state == TOOL_EXEC -> the_calls_run()
+       :: state == PAUSED && inbox != 0 -> the_driver_takes_the_answer()
+       :: over -> something_comes_late()
+       fi;
+       if
+       :: event != 0 ->
+          before = state;
+          take_the_first_row_that_holds();
+          d_step {
+            if
+            :: row == 0 && !over -> refused = true; printf("refused %d\n", event)
+            :: row == 0 && over -> skip                     /* after the end, refusing is right */
+            :: else -> printf("row %d\n", row); the_row_is_followed()
+            fi;
+            the_event_is_forgotten()
+          }
+       :: else
+       fi;
+       !refused                                             /* an event that no row accepts: the driver cannot go on */
+     }
+  od
+}
+
+/* A person answers or leaves. Which of the two is free, so fairness can force her to act, but not to be kind. */
+active proctype person() {
+end_of_questions:
+  do
+  :: atomic {
+       state == PAUSED && inbox == 0 ->
+       if
+       :: waiting > asking + asking_counted -> if :: inbox = goes_on :: inbox = stops fi
+       :: waiting <= asking + asking_counted -> if :: inbox = grants :: inbox = denies fi
+       :: inbox = leaves
+       :: inbox = supersedes
+       fi
+     }
+  od
+}
+
+/* Everybody else: listeners attach again, answers come twice, messages wait for the next step. They can go on for
+ * ever and change nothing, so without fairness a turn need not end: nobody would have to take the next step.
+ * With them there is always something to do and a deadlock would go unseen; the search for deadlocks leaves them out.
+ */
+#ifndef NOBODY_ELSE
+active proctype others() {
+  do
+  :: inbox = inbox
+  od
+}
+#endif
+
+/* ---- What is claimed --------------------------------------------------------------------------------------------
+ *
+ * A round of the driver is atomic, and a claim looks at the turn before and after it, as a reader of the journal does.
+ */
+
+ltl ends                       { <> over }
+ltl stays_ended                { [] (state == FINISHED -> [] (state == FINISHED)) &&
+                                 [] (state == SYNTHESIS_DONE -> [] (state == SYNTHESIS_DONE)) &&
+                                 [] (state == CAP_HIT -> [] (state == CAP_HIT)) &&
+                                 [] (state == DOOM_LOOP -> [] (state == DOOM_LOOP)) &&
+                                 [] (state == ABORTED -> [] (state == ABORTED)) &&
+                                 [] (state == FAILED -> [] (state == FAILED)) }
+ltl steps_within_allowance     { [] (steps <= allowance) }
+ltl calls_within_budget        { [] (calls <= budget) }
+ltl model_calls_within_formula { [] (model_calls <= most_model_calls) }
+ltl no_step_on_a_spent_budget  { [] !began_on_spent }
+ltl nothing_is_overdrawn       { [] !overdrawn }
+ltl closed_steps_are_settled   { [] (open_calls == 0 || state == TOOL_EXEC || state == PAUSED) }
+ltl every_event_finds_a_row    { [] !refused }
+ltl reasons_fit_their_outcomes { [] ((state == FINISHED -> reason == why_answered || reason == why_text_only ||
+                                                           reason == why_truncated) &&
+                                     (state == SYNTHESIS_DONE -> reason == why_synthesised) &&
+                                     (state == CAP_HIT -> reason == why_step_cap || reason == why_budget ||
+                                                          reason == why_tokens || reason == why_cost ||
+                                                          reason == why_deadline) &&
+                                     (state == DOOM_LOOP -> reason == why_doom_loop) &&
+                                     (state == ABORTED -> reason == why_aborted || reason == why_superseded) &&
+                                     (state == FAILED -> reason == why_model_error || reason == why_empty_reply ||
+                                                         reason == why_content_filter || reason == why_crashed ||
+                                                         reason == why_context_overflow || reason == why_engine_error)) }

@@ -1,0 +1,205 @@
+"""SPIN as a program: a Promela model becomes a verifier (`pan`), which searches, reports and replays.
+
+Nothing here knows what a model is about. What SPIN says is read strictly: a search counts as complete only when its
+report says so in every line that we know of. Whatever else it prints is `NoAnswer`, which is never a pass.
+"""
+
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_MODEL: Final = "turn.pml"
+#: Compilers by the names under which SPIN, too, can call them as its preprocessor.
+_COMPILERS: Final = ("cc", "gcc", "clang")
+_INSTALL: Final = "install it (`apt-get install {deb}`, `brew install {brew}`)"
+#: Megabytes; the search gives up before the machine does.
+_MEMORY: Final = 4096
+#: Steps of the deepest path; the default of 10,000 costs as little, and a faulty chart may need more.
+_DEPTH: Final = 100_000
+#: What a search says when it looked at less than everything.
+_CUT_SHORT: Final = (
+    ("max search depth too small", "a path is longer than the search may go"),
+    ("reached -DMEMLIM bound", f"the states need more than {_MEMORY:,} MB"),
+    ("out of memory", "the machine has no memory left"),
+    ("hash-compact", "the states were not stored in full"),
+    ("bit statespace", "the states were not stored in full"),
+)
+
+_FAULT: Final = re.compile(r"^pan:\d+: (.+?)(?:  .*| \(.*)?$", re.MULTILINE)
+_DEPTH_ERRORS: Final = re.compile(r"^State-vector \d+ byte, depth reached (\d+), errors: (\d+)$", re.MULTILINE)
+_STATES: Final = re.compile(r"^ *(\d+) states, stored", re.MULTILINE)
+_TRANSITIONS: Final = re.compile(r"^ *(\d+) transitions", re.MULTILINE)
+_MEMORY_USED: Final = re.compile(r"^ *([\d.]+)\ttotal actual memory usage", re.MULTILINE)
+_SECTION: Final = re.compile(r"^unreached in (?:proctype|init|claim) (\w+)\n((?:\t.*\n)*)", re.MULTILINE)
+_LINE: Final = re.compile(rf"^\t{re.escape(_MODEL)}:(\d+), state", re.MULTILINE)
+_CYCLE: Final = "<<<<<START OF CYCLE>>>>>"
+
+#: Finds a program by its name, as `shutil.which` does.
+Which = Callable[[str], str | None]
+
+
+class NoAnswer(Exception):  # noqa: N818 (it is what was given)
+    """SPIN could not be asked, or did not finish. The message says why and, where there is one, the way out."""
+
+
+class Tools(NamedTuple):
+    """The programs, by their paths; and the compiler once more by its name, for SPIN to call."""
+
+    spin: str
+    compiler: str
+    compiler_name: str
+
+
+class Search(NamedTuple):
+    """What one search found. `fault` is SPIN's word for it, and empty when the whole space holds none."""
+
+    fault: str
+    states: int
+    transitions: int
+    depth: int
+    megabytes: float
+    #: The lines of the model that no path came through, by process.
+    unreached: dict[str, frozenset[int]]
+
+
+class Trail(NamedTuple):
+    """What a model printed on the way to a fault, and the values of its variables there, line by line.
+
+    `cycle` is the line from which on it repeats, if it does.
+    """
+
+    lines: tuple[str, ...]
+    cycle: int | None
+
+    def name_of(self, value: str) -> str:
+        """The name that the model has for a value of an `mtype`: SPIN's verifier prints only numbers."""
+        found = re.search(rf"^\tmtype  (\w+):\t{re.escape(value)}$", "\n".join(self.lines), re.MULTILINE)
+        return found[1] if found else value
+
+
+def find(which: Which) -> Tools:
+    """The programs that a search needs. Raises `NoAnswer`, saying how to install what is missing."""
+    spin = which("spin")
+    if spin is None:
+        raise NoAnswer(f"`spin` is not on PATH: {_INSTALL.format(deb='spin', brew='spin')}")
+    for name in _COMPILERS:
+        if compiler := which(name):
+            return Tools(spin, compiler, name)
+    raise NoAnswer(f"no C compiler ({', '.join(_COMPILERS)}) is on PATH: {_INSTALL.format(deb='gcc', brew='gcc')}")
+
+
+class Pan:
+    """A verifier, compiled from a model in a directory of its own.
+
+    `define` is a name that the model's preprocessor is given. Without `claims`, its claims are left out and deadlocks
+    are searched for. `until` is the monotonic time at which every search is over. Raises `NoAnswer` when SPIN does
+    not take the model, or the compiler what SPIN made of it.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        directory: Path,
+        tools: Tools,
+        *,
+        until: float,
+        define: str = "",
+        claims: bool = True,
+        optimise: bool = True,
+    ) -> None:
+        self._directory, self._until = directory, until
+        directory.mkdir(exist_ok=True)
+        (directory / _MODEL).write_text(model, encoding="utf-8")
+        defined = [f"-D{define}"] if define else []
+        self._made([tools.spin, "-a", f"-P{tools.compiler_name} -E -x c", *defined, _MODEL], "SPIN refused the model")
+        flags = [] if claims else ["-DSAFETY", "-DNOCLAIM"]
+        # A debugger's optimisation compiles in half the time of the best, and the search is as fast.
+        build = [
+            tools.compiler,
+            "-Og" if optimise else "-O0",
+            "-w",
+            f"-DMEMLIM={_MEMORY}",
+            *flags,
+            "-o",
+            "pan",
+            "pan.c",
+        ]
+        self._made(build, "the verifier did not compile")
+
+    def search(self, claim: str = "", *, fair: bool = False, depth: int = _DEPTH) -> Search:
+        """Look at every state, up to the first fault. `fair`: a process that can act for ever does act.
+
+        `depth` is the length in steps of the longest path that is followed. Raises `NoAnswer` when the search did not
+        see everything, and found no fault in what it saw.
+        """
+        (self._directory / f"{_MODEL}.trail").unlink(missing_ok=True)
+        said = self._run(self._pan(claim, f"-m{depth}", "-w20", *(["-f"] if fair else []))).stdout
+        return read_report(said, claim)
+
+    def replay(self, claim: str = "") -> Trail:
+        """What the model printed on the way to the fault that was found last."""
+        # -S: only what the model itself prints.
+        before, cycle, after = self._run(self._pan(claim, "-r", "-S")).stdout.partition(_CYCLE)
+        lines = tuple(before.splitlines())
+        return Trail((*lines, *after.splitlines()), len(lines) if cycle else None)
+
+    def _pan(self, claim: str, *flags: str) -> list[str]:
+        return [str(self._directory / "pan"), *(["-a", "-N", claim] if claim else []), *flags]
+
+    def _made(self, command: list[str], otherwise: str) -> None:
+        done = self._run(command)
+        if done.returncode:
+            said = (done.stdout + done.stderr).strip().splitlines()
+            raise NoAnswer(f"{otherwise}: {' / '.join(said[-3:])}")
+
+    def _run(self, command: list[str]) -> "subprocess.CompletedProcess[str]":
+        try:
+            return subprocess.run(  # noqa: S603 (programs that PATH names and the one just built, no shell)
+                command,
+                cwd=self._directory,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=max(self._until - time.monotonic(), 0.0),
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise NoAnswer(
+                "its time was up before SPIN had looked at everything: allow more, or lower the bounds"
+            ) from None
+        except OSError as error:
+            raise NoAnswer(f"{Path(command[0]).name} could not be run: {error.strerror}") from None
+
+
+def read_report(said: str, claim: str = "") -> Search:
+    """What a search printed, as what it found. Raises `NoAnswer` for anything but a report on the claim."""
+    counts = [pattern.search(said) for pattern in (_STATES, _TRANSITIONS, _MEMORY_USED)]
+    reached = _DEPTH_ERRORS.search(said)
+    if reached is None or None in counts or (claim and f"({claim})" not in said):
+        raise NoAnswer(f"SPIN said something else than a report: {' / '.join(said.split(chr(10))[-3:])!r}")
+    states, transitions, megabytes = (float(found[1]) for found in counts if found)
+    fault = _FAULT.search(said)
+    if int(reached[2]) == 0:
+        _need_everything(said)
+    elif fault is None:
+        raise NoAnswer("SPIN counts an error and does not say which")
+    return Search(
+        fault=fault[1] if fault and int(reached[2]) else "",
+        states=int(states),
+        transitions=int(transitions),
+        depth=int(reached[1]),
+        megabytes=megabytes,
+        unreached={name: frozenset(map(int, _LINE.findall(lines))) for name, lines in _SECTION.findall(said)},
+    )
+
+
+def _need_everything(said: str) -> None:
+    for sign, why in _CUT_SHORT:
+        if sign in said:
+            raise NoAnswer(f"the search was cut short: {why}: lower the bounds")
+    if "Full statespace search for:" not in said or "Search not completed" in said:
+        raise NoAnswer("SPIN does not say that it looked at everything")
