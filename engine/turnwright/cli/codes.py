@@ -10,6 +10,8 @@ USAGE: Final = 2
 PAUSED: Final = 3
 CAP_HIT: Final = 4
 DOOM_LOOP: Final = 5
+#: Of `verify`, `replay` and `fuzz`: a check could neither be passed nor be failed.
+INCONCLUSIVE: Final = 6
 ABORTED: Final = 130
 
 _OF_OUTCOME: Final = {

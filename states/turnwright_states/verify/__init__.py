@@ -1,0 +1,38 @@
+"""What shows that every path ends: the lint of the chart, and the walk over everything that a turn can reach."""
+
+from .case import Case
+from .claims import Claim, Violation
+from .configuration import WalkedMachine
+from .findings import ENDS, findings
+from .grid import BOUND, campaign, grid
+from .lint import lint
+from .path import Edge, Path, retrace
+from .reach import Goal, Search, Witness, event_name, reach, search
+from .surroundings import Surroundings
+from .walk import MOST, Walk, walk
+
+__all__ = [
+    "BOUND",
+    "ENDS",
+    "MOST",
+    "Case",
+    "Claim",
+    "Edge",
+    "Goal",
+    "Path",
+    "Search",
+    "Surroundings",
+    "Violation",
+    "Walk",
+    "WalkedMachine",
+    "Witness",
+    "campaign",
+    "event_name",
+    "findings",
+    "grid",
+    "lint",
+    "reach",
+    "retrace",
+    "search",
+    "walk",
+]

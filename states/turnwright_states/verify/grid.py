@@ -1,0 +1,101 @@
+"""The cases that `turnwright verify` walks: every dimension over its whole range, with those that it meets.
+
+Not one product of everything: a family for each question, and in each family what interacts.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import Final
+
+from turnwright_states.limits import Limits
+
+from .case import Case
+from .walk import MOST, Walk, walk
+
+#: The bound of `turnwright verify`, unless it is told another.
+BOUND: Final = 4
+#: Steps that leave room for wide batches and for retries.
+_FEW: Final = 2
+
+
+def grid(bound: int = BOUND) -> Iterator[Case]:
+    """The cases within `bound`: caps 0 to `bound`, tool-call budgets 0 to `bound + 1` and none.
+
+    Batches have up to `(bound + 2) // 2` calls unless said otherwise. A family that needs a larger cap to show anything
+    has it, whatever the bound. What is combined with what:
+
+    - *Plain turns:* each cap with each budget, 0 to 2 pauses, 0 and 1 retries, with and without a synthesis. Each cap
+      and budget once more with the concluding call counted as a step.
+    - *Doom loops:* both responses, with and without a nudge, 1 and 2 pauses. Threshold 2 at each cap from 1, with
+      budgets of 1, 2, 3 and none (spent before the loop, with it, after it, never), and batches of up to 2 calls of
+      two tools, of the widest up to cap 3; thresholds 2 and 3 at caps 4 and 5 with single calls, for a cycle of
+      two rounds or a nudged repetition needs as many.
+    - *Spent budgets:* tokens, cost, time, and all of them, at caps 0 to 3 (0 to 2 within a bound of 2), with a budget
+      of 2 tool calls that may be spent as well, a doom loop that may trip as well, both responses to it, a nudge,
+      and with and without a synthesis.
+    - *Sub-agents:* each cap from 1 with each budget from 1, 1 and 2 pauses, batches of up to 2 calls, of the widest up
+      to cap 2; then each cap from 1 with tokens, with money, with both to lend; then each cap from 2 with a doom
+      loop of the turn's own, and both responses.
+
+    Everything that the surroundings may do (`surroundings.py`) is tried in every case.
+    """
+    widest = max((bound + 2) // 2, 1)
+    yield from _plain(bound, widest)
+    yield from _doom(bound, widest)
+    yield from _spent(bound)
+    yield from _delegating(bound, widest)
+
+
+def _plain(bound: int, widest: int) -> Iterator[Case]:
+    for cap, budget in product(range(bound + 1), _budgets(0, bound)):
+        for synthesis, pauses, retries in product((False, True), range(3), range(2)):
+            limits = _limits(steps=cap, tool_calls=budget, max_pauses=pauses, max_retries=retries)
+            yield Case(limits, synthesis, widest)
+        yield Case(_limits(steps=cap, tool_calls=budget, concluding="within", max_retries=0), widest=widest)
+
+
+def _doom(bound: int, widest: int) -> Iterator[Case]:
+    for response, nudges, pauses in product(("stop", "ask"), (0, 1), (1, 2)):
+        doom = {"doom_response": response, "nudges": nudges, "max_pauses": pauses, "max_retries": 0}
+        for cap, budget in product(range(1, bound + 1), (1, 2, 3, None)):
+            limits = _limits(steps=cap, tool_calls=budget, doom_threshold=2, **doom)
+            yield Case(limits, widest=widest if cap <= _FEW + 1 else 2)
+        for cap, threshold in product((4, 5), (2, 3)):
+            yield Case(_limits(steps=cap, tool_calls=4, doom_threshold=threshold, **doom), widest=1)
+
+
+def _spent(bound: int) -> Iterator[Case]:
+    each: tuple[dict[str, object], ...] = ({"tokens": 1}, {"cost": 1.0}, {"seconds": 1.0})
+    for spent, cap, response, synthesis in product(
+        (*each, each[0] | each[1] | each[2]), range(max(min(bound, _FEW + 1), _FEW) + 1), ("stop", "ask"), (False, True)
+    ):
+        doom = {"doom_threshold": 2, "doom_response": response, "nudges": 1, "max_retries": 1 if cap <= _FEW else 0}
+        yield Case(_limits(steps=cap, tool_calls=2, **doom, **spent), synthesis)
+
+
+def _delegating(bound: int, widest: int) -> Iterator[Case]:
+    for cap, budget, pauses in product(range(1, bound + 1), _budgets(1, bound), (1, 2)):
+        limits = _limits(steps=cap, tool_calls=budget, max_pauses=pauses, max_retries=0)
+        yield Case(limits, widest=widest if cap <= _FEW else 2, delegates=True)
+    lendings: tuple[dict[str, object], ...] = ({"tokens": 3}, {"cost": 2.0}, {"tokens": 2, "cost": 1.0})
+    for cap, lent in product(range(1, bound + 1), lendings):
+        yield Case(_limits(steps=cap, tool_calls=3, max_retries=0, **lent), delegates=True)
+    for cap, response in product(range(2, bound + 1), ("stop", "ask")):
+        yield Case(_limits(steps=cap, tool_calls=4, doom_threshold=2, doom_response=response), widest=1, delegates=True)
+
+
+def _budgets(least: int, bound: int) -> tuple[int | None, ...]:
+    return (*range(least, bound + 2), None)
+
+
+def _limits(**fields: object) -> Limits:
+    small = {"doom_threshold": None, "max_retries": 1, "max_pauses": 1}
+    return Limits.model_validate(small | fields)
+
+
+def campaign(cases: Iterable[Case], *, most: int = MOST) -> Walk:
+    """Walk each case, cut at `most` configurations, and add the counts up. Raises `Violation` at the first fault."""
+    total = Walk()
+    for case in cases:
+        total.add(walk(case, most=most))
+    return total

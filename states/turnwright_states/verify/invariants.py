@@ -1,0 +1,114 @@
+"""What must hold after every event: of the configuration, of the facts that led there, and of an end.
+
+Each check names the claim that it stands for. They read the turn's counters and its limits, and ask no guard: where
+the chart says what comes first, these say it again, in the documented order.
+"""
+
+from collections.abc import Iterable
+
+from turnwright_states import facts as f
+from turnwright_states.actions import Halt
+from turnwright_states.chart import Row
+from turnwright_states.events import CallStatus
+from turnwright_states.reasons import REASONS_OF, EndReason
+from turnwright_states.state import State
+from turnwright_states.turn import Rank, Turn
+
+from .claims import Claim
+from .configuration import WalkedMachine
+
+Fault = tuple[Claim, str]
+
+
+def fault_of(machine: WalkedMachine, rank: Rank, facts: list[f.Fact]) -> Fault | None:  # noqa: PLR0911 (one a check)
+    """What is wrong with a configuration that `facts` led to; None if nothing is."""
+    turn, c = machine.turn, machine.turn.counters
+    if machine.state is not turn.state:
+        return Claim.WAY_ON, f"the chart stands in {machine.state}, the facts in {turn.state}"
+    if c.steps_left < 0:
+        return Claim.STEPS, f"{c.steps} steps of an allowance of {c.allowance}"
+    if min(rank) < 0:
+        return Claim.RANK, f"the rank went below nothing: {rank}"
+    if c.calls > c.budget:
+        return Claim.CALLS, f"{c.calls} calls of a budget of {c.budget}"
+    if turn.state not in _BATCH_OPEN and turn.open_calls():
+        return Claim.PAIRING, f"a call without a result in {turn.state}"
+    for fact in facts:
+        if type(fact) in _LOOKED_AT:
+            fault = _fault_of_fact(fact, turn, machine.rows)
+            if fault is not None:
+                return fault
+    return None
+
+
+_BATCH_OPEN = frozenset({State.TOOL_EXEC, State.PAUSED})
+_LOOKED_AT = frozenset({f.StepStarted, f.Stopping, f.CallSettled, f.Halted})
+
+
+def _fault_of_fact(fact: f.Fact, turn: Turn, rows: list[Row]) -> Fault | None:
+    match fact:
+        case f.StepStarted():
+            holds = [reason for reason in holding(turn) if reason is not EndReason.STEP_CAP]
+            allowed = [EndReason.DOOM_LOOP] if fact.nudge else []
+            if holds != allowed:
+                return Claim.SPENT, f"a step started on a spent budget: {_listed(holds)} held"
+        case f.Stopping():
+            return _fault_of_stopping(fact, turn, rows)
+        case f.CallSettled():
+            call = turn.batch.get(fact.call)
+            lent = call is not None and call.counted and call.made.lease is not None
+            # A turn that was stopped runs no more calls: nothing can be spent twice.
+            stopped = fact.status is CallStatus.ABORTED or turn.state is State.ABORTED
+            if lent and fact.spent is None and not stopped:
+                return Claim.LEASES, "a sub-agent ended, and nobody counted what it had used"
+        case f.Halted() if turn.state.outcome is None:
+            return Claim.ONE_END, "halted, and not in a final state"
+        case _:
+            pass
+    return None
+
+
+def _fault_of_stopping(fact: f.Stopping, turn: Turn, rows: list[Row]) -> Fault | None:
+    holds = holding(turn)
+    if any(row.source is State.CHECK and row.dest is State.CONCLUDE for row in rows) and fact.reason is not holds[0]:
+        return Claim.PRECEDENCE, f"stopped for {fact.reason}, though {_listed(holds)} held"
+    also = tuple(reason for reason in holds if reason is not fact.reason)
+    if fact.also_reached != also:
+        said = _listed(fact.also_reached)
+        return Claim.ALSO, f"stopped for {fact.reason} and also for {said}, though {_listed(holds)} held"
+    return None
+
+
+def holding(turn: Turn) -> list[EndReason]:
+    """Every limit that a turn has reached, in the documented order (DESIGN 2), from its limits and what it used."""
+    c, limits = turn.counters, turn.limits
+    used = (
+        (EndReason.STEP_CAP, c.steps, limits.allowance),
+        (EndReason.DOOM_LOOP, len(turn.loop_tools), 1),
+        (EndReason.BUDGET, c.calls, limits.tool_calls),
+        (EndReason.TOKENS, turn.input_tokens + turn.output_tokens, limits.tokens),
+        (EndReason.COST, turn.cost, limits.cost),
+        (EndReason.DEADLINE, turn.elapsed, limits.seconds),
+    )
+    return [reason for reason, spent, most in used if most is not None and spent >= most]
+
+
+def fault_of_end(machine: WalkedMachine, facts: list[f.Fact]) -> Fault | None:
+    """What is wrong with an end that `facts` led to; None if nothing is."""
+    halts = [fact for fact in facts if isinstance(fact, f.Halted)]
+    if len(halts) != 1 or facts[-1] is not halts[0]:
+        return Claim.ONE_END, "an end needs one halted, as its last fact"
+    halted, reason = halts[0], machine.turn.reason
+    if reason is None or halted.outcome is not machine.turn.state.outcome or not isinstance(machine.action, Halt):
+        return Claim.ONE_END, "an end without one outcome and one reason"
+    if reason not in REASONS_OF[halted.outcome]:
+        what = f"{halted.outcome}/{reason} is no ending: a turn that is {halted.outcome} has another reason"
+        return Claim.ONE_END, what
+    also = halted.also_reached
+    if reason in also or len(set(also)) != len(also):
+        return Claim.ALSO, f"ended for {reason}, and also for {_listed(also)}"
+    return None
+
+
+def _listed(reasons: Iterable[EndReason]) -> str:
+    return ", ".join(reasons) or "nothing"

@@ -1,0 +1,241 @@
+"""The lint of the chart: what can be read off the table of rows, before any turn runs.
+
+Nine claims, each with its verdict. Together the seventh and the eighth show that no chain of rows is endless: every
+cycle lowers a component of the rank, and a component is lowered only where something is left of it. What happens
+inside a state (calls that start and settle, the synthesis, what a fact does to the counters) is no row; the walk looks
+at that. Source: DESIGN 2.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from turnwright_states.chart import ILLEGAL, ROWS, ReasonFrom, Refused, Row
+from turnwright_states.counters import Counters
+from turnwright_states.guards import Guard
+from turnwright_states.reasons import REASONS_OF, Cause, EndReason
+from turnwright_states.state import FINAL, Outcome, State, Trigger
+from turnwright_states.verdict import Check, Verdict
+
+from .choices import ASSUMED, Assumption, Choice, choices
+from .cycles import INTERRUPTS, PAUSES, RETRIES, STEPS, Placed, cyclic, endless, lowers, reachable, way
+
+#: What must hold where a row lowers a component of the rank. A step also needs a budget to spend and, in a doom loop,
+#: a nudge to give.
+_LEFT: Final = (
+    (STEPS, Guard("not steps >= allowance")),
+    (STEPS, Guard("not spent")),
+    (STEPS, Guard("not doom or nudges_left > 0")),
+    (PAUSES, Guard("not pauses_left == 0")),
+    (RETRIES, Guard("retries_left > 0")),
+    (INTERRUPTS, Guard("waiting > 0")),
+)
+_CARRIED_DOOM: Final = Guard("carried_doom")
+#: The triggers that end a turn wherever it stands, because somebody or something outside wants it.
+_FROM_ANYWHERE: Final = (Trigger.ABORT, Trigger.FAIL)
+_DOOM: Final = REASONS_OF[Outcome.DOOM_LOOP]
+_LIMITS: Final = REASONS_OF[Outcome.CAP_HIT]
+
+Pair = tuple[State, Trigger]
+
+
+class Survey:
+    """What the rows of one pair do over every small configuration of the counters that matter to them."""
+
+    def __init__(self, group: tuple[Placed, ...], assumed: Iterable[Assumption]) -> None:
+        self.group = group
+        #: What each row needs to have left: nothing, for most.
+        self.needs = {one: [guard for component, guard in _LEFT if lowers(one.row, component)] for one in group}
+        self.seen = 0
+        self.taken: set[Placed] = set()
+        #: What is wrong with a row, and the first configuration that shows it.
+        self.overspent: dict[tuple[Placed, str], str] = {}
+        self.untrue: dict[tuple[Placed, str], str] = {}
+        also = [guard for guards in self.needs.values() for guard in guards]
+        if any(one.row.reason is ReasonFrom.CARRIED for one in group):
+            also.append(_CARRIED_DOOM)
+        for choice in choices(group, also, assumed):
+            self._take_in(choice)
+
+    def _take_in(self, choice: Choice) -> None:
+        self.seen += 1
+        taken = choice.taken
+        if taken is None:
+            return
+        self.taken.add(taken)
+        for guard in self.needs[taken]:
+            if not guard.holds(choice.counters):
+                self.overspent.setdefault((taken, f"is taken even if not: {guard.words}"), choice.shown)
+        if wrong := _untrue(taken.row, choice.counters):
+            self.untrue.setdefault((taken, wrong), choice.shown)
+
+
+class Table(NamedTuple):
+    """What is linted: the rows with their numbers, by pair of state and trigger, and what is declared illegal."""
+
+    rows: tuple[Placed, ...]
+    surveys: Mapping[Pair, Survey]
+    illegal: Mapping[State, Refused]
+    assumed: tuple[Assumption, ...]
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], illegal: Mapping[State, Refused], assumed: tuple[Assumption, ...]) -> "Table":
+        """Number the rows, sort them by pair, and survey each pair."""
+        placed = tuple(Placed(number, row) for number, row in enumerate(rows, start=1))
+        groups: dict[Pair, tuple[Placed, ...]] = {}
+        for one in placed:
+            pair = (one.row.source, one.row.trigger)
+            groups[pair] = (*groups.get(pair, ()), one)
+        return cls(placed, {pair: Survey(group, assumed) for pair, group in groups.items()}, illegal, assumed)
+
+
+def lint(
+    rows: tuple[Row, ...] = ROWS,
+    *,
+    illegal: Mapping[State, Refused] = ILLEGAL,
+    assumed: tuple[Assumption, ...] = ASSUMED,
+) -> tuple[Check, ...]:
+    """Check nine claims about a chart, without running a turn: one `Check` a claim, always in the same order.
+
+    `illegal` declares the pairs that have no row on purpose, `assumed` is what the machine guarantees to the guards.
+    A violated check names each faulty row with its number, from 1. Raises nothing, whatever the rows are.
+    """
+    table = Table.of(rows, illegal, assumed)
+    return tuple(claim(table) for claim in _CLAIMS)
+
+
+def _check(claim: str, over: str, faults: Iterable[str], witness: Iterable[Placed] = ()) -> Check:
+    found = "; ".join(faults)
+    if found:
+        return Check(claim, Verdict.VIOLATED, found, tuple(map(str, witness)))
+    return Check(claim, Verdict.HOLDS, over)
+
+
+def _every_state_is_reached(table: Table) -> Check:
+    lost = sorted(set(State) - reachable(table.rows, State.CHECK))
+    faults = []
+    for state in lost:
+        dead = [str(placed) for placed in table.rows if placed.row.source is state]
+        faults.append(f"no way leads to {state}" + (f", so these rows are dead: {', '.join(dead)}" if dead else ""))
+    return _check("every state can be reached from CHECK", f"{len(State)} states, {len(table.rows)} rows", faults)
+
+
+def _no_row_leaves_an_end(table: Table) -> Check:
+    faults = [f"{placed} leaves a final state" for placed in table.rows if placed.row.source in FINAL]
+    return _check("no row leaves a final state", f"{len(FINAL)} final states", faults)
+
+
+def _no_state_is_a_trap(table: Table) -> Check:
+    own = [placed for placed in table.rows if placed.row.trigger not in _FROM_ANYWHERE]
+    faults = []
+    for state in State:
+        if FINAL.isdisjoint(reachable(own, state)):
+            inside = [str(placed) for placed in own if placed.row.source is state]
+            faults.append(f"{state} is a trap: " + (f"only {', '.join(inside)}" if inside else "no row leaves it"))
+    over = f"{len(set(State) - FINAL)} states that are not final"
+    return _check("from every state an end can be reached, without an abort or a failure of the engine", over, faults)
+
+
+def _every_pair_is_decided(table: Table) -> Check:
+    faults: list[str] = []
+    pairs = [(state, trigger) for state in State if state not in FINAL for trigger in Trigger]
+    for state, trigger in pairs:
+        survey, refused = table.surveys.get((state, trigger)), table.illegal.get(state)
+        if refused is not None and trigger in refused.triggers:
+            rows = survey.group if survey else ()
+            faults += [f"{placed} is declared illegal: {refused.why}" for placed in rows]
+        elif survey is None:
+            faults.append(f"{state} --{trigger}--> has no row, and is not declared illegal")
+    over = f"{len(pairs)} pairs, {len(table.surveys)} of them with rows"
+    return _check("every pair of a state and a trigger has rows, or is declared illegal", over, faults)
+
+
+def _every_pair_ends_in_a_fallback(table: Table) -> Check:
+    lasts = [survey.group[-1] for survey in table.surveys.values()]
+    faults = [f"{last} is the last of its pair, and has a guard" for last in lasts if last.row.guard.text]
+    return _check("every pair with rows ends in one without a guard", f"{len(lasts)} pairs", faults)
+
+
+def _no_row_is_shadowed(table: Table) -> Check:
+    surveys = table.surveys.values()
+    faults = [f"{one} is never the first that holds" for all_ in surveys for one in all_.group if one not in all_.taken]
+    over = f"{sum(survey.seen for survey in surveys):,} configurations of the counters"
+    return _check("every row is the first that holds somewhere", over, faults)
+
+
+def _every_cycle_ends(table: Table) -> Check:
+    parts = endless(table.rows)
+    faults = [f"nothing ends this cycle: {', '.join(map(str, part))}" for part in parts]
+    witness: tuple[Placed, ...] = ()
+    if parts:
+        start = parts[0][0].row.source
+        to = () if start is State.CHECK else way(table.rows, State.CHECK, start)
+        witness = (*to, *way(parts[0], start, start))
+    on_cycles = sum(map(len, cyclic(table.rows)))
+    return _check("every cycle lowers the rank", f"{on_cycles} rows that lie on cycles", faults, witness)
+
+
+def _nothing_is_spent_twice(table: Table) -> Check:
+    spending, faults = 0, []
+    for survey in table.surveys.values():
+        spending += sum(map(bool, survey.needs.values()))
+        faults += [f"{placed} {wrong} ({shown})" for (placed, wrong), shown in survey.overspent.items()]
+    claim = "a row takes a step, a pause, a retry or an interrupt only where one is left"
+    assumed = [f"; assumed in {one.source} at {one.trigger}: {one.why}" for one in table.assumed]
+    return _check(claim, f"{spending} rows that take one{''.join(assumed)}", faults)
+
+
+def _reasons_are_right(table: Table) -> Check:
+    faults = [f"{placed} {wrong}" for placed in table.rows if (wrong := _misnamed(placed.row))]
+    for survey in table.surveys.values():
+        faults += [f"{placed} {wrong} ({shown})" for (placed, wrong), shown in survey.untrue.items()]
+    naming = sum(placed.row.reason is not None for placed in table.rows)
+    claim = "a row into an end or a conclusion names a reason that fits, and no other row names one"
+    return _check(claim, f"{naming} rows with a reason", faults)
+
+
+def _misnamed(row: Row) -> str:
+    """What is wrong with a row's reason, whatever the counters are. Empty when nothing is."""
+    outcome = row.dest.outcome
+    if row.source is State.CONCLUDE and (row.dest is State.CONCLUDE or (outcome and row.reason is ReasonFrom.CARRIED)):
+        # Which reason is carried only the counters know: see `_untrue`.
+        return "" if row.reason is ReasonFrom.CARRIED else "drops the reason that a conclusion carries"
+    if outcome is None and row.dest is not State.CONCLUDE:
+        return "" if row.reason is None else f"names the reason {row.reason}, and ends nothing"
+    if row.reason is None:
+        return "names no reason"
+    given = _given_by(row)
+    fitting = _LIMITS | _DOOM if outcome is None else REASONS_OF[outcome]
+    return "" if given and given <= fitting else f"names the reason {row.reason}, which does not fit"
+
+
+def _given_by(row: Row) -> frozenset[EndReason]:
+    """The reasons that a row can give, but for a carried one. Empty where its trigger brings none."""
+    if row.reason is ReasonFrom.CAUSE:
+        return frozenset(cause.reason for cause in Cause if row.trigger is Trigger.ATTEMPT_FAILED)
+    if row.reason is ReasonFrom.EVENT:
+        return REASONS_OF[Outcome.ABORTED] if row.trigger is Trigger.ABORT else frozenset()
+    return frozenset({row.reason}) if isinstance(row.reason, EndReason) else frozenset()
+
+
+def _untrue(row: Row, counters: Counters) -> str:
+    """Why a row's reason is not true of these counters, which take the row. Empty when it is."""
+    if row.source is State.CHECK and isinstance(row.reason, EndReason) and row.reason not in counters.reached():
+        return f"names the reason {row.reason}, which is not reached"
+    if row.dest.outcome is not None and row.reason is ReasonFrom.CARRIED:
+        carried = _DOOM if counters.carried_doom else _LIMITS
+        if not carried <= REASONS_OF[row.dest.outcome]:
+            return "carries a reason that does not fit"
+    return ""
+
+
+_CLAIMS: Final[tuple[Callable[[Table], Check], ...]] = (
+    _every_state_is_reached,
+    _no_row_leaves_an_end,
+    _no_state_is_a_trap,
+    _every_pair_is_decided,
+    _every_pair_ends_in_a_fallback,
+    _no_row_is_shadowed,
+    _every_cycle_ends,
+    _nothing_is_spent_twice,
+    _reasons_are_right,
+)

@@ -1,0 +1,145 @@
+"""The way of a turn through the chart, as people read it: what happened, and which rows were taken for it."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from turnwright_states.chart import CHART, Chart, Row
+from turnwright_states.events import (
+    Abort,
+    Answered,
+    AttemptFailed,
+    CallSettled,
+    CallStarted,
+    CallWaits,
+    Concluded,
+    Event,
+    Expire,
+    Finish,
+    ModelReplied,
+    Steered,
+    Synthesised,
+    ToolCall,
+    Usage,
+)
+from turnwright_states.reasons import Cause, EndReason
+from turnwright_states.state import State
+from turnwright_states.turn import CallState, Turn
+
+from .case import Case
+from .configuration import WalkedMachine
+
+
+class Edge(NamedTuple):
+    """One event on the way.
+
+    `happened` says what, in words; `event` is the name of its class. `source` and `dest` are the states before and
+    after it, and `rows` the rows of the chart that were taken for it: none while the calls of a batch run.
+    """
+
+    happened: str
+    event: str
+    source: State
+    rows: tuple[Row, ...]
+    dest: State
+
+    def __str__(self) -> str:
+        return "; ".join((self.happened, *(row.name for row in self.rows)))
+
+
+Path = tuple[Edge, ...]
+
+
+def retrace(case: Case, events: Iterable[Event], chart: Chart = CHART) -> tuple[Path, WalkedMachine]:
+    """Feed the events to a fresh turn: the way that it takes, with its beginning, and where it stands then.
+
+    Raises `MachineError` where the chart has no row for an event.
+    """
+    begun, _ = WalkedMachine.start(case.started, chart=chart)
+    machine = begun
+    assert isinstance(machine, WalkedMachine)  # noqa: S101 (start builds its own class)
+    path = [Edge("the turn begins", "Started", State.CHECK, tuple(machine.rows), machine.state)]
+    for event in events:
+        happened, source = told(event, machine.turn), machine.state
+        machine.rows = []
+        machine.feed(event)
+        path.append(Edge(happened, type(event).__name__, source, tuple(machine.rows), machine.state))
+    return tuple(path), machine
+
+
+def told(event: Event, turn: Turn) -> str:  # noqa: C901, PLR0911, PLR0912 (one case an event: flat)
+    """What happened, in words; `turn` is the turn that it happens to."""
+    match event:
+        case ModelReplied():
+            return _reply(event) + _spending(event.usage) + _timely(event, turn)
+        case AttemptFailed(cause=Cause.CRASH):
+            return "the process dies"
+        case AttemptFailed():
+            return f"the attempt fails ({event.cause.replace('_', ' ')})" + _spending(event.usage)
+        case CallStarted():
+            return f"{_name(turn, event.call)} {_start(turn, event.call)}"
+        case CallSettled():
+            used = event.spent.calls if event.spent is not None else 0
+            inside = f", its sub-agent made {used} call{'s' * (used > 1)}" if used else ""
+            return f"{_name(turn, event.call)} ends: {event.status}{inside}" + _timely(event, turn)
+        case CallWaits():
+            who = "'s sub-agent" if event.forwarded else ""
+            return f"{_name(turn, event.call)}{who} waits for a person ({event.interrupt_kind.replace('_', ' ')})"
+        case Synthesised():
+            return "the synthesis " + ("has nothing to say" if event.text is None else "gives the answer")
+        case Answered():
+            return f"a person answers {event.interrupt}: {event.decision.replace('_', ' ')}"
+        case Steered():
+            return "a message arrives"
+        case Concluded():
+            return "the model concludes" if event.text else "the model concludes with nothing but calls"
+        case Expire():
+            return "the time is up"
+        case Abort(reason=EndReason.SUPERSEDED):
+            return "a new message takes the turn's place"
+        case Abort():
+            return "somebody aborts the turn"
+        case _:  # Fail: a turn that has begun takes no other event
+            return "the engine fails"
+
+
+def _reply(event: ModelReplied) -> str:
+    if event.calls:
+        text = f"the model asks for {', '.join(map(_asked, event.calls))}"
+    elif event.text:
+        text = "the model answers"
+    else:
+        text = "the model replies" if event.finish is Finish.CONTENT_FILTER else "the model replies with nothing"
+    return text + {
+        Finish.STOP: "",
+        Finish.LENGTH: ", cut off at its length",
+        Finish.CONTENT_FILTER: ", stopped by a content filter",
+    }.get(event.finish, "")
+
+
+def _asked(call: ToolCall) -> str:
+    return f"{call.name} ({call.problem})" if call.problem else call.name
+
+
+def _start(turn: Turn, call: str) -> str:
+    it = turn.batch[call]
+    if it.state is CallState.STARTED:
+        return "is run again, for the process died"
+    return "goes on" if it.counted else "starts"
+
+
+def _name(turn: Turn, call: str) -> str:
+    """The tool's name; with the call's place in its batch, where the batch has several calls of the tool."""
+    name = turn.batch[call].name
+    alike = [one.id for one in turn.batch.values() if one.name == name]
+    return f"{name} (the {alike.index(call) + 1}. of {len(alike)})" if len(alike) > 1 else name
+
+
+def _spending(usage: Usage | None) -> str:
+    usage = usage or Usage()
+    what = [name for name, spent in (("tokens", usage.tokens), ("money", usage.cost)) if spent]
+    return f", and the {' and '.join(what)} {'is' if what == ['money'] else 'are'} spent" if what else ""
+
+
+def _timely(event: Event, turn: Turn) -> str:
+    late = turn.limits.seconds is not None and event.elapsed >= turn.limits.seconds
+    return ", and the time is up" if late else ""

@@ -1,0 +1,226 @@
+"""What may happen to a turn: everything that the model, the tools, people, the clock and a crash can do to it.
+
+The walk asks at each configuration for all of it, and so does the search for a witness. Every kind of event is here,
+with the values that the machine tells apart: a cause that may pass and one that will not, a reply with and without
+calls, a lease that was used not at all, in part, wholly.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import combinations_with_replacement, product
+from typing import Final
+
+from turnwright_states.actions import Action, AwaitPerson, CallModel, Conclude, RunTools, Synthesise
+from turnwright_states.events import (
+    DECISIONS,
+    Abort,
+    Answered,
+    AttemptFailed,
+    CallSettled,
+    CallStarted,
+    CallStatus,
+    CallWaits,
+    Concluded,
+    Decision,
+    Event,
+    Expire,
+    Fail,
+    Finish,
+    InterruptKind,
+    ModelReplied,
+    Spent,
+    Steered,
+    Synthesised,
+    ToolCall,
+    Usage,
+)
+from turnwright_states.reasons import Cause, EndReason
+from turnwright_states.turn import Call, CallState, Turn
+
+from .case import Case
+from .configuration import condition, loops_ahead
+
+_A, _B = ToolCall(name="a", arguments={}), ToolCall(name="b", arguments={})
+_BAD = ToolCall(name="a", problem="unknown tool")
+_CHILD = ToolCall(name="agent", arguments={}, delegates=True)
+
+_NOTHING: Final = Usage()
+_CAUSES: Final = (Cause.CONNECTION, Cause.CRASH, Cause.BAD_REQUEST, Cause.CONTEXT_OVERFLOW)
+_FAILED: Final = tuple(AttemptFailed(cause=cause, usage=_NOTHING) for cause in _CAUSES)
+_STOPPED: Final = (Abort(), Fail(error="x"))
+_LEFT: Final = (Abort(), Abort(reason=EndReason.SUPERSEDED))
+_CONCLUDED: Final = (Concluded(text="x", usage=_NOTHING), Concluded(calls=(_A,), usage=_NOTHING))
+_SYNTHESISED: Final = (Synthesised(text="x"), Synthesised(), AttemptFailed(cause=Cause.CRASH))
+#: A reply without calls: an answer, one that is cut off, one that is filtered, nothing at all.
+_TEXTS: Final = (
+    ModelReplied(text="x", usage=_NOTHING),
+    ModelReplied(text="x", finish=Finish.LENGTH, usage=_NOTHING),
+    ModelReplied(finish=Finish.CONTENT_FILTER, usage=_NOTHING),
+    ModelReplied(usage=_NOTHING),
+)
+#: Calls all the same, in a reply that was filtered or cut off (rule 9: the calls decide).
+_ODD_ENDINGS: Final = tuple(
+    ModelReplied(calls=(_A,), finish=finish, usage=_NOTHING) for finish in (Finish.CONTENT_FILTER, Finish.LENGTH)
+)
+_STEERED: Final = Steered(text="x")
+#: What a sub-agent may ask a person for, as its parent forwards it.
+_FORWARDED: Final = (("question-1", InterruptKind.QUESTION), ("doom-1", InterruptKind.DOOM_LOOP))
+
+
+class Surroundings:
+    """The surroundings of the turns of one case.
+
+    `reduced`: of interchangeable calls (`configuration.py`), and of two tools that nothing has told apart yet, things
+    happen to one only.
+    """
+
+    def __init__(self, case: Case, *, reduced: bool = True) -> None:
+        limits = case.limits
+        self._reduced = reduced
+        self._timed = limits.seconds is not None
+        #: As much as a turn may spend at all, in one go.
+        self._spends = Usage(input_tokens=limits.tokens or 0, cost=limits.cost or 0.0)
+        self._in_time = limits.seconds or 0.0
+        expire = (Expire(elapsed=self._in_time),) if self._timed else ()
+        self._cut_off: tuple[Event, ...] = (*_FAILED, *self._spending_failure(), *expire, *_STOPPED)
+        self._stopped: tuple[Event, ...] = (*expire, *_STOPPED)
+        self._text_only = (*_TEXTS, ModelReplied(calls=(_A,), usage=_NOTHING), *self._cut_off)
+        batches = tuple(_batches(case))
+        rest = (*self._spending_replies(batches), *_ODD_ENDINGS, *self._cut_off)
+        self._replies = (*_TEXTS, *map(_asks, batches), *rest)
+        # Until a turn has named a tool, the other one is only another name for it.
+        self._first_replies = (*_TEXTS, *(_asks(batch) for batch in batches if batch[0] is not _B), *rest)
+
+    def moves(self, turn: Turn, action: Action) -> Iterator[Event]:
+        """Everything that may happen to the turn where it stands; `action` is what its machine asks for."""
+        match action:
+            case CallModel(tools=tools):
+                unnamed = self._reduced and not turn.always_for and not loops_ahead(turn)
+                yield from (self._first_replies if unnamed else self._replies) if tools else self._text_only
+            case RunTools(calls=calls):
+                for call in self._one_of_each(turn, calls):
+                    yield from self._call_moves(call)
+                yield _STEERED
+                yield from self._stopped
+            case Synthesise():
+                yield from _SYNTHESISED
+                yield from self._stopped
+            case AwaitPerson():
+                yield from self._answers(turn)
+                yield from _LEFT
+            case Conclude():
+                yield from _CONCLUDED
+                yield from _FAILED
+                yield from _STOPPED
+            case _:  # Halt: nothing happens to a turn that is over
+                pass
+
+    def _one_of_each(self, turn: Turn, calls: tuple[Call, ...]) -> Iterator[Call]:
+        if not self._reduced or len(calls) == 1:
+            yield from calls
+            return
+        yield from {condition(turn, call): call for call in calls}.values()
+
+    def _call_moves(self, call: Call) -> Iterator[Event]:
+        """A call that may run starts, fails its checks, or asks first; one that runs ends, asks, or loses its process.
+
+        After a crash the tool of a started call reruns it, asks, or leaves its outcome unknown.
+        """
+        lease = call.made.lease if call.counted else None
+        ends = () if lease is None else _child_ends(call.id, lease.calls, lease.tokens, lease.cost)
+        if call.state is CallState.READY:
+            yield from _ready_moves(call.id)
+            yield from ends or _failed_check(call.id)
+            return
+        yield from ends or _settled(call.id)
+        if lease is not None:
+            yield from _child_asks(call.id)
+        yield from _started_moves(call.id)
+        if self._timed:
+            yield from _settled(call.id, elapsed=self._in_time)
+
+    def _answers(self, turn: Turn) -> Iterator[Event]:
+        asked: dict[object, tuple[str, tuple[Decision, ...]]] = {}
+        for one in turn.interrupts.values():
+            alike = (one.kind, one.forwarded, condition(turn, turn.batch[one.call]) if one.call else ())
+            asked[alike if self._reduced else one.id] = (one.id, DECISIONS[one.kind])
+        for interrupt, decisions in asked.values():
+            for decision in decisions:
+                yield _answered(interrupt, decision)
+
+    def _spending_replies(self, batches: tuple[tuple[ToolCall, ...], ...]) -> Iterator[Event]:
+        if self._spends != _NOTHING:
+            yield from (ModelReplied(calls=batch, usage=self._spends) for batch in batches)
+        if self._timed:
+            yield ModelReplied(calls=(_A,), usage=_NOTHING, elapsed=self._in_time)
+
+    def _spending_failure(self) -> Iterator[Event]:
+        if self._spends != _NOTHING:
+            yield AttemptFailed(cause=Cause.INTERRUPTED, usage=self._spends)
+
+
+def _batches(case: Case) -> Iterator[tuple[ToolCall, ...]]:
+    """The batches that a reply may ask for.
+
+    Up to `widest` calls of one tool, the last of them perhaps to an unknown one. Of two tools where the detector looks
+    for loops, for otherwise a tool's name changes nothing. With sub-agents: every mixture of them and a plain tool, in
+    every order, for places are given out in call order.
+    """
+    for size in range(1, case.widest + 1):
+        if case.delegates:
+            yield from product((_A, _CHILD), repeat=size)
+        elif case.limits.doom_threshold is not None:
+            yield from combinations_with_replacement((_A, _B), size)
+        else:
+            yield (_A,) * size
+        yield (*((_A,) * (size - 1)), _BAD)
+
+
+def _asks(batch: tuple[ToolCall, ...]) -> Event:
+    return ModelReplied(calls=batch, usage=_NOTHING)
+
+
+# Events are frozen, and a walk feeds the same ones millions of times: each is made once.
+
+
+@cache
+def _ready_moves(call: str) -> tuple[Event, ...]:
+    return (CallStarted(call=call), CallWaits(call=call, interrupt_kind=InterruptKind.APPROVAL))
+
+
+@cache
+def _failed_check(call: str) -> tuple[Event, ...]:
+    return (CallSettled(call=call, status=CallStatus.ERROR),)
+
+
+@cache
+def _started_moves(call: str) -> tuple[Event, ...]:
+    return (CallStarted(call=call), CallWaits(call=call, interrupt_kind=InterruptKind.UNKNOWN_OUTCOME))
+
+
+@cache
+def _settled(call: str, *, elapsed: float = 0.0) -> tuple[Event, ...]:
+    return (CallSettled(call=call, elapsed=elapsed),)
+
+
+@cache
+def _child_asks(call: str) -> tuple[Event, ...]:
+    return tuple(CallWaits(call=call, interrupt_kind=kind, forwarded=asked) for asked, kind in _FORWARDED)
+
+
+@cache
+def _child_ends(call: str, calls: int | None, tokens: int | None, cost: float | None) -> tuple[Event, ...]:
+    """A sub-agent that has begun ends having used nothing, all, or something between of its lease.
+
+    Of tokens it may have used more than was lent: one reply's worth.
+    """
+    spent = [Spent(calls=used) for used in range(2 if calls is None else calls + 1)]
+    spent += [Spent(tokens=used) for used in (() if tokens is None else (tokens, tokens + 1))]
+    spent += [] if cost is None else [Spent(cost=cost)]
+    # A call that an answer made ready again may end, but not with a result.
+    return tuple(CallSettled(call=call, status=CallStatus.ERROR, spent=used) for used in spent)
+
+
+@cache
+def _answered(interrupt: str, decision: Decision) -> Event:
+    return Answered(interrupt=interrupt, decision=decision)

@@ -1,0 +1,217 @@
+"""Walks every configuration that a turn can reach within small bounds, and checks that each path ends.
+
+What is walked is the machine that ships: `TurnMachine` over `chart.ROWS`, fed with everything that its surroundings
+may do at each point (`surroundings.py`). Two configurations are one when nothing that follows can tell them apart
+(`configuration.py`).
+
+On every edge: the rank of the turn falls (`Turn.rank`), and what `invariants.py` checks. At every end: one outcome, one
+reason, one `halted`. At every other configuration: a way on. Over a whole walk: no cycle, and model calls within the
+formula of `Limits.model_calls`. Over all walks of a campaign: every row taken, every end reached. Source: DESIGN 2.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from turnwright_states import facts as f
+from turnwright_states.actions import Action, CallModel, Conclude
+from turnwright_states.chart import CHART, Chart, Row
+from turnwright_states.errors import MachineError
+from turnwright_states.events import Event, Steered
+from turnwright_states.state import FINAL, Trigger
+from turnwright_states.turn import Rank
+
+from .case import Case
+from .claims import Claim, Violation
+from .configuration import Key, WalkedMachine, key_of, whole_key_of
+from .invariants import fault_of, fault_of_end
+from .path import Edge, Path, told
+from .surroundings import Surroundings
+
+#: The most configurations of one walk; what is cut here is said to be cut.
+MOST: Final = 2_000_000
+
+
+@dataclass(slots=True)
+class Walk:
+    """What one walk, or several added up, has seen."""
+
+    walks: int = 0
+    #: The walks that were cut at their limit of configurations: what they did not see, nobody saw.
+    cut: int = 0
+    #: Different configurations that are no ends.
+    configurations: int = 0
+    edges: int = 0
+    #: How many edges lead into each end, by "outcome/reason".
+    ends: dict[str, int] = field(default_factory=dict)
+    rows: set[Row] = field(default_factory=set)
+    #: The longest way through, in model calls, of any walk.
+    model_calls: int = 0
+
+    def add(self, other: "Walk") -> None:
+        """Add another walk's counts to these."""
+        self.walks += other.walks
+        self.cut += other.cut
+        self.configurations += other.configurations
+        self.edges += other.edges
+        for end, count in other.ends.items():
+            self.ends[end] = self.ends.get(end, 0) + count
+        self.rows |= other.rows
+        self.model_calls = max(self.model_calls, other.model_calls)
+
+    def untaken(self, chart: Chart = CHART) -> tuple[Row, ...]:
+        """The rows that no edge took."""
+        return tuple(row for row in chart.rows if row not in self.rows)
+
+
+def walk(
+    case: Case,
+    *,
+    chart: Chart = CHART,
+    machine: type[WalkedMachine] = WalkedMachine,
+    reduced: bool = True,
+    most: int = MOST,
+) -> Walk:
+    """Walk everything that a turn can reach.
+
+    `chart` and `machine` are other ones only to show that a fault in them is found, and `reduced` is false only to show
+    that the reduction loses nothing. After `most` configurations the walk is cut, and says so. Raises `Violation`,
+    with the way that led there, at the first fault.
+    """
+    return _Walker(case, chart, reduced=reduced, most=most).run(machine)
+
+
+class _Place:
+    """A configuration on the path: what may still happen there, and the most model calls from there to an end."""
+
+    __slots__ = ("action", "best", "event", "events", "key", "machine", "rank")
+
+    def __init__(self, key: Key, machine: WalkedMachine, rank: Rank, around: Surroundings) -> None:
+        self.key = key
+        self.machine = machine
+        self.rank = rank
+        self.action: Action = machine.action
+        self.events: Iterator[Event] = around.moves(machine.turn, self.action)
+        #: The event that is being looked at.
+        self.event: Event | None = None
+        self.best = 0
+
+
+class _Walker:
+    """A depth-first walk with an explicit stack: a configuration met again on its own path is a cycle."""
+
+    def __init__(self, case: Case, chart: Chart, *, reduced: bool, most: int) -> None:
+        self.case = case
+        self.chart = chart
+        self.most = most
+        self.key_of = key_of if reduced else whole_key_of
+        self.around = Surroundings(case, reduced=reduced)
+        self.walk = Walk(walks=1)
+        self.left = frozenset(s for s in FINAL if any(chart.accepts(s, trigger) for trigger in Trigger))
+        #: The most model calls from a configuration to an end; None while the configuration is on the path.
+        self.longest: dict[Key, int | None] = {}
+        self.stack: list[_Place] = []
+        self.first: Path = ()
+
+    def run(self, machine: type[WalkedMachine]) -> Walk:
+        limits = self.case.limits
+        try:
+            begun, facts = machine.start(self.case.started, chart=self.chart)
+        except MachineError as error:
+            raise self._violation(Claim.WAY_ON, f"the turn cannot start: {error}") from None
+        assert isinstance(begun, WalkedMachine)  # noqa: S101 (start builds its own class)
+        rank = begun.turn.rank
+        self.first = (Edge("the turn begins", "Started", begun.rows[0].source, tuple(begun.rows), begun.state),)
+        self.walk.rows.update(begun.rows)
+        self._check(begun, rank, facts)
+        calls = self._explore(begun, rank)
+        if calls > limits.model_calls:
+            what = f"{calls} model calls, and the formula allows {limits.model_calls}"
+            raise self._violation(Claim.MODEL_CALLS, what)
+        self.walk.model_calls = calls
+        self.walk.configurations = len(self.longest)
+        return self.walk
+
+    def _explore(self, root: WalkedMachine, rank: Rank) -> int:
+        """Go everywhere from `root`. Returns the most model calls on any way (0 where the walk was cut)."""
+        stack, longest = self.stack, self.longest
+        self._enter(self.key_of(root.turn), root, rank)
+        while True:
+            here = stack[-1]
+            event = here.event = next(here.events, None)
+            if event is None:
+                calls = here.best + isinstance(here.action, CallModel | Conclude)
+                longest[here.key] = calls
+                stack.pop()
+                if not stack:
+                    return calls
+                stack[-1].best = max(stack[-1].best, calls)
+                continue
+            there, lower = self._edge(here, event)
+            if there.turn.state in FINAL:
+                continue
+            key = self.key_of(there.turn)
+            if key not in longest:
+                if len(longest) >= self.most:
+                    self.walk.cut = 1
+                    return 0
+                self._enter(key, there, lower)
+                continue
+            known = longest[key]
+            if known is not None:
+                here.best = max(here.best, known)
+            elif key != here.key or not isinstance(event, Steered):
+                raise self._violation(Claim.CYCLE, "a cycle: this configuration was on the way here", there)
+
+    def _enter(self, key: Key, machine: WalkedMachine, rank: Rank) -> None:
+        self.longest[key] = None
+        self.stack.append(_Place(key, machine, rank, self.around))
+
+    def _edge(self, here: _Place, event: Event) -> tuple[WalkedMachine, Rank]:
+        there = here.machine.twin()
+        self.walk.edges += 1
+        try:
+            facts = there.feed(event)
+        except MachineError as error:
+            raise self._violation(Claim.WAY_ON, f"no way on: {error}", there) from None
+        except Exception as error:
+            what = f"the machine broke: {type(error).__name__}: {error}"
+            raise self._violation(Claim.WAY_ON, what, there) from error
+        self.walk.rows.update(there.rows)
+        before, after = here.rank, there.turn.rank
+        if isinstance(event, Steered):
+            if before != after:
+                raise self._violation(Claim.RANK, f"a message changed the rank from {before} to {after}", there)
+        elif after >= before:
+            raise self._violation(Claim.RANK, f"the rank did not fall: {before} to {after}", there)
+        self._check(there, after, facts)
+        return there, after
+
+    def _check(self, machine: WalkedMachine, rank: Rank, facts: list[f.Fact]) -> None:
+        fault = fault_of(machine, rank, facts)
+        state = machine.turn.state
+        if fault is None and state in FINAL:
+            fault = fault_of_end(machine, facts)
+            if state in self.left:
+                fault = Claim.ONE_END, f"the final state {state} has a way out"
+        if fault is not None:
+            raise self._violation(*fault, machine)
+        if state in FINAL:
+            end = f"{state.outcome}/{machine.turn.reason}"
+            self.walk.ends[end] = self.walk.ends.get(end, 0) + 1
+
+    def _violation(self, claim: Claim, what: str, there: WalkedMachine | None = None) -> Violation:
+        """`there` is where the event led that is being looked at; the other edges lead to the next place."""
+        after = [place.machine for place in self.stack[1:]] + ([there] if there is not None else [])
+        edges = (
+            Edge(
+                told(place.event, place.machine.turn),
+                type(place.event).__name__,
+                place.machine.state,
+                tuple(next_.rows),
+                next_.state,
+            )
+            for place, next_ in zip(self.stack, after, strict=False)
+            if place.event is not None
+        )
+        return Violation(claim, what, self.case, (*self.first, *edges))

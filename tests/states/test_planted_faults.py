@@ -1,0 +1,461 @@
+"""The walk finds each planted fault, and says which claim is false, how, and the way there (DESIGN 2)."""
+
+import pickle
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from turnwright_states import (
+    CallStatus,
+    EndReason,
+    Limits,
+    ModelReplied,
+    Outcome,
+    State,
+    Trigger,
+    Usage,
+    facts,
+)
+from turnwright_states.chart import CHART, ROWS, Chart, Row
+from turnwright_states.guards import Guard
+from turnwright_states.verify import Case, Claim, Violation, WalkedMachine, walk
+
+
+def place(source: State, trigger: Trigger, guard: str) -> int:
+    """Where a row stands in the chart."""
+    (at,) = (i for i, row in enumerate(ROWS) if (row.source, row.trigger, row.guard.text) == (source, trigger, guard))
+    return at
+
+
+def with_row(at: int, *row: Row) -> tuple[Row, ...]:
+    """The chart with another row in one place, or with none."""
+    return (*ROWS[:at], *row, *ROWS[at + 1 :])
+
+
+def dropped(source: State, trigger: Trigger, guard: str) -> tuple[Row, ...]:
+    return with_row(place(source, trigger, guard))
+
+
+def guarded(source: State, trigger: Trigger, guard: str, other: str) -> tuple[Row, ...]:
+    at = place(source, trigger, guard)
+    return with_row(at, ROWS[at]._replace(guard=Guard(other)))
+
+
+def led(source: State, trigger: Trigger, guard: str, dest: State) -> tuple[Row, ...]:
+    at = place(source, trigger, guard)
+    return with_row(at, ROWS[at]._replace(dest=dest))
+
+
+def unreasoned(source: State, trigger: Trigger, guard: str) -> tuple[Row, ...]:
+    at = place(source, trigger, guard)
+    return with_row(at, ROWS[at]._replace(reason=None))
+
+
+class Emitting(WalkedMachine):
+    """A machine with a fault in what a fact does."""
+
+    __slots__ = ()
+
+    def _emit(self, kind: type[facts.Fact], *, state: State | None = None, **fields: object) -> None:
+        left = self.turn.counters.retries_left
+        super()._emit(kind, state=state, **fields)
+        self.spoil(kind, left)
+
+    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:
+        """Undo something."""
+
+
+class FreePauses(Emitting):
+    __slots__ = ()
+
+    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        self.turn.counters.pauses_left += kind is facts.Paused
+
+
+class FreeSteps(Emitting):
+    __slots__ = ()
+
+    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        self.turn.counters.steps -= kind is facts.StepStarted
+
+
+class FreeReruns(Emitting):
+    __slots__ = ()
+
+    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:
+        if kind is facts.CallStarted:
+            self.turn.counters.retries_left = retries_left
+
+
+class RecountedReruns(Emitting):
+    __slots__ = ()
+
+    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        again = sum(call.attempt > 1 for call in self.turn.batch.values())
+        self.turn.counters.calls += again if kind is facts.CallStarted else 0
+
+
+class OneCallTooMany(WalkedMachine):
+    __slots__ = ()
+
+    def _decide(self, event: ModelReplied) -> tuple[facts.CallMade, ...]:
+        self.turn.counters.budget += 1
+        made = super()._decide(event)
+        self.turn.counters.budget -= 1
+        return made
+
+
+class OpenCallsStayOpen(WalkedMachine):
+    __slots__ = ()
+
+    def _close_step(
+        self,
+        why: str = "",
+        *,
+        state: State | None = None,
+        waiting: CallStatus = CallStatus.ABORTED,
+        usage: Usage | None = None,
+    ) -> None:
+        calls, self.turn.batch = self.turn.batch, {}
+        super()._close_step(why, state=state, waiting=waiting, usage=usage)
+        self.turn.batch = calls
+
+
+class SynthesisesForever(WalkedMachine):
+    __slots__ = ()
+
+    def _synthesised(self, text: str | None) -> None:
+        super()._synthesised(text) if text else self._emit(facts.Synthesised, text=None)
+
+
+class HaltsTwice(WalkedMachine):
+    __slots__ = ()
+
+    def _concluded(self, event: object) -> None:
+        super()._concluded(event)  # type: ignore[arg-type]
+        self._emit(facts.Halted, outcome=self.state.outcome, reason=EndReason.STEP_CAP)
+
+
+class LendsTooMuch(WalkedMachine):
+    """Each lease has a call more than is left."""
+
+    __slots__ = ()
+
+    def _decide(self, event: ModelReplied) -> tuple[facts.CallMade, ...]:
+        return tuple(
+            made.model_copy(update={"lease": facts.Lease(calls=1 + (made.lease.calls or 0))}) if made.lease else made
+            for made in super()._decide(event)
+        )
+
+
+class Changing(WalkedMachine):
+    """A machine with a fault in what it writes down."""
+
+    __slots__ = ()
+
+    def _emit(self, kind: type[facts.Fact], *, state: State | None = None, **fields: object) -> None:
+        super()._emit(kind, state=state, **self.change(kind, fields))
+
+    def change(self, kind: type[facts.Fact], fields: dict[str, object]) -> dict[str, object]:
+        """Write something else."""
+        raise NotImplementedError(kind, fields)
+
+
+class ForgetsTheLease(Changing):
+    __slots__ = ()
+
+    def change(self, kind: type[facts.Fact], fields: dict[str, object]) -> dict[str, object]:
+        lost = kind is facts.CallSettled and fields["status"] is CallStatus.UNKNOWN
+        return fields | {"spent": None} if lost else fields
+
+
+class AlsoTheReason(Changing):
+    __slots__ = ()
+
+    def change(self, kind: type[facts.Fact], fields: dict[str, object]) -> dict[str, object]:
+        return fields | {"also_reached": (fields["reason"],)} if kind is facts.Stopping else fields
+
+
+class EndsAlsoForItsReason(Changing):
+    __slots__ = ()
+
+    def change(self, kind: type[facts.Fact], fields: dict[str, object]) -> dict[str, object]:
+        return fields | {"also_reached": (fields["reason"],)} if kind is facts.Halted else fields
+
+
+class NothingElse(Changing):
+    __slots__ = ()
+
+    def change(self, kind: type[facts.Fact], fields: dict[str, object]) -> dict[str, object]:
+        return fields | {"also_reached": ()} if kind is facts.Stopping else fields
+
+
+class HaltsEarly(Emitting):
+    """It says that the turn is over, and goes on concluding."""
+
+    __slots__ = ()
+
+    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        if kind is facts.Stopping:
+            self._emit(facts.Halted, outcome=Outcome.CAP_HIT, reason=EndReason.STEP_CAP)
+
+
+class StandsElsewhere(WalkedMachine):
+    """Its facts say that a turn which concludes still runs its calls."""
+
+    __slots__ = ()
+
+    def _emit(self, kind: type[facts.Fact], *, state: State | None = None, **fields: object) -> None:
+        super()._emit(kind, state=State.TOOL_EXEC if kind is facts.Stopping else state, **fields)
+
+
+class EndsAsAnother(Changing):
+    __slots__ = ()
+
+    def change(self, kind: type[facts.Fact], fields: dict[str, object]) -> dict[str, object]:
+        return fields | {"outcome": Outcome.SYNTHESIS_DONE} if kind is facts.Halted else fields
+
+
+class FreeForwardedPauses(Emitting):
+    __slots__ = ()
+
+    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        forwarded = any(asked.forwarded for asked in self.turn.interrupts.values())
+        self.turn.counters.pauses_left += kind is facts.Paused and forwarded
+
+
+class MessagesCost(Emitting):
+    __slots__ = ()
+
+    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        self.turn.counters.retries_left -= kind is facts.MessageAdded
+
+
+class MessagesComeBack(Emitting):
+    """Two messages, and the turn stands where it stood before the first."""
+
+    __slots__ = ()
+
+    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        self.turn.nudge ^= kind is facts.MessageAdded
+
+
+class StrictLimits(Limits):
+    """Limits with a formula that forgets the concluding call."""
+
+    @property
+    def model_calls(self) -> int:
+        return self.allowance * (1 + self.max_retries)
+
+
+SMALL: Final = Case(Limits(steps=2, tool_calls=2, max_pauses=1, max_retries=1, doom_threshold=None))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, which claim it makes false, what the violation must say of it, and where to look for it."""
+
+    claim: Claim
+    says: str
+    rows: tuple[Row, ...] = ROWS
+    machine: type[WalkedMachine] = WalkedMachine
+    case: Case = SMALL
+
+
+S, T = State, Trigger
+NOBODY: Final = "doom and (not doom_asks or pauses_left == 0 or spent)"
+PASSES: Final = "retries_left > 0 and may_pass"
+DOOM: Final = Case(
+    Limits(steps=4, tool_calls=4, doom_threshold=2, nudges=1, max_pauses=1, max_retries=0), synthesis=False, widest=1
+)
+NUDGE: Final = DOOM._replace(limits=DOOM.limits.model_copy(update={"tool_calls": 2}))
+ASKS: Final = DOOM._replace(limits=DOOM.limits.model_copy(update={"nudges": 0, "doom_response": "ask"}))
+SPENT: Final = Case(Limits(steps=2, tool_calls=1, tokens=1, max_pauses=0, max_retries=0, doom_threshold=None), widest=1)
+UNLIMITED: Final = Case(Limits(steps=2, tool_calls=None, max_pauses=0, max_retries=0, doom_threshold=None), widest=1)
+CHILD: Final = Case(
+    Limits(steps=2, tool_calls=3, max_pauses=1, max_retries=0, doom_threshold=None), widest=1, delegates=True
+)
+STRICT: Final = Case(StrictLimits(steps=1, max_pauses=0, max_retries=0, doom_threshold=None), widest=1)
+BUDGET_ROW, TOKENS_ROW = (place(S.CHECK, T.PROCEED, guard) for guard in ("calls >= budget", "tokens_spent"))
+SYNTHESIS: Final = Case(Limits(steps=1, max_pauses=0, max_retries=0, doom_threshold=None), synthesis=True, widest=1)
+
+FAULTS: Final = {
+    # The four of the charts before this one (DESIGN 2).
+    "an answer leads to CHECK without counting": Fault(
+        Claim.PAIRING, "a call without a result", led(S.PAUSED, T.ANSWERED, "", S.CHECK)
+    ),
+    "a call asks again without a bound": Fault(Claim.RANK, "the rank did not fall", machine=FreePauses),
+    "a nudge runs past a spent budget": Fault(
+        Claim.SPENT,
+        "a step started on a spent budget",
+        guarded(S.CHECK, T.PROCEED, "doom and nudges_left > 0 and not spent", "doom and nudges_left > 0"),
+        case=NUDGE,
+    ),
+    "a failed conclusion has no row left": Fault(
+        Claim.WAY_ON,
+        "no way on: attempt_failed is not accepted in state CONCLUDE",
+        dropped(S.CONCLUDE, T.ATTEMPT_FAILED, ""),
+    ),
+    # Steps that are not counted.
+    "CONTINUE leads back to STREAM": Fault(
+        Claim.RANK, "the rank did not fall", led(S.CONTINUE, T.PROCEED, "", S.STREAM)
+    ),
+    "a step is not counted": Fault(Claim.RANK, "the rank did not fall", machine=FreeSteps),
+    "the step cap is not looked at": Fault(
+        Claim.STEPS, "3 steps of an allowance of 2", dropped(S.CHECK, T.PROCEED, "steps >= allowance"), case=UNLIMITED
+    ),
+    # Retries and pauses that are not bounded.
+    "a model call is retried without a bound": Fault(
+        Claim.RANK, "the rank went below", guarded(S.STREAM, T.ATTEMPT_FAILED, PASSES, "may_pass")
+    ),
+    "a text-only call is retried without a bound": Fault(
+        Claim.RANK,
+        "the rank went below",
+        guarded(S.TEXT_ONLY, T.ATTEMPT_FAILED, PASSES, "may_pass"),
+        case=Case(Limits(steps=0, max_retries=1)),
+    ),
+    "a conclusion is retried without a bound": Fault(
+        Claim.RANK, "the rank went below", guarded(S.CONCLUDE, T.ATTEMPT_FAILED, PASSES, "may_pass")
+    ),
+    "a crashed call is rerun without a bound": Fault(Claim.RANK, "the rank did not fall", machine=FreeReruns),
+    "a synthesis of nothing is repeated": Fault(
+        Claim.RANK, "the rank did not fall", machine=SynthesisesForever, case=SYNTHESIS
+    ),
+    "a doom loop asks though no pause is left": Fault(
+        Claim.RANK,
+        "the rank went below",
+        guarded(S.CHECK, T.PROCEED, NOBODY, "doom and (not doom_asks or spent)"),
+        case=ASKS,
+    ),
+    # The budget.
+    "a place too many is reserved": Fault(Claim.CALLS, "3 calls of a budget of 2", machine=OneCallTooMany),
+    "a rerun counts again": Fault(Claim.CALLS, "3 calls of a budget of 2", machine=RecountedReruns),
+    "a spent budget is not looked at": Fault(
+        Claim.SPENT,
+        "a step started on a spent budget",
+        dropped(S.CHECK, T.PROCEED, "calls >= budget"),
+        case=Case(Limits(steps=2, tool_calls=1, max_pauses=0, max_retries=0, doom_threshold=None), widest=1),
+    ),
+    "spent tokens are not looked at": Fault(
+        Claim.SPENT,
+        "a step started on a spent budget",
+        dropped(S.CHECK, T.PROCEED, "tokens_spent"),
+        case=Case(Limits(steps=2, tokens=1, max_pauses=0, max_retries=0, doom_threshold=None), widest=1),
+    ),
+    # Sub-agents.
+    "a sub-agent is lent more than is left": Fault(
+        Claim.CALLS, "4 calls of a budget of 3", machine=LendsTooMuch, case=CHILD
+    ),
+    "what a sub-agent used is forgotten": Fault(
+        Claim.LEASES, "nobody counted what it had used", machine=ForgetsTheLease, case=CHILD
+    ),
+    "a sub-agent asks again without a bound": Fault(
+        Claim.RANK, "the rank did not fall", machine=FreeForwardedPauses, case=CHILD
+    ),
+    # Messages, which alone may leave the rank as it is.
+    "a message costs a retry": Fault(Claim.RANK, "a message changed the rank", machine=MessagesCost),
+    "messages lead round in a circle": Fault(Claim.CYCLE, "a cycle", machine=MessagesComeBack),
+    # What is said of several limits.
+    "tokens come before the tool calls": Fault(
+        Claim.PRECEDENCE,
+        "stopped for tokens, though budget, tokens held",
+        (*ROWS[:BUDGET_ROW], ROWS[TOKENS_ROW], ROWS[BUDGET_ROW], *ROWS[TOKENS_ROW + 1 :]),
+        case=SPENT,
+    ),
+    "the reason is also reached": Fault(Claim.ALSO, "and also for step_cap", machine=AlsoTheReason),
+    "the reason of the end is also reached": Fault(Claim.ALSO, "ended for ", machine=EndsAlsoForItsReason),
+    "other limits are not told": Fault(Claim.ALSO, "and also for nothing", machine=NothingElse, case=SPENT),
+    "the formula forgets the concluding call": Fault(
+        Claim.MODEL_CALLS, "2 model calls, and the formula allows 1", case=STRICT
+    ),
+    # Ends.
+    "no step can start": Fault(Claim.WAY_ON, "the turn cannot start", dropped(S.CHECK, T.PROCEED, "")),
+    "the facts say another state": Fault(
+        Claim.WAY_ON, "the chart stands in CONCLUDE, the facts in TOOL_EXEC", machine=StandsElsewhere
+    ),
+    "an end is told as another outcome": Fault(
+        Claim.ONE_END, "an end without one outcome and one reason", machine=EndsAsAnother
+    ),
+    "a turn halts and goes on": Fault(Claim.ONE_END, "halted, and not in a final state", machine=HaltsEarly),
+    "a batch is left open": Fault(Claim.PAIRING, "a call without a result", machine=OpenCallsStayOpen),
+    "a paused turn cannot be aborted": Fault(
+        Claim.WAY_ON, "no way on: abort is not accepted in state PAUSED", dropped(S.PAUSED, T.ABORT, "")
+    ),
+    "a pair of state and trigger has no fallback": Fault(
+        Claim.WAY_ON, "no way on: settled is not accepted in state TOOL_EXEC", dropped(S.TOOL_EXEC, T.SETTLED, "")
+    ),
+    "a turn halts twice": Fault(Claim.ONE_END, "an end needs one halted, as its last fact", machine=HaltsTwice),
+    "a conclusion loses its reason": Fault(
+        Claim.WAY_ON, "the machine broke", unreasoned(S.CHECK, T.PROCEED, "steps >= allowance")
+    ),
+    "an answer loses its reason": Fault(Claim.ONE_END, "finished/", unreasoned(S.STREAM, T.REPLIED, "")),
+    "a filtered reply is an answer": Fault(
+        Claim.ONE_END, "finished/content_filter", led(S.STREAM, T.REPLIED, "filtered", S.FINISHED)
+    ),
+    "a failed conclusion fails the turn": Fault(
+        Claim.ONE_END, "failed/step_cap", led(S.CONCLUDE, T.ATTEMPT_FAILED, "", S.FAILED)
+    ),
+    "a doom loop ends as a cap": Fault(
+        Claim.ONE_END, "cap_hit/doom_loop", dropped(S.CONCLUDE, T.CONCLUDED, "carried_doom"), case=DOOM
+    ),
+    "a final state has a way out": Fault(
+        Claim.ONE_END, "FINISHED", (*ROWS, Row(S.FINISHED, T.ABORT, Guard(""), S.ABORTED, EndReason.ABORTED))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    """The violation says which claim is false and how, under which limits, and the way through the chart."""
+    fault = FAULTS[name]
+    with pytest.raises(Violation) as caught:
+        walk(fault.case, chart=Chart(fault.rows), machine=fault.machine)
+    found = caught.value
+    assert found.claim is fault.claim
+    assert fault.says in found.what
+    text = str(found)
+    assert text.startswith(found.what)
+    assert "limits: {" in text
+    assert not found.path or found.path[0].happened == "the turn begins"
+    assert all(f"  {number}. {edge.happened}" in text for number, edge in enumerate(found.path, start=1))
+    assert {row for edge in found.path for row in edge.rows} <= set(fault.rows)
+
+
+def test_every_claim_about_every_way_has_a_fault_that_makes_it_false() -> None:
+    """A check that cannot fail checks nothing. The two others are those of a whole campaign."""
+    assert {fault.claim for fault in FAULTS.values()} == set(Claim) - {Claim.ROWS, Claim.ENDS}
+
+
+@pytest.mark.parametrize(
+    "case",
+    {fault.case: None for fault in FAULTS.values() if fault.case is not STRICT},
+    ids=lambda case: ",".join(map(str, case.changed.items())),
+)
+def test_without_the_fault_the_same_walk_passes(case: Case) -> None:
+    """So that what was found above is the fault, and not the case."""
+    assert walk(case, chart=CHART).configurations > 1
+
+
+def test_the_way_to_a_fault_is_told_in_events_and_rows() -> None:
+    with pytest.raises(Violation) as caught:
+        walk(SPENT, chart=Chart(FAULTS["tokens come before the tool calls"].rows))
+    *_, last = caught.value.path
+    assert (last.source, last.dest) == (S.TOOL_EXEC, S.CONCLUDE)
+    assert [row.reason for row in last.rows] == [None, None, EndReason.TOKENS]
+    assert str(last).startswith("a ends: ")
+    assert str(last).endswith("CHECK --proceed [tokens_spent]--> CONCLUDE")
+
+
+def test_a_violation_travels_between_processes() -> None:
+    with pytest.raises(Violation) as caught:
+        walk(SMALL, machine=FreeSteps)
+    violation = caught.value
+    back = pickle.loads(pickle.dumps(violation))  # noqa: S301 (our own bytes)
+    assert isinstance(back, Violation)
+    assert (str(back), back.claim, back.case, back.path) == (
+        str(violation),
+        violation.claim,
+        violation.case,
+        violation.path,
+    )
