@@ -1,5 +1,7 @@
 """Takes a claimed turn up: finds its agent, its model, its tools, and what was said before it."""
 
+import math
+
 from turnwright_states import CallState, Turn
 from turnwright_states.facts import TurnStarted
 
@@ -23,7 +25,7 @@ async def open_segment(store: Store, setup: Setup, claim: Claim, publish: Publis
     ledger = await Ledger.open(store, claim, publish)
     agent = Agent.from_json(ledger.started.agent)
     _need_tools(claim.turn, ledger.machine.turn, setup)
-    history = await _said_before(store, claim.turn, ledger.started)
+    history = await said_before(store, claim.turn, ledger.started)
     return Segment(setup, ledger, agent=agent, model=setup.model_for(agent), history=tuple(renamed(history)))
 
 
@@ -35,12 +37,16 @@ def _need_tools(turn_id: str, turn: Turn, setup: Setup) -> None:
         raise ConfigError(f"turn {turn_id}: its open calls need the tools {', '.join(missing)}: give them (--tools)")
 
 
-async def _said_before(store: Store, turn_id: str, started: TurnStarted) -> list[Message]:
-    """The messages that the embedder brought, the turn that this one goes on from, the session's earlier turns."""
+async def said_before(store: Store, turn_id: str, started: TurnStarted, *, until: float = math.inf) -> list[Message]:
+    """The messages that the embedder brought, the turn that this one goes on from, the session's earlier turns.
+
+    All of the session's other turns are earlier ones while this is its live one. Afterwards `until` tells them from the
+    later ones: it is when this turn was created.
+    """
     earlier: list[str] = []
     if started.session is not None:
         rows = await store.turns(session=started.session, live=False)
-        earlier = [row.id for row in reversed(rows) if row.id != turn_id]
+        earlier = [row.id for row in reversed(rows) if row.id != turn_id and row.created_at <= until]
     messages = [Message.model_validate(message) for message in started.history]
     if started.continues is not None and started.continues not in earlier:
         messages += await _said_in(store, started.continues, within=())

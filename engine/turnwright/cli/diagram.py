@@ -1,13 +1,35 @@
-"""`turnwright diagram`: the chart, drawn."""
+"""`turnwright diagram`: the chart, drawn; with what a turn or a run of tests took of it laid over it."""
 
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
 
+import anyio
 import typer
 
-from turnwright.draw import extract, stale, to_dot, to_mermaid, to_svg, to_table, write
+from turnwright.draw import (
+    Overlay,
+    RowCounts,
+    coverage_overlay,
+    extract,
+    stale,
+    to_dot,
+    to_mermaid,
+    to_promela,
+    to_svg,
+    to_table,
+    turn_overlay,
+    write,
+)
 from turnwright.errors import ConfigError
+from turnwright.result import path_of
+from turnwright.store import open_store
+from turnwright_states.facts import Fact
+from turnwright_states.replay import replay
+
+from . import codes
+from .closing import path_words
+from .options import DEFAULT_STORE, StoreOption
 
 
 class Format(StrEnum):
@@ -16,6 +38,7 @@ class Format(StrEnum):
     MERMAID = "mermaid"
     DOT = "dot"
     SVG = "svg"
+    PROMELA = "promela"
     TABLE = "table"
 
 
@@ -25,9 +48,22 @@ def diagram(
         Format | None,
         typer.Option("--format", help="How to print it: mermaid, unless said otherwise.", show_default=False),
     ] = None,
+    turn: Annotated[
+        str | None, typer.Option("--turn", metavar="ID", help="Draw over it what this recorded turn took.")
+    ] = None,
+    coverage: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--coverage",
+            metavar="FILE",
+            help="Draw over it what tests took: a file of the pytest plugin or of `fuzz`. Several are added up.",
+            show_default=False,
+        ),
+    ] = None,
+    store: StoreOption = DEFAULT_STORE,
     write_to: Annotated[
         Path | None,
-        typer.Option("--write", metavar="DIR", help="Write turn.mmd, turn.dot, turn.md and turn.svg there."),
+        typer.Option("--write", metavar="DIR", help="Write turn.mmd, .dot, .pml, .md and .svg there."),
     ] = None,
     check: Annotated[
         Path | None, typer.Option("--check", metavar="DIR", help="Name the files there that are stale or missing.")
@@ -37,36 +73,67 @@ def diagram(
 
     Everything is taken from the chart that runs. Without options it is printed as Mermaid. SVG needs Graphviz's
     `dot` on PATH, and the other formats nothing.
+    --turn marks the rows that a recorded turn took, how often, and where it stands; it exits with 1 if the journal
+    does not follow from the chart. --coverage colours each row by how often tests took it.
     --check exits with 1 if a file is stale or missing, and needs no Graphviz.
     """
-    if sum(option is not None for option in (form, write_to, check)) > 1:
-        _refuse("--format, --write and --check are three different things to do: give one of them")
+    if sum(map(bool, (form or turn or coverage, write_to, check))) > 1:
+        _refuse("to print a picture, to --write the files and to --check them are three things to do: give one of them")
+    if turn and coverage:
+        _refuse("--turn and --coverage are two overlays: give one of them")
+    if (turn or coverage) and form is Format.PROMELA:
+        _refuse("a Promela model is checked, and nothing is drawn over it: use mermaid, dot, svg or table")
     try:
         if write_to is not None:
             _write(write_to)
         elif check is not None:
             _check(check)
         else:
-            typer.echo(_text(form or Format.MERMAID), nl=False)
+            overlay = _turn(turn, store) if turn else _coverage(coverage) if coverage else None
+            typer.echo(_text(form or Format.MERMAID, overlay), nl=False)
     except (ConfigError, OSError) as error:
         _refuse(str(error))
 
 
-def _text(form: Format) -> str:
+def _text(form: Format, overlay: Overlay | None) -> str:
     picture = extract()
     match form:
         case Format.MERMAID:
-            return to_mermaid(picture)
+            return to_mermaid(picture, overlay)
         case Format.DOT:
-            return to_dot(picture)
+            return to_dot(picture, overlay=overlay)
         case Format.SVG:
-            return to_svg(to_dot(picture))
+            return to_svg(to_dot(picture, overlay=overlay), overlay)
+        case Format.PROMELA:
+            return to_promela()
         case Format.TABLE:
-            return to_table(picture)
+            return to_table(picture, overlay)
+
+
+def _coverage(files: list[Path]) -> Overlay:
+    return coverage_overlay(sum(map(RowCounts.read, files), start=RowCounts.none()))
+
+
+def _turn(turn: str, store: str) -> Overlay:
+    facts = anyio.run(_facts, store, turn)
+    replayed = replay(facts)
+    if replayed.fault is not None or replayed.machine is None:
+        typer.echo(f"turnwright diagram: turn {turn} cannot be drawn: {replayed.check.detail}", err=True)
+        raise typer.Exit(codes.FAILED)
+    rows = [row for group in replayed.groups for row in group.rows]
+    return turn_overlay(turn, replayed.machine.turn, rows, path=path_words(path_of(fact for _, fact in facts)))
+
+
+async def _facts(store: str, turn: str) -> list[tuple[int, Fact]]:
+    opened = open_store(store, create=False)
+    try:
+        return await opened.facts(turn)
+    finally:
+        await opened.aclose()
 
 
 def _write(directory: Path) -> None:
-    names = write(extract(), directory)
+    names = write(directory)
     for name in names:
         typer.echo(f"wrote {directory / name}")
     if not names:
@@ -74,14 +141,14 @@ def _write(directory: Path) -> None:
 
 
 def _check(directory: Path) -> None:
-    found = stale(extract(), directory)
+    found = stale(directory)
     for name, what in found.items():
         typer.echo(f"{directory / name} is {what}")
     if found:
         typer.echo(f"write them anew with `turnwright diagram --write {directory}`", err=True)
-        raise typer.Exit(1)
+        raise typer.Exit(codes.FAILED)
 
 
 def _refuse(message: str) -> NoReturn:
     typer.echo(f"turnwright diagram: {message}", err=True)
-    raise typer.Exit(2)
+    raise typer.Exit(codes.USAGE)

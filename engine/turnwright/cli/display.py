@@ -111,7 +111,10 @@ class PlainDisplay(_Quiet):
             return []
         match event.fact:
             case f.TurnStarted():
-                return [headline(view), f"             {one_line(event.fact.prompt)}"]
+                return [
+                    headline(view),
+                    *(f"             {line}" for line in [*forked(event.fact), one_line(event.fact.prompt)]),
+                ]
             case f.StepStarted(number=number, nudge=nudge):
                 return [f"STREAM       step {number} of {view.limits.cap}" + ("  (nudged)" if nudge else "")]
             case f.ModelReplied(text=text, calls=calls):
@@ -161,8 +164,9 @@ class LiveDisplay(_Quiet):
         if not isinstance(event, FactEvent):
             return
         match event.fact:
-            case f.TurnStarted(prompt=prompt):
-                self._console.print(Text(headline(self.view), style="dim"))
+            case f.TurnStarted(prompt=prompt) as started:
+                for line in [headline(self.view), *forked(started)]:
+                    self._console.print(Text(line, style="dim"))
                 self._console.print(Text(safe(prompt), style="bold"))
             case f.StepFinished():
                 self._print_step(*before)
@@ -223,6 +227,11 @@ def headline(view: TurnView) -> str:
     calls = "unlimited" if view.limits.tool_calls is None else f"{view.limits.tool_calls}"
     agent, model = one_line(view.agent), one_line(view.model)
     return f"turn {view.turn}  agent {agent}  model {model}  cap {view.limits.cap} steps  budget {calls} tool calls"
+
+
+def forked(started: f.TurnStarted) -> list[str]:
+    """The line that tells of which turn this one is a copy, and how far; none if it is its own."""
+    return [] if started.forked_from is None else [f"forked from {started.forked_from} at fact {started.forked_at}"]
 
 
 def noticed(notice: f.Notice) -> str:

@@ -16,7 +16,7 @@ from turnwright.result import TurnResult
 from turnwright.store import Store, open_store
 from turnwright_states.facts import Fact, TurnStarted
 
-from .display import choose_display
+from .display import Display, choose_display
 from .live import execute
 from .options import (
     DEFAULT_STORE,
@@ -116,23 +116,39 @@ def resume(
     answers = _answers(answer or [], grants or [], denials or [])
     opened = open_store(store, create=False)
     facts = anyio.run(_journal, opened, turn)
-    started = _beginning(facts)
+    engine = engine_for(turn, _beginning(facts), opened, display, tools=tools, base_url=base_url, timeout=timeout)
+    display.view.recall(turn, [fact for _, fact in facts])
+    execute(display, engine, lambda: engine.resume(turn, answers))
+
+
+def engine_for(
+    turn: str,
+    started: TurnStarted,
+    store: Store,
+    display: Display,
+    *,
+    tools: str | None,
+    base_url: str | None,
+    timeout: float | None,
+) -> Engine:
+    """An engine with the model and the tools that a turn began with, unless a flag says otherwise.
+
+    Raises `ConfigError` when they are not known here, or not there any more.
+    """
     kept = Remembered.from_json(started.context)
     if kept.foreign and base_url is None:
         raise ConfigError(
             f"turn {turn} was begun by another program, which has its model {started.model!r} and its tools: resume it"
             " there, or name the model's server with --base-url and the tools with --tools"
         )
-    display.view.recall(turn, [fact for _, fact in facts])
-    engine = Engine(
+    return Engine(
         model=choose_model(
             kept.model or started.model, kept.endpoint(base_url), kept.timeout if timeout is None else timeout
         ),
         tools=choose_tools(tools or kept.tools, kept.root or Path()),
-        store=opened,
+        store=store,
         observers=[display.hear],
     )
-    execute(display, engine, lambda: engine.resume(turn, answers))
 
 
 def abort(turn: Annotated[str, typer.Argument(help="The turn's id.")], *, store: StoreOption = DEFAULT_STORE) -> None:

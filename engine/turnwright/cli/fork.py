@@ -1,0 +1,116 @@
+"""`turnwright fork`: goes on from a place in a turn's past, in a new turn."""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, Final
+
+import anyio
+import typer
+
+from turnwright.engine import Engine
+from turnwright.events import FactEvent
+from turnwright.fork import fork_places
+from turnwright.ledger import beginning
+from turnwright.result import result_of
+from turnwright.store import Store, open_store
+from turnwright_states import facts as f
+
+from . import codes
+from .closing import closing_lines, store_flag
+from .columns import print_columns
+from .display import choose_display
+from .live import execute
+from .options import DEFAULT_STORE, BaseUrlOption, JsonOption, StoreOption, TimeoutOption, ToolsOption
+from .process import say
+from .run import engine_for
+from .view import one_line
+
+_COLUMNS: Final = ("AT", "STATE", "AFTER")
+_Journal = Sequence[tuple[int, f.Fact]]
+
+
+def fork(
+    turn: Annotated[str, typer.Argument(help="The turn's id.")],
+    *,
+    at: Annotated[
+        int | None,
+        typer.Option("--at", metavar="SEQ", help="The last fact to copy; without it, the places are listed."),
+    ] = None,
+    no_run: Annotated[bool, typer.Option("--no-run", help="Only copy, and say how to go on.")] = False,
+    store: StoreOption = DEFAULT_STORE,
+    tools: ToolsOption = None,
+    base_url: BaseUrlOption = None,
+    timeout: TimeoutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy the beginning of a turn into a new turn, and drive that on from there: the model is called, tools run.
+
+    The original stays as it is, and what it did after that place may be done again. (To check a turn without doing
+    anything is `turnwright replay`.) Flags, output and exit codes are those of `resume`.
+    """
+    opened = open_store(store, create=False)
+    journal = anyio.run(opened.facts, turn)
+    if at is None:
+        _list(turn, journal, as_json=as_json)
+        raise typer.Exit(codes.USAGE)
+    if no_run:
+        _copy(opened, turn, at, flags=store_flag(store), as_json=as_json)
+        return
+    display = choose_display(as_json=as_json, store=store)
+    engine = engine_for(
+        turn, beginning(turn, journal), opened, display, tools=tools, base_url=base_url, timeout=timeout
+    )
+    copied, facts = anyio.run(_forked, engine, turn, at)
+    display.hear(FactEvent(turn=copied, seq=1, fact=facts[0][1]))
+    display.view.recall(copied, [fact for _, fact in facts])
+    execute(display, engine, partial(engine.resume, copied))
+
+
+def _list(turn: str, journal: _Journal, *, as_json: bool) -> None:
+    """Print the places at which a turn can be forked."""
+    replies = [fact for _, fact in journal if isinstance(fact, f.ModelReplied)]
+    tools = {made.id: made.name for reply in replies for made in reply.calls}
+    rows = [(group, _after(journal[group.first - 1][1], tools)) for group in fork_places(turn, journal)]
+    if as_json:
+        for group, after in rows:
+            typer.echo(json.dumps({"turn": turn, "at": group.last, "state": group.state, "after": after}))
+    else:
+        print_columns(_COLUMNS, [(str(group.last), group.state, after) for group, after in rows])
+    say(f"choose a place: turnwright fork {turn} --at SEQ")
+
+
+def _copy(store: Store, turn: str, at: int, *, flags: str, as_json: bool) -> None:
+    copied, facts = anyio.run(_forked, Engine(store=store), turn, at)
+    if as_json:
+        typer.echo(json.dumps(FactEvent(turn=copied, seq=1, fact=facts[0][1]).to_json()))
+        return
+    typer.echo(f"turn {copied}, forked from {turn} at fact {at}: nothing was run yet")
+    typer.echo("\n".join(closing_lines(result_of(copied, facts), flags=flags)))
+
+
+async def _forked(engine: Engine, turn: str, at: int) -> tuple[str, _Journal]:
+    copied = await engine.fork(turn, at=at)
+    return copied, await engine.store.facts(copied)
+
+
+def _after(fact: f.Fact, tools: Mapping[str, str]) -> str:
+    """What happened, in a line: the first fact of an event tells it. `tools` names the tool of each call."""
+    match fact:
+        case f.TurnStarted(prompt=text) | f.MessageAdded(text=text):
+            told = text
+        case f.ModelReplied(calls=calls, text=text):
+            told = ", ".join(f"{call.name} ({call.id})" for call in calls) or text
+        case f.CallStarted(call=call):
+            told = f"{tools[call]} ({call})"
+        case f.CallSettled(call=call, status=status):
+            told = f"{tools[call]} ({call}): {status}"
+        case f.CallWaiting(call=call, interrupt=asked):
+            told = f"{tools[call]} ({call}): {asked.id}"
+        case f.AttemptFailed(cause=cause):
+            told = cause
+        case f.Answered(interrupt=interrupt, decision=decision):
+            told = f"{interrupt}: {decision}"
+        case _:
+            told = ""
+    return one_line(f"{fact.kind}  {told}", 100)

@@ -1,0 +1,137 @@
+"""`turnwright replay`: checks a journal, and does nothing of what is in it."""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+from pydantic import JsonValue
+
+from turnwright.errors import ConfigError, StoreError
+from turnwright.store import open_store
+from turnwright_states import BadJournal
+from turnwright_states.chart import ROWS
+from turnwright_states.facts import Fact, parse_fact
+from turnwright_states.replay import Replayed
+from turnwright_states.replay import replay as replayed_from
+from turnwright_states.verdict import Verdict
+
+from . import verdicts
+from .lines import read_lines
+from .options import DEFAULT_STORE, StoreOption
+from .view import one_line
+
+#: Characters of a verdict's words that are printed: they may quote what anybody wrote.
+_LONGEST = 600
+
+_Facts = list[tuple[int, Fact]]
+
+
+def replay(
+    journal: Annotated[
+        str,
+        typer.Argument(
+            metavar="TURN|FILE",
+            help="A turn's id, or a file that `show TURN --journal --json` printed (.jsonl; - is standard input).",
+        ),
+    ],
+    *,
+    store: StoreOption = DEFAULT_STORE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as one JSON object.")] = False,
+) -> None:
+    """Check that each fact of a turn's journal follows from the ones before, by the chart that ships.
+
+    Nothing is executed and nothing is written: no model is called, no tool is run. (To go on from a place in a turn's
+    past, which does execute, is `turnwright fork`.)
+
+    Exit code 0 when it holds, 1 when it is violated (the first fact that does not follow is named), 2 when the journal
+    cannot be read, 6 when it cannot be judged.
+    """
+    is_file = journal == "-" or journal.endswith(".jsonl") or _exists(journal)
+    found = replayed_from(_from_file(journal) if is_file else _from_store(store, journal))
+    if as_json:
+        typer.echo(json.dumps(_record(found)))
+    else:
+        typer.echo("\n".join(one_line(line, _LONGEST) for line in _lines(found)))
+    raise typer.Exit(verdicts.exit_code([found.check]))
+
+
+def _exists(name: str) -> bool:
+    with suppress(OSError, ValueError):  # no name of a file at all, so that it must be a turn's
+        return Path(name).is_file()
+    return False
+
+
+def _from_file(file: str) -> Iterator[tuple[int, Fact]]:
+    for number, line in enumerate(read_lines(file), start=1):
+        if line.strip():
+            yield _read(line, f"{file}: line {number}")
+
+
+def _read(line: str, where: str) -> tuple[int, Fact]:
+    """The fact of one line. Raises `ConfigError` for what is no line of a journal, `BadJournal` for what is no fact."""
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ConfigError(f"{where}: is not a JSON object")
+    seq, kind = fields.pop("seq", None), fields.pop("kind", None)
+    if type(seq) is not int or not isinstance(kind, str):
+        raise ConfigError(f"{where}: a fact has a whole number as its `seq`, and a text as its `kind`")
+    return seq, parse_fact(kind, json.dumps(fields), seq)
+
+
+def _from_store(store: str, turn: str) -> Iterator[tuple[int, Fact]]:
+    try:
+        yield from anyio.run(_facts, store, turn)
+    except StoreError as error:
+        if isinstance(error.__cause__, BadJournal):  # it was read, and what it holds is no fact
+            raise error.__cause__ from None
+        raise
+
+
+async def _facts(store: str, turn: str) -> _Facts:
+    opened = open_store(store, create=False)
+    try:
+        return await opened.facts(turn)
+    finally:
+        await opened.aclose()
+
+
+def _lines(found: Replayed) -> Iterator[str]:
+    check, events = found.check, len(found.groups)
+    if check.verdict is Verdict.HOLDS:
+        yield f"holds: {found.facts} facts, {events} events, {check.claim}"
+    else:
+        yield f"{check.verdict}: {check.detail}"
+        if found.groups:
+            yield f"until then: {found.facts} facts, {events} events, {check.claim}; the last is {found.groups[-1]}"
+    if found.machine is not None:
+        turn, taken = found.machine.turn, found.rows
+        yield f"rows: {len(taken)} of the chart's {len(ROWS)} taken, {sum(taken.values())} times in all"
+        yield f"turn: {turn.state.outcome}, {turn.reason}" if turn.reason else f"turn: not ended, in {turn.state}"
+    if found.believed:
+        yield f"not checked: the arguments of {', '.join(found.believed)}, for their tools gave loop keys of their own"
+    yield "not seen: texts that decided nothing (prompts, replies, results, answers) could have been changed"
+
+
+def _record(found: Replayed) -> dict[str, JsonValue]:
+    turn = None if found.machine is None else found.machine.turn
+    fault = found.fault
+    return {
+        "verdict": found.check.verdict,
+        "claim": found.check.claim,
+        "detail": found.check.detail,
+        "fault": None if fault is None else fault.seq,
+        "facts": found.facts,
+        "events": len(found.groups),
+        "rows": {row.name: count for row, count in found.rows.items()},
+        "state": None if turn is None else turn.state,
+        "outcome": None if turn is None else turn.state.outcome,
+        "reason": None if turn is None else turn.reason,
+        "believed": list(found.believed),
+    }

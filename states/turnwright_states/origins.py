@@ -1,0 +1,165 @@
+"""What happened, read back out of the facts that followed from it.
+
+One event gives a group of facts, and the first of them tells most of the event. What it leaves open is settled by
+trying (`replay.py`): an open call that gets its result may have finished, or a stop may have closed it, which only the
+end of the group shows. So a group may have several origins, and this room names each that could be.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from pydantic import ValidationError
+
+from . import facts as f
+from .batch import NO_LEASE, TOO_DEEP
+from .events import (
+    Abort,
+    AbortReason,
+    Answered,
+    AttemptFailed,
+    CallSettled,
+    CallStarted,
+    CallStatus,
+    CallWaits,
+    Concluded,
+    Event,
+    Expire,
+    Fail,
+    ModelReplied,
+    Started,
+    Steered,
+    Synthesised,
+    ToolCall,
+    Usage,
+)
+from .reasons import Cause, EndReason
+from .turn import Turn
+
+#: How calls are settled that a stop closes.
+_CLOSED: Final = (CallStatus.ABORTED, CallStatus.DENIED)
+_ABORTED: Final[tuple[AbortReason, ...]] = (EndReason.ABORTED, EndReason.SUPERSEDED)
+
+
+def beginning(fact: f.TurnStarted) -> Started:
+    """The event that a journal begins with."""
+    return Started.model_validate({name: getattr(fact, name) for name in Started.model_fields})
+
+
+def origins(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Event]:  # noqa: C901, PLR0912 (one case a fact: flat)
+    """The events from which the group that begins at the index `at` may have come, the likeliest first.
+
+    `turn` is folded as far as the fact before it.
+    There are none for a fact that only follows from others. Raises pydantic's `ValidationError` for a value that no
+    event can have, such as a time before the beginning.
+    """
+    head = facts[at]
+    elapsed = head.elapsed
+    match head:
+        case f.ModelReplied():
+            yield _reply(head)
+        case f.AttemptFailed():
+            if head.cause is Cause.EMPTY_REPLY:
+                yield ModelReplied(elapsed=elapsed, usage=head.usage)
+            yield AttemptFailed(
+                elapsed=elapsed, cause=head.cause, message=head.message, partial=head.partial, usage=head.usage
+            )
+        case f.CallStarted():
+            yield CallStarted(elapsed=elapsed, call=head.call, child=head.child)
+        case f.CallSettled():
+            if head.status is CallStatus.UNKNOWN:  # perhaps a rerun for which no retry was left
+                yield CallStarted(elapsed=elapsed, call=head.call)
+            yield CallSettled(elapsed=elapsed, call=head.call, status=head.status, result=head.result, spent=head.spent)
+            if head.status in _CLOSED:
+                yield from _stops(facts, at, turn)
+        case f.CallWaiting():
+            yield _wait(head)
+        case f.Synthesised():
+            yield Synthesised(elapsed=elapsed, text=head.text)
+        case f.Answered():
+            yield Answered(elapsed=elapsed, interrupt=head.interrupt, decision=head.decision, text=head.text)
+        case f.MessageAdded():
+            yield Steered(elapsed=elapsed, text=head.text)
+        case f.Concluded():
+            calls = tuple(ToolCall(name=name) for name in head.refused)
+            yield Concluded(elapsed=elapsed, text=head.text, calls=calls, usage=head.usage)
+        case f.StepFinished() | f.Halted():
+            yield from _stops(facts, at, turn)
+        case _:
+            return
+
+
+def _reply(fact: f.ModelReplied) -> ModelReplied:
+    return ModelReplied(
+        elapsed=fact.elapsed,
+        text=fact.text,
+        reasoning=fact.reasoning,
+        reasoning_details=fact.reasoning_details,
+        calls=tuple(map(_asked, fact.calls)),
+        finish=fact.finish,
+        usage=fact.usage,
+    )
+
+
+def _asked(made: f.CallMade) -> ToolCall:
+    """The call as the driver handed it in. What its tool's `loop_key` was cannot be read out of the key."""
+    return ToolCall(
+        name=made.name,
+        arguments=made.arguments,
+        raw=made.raw,
+        provider_id=made.provider_id,
+        problem=made.refused if made.invalid else "",
+        loop_key="" if made.own_key else None,
+        exempt=not made.key,
+        delegates=made.lease is not None or made.refused in (TOO_DEEP, NO_LEASE),
+    )
+
+
+def _wait(fact: f.CallWaiting) -> CallWaits:
+    asked = fact.interrupt
+    forwarded = asked.id.removeprefix(f"{asked.call}/") if asked.forwarded else None
+    return CallWaits(
+        elapsed=fact.elapsed,
+        call=fact.call,
+        interrupt_kind=asked.kind,
+        question=asked.question,
+        choices=asked.choices,
+        grant=asked.grant,
+        expires_at=asked.expires_at,
+        forwarded=forwarded,
+    )
+
+
+def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Event]:
+    """What may have closed the open calls, finished the step and stopped the turn, from `at` on.
+
+    Where the group has no such end, because it breaks off or was forged, it does not say which it was: each is tried.
+    """
+    elapsed, end = facts[at].elapsed, at
+    while end < len(facts) and isinstance(facts[end], f.CallSettled | f.Notice | f.StepFinished):
+        end += 1
+    last = facts[end] if end < len(facts) else None
+    stop = last if isinstance(last, f.Stopping | f.Halted) else None
+    partial, usage = (stop.partial, stop.usage) if stop else ("", None)
+    if not isinstance(stop, f.Stopping):
+        undelivered, error = (stop.undelivered, stop.error) if stop else ((), "")
+        for reason in _ABORTED:
+            yield Abort(elapsed=elapsed, partial=partial, reason=reason, undelivered=undelivered)
+        yield Fail(elapsed=elapsed, error=error, partial=partial)
+    yield Expire(elapsed=elapsed, partial=partial, usage=usage)
+    finished = facts[end - 1]
+    if end > at and isinstance(finished, f.StepFinished):
+        # What the step used in all is said first, and the attempt that was cut off is in it.
+        rest = _rest(finished.usage, turn.step_usage)
+        if rest is not None and rest != (usage or Usage()):
+            yield Expire(elapsed=elapsed, partial=partial, usage=rest)
+
+
+def _rest(whole: Usage, part: Usage) -> Usage | None:
+    try:
+        return Usage(
+            input_tokens=whole.input_tokens - part.input_tokens,
+            output_tokens=whole.output_tokens - part.output_tokens,
+            cost=whole.cost - part.cost,
+        )
+    except ValidationError:  # it is no part of it
+        return None

@@ -1,0 +1,131 @@
+"""`turnwright fork`: a new turn goes on from a place in another one's past."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli, Done, Endpoint, Json
+
+ASK: "tuple[str, Json]" = ("ask_user_input", {"question": "Which colour?", "choices": ["red", "blue"]})
+
+
+@pytest.fixture
+def turn(cli: "Cli", endpoint: "Endpoint") -> "Done":
+    """A turn that asked, was answered, and ended."""
+    endpoint.calls(ASK).says("Red it is.")
+    begun = cli.run("run", "Paint it", "--session", "s1", "--json")
+    return cli.run("resume", begun.turn, "--answer", "question-1=red", "--json")
+
+
+def paused_at(cli: "Cli", turn: "Done") -> int:
+    journal = cli.run("show", turn.turn, "--journal", "--json").events
+    return int(next(fact["seq"] for fact in journal if fact["kind"] == "paused"))
+
+
+def test_without_a_place_the_places_are_listed_and_nothing_is_done(cli: "Cli", turn: "Done") -> None:
+    done = cli.run("fork", turn.turn)
+    assert done.code == 2
+    assert f"choose a place: turnwright fork {turn.turn} --at SEQ" in done.err
+    head, *rows = done.out.splitlines()
+    assert head.split() == ["AT", "STATE", "AFTER"]
+    assert [row.split(maxsplit=2) for row in rows] == [
+        ["2", "STREAM", "turn_started Paint it"],
+        ["3", "TOOL_EXEC", "model_replied ask_user_input (call00001)"],
+        ["5", "PAUSED", "call_waiting ask_user_input (call00001): question-1"],
+        ["6", "TOOL_EXEC", "answered question-1: reply"],
+        ["7", "TOOL_EXEC", "call_started ask_user_input (call00001)"],
+        ["10", "STREAM", "call_settled ask_user_input (call00001): ok"],
+    ]
+    listed = cli.run("fork", turn.turn, "--json").events
+    assert [place["at"] for place in listed] == [2, 3, 5, 6, 7, 10]
+    assert len(cli.run("turns", "--json").events) == 1
+
+
+def test_a_fork_goes_on_from_its_place_and_the_original_stays(cli: "Cli", endpoint: "Endpoint", turn: "Done") -> None:
+    """It is answered otherwise, by a command that the output names; both turns replay."""
+    before = cli.run("show", turn.turn, "--journal").out
+    asked = len(endpoint.requests)
+    done = cli.run("fork", turn.turn, "--at", str(paused_at(cli, turn)), "--json")
+    assert done.code == 3
+    assert len(endpoint.requests) == asked
+    first, last = done.events[0], done.last
+    assert (first["type"], first["forked_from"], first["forked_at"]) == ("turn_started", turn.turn, 5)
+    assert (last["type"], [one["id"] for one in last["pending"]]) == ("paused", ["question-1"])
+    assert first["turn"] == last["turn"] != turn.turn
+    endpoint.says("Blue it is.")
+    ended = cli.run("resume", done.turn, "--answer", "question-1=blue", "--json")
+    assert (ended.code, ended.last["text"]) == (0, "Blue it is.")
+    assert endpoint.requests[-1].messages[-1]["content"] == "blue"
+    assert cli.run("show", turn.turn, "--journal").out == before
+    assert [one.code for one in cli.each(["replay", turn.turn], ["replay", done.turn])] == [0, 0]
+
+
+def test_a_fork_is_driven_with_the_output_and_the_exit_code_of_a_resumption(
+    cli: "Cli", endpoint: "Endpoint", turn: "Done"
+) -> None:
+    endpoint.says("Once more.")
+    done = cli.run("fork", turn.turn, "--at", "10")
+    assert (done.code, done.err) == (0, "")
+    assert f"forked from {turn.turn} at fact 10" in done.out
+    assert "finished: answered" in done.out
+    endpoint.plays(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    assert cli.run("fork", turn.turn, "--at", "10").code == 1
+
+
+def test_without_running_it_is_only_copied(cli: "Cli", endpoint: "Endpoint", turn: "Done") -> None:
+    asked = len(endpoint.requests)
+    done = cli.run("fork", turn.turn, "--at", "5", "--no-run")
+    assert (done.code, done.err) == (0, "")
+    first, *rest = done.out.splitlines()
+    copied = first.split()[1].rstrip(",")
+    assert first == f"turn {copied}, forked from {turn.turn} at fact 5: nothing was run yet"
+    assert any(f'turnwright resume {copied} --answer question-1="..."' in line for line in rest)
+    (line,) = cli.run("fork", turn.turn, "--at", "2", "--no-run", "--json").events
+    assert (line["type"], line["seq"], line["forked_at"]) == ("turn_started", 1, 2)
+    assert len(endpoint.requests) == asked
+    states = {one["turn"]: one["state"] for one in cli.run("turns", "--json").events}
+    assert (states[copied], states[line["turn"]]) == ("PAUSED", "STREAM")
+
+
+def test_turns_and_show_make_plain_what_is_a_fork(cli: "Cli", turn: "Done") -> None:
+    copied = cli.run("fork", turn.turn, "--at", "5", "--no-run", "--json").turn
+    assert copied.startswith("fork-")
+    assert copied in cli.run("turns").out
+    assert cli.run("show", copied).out.splitlines()[0] == f"forked from {turn.turn} at fact 5"
+    (shown,) = cli.run("show", copied, "--json").events
+    assert (shown["forked_from"], shown["forked_at"]) == (turn.turn, 5)
+    assert "forked" not in cli.run("show", turn.turn).out
+
+
+def test_a_place_inside_an_event_and_one_after_the_end_are_mistakes(cli: "Cli", turn: "Done") -> None:
+    for at, words in {
+        "4": "fact 4 and the next one come from one event: fork it at fact 3 or 5",
+        "99": "has no fact 99: it has 13: fork it at fact 10",
+        "0": "has no fact 0: it has 13: fork it at fact 2",
+        "13": "has ended with fact 13, and nothing is left to do after it: fork it at fact 10",
+    }.items():
+        done = cli.run("fork", turn.turn, "--at", at)
+        assert (done.code, done.out) == (2, "")
+        assert words in done.err
+    assert len(cli.run("turns", "--json").events) == 1
+
+
+def test_what_is_missing_is_found_before_anything_is_copied(cli: "Cli", turn: "Done") -> None:
+    """A turn, a store, the tools: no copy is left behind that nobody asked for."""
+    for arguments, words in (
+        (["nobody", "--at", "2"], "there is no turn 'nobody'"),
+        ([turn.turn, "--at", "2", "--store", "sqlite:///other.db"], "there is no store other.db"),
+        ([turn.turn, "--at", "2", "--tools", "nowhere.py"], "nowhere.py"),
+    ):
+        done = cli.run("fork", *arguments)
+        assert (done.code, done.out) == (2, "")
+        assert words in done.err
+    assert len(cli.run("turns", "--json").events) == 1
+    assert not (cli.folder / "other.db").exists()
+
+
+def test_replay_and_fork_say_of_themselves_which_executes(cli: "Cli") -> None:
+    replay, fork = cli.each(["replay", "--help"], ["fork", "--help"])
+    assert "Nothing is executed and nothing is written" in " ".join(replay.out.split())
+    assert "the model is called, tools run" in " ".join(fork.out.split())

@@ -1,0 +1,845 @@
+"""Replay holds for every journal that the machine wrote, and names the first fact of a forged one (DESIGN 3)."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright_states import (
+    Abort,
+    AttemptFailed,
+    BadJournal,
+    CallSettled,
+    CallStarted,
+    CallStatus,
+    CallWaits,
+    Cause,
+    Decision,
+    EndReason,
+    Event,
+    Expire,
+    Fail,
+    Finish,
+    InterruptKind,
+    ModelReplied,
+    Outcome,
+    State,
+    ToolCall,
+    Turn,
+    TurnMachine,
+    Usage,
+)
+from turnwright_states import facts as f
+from turnwright_states.chart import CHART, ROWS, VERSION, Chart
+from turnwright_states.facts import Fact, parse_fact
+from turnwright_states.replay import Replayed, replay
+from turnwright_states.verdict import Verdict
+
+from .conftest import Begin
+from .test_properties import ANY, SHORT, Played, Setting, play
+
+Journal = list[Fact]
+
+#: How much of a value a fault quotes.
+QUOTED: Final = 120
+
+#: Whole journals of all kinds, a fact a line.
+JOURNALS: Final[dict[str, Journal]] = {
+    path.stem: [
+        parse_fact(kind, payload) for kind, payload in re.findall("(.+?) (.+)", path.read_text(encoding="utf-8"))
+    ]
+    for path in sorted((Path(__file__).parent / "golden").glob("*.txt"))
+}
+
+
+def checked(journal: Iterable[Fact]) -> Replayed:
+    return replay(enumerate(journal, start=1))
+
+
+def fault(journal: Iterable[Fact]) -> int | None:
+    """The number of the first fact that does not follow; None if all do."""
+    replayed = checked(journal)
+    assert (replayed.check.verdict is Verdict.VIOLATED) == (replayed.fault is not None)
+    return None if replayed.fault is None else replayed.fault.seq
+
+
+def why(journal: Iterable[Fact]) -> str:
+    replayed = checked(journal)
+    assert replayed.check.verdict is Verdict.VIOLATED
+    return replayed.check.detail
+
+
+# What the machine wrote holds.
+
+
+def stored(transactions: Sequence[Sequence[Fact]]) -> Journal:
+    """The facts as they come back from a store."""
+    return [parse_fact(fact.kind, fact.payload()) for facts in transactions for fact in facts]
+
+
+@given(ANY)
+def test_every_turn_replays_and_its_groups_are_its_transactions(setting: Setting) -> None:
+    played = play(setting)
+    replayed = checked(stored(played.transactions))
+    assert replayed.check.verdict is Verdict.HOLDS, replayed.check.detail
+    assert replayed.machine is not None
+    assert replayed.machine.turn.digest() == played.machine.turn.digest()
+    assert [group.last - group.first + 1 for group in replayed.groups] == list(map(len, played.transactions))
+    assert replayed.facts == len(played.journal)
+
+
+@given(SHORT)
+def test_the_events_are_read_back_out_of_the_facts(setting: Setting) -> None:
+    """Only a call that may not wait any more reads as one that was settled: nothing tells what it had asked."""
+    played = play(setting)
+    for group, fed in zip(checked(played.journal).groups[1:], played.events, strict=True):
+        as_settled = isinstance(fed, CallWaits) and isinstance(group.event, CallSettled)
+        assert type(group.event) is type(fed) or as_settled
+
+
+@given(SHORT)
+def test_the_events_lead_to_the_same_journal(setting: Setting) -> None:
+    """They are no mere explanation: fed to a new machine, they give the facts again."""
+    played = play(setting)
+    groups = checked(played.journal).groups
+    machine, again = TurnMachine.start(setting.started)
+    for group in groups[1:]:
+        again += machine.feed(group.event)
+    assert again == played.journal
+
+
+@given(SHORT, st.integers(0, 10_000))
+def test_a_journal_that_stops_after_an_event_holds(setting: Setting, at: int) -> None:
+    played = play(setting)
+    ends = [group.last for group in checked(played.journal).groups]
+    end = ends[at % (len(ends) - 1)]
+    replayed = checked(played.journal[:end])
+    assert replayed.check.verdict is Verdict.HOLDS
+    assert replayed.machine is not None
+    assert f"has not ended and stands in {replayed.machine.state}" in replayed.check.detail
+
+
+@given(SHORT, st.integers(0, 10_000))
+def test_a_journal_that_breaks_off_inside_an_event_lacks_the_next_fact(setting: Setting, at: int) -> None:
+    """What one event gives is appended in one transaction, so that no crash can leave a part of it.
+
+    Where a stop has closed some of the open calls, and not yet all, each might also have been closed by itself.
+    """
+    played = play(setting)
+    ends = {group.last for group in checked(played.journal).groups}
+    inside = [seq for seq in range(1, len(played.journal)) if seq not in ends]
+    if inside:
+        end = inside[at % len(inside)]
+        last, found = played.journal[end - 1], fault(played.journal[:end])
+        closed = isinstance(last, f.CallSettled) and last.status is CallStatus.ABORTED
+        assert found == end + 1 or (closed and found is None)
+
+
+@pytest.mark.parametrize("name", JOURNALS)
+def test_the_journals_of_all_kinds_hold(name: str) -> None:
+    replayed = checked(JOURNALS[name])
+    assert replayed.check.verdict is Verdict.HOLDS, replayed.check.detail
+    assert "; the turn ended: " in replayed.check.detail
+    assert replayed.fault is None
+
+
+def test_an_empty_journal_is_inconclusive() -> None:
+    replayed = checked([])
+    assert (replayed.check.verdict, replayed.machine, replayed.facts) == (Verdict.INCONCLUSIVE, None, 0)
+
+
+def test_the_rows_are_those_that_the_turn_took_and_count_for_nobody_else(begin: Begin) -> None:
+    """Also where several events were tried: transition coverage is not to see what is only checked."""
+    turn = begin(steps=1)
+    turn.reply("a", "b")
+    turn.settle_one("call00001")
+    turn.settle_one("call00002", CallStatus.UNKNOWN)
+    before = list(CHART.taken)
+    rows = checked(turn.facts).rows
+    assert CHART.taken == before
+    assert [row.name for row in ROWS if row in rows] == [
+        "CHECK --proceed [steps >= allowance]--> CONCLUDE",
+        "CHECK --proceed--> STREAM",
+        "STREAM --replied [made > 0]--> TOOL_EXEC",
+        "TOOL_EXEC --settled--> CONTINUE",
+        "CONTINUE --proceed--> CHECK",
+    ]
+    assert set(rows.values()) == {1}
+
+
+def test_another_chart_is_asked_if_one_is_given(begin: Begin) -> None:
+    """The rows that are run are those of the chart: without the cap, another step would have started."""
+    turn = begin(steps=1)
+    turn.step("a")
+    uncapped = Chart(tuple(row for row in ROWS if row.reason is not EndReason.STEP_CAP))
+    replayed = replay(enumerate(turn.facts, start=1), chart=uncapped)
+    assert replayed.fault is not None
+    assert (
+        str(replayed.fault)
+        == "fact 8 of the journal: stopping stands where step_started follows from the facts before it"
+    )
+
+
+# A forged one does not.
+
+
+def is_quiet(journal: Journal, place: int) -> bool:
+    """Whether what comes after a fact may also follow without it: it left no trace in the state that stayed."""
+    fact = journal[place]
+    return isinstance(fact, f.AttemptFailed) or (place > 0 and fact.hash == journal[place - 1].hash)
+
+
+@given(SHORT, st.integers(0, 10_000))
+def test_a_fact_that_is_left_out_is_missed(setting: Setting, at: int) -> None:
+    """The number is that of the fact which stands in its place."""
+    journal = play(setting).journal
+    place = at % (len(journal) - 1)
+    found = fault([*journal[:place], *journal[place + 1 :]])
+    assert found == place + 1 or (is_quiet(journal, place) and (found is None or found > place + 1))
+
+
+@given(SHORT, st.integers(0, 10_000))
+def test_a_fact_that_comes_twice_does_not_follow_from_itself(setting: Setting, at: int) -> None:
+    """Only of a message nobody can say whether it came twice."""
+    journal = play(setting).journal
+    place = at % len(journal)
+    found = fault([*journal[: place + 1], *journal[place:]])
+    assert found == place + 2 or (isinstance(journal[place], f.MessageAdded) and found is None)
+
+
+@given(SHORT, st.integers(0, 10_000))
+def test_neighbours_that_changed_places_are_found_at_one_of_them(setting: Setting, at: int) -> None:
+    """Also two calls that ran side by side: the state that each fact is sealed with came in the other order."""
+    journal = play(setting).journal
+    one = at % (len(journal) - 1)
+    first, second = journal[one : one + 2]
+    found = fault([*journal[:one], second, first, *journal[one + 2 :]])
+    if is_quiet(journal, one) or is_quiet(journal, one + 1):
+        assert found in (None, one + 1, one + 2)
+    else:
+        assert found == one + 1
+
+
+@pytest.mark.parametrize("name", JOURNALS)
+def test_nothing_follows_an_end(name: str) -> None:
+    journal = JOURNALS[name]
+    for fact in journal:
+        assert fault([*journal, fact]) == len(journal) + 1
+    assert "the turn had already ended (" in why([*journal, journal[1]])
+
+
+class Forgery(StrEnum):
+    """What becomes of a field that is changed, and of nothing else."""
+
+    #: Refused, with the number of this fact.
+    SEEN = "seen"
+    #: It came from outside, and something else might have come: refused here, or where what followed does not, or not.
+    OUTSIDE = "outside"
+    #: It decided nothing: nobody can see it.
+    UNSEEN = "unseen"
+
+
+#: Texts, and what is only kept, by kind and field.
+UNSEEN: Final = frozenset(
+    {
+        *(f"turn_started.{name}" for name in ("prompt", "session", "model", "agent", "history", "context")),
+        *(f"turn_started.{name}" for name in ("parent_turn", "parent_call", "continues", "forked_from", "forked_at")),
+        *(f"turn_started.limits.{name}" for name in ("conclude_seconds", "conclude_tokens")),
+        *(f"model_replied.{name}" for name in ("reasoning", "reasoning_details", "calls.provider_id")),
+        "call_started.child",
+        *(f"call_waiting.interrupt.{name}" for name in ("question", "choices", "expires_at")),
+        "message_added.text",
+        "concluded.refused",
+        "halted.undelivered",
+    }
+)
+OUTSIDE: Final = frozenset(
+    {
+        *(f"turn_started.limits.{name}" for name in ("ceiling", "tokens", "cost", "seconds", "doom_threshold")),
+        *(f"turn_started.{name}" for name in ("limits.calls_a_step", "synthesis", "depth")),
+        *(f"model_replied.{name}" for name in ("text", "finish", "usage")),
+        *(f"model_replied.calls.{name}" for name in ("name", "raw", "refused", "invalid")),
+        # Bound to the key, unless a tool gave that, or the detector does not see the call.
+        *(f"model_replied.calls.{name}" for name in ("arguments", "own_key")),
+        *(f"attempt_failed.{name}" for name in ("cause", "message", "partial", "usage")),
+        *(f"call_settled.{name}" for name in ("status", "result")),
+        "call_waiting.interrupt.grant",
+        # Of an interrupt that a sub-agent hands up; the number in the id of any other tells its kind.
+        "call_waiting.interrupt.kind",
+        *(f"answered.{name}" for name in ("decision", "text")),
+        "synthesised.text",
+        "concluded.text",
+        "stopping.partial",
+        # The step is the first to say what a stopped attempt used.
+        "step_finished.usage",
+        *(f"halted.{name}" for name in ("partial", "error")),
+        # Time passes as it will. Only what one event gave was of one time.
+        *(f"{kind}.elapsed" for kind in f.KINDS),
+    }
+)
+
+
+def _is_in(path: str, paths: frozenset[str]) -> bool:
+    return any(path == one or path.startswith(f"{one}.") for one in paths)
+
+
+def forgery(path: str) -> Forgery:
+    if _is_in(path, UNSEEN):
+        return Forgery.UNSEEN
+    return Forgery.OUTSIDE if _is_in(path, OUTSIDE) else Forgery.SEEN
+
+
+#: The other values of a field that has only a few.
+CHOICES: Final[dict[str, type[StrEnum]]] = {
+    "state": State,
+    "finish": Finish,
+    "cause": Cause,
+    "status": CallStatus,
+    "decision": Decision,
+    "reason": EndReason,
+    "also_reached": EndReason,
+    "outcome": Outcome,
+    "interrupt.kind": InterruptKind,
+}
+
+
+def others(value: JsonValue, path: str = "") -> Iterator[tuple[str, JsonValue]]:
+    """Values near this one, each with the path of what differs; places in lists are left out of the paths."""
+    if path in CHOICES and isinstance(value, str):
+        choices = list(CHOICES[path])
+        place = choices.index(CHOICES[path](value))
+        yield from ((path, str(choices[place - away])) for away in (1, 2))
+        return
+    match value:
+        case bool():
+            yield path, not value
+        case int() | float():
+            yield path, value + 1
+        case str():
+            yield path, f"{value}0"
+        case None:
+            yield from ((path, one) for one in (1, "x"))
+        case list():
+            yield path, [*value, *value[-1:]]
+            yield path, value[:-1]
+            for place, item in enumerate(value):
+                yield from ((p, [*value[:place], one, *value[place + 1 :]]) for p, one in others(item, path))
+        case dict():
+            for name, inner in value.items():
+                below = f"{path}.{name}" if path else name
+                yield from ((p, {**value, name: one}) for p, one in others(inner, below))
+
+
+def forgeries(journal: Journal) -> Iterator[tuple[int, str, Journal]]:
+    """Each journal in which one field of one fact is another: the fact's index, the field, and the journal.
+
+    Of a turn that does the same again and again, the first few times.
+    """
+    times: Counter[str] = Counter()
+    for place, fact in enumerate(journal):
+        fields = fact.model_dump(mode="json")
+        for path, changed in others(fields):
+            assert isinstance(changed, dict)
+            times[f"{fact.kind}.{path}"] += 1
+            if times[f"{fact.kind}.{path}"] > 3:
+                continue
+            try:
+                forged = parse_fact(fact.kind, json.dumps({"v": f.PAYLOAD_VERSION, **changed}))
+            except BadJournal:
+                continue  # nothing that could stand in a journal
+            if forged != fact:
+                yield place, f"{fact.kind}.{path}", [*journal[:place], forged, *journal[place + 1 :]]
+
+
+@pytest.mark.parametrize("name", JOURNALS)
+def test_a_changed_field_is_seen_where_it_is_changed(name: str) -> None:
+    """All but those of the two tables above, which say for each field whether anybody can see it."""
+    for place, path, forged in forgeries(JOURNALS[name]):
+        found = fault(forged)
+        match forgery(path):
+            case Forgery.SEEN:
+                assert found == place + 1, f"{path} of fact {place + 1}: {checked(forged).check.detail}"
+            case Forgery.OUTSIDE:
+                assert found is None or found >= place + 1, f"{path} of fact {place + 1}"
+            case Forgery.UNSEEN:
+                assert found is None, f"{path} of fact {place + 1}: {checked(forged).check.detail}"
+
+
+#: What follows from the facts before, whatever hash is written beside it.
+DECIDED: Final = frozenset(
+    {
+        "turn_started.chart",
+        *(f"{kind}.state" for kind in f.KINDS if kind != "step_finished"),
+        *(f"step_started.{name}" for name in ("number", "nudge", "elapsed")),
+        "model_replied.calls.lease",
+        "call_started.attempt",
+        *(f"attempt_failed.{name}" for name in ("attempt", "retry")),
+        "call_waiting.interrupt.tool",
+        *(f"paused.{name}" for name in ("interrupt", "elapsed")),
+        *(f"answered.{name}" for name in ("grant", "always_for")),
+        *(f"step_finished.{name}" for name in ("number", "seconds")),
+        *(f"stopping.{name}" for name in ("reason", "also_reached", "elapsed")),
+        *(f"halted.{name}" for name in ("outcome", "also_reached")),
+        *(f"notice.{name}" for name in ("limit", "used", "of", "elapsed")),
+    }
+)
+
+
+def sealed(journal: Journal) -> Journal:
+    """The journal with the hashes that a careful forger would write."""
+    turn, new = Turn(), []
+    for fact in journal:
+        turn.apply(fact)
+        new.append(fact.model_copy(update={"hash": turn.digest()}))
+    return new
+
+
+@pytest.mark.parametrize("name", JOURNALS)
+def test_hashes_that_are_made_anew_do_not_hide_a_wrong_count_or_decision(name: str) -> None:
+    for place, path, forged in forgeries(JOURNALS[name]):
+        if _is_in(path, DECIDED):
+            try:
+                resealed = sealed(forged)
+            except KeyError:  # it names an interrupt that nothing made, and cannot be folded
+                continue
+            assert fault(resealed) == place + 1, f"{path} of fact {place + 1}"
+
+
+def with_fact(journal: Journal, kind: type[Fact], **changes: object) -> tuple[int, Journal]:
+    """The journal with the last fact of a kind changed and everything sealed anew; and the number of that fact."""
+    place = max(index for index, fact in enumerate(journal) if isinstance(fact, kind))
+    forged = journal[place].model_copy(update=changes)
+    return place + 1, sealed([*journal[:place], forged, *journal[place + 1 :]])
+
+
+def test_a_skipped_count_is_named_with_what_is_written_and_what_follows() -> None:
+    seq, forged = with_fact(JOURNALS["step_cap"], f.StepStarted, number=1)
+    assert why(forged) == (
+        f"fact {seq} of the journal: step_started: number is 1, and 2 follows from the facts before it"
+    )
+
+
+def test_an_unanswered_call_is_found_where_the_step_goes_on_without_it(begin: Begin) -> None:
+    turn = begin()
+    turn.reply("a", "b")
+    turn.settle()
+    place = max(index for index, fact in enumerate(turn.facts) if isinstance(fact, f.CallSettled))
+    forged = sealed([*turn.facts[:place], *turn.facts[place + 1 :]])
+    assert fault(forged) == place + 1
+    assert forged[place].kind == "step_finished"
+
+
+def test_a_step_after_the_cap_is_refused_whatever_the_hash(begin: Begin) -> None:
+    turn = begin(steps=1)
+    turn.step("a")
+    *before, stopping = turn.facts
+    forged = f.StepStarted(elapsed=stopping.elapsed, state=State.STREAM, number=2)
+    assert fault(sealed([*before, forged])) == len(before) + 1
+
+
+def test_another_charts_journal_is_refused_at_its_first_fact() -> None:
+    _, forged = with_fact(JOURNALS["answered"], f.TurnStarted, chart=VERSION + 1)
+    assert why(forged) == (
+        f"fact 1 of the journal: it was written under chart {VERSION + 1}, and this release checks chart {VERSION}"
+    )
+
+
+def test_a_journal_begins_with_its_beginning_and_only_once() -> None:
+    journal = JOURNALS["answered"]
+    assert "a journal begins with turn_started" in why(journal[1:])
+    assert fault([journal[0], journal[0]]) == 2
+    assert fault([journal[2]]) == 1
+
+
+@pytest.mark.parametrize("name", JOURNALS)
+def test_a_notice_is_neither_left_out_nor_made_up(name: str) -> None:
+    """A limit at 80 % is told once, when it is reached: hashes made anew do not help."""
+    journal = JOURNALS[name]
+    told = {fact.limit for fact in journal if isinstance(fact, f.Notice)}
+    for place, fact in enumerate(journal):
+        if isinstance(fact, f.Notice):
+            assert fault(sealed([*journal[:place], *journal[place + 1 :]])) == place + 1
+    invented = f.Notice(elapsed=journal[0].elapsed, state=journal[0].state, limit="tool_calls", used=1, of=1)
+    if "tool_calls" not in told:
+        assert fault(sealed([journal[0], invented, *journal[1:]])) == 2
+
+
+def test_time_does_not_go_back(begin: Begin) -> None:
+    turn = begin()
+    turn.clock = 5.0
+    turn.reply("a")
+    turn.clock = 6.0
+    turn.settle()
+    earlier = turn.facts[3].model_copy(update={"elapsed": 4.0})
+    assert why([*turn.facts[:3], earlier, *turn.facts[4:]]) == (
+        "fact 4 of the journal: call_started: elapsed is 4.0, and 5.0 follows from the facts before it"
+    )
+
+
+@pytest.mark.parametrize("elapsed", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("place", [0, 2, 3])
+def test_a_time_that_is_none_is_refused(begin: Begin, elapsed: float, place: int) -> None:
+    turn = begin()
+    turn.reply("a")
+    turn.settle()
+    turn.facts[place] = turn.facts[place].model_copy(update={"elapsed": elapsed})
+    assert f"fact {place + 1} of the journal: {turn.facts[place].kind}: elapsed" in why(turn.facts)
+
+
+# The numbers of the facts.
+
+
+@pytest.mark.parametrize(
+    ("numbers", "named", "words"),
+    [
+        ([1, 2, 4], 3, "it is missing: fact 4 stands in its place"),
+        ([1, 2, 2], 2, "it comes again, after fact 2"),
+        ([1, 3, 2], 2, "it is missing: fact 3 stands in its place"),
+        ([2, 3, 4], 1, "it is missing: fact 2 stands in its place"),
+        ([0, 1, 2], 0, "it comes again, after fact 0"),
+    ],
+)
+def test_facts_are_numbered_without_gaps_from_one(begin: Begin, numbers: list[int], named: int, words: str) -> None:
+    turn = begin()
+    turn.reply("a")
+    replayed = replay(zip(numbers, turn.facts, strict=True))
+    assert replayed.check.detail == f"fact {named} of the journal: {words}"
+
+
+def test_a_fault_before_a_gap_comes_first(begin: Begin) -> None:
+    turn = begin()
+    turn.reply("a")
+    turn.facts[1] = turn.facts[1].model_copy(update={"number": 2})
+    replayed = replay(zip([1, 2, 4], turn.facts, strict=True))
+    assert replayed.fault is not None
+    assert replayed.fault.seq == 2
+
+
+# What cannot be read.
+
+
+def reading(journal: Journal, broken: str, kind: str = "call_started") -> Replayed:
+    """Replays the journal followed by one fact that is read only then."""
+
+    def lines() -> Iterator[tuple[int, Fact]]:
+        yield from enumerate(journal, start=1)
+        yield len(journal) + 1, parse_fact(kind, broken, len(journal) + 1)
+
+    return replay(lines())
+
+
+def test_what_cannot_be_read_is_the_fault_of_its_place(begin: Begin) -> None:
+    turn = begin()
+    turn.reply("a")
+    unknown = reading(turn.facts, '{"v": 1}', "tool_dreamt")
+    assert unknown.check.verdict is Verdict.VIOLATED
+    assert unknown.check.detail == "fact 4 of the journal: its kind 'tool_dreamt' is unknown to this release"
+    assert reading(turn.facts, '{"v": 0}').check.verdict is Verdict.VIOLATED
+    assert reading(turn.facts, '{"v": 1}').check.verdict is Verdict.VIOLATED
+
+
+def test_what_a_later_release_wrote_cannot_be_judged(begin: Begin) -> None:
+    turn = begin()
+    turn.reply("a")
+    replayed = reading(turn.facts, '{"v": 2}')
+    assert replayed.check.verdict is Verdict.INCONCLUSIVE
+    assert "its payload has version 2, and this release reads 1" in replayed.check.detail
+    assert replayed.facts == 3
+
+
+def test_a_fault_before_what_cannot_be_read_comes_first(begin: Begin) -> None:
+    turn = begin()
+    turn.reply("a")
+    turn.facts[1] = turn.facts[1].model_copy(update={"number": 2})
+    replayed = reading(turn.facts, '{"v": 2}')
+    assert replayed.check.verdict is Verdict.VIOLATED
+    assert replayed.fault is not None
+    assert replayed.fault.seq == 2
+
+
+def test_an_event_that_ends_in_what_cannot_be_read_is_that_facts_fault(begin: Begin) -> None:
+    turn = begin()
+    replayed = reading(turn.facts[:1], '{"v": 2}', "step_started")
+    assert replayed.check.verdict is Verdict.INCONCLUSIVE
+
+
+# Where one fact may have come from several events.
+
+
+def groups_of(journal: Journal) -> list[tuple[type, int, int]]:
+    replayed = checked(journal)
+    assert replayed.check.verdict is Verdict.HOLDS, replayed.check.detail
+    return [(type(group.event), group.first, group.last) for group in replayed.groups]
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        Abort(partial="half"),
+        Abort(reason=EndReason.SUPERSEDED, undelivered=("stop",)),
+        Fail(error="a bug"),
+        Expire(usage=Usage(input_tokens=7, cost=0.3)),
+    ],
+)
+def test_a_stop_that_closes_every_call_is_one_event(begin: Begin, stop: Abort | Fail | Expire) -> None:
+    turn = begin()
+    turn.reply("a", "b", "c", usage=Usage(input_tokens=3, cost=0.1))
+    turn.feed(CallStarted(call="call00001"))
+    before = len(turn.facts)
+    turn.feed(stop)
+    assert groups_of(turn.facts)[-1] == (type(stop), before + 1, len(turn.facts))
+    assert checked(turn.facts).groups[-1].event == stop
+
+
+@pytest.mark.parametrize("stop", [Abort(partial="half"), Fail(error="a bug", partial="half"), Expire(partial="half")])
+def test_a_stop_between_steps_has_its_time(begin: Begin, stop: Abort | Fail | Expire) -> None:
+    turn = begin()
+    turn.step("a")
+    turn.clock = 7.0
+    turn.feed(stop)
+    assert checked(turn.facts).groups[-1].event == stop.model_copy(update={"elapsed": 7.0})
+
+
+@pytest.mark.parametrize("stop", [Abort(), Expire()])
+def test_a_stop_that_breaks_off_lacks_its_end(begin: Begin, stop: Abort | Expire) -> None:
+    turn = begin()
+    turn.reply("a")
+    turn.feed(stop)
+    last = turn.facts[-1]
+    assert why(turn.facts[:-1]) == (
+        f"fact {len(turn.facts)} of the journal: it is missing: {last.kind} belongs to the event of the facts before it"
+    )
+
+
+def cut_off(begin: Begin) -> Journal:
+    """The journal of a turn whose second attempt was cut off when the time was up."""
+    turn = begin()
+    turn.feed(AttemptFailed(cause=Cause.TIMEOUT, usage=Usage(input_tokens=3, output_tokens=5, cost=0.25)))
+    turn.feed(Expire(partial="half", usage=Usage(input_tokens=7, output_tokens=2, cost=0.5)))
+    return turn.facts
+
+
+def test_what_an_attempt_used_that_was_cut_off_is_read_from_the_step_where_nothing_else_says_it(begin: Begin) -> None:
+    *before, stopping = cut_off(begin)
+    assert isinstance(stopping, f.Stopping)
+    assert f"fact {len(before) + 1} of the journal: it is missing: stopping" in why(before)
+
+
+def test_what_an_attempt_used_that_was_cut_off_is_the_same_in_the_step_and_in_the_stop(begin: Begin) -> None:
+    seq, forged = with_fact(cut_off(begin), f.Stopping, usage=Usage(input_tokens=8))
+    assert why(forged).startswith(f"fact {seq} of the journal: stopping: usage.input_tokens is 8, and 7 follows")
+
+
+def test_a_value_that_should_not_be_there_is_named(begin: Begin) -> None:
+    turn = begin()
+    turn.feed(Abort())
+    _, forged = with_fact(turn.facts, f.Halted, usage=Usage(input_tokens=1))
+    assert "halted: usage is " in why(forged)
+    assert why(forged).endswith(", and None follows from the facts before it")
+
+
+def test_a_value_of_no_events_type_is_named_with_its_place(begin: Begin) -> None:
+    turn = begin()
+    turn.feed(Abort())
+    turn.facts[-1] = turn.facts[-1].model_copy(update={"undelivered": (1,)})
+    assert ": undelivered.0: " in why(turn.facts)
+
+
+def test_a_word_of_a_list_is_quoted_as_it_is_written() -> None:
+    _, forged = with_fact(JOURNALS["answered"], f.Halted, outcome=Outcome.FAILED)
+    assert "halted: outcome is failed, and finished follows from the facts before it" in why(forged)
+
+
+@pytest.mark.parametrize(
+    ("length", "quoted"), [(QUOTED - 2, f"'{'x' * (QUOTED - 2)}'"), (QUOTED - 1, f"'{'x' * (QUOTED - 4)}...")]
+)
+def test_a_long_value_is_cut(begin: Begin, length: int, quoted: str) -> None:
+    """Its quotation marks count."""
+    turn = begin()
+    turn.facts[-1] = turn.facts[-1].model_copy(update={"hash": "x" * length})
+    assert f"hash is {quoted}, and" in why(turn.facts)
+
+
+def test_the_witness_is_the_events_before_the_fault(begin: Begin) -> None:
+    turn = begin()
+    turn.reply("a")
+    turn.feed(CallStarted(call="call00001"))
+    turn.facts += turn.facts[:1]
+    assert checked(turn.facts).check.witness == (
+        "facts 1 to 2: Started -> STREAM",
+        "fact 3: ModelReplied -> TOOL_EXEC",
+        "fact 4: CallStarted -> TOOL_EXEC",
+    )
+
+
+def test_a_step_that_used_less_than_its_attempts_did_is_refused(begin: Begin) -> None:
+    """What is left of it for the attempt that was cut off would be less than nothing."""
+    turn = begin()
+    turn.feed(AttemptFailed(cause=Cause.TIMEOUT, usage=Usage(input_tokens=3)))
+    turn.feed(Expire())
+    assert "step_finished: usage.input_tokens is 2, and 3" in why(
+        with_fact(turn.facts, f.StepFinished, usage=Usage(input_tokens=2))[1]
+    )
+
+
+def test_a_rerun_without_a_retry_left_is_a_call_that_was_to_start_again(begin: Begin) -> None:
+    turn = begin(max_retries=0)
+    turn.reply("a")
+    turn.feed(CallStarted(call="call00001"))
+    turn.feed(CallStarted(call="call00001"))
+    assert groups_of(turn.facts)[-1] == (CallStarted, 5, 7)
+
+
+def test_an_empty_reply_is_read_as_a_reply_and_a_synthesis_that_got_one_as_a_failure(begin: Begin) -> None:
+    turn = begin()
+    turn.reply()
+    assert groups_of(turn.facts)[-1][0] is ModelReplied
+    turn.feed(AttemptFailed(cause=Cause.EMPTY_REPLY, message="nothing came"))
+    assert groups_of(turn.facts)[-1][0] is AttemptFailed
+
+
+def test_a_tools_own_loop_key_is_believed_and_said(begin: Begin) -> None:
+    """It cannot be made again from what is written: the arguments of that call are not checked."""
+    turn = begin()
+    turn.reply(
+        ToolCall(name="a", arguments={"n": 1}, loop_key="any"),
+        ToolCall(name="a", arguments={"n": 1}),
+        ToolCall(name="a", arguments={"n": 1}, exempt=True),
+    )
+    replayed = checked(turn.facts)
+    assert replayed.check.verdict is Verdict.HOLDS
+    assert replayed.believed == ("call00001",)
+
+
+@pytest.mark.parametrize(
+    ("call", "change", "words"),
+    [
+        (ToolCall(name="a", arguments={}), {"key": "any"}, "calls.0.key is 'any', and"),
+        (ToolCall(name="a", arguments={}), {"key": "0" * 12}, "calls.0.key is '000000000000', and"),
+        (ToolCall(name="a", arguments={}), {"arguments": {"n": 2}}, "calls.0.key is "),
+        (ToolCall(name="a", arguments={}), {"own_key": True, "key": "0" * 12}, "hash is"),
+        (ToolCall(name="a", arguments={}, loop_key="k"), {"key": "any"}, "calls.0.key is 'any', and"),
+        (ToolCall(name="a", arguments={}, loop_key="k"), {"key": "0" * 12}, "hash is"),
+        (ToolCall(name="a", arguments={}, loop_key="k"), {"own_key": False}, "calls.0.key is "),
+    ],
+)
+def test_a_key_that_was_not_made_so_is_refused(
+    begin: Begin, call: ToolCall, change: dict[str, object], words: str
+) -> None:
+    """It is made from the arguments, or said to be the tool's own; and the hash binds the rounds to it."""
+    turn = begin()
+    turn.reply(call)
+    reply = turn.facts[2]
+    assert isinstance(reply, f.ModelReplied)
+    forged = reply.model_copy(update={"calls": (reply.calls[0].model_copy(update=change),)})
+    assert f"fact 3 of the journal: model_replied: {words}" in why([*turn.facts[:2], forged])
+
+
+def test_arguments_that_no_journal_can_hold_still_have_their_key(begin: Begin) -> None:
+    """Half a surrogate pair is replaced where it is written, and the key is made of what is written."""
+    turn = begin()
+    turn.reply(ToolCall(name="a", arguments={"q": "\ud800 é"}), ToolCall(name="a", raw="\udfff"))
+    written = [parse_fact(fact.kind, fact.payload(), seq) for seq, fact in enumerate(turn.facts, start=1)]
+    assert checked(written).check.verdict is Verdict.HOLDS
+    assert checked(written).believed == ()
+
+
+def test_the_time_of_a_step_follows_from_the_times_that_are_written(begin: Begin) -> None:
+    """A clock is finer than what is written of it: what is computed must not know more than the journal."""
+    for number in range(40):
+        turn = begin()
+        turn.clock = 0.0115625 * number
+        turn.reply("a")
+        turn.clock = 0.0578125 * number
+        turn.settle()
+        assert fault(turn.facts) is None
+
+
+@given(SHORT, st.integers(0, 10_000))
+def test_replay_leaves_the_machine_where_the_fold_stands(setting: Setting, at: int) -> None:
+    """One can go on from it."""
+    played: Played = play(setting)
+    number = at % len(played.events)
+    before = [fact for transaction in played.transactions[: number + 1] for fact in transaction]
+    machine = checked(before).machine
+    assert machine is not None
+    assert machine.feed(played.events[number]) == played.transactions[number + 1]
+
+
+def test_a_group_says_which_facts_it_is_and_where_it_leads(begin: Begin) -> None:
+    turn = begin()
+    turn.reply("a")
+    turn.feed(CallStarted(call="call00001"))
+    turn.feed(Abort())
+    said = [str(group) for group in checked(turn.facts).groups]
+    assert said == [
+        "facts 1 to 2: Started -> STREAM",
+        "fact 3: ModelReplied -> TOOL_EXEC",
+        "fact 4: CallStarted -> TOOL_EXEC",
+        "facts 5 to 7: Abort -> ABORTED",
+    ]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        Abort(elapsed=3.5, partial="I w", undelivered=("one",)),
+        Abort(elapsed=3.5, reason=EndReason.SUPERSEDED),
+        Fail(elapsed=3.5, error="RuntimeError: x", partial="I w"),
+        Expire(elapsed=3.5, partial="I w", usage=Usage(input_tokens=3, output_tokens=4, cost=0.5)),
+        Expire(elapsed=3.5, partial="I w"),
+        Expire(elapsed=3.5),
+    ],
+)
+@pytest.mark.parametrize("where", [State.STREAM, State.TOOL_EXEC, State.TEXT_ONLY])
+def test_what_stopped_a_turn_is_read_back_whole(begin: Begin, where: State, last: Event) -> None:
+    """With its time, its words and what it used; after an attempt that used something of its own."""
+    turn = begin(steps=0 if where is State.TEXT_ONLY else 5, seconds=3.0)
+    used = Usage(input_tokens=10, output_tokens=20, cost=0.25)
+    turn.feed(AttemptFailed(cause=Cause.TIMEOUT, usage=used))
+    if where is State.TOOL_EXEC:
+        turn.reply("a", "b")
+        turn.feed(CallStarted(call="call00001"))
+    turn.facts += turn.machine.feed(last)
+    assert checked(turn.facts).groups[-1].event == last
+
+
+@pytest.mark.parametrize("name", JOURNALS)
+def test_a_journal_that_breaks_off_holds_up_to_a_boundary_and_nowhere_else(name: str) -> None:
+    """At each fact: the events are those of the whole, and inside a group the first missing fact is named."""
+    journal = JOURNALS[name]
+    whole = checked(journal).groups
+    ends = {group.last: place for place, group in enumerate(whole, start=1)}
+    for length in range(1, len(journal)):
+        found = checked(journal[:length])
+        if length in ends:
+            assert found.check.verdict is Verdict.HOLDS
+            assert [group.event for group in found.groups] == [group.event for group in whole[: ends[length]]]
+        elif found.check.verdict is Verdict.VIOLATED:
+            assert fault(journal[:length]) == length + 1
+
+
+def test_what_differs_is_quoted_briefly_and_by_its_own_name(begin: Begin) -> None:
+    """An enumeration by its value, a long text cut, a field inside a field by its way there."""
+    turn = begin()
+    turn.reply("a", "b", usage=Usage())
+    reply = turn.facts[2]
+    assert isinstance(reply, f.ModelReplied)
+    made = reply.calls[1]
+    for change, says in (
+        ({"lease": f.Lease(calls=1)}, "calls.1.lease.calls is 1, and 48 follows"),
+        ({"id": "x" * 118}, f"calls.1.id is '{'x' * 118}', and 'call00002' follows"),
+        ({"id": "x" * 119}, f"calls.1.id is '{'x' * 116}..., and 'call00002' follows"),
+    ):
+        forged = reply.model_copy(update={"calls": (reply.calls[0], made.model_copy(update=change))})
+        assert says in why([*turn.facts[:2], forged])
+    forged_state = reply.model_copy(update={"state": State.STREAM})
+    assert "state is STREAM, and TOOL_EXEC follows" in why([*turn.facts[:2], forged_state])
