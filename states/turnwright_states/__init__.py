@@ -28,6 +28,7 @@ from .events import (
     Usage,
 )
 from .limits import MAX_STEPS, Limits
+from .loop_guard import Ask, Go, LoopGuard, Owed, Permit, Stop
 from .machine import TurnMachine
 from .reasons import REASONS, REASONS_OF, Cause, EndReason, Meaning
 from .state import Outcome, State, Trigger
@@ -41,6 +42,7 @@ __all__ = [
     "Abort",
     "Action",
     "Answered",
+    "Ask",
     "AttemptFailed",
     "AwaitPerson",
     "BadAnswer",
@@ -62,19 +64,24 @@ __all__ = [
     "Expire",
     "Fail",
     "Finish",
+    "Go",
     "Halt",
     "IllegalEvent",
     "InterruptKind",
     "Limits",
+    "LoopGuard",
     "MachineError",
     "Meaning",
     "ModelReplied",
     "Outcome",
+    "Owed",
+    "Permit",
     "RunTools",
     "Spent",
     "Started",
     "State",
     "Steered",
+    "Stop",
     "Synthesise",
     "Synthesised",
     "ToolCall",

@@ -1,0 +1,106 @@
+"""A turn of ours as a trace: its journal, told in the events that other runtimes tell theirs in.
+
+`turnwright_states.traces` checks it then as it checks any other: it sees nothing of the chart or of our guards.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from turnwright.message import SentinelPart
+from turnwright.transcript import Transcript
+from turnwright_states import CallStatus, Cause, State, traces
+from turnwright_states import facts as f
+
+
+def trace_of(turn: str, facts: Sequence[f.Fact]) -> list[traces.TraceEvent]:
+    """The trace of the turn `turn` from its facts, oldest first: a whole journal, or the beginning of one.
+
+    A call that could not even start (an unknown tool, arguments that do not fit) has the status `refused` in the
+    trace. What no fact tells is left out: the calls of a sub-agent, and those that a concluding reply asked for.
+    """
+    return list(_Tracer(turn, facts).events())
+
+
+class _Tracer:
+    """Goes through the facts once. `_waits` is whether a model call waits for its reply."""
+
+    def __init__(self, turn: str, facts: Sequence[f.Fact]) -> None:
+        self._turn = turn
+        self._facts = facts
+        self._waits = False
+        self._paused = False
+        self._started: set[str] = set()
+
+    def events(self) -> Iterator[traces.TraceEvent]:
+        for fact in self._facts:
+            if self._paused and not isinstance(fact, f.Paused | f.Halted) and fact.state is not State.PAUSED:
+                self._paused = False
+                yield traces.Resumed(turn=self._turn)
+            yield from self._told(fact)
+
+    def _told(self, fact: f.Fact) -> Iterator[traces.TraceEvent]:  # noqa: C901, PLR0912 (one case a fact: flat)
+        turn = self._turn
+        match fact:
+            case f.TurnStarted():
+                limits = fact.limits
+                yield traces.TurnStarted(
+                    turn=turn,
+                    limits=traces.TraceLimits(
+                        steps=limits.allowance,
+                        tool_calls=limits.tool_calls,
+                        max_retries=limits.max_retries,
+                        model_calls=limits.model_calls,
+                    ),
+                )
+                if fact.state is State.TEXT_ONLY:
+                    yield self._call_model(tools=False)
+            case f.StepStarted():
+                yield self._call_model(tools=True)
+            case f.ModelReplied():
+                self._waits = False
+                calls = tuple(traces.TraceCall(id=call.id, name=call.name) for call in fact.calls)
+                yield traces.ModelReplied(turn=turn, text=fact.text, calls=calls)
+            case f.AttemptFailed() if self._waits:
+                yield self._fail(fact.cause)
+                if fact.retry:
+                    yield self._call_model(tools=fact.state is State.STREAM)
+            case f.CallStarted():
+                if fact.attempt > 1:
+                    yield traces.ToolRetried(turn=turn, call=fact.call)
+                self._started.add(fact.call)
+                yield traces.ToolStarted(turn=turn, call=fact.call)
+            case f.CallSettled():
+                yield traces.ToolResult(turn=turn, call=fact.call, status=self._status(fact))
+            case f.MessageAdded():
+                yield traces.Message(turn=turn, text=fact.text)
+            case f.Paused():
+                self._paused = True
+                yield traces.Paused(turn=turn)
+            case f.Stopping():
+                if self._waits:
+                    yield self._fail(Cause.TIMEOUT)
+                yield self._call_model(tools=False)
+            case f.Concluded():
+                self._waits = False
+                yield traces.ModelReplied(turn=turn, text=fact.text or "")
+            case f.Halted():
+                yield traces.TurnEnded(turn=turn, outcome=fact.outcome, reason=fact.reason, text=self._last_words())
+            case _:
+                pass
+
+    def _call_model(self, *, tools: bool) -> traces.ModelCalled:
+        self._waits = True
+        return traces.ModelCalled(turn=self._turn, tools=tools)
+
+    def _fail(self, cause: Cause) -> traces.ModelFailed:
+        self._waits = False
+        return traces.ModelFailed(turn=self._turn, cause=cause)
+
+    def _status(self, fact: f.CallSettled) -> CallStatus:
+        could_not_start = fact.status is CallStatus.ERROR and fact.call not in self._started
+        return CallStatus.REFUSED if could_not_start else fact.status
+
+    def _last_words(self) -> str:
+        """What the user is told in the end: the turn's text, and the line that says why it was stopped."""
+        transcript = Transcript.of(enumerate(self._facts, start=1))
+        sentinels = [part.text for part in transcript.messages[-1].parts if isinstance(part, SentinelPart)]
+        return "\n".join(filter(None, [transcript.text, *sentinels]))

@@ -1,0 +1,62 @@
+"""Checks a trace: reads its lines, sorts them by turn, and gives one verdict a claim."""
+
+from collections.abc import Iterable, Sequence
+
+from turnwright_states.verdict import Check, Verdict
+
+from .claims import Claim
+from .events import TraceEvent, read_event
+from .history import Fault, History
+
+
+def check_trace(lines: Iterable[str]) -> tuple[Check, ...]:
+    """Check the lines of a trace: one `Check` for each `Claim`, over all its turns. Empty lines are skipped.
+
+    A claim is violated if one turn breaks it: `detail` names the first line that does, `witness` holds the lines of
+    that turn that led there. It is inconclusive if no turn is known to break it and the trace of one lacks what the
+    claim needs; a trace without a turn proves nothing at all. Raises `BadTrace` for the first line that cannot be
+    read.
+    """
+    return _check((number, read_event(text, number)) for number, text in enumerate(lines, start=1) if text.strip())
+
+
+def check_events(events: Iterable[TraceEvent]) -> tuple[Check, ...]:
+    """Check events as `check_trace` checks lines; the first event is line 1."""
+    return _check(enumerate(events, start=1))
+
+
+def _check(events: Iterable[tuple[int, TraceEvent]]) -> tuple[Check, ...]:
+    turns: dict[str, History] = {}
+    for line, event in events:
+        turns.setdefault(event.turn, History(event.turn)).take(line, event)
+    histories = tuple(turns.values())
+    faults = [(fault, history) for history in histories for fault in history.found()]
+    unknown = [(history.unknown(), history) for history in histories]
+    return tuple(
+        _verdict(
+            claim,
+            [(fault, history.turn) for fault, history in faults if fault.claim is claim],
+            [(gaps[claim], history.turn) for gaps, history in unknown if claim in gaps],
+            len(histories),
+        )
+        for claim in Claim
+    )
+
+
+def _verdict(claim: Claim, faults: Sequence[tuple[Fault, str]], gaps: Sequence[tuple[str, str]], turns: int) -> Check:
+    if faults:
+        first, turn = min(faults, key=lambda found: found[0].line)
+        more = f" ({len(faults) - 1} more like it)" if len(faults) > 1 else ""
+        return Check(claim, Verdict.VIOLATED, f"line {first.line}{_of(turn)}: {first.why}{more}", first.witness)
+    if gaps:
+        why, turn = gaps[0]
+        others = {turn for _, turn in gaps[1:]}
+        more = f" (and {len(others)} more of {turns} turns)" if others else ""
+        return Check(claim, Verdict.INCONCLUSIVE, f"{why}{_of(turn)}{more}")
+    if not turns:
+        return Check(claim, Verdict.INCONCLUSIVE, "there is no turn in the trace")
+    return Check(claim, Verdict.HOLDS, f"over {turns} turn{'s' * (turns != 1)}")
+
+
+def _of(turn: str) -> str:
+    return f", turn {turn}" if turn else ""

@@ -1,0 +1,295 @@
+"""One turn of a trace, event by event: what was seen of it, and the faults that it shows.
+
+A fault is noted where it becomes visible, with the lines that led there. What only the whole turn can tell, such as
+whether the runtime records the start of its tools at all, is asked once the trace has been read (`unknown`).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from turnwright_states.events import CallStatus
+
+from .claims import Claim
+from .events import (
+    ModelCalled,
+    ModelFailed,
+    ModelReplied,
+    Paused,
+    Resumed,
+    ToolResult,
+    ToolRetried,
+    ToolStarted,
+    TraceEvent,
+    TraceLimits,
+    TurnEnded,
+    TurnStarted,
+)
+
+#: How many lines before a fault its witness shows.
+WITNESS: Final = 8
+
+#: What cannot be told of a runtime that does not record its model calls, or the start of its tools.
+_OF_MODEL_CALLS: Final = frozenset(
+    {Claim.REPLIED, Claim.STEPS, Claim.MODEL_CALLS, Claim.RETRIES, Claim.DISABLED, Claim.RESTED}
+)
+_OF_STARTS: Final = frozenset({Claim.STARTED, Claim.RETRIED, Claim.CALLS, Claim.DISABLED, Claim.RESTED})
+#: The results of calls that ran, and of some that could not (an error).
+_RAN: Final = frozenset({CallStatus.OK, CallStatus.ERROR})
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A claim that a turn broke: in which line, what is wrong there, and the lines that led there."""
+
+    claim: Claim
+    line: int
+    why: str
+    witness: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call that has no result yet."""
+
+    id: str
+    line: int
+    disabled: bool
+    starts: int = 0
+    retries: int = 0
+
+
+class _Bound(NamedTuple):
+    """How often something has happened, and how often it may; None if the trace does not say."""
+
+    claim: Claim
+    what: str
+    used: int
+    most: int | None
+    given_by: str
+
+
+class History:
+    """One turn, named `turn`. Take its events in order; then `found` and `unknown` say what came of it."""
+
+    def __init__(self, turn: str) -> None:
+        self.turn = turn
+        self._faults: list[Fault] = []
+        self.steps = self.calls = self.model_calls = 0
+        self.limits = TraceLimits()
+        #: Whether the first event was `turn_started`. If not, a part is missing, and nothing can be said.
+        self.whole: bool | None = None
+        self.ended = False
+        self._open: list[_Call] = []
+        #: What became of calls that are not open any more, by id.
+        self._past: dict[str, str] = {}
+        #: The model call that has neither reply nor failure, with its line.
+        self._in_flight: tuple[int, ModelCalled] | None = None
+        #: The model call that has just failed: one more like it is a retry.
+        self._failed: ModelCalled | None = None
+        self._attempts = 0
+        self._paused = self._ever_paused = False
+        #: Whether the user is told something, by a reply or in the end; None if the trace does not say.
+        self._speaks: bool | None = None
+        self._lines: deque[str] = deque(maxlen=WITNESS)
+        self._line = 0
+        # Faults only if the runtime records such events at all.
+        self._without_call: list[Fault] = []
+        self._without_start: list[Fault] = []
+        self._ran_unseen = False
+
+    def take(self, line: int, event: TraceEvent) -> None:
+        """Take the next event of the turn, which stands in `line`."""
+        self._line = line
+        self._lines.append(f"line {line}: {event.event} {event.words}".rstrip())
+        if self.whole is None:
+            self.whole = isinstance(event, TurnStarted)
+        elif isinstance(event, TurnStarted):
+            self._fault(Claim.ONE_END, "the turn begins again")
+            return
+        if self.ended:
+            again = isinstance(event, TurnEnded)
+            claim = Claim.ONE_END if again else Claim.NOTHING_AFTER
+            self._fault(claim, "the turn ends again" if again else f"{event.event} after the end")
+            return
+        self._take(event)
+
+    def unknown(self) -> dict[Claim, str]:
+        """Why a claim that no fault broke cannot be told, for each that cannot."""
+        if not self.whole:
+            return dict.fromkeys(Claim, "the trace begins in the middle of the turn: there is no turn_started first")
+        if not self.ended:
+            paused = " (it is paused)" if self._paused else ""
+            return dict.fromkeys(Claim, f"the trace stops before the turn ends{paused}: there is no turn_ended")
+        gaps: dict[Claim, str] = {}
+        if self._without_call and not self.model_calls:
+            why = "there are replies and no model_called: the runtime does not record its model calls"
+            gaps.update(self._needed(_OF_MODEL_CALLS, why))
+        if self._ran_unseen and not self.calls:
+            why = "there are results and no tool_started: the runtime does not record when its tools start"
+            gaps.update(self._needed(_OF_STARTS, why))
+        for bound in self._bounds():
+            if bound.most is None:
+                gaps.setdefault(bound.claim, f"turn_started does not say what is allowed: it gives no {bound.given_by}")
+        if self._speaks is None:
+            gaps[Claim.WORDS] = "turn_ended has no `text`, and no reply had any"
+        return gaps
+
+    def found(self) -> list[Fault]:
+        """The faults, oldest first. None of a turn whose beginning is missing: they may be explained there."""
+        if not self.whole:
+            return []
+        late = [*(self._without_call if self.model_calls else ()), *(self._without_start if self.calls else ())]
+        return sorted([*self._faults, *late], key=lambda fault: fault.line)
+
+    def _needed(self, claims: frozenset[Claim], why: str) -> dict[Claim, str]:
+        # A turn that never paused ran nothing while it was paused, whatever it records.
+        return dict.fromkeys(claims if self._ever_paused else claims - {Claim.RESTED}, why)
+
+    def _take(self, event: TraceEvent) -> None:  # noqa: C901 (one case an event: flat)
+        match event:
+            case TurnStarted():
+                self.limits = event.limits
+            case ModelCalled():
+                self._model_called(event)
+            case ModelReplied():
+                self._model_replied(event)
+            case ModelFailed():
+                self._answer_model("a failure")
+            case ToolStarted():
+                self._tool_started(event)
+            case ToolRetried():
+                self._tool_retried(event)
+            case ToolResult():
+                self._tool_result(event)
+            case Paused():
+                self._paused = self._ever_paused = True
+            case Resumed():
+                self._paused = False
+            case TurnEnded():
+                self._turn_ended(event)
+
+    def _model_called(self, event: ModelCalled) -> None:
+        self._need_no_pause("the model is called")
+        self._need_results("the model is called")
+        if self._in_flight is not None:
+            self._fault(
+                Claim.REPLIED, f"the model is called, and the call of line {self._in_flight[0]} has no reply yet"
+            )
+        again = self._failed is not None and self._failed.tools is event.tools
+        self._attempts = self._attempts + 1 if again else 0
+        self.steps += event.tools and not again
+        self.model_calls += 1
+        self._in_flight, self._failed = (self._line, event), None
+        self._need_bounds()
+
+    def _model_replied(self, event: ModelReplied) -> None:
+        # Of a runtime that does not record its model calls, a reply shows that there was one.
+        self._need_results("the model replies")
+        called = self._answer_model("a reply")
+        self._failed = None
+        if event.text:
+            self._speaks = True
+        disabled = called is not None and not called.tools
+        self._open = [_Call(call.id, self._line, disabled) for call in event.calls]
+
+    def _answer_model(self, what: str) -> ModelCalled | None:
+        """The model call that is answered now, which has failed until something says that it has not."""
+        if self._in_flight is None:
+            self._without_call.append(self._made(Claim.REPLIED, f"{what} that no model call is waiting for"))
+            return None
+        self._failed, self._in_flight = self._in_flight[1], None
+        return self._failed
+
+    def _tool_started(self, event: ToolStarted) -> None:
+        self._need_no_pause(f"call {event.call} starts")
+        # Ids need not be unique: the oldest call that may start now is meant.
+        may_start = self._find(event.call, lambda one: one.starts <= one.retries)
+        call = may_start or self._find(event.call, lambda _: True)
+        if call is None:
+            self._fault(Claim.STARTED, f"call {event.call} starts, and {self._why_not(event.call)}")
+            return
+        if call.disabled:
+            self._fault(Claim.DISABLED, f"call {call.id} of line {call.line} starts, and tools were disabled there")
+        if may_start is None:
+            self._fault(Claim.RETRIED, f"call {call.id} of line {call.line} starts again, and no tool_retried says so")
+        self.calls += not call.starts
+        call.starts += 1
+        self._need_bounds()
+
+    def _tool_retried(self, event: ToolRetried) -> None:
+        call = self._find(event.call, lambda one: one.starts > one.retries)
+        if call is None:
+            self._fault(Claim.RETRIED, f"a retry of call {event.call} is recorded, and no start that it could repeat")
+        else:
+            call.retries += 1
+
+    def _tool_result(self, event: ToolResult) -> None:
+        succeeded = event.status is CallStatus.OK
+        fitting = self._find(event.call, lambda one: bool(one.starts) is succeeded)
+        call = fitting or self._find(event.call, lambda _: True)
+        if call is None:
+            self._fault(Claim.ASKED, f"a result for call {event.call}, and {self._why_not(event.call)}")
+            return
+        self._open.remove(call)
+        self._past[call.id] = f"it has one already, in line {self._line}"
+        if call.starts:
+            return
+        # An error may be of a call that could not even start; but where no start is recorded at all, nobody knows.
+        self._ran_unseen |= event.status in _RAN
+        if succeeded:
+            why = f"call {call.id} of line {call.line} succeeds, and was never started"
+            self._without_start.append(self._made(Claim.STARTED, why))
+
+    def _turn_ended(self, event: TurnEnded) -> None:
+        self._need_results("the turn ends")
+        self.ended = True
+        missing = [name for name in ("outcome", "reason") if not getattr(event, name).strip()]
+        if missing:
+            self._fault(Claim.REASON, f"turn_ended has no {' and no '.join(missing)}")
+        if event.text is not None:
+            self._speaks = bool(event.text)
+        if self._speaks is False:
+            self._fault(Claim.WORDS, "turn_ended has an empty `text`: the user is told nothing")
+
+    def _need_results(self, when: str) -> None:
+        if self._open:
+            calls = ", ".join(f"{call.id} of line {call.line}" for call in self._open)
+            self._fault(Claim.PAIRED, f"{when}, and there is no result for {calls}")
+            for call in self._open:
+                self._past[call.id] = f"it comes too late: line {self._line} went on without it"
+            self._open = []
+
+    def _need_no_pause(self, what: str) -> None:
+        if self._paused:
+            self._fault(Claim.RESTED, f"{what} while the turn is paused")
+
+    def _need_bounds(self) -> None:
+        broken = {fault.claim for fault in self._faults}
+        for bound in self._bounds():
+            if bound.most is not None and bound.used > bound.most and bound.claim not in broken:
+                self._fault(bound.claim, f"this is {bound.what} {bound.used}, and the limit is {bound.most}")
+
+    def _bounds(self) -> tuple[_Bound, ...]:
+        most = self.limits
+        models = "`model_calls`, nor `steps` and `max_retries`"
+        return (
+            _Bound(Claim.STEPS, "step", self.steps, most.steps, "`steps`"),
+            _Bound(Claim.CALLS, "tool call", self.calls, most.tool_calls, "`tool_calls`"),
+            _Bound(Claim.MODEL_CALLS, "model call", self.model_calls, most.most_model_calls, models),
+            _Bound(Claim.RETRIES, "retry", self._attempts, most.max_retries, "`max_retries`"),
+        )
+
+    def _find(self, call: str, fits: Callable[[_Call], bool]) -> _Call | None:
+        """The oldest open call with this id that fits."""
+        return next((one for one in self._open if one.id == call and fits(one)), None)
+
+    def _why_not(self, call: str) -> str:
+        return self._past.get(call, "no reply asked for it")
+
+    def _made(self, claim: Claim, why: str) -> Fault:
+        return Fault(claim, self._line, why, tuple(self._lines))
+
+    def _fault(self, claim: Claim, why: str) -> None:
+        self._faults.append(self._made(claim, why))

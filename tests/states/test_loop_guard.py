@@ -1,0 +1,415 @@
+"""The machine as a guard in somebody else's loop: what it allows, what it refuses, and what it writes down."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwright_states import (
+    REASONS,
+    Ask,
+    BadCall,
+    BadJournal,
+    CallSettled,
+    CallStarted,
+    CallStatus,
+    Cause,
+    Concluded,
+    Decision,
+    EndReason,
+    Finish,
+    Go,
+    Halt,
+    IllegalEvent,
+    InterruptKind,
+    Limits,
+    LoopGuard,
+    ModelReplied,
+    Outcome,
+    Owed,
+    Permit,
+    Started,
+    State,
+    Stop,
+    ToolCall,
+    TurnMachine,
+    Usage,
+    facts,
+)
+
+READ = ToolCall(name="read", arguments={"path": "a.py"}, provider_id="toolu_1")
+
+
+def guard(**limits: object) -> LoopGuard:
+    return LoopGuard(Limits.model_validate(limits), prompt="Tidy utils.py", session="s1", model="m")
+
+
+def step(guarded: LoopGuard, *calls: ToolCall, elapsed: float = 0.0) -> None:
+    """One whole step: the reply, and those of its calls run that may."""
+    for permit in guarded.replied("", calls or (READ,), elapsed=elapsed):
+        if permit.runs:
+            guarded.started(permit.id, elapsed=elapsed)
+            guarded.result(permit.id, elapsed=elapsed)
+
+
+def numbered(number: int) -> ToolCall:
+    return ToolCall(name="read", arguments={"page": number})
+
+
+def test_the_model_may_be_called_while_nothing_stands_against_it() -> None:
+    guarded = guard(steps=3, tokens=100)
+    assert guarded.may_call_model() == Go(tools=True, max_tokens=100)
+    step(guarded)
+    assert guarded.may_call_model() == Go(tools=True, max_tokens=100)
+    assert guarded.outcome is None
+
+
+def test_asking_changes_nothing() -> None:
+    guarded = guard(steps=1)
+    assert [guarded.may_call_model() for _ in range(5)] == [Go(tools=True)] * 5
+    assert guarded.machine.turn.counters.steps == 1
+
+
+def test_a_loop_that_is_at_its_cap_is_told_to_conclude() -> None:
+    guarded = guard(steps=2, tool_calls=2)
+    step(guarded)
+    step(guarded)
+    stop = guarded.may_call_model()
+    assert stop == Stop(EndReason.STEP_CAP, (EndReason.BUDGET,))
+    assert isinstance(stop, Stop)
+    assert stop.conclude
+    meaning = REASONS[EndReason.STEP_CAP]
+    assert stop.words == f"{meaning.means} {meaning.next}"
+
+
+def test_a_conclusion_ends_the_turn_and_its_calls_do_not_run() -> None:
+    guarded = guard(steps=1)
+    step(guarded)
+    guarded.take_facts()
+    ended = guarded.concluded("Half of it.", [READ], usage=Usage(input_tokens=7), elapsed=2.0)
+    assert ended == Stop(EndReason.STEP_CAP, (), Outcome.CAP_HIT)
+    assert isinstance(ended, Stop)
+    assert not ended.conclude
+    assert guarded.outcome is Outcome.CAP_HIT
+    concluded, halted = guarded.take_facts()
+    assert isinstance(concluded, facts.Concluded)
+    assert (concluded.text, concluded.refused, concluded.usage) == ("Half of it.", ("read",), Usage(input_tokens=7))
+    assert (halted.kind, halted.elapsed) == ("halted", 2.0)
+
+
+def test_an_answer_ends_the_turn() -> None:
+    guarded = guard()
+    assert guarded.replied("Done.", usage=Usage(output_tokens=3), elapsed=1.5) == ()
+    assert guarded.may_call_model() == Stop(EndReason.ANSWERED, (), Outcome.FINISHED)
+    assert guarded.machine.turn.usage == Usage(output_tokens=3)
+    assert guarded.machine.turn.elapsed == 1.5
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason"), [(Finish.LENGTH, EndReason.TRUNCATED), (Finish.CONTENT_FILTER, EndReason.CONTENT_FILTER)]
+)
+def test_how_the_model_stopped_is_taken_into_account(finish: Finish, reason: EndReason) -> None:
+    guarded = guard()
+    guarded.replied("Do", finish=finish)
+    stop = guarded.may_call_model()
+    assert isinstance(stop, Stop)
+    assert stop.reason is reason
+
+
+def test_each_call_of_a_reply_has_a_permit_or_a_ready_refusal() -> None:
+    """In their order: the budget has one place left, and one call could not run anyway."""
+    guarded = guard(tool_calls=1)
+    unknown = ToolCall(name="fly", arguments={}, problem="there is no tool fly")
+    permits = guarded.replied("", [unknown, READ, READ, ToolCall(name="read", raw="{")])
+    assert permits == (
+        Permit("call00001", "fly", "", "there is no tool fly"),
+        Permit("call00002", "read", "toolu_1"),
+        Permit("call00003", "read", "toolu_1", "not executed: the tool budget is spent"),
+        Permit("call00004", "read", "", "not executed: the arguments are not one whole JSON object"),
+    )
+    assert [permit.runs for permit in permits] == [False, True, False, False]
+
+
+def test_the_model_may_not_be_called_before_each_call_has_its_result() -> None:
+    guarded = guard()
+    first, second = guarded.replied("", [READ, numbered(2)])
+    assert guarded.may_call_model() == Owed((first, second))
+    assert guarded.started(first.id, elapsed=1.0) == first
+    assert guarded.result(first.id, CallStatus.ERROR, "no such file", elapsed=3.0) == Owed((second,))
+    guarded.started(second.id)
+    assert guarded.result(second.id) == Go(tools=True)
+    settled = [fact for fact in guarded.take_facts() if isinstance(fact, facts.CallSettled)]
+    assert [(fact.status, fact.result, fact.elapsed) for fact in settled] == [
+        (CallStatus.ERROR, "no such file", 3.0),
+        (CallStatus.OK, "", 3.0),
+    ]
+
+
+def test_a_reply_that_was_not_allowed_is_an_error_and_changes_nothing() -> None:
+    """The model was called although results were owed, or after the cap."""
+    owing = guard()
+    owing.replied("", [READ])
+    capped = guard(steps=1)
+    step(capped)
+    for guarded, state in ((owing, State.TOOL_EXEC), (capped, State.CONCLUDE)):
+        before = guarded.may_call_model()
+        with pytest.raises(IllegalEvent, match=f"ModelReplied is not accepted in state {state}"):
+            guarded.replied("All done.")
+        assert guarded.may_call_model() == before
+
+
+def test_a_result_of_a_call_that_was_never_started_is_an_error() -> None:
+    guarded = guard()
+    (permit,) = guarded.replied("", [READ])
+    with pytest.raises(BadCall, match="was never started"):
+        guarded.result(permit.id)
+    with pytest.raises(BadCall, match="there is no such call"):
+        guarded.started("call99999")
+
+
+def test_a_doom_loop_is_noticed_and_a_hint_comes_first() -> None:
+    guarded = guard(nudges=1)
+    for _ in range(3):
+        assert guarded.may_call_model() == Go(tools=True)
+        step(guarded)
+    assert guarded.may_call_model() == Go(tools=True, nudge=True)
+    step(guarded)
+    assert guarded.may_call_model() == Stop(EndReason.DOOM_LOOP)
+    assert guarded.concluded(None) == Stop(EndReason.DOOM_LOOP, (), Outcome.DOOM_LOOP)
+
+
+def test_a_person_may_be_asked_about_a_doom_loop() -> None:
+    guarded = guard(doom_response="ask", doom_threshold=2)
+    step(guarded)
+    step(guarded)
+    ask = guarded.may_call_model()
+    assert isinstance(ask, Ask)
+    (interrupt,) = ask.interrupts
+    assert (interrupt.id, interrupt.kind, interrupt.tool) == ("doom-1", InterruptKind.DOOM_LOOP, "read")
+    assert guarded.answered("doom-1", Decision.GO_ON, "let it", elapsed=4.0) == Go(tools=True)
+    (answered,) = (fact for fact in guarded.take_facts() if isinstance(fact, facts.Answered))
+    assert (answered.text, answered.elapsed) == ("let it", 4.0)
+
+
+def test_a_call_may_wait_for_a_person() -> None:
+    guarded = guard()
+    (permit,) = guarded.replied("", [READ])
+    ask = guarded.waits(permit.id, InterruptKind.APPROVAL, "May it?", elapsed=1.0)
+    assert isinstance(ask, Ask)
+    assert [(one.call, one.question) for one in ask.interrupts] == [(permit.id, "May it?")]
+    assert guarded.machine.turn.elapsed == 1.0
+    assert guarded.answered(ask.interrupts[0].id, Decision.GRANT) == Owed((permit,))
+
+
+def test_a_failure_that_may_pass_is_tried_again_as_often_as_the_limits_say() -> None:
+    guarded = guard(max_retries=1)
+    assert guarded.failed(Cause.OVERLOADED, "try later", usage=Usage(input_tokens=2), elapsed=1.0) == Go(tools=True)
+    stop = guarded.failed(Cause.OVERLOADED, partial="I was")
+    assert stop == Stop(EndReason.MODEL_ERROR, (), Outcome.FAILED)
+    first, _, _, halted = guarded.take_facts()[2:]
+    assert isinstance(first, facts.Notice | facts.AttemptFailed)
+    assert isinstance(halted, facts.Halted)
+    assert halted.partial == "I was"
+    assert guarded.machine.turn.usage == Usage(input_tokens=2)
+
+
+def test_a_failure_that_will_not_pass_is_not_tried_again() -> None:
+    assert guard().failed(Cause.CONTEXT_OVERFLOW) == Stop(EndReason.CONTEXT_OVERFLOW, (), Outcome.FAILED)
+
+
+def test_a_conclusion_that_fails_ends_the_turn_all_the_same() -> None:
+    guarded = guard(steps=1, max_retries=1)
+    step(guarded)
+    assert guarded.failed(Cause.TIMEOUT) == Stop(EndReason.STEP_CAP)
+    assert guarded.failed(Cause.TIMEOUT) == Stop(EndReason.STEP_CAP, (), Outcome.CAP_HIT)
+
+
+def test_time_that_has_passed_stops_the_next_step() -> None:
+    guarded = guard(seconds=10)
+    step(guarded, elapsed=9.9)
+    assert guarded.may_call_model() == Go(tools=True)
+    step(guarded, numbered(2), elapsed=10.0)
+    assert guarded.may_call_model() == Stop(EndReason.DEADLINE)
+
+
+def test_time_that_is_up_during_a_tool_closes_its_call() -> None:
+    guarded = guard(seconds=10)
+    (permit,) = guarded.replied("", [READ])
+    guarded.started(permit.id)
+    guarded.take_facts()
+    assert guarded.expired(partial="I", usage=Usage(input_tokens=1), elapsed=12.0) == Stop(EndReason.DEADLINE)
+    settled, *_, stopping = guarded.take_facts()
+    assert isinstance(settled, facts.CallSettled)
+    assert (settled.call, settled.status, settled.elapsed) == (permit.id, CallStatus.ABORTED, 12.0)
+    assert isinstance(stopping, facts.Stopping)
+    assert (stopping.partial, stopping.usage) == ("I", Usage(input_tokens=1))
+
+
+def test_an_aborted_turn_is_over() -> None:
+    guarded = guard()
+    assert guarded.aborted(partial="I was", elapsed=3.0) == Stop(EndReason.ABORTED, (), Outcome.ABORTED)
+    halted = guarded.take_facts()[-1]
+    assert isinstance(halted, facts.Halted)
+    assert (halted.partial, halted.elapsed) == ("I was", 3.0)
+
+
+def test_a_loop_that_broke_ends_its_turn() -> None:
+    guarded = guard()
+    assert guarded.broke("KeyError: 'x'", elapsed=3.0) == Stop(EndReason.ENGINE_ERROR, (), Outcome.FAILED)
+    halted = guarded.take_facts()[-1]
+    assert isinstance(halted, facts.Halted)
+    assert (halted.error, halted.elapsed) == ("KeyError: 'x'", 3.0)
+
+
+def test_a_turn_without_a_step_is_answered_in_text() -> None:
+    guarded = guard(steps=0)
+    assert guarded.may_call_model() == Go(tools=False)
+    (permit,) = guarded.replied("I cannot.", [READ])
+    assert permit.refusal == "not executed: tools are disabled in this reply"
+    assert guarded.may_call_model() == Stop(EndReason.TEXT_ONLY, (), Outcome.FINISHED)
+
+
+def test_without_limits_the_defaults_hold() -> None:
+    assert LoopGuard().machine.turn.limits == Limits()
+
+
+#: Each verb of the guard with no more than it must have, told to a guard whose one call has started.
+BARE: dict[str, Callable[[LoopGuard, str], object]] = {
+    "started": lambda guarded, call: guarded.started(call),
+    "result": lambda guarded, call: guarded.result(call),
+    "waits": lambda guarded, call: guarded.waits(call, InterruptKind.QUESTION),
+    "expired": lambda guarded, _: guarded.expired(),
+    "aborted": lambda guarded, _: guarded.aborted(),
+    "broke": lambda guarded, _: guarded.broke("KeyError"),
+}
+
+
+@pytest.mark.parametrize("verb", BARE)
+def test_where_no_time_is_told_none_has_passed_and_nothing_was_said(verb: str) -> None:
+    guarded = guard()
+    (permit,) = guarded.replied(calls=[READ])
+    guarded.started(permit.id)
+    BARE[verb](guarded, permit.id)
+    assert guarded.machine.turn.elapsed == 0.0
+    told = guarded.take_facts()
+    assert {getattr(fact, "text", "") for fact in told} == {""}
+    assert {getattr(fact, "partial", "") for fact in told} == {""}
+    assert {fact.interrupt.question for fact in told if isinstance(fact, facts.CallWaiting)} <= {""}
+
+
+def test_an_answer_without_a_text_has_none() -> None:
+    guarded = guard()
+    (permit,) = guarded.replied(calls=[READ])
+    guarded.waits(permit.id, InterruptKind.APPROVAL)
+    guarded.answered("approval-1", Decision.GRANT)
+    (answered,) = (fact for fact in guarded.take_facts() if isinstance(fact, facts.Answered))
+    assert (answered.text, answered.elapsed) == ("", 0.0)
+
+
+def test_a_failure_has_what_was_told_of_it_and_no_more() -> None:
+    guarded = guard(max_retries=2)
+    guarded.failed(Cause.OVERLOADED)
+    guarded.failed(Cause.OVERLOADED, "try later", partial="I was", elapsed=2.0)
+    failed = [fact for fact in guarded.take_facts() if isinstance(fact, facts.AttemptFailed)]
+    assert [(fact.message, fact.partial, fact.elapsed) for fact in failed] == [
+        ("", "", 0.0),
+        ("try later", "I was", 2.0),
+    ]
+
+
+def test_a_start_has_its_time() -> None:
+    guarded = guard()
+    (permit,) = guarded.replied(calls=[READ])
+    guarded.started(permit.id, elapsed=2.0)
+    assert guarded.machine.turn.elapsed == 2.0
+
+
+def test_what_is_not_told_of_a_turn_is_written_down_as_empty() -> None:
+    started = LoopGuard().take_facts()[0]
+    assert isinstance(started, facts.TurnStarted)
+    assert (started.prompt, started.session, started.model) == ("", None, "")
+
+
+def test_the_facts_are_those_of_the_machine_and_each_is_taken_once() -> None:
+    guarded = guard(steps=1)
+    first = guarded.take_facts()
+    assert guarded.take_facts() == []
+    step(guarded)
+    guarded.concluded("x")
+    machine, expected = TurnMachine.start(
+        Started(prompt="Tidy utils.py", limits=Limits(steps=1), session="s1", model="m")
+    )
+    assert first == expected
+    expected = machine.feed(ModelReplied(calls=(READ,)))
+    for event in (CallStarted(call="call00001"), CallSettled(call="call00001"), Concluded(text="x")):
+        expected += machine.feed(event)
+    assert guarded.take_facts() == expected
+
+
+def test_a_turn_goes_on_from_its_journal() -> None:
+    guarded = guard(steps=2)
+    step(guarded)
+    (permit,) = guarded.replied("", [READ])
+    resumed = LoopGuard.resume(guarded.take_facts())
+    assert resumed.may_call_model() == Owed((permit,))
+    assert resumed.take_facts() == []
+    resumed.started(permit.id)
+    assert resumed.result(permit.id) == Stop(EndReason.STEP_CAP)
+
+
+def test_a_call_whose_process_died_too_often_has_its_result_at_once() -> None:
+    """The guard says so before it runs again, and goes on."""
+    guarded = guard(max_retries=1)
+    (permit,) = guarded.replied("", [READ])
+    guarded.started(permit.id)
+    resumed = LoopGuard.resume(guarded.take_facts())
+    assert resumed.started(permit.id).runs
+    given_up = resumed.started(permit.id)
+    assert not given_up.runs
+    assert given_up.refusal.startswith("outcome unknown")
+    assert resumed.may_call_model() == Go(tools=True)
+
+
+def test_a_turn_with_a_synthesis_is_its_engines() -> None:
+    _, first = TurnMachine.start(Started(prompt="x", synthesis=True))
+    with pytest.raises(BadJournal, match="fact 1 of the journal: the turn has a synthesis"):
+        LoopGuard.resume(first)
+
+
+@given(
+    st.builds(
+        Limits,
+        steps=st.none() | st.integers(0, 8),
+        concluding=st.sampled_from(("after", "within")),
+        tool_calls=st.none() | st.integers(0, 12),
+        doom_threshold=st.none() | st.integers(2, 3),
+        max_retries=st.integers(0, 2),
+    ),
+    st.lists(st.integers(0, 5), min_size=1, max_size=30),
+)
+def test_any_loop_that_obeys_its_guard_ends_within_its_limits(limits: Limits, throws: Sequence[int]) -> None:
+    """Whatever the model says: nothing, calls for ever, failures."""
+    guarded = LoopGuard(limits)
+    model_calls = tool_calls = 0
+    may = guarded.may_call_model()
+    while not (isinstance(may, Stop) and not may.conclude):
+        throw = throws[model_calls % len(throws)]
+        model_calls += 1
+        assert model_calls <= limits.model_calls
+        if throw == 0:
+            may = guarded.failed(Cause.TIMEOUT)
+        elif isinstance(may, Stop):
+            may = guarded.concluded("x" * (throw % 2), [READ] * (throw % 3))
+        else:
+            permits = guarded.replied("", [numbered(place) for place in range(throw)])
+            for permit in permits:
+                if permit.runs:
+                    tool_calls += 1
+                    guarded.started(permit.id)
+                    guarded.result(permit.id)
+            may = guarded.may_call_model()
+    assert limits.tool_calls is None or tool_calls <= limits.tool_calls
+    assert guarded.machine.turn.counters.steps <= limits.allowance
+    assert isinstance(guarded.machine.action, Halt)
+    assert guarded.outcome is may.outcome

@@ -1,0 +1,793 @@
+"""Traces: a sound one holds, each fault is found where it is, and what a trace does not tell is never a pass."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwright.testing.play import play
+from turnwright.testing.scenario import Scenario
+from turnwright.testing.strategies import scenarios
+from turnwright.testing.traces import trace_of
+from turnwright.tools import Tool, tool
+from turnwright_states import (
+    CallStatus,
+    Cause,
+    Decision,
+    InterruptKind,
+    Limits,
+    LoopGuard,
+    ToolCall,
+    facts,
+)
+from turnwright_states.traces import (
+    BadTrace,
+    Claim,
+    Message,
+    ModelCalled,
+    ModelFailed,
+    ModelReplied,
+    Paused,
+    Resumed,
+    ToolResult,
+    ToolRetried,
+    ToolStarted,
+    TraceCall,
+    TraceEvent,
+    TraceLimits,
+    TurnEnded,
+    TurnStarted,
+    check_events,
+    check_trace,
+    read_event,
+    write_event,
+)
+from turnwright_states.verdict import Check, Verdict, worst
+
+LIMITS = TraceLimits(steps=3, tool_calls=3, max_retries=1)
+BEGIN = TurnStarted(limits=LIMITS)
+CALLED = ModelCalled()
+FAILED = ModelFailed(cause="timeout")
+END = TurnEnded(outcome="finished", reason="answered")
+ANSWER = ModelReplied(text="Done.")
+
+
+def asks(*ids: str) -> ModelReplied:
+    return ModelReplied(calls=tuple(TraceCall(id=one, name="read") for one in ids))
+
+
+def ran(call: str, status: CallStatus = CallStatus.OK) -> tuple[TraceEvent, ...]:
+    return ToolStarted(call=call), ToolResult(call=call, status=status)
+
+
+#: A turn with all that a turn can have: two calls of one id in two replies, a failure, a refusal, a retry, a pause.
+SOUND: tuple[TraceEvent, ...] = (
+    BEGIN,
+    CALLED,
+    asks("c1", "c2"),
+    ToolStarted(call="c1"),
+    ToolResult(call="c2", status=CallStatus.REFUSED),
+    ToolResult(call="c1"),
+    CALLED,
+    FAILED,
+    CALLED,
+    asks("c1", "c3"),
+    *ran("c1"),
+    ToolStarted(call="c3"),
+    Paused(),
+    Message(text="Yes."),
+    Resumed(),
+    ToolRetried(call="c3", why="approved"),
+    ToolStarted(call="c3"),
+    ToolResult(call="c3", status=CallStatus.ERROR),
+    ModelCalled(tools=False),
+    ANSWER,
+    END,
+)
+
+
+def by_claim(checks: Sequence[Check]) -> dict[str, Check]:
+    return {check.claim: check for check in checks}
+
+
+def verdicts(*events: TraceEvent) -> dict[str, Verdict]:
+    return {check.claim: check.verdict for check in check_events(events)}
+
+
+def violated(*events: TraceEvent) -> dict[str, str]:
+    """What is violated, and the detail."""
+    return {check.claim: check.detail for check in check_events(events) if check.verdict is Verdict.VIOLATED}
+
+
+def unknown(*events: TraceEvent) -> dict[str, str]:
+    return {check.claim: check.detail for check in check_events(events) if check.verdict is Verdict.INCONCLUSIVE}
+
+
+def named(turn: str, events: Sequence[TraceEvent]) -> list[TraceEvent]:
+    return [event.model_copy(update={"turn": turn}) for event in events]
+
+
+def test_a_sound_trace_holds_in_every_claim() -> None:
+    checks = check_events(SOUND)
+    assert [check.claim for check in checks] == list(Claim)
+    assert {(check.verdict, check.detail, check.witness) for check in checks} == {(Verdict.HOLDS, "over 1 turn", ())}
+
+
+def test_turns_may_be_interleaved() -> None:
+    mixed = [event for pair in zip(named("a", SOUND), named("b", SOUND), strict=True) for event in pair]
+    assert {check.detail for check in check_events(mixed)} == {"over 2 turns"}
+    assert worst(check_events(mixed)) is Verdict.HOLDS
+
+
+class Broken(NamedTuple):
+    """A trace with one fault: the claim that it breaks, and how the fault is told."""
+
+    claim: Claim
+    detail: str
+    events: tuple[TraceEvent, ...]
+
+
+BROKEN = {
+    "no result before the model": Broken(
+        Claim.PAIRED,
+        "line 5: the model is called, and there is no result for c2 of line 3",
+        (BEGIN, CALLED, asks("c1", "c2"), ToolResult(call="c1", status=CallStatus.DENIED), CALLED, ANSWER, END),
+    ),
+    "no result before the end": Broken(
+        Claim.PAIRED,
+        "line 5: the turn ends, and there is no result for c1 of line 3",
+        (BEGIN, CALLED, asks("c1"), ToolStarted(call="c1"), TurnEnded(outcome="a", reason="b", text="c")),
+    ),
+    "no result before a reply without a call": Broken(
+        Claim.PAIRED,
+        "line 3: the model replies, and there is no result for c1 of line 2",
+        (BEGIN, asks("c1"), ANSWER, END),
+    ),
+    "a result too many": Broken(
+        Claim.ASKED,
+        "line 6: a result for call c1, and it has one already, in line 5",
+        (BEGIN, CALLED, asks("c1"), *ran("c1"), ToolResult(call="c1"), CALLED, ANSWER, END),
+    ),
+    "a result that nobody asked for": Broken(
+        Claim.ASKED,
+        "line 3: a result for call c9, and no reply asked for it",
+        (BEGIN, CALLED, ToolResult(call="c9"), ANSWER, END),
+    ),
+    "two replies": Broken(
+        Claim.REPLIED,
+        "line 4: a reply that no model call is waiting for",
+        (BEGIN, CALLED, ANSWER, ANSWER, END),
+    ),
+    "a failure after a reply": Broken(
+        Claim.REPLIED,
+        "line 4: a failure that no model call is waiting for",
+        (BEGIN, CALLED, ANSWER, FAILED, END),
+    ),
+    "two calls at once": Broken(
+        Claim.REPLIED,
+        "line 3: the model is called, and the call of line 2 has no reply yet",
+        (BEGIN, CALLED, CALLED, ANSWER, END),
+    ),
+    "success without a start": Broken(
+        Claim.STARTED,
+        "line 6: call c2 of line 3 succeeds, and was never started",
+        (BEGIN, CALLED, asks("c1", "c2"), *ran("c1"), ToolResult(call="c2"), CALLED, ANSWER, END),
+    ),
+    "a start that nobody asked for": Broken(
+        Claim.STARTED,
+        "line 3: call c9 starts, and no reply asked for it",
+        (BEGIN, CALLED, ToolStarted(call="c9"), ANSWER, END),
+    ),
+    "a start after its result": Broken(
+        Claim.STARTED,
+        "line 6: call c1 starts, and it has one already, in line 5",
+        (BEGIN, CALLED, asks("c1"), *ran("c1"), ToolStarted(call="c1"), CALLED, ANSWER, END),
+    ),
+    "a start too many": Broken(
+        Claim.RETRIED,
+        "line 5: call c1 of line 3 starts again, and no tool_retried says so",
+        (BEGIN, CALLED, asks("c1"), ToolStarted(call="c1"), *ran("c1"), CALLED, ANSWER, END),
+    ),
+    "two starts for one retry": Broken(
+        Claim.RETRIED,
+        "line 7: call c1 of line 3 starts again, and no tool_retried says so",
+        (
+            *(BEGIN, CALLED, asks("c1"), ToolStarted(call="c1"), ToolRetried(call="c1"), ToolStarted(call="c1")),
+            *(*ran("c1"), CALLED, ANSWER, END),
+        ),
+    ),
+    "a retry of nothing": Broken(
+        Claim.RETRIED,
+        "line 4: a retry of call c1 is recorded, and no start that it could repeat",
+        (BEGIN, CALLED, asks("c1"), ToolRetried(call="c1"), *ran("c1"), CALLED, ANSWER, END),
+    ),
+    "a call of the concluding reply": Broken(
+        Claim.DISABLED,
+        "line 4: call c1 of line 3 starts, and tools were disabled there",
+        (BEGIN, ModelCalled(tools=False), asks("c1"), *ran("c1"), CALLED, ANSWER, END),
+    ),
+    "a tool during a pause": Broken(
+        Claim.RESTED,
+        "line 5: call c1 starts while the turn is paused",
+        (BEGIN, CALLED, asks("c1"), Paused(), *ran("c1"), Resumed(), CALLED, ANSWER, END),
+    ),
+    "a model call during a pause": Broken(
+        Claim.RESTED,
+        "line 3: the model is called while the turn is paused",
+        (BEGIN, Paused(), CALLED, ANSWER, END),
+    ),
+    "a step too many": Broken(
+        Claim.STEPS,
+        "line 14: this is step 4, and the limit is 3",
+        (BEGIN, *[event for call in "abc" for event in (CALLED, asks(call), *ran(call))], CALLED, ANSWER, END),
+    ),
+    "a tool call too many": Broken(
+        Claim.CALLS,
+        "line 10: this is tool call 4, and the limit is 3",
+        (BEGIN, CALLED, asks("a", "b", "c", "d"), *[event for call in "abcd" for event in ran(call)], ANSWER, END),
+    ),
+    "a model call too many": Broken(
+        Claim.MODEL_CALLS,
+        "line 4: this is model call 2, and the limit is 1",
+        (TurnStarted(limits=TraceLimits(model_calls=1)), CALLED, FAILED, CALLED, ANSWER, END),
+    ),
+    "a retry too many": Broken(
+        Claim.RETRIES,
+        "line 6: this is retry 2, and the limit is 1",
+        (BEGIN, CALLED, FAILED, CALLED, FAILED, CALLED, ANSWER, END),
+    ),
+    "two endings": Broken(Claim.ONE_END, "line 5: the turn ends again", (BEGIN, CALLED, ANSWER, END, END)),
+    "two beginnings": Broken(Claim.ONE_END, "line 2: the turn begins again", (BEGIN, BEGIN, CALLED, ANSWER, END)),
+    "a tool after the end": Broken(
+        Claim.NOTHING_AFTER, "line 5: tool_started after the end", (BEGIN, CALLED, ANSWER, END, ToolStarted(call="c"))
+    ),
+    "a message after the end": Broken(
+        Claim.NOTHING_AFTER, "line 5: message after the end", (BEGIN, CALLED, ANSWER, END, Message())
+    ),
+    "no reason": Broken(
+        Claim.REASON, "line 4: turn_ended has no reason", (BEGIN, CALLED, ANSWER, TurnEnded(outcome="x", reason=" "))
+    ),
+    "neither outcome nor reason": Broken(
+        Claim.REASON, "line 4: turn_ended has no outcome and no reason", (BEGIN, CALLED, ANSWER, TurnEnded())
+    ),
+    "a silent end": Broken(
+        Claim.WORDS,
+        "line 4: turn_ended has an empty `text`: the user is told nothing",
+        (BEGIN, CALLED, ANSWER, END.model_copy(update={"text": ""})),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_fault_is_found_and_told_with_its_line(name: str) -> None:
+    broken = BROKEN[name]
+    assert violated(*broken.events).get(broken.claim) == broken.detail
+
+
+def test_every_claim_has_a_fault_that_breaks_it() -> None:
+    assert {broken.claim for broken in BROKEN.values()} == set(Claim)
+
+
+def test_the_witness_is_what_led_there_and_quotes_no_text() -> None:
+    events = (BEGIN, CALLED, FAILED, CALLED, asks("c1"), *ran("c1"), Message(text="secret"), ToolResult(call="c1"))
+    check = by_claim(check_events((*events, ModelCalled(tools=False), ANSWER, END)))[Claim.ASKED]
+    assert check.witness == (
+        "line 2: model_called",
+        "line 3: model_failed timeout",
+        "line 4: model_called",
+        "line 5: model_replied c1 (read)",
+        "line 6: tool_started c1",
+        "line 7: tool_result c1 ok",
+        "line 8: message user",
+        "line 9: tool_result c1 ok",
+    )
+
+
+def test_the_witness_is_of_the_turn_alone() -> None:
+    mixed = [
+        event for pair in zip(named("a", SOUND), named("b", (*SOUND[:-1], END, END)), strict=False) for event in pair
+    ]
+    mixed.append(named("b", [END])[0])
+    check = by_claim(check_events(mixed))[Claim.ONE_END]
+    assert check.detail == f"line {len(mixed)}, turn b: the turn ends again"
+    assert check.witness[-2:] == (
+        f"line {len(mixed) - 1}: turn_ended finished: answered",
+        f"line {len(mixed)}: turn_ended finished: answered",
+    )
+
+
+def test_the_first_of_several_faults_is_told_and_the_others_are_counted() -> None:
+    detail = violated(BEGIN, CALLED, *[ToolResult(call="c9")] * 2, ANSWER, END)[Claim.ASKED]
+    assert detail == "line 3: a result for call c9, and no reply asked for it (1 more like it)"
+
+
+def test_a_bound_that_is_passed_is_told_once() -> None:
+    detail = violated(BEGIN, *((CALLED, FAILED) * 9), CALLED, ANSWER, END)[Claim.MODEL_CALLS]
+    assert detail == "line 18: this is model call 9, and the limit is 8"
+
+
+def test_a_result_that_comes_too_late_is_told_as_such() -> None:
+    found = violated(BEGIN, CALLED, asks("c1"), ToolStarted(call="c1"), CALLED, ToolResult(call="c1"), ANSWER, END)
+    assert found[Claim.PAIRED] == "line 5: the model is called, and there is no result for c1 of line 3"
+    assert found[Claim.ASKED] == "line 6: a result for call c1, and it comes too late: line 5 went on without it"
+
+
+@pytest.mark.parametrize(
+    "middle",
+    [
+        (*ran("c"), *ran("c")),
+        (ToolStarted(call="c"), ToolStarted(call="c"), ToolResult(call="c"), ToolResult(call="c")),
+        (ToolStarted(call="c"), ToolResult(call="c", status=CallStatus.REFUSED), ToolResult(call="c")),
+        (
+            *(ToolStarted(call="c"), ToolRetried(call="c"), ToolStarted(call="c"), ToolStarted(call="c")),
+            *(ToolResult(call="c"), ToolResult(call="c")),
+        ),
+    ],
+)
+def test_calls_of_one_id_are_paired_by_occurrence(middle: tuple[TraceEvent, ...]) -> None:
+    assert set(verdicts(BEGIN, CALLED, asks("c", "c"), *middle, CALLED, ANSWER, END).values()) == {Verdict.HOLDS}
+
+
+def test_every_call_without_a_result_is_named() -> None:
+    found = violated(BEGIN, CALLED, asks("c1", "c2"), CALLED, ANSWER, END)
+    assert found == {Claim.PAIRED: "line 4: the model is called, and there is no result for c1 of line 3, c2 of line 3"}
+
+
+def test_a_call_may_be_retried_more_than_once() -> None:
+    again = (ToolRetried(call="c"), ToolStarted(call="c"))
+    events = (
+        BEGIN,
+        CALLED,
+        asks("c"),
+        ToolStarted(call="c"),
+        *again,
+        *again,
+        ToolResult(call="c"),
+        CALLED,
+        ANSWER,
+        END,
+    )
+    assert set(verdicts(*events).values()) == {Verdict.HOLDS}
+
+
+def test_before_the_first_model_call_nothing_was_tried_again() -> None:
+    limits = TraceLimits(steps=1, tool_calls=1, max_retries=0)
+    assert violated(TurnStarted(limits=limits), asks("c"), *ran("c"), ANSWER, END) == {}
+
+
+def test_of_calls_with_one_id_each_needs_its_result() -> None:
+    found = violated(BEGIN, CALLED, asks("c", "c"), *ran("c"), CALLED, ANSWER, END)
+    assert found == {Claim.PAIRED: "line 6: the model is called, and there is no result for c of line 3"}
+
+
+def test_an_attempt_after_a_failure_is_no_step() -> None:
+    limits = TraceLimits(steps=1, tool_calls=0, max_retries=2)
+    events = (TurnStarted(limits=limits), CALLED, FAILED, CALLED, FAILED, CALLED, FAILED, ModelCalled(tools=False))
+    assert violated(*events, ANSWER, END) == {}
+
+
+def test_a_failure_that_was_answered_is_over() -> None:
+    """The retries of the next call are its own."""
+    one = (CALLED, FAILED, CALLED, asks("c"), *ran("c"))
+    assert violated(BEGIN, *one, *one, CALLED, FAILED, CALLED, ANSWER, END) == {}
+
+
+def test_a_model_call_in_which_tools_are_disabled_is_no_step() -> None:
+    limits = TraceLimits(steps=0, tool_calls=0, max_retries=0)
+    assert violated(TurnStarted(limits=limits), ModelCalled(tools=False), ANSWER, END) == {}
+
+
+def test_a_model_call_may_be_cut_off_by_the_end() -> None:
+    ended = END.model_copy(update={"text": "Somebody stopped it."})
+    assert set(verdicts(BEGIN, CALLED, ended).values()) == {Verdict.HOLDS}
+
+
+def test_a_turn_may_end_before_the_model_is_called() -> None:
+    ended = END.model_copy(update={"text": "Somebody stopped it."})
+    assert set(verdicts(BEGIN, ended).values()) == {Verdict.HOLDS}
+
+
+def test_a_trace_that_stops_proves_nothing() -> None:
+    found = unknown(*SOUND[:-1])
+    assert set(found) == set(Claim)
+    assert set(found.values()) == {"the trace stops before the turn ends: there is no turn_ended"}
+
+
+def test_a_trace_that_stops_in_a_pause_says_so() -> None:
+    found = unknown(*SOUND[: SOUND.index(Paused()) + 1])
+    assert set(found.values()) == {"the trace stops before the turn ends (it is paused): there is no turn_ended"}
+
+
+def test_a_fault_in_a_trace_that_stops_is_a_fault() -> None:
+    found = verdicts(BEGIN, CALLED, asks("c1"), CALLED)
+    assert found.pop(Claim.PAIRED) is Verdict.VIOLATED
+    assert set(found.values()) == {Verdict.INCONCLUSIVE}
+
+
+def test_a_trace_that_begins_in_the_middle_proves_nothing() -> None:
+    """What looks wrong in it may be explained by what is missing."""
+    found = unknown(ToolResult(call="c1"), CALLED, ANSWER, END, END)
+    assert set(found) == set(Claim)
+    assert set(found.values()) == {"the trace begins in the middle of the turn: there is no turn_started first"}
+
+
+def test_a_trace_without_a_turn_proves_nothing() -> None:
+    found = {check.claim: check.detail for check in check_trace(["", "  \n"])}
+    assert found == dict.fromkeys(Claim, "there is no turn in the trace")
+    assert {check.verdict for check in check_trace([])} == {Verdict.INCONCLUSIVE}
+    assert worst(check_trace([])) is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("limits", "missing"),
+    [
+        (TraceLimits(), {Claim.STEPS, Claim.CALLS, Claim.MODEL_CALLS, Claim.RETRIES}),
+        (TraceLimits(steps=3, tool_calls=3), {Claim.MODEL_CALLS, Claim.RETRIES}),
+        (TraceLimits(tool_calls=3, max_retries=1), {Claim.STEPS, Claim.MODEL_CALLS}),
+        (TraceLimits(steps=3, model_calls=5, max_retries=1), {Claim.CALLS}),
+    ],
+)
+def test_a_limit_that_is_not_given_is_no_limit_that_was_kept(limits: TraceLimits, missing: set[Claim]) -> None:
+    found = unknown(TurnStarted(limits=limits), *SOUND[1:])
+    assert set(found) == missing
+    given_by = {
+        Claim.STEPS: "`steps`",
+        Claim.CALLS: "`tool_calls`",
+        Claim.MODEL_CALLS: "`model_calls`, nor `steps` and `max_retries`",
+        Claim.RETRIES: "`max_retries`",
+    }
+    assert found == {
+        claim: f"turn_started does not say what is allowed: it gives no {given_by[claim]}" for claim in missing
+    }
+
+
+def test_what_needs_the_start_of_tools_is_unknown_where_no_start_is_recorded() -> None:
+    silent = [event for event in SOUND if not isinstance(event, ToolStarted | ToolRetried)]
+    found = unknown(*silent)
+    assert set(found) == {Claim.STARTED, Claim.RETRIED, Claim.CALLS, Claim.DISABLED, Claim.RESTED}
+    assert set(found.values()) == {
+        "there are results and no tool_started: the runtime does not record when its tools start"
+    }
+
+
+def test_a_turn_that_never_paused_ran_nothing_while_it_was_paused() -> None:
+    error = ToolResult(call="c1", status=CallStatus.ERROR)
+    found = unknown(BEGIN, CALLED, asks("c1"), error, CALLED, ANSWER, END)
+    assert set(found) == {Claim.STARTED, Claim.RETRIED, Claim.CALLS, Claim.DISABLED}
+
+
+def test_a_call_that_was_refused_needs_no_start() -> None:
+    refused = ToolResult(call="c1", status=CallStatus.REFUSED)
+    assert set(verdicts(BEGIN, CALLED, asks("c1"), refused, CALLED, ANSWER, END).values()) == {Verdict.HOLDS}
+
+
+def test_what_needs_model_calls_is_unknown_where_none_is_recorded() -> None:
+    silent = [event for event in SOUND if not isinstance(event, ModelCalled)]
+    found = unknown(*silent)
+    assert set(found) == {*(Claim.REPLIED, Claim.STEPS, Claim.MODEL_CALLS, Claim.RETRIES, Claim.DISABLED, Claim.RESTED)}
+    assert set(found.values()) == {"there are replies and no model_called: the runtime does not record its model calls"}
+
+
+def test_where_neither_model_calls_nor_starts_are_recorded_both_are_missed() -> None:
+    silent = [event for event in SOUND if not isinstance(event, ModelCalled | ToolStarted | ToolRetried)]
+    assert set(unknown(*silent)) == {
+        *(Claim.REPLIED, Claim.STEPS, Claim.MODEL_CALLS, Claim.RETRIES, Claim.DISABLED, Claim.RESTED),
+        *(Claim.STARTED, Claim.CALLS),
+        Claim.RETRIED,
+    }
+
+
+def test_one_call_that_ran_unseen_is_not_made_good_by_a_later_one_that_could_not_run() -> None:
+    refused = ToolResult(call="c2", status=CallStatus.REFUSED)
+    found = unknown(BEGIN, CALLED, asks("c1", "c2"), ToolResult(call="c1"), refused, CALLED, ANSWER, END)
+    assert set(found) == {Claim.STARTED, Claim.RETRIED, Claim.CALLS, Claim.DISABLED}
+
+
+def test_last_words_that_nobody_recorded_are_unknown() -> None:
+    found = unknown(BEGIN, CALLED, asks("c1"), *ran("c1"), END)
+    assert found == {Claim.WORDS: "turn_ended has no `text`, and no reply had any"}
+
+
+def test_one_turn_that_is_unknown_makes_its_claim_unknown_for_all() -> None:
+    stopped = [event for turn in "bcd" for event in named(turn, SOUND[:-1])]
+    found = unknown(*named("a", SOUND), *stopped)
+    assert set(found.values()) == {
+        "the trace stops before the turn ends: there is no turn_ended, turn b (and 2 more of 4 turns)"
+    }
+    assert unknown(*named("a", SOUND), *stopped[: len(SOUND) - 1])[Claim.PAIRED].endswith("no turn_ended, turn b")
+
+
+# The format.
+
+
+@pytest.mark.parametrize("event", [*SOUND, TurnEnded(turn="t", data={"at": 1.5}, outcome="x", reason="y", text="é \n")])
+def test_an_event_comes_back_from_its_line(event: TraceEvent) -> None:
+    line = write_event(event)
+    assert "\n" not in line
+    assert next(iter(json.loads(line))) == "event"
+    assert read_event(line) == event
+
+
+def test_what_is_at_its_default_is_not_written() -> None:
+    assert write_event(ToolResult(call="c1")) == '{"event": "tool_result", "call": "c1"}'
+
+
+def test_a_line_that_is_read_alone_is_line_1() -> None:
+    with pytest.raises(BadTrace, match="line 1 of the trace"):
+        read_event("nonsense")
+
+
+def test_what_is_wrong_with_the_whole_line_names_no_field() -> None:
+    with pytest.raises(BadTrace, match=r"^line 1 of the trace: Unable to extract tag"):
+        read_event("{}")
+
+
+def test_what_no_file_can_hold_is_replaced() -> None:
+    assert read_event(write_event(ModelReplied(text="a\ud83d"))) == ModelReplied(text="a?")
+
+
+def test_a_trace_of_lines_is_checked_as_its_events_are_and_empty_lines_count() -> None:
+    lines = ["", *(line for event in (*SOUND, END) for line in (write_event(event) + "\n", " \n"))]
+    detail = by_claim(check_trace(lines))[Claim.ONE_END].detail
+    assert detail == f"line {2 * len(SOUND) + 2}: the turn ends again"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("{", "Invalid JSON"),
+        ("[]", "object"),
+        ("{}", "Unable to extract tag using discriminator 'event'"),
+        ('{"event": "step"}', "does not match any of the expected tags: 'turn_started', 'model_called'"),
+        ('{"event": "tool_started"}', "call: Field required"),
+        ('{"event": "tool_started", "call": 1}', "call: Input should be a valid string"),
+        ('{"event": "tool_result", "call": "c", "status": "fine"}', "status: Input should be 'ok', 'error'"),
+        ('{"event": "model_called", "tool": false}', "tool: Extra inputs are not permitted"),
+        ('{"event": "model_called", "tools": "yes"}', "tools: Input should be a valid boolean"),
+        ('{"event": "model_replied", "calls": [{"name": "f"}]}', "calls.0.id: Field required"),
+        (
+            '{"event": "turn_started", "limits": {"steps": -1}}',
+            "limits.steps: Input should be greater than or equal to 0",
+        ),
+        ('{"event": "turn_started", "limits": {"steps": true}}', "limits.steps: Input should be a valid integer"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named_with_what_is_wrong_in_it(line: str, why: str) -> None:
+    with pytest.raises(BadTrace) as bad:
+        check_trace([write_event(BEGIN), "", line])
+    assert str(bad.value).startswith("line 3 of the trace: ")
+    assert why in str(bad.value)
+    assert bad.value.line == 3
+
+
+# Our own turns, told as a trace.
+
+
+@tool
+def read(path: str) -> str:
+    """Read a file."""
+    return path
+
+
+@tool(approval=True)
+def remove(path: str) -> str:
+    """Remove a file."""
+    return path
+
+
+TOOLS: tuple[Tool, ...] = (read, remove)
+
+
+@given(scenarios(TOOLS))
+def test_every_turn_of_ours_holds(scenario: Scenario) -> None:
+    """Whatever the model, the tools, people and crashes do. Only a budget that is switched off bounds nothing."""
+    for driven in play(scenario, tools=TOOLS):
+        journal = [fact for _, fact in driven.facts]
+        checks = check_events(trace_of("t", journal))
+        started = journal[0]
+        assert isinstance(started, facts.TurnStarted)
+        off = {Claim.CALLS} if started.limits.tool_calls is None else set()
+        assert {check.claim for check in checks if check.verdict is not Verdict.HOLDS} == off, checks
+
+
+def recorded() -> list[facts.Fact]:
+    """The journal of a turn with an attempt that failed, two calls that ran, one that could not, and a cap."""
+    guard = LoopGuard(Limits(steps=1, max_retries=1))
+    guard.failed(Cause.OVERLOADED)
+    read, fly = ToolCall(name="read", arguments={}), ToolCall(name="fly", problem="no tool")
+    for permit in guard.replied("I look.", [read, fly, read]):
+        if permit.runs:
+            guard.started(permit.id)
+            guard.result(permit.id)
+    guard.concluded(None)
+    return guard.take_facts()
+
+
+def test_a_journal_is_told_in_the_events_of_a_trace() -> None:
+    *told, end = trace_of("t", recorded())
+    assert told == named(
+        "t",
+        [
+            TurnStarted(limits=TraceLimits(steps=1, tool_calls=50, max_retries=1, model_calls=4)),
+            *(CALLED, ModelFailed(cause="overloaded"), CALLED),
+            ModelReplied(
+                text="I look.",
+                calls=(
+                    TraceCall(id="call00001", name="read"),
+                    TraceCall(id="call00002", name="fly"),
+                    TraceCall(id="call00003", name="read"),
+                ),
+            ),
+            ToolResult(call="call00002", status=CallStatus.REFUSED),
+            *(*ran("call00001"), *ran("call00003")),
+            *(ModelCalled(tools=False), ModelReplied()),
+        ],
+    )
+    assert isinstance(end, TurnEnded)
+    assert (end.outcome, end.reason) == ("cap_hit", "step_cap")
+    assert end.text is not None
+    assert end.text.startswith("Step limit reached (1 of 1). The model gave no summary.")
+
+
+def test_the_beginning_of_a_journal_is_a_trace_that_stops() -> None:
+    told = trace_of("t", recorded()[:-1])
+    assert told == trace_of("t", recorded())[:-1]
+    assert {check.verdict for check in check_events(told)} == {Verdict.INCONCLUSIVE}
+
+
+def test_a_deadline_in_a_model_call_is_its_failure() -> None:
+    guard = LoopGuard(Limits(seconds=1))
+    guard.expired(elapsed=1)
+    assert trace_of("", guard.take_facts())[1:] == [CALLED, FAILED, ModelCalled(tools=False)]
+
+
+def test_a_pause_ends_with_the_last_answer_and_a_call_that_ran_before_runs_as_a_retry() -> None:
+    guard = LoopGuard()
+    (permit,) = guard.replied("", [ToolCall(name="read", arguments={})])
+    guard.started(permit.id)
+    guard.waits(permit.id, InterruptKind.QUESTION)
+    guard.answered("question-1", Decision.REPLY, "Yes.")
+    guard.started(permit.id)
+    assert trace_of("", guard.take_facts())[3:] == [
+        *(ToolStarted(call=permit.id), Paused(), Resumed()),
+        *(ToolRetried(call=permit.id), ToolStarted(call=permit.id)),
+    ]
+
+
+def test_a_pause_that_ends_the_turn_is_not_resumed() -> None:
+    guard = LoopGuard()
+    (permit,) = guard.replied("", [ToolCall(name="read", arguments={})])
+    guard.waits(permit.id, InterruptKind.APPROVAL)
+    guard.aborted()
+    paused, result, end = trace_of("", guard.take_facts())[3:]
+    assert (paused, result) == (Paused(), ToolResult(call=permit.id, status=CallStatus.ABORTED))
+    assert isinstance(end, TurnEnded)
+    assert end.text == "Somebody aborted the turn. Nothing to mend; ask again when you like."
+
+
+@pytest.mark.parametrize(
+    ("dropped", "claim"),
+    [
+        (facts.CallSettled, Claim.PAIRED),
+        (facts.CallStarted, Claim.STARTED),
+        (facts.StepStarted, Claim.REPLIED),
+        (facts.Halted, None),
+    ],
+)
+def test_a_journal_that_lacks_a_fact_does_not_hold(dropped: type[facts.Fact], claim: Claim | None) -> None:
+    """The trace tells what the journal says, not what it should say."""
+    journal = recorded()
+    last = max(place for place, fact in enumerate(journal) if isinstance(fact, dropped))
+    del journal[last]
+    checks = check_events(trace_of("t", journal))
+    assert worst(checks) is (Verdict.INCONCLUSIVE if claim is None else Verdict.VIOLATED)
+    assert [check.claim for check in checks if check.verdict is Verdict.VIOLATED] == ([] if claim is None else [claim])
+
+
+# A sound trace that was tampered with.
+
+Mutation = Callable[[list[TraceEvent], int], Claim]
+
+
+def drop_a_result(events: list[TraceEvent], place: int) -> Claim:
+    results = [index for index, event in enumerate(events) if isinstance(event, ToolResult)]
+    del events[results[place % len(results)]]
+    return Claim.PAIRED
+
+
+def double_a_result(events: list[TraceEvent], place: int) -> Claim:
+    results = [index for index, event in enumerate(events) if isinstance(event, ToolResult)]
+    index = results[place % len(results)]
+    events.insert(index, events[index])
+    return Claim.ASKED
+
+
+def double_a_start(events: list[TraceEvent], place: int) -> Claim:
+    starts = [index for index, event in enumerate(events) if isinstance(event, ToolStarted)]
+    index = starts[place % len(starts)]
+    events.insert(index, events[index])
+    return Claim.RETRIED
+
+
+def drop_a_start(events: list[TraceEvent], place: int) -> Claim:
+    starts = [index for index, event in enumerate(events) if isinstance(event, ToolStarted)]
+    del events[starts[place % len(starts)]]
+    return Claim.STARTED
+
+
+def drop_a_reply(events: list[TraceEvent], place: int) -> Claim:
+    replies = [index for index, event in enumerate(events) if isinstance(event, ModelReplied)]
+    # The last one may be missing: the end has cut the call off.
+    del events[replies[place % (len(replies) - 1)]]
+    return Claim.REPLIED
+
+
+def end_twice(events: list[TraceEvent], _: int) -> Claim:
+    events.append(events[-1])
+    return Claim.ONE_END
+
+
+def end_early(events: list[TraceEvent], place: int) -> Claim:
+    events.insert(1 + place % (len(events) - 2), events[-1])
+    return Claim.NOTHING_AFTER
+
+
+def end_without_a_reason(events: list[TraceEvent], _: int) -> Claim:
+    events[-1] = END.model_copy(update={"reason": ""})
+    return Claim.REASON
+
+
+def allow_a_step_less(events: list[TraceEvent], _: int) -> Claim:
+    steps = sum(isinstance(event, ModelCalled) and event.tools for event in events)
+    events[0] = TurnStarted(limits=TraceLimits(steps=steps - 1))
+    return Claim.STEPS
+
+
+def allow_a_call_less(events: list[TraceEvent], _: int) -> Claim:
+    starts = sum(isinstance(event, ToolStarted) for event in events)
+    events[0] = TurnStarted(limits=TraceLimits(tool_calls=starts - 1))
+    return Claim.CALLS
+
+
+def pause_for_ever(events: list[TraceEvent], place: int) -> Claim:
+    events.insert(1 + place % (len(events) - 4), Paused())
+    return Claim.RESTED
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    *(drop_a_result, double_a_result, double_a_start, drop_a_start, drop_a_reply, end_twice, end_early),
+    *(end_without_a_reason, allow_a_step_less, allow_a_call_less, pause_for_ever),
+)
+
+#: Turns of some steps, each of some calls, all of which run; ids are those of a provider that numbers each reply anew.
+TURNS = st.lists(st.integers(2, 4), min_size=1, max_size=5).map(
+    lambda steps: [
+        BEGIN,
+        *(
+            event
+            for calls in steps
+            for event in (
+                CALLED,
+                asks(*(f"c{number}" for number in range(calls))),
+                *(event for number in range(calls) for event in ran(f"c{number}")),
+            )
+        ),
+        CALLED,
+        ANSWER,
+        END,
+    ]
+)
+
+
+@pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)
+def test_a_trace_that_was_tampered_with_is_found(mutate: Mutation) -> None:
+    @given(TURNS, st.integers(0, 99))
+    def finds(events: list[TraceEvent], place: int) -> None:
+        tampered = list(events)
+        claim = mutate(tampered, place)
+        assert claim in violated(*tampered)
+
+    finds()
