@@ -68,6 +68,11 @@ class Driver:
                 await account_for_crash(segment, crashed=crashed)
                 crashed = False
                 yield segment
+        except StoreError:
+            # What was done and could not be written down is lost, as if this process had died: the next driver, which
+            # will do it again, accounts for that.
+            crashed = crashed or turn_id in self.segments
+            raise
         finally:
             self.segments.pop(turn_id, None)
             with anyio.CancelScope(shield=True):

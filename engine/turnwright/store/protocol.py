@@ -51,7 +51,8 @@ class NewTurn:
 class TurnRow:
     """One turn, as a query shows it.
 
-    `owner` is None while nobody drives it, and empty when its driver died and nobody has accounted for that yet.
+    `owner` is None while nobody drives it, and empty when its driver died, or lost an append, and nobody has accounted
+    for that yet.
     """
 
     id: str

@@ -78,7 +78,8 @@ class SqliteStore:
     def __init__(self, path: Path | str, *, durability: Durability = "full") -> None:
         self.path = Path(path)
         self._owner = OwnerLock(self.path)
-        self._driving: set[str] = set()
+        #: The epochs under which this process drives, by turn.
+        self._driving: dict[str, int] = {}
         try:
             self._db = sqlite3.connect(self.path, timeout=10.0, isolation_level=None)
         except sqlite3.Error as error:
@@ -125,7 +126,7 @@ class SqliteStore:
                 (new.id, new.session, new.agent, new.model, new.created_at, new.created_at, owner, *_columns(status)),
             )
             self._insert(new.id, 0, facts)
-        self._driving.add(new.id)
+        self._driving[new.id] = 1
         return Claim(turn=new.id, epoch=1, seq=len(facts))
 
     async def claim(self, turn_id: str) -> Claim:
@@ -137,12 +138,13 @@ class SqliteStore:
                 raise TurnBusy(turn_id, row.owner)
             self._db.execute("UPDATE turns SET epoch = epoch + 1, owner = ? WHERE turn_id = ?", (owner, turn_id))
             (seq,) = self._db.execute("SELECT MAX(seq) FROM facts WHERE turn_id = ?", (turn_id,)).fetchone()
-        self._driving.add(turn_id)
+        self._driving[turn_id] = row.epoch + 1
         return Claim(turn=turn_id, epoch=row.epoch + 1, seq=seq or 0, crashed=row.owner is not None)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         """See `Store.release`."""
-        self._driving.discard(claim.turn)
+        if self._driving.get(claim.turn) == claim.epoch:
+            del self._driving[claim.turn]
         with self._transaction():
             self._db.execute(
                 "UPDATE turns SET owner = ? WHERE turn_id = ? AND epoch = ?",
