@@ -5,6 +5,7 @@ from turnwright_states import EndReason, Limits, Outcome, State, Usage
 from .agent import Agent, Budget
 from .agents_md import AgentFileError, find_agent, load_agents, parse_agents
 from .answers import Reply, deny, grant
+from .certificate import Certificate
 from .engine import Engine
 from .errors import (
     BadAnswer,
@@ -28,6 +29,7 @@ __all__ = [
     "Ask",
     "BadAnswer",
     "Budget",
+    "Certificate",
     "ConfigError",
     "EndReason",
     "Engine",

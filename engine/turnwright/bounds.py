@@ -1,58 +1,106 @@
 """What stops a turn: each bound with its value, its formula, and whether it can be overshot.
 
-`turnwright explain`, the closing line of a run and the README's table are made from here.
+The certificate (`turnwright explain`) and the closing line of a run are made from here.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
 
 from turnwright_states import EndReason, Limits, Turn
 
-OVERSHOT = "may be overshot by the attempts of one reply and the concluding call"
-_SECONDS = "overshot by what it takes to cancel; paused time and the concluding call are not counted"
+
+class Exactness(StrEnum):
+    """Whether a bound can be overshot, and by what."""
+
+    EXACT = "exact"
+    OVERSHOT_BY_ONE_REPLY = "overshot_by_one_reply"
+    OVERSHOT_BY_CANCELLING = "overshot_by_cancelling"
+    PROVIDER = "provider"
+
+
+#: What each degree of exactness means, in words.
+EXACTNESS: Final[dict[Exactness, str]] = {
+    Exactness.EXACT: "never one more",
+    Exactness.OVERSHOT_BY_ONE_REPLY: "may be overshot by the attempts of one reply and the concluding call",
+    Exactness.OVERSHOT_BY_CANCELLING: "what runs is cancelled then; may be overshot by what it takes to cancel it",
+    Exactness.PROVIDER: "asked of the provider, and kept as well as the provider keeps it",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One bound of a turn. `value` is None when it is off. `setting` names the field that sets it."""
+    """One bound of a turn.
+
+    `value` is None when it is off. `settings` names the fields of `Limits` that its formula reads, the one to change
+    first; `reason` is the reason of a turn that the bound ends, if it ends one.
+    """
 
     name: str
     value: float | None
     formula: str
-    exactness: str
-    setting: str
+    exactness: Exactness
+    settings: tuple[str, ...]
     reason: EndReason | None = None
 
 
 def bounds_of(limits: Limits) -> tuple[Bound, ...]:
-    """Every bound that these limits put on a turn."""
+    """Every bound that these limits put on a turn. Source: DESIGN 4.1, 4.5, 4.6."""
+    exact, reply, cancelling = Exactness.EXACT, Exactness.OVERSHOT_BY_ONE_REPLY, Exactness.OVERSHOT_BY_CANCELLING
     cap = f"min({'unset' if limits.steps is None else limits.steps}, {limits.ceiling})"
     allowed = "cap" if limits.concluding == "after" else "max(cap - 1, 0)"
     calls = f"({limits.allowance} + 1) x (1 + {limits.max_retries})"
-    doom = None if limits.doom_threshold is None else float(limits.doom_threshold)
     repeats = f"{limits.doom_threshold} identical rounds, or a cycle of 2 to 4 repeated as often"
-    step_cap, budget = EndReason.STEP_CAP, EndReason.BUDGET
+    then = "a person is asked" if limits.doom_response == "ask" else "the turn stops"
+    of_steps = ("steps", "ceiling")
+    of_allowance = (*of_steps, "concluding")
     return (
-        Bound("cap", limits.cap, f"min(steps, ceiling) = {cap}", "exact", "steps", step_cap),
-        Bound("steps that may call tools", limits.allowance, f"{allowed} = {limits.allowance}", "exact", "concluding"),
-        Bound("model calls", limits.model_calls, f"(allowance + 1) x (1 + max_retries) = {calls}", "exact", "steps"),
-        Bound("tool calls", limits.tool_calls, "tool_calls", "exact", "tool_calls", budget),
-        Bound("tool calls a step", limits.calls_a_step, "calls_a_step", "exact", "calls_a_step"),
-        Bound("tokens", limits.tokens, "tokens", OVERSHOT, "tokens", EndReason.TOKENS),
-        Bound("cost", limits.cost, "cost", OVERSHOT, "cost", EndReason.COST),
-        Bound("seconds", limits.seconds, "seconds", _SECONDS, "seconds", EndReason.DEADLINE),
-        Bound("rounds that repeat", doom, repeats if doom else "off", "exact", "doom_threshold", EndReason.DOOM_LOOP),
-        Bound("pauses", limits.max_pauses, "max_pauses", "exact", "max_pauses"),
-        Bound("attempts a phase", 1 + limits.max_retries, "1 + max_retries", "exact", "max_retries"),
+        Bound("cap", limits.cap, f"min(steps, ceiling) = {cap}", exact, of_steps, EndReason.STEP_CAP),
+        Bound("steps that may call tools", limits.allowance, f"{allowed} = {limits.allowance}", exact, of_allowance),
+        Bound(
+            "model calls",
+            limits.model_calls,
+            f"(allowance + 1) x (1 + max_retries) = {calls}",
+            exact,
+            (*of_allowance, "max_retries"),
+        ),
+        Bound("tool calls", limits.tool_calls, "tool_calls", exact, ("tool_calls",), EndReason.BUDGET),
+        Bound("tool calls a step", limits.calls_a_step, "calls_a_step", exact, ("calls_a_step",)),
+        Bound("tokens", limits.tokens, "tokens, in and out", reply, ("tokens",), EndReason.TOKENS),
+        Bound("cost", limits.cost, "cost", reply, ("cost",), EndReason.COST),
+        Bound(
+            "seconds",
+            limits.seconds,
+            "seconds of driving, without pauses and the concluding call",
+            cancelling,
+            ("seconds",),
+            EndReason.DEADLINE,
+        ),
+        Bound(
+            "rounds that repeat",
+            limits.doom_threshold,
+            "doom_threshold" if limits.doom_threshold is None else f"{repeats}; then {then}",
+            exact,
+            ("doom_threshold", "doom_response"),
+            EndReason.DOOM_LOOP,
+        ),
+        Bound("nudges", limits.nudges, "nudges", exact, ("nudges",)),
+        Bound("pauses", limits.max_pauses, "max_pauses", exact, ("max_pauses",)),
+        Bound("attempts a phase", 1 + limits.max_retries, "1 + max_retries", exact, ("max_retries",)),
         Bound(
             "seconds of an attempt to conclude",
             limits.conclude_seconds,
             "conclude_seconds",
-            "exact",
-            "conclude_seconds",
+            cancelling,
+            ("conclude_seconds",),
         ),
         Bound(
-            "tokens of the conclusion", limits.conclude_tokens, "conclude_tokens", "the provider's", "conclude_tokens"
+            "tokens of the conclusion",
+            limits.conclude_tokens,
+            "conclude_tokens",
+            Exactness.PROVIDER,
+            ("conclude_tokens",),
         ),
     )
 

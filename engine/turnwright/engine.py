@@ -17,9 +17,11 @@ from turnwright_states.events import AbortReason
 
 from .agent import Agent
 from .answers import Reply, read_answer
+from .certificate import Certificate, certificate
 from .driver import Driver
 from .errors import BadAnswer, ConfigError, Fenced, SessionBusy, StoreError, TurnBusy, TurnEnded
 from .events import FactEvent, TurnEvent, TurnHalted, TurnPaused, event_of
+from .fork import fork_turn
 from .hub import Hub, Observer
 from .ledger import Ledger
 from .message import Message
@@ -142,6 +144,15 @@ class Engine:
             await self.store.post(item)
         return await self._drive(turn_id)
 
+    async def fork(self, turn_id: str, *, at: int) -> str:
+        """Copy the first `at` facts of a turn into a new turn, which `resume` drives on from there. Returns its id.
+
+        Unlike a replay, a fork executes, and what the original did after that place may be done again. The original is
+        not touched. Until it is resumed, the fork is an unfinished turn that nobody drives, to `recover` as well.
+        Raises what `fork_turn` raises: `ConfigError` for an `at` that is not the end of an event, naming the nearest.
+        """
+        return await fork_turn(self.store, turn_id, at, new_id=f"fork-{_new_id()}")
+
     async def abort(self, turn_id: str) -> None:
         """Stop a turn, in whatever state it is. Nothing happens to one that has ended.
 
@@ -195,6 +206,11 @@ class Engine:
     async def get(self, turn_id: str) -> TurnResult:
         """How a turn stands now. Raises `UnknownTurn`."""
         return result_of(turn_id, await self.store.facts(turn_id))
+
+    def explain(self, agent: Agent) -> Certificate:
+        """What bounds a turn of this agent here, and who set it. Raises `ConfigError` for what is no agent."""
+        self._limits_for(agent)
+        return certificate(agent, self.limits)
 
     async def aclose(self) -> None:
         """Close the store, and the model's connections if it has an `aclose`."""

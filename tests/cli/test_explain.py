@@ -1,35 +1,66 @@
-"""`turnwright explain`: every bound of a turn with its value and its formula."""
+"""`turnwright explain`: every bound of a turn with its value, its formula, who set it, and how exact it is."""
 
+import json
 from typing import TYPE_CHECKING
 
+from turnwright import Agent
+from turnwright.bounds import EXACTNESS
+from turnwright.certificate import Certificate, certificate
 from turnwright_states import REASONS
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
 
-def test_the_bounds_of_an_agent_as_json(cli: "Cli") -> None:
+def test_the_certificate_of_an_agent_as_json(cli: "Cli") -> None:
+    """It is the very certificate that an embedder gets, and nothing else is printed."""
     file = cli.agent("steps: 5", "concluding: within", "max_retries: 1", "budget: {tool_calls: 9, seconds: 60}")
     (said,) = cli.run("explain", "--agents", file, "--json").events
-    assert said["agent"] == "Tester"
-    bounds = {bound.pop("bound"): bound for bound in said["bounds"]}
-    values = {
-        "cap": 5,
-        "steps that may call tools": 4,
-        "model calls": 10,
-        "tool calls": 9,
-        "tokens": None,
-        "seconds": 60,
-    }
-    assert {name: bounds[name]["value"] for name in values} == values
-    assert bounds["model calls"]["formula"] == "(allowance + 1) x (1 + max_retries) = (4 + 1) x (1 + 1)"
-    assert bounds["cap"] == {
+    agent = Agent.model_validate(
+        {
+            "name": "Tester",
+            "instructions": "Test well.",
+            "steps": 5,
+            "concluding": "within",
+            "max_retries": 1,
+            "budget": {"tool_calls": 9, "seconds": 60},
+        }
+    )
+    assert Certificate.from_json(said) == certificate(agent)
+    assert (said["schema"], said["agent"]) == ("turnwright/certificate/1", "Tester")
+    assert said["bounds"][0] == {
+        "bound": "cap",
         "value": 5,
         "formula": "min(steps, ceiling) = min(5, 200)",
+        "set_by": "agent",
+        "field": "steps",
+        "settings": [
+            {"field": "steps", "value": 5, "set_by": "agent"},
+            {"field": "ceiling", "value": 200, "set_by": "default"},
+        ],
         "exactness": "exact",
-        "setting": "steps",
+        "exactness_means": "never one more",
         "reason": "step_cap",
     }
+
+
+def test_the_columns_say_what_the_certificate_says(cli: "Cli") -> None:
+    file = cli.agent("steps: 5", "budget: {tokens: 1234567, cost: 0.5}")
+    text, as_json = cli.each(["explain", "--agents", file], ["explain", "--agents", file, "--json"])
+    lines = text.out.splitlines()
+    head = next(line for line in lines if line.startswith("bound"))
+    assert head.split("  ")[0] == "bound"
+    at = [head.index(name) for name in ("bound", "value", "set by", "exactness", "formula")]
+    table = lines[lines.index(head) + 1 :][: len(as_json.last["bounds"])]
+    for line, bound in zip(table, as_json.last["bounds"], strict=True):
+        cells = [line[start:end].strip() for start, end in zip(at, [*at[1:], None], strict=True)]
+        others = ", ".join(f"{one['field']}: {one['set_by']}" for one in bound["settings"][1:])
+        value = "off" if bound["value"] is None else str(bound["value"]).removesuffix(".0")
+        who = f"{bound['set_by']} ({others})" if others else bound["set_by"]
+        assert cells == [bound["bound"], value, who, bound["exactness"], bound["formula"]]
+    assert "1234567" in text.out
+    assert f"Chart 1, 45 rows, SHA-256 {as_json.last['chart']['digest']}" in lines
+    assert all(f"{exactness}: {means}" in lines for exactness, means in EXACTNESS.items())
 
 
 def test_what_ends_a_turn_is_told_with_what_to_do_then(cli: "Cli") -> None:
@@ -42,9 +73,13 @@ def test_what_ends_a_turn_is_told_with_what_to_do_then(cli: "Cli") -> None:
         assert f"{meaning.means} {meaning.next}" in said.out
 
 
-def test_the_flag_goes_before_the_file(cli: "Cli") -> None:
+def test_the_flag_goes_before_the_file_and_is_configuration(cli: "Cli") -> None:
     cli.agent("steps: 5")
-    named, changed = cli.each(
-        ["explain", "--agent", "Tester", "--json"], ["explain", "--agent", "Tester", "--steps", "7", "--json"]
-    )
-    assert (named.last["bounds"][0]["value"], changed.last["bounds"][0]["value"]) == (5, 7)
+    asked = ["explain", "--agent", "Tester", "--json"]
+    named, changed, above = cli.each(asked, [*asked, "--steps", "7"], [*asked, "--steps", "500"])
+    caps = [(said.last["bounds"][0]["value"], said.last["bounds"][0]["set_by"]) for said in (named, changed, above)]
+    assert caps == [(5, "agent"), (7, "configuration"), (200, "ceiling")]
+
+
+def test_the_schema_is_printed_as_it_is_frozen(cli: "Cli") -> None:
+    assert json.loads(cli.run("explain", "--schema").out) == Certificate.model_json_schema()
