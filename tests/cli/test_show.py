@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,21 @@ if TYPE_CHECKING:
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m"
 LONG = "an-agent-with-quite-a-long-name-that-no-terminal-of-eighty-columns-has-room-for"
+
+BUGGY = """
+from turnwright import Tool
+
+
+class Buggy(Tool):
+    def asks(self, arguments, context):
+        raise KeyError("a bug")
+
+    async def execute(self, values, context):
+        return ""
+
+
+buggy = Buggy(name="buggy", description="", parameters={"type": "object"})
+"""
 
 
 @pytest.fixture
@@ -116,6 +132,77 @@ def test_the_journal_of_a_turn(cli: "Cli", capped: "Done") -> None:
     plain = cli.run("show", capped.turn, "--journal")
     assert "\x1b" not in plain.out
     assert [line.split()[:2] for line in plain.out.splitlines()] == [[str(f["seq"]), f["kind"]] for f in facts]
+
+
+def run_printed(text: str) -> None:
+    """Run the test that was printed, as pytest would."""
+    names: dict[str, Callable[[], None]] = {}
+    exec(compile(text, "test_incident.py", "exec"), names)  # noqa: S102 (that it runs is the point)
+    (test,) = [names[name] for name in names if name.startswith("test_")]
+    test()
+
+
+def test_a_turn_as_a_test(cli: "Cli", capped: "Done") -> None:
+    """Nothing else is printed, and the file holds its texts whole, but nothing that a terminal would obey."""
+    shown = cli.run("show", capped.turn, "--as-test")
+    assert (shown.code, shown.err) == (0, "")
+    assert "\x1b" not in shown.out
+    head, *_ = shown.out.splitlines()
+    assert re.fullmatch(rf'"""Turn {capped.turn}, recorded \d{{4}}-\d\d-\d\d, to be played again.', head)
+    assert "DIFFERENT" not in shown.out
+    assert f"def test_turn_{capped.turn[:8]}() -> None:" in shown.out
+    assert "assert turn.outcome == Outcome.CAP_HIT\n    assert turn.reason == EndReason.STEP_CAP" in shown.out
+    run_printed(shown.out)
+    with pytest.raises(AssertionError):
+        run_printed(shown.out.replace("EndReason.STEP_CAP", "EndReason.BUDGET"))
+
+
+def test_a_test_is_utf_8_whatever_the_terminal_speaks(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("naïve 漢")
+    done = cli.run("run", "Work", "--json")
+    shown = cli.run("show", done.turn, "--as-test", env={"PYTHONIOENCODING": "ascii"})
+    assert '"naïve 漢"' in shown.out
+    run_printed(shown.out)
+
+
+@pytest.mark.usefixtures("capped")
+def test_a_test_of_a_session_is_given_what_was_said_before(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("I go on.")
+    second = cli.run("run", "Go on", "--session", "s1", "--json")
+    shown = cli.run("show", second.turn, "--as-test")
+    assert (shown.code, shown.err) == (0, "")
+    history = shown.out.partition("    history=(")[2].partition("\n    model=")[0]
+    assert [history.count(f'role="{role}"') for role in ("user", "assistant", "tool")] == [1, 2, 2]
+    run_printed(shown.out)
+
+
+def test_a_turn_that_failed_in_the_engine_is_printed_in_silence(cli: "Cli", endpoint: "Endpoint") -> None:
+    """It fails again while it is played, and that is no error of this command."""
+    cli.write("buggy.py", BUGGY)
+    endpoint.calls(("buggy", {}))
+    done = cli.run("run", "Work", "--tools", "buggy.py", "--json")
+    assert done.last["reason"] == "engine_error"
+    shown = cli.run("show", done.turn, "--as-test")
+    assert (shown.code, shown.err) == (0, "")
+    run_printed(shown.out)
+
+
+@pytest.mark.parametrize("other", ["--journal", "--json"])
+def test_a_test_is_printed_alone(cli: "Cli", capped: "Done", other: str) -> None:
+    done = cli.run("show", capped.turn, "--as-test", other)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"turnwright: --as-test prints a file of its own: leave out {other}\n"
+
+
+@pytest.mark.usefixtures("capped")
+def test_a_test_of_no_turn_is_a_mistake(cli: "Cli") -> None:
+    done = cli.run("show", "nobody", "--as-test")
+    assert (done.code, done.out) == (2, "")
+    assert "nobody" in done.err
+
+
+def test_the_help_says_that_a_test_holds_what_the_journal_holds(cli: "Cli") -> None:
+    assert "secrets too" in " ".join(cli.run("show", "--help").out.split())
 
 
 @pytest.mark.parametrize("command", [["turns"], ["show", "{turn}"], ["show", "{turn}", "--journal"]])

@@ -12,20 +12,43 @@ from .decode import decode
 from .demo import demo
 from .diagram import diagram
 from .explain import explain
+from .fork import fork
+from .fuzz import fuzz
+from .replay import replay
 from .run import abort, resume, run
 from .show import show, turns
+from .trace import trace
 from .verify import verify
 
 app = typer.Typer(
     name="turnwright",
     help="Drive one turn of an LLM agent as an explicit finite-state machine, and show that it ends.",
-    epilog="Exit codes: 0 finished, 1 failed, 2 usage or configuration, 3 paused, 4 cap hit, 5 doom loop, 130 aborted.",
+    epilog=(
+        "Exit codes: 0 finished, 1 failed, 2 usage or configuration, 3 paused, 4 cap hit, 5 doom loop, 6 inconclusive,"
+        " 130 aborted."
+    ),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, run, resume, abort, turns, show, explain, agents, diagram, verify, decode):
+for command in (
+    demo,
+    run,
+    resume,
+    abort,
+    turns,
+    show,
+    replay,
+    fork,
+    explain,
+    agents,
+    diagram,
+    verify,
+    fuzz,
+    decode,
+    trace,
+):
     app.command()(command)
 
 

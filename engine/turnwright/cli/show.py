@@ -1,7 +1,10 @@
 """`turnwright turns` and `show`: what a store holds."""
 
 import json
+import logging
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -10,6 +13,8 @@ import typer
 from pydantic import JsonValue
 
 from turnwright.engine import Engine
+from turnwright.errors import ConfigError
+from turnwright.ledger import beginning
 from turnwright.message import (
     AnyPart,
     Message,
@@ -19,12 +24,14 @@ from turnwright.message import (
     ToolCallPart,
     ToolResultPart,
 )
+from turnwright.opening import said_before
 from turnwright.result import TurnResult
 from turnwright.store import TurnRow, open_store
-from turnwright_states.facts import Fact
+from turnwright_states.facts import Fact, TurnStarted
 
 from .closing import closing_lines, store_flag
 from .columns import print_columns
+from .display import forked
 from .options import DEFAULT_STORE, JsonOption, StoreOption
 from .view import one_line, safe
 
@@ -53,10 +60,23 @@ def show(
     turn: Annotated[str, typer.Argument(help="The turn's id.")],
     *,
     journal: Annotated[bool, typer.Option("--journal", help="Print the facts instead of the transcript.")] = False,
+    as_test: Annotated[
+        bool,
+        typer.Option(
+            "--as-test",
+            help="Print a pytest file that plays the turn again, its model and its tools as recorded."
+            " All that the journal holds is in it, secrets too: read it before you share it.",
+        ),
+    ] = False,
     store: StoreOption = DEFAULT_STORE,
     as_json: JsonOption = False,
 ) -> None:
     """Show a turn: its transcript, how it stands, and why it stopped."""
+    if as_test:
+        if journal or as_json:
+            raise ConfigError(f"--as-test prints a file of its own: leave out {'--journal' if journal else '--json'}")
+        _print_test(anyio.run(_read_incident, store, turn))
+        return
     result, facts = anyio.run(_turn, store, turn)
     if journal:
         for seq, fact in facts:
@@ -64,8 +84,10 @@ def show(
             line = json.dumps({"seq": seq, "kind": fact.kind, **kept})
             typer.echo(line if as_json else f"{seq:>4}  {fact.kind:<15} {safe(fact.payload())}")
     elif as_json:
-        typer.echo(json.dumps(_result_record(result)))
+        typer.echo(json.dumps(_result_record(result) | _origin(beginning(turn, facts))))
     else:
+        for line in forked(beginning(turn, facts)):
+            typer.echo(line)
         for message in result.messages:
             typer.echo(_said(message))
         typer.echo("\n".join(closing_lines(result, said=result.text, flags=store_flag(store))))
@@ -82,6 +104,31 @@ async def _turns(store: str, session: str | None) -> list[TurnRow]:
 async def _turn(store: str, turn: str) -> tuple[TurnResult, list[tuple[int, Fact]]]:
     async with Engine(store=open_store(store, create=False)) as engine:
         return await engine.get(turn), await engine.store.facts(turn)
+
+
+def _print_test(make: Callable[[], str]) -> None:
+    # A turn that failed fails again where it is played: that is no news of this process.
+    logging.disable()
+    # UTF-8 whatever the terminal speaks: that is what Python reads.
+    typer.echo(make().encode(), nl=False)
+
+
+async def _read_incident(store: str, turn: str) -> Callable[[], str]:
+    """What writes the test of a turn, once no event loop runs here: it plays the turn in one of its own."""
+    # Only who wants a test pays for the means to write it.
+    from turnwright.testing.incident import as_test  # noqa: PLC0415
+
+    opened = open_store(store, create=False)
+    try:
+        row, facts = await opened.get(turn), await opened.facts(turn)
+        history = await said_before(opened, turn, beginning(turn, facts), until=row.created_at)
+    finally:
+        await opened.aclose()
+    return partial(as_test, turn, facts, history=history, recorded=_day(row.created_at))
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d")
 
 
 def _record(row: TurnRow) -> dict[str, JsonValue]:
@@ -116,6 +163,10 @@ def _result_record(result: TurnResult) -> dict[str, JsonValue]:
         "pending": [one.to_json() for one in result.pending],
         "messages": [message.model_dump(mode="json") for message in result.messages],
     }
+
+
+def _origin(started: TurnStarted) -> dict[str, JsonValue]:
+    return {"forked_from": started.forked_from, "forked_at": started.forked_at}
 
 
 def _row(row: TurnRow) -> tuple[str, ...]:

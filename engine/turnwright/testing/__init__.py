@@ -1,8 +1,51 @@
-"""For those who test what they build on Turnwright: stores that fail on purpose, and suites that a store must pass.
+"""For those who test what they build on Turnwright.
 
-`store_suite` needs pytest and is imported by itself.
+A store that fails on purpose, whole turns as values and as recordings, and what must hold of any turn. These are
+imported by themselves: `store_suite`, `model_suite` and `plugin` need pytest; `strategies` and `fuzz` need Hypothesis.
 """
 
+from .behaviour import Asks, Behaviour, Execution, Floods, Hangs, Raises, Returns, Runs
 from .faults import FaultyStore
+from .invariants import INVARIANTS, InvariantViolated, assert_invariants, check
+from .play import Build, Driven, EngineParts, play
+from .playback import PlaybackError, playback, results_of
+from .recording import At, Broke, Recorded, Recording, Unfinished
+from .scenario import Answers, Crash, Leaves, Person, Scenario
+from .wayward import Cut, Line, Stalls, WaywardModel
 
-__all__ = ["FaultyStore"]
+__all__ = [
+    "INVARIANTS",
+    "Answers",
+    "Asks",
+    "At",
+    "Behaviour",
+    "Broke",
+    "Build",
+    "Crash",
+    "Cut",
+    "Driven",
+    "EngineParts",
+    "Execution",
+    "FaultyStore",
+    "Floods",
+    "Hangs",
+    "InvariantViolated",
+    "Leaves",
+    "Line",
+    "Person",
+    "PlaybackError",
+    "Raises",
+    "Recorded",
+    "Recording",
+    "Returns",
+    "Runs",
+    "Scenario",
+    "Stalls",
+    "Unfinished",
+    "WaywardModel",
+    "assert_invariants",
+    "check",
+    "play",
+    "playback",
+    "results_of",
+]

@@ -13,11 +13,25 @@ The tests are marked `anyio` and run on its pytest plugin. Source: DESIGN 5, and
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+import anyio
 import pytest
 
 from turnwright.errors import Fenced, SessionBusy, StoreError, TurnBusy, UnknownTurn
 from turnwright.store import Claim, InboxItem, InboxKind, NewTurn, Status, Store
-from turnwright_states import Abort, EndReason, ModelReplied, Outcome, Started, State, ToolCall, TurnMachine, Usage
+from turnwright_states import (
+    Abort,
+    CallWaits,
+    EndReason,
+    InterruptKind,
+    ModelReplied,
+    Outcome,
+    Started,
+    State,
+    ToolCall,
+    TurnMachine,
+    Usage,
+    fold,
+)
 from turnwright_states.facts import Fact
 
 _T0: Final = 1_700_000_000.0
@@ -62,6 +76,12 @@ class Written:
     def answer(self, text: str = "done") -> Sequence[Fact]:
         """The facts of a reply that ends the turn."""
         return self._keep(self.machine.feed(ModelReplied(text=text, elapsed=1.25)))
+
+    def pause(self) -> Sequence[Fact]:
+        """The facts of a reply whose one call waits for a person."""
+        asked = list(self.machine.feed(ModelReplied(calls=(ToolCall(name="delete_file", arguments={}),), elapsed=0.5)))
+        (call,) = self.machine.turn.batch
+        return self._keep(asked + self.machine.feed(CallWaits(call=call, interrupt_kind=InterruptKind.APPROVAL)))
 
     def abort(self) -> Sequence[Fact]:
         """The facts of an abort."""
@@ -176,6 +196,7 @@ class StoreSuite:
         before = list(written.facts)
         with pytest.raises(Fenced, match="t1"):
             await store.append(loser, written.abort(), written.status, ("abort",))
+        assert loser.seq == len(before)
         assert await other.facts("t1") == list(enumerate(before, start=1))
         assert (await other.get("t1")).status.outcome is None
         assert [item.id for item in await other.inbox("t1")] == ["abort"]
@@ -193,6 +214,44 @@ class StoreSuite:
         assert (await other.get("t1")).epoch == winner.epoch
         with pytest.raises(TurnBusy):
             await other.claim("t1")
+
+    async def test_who_lets_go_twice_does_not_let_go_for_the_next_one(self, bench: Bench) -> None:
+        """Also where both are of one process: the second release is under an old epoch."""
+        store, written = await bench.open(), Written()
+        first = await written.create(store)
+        await store.release(first)
+        second = await store.claim("t1")
+        await store.release(first)
+        assert await store.is_driven("t1")
+        with pytest.raises(TurnBusy):
+            await store.claim("t1")
+        await store.append(second, written.answer(), written.status)
+
+    async def test_of_two_that_claim_at_once_one_gets_the_turn(self, bench: Bench) -> None:
+        """The other is told that it is busy, and the epoch goes up by one."""
+        store, written = await bench.open(), Written()
+        handles = [store, await bench.open(), await bench.open()]
+        await store.release(await written.create(store))
+        claims: list[Claim] = []
+        refused: list[TurnBusy] = []
+
+        async def claim(handle: Store) -> None:
+            try:
+                claims.append(await handle.claim("t1"))
+            except TurnBusy as busy:
+                refused.append(busy)
+
+        async with anyio.create_task_group() as group:
+            for handle in handles:
+                group.start_soon(claim, handle)
+        assert [claim.epoch for claim in claims] == [2]
+        assert len(refused) == len(handles) - 1
+
+    async def test_a_crash_that_nobody_has_accounted_for_has_no_owner_by_name(self, bench: Bench) -> None:
+        """`owner` is empty then, and None only where somebody let go."""
+        store, written = await bench.open(), Written()
+        await store.release(await written.create(store), crashed=True)
+        assert (await store.get("t1")).owner == ""
 
     async def test_an_unknown_turn_is_said_to_be_unknown(self, bench: Bench) -> None:
         """By everything that needs it to be there."""
@@ -259,6 +318,26 @@ class StoreSuite:
         await Written("t3", session="s2").create(store)
         await store.append(claim, written.answer(), written.status)
         await Written("t4", session="s1").create(other)
+
+    async def test_a_turn_at_rest_is_live(self, bench: Bench) -> None:
+        """It has not ended, so its session is busy, although nobody drives it."""
+        store, other, written = await bench.open(), await bench.open(), Written("t1", session="s1")
+        claim = await written.create(store)
+        await store.append(claim, written.pause(), written.status)
+        await store.release(claim)
+        for handle in (store, other):
+            with pytest.raises(SessionBusy, match="t1"):
+                await Written("t2", session="s1").create(handle)
+            assert [row.id for row in await handle.turns(live=True)] == ["t1"]
+
+    async def test_the_status_can_be_rebuilt_from_the_facts(self, bench: Bench) -> None:
+        """It is a copy: the fold of what is stored says the same."""
+        store, written = await bench.open(), Written()
+        claim = await written.create(store)
+        for facts in (written.calls("read_file"), written.abort()):
+            await store.append(claim, facts, written.status)
+        stored = fold(fact for _, fact in await store.facts("t1"))
+        assert (await store.get("t1")).status == Status.of(stored)
 
     async def test_turns_without_a_session_are_in_nobodys_way(self, bench: Bench) -> None:
         """Any number of them may be live."""

@@ -1,0 +1,164 @@
+"""What tools may do to a turn, and tools that do as they are told in place of the real ones.
+
+A stand-in has the name, the schema, the settings and the checks of the tool that it stands in for: what the model
+sees and what the engine asks about a call are the real tool's. Only the work is not done, unless a behaviour says so.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, assert_never
+
+import anyio
+from pydantic import JsonValue
+
+from turnwright.tools import RESULT_LIMIT, Ask, Tool, ToolContext, ToolError
+from turnwright_states import InterruptKind
+
+#: Longer than anybody waits: what hangs gives up after an hour.
+HOUR: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Returns:
+    """The tool returns a text."""
+
+    text: str = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Floods:
+    """The tool returns so many bytes, more than a model is given of one result."""
+
+    size: int = RESULT_LIMIT + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Raises:
+    """The tool raises: an error of its own, one whose words are for the model, or one that would end the process."""
+
+    error: Literal["RuntimeError", "ToolError", "SystemExit"] = "RuntimeError"
+    text: str = "boom"
+
+
+@dataclass(frozen=True, slots=True)
+class Hangs:
+    """The tool does not come back for so many seconds, unless it is cancelled; then it returns."""
+
+    seconds: float = HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The real tool runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """The call asks a person before it runs, until it has been answered so many `times`; then it does `then`.
+
+    `expires_in` is the time to answer in seconds.
+    """
+
+    kind: Literal[InterruptKind.QUESTION, InterruptKind.GRANT, InterruptKind.APPROVAL] = InterruptKind.APPROVAL
+    times: int = 1
+    expires_in: float | None = None
+    then: "Returns | Floods | Raises | Hangs | Runs" = field(default_factory=Returns)
+
+
+Behaviour = Returns | Floods | Raises | Hangs | Runs | Asks
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One time that a tool's work was begun. `attempt` is what the engine told the tool."""
+
+    turn: str
+    call: str
+    tool: str
+    attempt: int
+
+
+class Stage:
+    """Gives each call its behaviour, and keeps what was executed.
+
+    The calls take the `behaviours` in the order in which they first come up, and keep theirs through pauses and
+    crashes; `after_that` is everybody else's. One stage serves all engines of a scenario: it is the world outside.
+    """
+
+    def __init__(self, behaviours: Sequence[Behaviour] = (), after_that: Behaviour | None = None) -> None:
+        self.executions: list[Execution] = []
+        self._behaviours = behaviours
+        self._after_that = after_that or Returns()
+        self._casting: dict[str, Behaviour] = {}
+
+    def behaviour(self, context: ToolContext) -> Behaviour:
+        """What this call does."""
+        place = len(self._casting)
+        following = self._behaviours[place] if place < len(self._behaviours) else self._after_that
+        return self._casting.setdefault(context.key, following)
+
+    def tools(self, real: Sequence[Tool]) -> list[Tool]:
+        """A stand-in for each of the `real` tools."""
+        return [StandIn(tool, self) for tool in real]
+
+
+class StandIn(Tool):
+    """Stands in for the tool `real`, and does what the stage says."""
+
+    def __init__(self, real: Tool, stage: Stage) -> None:
+        super().__init__(
+            name=real.name,
+            description=real.description,
+            parameters=real.parameters,
+            timeout=real.timeout,
+            idempotent=real.idempotent,
+            on_crash=real.on_crash,
+            exempt=real.exempt,
+            expires_in=real.expires_in,
+        )
+        self._real = real
+        self._stage = stage
+
+    def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
+        """See `Tool.parse`: the real tool checks its arguments."""
+        return self._real.parse(arguments)
+
+    def plain(self, arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+        """See `Tool.plain`."""
+        return self._real.plain(arguments)
+
+    def loop_key(self, arguments: Mapping[str, JsonValue]) -> str | None:
+        """See `Tool.loop_key`: the real tool names it."""
+        return self._real.loop_key(arguments)
+
+    def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
+        """See `Tool.asks`: the real tool asks first, then the behaviour."""
+        ask = self._real.asks(arguments, context)
+        behaviour = self._stage.behaviour(context)
+        if ask is None and isinstance(behaviour, Asks) and len(context.answers) < behaviour.times:
+            grant = self.name if behaviour.kind is InterruptKind.GRANT else None
+            return Ask(behaviour.kind, question=f"{self.name}?", grant=grant, expires_in=behaviour.expires_in)
+        return ask
+
+    async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+        """Do what the stage says, and let it note that this call was executed."""
+        self._stage.executions.append(Execution(context.turn, context.call, self.name, context.attempt))
+        behaviour = self._stage.behaviour(context)
+        does = behaviour.then if isinstance(behaviour, Asks) else behaviour
+        match does:
+            case Returns(text=text):
+                return text
+            case Floods(size=size):
+                return "x" * size
+            case Raises():
+                raise _ERRORS[does.error](does.text)
+            case Hangs(seconds=seconds):
+                await anyio.sleep(seconds)
+                return "after all"
+            case Runs():
+                return await self._real.execute(values, context)
+            case _:
+                assert_never(does)
+
+
+_ERRORS: Final = {"RuntimeError": RuntimeError, "ToolError": ToolError, "SystemExit": SystemExit}

@@ -1,0 +1,76 @@
+"""Reads what the facts of a turn say of its calls: what came of each, and which tools there were."""
+
+from typing import Literal
+
+from turnwright.errors import ConfigError
+from turnwright.tools import Ask
+from turnwright_states import Call, CallState, CallStatus, InterruptKind, State, Turn, batch
+from turnwright_states import facts as f
+from turnwright_states.doom import call_key
+
+from .recording import Recorded
+
+
+class CallReader:
+    """Takes in what concerns calls, fact by fact."""
+
+    def __init__(self) -> None:
+        self.results: dict[str, Recorded] = {}
+        self.exempt: set[str] = set()
+        self.asks: dict[str, tuple[Ask, ...]] = {}
+        self.loop_keys: dict[str, str] = {}
+        #: The names that were offered, as the answer to an unknown one lists them; then those that were called.
+        self._offered: list[str] = []
+        self._called: list[str] = []
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The names of the tools, each once."""
+        return tuple(dict.fromkeys([*self._offered, *self._called]))
+
+    def reply(self, fact: f.ModelReplied, turn: Turn) -> None:
+        """Take the calls of a reply in. `turn` stands where it arrived."""
+        for call in fact.calls:
+            if call.lease is not None:
+                raise sub_agents()
+            listed = call.refused.removeprefix(f"there is no tool {call.name!r}; the tools are: ")
+            if call.invalid and listed != call.refused:
+                self._offered = self._offered or ([] if listed == "none" else listed.split(", "))
+            elif turn.state is State.STREAM:
+                self._called.append(call.name)
+                if call.key not in ("", call_key(call.name, call.arguments, call.raw, None)):
+                    self.loop_keys[call.id] = call.key
+                elif not call.key and call.name not in turn.always_for:
+                    self.exempt.add(call.name)
+
+    def ask(self, call: str, ask: Ask) -> None:
+        """A call asked a person."""
+        self.asks[call] = (*self.asks.get(call, ()), ask)
+
+    def settle(self, fact: f.CallSettled, call: Call) -> None:
+        """Take a result in."""
+        at: Literal["run", "start", "reply"] = "run"
+        came_back = fact.status in (CallStatus.OK, CallStatus.ERROR)
+        if call.made.refused and call.made.invalid:
+            at = "reply"
+        elif call.state is CallState.READY and came_back:
+            at = "start"
+        elif call.state is CallState.READY and fact.result in (batch.NO_PAUSE, batch.UNKNOWN_OUTCOME):
+            # It wanted a person, and what exactly it asked is not known.
+            self.ask(fact.call, Ask(InterruptKind.APPROVAL))
+        self.results[fact.call] = Recorded(
+            fact.result,
+            fact.status,
+            at=at,
+            attempt=max(call.attempt, 1) if came_back else 1,
+        )
+
+    def blame(self, call: str) -> None:
+        """A bug ended the turn when this call was to begin."""
+        was = self.results[call]
+        self.results[call] = Recorded(was.text, was.status, at="bug")
+
+
+def sub_agents() -> ConfigError:
+    """What is raised for a turn with sub-agents."""
+    return ConfigError("the turn lent a part of its budget to sub-agents, and a test cannot play these yet")

@@ -1,0 +1,318 @@
+"""What must hold of any turn that was driven, whatever its model, its tools, its people and its disk did.
+
+Each invariant is a function of a `Driven` that returns one `Check`. Where it is not known what it looks at, it is
+inconclusive. They recompute from the journal and from what was sent, and ask the engine nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from turnwright.message import Message, ToolCallPart, ToolResultPart
+from turnwright.pairing import UnpairedError, check_pairing
+from turnwright.tools import RESULT_LIMIT
+from turnwright.transcript import Transcript
+from turnwright_states import MAX_STEPS, REASONS_OF, Decision, EndReason, Limits, Turn
+from turnwright_states import facts as f
+from turnwright_states.replay import replay
+from turnwright_states.verdict import Check, Verdict
+
+from .play import Driven
+
+F = TypeVar("F", bound=f.Fact)
+Invariant = Callable[[Driven], Check]
+
+#: Bytes of the notice that a result was cut.
+_NOTICE: Final = 100
+#: Facts after which no call is open: every call has its result in what was said so far.
+_AT_REST: Final = (f.StepFinished, f.Stopping, f.Concluded, f.Halted)
+
+
+class InvariantViolated(AssertionError):  # noqa: N818 (reads as what happened)
+    """What must hold does not. `checks` are the violated ones; the message has one a line, with its witness."""
+
+    def __init__(self, checks: tuple[Check, ...]) -> None:
+        super().__init__("\n".join(_line(check) for check in checks))
+        self.checks = checks
+
+
+def check(driven: Driven) -> list[Check]:
+    """Every invariant of a turn, in the order of `INVARIANTS`."""
+    return [invariant(driven) for invariant in INVARIANTS]
+
+
+def assert_invariants(turns: Iterable[Driven]) -> None:
+    """Raise `InvariantViolated` unless every invariant of every turn holds. What is not known is no violation."""
+    broken = tuple(one for driven in turns for one in check(driven) if one.verdict is Verdict.VIOLATED)
+    if broken:
+        raise InvariantViolated(broken)
+
+
+def raises_nothing(driven: Driven) -> Check:
+    """How a turn ends is a value, never an exception. Source: DESIGN 8."""
+    return _check("the engine raises nothing", [driven.raised] if driven.raised else [])
+
+
+def ends(driven: Driven) -> Check:
+    """Every turn ends, once nobody waits for a person any more."""
+    claim = "the turn ends"
+    if driven.raised:
+        return Check(claim, Verdict.INCONCLUSIVE, "it was left, for the engine raised")
+    last = driven.facts[-1][1] if driven.facts else None
+    ended = isinstance(last, f.Halted)
+    told = driven.gave_up or f"the last fact is {last.kind if last else 'missing'}"
+    return _check(claim, [] if ended and not driven.gave_up else [told])
+
+
+def ends_once(driven: Driven) -> Check:
+    """One ending, the last fact, with an outcome, its reason, and the state of that outcome. Source: DESIGN 2."""
+    return _check("at most one ending: the last fact, whose reason fits its outcome", _endings(driven))
+
+
+def fails_for_a_cause(driven: Driven) -> Check:
+    """No turn ends as `engine_error`: that is a bug, in the engine, a tool, or a hook."""
+    faults = [
+        fact.error or "it says nothing" for fact in _of(driven, f.Halted) if fact.reason is EndReason.ENGINE_ERROR
+    ]
+    return _check("no turn fails by a bug of the engine, a tool or a hook", faults)
+
+
+def within_steps(driven: Driven) -> Check:
+    """Steps are counted one by one, up to the allowance, which is at most 200. Source: DESIGN 4.1, 4.2."""
+    limits = _limits(driven)
+    numbers = [fact.number for fact in _of(driven, f.StepStarted)]
+    faults = [] if numbers == list(range(1, len(numbers) + 1)) else [f"steps are numbered {numbers}"]
+    most = min(limits.allowance, limits.cap, MAX_STEPS)
+    faults += [f"{len(numbers)} steps started, of {most}"] if len(numbers) > most else []
+    return _check("steps <= min(steps, ceiling, 200), counted one by one", faults)
+
+
+def within_calls(driven: Driven) -> Check:
+    """Calls that start, of the turn and of each step, within their budgets, exactly. Source: DESIGN 4.5."""
+    limits, whole, of_step = _limits(driven), set[str](), set[str]()
+    faults: list[str] = []
+    for seq, fact in driven.facts:
+        if isinstance(fact, f.StepStarted):
+            of_step = set()
+        elif isinstance(fact, f.CallStarted):
+            whole.add(fact.call)
+            of_step.add(fact.call)
+            if limits.tool_calls is not None and len(whole) > limits.tool_calls:
+                faults.append(f"fact {seq}: call {len(whole)} of {limits.tool_calls} starts")
+            if len(of_step) > limits.calls_a_step:
+                faults.append(f"fact {seq}: call {len(of_step)} of {limits.calls_a_step} of its step starts")
+    return _check("calls started <= tool_calls, and <= calls_a_step in each step", faults)
+
+
+def within_model_calls(driven: Driven) -> Check:
+    """Model calls, retries and the conclusion among them, within the formula. Source: DESIGN 4.1."""
+    claim = "model calls <= (allowance + 1) x (1 + max_retries)"
+    if driven.requests is None:
+        return _unknown(claim, "the requests are not known")
+    most, made = _limits(driven).model_calls, len(driven.requests)
+    return _check(claim, [f"{made} model calls, of {most}"] if made > most else [])
+
+
+def within_pauses(driven: Driven) -> Check:
+    """Pauses, each for any number of interrupts. Source: DESIGN 2."""
+    most, made = _limits(driven).max_pauses, sum(1 for _ in _of(driven, f.Paused))
+    return _check("pauses <= max_pauses", [f"{made} pauses, of {most}"] if made > most else [])
+
+
+def within_budgets(driven: Driven) -> Check:
+    """No step starts once tokens, money or time are spent: they are overshot by one reply. Source: DESIGN 4.5."""
+    turn, faults = Turn(), list[str]()
+    for seq, fact in driven.facts:
+        if isinstance(fact, f.StepStarted):
+            c = turn.counters
+            spent = {"tokens": c.tokens_spent, "cost": c.cost_spent, "seconds": c.time_spent}
+            faults += [
+                f"fact {seq}: step {fact.number} starts, and the {name} are spent" for name in spent if spent[name]
+            ]
+        if not _applied(turn, fact):
+            break
+    return _check("no step starts once the tokens, the cost or the time is spent", faults)
+
+
+def pairs_its_calls(driven: Driven) -> Check:
+    """Wherever no call is open, each call that was made has its one result right after it. Source: DESIGN 4.8."""
+    transcript, faults = Transcript(), list[str]()
+    for seq, fact in driven.facts:
+        if not _applied(transcript.turn, fact):
+            break
+        transcript.add(seq, fact)
+        if isinstance(fact, _AT_REST):
+            faults += _unpaired(f"after fact {seq} ({fact.kind})", transcript.messages)
+    parts = [part for message in transcript.messages for part in message.parts]
+    made = Counter(part.id for part in parts if isinstance(part, ToolCallPart))
+    results = Counter(part.call for part in parts if isinstance(part, ToolResultPart))
+    faults += [
+        f"call {call} stands in the transcript {count} times" for call, count in (made | results).items() if count > 1
+    ]
+    return _check("every call has exactly one result, wherever the turn rests", faults)
+
+
+def settles_once(driven: Driven) -> Check:
+    """Each call that a reply made gets one result in the journal, and nothing else gets one."""
+    made = Counter(call.id for fact in _of(driven, f.ModelReplied) for call in fact.calls)
+    settled = Counter(fact.call for fact in _of(driven, f.CallSettled))
+    over = any(isinstance(fact, f.Halted) for _, fact in driven.facts)
+    faults = [f"call {call} was made twice" for call, count in made.items() if count > 1]
+    faults += [f"call {call} has a result, and was never made" for call in settled if call not in made]
+    faults += [f"call {call} has {count} results" for call, count in settled.items() if count > 1]
+    faults += [f"call {call} has no result, and the turn is over" for call in made if over and call not in settled]
+    return _check("every call is settled exactly once in the journal", faults)
+
+
+def sends_sound_requests(driven: Driven) -> Check:
+    """What providers refuse is never sent. Source: DESIGN 4.7, 4.8."""
+    claim = "every request is paired, ends with no assistant message, and offers the same tools"
+    if driven.requests is None:
+        return _unknown(claim, "the requests are not known")
+    faults: list[str] = []
+    for number, request in enumerate(driven.requests, start=1):
+        where = f"request {number}"
+        faults += _unpaired(where, request.messages)
+        if not request.messages or request.messages[-1].role == "assistant":
+            faults.append(f"{where} ends with an assistant message")
+        offered = [spec.name for spec in request.tools]
+        if driven.tools is not None and offered != list(driven.tools):
+            faults.append(f"{where} offers the tools {offered}, not {list(driven.tools)}")
+    return _check(claim, faults)
+
+
+def shows_short_results(driven: Driven) -> Check:
+    """A model is given at most 64 KiB of one result, and is told that it was cut. Source: DESIGN 9."""
+    sizes = {fact.call: len(fact.result.encode(errors="replace")) for fact in _of(driven, f.CallSettled)}
+    faults = [f"the result of {call} has {size} bytes" for call, size in sizes.items() if size > RESULT_LIMIT + _NOTICE]
+    return _check("no result is longer than 64 KiB and its notice", faults)
+
+
+def folds(driven: Driven) -> Check:
+    """Every prefix of the journal folds to the state whose hash its last fact has. Source: DESIGN 3."""
+    turn, faults = Turn(), list[str]()
+    for number, (seq, fact) in enumerate(driven.facts, start=1):
+        if seq != number:
+            faults.append(f"fact {number} has the place {seq}")
+        if not _applied(turn, fact):
+            faults.append(f"fact {seq} ({fact.kind}) names something that no fact before it made")
+            break
+        if turn.digest() != fact.hash:
+            faults.append(f"fact {seq} ({fact.kind}) has the hash {fact.hash}, and its prefix folds to {turn.digest()}")
+            break
+    return _check("every prefix of the journal folds to the state that was recorded", faults)
+
+
+def follows(driven: Driven) -> Check:
+    """Every fact follows from the ones before, by the chart that ships. Source: DESIGN 3."""
+    return replay(driven.facts).check
+
+
+def journals_before_it_runs(driven: Driven) -> Check:
+    """A tool's work begins only when its start is in the journal. Source: DESIGN 4.5, 4.13."""
+    claim = "no tool runs before its start is in the journal"
+    if driven.executions is None:
+        return _unknown(claim, "what ran is not known")
+    started = {(fact.call, fact.attempt) for fact in _of(driven, f.CallStarted)}
+    faults = [
+        f"{one.tool} ran as {one.call}, attempt {one.attempt}, and the journal knows of no such start"
+        for one in driven.executions
+        if (one.call, one.attempt) not in started
+    ]
+    return _check(claim, faults)
+
+
+def runs_once(driven: Driven) -> Check:
+    """No attempt runs twice; a further one needs an idempotent tool, or a person who said so. Source: DESIGN 4.13."""
+    claim = "no call runs again, unless its tool is idempotent or a person said so"
+    if driven.executions is None or driven.tools is None:
+        return _unknown(claim, "what ran is not known")
+    reruns = Counter(_reruns(driven))
+    faults: list[str] = []
+    for (call, attempt), count in Counter((one.call, one.attempt) for one in driven.executions).items():
+        faults += [f"attempt {attempt} of {call} ran {count} times"] if count > 1 else []
+    for (call, name), count in Counter((one.call, one.tool) for one in driven.executions).items():
+        if count > 1 + reruns[call] and not driven.tools[name].idempotent:
+            faults.append(f"{name} is not idempotent, and {call} ran {count} times")
+    return _check(claim, faults)
+
+
+INVARIANTS: Final[tuple[Invariant, ...]] = (
+    raises_nothing,
+    ends,
+    ends_once,
+    fails_for_a_cause,
+    within_steps,
+    within_calls,
+    within_model_calls,
+    within_pauses,
+    within_budgets,
+    pairs_its_calls,
+    settles_once,
+    sends_sound_requests,
+    shows_short_results,
+    folds,
+    follows,
+    journals_before_it_runs,
+    runs_once,
+)
+
+
+def _endings(driven: Driven) -> Iterator[str]:
+    for seq, fact in driven.facts:
+        if not isinstance(fact, f.Halted):
+            continue
+        if seq != driven.facts[-1][0]:
+            yield f"fact {seq} halts the turn, and {len(driven.facts) - seq} facts follow"
+        if fact.reason not in REASONS_OF[fact.outcome]:
+            yield f"fact {seq}: the outcome {fact.outcome} has the reason {fact.reason}"
+        if fact.state.outcome is not fact.outcome:
+            yield f"fact {seq}: the outcome is {fact.outcome}, and the state {fact.state}"
+
+
+def _reruns(driven: Driven) -> Iterator[str]:
+    """The calls that a person let run again, once for each time."""
+    asked = {fact.interrupt.id: fact.call for fact in _of(driven, f.CallWaiting)}
+    for answer in _of(driven, f.Answered):
+        if answer.decision is Decision.RERUN and answer.interrupt in asked:
+            yield asked[answer.interrupt]
+
+
+def _applied(turn: Turn, fact: f.Fact) -> bool:
+    """Whether the fact could be taken in; not if it names a call or an interrupt that nothing made."""
+    try:
+        turn.apply(fact)
+    except KeyError:
+        return False
+    return True
+
+
+def _unpaired(where: str, messages: Sequence[Message]) -> list[str]:
+    try:
+        check_pairing(messages)
+    except UnpairedError as error:
+        return [f"{where}: {error}"]
+    return []
+
+
+def _limits(driven: Driven) -> Limits:
+    return next((fact.limits for fact in _of(driven, f.TurnStarted)), Limits())
+
+
+def _of(driven: Driven, kind: type[F]) -> Iterator[F]:
+    return (fact for _, fact in driven.facts if isinstance(fact, kind))
+
+
+def _check(claim: str, faults: Iterable[str]) -> Check:
+    found = tuple(faults)
+    if not found:
+        return Check(claim, Verdict.HOLDS)
+    return Check(claim, Verdict.VIOLATED, found[0], witness=found)
+
+
+def _unknown(claim: str, why: str) -> Check:
+    return Check(claim, Verdict.INCONCLUSIVE, why)
+
+
+def _line(check: Check) -> str:
+    return f"violated: {check.claim}: {check.detail}"

@@ -1,0 +1,282 @@
+"""Plays a scenario through the real engine, and says what was seen of each of its turns."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Protocol, TypedDict
+
+import anyio
+
+from turnwright.agent import Agent
+from turnwright.answers import Reply
+from turnwright.engine import Engine
+from turnwright.errors import ConfigError, StoreError
+from turnwright.model.protocol import Model, Request
+from turnwright.model.retry import Backoff
+from turnwright.result import TurnResult
+from turnwright.setup import FinishedCall, Price, Synthesis
+from turnwright.store import Claim, MemoryStore, Status, Store
+from turnwright.tools import Tool
+from turnwright_states import DECISIONS, Decision, Limits
+from turnwright_states.facts import Fact
+
+from . import clock
+from .behaviour import Execution, Returns, Runs, Stage
+from .faults import FaultyStore
+from .scenario import Answers, Leaves, Scenario
+from .wayward import WaywardModel
+
+_SESSION: Final = "fuzzed"
+#: Longer than all the waiting of a scenario, in seconds: what has not ended then waits for ever.
+_FOREVER: Final = 30 * 24 * 3600.0
+#: The same where time is real: a tool that takes longer has no place in a fuzz run.
+_REAL_FOREVER: Final = 60.0
+#: A token costs one, so that budgets of money are spent as those of tokens are.
+_PRICE: Final = Price(input=1_000_000, output=1_000_000)
+_NEVER_WAIT: Final = Backoff(initial=0.0, max_retry_after=0.0)
+#: Times that a turn may be taken up beside its pauses: far more than one crash asks for.
+_SPARE: Final = 8
+
+
+class EngineParts(TypedDict):
+    """What a builder is given, for one that takes `**parts: Unpack[EngineParts]` and hands them on to `Engine`."""
+
+    model: Model
+    tools: Sequence[Tool]
+    store: Store
+    limits: Limits
+    prices: Mapping[str, Price]
+    synthesise: Synthesis | None
+    backoff: Backoff
+
+
+class Build(Protocol):
+    """Builds the engine that is tested. `Engine` itself is one; write another to add hooks of your own.
+
+    The model, the tools and the store that it is given may be wrapped, but must be at the bottom.
+    """
+
+    def __call__(
+        self,
+        *,
+        model: Model,
+        tools: Sequence[Tool],
+        store: Store,
+        limits: Limits,
+        prices: Mapping[str, Price],
+        synthesise: Synthesis | None,
+        backoff: Backoff,
+    ) -> Engine:
+        """Build an engine; called once more after a crash."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """What is known of one turn that was driven: the invariants look at this.
+
+    `facts` are (seq, fact) pairs as the store has them, oldest first. `requests` are the model calls that were made,
+    `executions` what was begun of tools' work, `tools` what the agent may use; None where nobody watched. `raised` is
+    what came out of the engine instead of a result, `gave_up` why nobody waited any longer for the turn to end.
+    """
+
+    facts: Sequence[tuple[int, Fact]]
+    requests: Sequence[Request] | None = None
+    executions: Sequence[Execution] | None = None
+    tools: Mapping[str, Tool] | None = None
+    raised: str = ""
+    gave_up: str = ""
+
+
+def play(
+    scenario: Scenario,
+    *,
+    agent: Agent | None = None,
+    tools: Sequence[Tool] = (),
+    build: Build = Engine,
+    run_tools: bool = False,
+    real_time: bool = False,
+) -> list[Driven]:
+    """Drive the turns of a scenario until they have ended, and say what was seen of each, oldest first.
+
+    The tools are replaced by stand-ins. With `run_tools` those that the scenario gives no behaviour to do their real
+    work; time is real then, and else it is skipped (see `clock`), unless `real_time` is set, which hooks need that
+    wait for more than timers. Not to be called from a running event loop.
+
+    Raises `ConfigError` for an agent that cannot run with these tools. Whatever else the engine raises is told in
+    `Driven.raised`.
+    """
+    stage = Stage(scenario.behaviours, Runs() if run_tools else Returns())
+    world = _World(scenario, agent or Agent(name="assistant"), tools, build, stage)
+    real = run_tools or real_time
+    try:
+        return clock.run(partial(world.play, _REAL_FOREVER if real else _FOREVER), real_time=real)
+    except (SystemExit, asyncio.CancelledError) as error:  # nobody asked for them, and they end the loop
+        world.raised, world.gave_up = _told(error), ""
+        return clock.run(world.seen)
+
+
+class _World:
+    """Everything around the engine that is tested: its model, its tools, its journal, and the people."""
+
+    def __init__(self, scenario: Scenario, agent: Agent, tools: Sequence[Tool], build: Build, stage: Stage) -> None:
+        self._scenario = scenario
+        self._agent = agent
+        self._limits = agent.limits_for(scenario.limits)
+        self._tools = stage.tools(tools)
+        self._build = build
+        self._stage = stage
+        self._model = WaywardModel(scenario.script)
+        self._memory = MemoryStore()
+        self._batches = 0
+        self._pauses = 0
+        #: How many model calls had been made before each turn began, by its id.
+        self._marks: dict[str, int] = {}
+        #: See `Driven`; of the last turn.
+        self.raised = self.gave_up = ""
+        crash = scenario.crash
+        self._store = _WatchedStore(self._memory, scenario.abort_at)
+        if crash is not None:
+            self._store.at, self._store.after, self._store.heals = crash.at, crash.after, crash.heals
+        self._engine = self._new_engine()
+
+    async def play(self, forever: float) -> list[Driven]:
+        """Drive every turn, and say what was seen. What comes out of the engine is kept, but for a Ctrl-C."""
+        self.gave_up = f"it had not ended after {forever:g} s"
+        with anyio.move_on_after(forever):
+            try:
+                self.gave_up = await self._drive_all()
+            except (ConfigError, KeyboardInterrupt, anyio.get_cancelled_exc_class()):
+                raise
+            except BaseException as error:
+                if isinstance(error, BaseExceptionGroup) and error.subgroup(KeyboardInterrupt) is not None:
+                    raise
+                self.raised, self.gave_up = _told(error), ""
+        return await self.seen()
+
+    async def seen(self) -> list[Driven]:
+        """What is left of each turn."""
+        rows = list(reversed(await self._memory.turns()))
+        names = self._agent.tools
+        offered = {tool.name: tool for tool in self._tools if names is None or tool.name in names}
+        begins = [self._marks[row.id] for row in rows]
+        ends = [*begins[1:], len(self._model.requests)]
+        driven = [
+            Driven(
+                facts=await self._memory.facts(row.id),
+                requests=self._model.requests[begin:end],
+                executions=[one for one in self._stage.executions if one.turn == row.id],
+                tools=offered,
+            )
+            for row, begin, end in zip(rows, begins, ends, strict=True)
+        ]
+        last = driven.pop() if driven else Driven(facts=())
+        return [*driven, replace(last, raised=self.raised, gave_up=self.gave_up)]
+
+    async def _drive_all(self) -> str:
+        whole = await self._begin("hi")
+        for _ in range(self._limits.max_pauses + len(self._scenario.people) + _SPARE):
+            turn = await self._newest()
+            if turn.outcome is not None:
+                return ""
+            if turn.paused and whole:
+                whole = await self._go_to_person(turn)
+            else:  # after a failure too: an answer may wait in the inbox, and nobody is asked again
+                whole = await self._do(partial(self._engine.resume, turn.id))
+        state = (await self._newest()).state
+        return "" if state.outcome else f"it stands in {state}, however often it is taken up"
+
+    async def _begin(self, prompt: str) -> bool:
+        before = len(self._model.requests)
+        self._model.most = before + self._limits.model_calls + 1
+        try:
+            return await self._do(partial(self._engine.run, self._agent, prompt, session=_SESSION))
+        finally:
+            for row in await self._memory.turns(limit=1):
+                self._marks.setdefault(row.id, before)
+
+    async def _newest(self) -> TurnResult:
+        rows = await self._engine.store.turns(session=_SESSION, limit=1)
+        return await self._engine.get(rows[0].id)
+
+    async def _go_to_person(self, turn: TurnResult) -> bool:
+        people, number = self._scenario.people, self._pauses
+        self._pauses += 1
+        match people[number] if number < len(people) else Answers():
+            case Answers() as person:
+                asked = turn.pending[: person.first]
+                answers = {one.id: _reply(DECISIONS[one.kind], person) for one in asked}
+                return await self._do(partial(self._engine.resume, turn.id, answers))
+            case Leaves(then="abort"):
+                return await self._do(partial(self._engine.abort, turn.id))
+            case Leaves():
+                return await self._begin("Something else.")
+
+    async def _do(self, work: Callable[[], Awaitable[object]]) -> bool:
+        """Let the engine work. If the store fails, as it was told to, the next process takes over: then False."""
+        try:
+            await work()
+        except StoreError:
+            if not self._store.failing:
+                raise
+            self._store.failing = False
+            if self._store.dead:
+                await self._store.aclose()
+                self._store = self._store.reborn()
+                self._engine = self._new_engine()
+            return False
+        return True
+
+    def _new_engine(self) -> Engine:
+        engine = self._build(
+            model=self._model,
+            tools=self._tools,
+            store=self._store,
+            limits=self._scenario.limits,
+            prices={self._model.name: _PRICE},
+            synthesise=None if self._scenario.synthesis is None else self._synthesise,
+            backoff=_NEVER_WAIT,
+        )
+        self._store.abort = engine.abort
+        return engine
+
+    async def _synthesise(self, _batch: tuple[FinishedCall, ...]) -> str | None:
+        texts, number = self._scenario.synthesis or (), self._batches
+        self._batches += 1
+        return texts[number] if number < len(texts) else None
+
+
+class _WatchedStore(FaultyStore):
+    """A store after whose append number `abort_at` somebody aborts the turn."""
+
+    def __init__(self, inner: Store, abort_at: int | None) -> None:
+        super().__init__(inner)
+        self.abort: Callable[[str], Awaitable[None]] | None = None
+        self._abort_at = abort_at
+        #: It fails now, as it was told to; cleared by whoever has seen to it.
+        self.failing = False
+
+    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+        """See `Store.append`."""
+        self.failing = self.failing or self.appends + 1 == self.at
+        seq = await super().append(claim, facts, status, consumed)
+        if self.appends == self._abort_at and self.abort is not None:
+            await self.abort(claim.turn)
+        return seq
+
+    def reborn(self) -> "_WatchedStore":
+        """The same place, opened by the next process. It does not fail again."""
+        store = _WatchedStore(self.inner, self._abort_at)
+        store.appends = self.appends  # none is the one that fails
+        return store
+
+
+def _reply(takes: Sequence[Decision], person: Answers) -> Reply:
+    return Reply(takes[person.decision % len(takes)], person.text)
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(_told(inner) for inner in error.exceptions)
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,324 @@
+"""Plays a recorded turn again: through the real engine, in memory, with its model and its tools as they were.
+
+Nothing waits, for the turn runs in an event loop that skips the time in which nothing happens; only a process that
+was held up (`delay`) is held up again. Calls run one after another, in the order in which the model asked.
+"""
+
+import re
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+from pydantic import JsonValue
+
+from turnwright.agent import Agent
+from turnwright.engine import Answers, Engine
+from turnwright.errors import StoreError, TurnwrightError
+from turnwright.message import ToolResultPart
+from turnwright.model.protocol import ModelError, ReasoningDelta, Reply, ReplyCall, Request, TextDelta
+from turnwright.model.retry import Backoff
+from turnwright.model.scripted import ScriptedModel
+from turnwright.result import TurnResult
+from turnwright.setup import FinishedCall, Price
+from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, NewTurn, Status
+from turnwright.tools import RESULT_LIMIT, Ask, Tool, ToolContext, ToolError
+from turnwright_states import CallStatus, Decision, Usage
+from turnwright_states.facts import Fact, Notice
+
+from . import clock
+from .faults import FaultyStore
+from .recording import At, Broke, Recorded, Recording, Unfinished
+
+#: Seconds, all skipped, after which a turn that stands still is given up: four months, for no turn's time was longer.
+_FOREVER: Final = 1e7
+_CUT: Final = re.compile(r"\n\[cut: the first \d+ of (\d+) bytes; ask for less\]\Z")
+#: By how many of its bytes are kept where a result is cut: a character that is then dropped whole.
+_DROPPED: Final = ("", "é", "€", "\N{GRINNING FACE}")
+#: The fields of an agent that are not limits.
+_WHO: Final = {"name", "description", "instructions", "model", "conclude_prompt"}
+
+
+class PlaybackError(TurnwrightError):
+    """A recorded turn cannot be played to its end: it stands still, or has ended too early."""
+
+
+def playback(recording: Recording) -> TurnResult:
+    """Play a recorded turn and return how it stands then: ended, paused, or left by its driver.
+
+    Raises `PlaybackError` when the engine does not come to where the recording says that something happened, and
+    `ConfigError` for a recording that no engine takes. Not to be called from a running event loop.
+    """
+    return clock.run(_Player(recording).play)
+
+
+def results_of(turn: TurnResult) -> dict[str, Recorded]:
+    """The result of each call of the turn, by the call's id."""
+    parts = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
+    return {part.call: Recorded(part.text, part.status) for part in parts}
+
+
+class _Player:
+    """The world around one turn."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._then = deque(recording.then)
+        self._journal = _Journal(self._then, recording.limits.seconds or 0.0)
+        self._model = _Model(recording, self._journal, self._abort)
+        self._tools = [_Tool(name, recording, self._journal, self._model) for name in recording.tools]
+        self._synthesis = deque(recording.synthesis or ())
+        self._engine = self._new_engine()
+
+    async def play(self) -> TurnResult:
+        """Everything that happened, in order."""
+        agent, said = self._recording.agent, self._recording.history
+        agent = Agent.model_validate(agent.model_dump(include=_WHO))
+        await self._drive(partial(self._engine.run, agent, self._recording.prompt, history=said))
+        while self._then:
+            act = self._then.popleft()
+            if isinstance(act, At) and act.what == "left":
+                break
+            answers = None if isinstance(act, At) else act
+            if isinstance(act, At):
+                await self._happens(act)
+            self._engine = self._new_engine()
+            await self._drive(partial(self._engine.resume, self._journal.turn, answers))
+        return await self._engine.get(self._journal.turn)
+
+    async def _happens(self, act: At) -> None:
+        if act.what == "deadline":
+            await self._journal.let_time_pass()
+        elif act.what != "crash":
+            payload = f'{{"reason": "{"superseded" if act.what == "superseded" else "aborted"}"}}'
+            await self._journal.post(InboxItem(self._journal.turn, "abort", InboxKind.ABORT, payload))
+
+    async def _drive(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Drive the turn until it rests, or what comes next in the recording stops it."""
+        try:
+            with anyio.fail_after(_FOREVER):
+                await work()
+        except TimeoutError:
+            raise PlaybackError(f"the turn stands still after {self._journal.written} facts") from None
+        except StoreError:
+            if not self._journal.stopped:
+                raise
+            self._journal.stopped = False
+
+    async def _abort(self) -> None:
+        await self._engine.abort(self._journal.turn)
+
+    def _new_engine(self) -> Engine:
+        coming = (act.parallel for act in self._then if isinstance(act, At) and act.what != "delay")
+        return Engine(
+            model=self._model,
+            tools=self._tools,
+            store=self._journal,
+            limits=self._recording.limits,
+            prices={self._model.name: _AsRecorded(0, 0)},
+            synthesise=None if self._recording.synthesis is None else self._synthesise,
+            backoff=Backoff(initial=0),
+            parallel=next(coming, 1),
+            grace=0,
+        )
+
+    async def _synthesise(self, _batch: tuple[FinishedCall, ...]) -> str | None:
+        await anyio.lowlevel.checkpoint()  # where time that is up already is noticed
+        self._journal.hold_up()
+        made = self._synthesis.popleft() if self._synthesis else None
+        if isinstance(made, Broke):
+            raise RuntimeError(made.error)  # noqa: TRY004 (no type is wrong: it is what the hook raised)
+        if isinstance(made, ModelError):
+            raise made
+        return made
+
+
+class _Journal(FaultyStore):
+    """The turn's store. It stops whoever drives the turn when the next thing happens, by an append that fails."""
+
+    def __init__(self, then: deque[Answers | At], seconds: float) -> None:
+        super().__init__(MemoryStore())
+        self.turn = ""
+        #: Facts so far, without the notices.
+        self.written = 0
+        #: Whether the last append was made to fail.
+        self.stopped = False
+        self._then = then
+        self._seconds = seconds
+        #: The facts after which time passed while nobody drove.
+        self._before_time: set[int] = set()
+
+    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
+        """See `Store.create`."""
+        claim = await super().create(new, facts, status)
+        self.turn = new.id
+        try:
+            self._count(facts)
+        except StoreError:
+            await self.release(claim)
+            raise
+        return claim
+
+    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+        """See `Store.append`. The facts are written, also when it fails."""
+        seq = await super().append(claim, facts, status, consumed)
+        self._count(facts)
+        return seq
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+        """See `Store.facts`. The time that passed is in them."""
+        return [
+            (seq, fact.model_copy(update={"elapsed": max(fact.elapsed, self._seconds)}))
+            if seq in self._before_time
+            else (seq, fact)
+            for seq, fact in await super().facts(turn_id, after)
+        ]
+
+    async def let_time_pass(self) -> None:
+        """Let the turn's time be up. Somebody must take the turn up anew to notice."""
+        self._before_time.add(len(await super().facts(self.turn)))
+
+    def hold_up(self) -> None:
+        """Hold the process up until the time is over, if that is what comes next. All that is played calls it."""
+        if self._is_due(delay=True):
+            self._then.popleft()
+            time.sleep(self._seconds)
+
+    def _count(self, facts: Sequence[Fact]) -> None:
+        self.written += sum(not isinstance(fact, Notice) for fact in facts)
+        if self._is_due(delay=False):
+            self.stopped = True
+            raise StoreError(f"the driver is stopped after {self.written} facts, as it was recorded")
+
+    def _is_due(self, *, delay: bool) -> bool:
+        act = self._then[0] if self._then else None
+        return isinstance(act, At) and self.written >= act.facts and (act.what == "delay") is delay
+
+
+class _Model:
+    """Speaks the recorded lines. It knows the ids that the calls of its last reply will get."""
+
+    def __init__(self, recording: Recording, journal: _Journal, abort: Callable[[], Awaitable[None]]) -> None:
+        self.name = "recorded"
+        #: The calls of the last reply that are not looked up yet, with their ids.
+        self.asked: list[tuple[str, ReplyCall]] = []
+        self._lines = deque(recording.model)
+        self._made = 0
+        self._journal = journal
+        self._abort = abort
+
+    async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
+        """Stream the next line. See `Model.stream`."""
+        await anyio.lowlevel.checkpoint()  # where time that is up already is noticed
+        self._journal.hold_up()
+        line = self._lines.popleft() if self._lines else None
+        match line:
+            case Unfinished() | Broke() if line.text:
+                yield TextDelta(line.text)
+            case ModelError(partial=Reply(text=text)) if text:
+                yield TextDelta(text)
+            case Reply():
+                self._note(line.calls)
+            case _:
+                pass
+        match line:
+            case Unfinished(by=by):
+                if by == "abort":
+                    await self._abort()
+                await anyio.sleep_forever()
+            case Broke(error=error):
+                raise RuntimeError(error)
+            case _:
+                async for item in ScriptedModel(*(() if line is None else (line,))).stream(request):
+                    yield item
+
+    def _note(self, calls: Sequence[ReplyCall]) -> None:
+        self.asked = [(f"call{self._made + number:05d}", call) for number, call in enumerate(calls, start=1)]
+        self._made += len(calls)
+
+    def looked_up(self, name: str, arguments: Mapping[str, JsonValue], *, done: bool = False) -> str:
+        """The id of the call that is being looked up, empty if none is. `done`: the next one is its successor."""
+        for place, (call, asked) in enumerate(self.asked):
+            if asked.name == name and asked.arguments == arguments:
+                if done:
+                    del self.asked[: place + 1]
+                return call
+        return ""
+
+
+class _Tool(Tool):
+    """Does to each call what was recorded of it, whatever its arguments."""
+
+    def __init__(self, name: str, recording: Recording, journal: _Journal, model: _Model) -> None:
+        on_crash = recording.on_crash.get(name)
+        super().__init__(
+            name=name,
+            description="As it was recorded.",
+            parameters={"type": "object"},
+            idempotent=on_crash == "rerun",
+            on_crash=on_crash,
+            exempt=name in recording.exempt,
+        )
+        self._recording = recording
+        self._journal = journal
+        self._model = model
+
+    def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
+        """Raise what was wrong with a call when its reply arrived."""
+        recorded = self._recording.results.get(self._model.looked_up(self.name, arguments))
+        if recorded is not None and recorded.at == "reply" and recorded.status is CallStatus.ERROR:
+            raise ToolError(recorded.text)
+        return dict(arguments)
+
+    def loop_key(self, arguments: Mapping[str, JsonValue]) -> str | None:
+        """Give the recorded key. It is not the tool's own, but equal where that one was."""
+        return self._recording.loop_keys.get(self._model.looked_up(self.name, arguments, done=True))
+
+    def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
+        """Ask what was asked, one after the other."""
+        del arguments
+        self._journal.hold_up()
+        recorded = self._recording.results.get(context.call)
+        asks = self._recording.asks.get(context.call, ())
+        answered = sum(answer.decision is not Decision.RERUN for answer in context.answers)
+        if answered < len(asks):
+            return asks[answered]
+        if recorded is not None and recorded.at == "bug":
+            raise RuntimeError("a bug, as it was recorded")
+        if recorded is not None and recorded.at == "start":
+            raise ToolError(recorded.text)
+        return None
+
+    async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+        """Come back as the call did, or never."""
+        del values
+        self._journal.hold_up()
+        recorded = self._recording.results.get(context.call)
+        if recorded is not None and context.attempt == recorded.attempt:
+            if recorded.status is CallStatus.OK:
+                return _uncut(recorded.text)
+            if recorded.status is CallStatus.ERROR:
+                raise ToolError(_uncut(recorded.text))
+        await anyio.sleep_forever()
+        return None
+
+
+class _AsRecorded(Price):
+    """The price of a model whose replies say themselves what they cost."""
+
+    def of(self, usage: Usage) -> Usage:
+        """The usage as it is."""
+        return usage
+
+
+def _uncut(text: str) -> str:
+    """A text that the engine will cut to `text`, if it was cut."""
+    found = _CUT.search(text)
+    if found is None or len(text.encode()) <= RESULT_LIMIT:
+        return text
+    kept = text[: found.start()]
+    kept += _DROPPED[RESULT_LIMIT - len(kept.encode())]
+    return kept + "x" * (int(found[1]) - len(kept.encode()))

@@ -1,0 +1,96 @@
+"""One recorded turn as a value: everything that came to it from outside, so that `playback` can play it again.
+
+A printed test (`turnwright show TURN --as-test`) is a `Recording` and what must come of it. `fact_reader` makes one of
+a journal.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from turnwright.agent import Agent
+from turnwright.engine import Answers
+from turnwright.message import Message
+from turnwright.model.protocol import ModelError, Reply
+from turnwright.tools import Ask, OnCrash
+from turnwright_states import CallStatus, Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What came of one call: its result, as the model was given it. Two are equal when text and status are.
+
+    The tool that is played returns the text of an `ok`, and raises that of an `error`. Every other status is the
+    engine's own, or a person's: it must come out by itself.
+    """
+
+    text: str
+    status: CallStatus = CallStatus.OK
+    #: Where the error arose: in the tool, just before it could begin, or when the reply arrived. `bug`: it was none of
+    #: the tool's, and ended the turn.
+    at: Literal["run", "start", "reply", "bug"] = field(default="run", compare=False)
+    #: The attempt that came back. Those before it never did.
+    attempt: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Something that happened to the turn when its journal had so many facts, the notices not counted.
+
+    `crash`: its process died. `abort` and `superseded`: somebody stopped it. `deadline`: its time was up. `delay`: its
+    process was held up until the time was over. `left`: nobody drove it any further.
+
+    Until then at most `parallel` calls run at once, so that those that had not begun do not begin.
+    """
+
+    facts: int
+    what: Literal["crash", "abort", "superseded", "deadline", "delay", "left"]
+    parallel: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A model call that had said `text` when somebody aborted the turn, or when its time was up."""
+
+    text: str = ""
+    by: Literal["abort", "deadline"] = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """A model call, or a synthesis, that raised what is no `ModelError`: a bug, or a hook's error, in these words."""
+
+    error: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """One turn, to be played again."""
+
+    agent: Agent
+    """Who works in it. Its limits and its tools are not looked at: `limits` and `tools` hold."""
+    prompt: str
+    limits: Limits = field(default_factory=Limits)
+    """What the agent's and the engine's limits came to."""
+    history: tuple[Message, ...] = ()
+    """What was said before."""
+    model: tuple[str | Reply | ModelError | Unfinished | Broke, ...] = ()
+    """What the model said, one line a call, the concluding ones at the end. A `ModelError` streams the text of its
+    `partial` before it is raised."""
+    tools: tuple[str, ...] = ()
+    """The names of the tools that were offered, as far as the journal knows them."""
+    exempt: tuple[str, ...] = ()
+    """Those that the doom-loop detector does not see."""
+    on_crash: Mapping[str, OnCrash] = field(default_factory=dict)
+    """What was done with calls that had started when the process died, by tool. Left out: they are unknown."""
+    loop_keys: Mapping[str, str] = field(default_factory=dict)
+    """What the doom-loop detector compared of a call, by its id, where that was not its arguments."""
+    asks: Mapping[str, tuple[Ask, ...]] = field(default_factory=dict)
+    """What a call asked of a person before it ran, by its id."""
+    results: Mapping[str, Recorded] = field(default_factory=dict)
+    """What came of each call, by its id. A call that is not here never came back."""
+    synthesis: tuple[str | ModelError | Broke | None, ...] | None = None
+    """What the synthesis made of each batch, attempt by attempt. None: there was no synthesis."""
+    then: tuple[Answers | At, ...] = ()
+    """What happened from outside, in order: the answers at each pause, and what stopped or hindered the turn."""

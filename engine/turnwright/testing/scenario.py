@@ -1,0 +1,79 @@
+"""One whole turn as a value: what bounds it, what the model says, what tools do, what people do, what breaks."""
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from turnwright_states import Limits
+
+from .behaviour import Behaviour
+from .source import code
+from .wayward import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """A person answers the open interrupts: of the decisions that each takes, the one of this number.
+
+    The number counts from 0, and begins anew behind the last decision. Only the `first` so many interrupts are
+    answered, in the order in which they were asked; None answers all, 0 looks and says nothing.
+    """
+
+    decision: int = 0
+    text: str = "yes"
+    first: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """A person never answers: somebody aborts the turn, or a new message of the session supersedes it."""
+
+    then: Literal["abort", "message"] = "abort"
+
+
+Person = Answers | Leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The process dies at this append of the scenario's journal, counted from 1: before or `after` it is written.
+
+    `heals`: only that one append fails, as when a disk is full for a moment, and nobody dies.
+    """
+
+    at: int
+    after: bool = False
+    heals: bool = False
+
+
+class _Printer(Protocol):
+    def text(self, obj: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Scenario:
+    """One whole turn, or two where a new message supersedes the first. `play` drives it.
+
+    The empty scenario is a turn whose model answers "Done." at once. It is shown as the source that makes it.
+    """
+
+    script: tuple[Line, ...] = ("Done.",)
+    """What the model says, one line a call; the last line for ever."""
+    limits: Limits = field(default_factory=Limits)
+    """The engine's limits, over which the agent lays its own."""
+    behaviours: tuple[Behaviour, ...] = ()
+    """What the calls do, in the order in which they come up; those after the last return "ok"."""
+    people: tuple[Person, ...] = ()
+    """What happens at each pause, in order; at those after the last, everything is answered with its first decision."""
+    synthesis: tuple[str | None, ...] | None = None
+    """What the synthesis makes of each batch, then always None. None is no synthesis at all."""
+    crash: Crash | None = None
+    """Where the process dies; another one takes the turn up."""
+    abort_at: int | None = None
+    """The append after which somebody aborts the turn, counted from 1."""
+
+    def __repr__(self) -> str:
+        return code(self)
+
+    def _repr_pretty_(self, printer: _Printer, _cycle: bool) -> None:
+        """Tell Hypothesis and IPython, which would write out every field."""
+        printer.text(code(self))

@@ -1,0 +1,109 @@
+"""`turnwright fuzz`: what it says, what it writes down, and its exit codes."""
+
+import json
+from typing import TYPE_CHECKING
+
+from turnwright_states.chart import CHART
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+#: A tool that breaks out of the engine, and says so to everybody when it is run for real.
+BROKEN = """
+from pathlib import Path
+
+from turnwright import tool
+
+print("loaded")
+
+class Gone(BaseException):
+    pass
+
+@tool
+async def reserve(room: str, nights: int = 1) -> str:
+    \"""Reserve a room.\"""
+    print("reserving")
+    Path("reserved.txt").write_text(room)
+    if nights != 1:
+        raise Gone("no room")
+    return "yours"
+"""
+
+
+def test_stand_ins_take_the_places_of_the_tools(cli: "Cli") -> None:
+    agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", BROKEN)
+    said = cli.run(
+        "fuzz", "--agents", agents, "--tools", tools, "--examples", "30", "--seed", "1", "--coverage", "r.json"
+    )
+    assert (said.code, said.err) == (0, "loaded\n")
+    assert "played 30 examples, " in said.out
+    assert " of Tester with 6 tools: seed 1, " in said.out
+    assert "stand-ins took the places of the tools: none of them was run (--run-tools runs them)" in said.out
+    assert "\n  holds: every fact follows from the ones before (in " in said.out
+    assert "  never: 19  STREAM --fail--> FAILED (only a bug takes it)" in said.out
+    assert not (cli.folder / "reserved.txt").exists()
+    assert sorted(path.name for path in cli.folder.iterdir()) == ["AGENTS.md", "r.json", "rooms.py"]
+    rows = json.loads((cli.folder / "r.json").read_text())["rows"]
+    assert f"rows of the chart taken: {sum(row['taken'] > 0 for row in rows)} of {len(CHART.rows)}" in said.out
+    drawn = cli.run("diagram", "--coverage", "r.json")
+    assert (drawn.code, drawn.err) == (0, "")
+
+
+def test_what_fails_is_printed_as_a_test_that_fails_so(cli: "Cli") -> None:
+    """And nothing but the test is on standard output, whatever the tools print. The page's test runs one."""
+    agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", BROKEN)
+    said = cli.run("fuzz", "--agents", agents.name, "--tools", tools.name, "--run-tools", "--seed", "1")
+    assert said.code == 1
+    assert "violated: the engine raises nothing: Gone: no room\n" in said.err
+    command = "turnwright fuzz --agents AGENTS.md --tools rooms.py --run-tools --examples 200 --seed 1"
+    assert f"the same again: {command}\n" in said.err
+    assert said.out.startswith(f"# Found by: {command}\n# violated: the engine raises nothing: 'Gone: no room'\n")
+    script = said.out.split("SCENARIO = ")[1].split("\n\n")[0]
+    assert script.startswith('Scenario(script=(asks_for(("reserve", {"room": "a", "nights": ')
+    assert script.endswith("})),))")
+    assert cli.run(*command.split()[1:]).out == said.out
+
+
+def test_ctrl_c_is_inconclusive(cli: "Cli") -> None:
+    """What was seen until then is told, and none of it is a pass."""
+    tools = cli.write("rooms.py", BROKEN.replace("if nights != 1", "if False"))
+    child = cli.start("fuzz", "--tools", tools, "--run-tools", "--examples", "100000")
+    cli.await_file("reserved.txt")
+    said = child.interrupt().done()
+    assert said.code == 6
+    assert "inconclusive: it was interrupted after " in said.out
+    assert "holds" not in said.out
+
+
+def test_a_run_whose_seconds_are_over_is_inconclusive(cli: "Cli") -> None:
+    said = cli.run("fuzz", "--examples", "100000", "--seconds", "0.001", "--seed", "7")
+    assert (said.code, said.err) == (6, "")
+    assert "inconclusive: the time was up after 0 of 100000 examples" in said.out
+
+
+def test_without_a_seed_one_is_drawn_and_told(cli: "Cli") -> None:
+    one, other = (cli.run("fuzz", "--examples", "1").out.split(" seed ")[1].split(",")[0] for _ in range(2))
+    assert one != other
+    assert cli.run("fuzz", "--examples", "1", "--seed", one).code == 0
+
+
+def test_mistakes_of_the_configuration_are_one_line(cli: "Cli") -> None:
+    cli.agent("steps: 3", "tools: [nowhere]")
+    for flags, told in (
+        (["--agents", "none.md"], "none.md"),
+        (["--agents", "AGENTS.md"], "there is no tool 'nowhere'"),
+        (["--agent", "Nobody"], "Nobody"),
+        (["--tools", "none.py"], "there is no tools file none.py"),
+        (["--coverage", "no/rows.json"], "--coverage no/rows.json: there is no folder no"),
+        (["--root", "none"], "--root none: is no folder"),
+    ):
+        said = cli.run("fuzz", *flags, "--examples", "1")
+        assert (said.code, said.out) == (2, "")
+        assert told in said.err
+        assert said.err.count("\n") == 1
+
+
+def test_without_hypothesis_it_says_how_to_get_it(cli: "Cli") -> None:
+    cli.write("hypothesis.py", "raise ModuleNotFoundError('no module', name='hypothesis')")
+    said = cli.run("fuzz", fresh=True, env={"PYTHONPATH": str(cli.folder)})
+    assert (said.code, said.err) == (2, "turnwright: fuzz needs Hypothesis: pip install 'turnwright[testing]'\n")

@@ -1,0 +1,68 @@
+"""`docs/conformance.md` tells the truth: its examples run, and its format is the one that is read."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from turnwright_states import traces
+from turnwright_states.verdict import Verdict
+
+PAGE = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text(encoding="utf-8")
+STORE, MODEL, TRACE, GUARD = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+(LINES,) = re.findall(r"^```json\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def printed(code: str) -> list[str]:
+    ran = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    return ran.stdout.splitlines()
+
+
+@pytest.mark.parametrize("example", [STORE, MODEL], ids=["store", "model"])
+def test_the_examples_of_the_suites_pass(tmp_path: Path, example: str) -> None:
+    (tmp_path / "test_it.py").write_text(example)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        str(tmp_path),
+    ]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
+    assert re.search(r"\d\d passed", ran.stdout)
+
+
+def test_the_trace_of_the_page_holds() -> None:
+    assert {check.verdict for check in traces.check_trace(LINES.splitlines())} == {Verdict.HOLDS}
+
+
+def test_the_example_of_the_checker_prints_what_the_page_says() -> None:
+    verdict, detail = printed(TRACE)
+    assert f"It prints `{verdict}`, and `{detail}`." in PAGE
+
+
+def test_the_example_of_the_guard_prints_what_the_page_says() -> None:
+    (text,) = re.findall(r"It prints:\n\n```text\n(.*?)```", PAGE, re.DOTALL)
+    assert printed(GUARD) == text.splitlines()
+
+
+EVENTS: tuple[type[BaseModel], ...] = (
+    *(traces.TurnStarted, traces.ModelCalled, traces.ModelReplied, traces.ModelFailed, traces.ToolStarted),
+    *(traces.ToolRetried, traces.ToolResult, traces.Message, traces.Paused, traces.Resumed, traces.TurnEnded),
+)
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_the_table_of_events_names_every_field(event: type[BaseModel]) -> None:
+    name = event.model_fields["event"].default
+    (row,) = (line for line in PAGE.splitlines() if line.startswith("|") and f"`{name}`" in line.split("|")[1])
+    fields = set(event.model_fields) - {"event", "turn", "data"}
+    assert {field for field in fields if f"`{field}`" not in row} == set()

@@ -1,0 +1,341 @@
+"""The runner finds what is planted, makes it small, and writes it down; and it finds nothing in what ships."""
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Unpack
+
+import anyio
+import pytest
+
+from turnwright import Agent, ConfigError, Engine, tool
+from turnwright.message import Message
+from turnwright.model import asks_for
+from turnwright.model.protocol import Model, Request
+from turnwright.store import Claim, Status
+from turnwright.testing import Build, EngineParts, FaultyStore, InvariantViolated
+from turnwright.testing.found import Found, Origin, as_test
+from turnwright.testing.fuzz import Target, fuzz
+from turnwright.tools import Tool, ToolContext, builtin_tools
+from turnwright_states import facts as f
+from turnwright_states.verdict import Verdict
+
+
+@tool
+def look(path: str) -> str:
+    """Stood in for."""
+    raise NotImplementedError
+
+
+AGENT = Agent(name="Somebody")
+TOOLS: tuple[Tool, ...] = (look,)
+
+
+class Losing(FaultyStore):
+    """Says that it has written the result of a call, and has not."""
+
+    async def append(self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+        kept = [fact for fact in facts if not isinstance(fact, f.CallSettled)]
+        return await super().append(claim, kept, status, consumed)
+
+
+class Doubling(FaultyStore):
+    """Writes the result of a call twice."""
+
+    async def append(self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+        doubled = [one for fact in facts for one in [fact] * (1 + isinstance(fact, f.CallSettled))]
+        return await super().append(claim, doubled, status, consumed)
+
+
+class Endless(FaultyStore):
+    """Loses the last append of every turn, and says that it was written."""
+
+    async def append(self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+        if isinstance(facts[-1], f.Halted):
+            return claim.seq
+        return await super().append(claim, facts, status, consumed)
+
+
+class Stubborn:
+    """A model adapter that has retries of its own, beside the chart's."""
+
+    def __init__(self, inner: Model) -> None:
+        self.name = inner.name
+        self._inner = inner
+
+    async def stream(self, request: Request):  # type: ignore[no-untyped-def]  # noqa: ANN201 (a generator of four types)
+        for attempt in range(3):
+            try:
+                async for item in self._inner.stream(request):
+                    yield item
+            except Exception:
+                if attempt == 2:
+                    raise
+            else:
+                return
+
+
+class Twice(Tool):
+    """A tool that does its work twice."""
+
+    def __init__(self, inner: Tool) -> None:
+        super().__init__(name=inner.name, description=inner.description, parameters=inner.parameters)
+        self._inner = inner
+
+    async def execute(self, values: dict[str, object], context: ToolContext) -> object:  # type: ignore[override]
+        await self._inner.execute(values, context)
+        return await self._inner.execute(values, context)
+
+
+async def forget_results(messages: Sequence[Message]) -> list[Message]:
+    """A `prepare` hook that leaves results out to save tokens."""
+    return [message for message in messages if message.role != "tool"]
+
+
+async def answer_last(messages: Sequence[Message]) -> list[Message]:
+    """A `prepare` hook that ends the conversation with the model's own words."""
+    return [*messages, Message.assistant("I was about to say")]
+
+
+async def wait_for_ever(_messages: Sequence[Message]) -> list[Message]:
+    """A `prepare` hook that never comes back."""
+    await anyio.Event().wait()
+    raise AssertionError
+
+
+class Broken(BaseException):
+    """What no tool and no hook may raise."""
+
+
+async def break_out(_messages: Sequence[Message]) -> list[Message]:
+    """A `prepare` hook that raises what nobody catches."""
+    raise Broken("out")
+
+
+def loses_results(**parts: Unpack[EngineParts]) -> Engine:
+    parts["store"] = Losing(parts["store"])
+    return Engine(**parts)
+
+
+def doubles_results(**parts: Unpack[EngineParts]) -> Engine:
+    parts["store"] = Doubling(parts["store"])
+    return Engine(**parts)
+
+
+def loses_the_end(**parts: Unpack[EngineParts]) -> Engine:
+    parts["store"] = Endless(parts["store"])
+    return Engine(**parts)
+
+
+def retries_by_itself(**parts: Unpack[EngineParts]) -> Engine:
+    parts["model"] = Stubborn(parts["model"])
+    return Engine(**parts)
+
+
+def runs_twice(**parts: Unpack[EngineParts]) -> Engine:
+    parts["tools"] = [Twice(one) for one in parts["tools"]]
+    return Engine(**parts)
+
+
+def hides_its_tools(**parts: Unpack[EngineParts]) -> Engine:
+    parts["tools"] = []
+    return Engine(**parts)
+
+
+def forgets_results(**parts: Unpack[EngineParts]) -> Engine:
+    return Engine(**parts, prepare=forget_results)
+
+
+def answers_last(**parts: Unpack[EngineParts]) -> Engine:
+    return Engine(**parts, prepare=answer_last)
+
+
+def waits_for_ever(**parts: Unpack[EngineParts]) -> Engine:
+    return Engine(**parts, prepare=wait_for_ever)
+
+
+def breaks_out(**parts: Unpack[EngineParts]) -> Engine:
+    return Engine(**parts, prepare=break_out)
+
+
+PLANTED: dict[Build, str] = {
+    loses_results: "every call is settled exactly once in the journal",
+    doubles_results: "every call is settled exactly once in the journal",
+    loses_the_end: "the turn ends",
+    retries_by_itself: "model calls <= (allowance + 1) x (1 + max_retries)",
+    runs_twice: "no call runs again, unless its tool is idempotent or a person said so",
+    hides_its_tools: "every request is paired, ends with no assistant message, and offers the same tools",
+    forgets_results: "no turn fails by a bug of the engine, a tool or a hook",
+    answers_last: "every request is paired, ends with no assistant message, and offers the same tools",
+    waits_for_ever: "the turn ends",
+    breaks_out: "the engine raises nothing",
+}
+IDS: Callable[[Build], str] = lambda build: build.__name__  # type: ignore[attr-defined]  # noqa: E731
+
+
+def found_in(build: Build, seed: int = 1) -> Found:
+    report = fuzz(Target((AGENT,), TOOLS, build=build), examples=60, seed=seed)
+    assert report.verdict is Verdict.VIOLATED
+    assert report.found is not None
+    return report.found
+
+
+def run_as_test(text: str) -> None:
+    """What pytest would do with the printed file."""
+    names: dict[str, Callable[[], None]] = {}
+    exec(compile(text, "test_found.py", "exec"), names)  # noqa: S102 (it is what we printed)
+    names["test_every_invariant_holds"]()
+
+
+@pytest.mark.parametrize("build", PLANTED, ids=IDS)
+def test_what_is_planted_is_found_made_small_and_written_down(build: Build) -> None:
+    found = found_in(build)
+    assert PLANTED[build] in [one.claim for one in found.checks]
+    assert found.comes_back
+    scenario = found.scenario
+    assert len(scenario.script) <= 2
+    assert len(scenario.behaviours) + len(scenario.people) <= 1
+    assert (scenario.crash, scenario.abort_at, scenario.synthesis) == (None, None, None)
+    origin = Origin((Agent, look, build), 'Agent(name="Somebody")', "[look]", IDS(build))
+    text = as_test(found, origin, command="turnwright fuzz --seed 1")
+    assert text.count("\n") < 60
+    with pytest.raises(InvariantViolated, match=re.escape(PLANTED[build])):
+        run_as_test(text)
+
+
+@dataclass
+class Moody:
+    """An engine that fails once, and never again."""
+
+    failed: bool = False
+
+    def __call__(self, **parts: Unpack[EngineParts]) -> Engine:
+        if self.failed:
+            return Engine(**parts)
+        return Engine(**parts, prepare=self._fail)
+
+    async def _fail(self, _messages: Sequence[Message]) -> list[Message]:
+        self.failed = True
+        raise RuntimeError("once")
+
+
+def test_a_failure_that_does_not_come_back_is_told_as_it_came() -> None:
+    """It is found all the same; nothing could be made smaller."""
+    moody = Moody(failed=True)
+
+    def wake(examples: int, _smaller: bool) -> None:
+        if examples == 3:
+            moody.failed = False
+
+    report = fuzz(Target((AGENT,), TOOLS, build=moody), examples=20, seed=1, progress=wake)
+    assert report.verdict is Verdict.VIOLATED
+    assert report.found is not None
+    assert not report.found.comes_back
+    assert "RuntimeError: once" in report.found.checks[0].detail
+
+
+def test_what_ships_keeps_every_invariant_and_takes_most_rows() -> None:
+    tools = tuple(builtin_tools(Path()))
+    agents = (
+        AGENT,
+        Agent(name="Few", steps=2, budget=3, tools=("read_file",)),
+        Agent(name="Within", concluding="within"),
+    )
+    report = fuzz(Target(agents, tools), examples=60, seed=20)
+    assert report.verdict is Verdict.HOLDS
+    assert (report.examples, report.found, report.stopped) == (60, None, "")
+    assert sum(report.ends.values()) >= 60
+    assert len(report.ends) >= 8
+    assert report.rows.covered >= 25
+
+
+def test_one_seed_plays_the_same_and_another_does_not() -> None:
+    one, same, other = (fuzz(Target((AGENT,), TOOLS), examples=25, seed=seed) for seed in (5, 5, 6))
+    assert (one.ends, one.rows) == (same.ends, same.rows)
+    assert (one.ends, one.rows) != (other.ends, other.rows)
+
+
+def test_a_run_that_is_stopped_is_no_pass() -> None:
+    def interrupt(examples: int, _smaller: bool) -> None:
+        if examples == 3:
+            raise KeyboardInterrupt
+
+    report = fuzz(Target((AGENT,), TOOLS), examples=10, seed=1, progress=interrupt)
+    assert report.verdict is Verdict.INCONCLUSIVE
+    assert {one.detail for one in report.checks} == {"it was interrupted after 3 of 10 examples"}
+
+
+def test_a_run_whose_time_is_up_is_no_pass() -> None:
+    report = fuzz(Target((AGENT,), TOOLS), examples=10, seed=1, seconds=1e-6)
+    assert (report.verdict, report.stopped) == (Verdict.INCONCLUSIVE, "the time was up after 0 of 10 examples")
+
+
+def test_a_violation_that_was_found_before_the_end_stays_one() -> None:
+    """Ctrl-C while a failing example is being made smaller: what was found so far is told."""
+
+    def interrupt(_examples: int, smaller: bool) -> None:
+        if smaller:
+            raise KeyboardInterrupt
+
+    target = Target((AGENT,), TOOLS, build=loses_the_end)
+    report = fuzz(target, examples=10, seed=1, progress=interrupt)
+    assert (report.verdict, report.stopped) == (Verdict.VIOLATED, "")
+    assert report.found is not None
+
+
+def test_an_agent_that_cannot_run_is_a_mistake_of_the_configuration() -> None:
+    with pytest.raises(ConfigError, match="there is no tool 'nowhere'"):
+        fuzz(Target((replace_tools(AGENT, "nowhere"),), TOOLS), examples=1, seed=1)
+
+
+def replace_tools(agent: Agent, *names: str) -> Agent:
+    return agent.model_copy(update={"tools": names})
+
+
+def test_real_tools_run_and_their_errors_become_results() -> None:
+    seen: list[str] = []
+
+    @tool
+    def note(text: str) -> str:
+        """Note something."""
+        seen.append(text)
+        raise RuntimeError("no")
+
+    assert fuzz(Target((AGENT,), (note,)), examples=20, seed=1).verdict is Verdict.HOLDS
+    assert seen == []
+    assert fuzz(Target((AGENT,), (note,), run_tools=True), examples=20, seed=1).verdict is Verdict.HOLDS
+    assert seen
+
+
+@pytest.mark.parametrize("error", [Broken("too far"), asyncio.CancelledError("a task of my own")], ids=repr)
+def test_a_tool_that_raises_what_nobody_catches_is_found(error: BaseException) -> None:
+    @tool
+    async def bad() -> str:
+        """Go too far."""
+        raise error
+
+    report = fuzz(Target((AGENT,), (bad,), run_tools=True), examples=40, seed=1)
+    assert report.found is not None
+    assert [(one.claim, one.detail) for one in report.found.checks] == [
+        ("the engine raises nothing", f"{type(error).__name__}: {error}")
+    ]
+    assert report.found.scenario.script == (asks_for(("bad", {})),)
+
+
+def test_a_check_of_the_found_file_names_the_command_and_what_is_violated() -> None:
+    found = found_in(breaks_out)
+    text = as_test(
+        replace(found, checks=(replace(found.checks[0], detail='a """ quote\nand a line'),)),
+        Origin((Agent,), 'Agent(name="Somebody")', "[]"),
+        command="turnwright fuzz --seed 4",
+        run_tools=True,
+    )
+    head = text.splitlines()[:2]
+    assert head == [
+        "# Found by: turnwright fuzz --seed 4",
+        '# violated: the engine raises nothing: \'a """ quote\\nand a line\'',
+    ]
+    assert "run_tools=True" in text
+    compile(text, "test_found.py", "exec")

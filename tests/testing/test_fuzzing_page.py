@@ -1,0 +1,87 @@
+"""`docs/fuzzing.md` tells the truth: its files, commands and outputs are what happens."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from turnwright.testing import INVARIANTS, Driven, strategies
+
+PAGE = (Path(__file__).parents[2] / "docs" / "fuzzing.md").read_text(encoding="utf-8")
+
+
+def block(heading: str) -> str:
+    """The code block below a comment."""
+    found = re.search(rf"<!-- {re.escape(heading)} -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
+    assert found is not None, heading
+    return found[1]
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def pytest_in(folder: Path) -> subprocess.CompletedProcess[str]:
+    return run(folder, "pytest", "-q", "-p", "no:cacheprovider")
+
+
+def without_figures(line: str) -> str:
+    return re.sub(r"\d+(\.\d+)?", "N", line)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder that the page works in."""
+    for name in ("AGENTS.md", "rooms.py", "test_compaction.py"):
+        (tmp_path / name).write_text(block(f"file: {name}"))
+    return tmp_path
+
+
+def test_the_command_says_what_the_page_says(folder: Path) -> None:
+    command, *promised = block("output of the command, figures aside").splitlines()
+    assert command == "$ turnwright fuzz --agents AGENTS.md --tools rooms.py --seed 1"
+    ran = run(folder, *command.split()[1:], "--examples", "10")
+    said = [without_figures(line) for line in ran.stdout.splitlines()]
+    assert (ran.returncode, ran.stderr) == (0, "")
+    known = promised[: promised.index("ended:") + 1]
+    assert said[: len(known)] == [without_figures(line) for line in known]
+
+
+def test_the_claims_of_the_page_are_the_invariants() -> None:
+    claims = [invariant(Driven(facts=())).claim for invariant in INVARIANTS]
+    assert re.findall(r"^  holds: (.*) \(in", PAGE, re.MULTILINE) == claims
+
+
+def test_what_fails_becomes_a_test_and_both_mistakes_of_the_page_are_found_and_mended(folder: Path) -> None:
+    """In one go, for each run of pytest takes seconds to begin."""
+    command, *promised = block("standard error of the command").splitlines()
+    arguments, _, file = command.removeprefix("$ ").partition(" > ")
+    ran = run(folder, *arguments.split())
+    assert (ran.returncode, ran.stderr.splitlines()[: len(promised)]) == (1, promised)
+    assert ran.stdout == block("standard output of the command")
+    (folder / file).write_text(ran.stdout)
+
+    failing = pytest_in(folder)
+    assert "\n2 failed in " in failing.stdout
+    for line in (f"InvariantViolated: {promised[0]}", *block("output of the test").splitlines()):
+        assert line in failing.stdout
+
+    mend(folder / "rooms.py", r"NoSuchRoom\(BaseException\)", "NoSuchRoom(Exception)")
+    mend(folder / "test_compaction.py", r"async def compact.*?\n\n\n", block("instead, in test_compaction.py") + "\n\n")
+    assert "\n2 passed in " in pytest_in(folder).stdout
+
+
+def mend(file: Path, wrong: str, right: str) -> None:
+    text, mended = re.subn(wrong, right, file.read_text(), flags=re.DOTALL)
+    assert mended == 1
+    file.write_text(text)
+
+
+def test_every_strategy_is_on_the_page() -> None:
+    table = PAGE.split("| strategy | draws |", 1)[1].split("\n\n", 1)[0]
+    named = [
+        name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1] if "|" in row else "")
+    ]
+    assert sorted(named) == sorted(strategies.__all__)

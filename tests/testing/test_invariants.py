@@ -1,0 +1,268 @@
+"""Each invariant holds of a turn that went right, and is the one that fails when that turn is tampered with."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from turnwright import Agent, Outcome, tool
+from turnwright.message import Message
+from turnwright.model import asks_for
+from turnwright.model.protocol import Request
+from turnwright.testing.behaviour import Asks, Execution, Floods
+from turnwright.testing.invariants import INVARIANTS, InvariantViolated, assert_invariants, check
+from turnwright.testing.play import Driven, play
+from turnwright.testing.scenario import Scenario
+from turnwright_states import EndReason, Limits, State
+from turnwright_states import facts as f
+from turnwright_states.verdict import Check, Verdict
+
+Facts = Sequence[tuple[int, f.Fact]]
+
+
+@tool
+def look(path: str) -> str:
+    """Stood in for."""
+    raise NotImplementedError
+
+
+TWICE = asks_for(("look", {"path": "a"}), ("look", {"path": "b"}))
+SCENARIO = Scenario(
+    script=(TWICE, asks_for(("look", {"path": "c"})), "Done."),
+    behaviours=(Asks(), Floods()),
+    limits=Limits(steps=5, tool_calls=5, max_pauses=1, max_retries=0),
+)
+
+
+@pytest.fixture(scope="module")
+def right() -> Driven:
+    (driven,) = play(SCENARIO, agent=Agent(name="Somebody"), tools=[look])
+    return driven
+
+
+def violated(driven: Driven) -> list[str]:
+    return [one.claim for one in check(driven) if one.verdict is Verdict.VIOLATED]
+
+
+def claim(invariant: Callable[[Driven], Check]) -> str:
+    return invariant(Driven(facts=())).claim
+
+
+def of(driven: Driven, kind: type[f.Fact]) -> list[int]:
+    """The places of the facts of a kind, from 0."""
+    return [place for place, (_, fact) in enumerate(driven.facts) if isinstance(fact, kind)]
+
+
+def changed(driven: Driven, place: int, **fields: object) -> Driven:
+    """The turn with another fact in that place."""
+    facts = list(driven.facts)
+    seq, fact = facts[place]
+    facts[place] = (seq, fact.model_copy(update=fields))
+    return replace(driven, facts=facts)
+
+
+def with_facts(driven: Driven, facts: Sequence[f.Fact]) -> Driven:
+    return replace(driven, facts=list(enumerate(facts, start=1)))
+
+
+def test_a_turn_that_went_right_keeps_every_invariant(right: Driven) -> None:
+    found = check(right)
+    assert [one.verdict for one in found] == [Verdict.HOLDS] * len(INVARIANTS)
+    assert len({one.claim for one in found}) == len(INVARIANTS)
+    assert_invariants([right])
+
+
+def test_what_nobody_watched_is_inconclusive(right: Driven) -> None:
+    found = check(Driven(facts=right.facts))
+    unknown = [one.claim for one in found if one.verdict is Verdict.INCONCLUSIVE]
+    assert unknown == [
+        "model calls <= (allowance + 1) x (1 + max_retries)",
+        "every request is paired, ends with no assistant message, and offers the same tools",
+        "no tool runs before its start is in the journal",
+        "no call runs again, unless its tool is idempotent or a person said so",
+    ]
+    assert violated(Driven(facts=right.facts)) == []
+
+
+def raised(right: Driven) -> Driven:
+    return replace(right, raised="RuntimeError: boom")
+
+
+def unfinished(right: Driven) -> Driven:
+    return with_facts(right, [fact for _, fact in right.facts][:-1])
+
+
+def gave_up(right: Driven) -> Driven:
+    return replace(unfinished(right), gave_up="it stands in STREAM, however often it is taken up")
+
+
+def ended_twice(right: Driven) -> Driven:
+    facts = [fact for _, fact in right.facts]
+    return with_facts(right, [*facts, facts[-1]])
+
+
+def another_reason(right: Driven) -> Driven:
+    return changed(right, -1, reason=EndReason.STEP_CAP)
+
+
+def a_bug(right: Driven) -> Driven:
+    return changed(right, -1, outcome=Outcome.FAILED, state=State.FAILED, reason=EndReason.ENGINE_ERROR, error="oh")
+
+
+def a_skipped_step(right: Driven) -> Driven:
+    return changed(right, of(right, f.StepStarted)[-1], number=4)
+
+
+def fewer(right: Driven, **limits: object) -> Driven:
+    """The same turn, as if it had been allowed less."""
+    return changed(right, 0, limits=SCENARIO.limits.model_copy(update=limits))
+
+
+def too_many_steps(right: Driven) -> Driven:
+    return fewer(right, steps=2)
+
+
+def too_many_calls(right: Driven) -> Driven:
+    return fewer(right, tool_calls=2)
+
+
+def too_many_calls_in_a_step(right: Driven) -> Driven:
+    return fewer(right, calls_a_step=1)
+
+
+def too_many_model_calls(right: Driven) -> Driven:
+    assert right.requests is not None
+    return replace(right, requests=[*right.requests] * 3)
+
+
+def too_many_pauses(right: Driven) -> Driven:
+    return fewer(right, max_pauses=0)
+
+
+def spent_tokens(right: Driven) -> Driven:
+    return fewer(right, tokens=1)
+
+
+def a_lost_result(right: Driven) -> Driven:
+    place = of(right, f.CallSettled)[0]
+    return with_facts(right, [fact for n, (_, fact) in enumerate(right.facts) if n != place])
+
+
+def a_result_twice(right: Driven) -> Driven:
+    facts = [fact for _, fact in right.facts]
+    place = of(right, f.CallSettled)[0]
+    return with_facts(right, [*facts[: place + 1], *facts[place:]])
+
+
+def a_long_result(right: Driven) -> Driven:
+    return changed(right, of(right, f.CallSettled)[0], result="x" * 70_000)
+
+
+def a_wrong_hash(right: Driven) -> Driven:
+    return changed(right, of(right, f.StepFinished)[0], hash="00000000")
+
+
+def an_unpaired_request(right: Driven) -> Driven:
+    """A hook or an adapter dropped the results."""
+    return with_request(right, lambda messages: [one for one in messages if one.role != "tool"])
+
+
+def an_assistant_message_last(right: Driven) -> Driven:
+    return with_request(right, lambda messages: [*messages, Message.assistant("I go on")])
+
+
+def no_tools_offered(right: Driven) -> Driven:
+    assert right.requests is not None
+    return replace(right, requests=[replace(one, tools=()) for one in right.requests])
+
+
+def with_request(right: Driven, change: Callable[[Sequence[Message]], Sequence[Message]]) -> Driven:
+    """The last request with other messages."""
+    assert right.requests is not None
+    last: Request = right.requests[-1]
+    return replace(right, requests=[*right.requests[:-1], replace(last, messages=tuple(change(last.messages)))])
+
+
+def not_journalled(right: Driven) -> Driven:
+    return ran(right, Execution("turn", "call00009", "look", 1))
+
+
+def ran_twice(right: Driven) -> Driven:
+    assert right.executions is not None
+    return ran(right, right.executions[0])
+
+
+def ran(right: Driven, execution: Execution) -> Driven:
+    assert right.executions is not None
+    return replace(right, executions=[*right.executions, execution])
+
+
+TAMPERED: dict[Callable[[Driven], Driven], str] = {
+    raised: "the engine raises nothing",
+    unfinished: "the turn ends",
+    gave_up: "the turn ends",
+    ended_twice: "at most one ending: the last fact, whose reason fits its outcome",
+    another_reason: "at most one ending: the last fact, whose reason fits its outcome",
+    a_bug: "no turn fails by a bug of the engine, a tool or a hook",
+    a_skipped_step: "steps <= min(steps, ceiling, 200), counted one by one",
+    too_many_steps: "steps <= min(steps, ceiling, 200), counted one by one",
+    too_many_calls: "calls started <= tool_calls, and <= calls_a_step in each step",
+    too_many_calls_in_a_step: "calls started <= tool_calls, and <= calls_a_step in each step",
+    too_many_model_calls: "model calls <= (allowance + 1) x (1 + max_retries)",
+    too_many_pauses: "pauses <= max_pauses",
+    spent_tokens: "no step starts once the tokens, the cost or the time is spent",
+    a_lost_result: "every call has exactly one result, wherever the turn rests",
+    a_result_twice: "every call is settled exactly once in the journal",
+    an_unpaired_request: "every request is paired, ends with no assistant message, and offers the same tools",
+    an_assistant_message_last: "every request is paired, ends with no assistant message, and offers the same tools",
+    no_tools_offered: "every request is paired, ends with no assistant message, and offers the same tools",
+    a_long_result: "no result is longer than 64 KiB and its notice",
+    a_wrong_hash: "every prefix of the journal folds to the state that was recorded",
+    not_journalled: "no tool runs before its start is in the journal",
+    ran_twice: "no call runs again, unless its tool is idempotent or a person said so",
+}
+
+
+@pytest.mark.parametrize("tamper", TAMPERED, ids=lambda tamper: tamper.__name__)
+def test_the_right_invariant_fails(right: Driven, tamper: Callable[[Driven], Driven]) -> None:
+    assert TAMPERED[tamper] in violated(tamper(right))
+
+
+@pytest.mark.parametrize("tamper", [another_reason, a_skipped_step, a_lost_result, a_result_twice, ended_twice])
+def test_a_tampered_journal_does_not_follow_from_itself(right: Driven, tamper: Callable[[Driven], Driven]) -> None:
+    assert "every fact follows from the ones before" in violated(tamper(right))
+
+
+def test_every_invariant_can_fail() -> None:
+    known = {*TAMPERED.values(), "every fact follows from the ones before"}
+    assert {claim(one) for one in INVARIANTS} == known
+
+
+def test_what_is_violated_is_named_with_its_place(right: Driven) -> None:
+    with pytest.raises(
+        InvariantViolated, match=r"(?s)^violated: .*fact 1\d \(step_finished\) has the hash 00000000"
+    ) as told:
+        assert_invariants([right, a_wrong_hash(right)])
+    assert {one.verdict for one in told.value.checks} == {Verdict.VIOLATED}
+
+
+def test_a_rerun_that_a_person_asked_for_is_no_second_run(right: Driven) -> None:
+    """And neither is one of an idempotent tool; but no attempt may run twice."""
+    assert right.executions is not None
+    again = replace(right.executions[0], attempt=2)
+    place = of(right, f.CallStarted)[0]
+    facts = [fact for _, fact in right.facts]
+    restarted = facts[place].model_copy(update={"attempt": 2})
+    twice = with_facts(ran(right, again), [*facts[: place + 1], restarted, *facts[place + 1 :]])
+    claimed = "no call runs again, unless its tool is idempotent or a person said so"
+    assert claimed in violated(twice)
+
+    @tool(name="look", idempotent=True)
+    def harmless(path: str) -> str:
+        raise NotImplementedError
+
+    assert claimed not in violated(replace(twice, tools={"look": harmless}))
+
+
+def test_nothing_that_was_seen_is_nothing_that_holds() -> None:
+    assert violated(Driven(facts=())) == ["the turn ends"]

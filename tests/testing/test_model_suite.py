@@ -1,0 +1,259 @@
+"""The suite of models, over our own models; and models with a planted fault, which it must not let pass."""
+
+import json
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from pydantic import JsonValue, TypeAdapter
+
+from turnwright.message import Message, ToolResultPart
+from turnwright.model import Model, OpenAIChat, Reply, ReplyCall, ScriptedModel
+from turnwright.testing.exchange import (
+    Exchange,
+    Fails,
+    ModelBench,
+    Nonsense,
+    SaidCall,
+    Says,
+    Sent,
+    SentCall,
+    SentMessage,
+    Unreachable,
+)
+from turnwright.testing.model_suite import ModelSuite
+from turnwright_states import Finish
+
+ROOT = Path(__file__).parents[2]
+FAULTY = Path(__file__).with_name("faulty_models.py")
+
+JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
+
+
+# Chat completions, the network replaced by a transport.
+
+_FINISHES = {"stop": "stop", "calls": "tool_calls", "length": "length", "filter": "content_filter"}
+_ABOUT = {"": "server_said_no", "context": "context_length_exceeded", "filter": "content_filter"}
+
+
+class _Body(httpx.AsyncByteStream):
+    """A reply on its way: the text piece by piece, the arguments in halves, and then the end that was asked for."""
+
+    def __init__(self, says: Says) -> None:
+        self._says = says
+        self.closed = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks():
+            yield f"data: {json.dumps(chunk)}\n\n".encode()
+        if self._says.then == "breaks":
+            raise httpx.ReadError("the peer has gone")
+        if self._says.then == "hangs":
+            await anyio.sleep_forever()
+        yield b"data: [DONE]\n\n"
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+    def _chunks(self) -> Iterator[JsonValue]:
+        for piece in self._says.pieces:
+            yield _chunk({"content": piece})
+        for index, call in enumerate(self._says.calls):
+            half = len(call.arguments) // 2
+            yield _chunk({"tool_calls": [_delta(index, call.arguments[:half], call)]})
+            yield _chunk({"tool_calls": [_delta(index, call.arguments[half:])]})
+        if self._says.then == "ends":
+            yield _chunk({}, _FINISHES[self._says.finish])
+        if self._says.usage is not None:
+            used: JsonValue = {
+                "prompt_tokens": self._says.usage.input_tokens,
+                "completion_tokens": self._says.usage.output_tokens,
+            }
+            yield {"choices": [], "usage": used}
+
+
+def _chunk(delta: JsonValue, finish: str | None = None) -> JsonValue:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def _delta(index: int, arguments: str, call: SaidCall | None = None) -> JsonValue:
+    if call is None:
+        return {"index": index, "function": {"arguments": arguments}}
+    return {"index": index, "id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+class OpenAIBench:
+    """A server of chat completions."""
+
+    def __init__(self) -> None:
+        self.requests: list[Sent] = []
+        self.models: list[OpenAIChat] = []
+        self._bodies: list[_Body] = []
+
+    @property
+    def closed(self) -> bool:
+        return all(body.closed for body in self._bodies)
+
+    def model(self, exchange: Exchange) -> Model:
+        def answer(request: httpx.Request) -> httpx.Response:
+            self.requests.append(_sent(json.loads(request.content)))
+            return self._answer(exchange)
+
+        transport = httpx.MockTransport(answer)
+        self.models.append(OpenAIChat("m", base_url="http://host/v1", api_key="sk-test", transport=transport))
+        return self.models[-1]
+
+    def _answer(self, exchange: Exchange) -> httpx.Response:
+        match exchange:
+            case Says():
+                self._bodies.append(_Body(exchange))
+                return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=self._bodies[-1])
+            case Fails():
+                asked = {} if exchange.retry_after is None else {"retry-after": f"{exchange.retry_after:g}"}
+                error = {"error": {"message": "it cannot be done", "code": _ABOUT[exchange.about]}}
+                return httpx.Response(exchange.status, headers=asked, json=error)
+            case Unreachable():
+                raise httpx.ConnectError("nobody listens there")
+            case Nonsense():
+                return httpx.Response(200, headers={"content-type": "text/html"}, text="<html><p>Log in</p></html>")
+
+
+def _sent(body: dict[str, JsonValue]) -> Sent:
+    messages, tools, choice, most = (body.get(name) for name in ("messages", "tools", "tool_choice", "max_tokens"))
+    return Sent(
+        messages=tuple(_message(Message.from_chat(each)) for each in messages if isinstance(each, dict))
+        if isinstance(messages, list)
+        else (),
+        tools=tuple(_name(each) for each in tools) if isinstance(tools, list) else (),
+        tool_choice=choice if isinstance(choice, str) else None,
+        max_tokens=most if isinstance(most, int) else None,
+    )
+
+
+def _name(tool: JsonValue) -> str:
+    assert isinstance(tool, dict)
+    function = tool["function"]
+    assert isinstance(function, dict)
+    return str(function["name"])
+
+
+def _message(message: Message) -> SentMessage:
+    calls = tuple(SentCall(call.id, call.name, call.arguments) for call in message.calls)
+    for part in message.parts:
+        if isinstance(part, ToolResultPart):
+            return SentMessage(message.role, part.text, answers=part.call)
+    return SentMessage(message.role, message.text, calls)
+
+
+class TestOpenAIChat(ModelSuite):
+    @pytest.fixture
+    async def bench(self) -> AsyncIterator[ModelBench]:
+        bench = OpenAIBench()
+        yield bench
+        for model in bench.models:
+            await model.aclose()
+
+
+# A model that says what it was told to: there is no provider that could do it wrong.
+
+
+class ScriptedBench:
+    """A script instead of a provider."""
+
+    closed = True
+
+    def __init__(self) -> None:
+        self._models: list[ScriptedModel] = []
+
+    @property
+    def requests(self) -> list[Sent]:
+        return [
+            Sent(
+                messages=tuple(map(_message, request.messages)),
+                tools=tuple(tool.name for tool in request.tools),
+                tool_choice=request.tool_choice,
+                max_tokens=request.max_tokens,
+            )
+            for model in self._models
+            for request in model.requests
+        ]
+
+    def model(self, exchange: Exchange) -> Model:
+        if not isinstance(exchange, Says) or exchange.then != "ends":
+            pytest.skip("a script has no provider that could fail")
+        finish = {"length": Finish.LENGTH, "filter": Finish.CONTENT_FILTER}.get(exchange.finish, Finish.STOP)
+        calls = tuple(map(_scripted, exchange.calls))
+        reply = Reply(text="".join(exchange.pieces), calls=calls, finish=finish, usage=exchange.usage)
+        self._models.append(ScriptedModel(reply, repeat=True))
+        return self._models[-1]
+
+
+def _scripted(call: SaidCall) -> ReplyCall:
+    try:
+        arguments = JSON.validate_json(call.arguments)
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        pytest.skip("a script gives the arguments themselves, not a text that is to be read")
+    return ReplyCall(call.name, arguments, call.arguments, call.id)
+
+
+class TestScriptedModel(ModelSuite):
+    @pytest.fixture
+    def bench(self) -> ModelBench:
+        return ScriptedBench()
+
+
+# Models with a fault (`faulty_models.py`).
+
+
+@pytest.fixture(scope="module")
+def failed() -> dict[str, set[str]]:
+    """The tests of the suite that failed over each model with a fault; of each class, by its name."""
+    command = [sys.executable, "-m", "pytest", str(FAULTY), "-q", "-rf", "--tb=no", "-p", "no:cacheprovider"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1, ran.stdout
+    found: dict[str, set[str]] = defaultdict(set)
+    for faulty, test in re.findall(r"^FAILED \S+?::(\w+)::(\w+)", ran.stdout, re.MULTILINE):
+        found[faulty].add(test)
+    return found
+
+
+def test_an_honest_model_passes(failed: dict[str, set[str]]) -> None:
+    assert failed["TestHonest"] == set()
+
+
+@pytest.mark.parametrize(
+    ("faulty", "test"),
+    [
+        ("TestSwallowsErrors", "test_a_failure_has_its_cause"),
+        ("TestRetries", "test_a_failure_has_its_cause"),
+        ("TestLosesACall", "test_parallel_calls_come_in_their_order_with_all_that_was_said"),
+        ("TestYieldsTwoReplies", "test_deltas_come_first_and_then_one_whole_reply"),
+        ("TestTakesHalfForWhole", "test_a_stream_that_breaks_is_a_failure_with_what_had_come"),
+        ("TestLetsForeignErrorsOut", "test_a_provider_that_cannot_be_reached_may_be_there_later"),
+        ("TestBuffers", "test_a_delta_comes_while_the_provider_still_talks"),
+        ("TestLeavesConnectionsOpen", "test_cancelling_closes_the_connection"),
+        ("TestMakesIdsUnique", "test_ids_that_are_not_unique_stay_as_they_are"),
+        ("TestEmptiesBadArguments", "test_arguments_that_are_no_json_object_are_kept_as_text"),
+        ("TestGuessesUsage", "test_usage_is_the_providers_or_unknown"),
+        ("TestForgetsTheFinish", "test_why_the_model_stopped_is_told"),
+        ("TestDropsDisabledTools", "test_tools_that_are_disabled_are_still_sent"),
+        ("TestReordersMessages", "test_messages_are_sent_in_order_with_their_results_paired"),
+        ("TestForgetsHowLongToWait", "test_how_long_the_provider_asks_to_wait_is_told"),
+    ],
+)
+def test_a_fault_does_not_pass(failed: dict[str, set[str]], faulty: str, test: str) -> None:
+    assert test in failed[faulty]
+
+
+def test_every_test_of_the_suite_can_fail(failed: dict[str, set[str]]) -> None:
+    """Each fails over one of the models with a fault."""
+    tests = {name for name in vars(ModelSuite) if name.startswith("test_")}
+    assert tests - set().union(*failed.values()) == set()

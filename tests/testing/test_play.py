@@ -1,0 +1,265 @@
+"""A scenario is played as it is written: the model, the tools, the people, the crash and the clock."""
+
+import time
+
+import anyio
+import pytest
+
+from turnwright import Agent, ConfigError, EndReason, Outcome, tool
+from turnwright.model import asks_for
+from turnwright.model.protocol import ModelError, Reply, Request, TextDelta
+from turnwright.testing import (
+    Answers,
+    Asks,
+    Behaviour,
+    Crash,
+    Cut,
+    Driven,
+    Floods,
+    Hangs,
+    Leaves,
+    Raises,
+    Returns,
+    Runs,
+    Scenario,
+    Stalls,
+    WaywardModel,
+    assert_invariants,
+    clock,
+    play,
+)
+from turnwright.tools import RESULT_LIMIT
+from turnwright_states import Cause, Limits
+from turnwright_states import facts as f
+
+RAN: list[str] = []
+
+
+@tool(timeout=60)
+async def look(path: str = "") -> str:
+    """Stood in for, unless the tools run."""
+    RAN.append(path)
+    return f"saw {path}"
+
+
+@tool(approval=lambda arguments: arguments["path"] == "secret", idempotent=True, on_crash="ask")
+def remove(path: str = "") -> str:
+    """Asks about one path."""
+    raise NotImplementedError
+
+
+TOOLS = [look, remove]
+LOOK = asks_for(("look", {"path": "a"}))
+
+
+def played(scenario: Scenario, **options: object) -> list[Driven]:
+    turns = play(scenario, tools=TOOLS, **options)  # type: ignore[arg-type]
+    assert_invariants(turns)
+    return turns
+
+
+def ending(driven: Driven) -> tuple[Outcome, EndReason]:
+    last = driven.facts[-1][1]
+    assert isinstance(last, f.Halted)
+    return last.outcome, last.reason
+
+
+def results(driven: Driven) -> list[str]:
+    return [fact.result for _, fact in driven.facts if isinstance(fact, f.CallSettled)]
+
+
+def test_the_empty_scenario_answers_at_once() -> None:
+    (driven,) = played(Scenario())
+    assert ending(driven) == (Outcome.FINISHED, EndReason.ANSWERED)
+    assert repr(Scenario()) == "Scenario()"
+
+
+def test_the_last_line_is_said_for_ever() -> None:
+    (driven,) = played(Scenario(script=(LOOK,)))
+    assert ending(driven) == (Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "result"),
+    [
+        (Returns("well"), "well"),
+        (Raises(), "RuntimeError: boom"),
+        (Raises("ToolError", "as you like"), "as you like"),
+        (Raises("SystemExit", "bye"), "SystemExit: bye"),
+        (Hangs(), "look did not finish within 60 s; a part of its work may be done"),
+        (Hangs(10), "after all"),
+        (Asks(then=Returns("allowed")), "allowed"),
+        (Runs(), "saw a"),
+    ],
+    ids=repr,
+)
+def test_a_call_behaves_as_it_is_told(behaviour: Behaviour, result: str) -> None:
+    (driven,) = played(Scenario(script=(LOOK, "Done."), behaviours=(behaviour,)))
+    assert results(driven) == [result]
+
+
+def test_a_flood_is_cut_off() -> None:
+    (driven,) = played(Scenario(script=(LOOK, "Done."), behaviours=(Floods(),)))
+    (result,) = results(driven)
+    assert result.startswith("x" * RESULT_LIMIT + "\n[cut: ")
+
+
+def test_calls_behave_in_the_order_in_which_they_come_up_and_then_return_ok() -> None:
+    (driven,) = played(Scenario(script=(LOOK, LOOK, "Done."), behaviours=(Returns("first"),)))
+    assert results(driven) == ["first", "ok"]
+
+
+def test_tools_run_only_if_that_is_asked_for() -> None:
+    RAN.clear()
+    scenario = Scenario(script=(LOOK, LOOK, "Done."), behaviours=(Returns("not run"),))
+    played(scenario)
+    assert RAN == []
+    (driven,) = played(scenario, run_tools=True)
+    assert (RAN, results(driven)) == (["a"], ["not run", "saw a"])
+
+
+def test_a_stand_in_asks_and_checks_as_its_tool_does() -> None:
+    both = asks_for(("remove", {"path": "secret"}), ("remove", {"path": "b"}), ("remove", {"file": "c"}))
+    (driven,) = played(Scenario(script=(both, "Done."), people=(Answers(decision=1, text="no"),)))
+    assert results(driven)[0].startswith("the arguments do not fit")
+    assert results(driven)[1:] == ["ok", "denied by the person: no"]
+
+
+def test_a_person_answers_one_by_one() -> None:
+    both = asks_for(("remove", {"path": "secret"}), ("remove", {"path": "secret"}))
+    people = (Answers(first=0), Answers(first=1), Answers(decision=1, text="no"))
+    (driven,) = played(Scenario(script=(both, "Done."), people=people))
+    assert results(driven) == ["denied by the person: no", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("leaves", "ends"),
+    [
+        (Leaves("abort"), [(Outcome.ABORTED, EndReason.ABORTED)]),
+        (
+            Leaves("message"),
+            [(Outcome.ABORTED, EndReason.SUPERSEDED), (Outcome.FINISHED, EndReason.ANSWERED)],
+        ),
+    ],
+)
+def test_a_person_who_never_answers(leaves: Leaves, ends: list[tuple[Outcome, EndReason]]) -> None:
+    turns = played(Scenario(script=(LOOK, "Done."), behaviours=(Asks(),), people=(leaves,)))
+    assert [ending(driven) for driven in turns] == ends
+    assert [len(driven.requests or ()) for driven in turns] == [1] * len(ends)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_process_that_died_is_followed_by_another(after: bool) -> None:
+    """It dies around the start of a call that is not idempotent: run at most once, and unknown where it may have."""
+    (driven,) = played(Scenario(script=(LOOK, "Done."), crash=Crash(2, after=after)))
+    assert results(driven) == [results(driven)[0]]
+    assert results(driven)[0].startswith("outcome unknown" if after else "ok")
+    assert ending(driven) == (Outcome.FINISHED, EndReason.ANSWERED)
+
+
+def test_a_person_decides_about_a_call_that_a_crash_cut_off() -> None:
+    scenario = Scenario(script=(asks_for(("remove", {})), "Done."), crash=Crash(2, after=True))
+    (driven,) = played(scenario)  # the first decision is to run it again
+    assert results(driven) == ["ok"]
+    assert [one.attempt for one in driven.executions or ()] == [2]
+
+
+def test_an_append_that_failed_for_a_moment_is_an_attempt() -> None:
+    """Nobody died, but the reply that was lost is asked for again, and counts as after a crash."""
+    (driven,) = played(Scenario(crash=Crash(1, heals=True)))
+    assert len(driven.requests or ()) == 2
+    (failed,) = (fact for _, fact in driven.facts if isinstance(fact, f.AttemptFailed))
+    assert (failed.cause, failed.retry) == (Cause.CRASH, True)
+
+
+def test_somebody_aborts_after_an_append() -> None:
+    (driven,) = played(Scenario(script=(LOOK, "Done."), behaviours=(Hangs(),), abort_at=2))
+    assert ending(driven) == (Outcome.ABORTED, EndReason.ABORTED)
+
+
+def test_a_budget_of_money_has_its_price() -> None:
+    (driven,) = played(Scenario(script=(LOOK,), limits=Limits(cost=3.0)))
+    assert ending(driven) == (Outcome.CAP_HIT, EndReason.COST)
+
+
+def test_the_synthesis_says_what_it_is_told() -> None:
+    (driven,) = played(Scenario(script=(LOOK,), synthesis=(None, "In short.")))
+    assert ending(driven) == (Outcome.SYNTHESIS_DONE, EndReason.SYNTHESISED)
+    assert len(driven.requests or ()) == 2
+
+
+def test_an_agent_uses_its_own_tools_and_limits() -> None:
+    (driven,) = played(Scenario(script=(LOOK,)), agent=Agent(name="One", tools=("look",), steps=1))
+    assert list(driven.tools or ()) == ["look"]
+    assert ending(driven) == (Outcome.CAP_HIT, EndReason.STEP_CAP)
+
+
+def test_an_agent_that_cannot_run_is_a_mistake() -> None:
+    with pytest.raises(ConfigError, match="there is no tool 'nowhere'"):
+        play(Scenario(), agent=Agent(name="One", tools=("nowhere",)), tools=TOOLS)
+
+
+async def heard(model: WaywardModel) -> tuple[list[str], ModelError | None]:
+    """The text of one stream, and what it ended in."""
+    texts: list[str] = []
+    try:
+        async for item in model.stream(Request(messages=())):
+            texts += [item.text] if isinstance(item, TextDelta) else []
+    except ModelError as error:
+        return texts, error
+    return texts, None
+
+
+@pytest.mark.parametrize(("after", "text"), [(0, ""), (2, ""), (3, "a"), (9, "abc")])
+def test_a_stream_is_cut_at_any_character(after: int, text: str) -> None:
+    """Its reasoning comes first."""
+    reply = Reply(reasoning="hm", text="abc")
+    texts, error = clock.run(lambda: heard(WaywardModel([Cut(reply, after)])))
+    assert "".join(texts) == text
+    assert error is not None
+    assert (error.cause, error.partial) == (Cause.INTERRUPTED, Reply(reasoning="hm"[:after], text=text))
+    assert clock.run(lambda: heard(WaywardModel([Cut(reply, after, silently=True)]))) == (texts, None)
+
+
+def test_a_stream_that_falls_silent_is_given_up() -> None:
+    texts, error = clock.run(lambda: heard(WaywardModel([Stalls("So f")])))
+    assert texts == ["So f"]
+    assert error is not None
+    assert error.cause is Cause.TIMEOUT
+
+
+def test_a_model_that_is_called_without_end_refuses() -> None:
+    model = WaywardModel(["Done."])
+    model.most = 1
+    assert clock.run(lambda: heard(model)) == (["Done."], None)
+    _, error = clock.run(lambda: heard(model))
+    assert error is not None
+    assert error.cause is Cause.REJECTED
+
+
+def test_an_hour_passes_at_once_and_in_order() -> None:
+    order: list[str] = []
+
+    async def sleep(name: str, seconds: float) -> None:
+        await anyio.sleep(seconds)
+        order.append(name)
+
+    async def work() -> float:
+        began = anyio.current_time()
+        with anyio.move_on_after(3600):
+            async with anyio.create_task_group() as group:
+                for name, seconds in (("late", 1800.0), ("never", 7200.0), ("soon", 1.0)):
+                    group.start_soon(sleep, name, seconds)
+        return anyio.current_time() - began
+
+    assert clock.run(work) == pytest.approx(3600)
+    assert order == ["soon", "late"]
+
+
+def test_real_time_is_real() -> None:
+    async def work() -> float:
+        await anyio.sleep(0.01)
+        return anyio.current_time()
+
+    before = time.monotonic()
+    assert clock.run(work, real_time=True) >= before

@@ -1,0 +1,264 @@
+"""A recording is played through the real engine: what it says happens, when it says so, and nothing waits."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from turnwright import (
+    Agent,
+    Ask,
+    Budget,
+    ConfigError,
+    EndReason,
+    Limits,
+    Outcome,
+    State,
+    TurnEnded,
+    Usage,
+    deny,
+)
+from turnwright.model import ModelError, Reply, ReplyCall, asks_for
+from turnwright.testing import At, Broke, PlaybackError, Recorded, Recording, Unfinished, playback, results_of
+from turnwright.tools import RESULT_LIMIT, cap
+from turnwright_states import CallStatus, Cause, InterruptKind
+
+WHO = Agent(name="Anybody")
+BOTH = asks_for(("look", {"path": "a"}), ("pay", {"sum": 5}))
+LOOKED = Recorded("seen")
+TWO = Recording(
+    agent=WHO,
+    prompt="Pay it.",
+    model=(BOTH, "Paid."),
+    tools=("look", "pay"),
+    results={"call00001": LOOKED, "call00002": Recorded("paid")},
+)
+ABORTED = Recorded("not finished: the turn ended (aborted)", CallStatus.ABORTED)
+
+
+def test_a_recording_is_played_to_its_end_as_often_as_one_likes() -> None:
+    for _ in range(2):
+        turn = playback(TWO)
+        assert (turn.outcome, turn.reason, turn.text, turn.steps, turn.tool_calls) == (
+            Outcome.FINISHED,
+            EndReason.ANSWERED,
+            "Paid.",
+            2,
+            2,
+        )
+        assert results_of(turn) == TWO.results
+
+
+def test_two_results_are_equal_when_text_and_status_are() -> None:
+    assert Recorded("a", attempt=2) == Recorded("a")
+    assert Recorded("a", CallStatus.ERROR) != Recorded("a")
+    assert Recorded("a") != Recorded("b")
+
+
+def test_the_limits_and_the_tools_of_the_recording_hold_not_those_of_its_agent() -> None:
+    agent = Agent(name="Anybody", steps=0, tools=("other",), model="gone", budget=Budget(cost=1.0))
+    turn = playback(replace(TWO, agent=agent, limits=Limits(steps=1)))
+    assert (turn.outcome, turn.reason, turn.steps) == (Outcome.CAP_HIT, EndReason.STEP_CAP, 1)
+
+
+def test_a_budget_of_money_is_spent_by_the_recorded_costs() -> None:
+    """There is no price that they could be computed from."""
+    dear = asks_for(("look", {"path": "a"}), usage=Usage(input_tokens=1, cost=0.6))
+    recording = replace(TWO, model=(dear, dear, "Spent."), limits=Limits(cost=1.0))
+    turn = playback(replace(recording, results={"call00001": LOOKED, "call00002": LOOKED}))
+    assert (turn.reason, turn.usage.cost, turn.text) == (EndReason.COST, 1.2, "Spent.")
+
+
+def test_a_failed_attempt_is_followed_by_another_and_nobody_waits() -> None:
+    began = time.monotonic()
+    failed = ModelError("busy", cause=Cause.OVERLOADED, retry_after=1e6, partial=Reply(text="So f", usage=Usage()))
+    assert playback(replace(TWO, model=(failed, *TWO.model))).text == "Paid."
+    turn = playback(replace(TWO, model=(failed,), limits=Limits(max_retries=0)))
+    assert (turn.reason, turn.text) == (EndReason.MODEL_ERROR, "So f")
+    assert time.monotonic() - began < 60
+
+
+def test_a_script_that_has_ended_ends_the_turn() -> None:
+    turn = playback(replace(TWO, model=(BOTH,)))
+    assert (turn.reason, turn.error) == (EndReason.MODEL_ERROR, "the script has ended: it has no line 1")
+
+
+def test_an_error_is_raised_where_it_was() -> None:
+    """When the reply arrives, before the call begins, or in the tool: only then it counts as a call."""
+    for at, begun in (("reply", 0), ("start", 0), ("run", 1)):
+        wrong = Recorded("wrong", CallStatus.ERROR, at=at)  # type: ignore[arg-type]
+        turn = playback(replace(TWO, results={"call00001": wrong, "call00002": Recorded("paid")}))
+        assert (results_of(turn)["call00001"], turn.tool_calls) == (wrong, 1 + begun), at
+
+
+def test_what_came_of_a_call_is_told_by_its_id_not_by_its_arguments() -> None:
+    same = asks_for(*[("look", {"path": "a"})] * 3)
+    results = {
+        "call00001": Recorded("first"),
+        "call00002": Recorded("no path", CallStatus.ERROR, at="reply"),
+        "call00003": Recorded("third"),
+    }
+    assert results_of(playback(replace(TWO, model=(same, "So."), results=results))) == results
+
+
+def test_a_call_asks_what_it_asked_until_it_is_answered() -> None:
+    asks = (Ask(InterruptKind.QUESTION, "From where?", ("here", "there")), Ask(InterruptKind.APPROVAL))
+    recording = replace(TWO, asks={"call00002": asks})
+    turn = playback(recording)
+    (asked,) = turn.pending
+    assert (turn.state, asked.id, asked.question, asked.choices) == (
+        State.PAUSED,
+        "question-1",
+        "From where?",
+        ("here", "there"),
+    )
+    turn = playback(replace(recording, then=({"question-1": "here"},)))
+    assert [asked.id for asked in turn.pending] == ["approval-1"]
+    turn = playback(replace(recording, then=({"question-1": "here"}, {"approval-1": deny("too much")})))
+    assert results_of(turn)["call00002"] == Recorded("denied by the person: too much", CallStatus.DENIED)
+    assert (turn.reason, turn.tool_calls) == (EndReason.ANSWERED, 1)
+
+
+@pytest.mark.parametrize(
+    ("how", "then", "result"),
+    [
+        ("unknown", (), Recorded("outcome unknown: the process died while this call ran; verify before retrying",
+                                 CallStatus.UNKNOWN)),
+        ("rerun", (), Recorded("paid", attempt=2)),
+        ("ask", ({"unknown-1": "rerun"},), Recorded("paid", attempt=2)),
+        ("ask", ({"unknown-1": "unknown"},), Recorded("outcome unknown: verify before retrying", CallStatus.UNKNOWN)),
+    ],
+)  # fmt: skip
+def test_a_call_that_had_started_when_the_process_died_is_treated_as_it_was(
+    how: str, then: tuple[dict[str, str], ...], result: Recorded
+) -> None:
+    """Six facts: the turn, the step, the reply, two beginnings and one result."""
+    results = {"call00001": LOOKED, "call00002": result}
+    turn = playback(
+        replace(TWO, on_crash={"pay": how}, results=results, then=(At(6, "crash", parallel=2), *then))  # type: ignore[dict-item]
+    )
+    assert turn.reason is EndReason.ANSWERED
+    assert results_of(turn) == results
+
+
+def test_a_turn_is_aborted_in_the_middle_of_a_word() -> None:
+    turn = playback(replace(TWO, model=(BOTH, Unfinished("It is p"))))
+    assert (turn.reason, turn.text, turn.steps) == (EndReason.ABORTED, "It is p", 2)
+    turn = playback(replace(TWO, model=(BOTH, Unfinished("It is p")), limits=Limits(steps=1)))
+    assert (turn.reason, turn.also_reached) == (EndReason.ABORTED, (EndReason.STEP_CAP,))
+
+
+@pytest.mark.parametrize(("facts", "results"), [(3, {}), (4, {}), (5, {"call00001": LOOKED})])
+def test_a_turn_is_stopped_while_its_calls_run(facts: int, results: dict[str, Recorded]) -> None:
+    """What had not begun does not begin."""
+    expected = {"call00001": ABORTED, "call00002": ABORTED, **results}
+    turn = playback(replace(TWO, results=expected, then=(At(facts, "abort"),)))
+    assert (turn.reason, turn.tool_calls) == (EndReason.ABORTED, 0 if facts == 3 else 1)
+    assert results_of(turn) == expected
+
+
+def test_a_paused_turn_is_superseded() -> None:
+    recording = replace(TWO, asks={"call00002": (Ask(InterruptKind.APPROVAL),)})
+    turn = playback(replace(recording, then=(At(7, "superseded"),)))
+    assert (turn.reason, results_of(turn)["call00002"].status) == (EndReason.SUPERSEDED, CallStatus.DENIED)
+
+
+def test_the_time_is_up_without_anybody_waiting_for_it() -> None:
+    began = time.monotonic()
+    day = Limits(seconds=24 * 3600)
+    in_a_reply = playback(replace(TWO, model=(Unfinished("Well", "deadline"), "Too late."), limits=day))
+    in_text = playback(replace(TWO, model=(Unfinished("Well", "deadline"),), limits=Limits(seconds=900, steps=0)))
+    open_call = replace(TWO, results={"call00001": LOOKED}, model=(BOTH, "Too late."), limits=day)
+    in_a_call = playback(replace(open_call, then=(At(6, "deadline", parallel=2),)))
+    for turn in (in_a_reply, in_text, in_a_call):
+        assert (turn.outcome, turn.reason) == (Outcome.CAP_HIT, EndReason.DEADLINE)
+    assert results_of(in_a_call)["call00002"] == Recorded("not finished: the turn's time is up", CallStatus.ABORTED)
+    assert in_a_call.seconds >= 24 * 3600
+    assert time.monotonic() - began < 3600
+
+
+def test_a_process_that_was_held_up_is_held_up_again() -> None:
+    """The call comes back all the same, and then the time is over."""
+    turn = playback(replace(TWO, limits=Limits(seconds=0.4), then=(At(6, "delay"),), model=(BOTH, "Late.")))
+    assert (turn.reason, turn.text) == (EndReason.DEADLINE, "Late.")
+    assert results_of(turn) == TWO.results
+
+
+def test_a_turn_is_left_where_its_driver_left_it() -> None:
+    turn = playback(replace(TWO, then=(At(5, "left"),)))
+    assert (turn.state, turn.outcome, turn.tool_calls, results_of(turn)) == (
+        State.TOOL_EXEC,
+        None,
+        1,
+        {"call00001": LOOKED},
+    )
+    assert playback(replace(TWO, then=(At(2, "left"),))).state is State.STREAM
+
+
+def test_what_was_no_error_of_a_model_ends_the_turn_as_a_bug() -> None:
+    turn = playback(replace(TWO, model=(Broke("KeyError: 'x'", text="So"),)))
+    assert (turn.reason, turn.text) == (EndReason.ENGINE_ERROR, "So")
+    turn = playback(replace(TWO, synthesis=(Broke("KeyError: 'x'"),)))
+    assert (turn.reason, results_of(turn)) == (EndReason.ENGINE_ERROR, TWO.results)
+    bug = Recorded("not finished: the turn ended (engine_error)", CallStatus.ABORTED, at="bug")
+    turn = playback(replace(TWO, results={"call00001": LOOKED, "call00002": bug}))
+    assert (turn.reason, turn.tool_calls) == (EndReason.ENGINE_ERROR, 1)
+
+
+def test_a_synthesis_says_what_it_said_attempt_by_attempt() -> None:
+    slow = ModelError("slow", cause=Cause.TIMEOUT)
+    turn = playback(replace(TWO, synthesis=(slow, "All paid.")))
+    assert (turn.outcome, turn.text) == (Outcome.SYNTHESIS_DONE, "All paid.")
+    assert playback(replace(TWO, synthesis=(slow, None))).text == "Paid."
+
+
+def test_rounds_repeat_by_their_recorded_keys() -> None:
+    lines = tuple(asks_for(("look", {"path": str(number)})) for number in range(3))
+    recording = replace(TWO, model=(*lines, "So."), results={f"call0000{n}": LOOKED for n in (1, 2, 3)})
+    assert playback(recording).reason is EndReason.ANSWERED
+    keys = {f"call0000{number}": "always the same" for number in (1, 2, 3)}
+    assert playback(replace(recording, loop_keys=keys)).reason is EndReason.DOOM_LOOP
+    assert playback(replace(recording, loop_keys=keys, exempt=("look",))).reason is EndReason.ANSWERED
+
+
+def test_arguments_that_were_not_json_and_tools_that_were_none_are_refused_by_the_engine() -> None:
+    reply = asks_for(ReplyCall("look", None, raw='{"pa'), ("no tool at all!", {}))
+    turn = playback(replace(TWO, model=(reply, "So.")))
+    assert [recorded.text for recorded in results_of(turn).values()] == [
+        "not executed: the arguments are not one whole JSON object",
+        "there is no tool 'no tool at all!'; the tools are: look, pay",
+    ]
+
+
+@pytest.mark.parametrize("more", ["", "y", "y" * 50, "é" * 9])
+@pytest.mark.parametrize("character", ["x", "é", "漢", "🙂"])
+def test_a_result_that_was_cut_is_cut_again_in_the_same_place(character: str, more: str) -> None:
+    """Wherever in a character the cut goes."""
+    for inside in range(len(character.encode())):
+        was = cap("x" * (RESULT_LIMIT - inside) + character + more)
+        assert "\n[cut: " in was
+        results = {"call00001": Recorded(was), "call00002": Recorded(was, CallStatus.ERROR)}
+        assert results_of(playback(replace(TWO, results=results))) == results
+
+
+def test_a_result_that_only_speaks_of_a_cut_stays_as_it_is() -> None:
+    said = Recorded("text\n[cut: the first 4 of 9 bytes; ask for less]")
+    assert results_of(playback(replace(TWO, results={"call00001": said, "call00002": said})))["call00001"] == said
+
+
+def test_a_turn_that_stands_still_is_given_up() -> None:
+    """A call without a result never comes back."""
+    with pytest.raises(PlaybackError, match="stands still after 4 facts"):
+        playback(replace(TWO, results={}))
+
+
+def test_what_is_to_happen_after_the_end_is_an_error() -> None:
+    with pytest.raises(TurnEnded):
+        playback(replace(TWO, then=({"approval-1": "yes"},)))
+    with pytest.raises(TurnEnded):
+        playback(replace(TWO, then=(At(100, "crash"),)))
+
+
+def test_a_recording_that_no_engine_takes_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a name has 1 to 64"):
+        playback(replace(TWO, tools=("not a name",)))

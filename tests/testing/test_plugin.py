@@ -1,0 +1,155 @@
+"""The pytest plugin counts the rows that a run took, over all workers, and fails a run that left some out.
+
+Most tests run pytest inside this process, which is fast; what the inner runs take is not counted as this run's.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from turnwright.draw import RowCounts
+from turnwright_states.chart import CHART, ROWS
+
+pytest_plugins = ["pytester"]
+
+PLUGIN = ("-p", "turnwright.testing.plugin", "-p", "no:cacheprovider")
+#: Each takes rows 10 and 14: a step starts, and the model answers.
+ANSWERS = """
+    import pytest
+    from turnwright_states import ModelReplied, Started, TurnMachine
+
+    @pytest.mark.parametrize("number", range({times}))
+    def test_answers(number):
+        machine, _ = TurnMachine.start(Started(prompt="x"))
+        machine.feed(ModelReplied(text="y"))
+"""
+#: Takes every row once, whatever its guard says.
+EVERY_ROW = """
+    from turnwright_states.chart import CHART
+
+    def test_every_row():
+        for place in range(len(CHART.taken)):
+            CHART.taken[place] += 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def counts_stay() -> Iterator[None]:
+    """Afterwards this process has taken the rows that it had taken before."""
+    before = list(CHART.taken)
+    yield
+    CHART.taken[:] = before
+
+
+def _counts(path: Path) -> dict[int, int]:
+    """The rows that were taken, with how often."""
+    return {number: count for number, count in enumerate(RowCounts.read(path).taken, start=1) if count}
+
+
+def test_a_run_names_the_rows_that_it_never_took(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(ANSWERS.format(times=3))
+    result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows")
+    result.assert_outcomes(passed=3)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        ["*= rows of the chart =*", "2 of 45 rows of chart 1 taken, 6 times in all", "never taken:"], consecutive=True
+    )
+    said = [line.split(maxsplit=1) for line in result.outlines if "--" in line and line.startswith("  ")]
+    assert said == [[str(n), row.name] for n, row in enumerate(ROWS, start=1) if n not in (10, 14)]
+
+
+def test_a_required_row_that_was_never_taken_fails_the_run(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(ANSWERS.format(times=1))
+    result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows-require")
+    result.assert_outcomes(passed=1)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["FAILED: 43 rows were never taken (--turnwright-rows-require)"])
+
+
+def test_a_run_that_took_every_row_passes(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(EVERY_ROW)
+    result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows-require")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["45 of 45 rows of chart 1 taken, 45 times in all"])
+    result.stdout.no_fnmatch_line("*never taken*")
+
+
+def test_a_run_that_fails_keeps_its_own_exit_status(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_nothing(")
+    result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows-require")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+
+
+def test_without_an_option_nothing_is_said(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(ANSWERS.format(times=1))
+    result = pytester.runpytest_inprocess(*PLUGIN)
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*rows*")
+
+
+def test_collecting_takes_no_rows_and_requires_none(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(ANSWERS.format(times=1))
+    result = pytester.runpytest_inprocess(*PLUGIN, "--collect-only", "--turnwright-rows-require")
+    assert result.ret == 0
+
+
+def test_what_was_taken_before_the_run_is_not_counted(pytester: pytest.Pytester) -> None:
+    """A row that is taken while pytest starts up says nothing about the tests."""
+    pytester.makepyfile(ANSWERS.format(times=1))
+    pytester.makepyfile(
+        early="""
+        from turnwright_states import Started, TurnMachine
+
+        TurnMachine.start(Started(prompt="x"))
+        """
+    )
+    file = pytester.path / "rows.json"
+    pytester.syspathinsert()
+    result = pytester.runpytest_inprocess("-p", "early", *PLUGIN, "--turnwright-rows-file", file)
+    assert result.ret == 0
+    assert _counts(file) == {10: 1, 14: 1}
+
+
+def test_workers_hand_in_their_counts_and_they_are_added_up(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest('pytest_plugins = ["turnwright.testing.plugin"]')
+    pytester.makepyfile(ANSWERS.format(times=4))
+    result = pytester.runpytest_inprocess("-n", "2", "--turnwright-rows", "--turnwright-rows-file", "rows.json")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(["2 of 45 rows of chart 1 taken, 8 times in all"])
+    assert _counts(pytester.path / "rows.json") == {10: 4, 14: 4}
+
+
+def test_a_worker_that_died_is_told(pytester: pytest.Pytester) -> None:
+    """Else its rows would look as if nobody had taken them."""
+    pytester.makepyfile("import os\n\ndef test_dies():\n    os._exit(1)\n")
+    result = pytester.runpytest_inprocess(*PLUGIN, "-n", "1", "--max-worker-restart", "0", "--turnwright-rows")
+    assert result.ret != 0
+    result.stdout.fnmatch_lines(["workers that died before they handed in their counts: 1; what they took is missing"])
+
+
+def test_a_file_in_a_folder_that_is_not_there_is_a_usage_error(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows-file", "none/rows.json")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --turnwright-rows-file none/rows.json: there is no folder *none"])
+
+
+def test_a_file_that_cannot_be_written_fails_the_run(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(ANSWERS.format(times=1))
+    (pytester.path / "rows.json").mkdir()
+    result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows-file", "rows.json")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["FAILED: --turnwright-rows-file: *rows.json*"])
+
+
+def test_the_file_says_how_to_draw_it_and_is_drawn(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(ANSWERS.format(times=2))
+    result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows-file", "rows.json")
+    file = pytester.path / "rows.json"
+    result.stdout.fnmatch_lines([f"written to {file}; to see it: turnwright diagram --format svg --coverage *"])
+    assert json.loads(file.read_text(encoding="utf-8"))["schema"] == "turnwright/rows/1"
+    drawn = pytester.run(sys.executable, "-m", "turnwright", "diagram", "--format", "table", "--coverage", file)
+    assert drawn.ret == 0
+    drawn.stdout.fnmatch_lines(["[*][*]2 of 45 rows taken[*][*]", "| 10 | 2 * | CHECK *"])

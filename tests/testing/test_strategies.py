@@ -1,0 +1,296 @@
+"""The strategies draw what they say: what fits a schema, what does not, and every misdeed of a model."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field, JsonValue
+
+from turnwright import Agent, tool
+from turnwright.model.protocol import ModelError, Reply, ReplyCall
+from turnwright.testing.behaviour import Asks, Floods, Hangs, Raises, Returns, Runs
+from turnwright.testing.json_values import arguments_of, misfits_of, values_of
+from turnwright.testing.scenario import Answers, Crash, Leaves, Person, Scenario
+from turnwright.testing.strategies import (
+    bad_calls,
+    behaviours,
+    crashes,
+    disobedient_replies,
+    limits,
+    model_errors,
+    obedient_replies,
+    people,
+    scenarios,
+    scripts,
+    tool_calls,
+)
+from turnwright.testing.wayward import Cut, Line, Stalls
+from turnwright.tools import FunctionTool, Tool, ToolInputError, builtin_tools
+from turnwright_states import Cause, Finish, Limits
+from turnwright_states.limits import MAX_CALLS_A_STEP
+
+
+class Place(BaseModel):
+    line: Annotated[int, Field(ge=1, le=3)]
+    label: str | None = None
+    inside: list["Place"] = []
+
+
+@tool
+def everything(  # noqa: PLR0917 (a model calls it by names)
+    text: Annotated[str, Field(min_length=1, max_length=3)],
+    number: Annotated[float, Field(gt=0, lt=1)],
+    count: Annotated[int, Field(gt=5)],
+    flag: bool,
+    choice: Literal["a", "b", 3],
+    place: Place,
+    names: Annotated[list[str], Field(min_length=1, max_length=2)],
+    table: dict[str, int],
+    pair: tuple[int, str],
+    code: Annotated[str, Field(pattern="^[a-c]{2}$")],
+    either: int | str | None = None,
+    anything: JsonValue = None,
+) -> str:
+    """Has an argument of every kind."""
+    raise NotImplementedError
+
+
+@tool
+def nothing() -> str:
+    """Has none."""
+    raise NotImplementedError
+
+
+TOOLS: list[Tool] = [everything, nothing]
+NAMES = [made.name for made in TOOLS]
+LARGE = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
+T = TypeVar("T")
+
+
+def sample(strategy: st.SearchStrategy[T], rounds: int = 30) -> list[T]:
+    """The same few hundred examples each time. After ten, Hypothesis would mostly vary those that it has."""
+    drawn: list[T] = []
+    for number in range(rounds):
+
+        @seed(number)
+        @settings(max_examples=10, phases=[Phase.generate], database=None, suppress_health_check=LARGE)
+        @given(strategy)
+        def take(example: T) -> None:
+            drawn.append(example)
+
+        take()
+    return drawn
+
+
+@pytest.fixture(scope="module")
+def disobedient() -> list[Reply]:
+    return sample(disobedient_replies(TOOLS), 25)
+
+
+@pytest.fixture(scope="module")
+def written() -> list[tuple[Line, ...]]:
+    return sample(scripts([nothing]), 15)
+
+
+def fits(made: FunctionTool[..., object], arguments: Mapping[str, JsonValue]) -> bool:
+    try:
+        made.parse(arguments)
+    except ToolInputError:
+        return False
+    return True
+
+
+@given(arguments=arguments_of(everything.parameters))
+def test_arguments_fit_the_schema_that_they_are_drawn_from(arguments: dict[str, JsonValue]) -> None:
+    everything.parse(arguments)
+
+
+@pytest.mark.parametrize("built_in", builtin_tools(Path()), ids=lambda one: one.name)
+def test_arguments_of_the_built_in_tools_fit(built_in: Tool) -> None:
+    @settings(max_examples=20)
+    @given(arguments=arguments_of(built_in.parameters))
+    def fit(arguments: dict[str, JsonValue]) -> None:
+        built_in.parse(arguments)
+
+    fit()
+
+
+@pytest.mark.parametrize("made", [everything, nothing], ids=lambda one: one.name)
+def test_misfits_are_refused_by_the_tool(made: FunctionTool[..., object]) -> None:
+    """Not all: another value for an argument of many types may fit by chance."""
+    drawn = sample(misfits_of(made.parameters), 5)
+    assert sum(not fits(made, arguments) for arguments in drawn) > len(drawn) / 2
+
+
+@given(
+    value=values_of(
+        {"$defs": {"T": {"type": "object", "properties": {"t": {"$ref": "#/$defs/T"}}}}, "$ref": "#/$defs/T"}
+    )
+)
+def test_a_schema_that_refers_to_itself_is_drawn(value: JsonValue) -> None:
+    while value:
+        assert isinstance(value, dict)
+        assert list(value) == ["t"]
+        value = value["t"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": ["string", "null"]},
+        {"type": "integer", "maximum": -5},
+        {"type": "number", "minimum": 7.25, "maximum": 7.5},
+        {"type": "array"},
+        {"type": "array", "uniqueItems": True, "items": {"type": "boolean"}, "maxItems": 2},
+        {"type": "string", "format": "date"},
+        {"type": "string", "minLength": 40},
+        {"allOf": [{"type": "boolean"}]},
+        {"$ref": "#/nowhere"},
+        {"type": "file"},
+        {"enum": [1, "one"]},
+        {"const": None},
+    ],
+)
+def test_a_schema_of_any_form_gives_values(schema: dict[str, JsonValue]) -> None:
+    kinds = {"boolean": bool, "integer": int, "string": str, "array": list}
+
+    @settings(max_examples=20)
+    @given(value=values_of(schema))
+    def draw(value: JsonValue) -> None:
+        kind = schema.get("type")
+        if isinstance(kind, str) and kind in kinds:
+            assert isinstance(value, kinds[kind])
+        if kind == "integer":
+            assert isinstance(value, int)
+            assert value <= -5
+
+    draw()
+
+
+@given(bounds=limits(steps=3, tokens=st.integers(1, 2)))
+def test_fixed_limits_stay_as_they_are(bounds: Limits) -> None:
+    assert bounds.steps == 3
+    assert bounds.tokens in (1, 2)
+
+
+def test_the_simplest_limits_are_the_defaults() -> None:
+    assert sample(limits(), 1)[0] == Limits()
+
+
+@given(call=tool_calls(TOOLS))
+def test_a_call_fits_its_tool(call: ReplyCall) -> None:
+    made = {one.name: one for one in (everything, nothing)}[call.name]
+    assert call.arguments is not None
+    assert fits(made, call.arguments)
+
+
+@given(reply=obedient_replies(TOOLS))
+def test_an_obedient_reply_answers_or_asks_for_what_can_run(reply: Reply) -> None:
+    assert reply.text or reply.calls
+    assert all(call.arguments is not None for call in reply.calls)
+
+
+REPLIES: dict[str, Callable[[Reply], object]] = {
+    "nothing at all": lambda reply: reply == Reply(),
+    "only reasoning": lambda reply: reply.reasoning and not reply.text and not reply.calls,
+    "a very long text": lambda reply: len(reply.text) > 2_000,
+    "cut-off arguments": lambda reply: any(call.arguments is None and call.raw for call in reply.calls),
+    "a tool that is not there": lambda reply: any(call.name not in NAMES for call in reply.calls),
+    "one provider id twice": lambda reply: sum(call.id == "id" for call in reply.calls) > 1,
+    "more calls than run": lambda reply: len(reply.calls) > MAX_CALLS_A_STEP,
+    "arguments that do not fit": lambda reply: any(call.name == "nothing" and call.arguments for call in reply.calls),
+    "a reply cut off by length": lambda reply: reply.finish is Finish.LENGTH,
+    "a filtered reply": lambda reply: reply.finish is Finish.CONTENT_FILTER,
+    "no usage": lambda reply: reply.usage is None,
+}
+
+
+@pytest.mark.parametrize("misdeed", REPLIES)
+def test_disobedient_replies_have_every_misdeed(disobedient: list[Reply], misdeed: str) -> None:
+    assert any(REPLIES[misdeed](reply) for reply in disobedient)
+
+
+def test_model_calls_fail_for_every_cause() -> None:
+    assert {error.cause for error in sample(model_errors())} == set(Cause)
+
+
+def repeats(script: Sequence[Line], period: int) -> bool:
+    """Whether the script says the same cycle twice, and not one shorter."""
+    pairs = [script[n : n + period] for n in range(len(script) - 2 * period + 1) if asks(script[n : n + 2 * period])]
+    return any(
+        cycle == script[n + period : n + 2 * period] and len({str(line) for line in cycle}) == period
+        for n, cycle in enumerate(pairs)
+    )
+
+
+def asks(lines: Sequence[Line]) -> bool:
+    return all(isinstance(line, Reply) and line.calls for line in lines)
+
+
+SCRIPTS: dict[str, Callable[[tuple[Line, ...]], object]] = {
+    "the same again and again": lambda script: repeats(script, 1),
+    "a cycle of two": lambda script: repeats(script, 2),
+    "asking for tools for ever": lambda script: asks(script[-1:]),
+    "failing in the end": lambda script: isinstance(script[-1], ModelError),
+    "a broken stream": lambda script: any(isinstance(line, Cut) and not line.silently for line in script),
+    "a stream that just ends": lambda script: any(isinstance(line, Cut) and line.silently for line in script),
+    "silence": lambda script: any(isinstance(line, Stalls) for line in script),
+}
+
+
+@pytest.mark.parametrize("habit", SCRIPTS)
+def test_scripts_have_every_habit(written: list[tuple[Line, ...]], habit: str) -> None:
+    assert any(SCRIPTS[habit](script) for script in written)
+
+
+def test_tools_do_everything() -> None:
+    assert {type(one) for one in sample(behaviours())} == {Returns, Raises, Hangs, Floods, Asks}
+
+
+def test_real_tools_run_most_of_the_time_and_never_hang_for_long() -> None:
+    drawn = sample(behaviours(run_tools=True))
+    assert drawn[0] == Runs()
+    assert not any(isinstance(one, Hangs) and one.seconds > 1 for one in drawn)
+    assert sum(isinstance(one, Runs) for one in drawn) > len(drawn) / 4
+
+
+@pytest.mark.parametrize("person", [Answers(), Answers(1), Answers(first=0), Leaves(), Leaves("message")], ids=str)
+def test_people_answer_or_leave(person: Person) -> None:
+    assert person in sample(people(), 20)
+
+
+@given(crash=crashes(3))
+def test_a_crash_is_at_one_of_the_appends(crash: Crash) -> None:
+    assert 1 <= crash.at <= 3
+
+
+@given(scenario=scenarios(TOOLS, agent=Agent(name="One", tools=("nothing",))))
+def test_an_agent_is_asked_to_use_its_own_tools(scenario: Scenario) -> None:
+    """Arguments of the other tool need its schema, which is none of this agent's."""
+    calls = [call for line in scenario.script if isinstance(line, Reply) for call in line.calls]
+    assert "everything" not in {call.name for call in calls}
+
+
+def test_the_simplest_scenario_is_an_answer() -> None:
+    assert sample(scenarios(TOOLS), 1)[0] == Scenario()
+
+
+@given(call=bad_calls([]))
+def test_calls_are_drawn_without_any_tool(call: ReplyCall) -> None:
+    assert call.name not in NAMES
+
+
+def test_importing_the_package_does_not_import_hypothesis() -> None:
+    """It is optional; only the strategies and the runner need it."""
+    rooms = ("", ".behaviour", ".found", ".invariants", ".play", ".scenario", ".wayward")
+    code = (
+        f"import sys\nfor room in {rooms}: __import__('turnwright.testing' + room)\nprint('hypothesis' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "False"
