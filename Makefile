@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check demo verify diagrams format clean
+.PHONY: help install run test check coverage examples demo verify mutants diagrams format clean
 
 help: ## Show the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -30,6 +30,10 @@ $(VENV)/.test: pyproject.toml | $(VENV)/.installed
 	$(PIP) install --quiet --editable '.[test]'
 	@touch $@
 
+$(VENV)/.mutants: pyproject.toml | $(VENV)/.installed
+	$(PIP) install --quiet --editable '.[mutants]'
+	@touch $@
+
 $(VENV)/.dev: pyproject.toml | $(VENV)/.installed
 	$(PIP) install --quiet --editable '.[dev]'
 	@touch $@
@@ -40,14 +44,27 @@ run: $(VENV)/.local ## Drive one turn of the embedded model with real tools
 	$(BIN)/turnwright run --model local --agents examples/calculator.md --tools examples/arithmetic.py \
 	  --store sqlite:///turns.db "What is 17 * 23? Use the multiply tool."
 
-test: $(VENV)/.test ## Run all tests
-	$(BIN)/python -m pytest -n auto
+test: $(VENV)/.test ## Run all tests; one fails when no test took some row of the chart
+	$(BIN)/python -m pytest -n auto --turnwright-rows-require
+
+coverage: $(VENV)/.test ## Run the tests of the pure machine; fails below 100 % of its branches
+	$(BIN)/python -m pytest -n auto --cov --cov-report= tests/states tests/testing/test_traces.py -k 'not whole_campaign'
+	$(BIN)/coverage report --include='states/*' --skip-covered --show-missing --fail-under=100
 
 demo: $(VENV)/.installed ## A cap, a doom loop, a pause, a kill and its recovery; no model needed
 	$(BIN)/turnwright demo
 
-verify: $(VENV)/.installed ## Walk every configuration that a turn can reach within small bounds
-	$(BIN)/turnwright verify
+verify: $(VENV)/.installed ## Prove that every path ends: lint, walk and, where SPIN is installed, the model checker
+	$(BIN)/turnwright verify --spin
+
+# In an environment of its own: what LangGraph brings along loads a plugin into every run of pytest.
+examples: $(BIN)/python ## Run the examples, the one with LangGraph too
+	test -d $(VENV)-examples || $(PYTHON) -m venv $(VENV)-examples
+	$(VENV)-examples/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[test,examples]'
+	$(VENV)-examples/bin/python -m pytest tests/test_examples.py
+
+mutants: $(VENV)/.mutants ## Change the pure machine one thing at a time, and see that a test notices (about an hour)
+	$(BIN)/python .ci/mutants.py
 
 check: $(VENV)/.dev ## Lint, format, types, import rules, wheel contents, diagrams
 	$(BIN)/ruff check .
@@ -66,4 +83,4 @@ diagrams: $(VENV)/.installed ## Draw diagrams/ again
 	$(BIN)/turnwright diagram --write diagrams
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VENV)-examples dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -1,0 +1,150 @@
+"""Mutation testing of the pure machine: changes one thing at a time, and sees whether a test notices.
+
+    python .ci/mutants.py [NAME ...]     (names of mutants, as in 'turnwright_states.doom*'; all without any)
+
+mutmut does the work, on a copy under build/mutants in the layout that it knows. What it leaves alive is held against
+`.ci/mutants.toml`, which says of each survivor why no test can tell it from the original. Exit code 0 when both agree,
+1 when a mutant survives that is not listed, or when something is listed that no longer survives.
+
+A whole run takes about an hour on two cores; a second run goes on where the first one stopped, and tests anew what
+changed since.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[1]
+PLACE: Final = ROOT / "build" / "mutants"
+LISTED: Final = Path(__file__).with_suffix(".toml")
+
+#: What checks the machine is not mutated with it, for its tests plant faults of their own; and those tests, which walk
+#: for seconds, are not run against every mutant. Nor is the test of imports, which sees mutmut's own.
+CONFIGURATION: Final = """\
+[mutmut]
+source_paths=
+    src/
+do_not_mutate=
+    src/turnwright_states/verify/*
+also_copy=
+    pytest.ini
+pytest_add_cli_args_test_selection=
+    tests/states
+    tests/testing/test_traces.py
+    --ignore
+    tests/states/test_cycles.py
+    --ignore
+    tests/states/test_lint.py
+    --ignore
+    tests/states/test_planted_faults.py
+    --ignore
+    tests/states/test_purity.py
+    --ignore
+    tests/states/test_reach.py
+    --ignore
+    tests/states/test_verify.py
+pytest_add_cli_args=
+    -x
+"""
+PYTEST: Final = "[pytest]\naddopts = --import-mode=importlib -p no:cacheprovider\n"
+#: A found example need not be made small here: the first one settles it.
+ENVIRONMENT: Final = os.environ | {"HYPOTHESIS_PROFILE": "mutants"}
+
+
+class Survivor(NamedTuple):
+    """A mutant that lives: where it is, and the lines that differ, without their indentation."""
+
+    function: str
+    removed: str
+    added: str
+
+    @property
+    def shown(self) -> str:
+        """The mutant as a reader of a report sees it."""
+        return f"{self.function}\n    - {self.removed}\n    + {self.added}"
+
+
+def main(names: list[str]) -> int:
+    """Run mutmut, compare, report."""
+    lay_out()
+    processes = str(os.cpu_count() or 1)
+    run = subprocess.run(  # noqa: S603 (our own arguments)
+        [sys.executable, "-m", "mutmut", "run", "--max-children", processes, *names],
+        cwd=PLACE,
+        env=ENVIRONMENT,
+        check=False,
+    )
+    if run.returncode:
+        print(f"mutmut stopped with exit code {run.returncode}")
+        return 1
+    states = dict(results())
+    found = {survivor(name) for name, state in states.items() if state == "survived"}
+    reasons = {Survivor(one["function"], one["removed"], one["added"]): one["why"] for one in listed()}
+    report(states, found & set(reasons))
+    unknown = found - set(reasons)
+    gone = set() if names else set(reasons) - found
+    for one in sorted(unknown):
+        print(f"survives, and is not listed: {one.shown}")
+    for one in sorted(gone):
+        print(f"is listed, and does not survive: {one.shown}")
+    return 1 if unknown or gone else 0
+
+
+def lay_out() -> None:
+    """Copy the machine and its tests; what is unchanged keeps its time, so that mutmut keeps its results."""
+    PLACE.mkdir(parents=True, exist_ok=True)
+    for source, dest in ((ROOT / "states" / "turnwright_states", "src/turnwright_states"), (ROOT / "tests", "tests")):
+        shutil.rmtree(PLACE / dest, ignore_errors=True)
+        shutil.copytree(source, PLACE / dest, ignore=shutil.ignore_patterns("__pycache__"))
+    (PLACE / "setup.cfg").write_text(CONFIGURATION, encoding="utf-8")
+    (PLACE / "pytest.ini").write_text(PYTEST, encoding="utf-8")
+
+
+def results() -> Iterator[tuple[str, str]]:
+    """The state of each mutant that was tested: `killed`, `survived`, `timeout`, ..."""
+    for line in mutmut("results", "--all", "true").splitlines():
+        name, _, state = line.strip().rpartition(": ")
+        if name and state != "not checked":
+            yield name, state
+
+
+def survivor(name: str) -> Survivor:
+    """What a mutant changes."""
+    diff = mutmut("show", name).splitlines()
+    removed = [line[1:].strip() for line in diff if line.startswith("-") and not line.startswith("---")]
+    added = [line[1:].strip() for line in diff if line.startswith("+") and not line.startswith("+++")]
+    function = re.sub(r"\.x_|\.xǁ", ".", name.partition("__mutmut_")[0]).replace("ǁ", ".")
+    return Survivor(function, " ".join(removed), " ".join(added))
+
+
+def mutmut(*arguments: str) -> str:
+    """What a command of mutmut prints."""
+    command = [sys.executable, "-m", "mutmut", *arguments]
+    done = subprocess.run(command, cwd=PLACE, env=ENVIRONMENT, capture_output=True, text=True, check=True)  # noqa: S603 (our own arguments)
+    return done.stdout
+
+
+def listed() -> list[dict[str, str]]:
+    """The entries of the list."""
+    entries: list[dict[str, str]] = tomllib.loads(LISTED.read_text(encoding="utf-8")).get("survivor", [])
+    return entries
+
+
+def report(states: dict[str, str], equivalent: set[Survivor]) -> None:
+    """Print the score: killed of those that could be told from the original."""
+    counts = {state: list(states.values()).count(state) for state in sorted(set(states.values()))}
+    print(f"{len(states)} mutants: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
+    dead = len(states) - counts.get("survived", 0) - counts.get("no tests", 0)
+    could = len(states) - len(equivalent)
+    print(f"score: {dead} of {could} that differ from the original ({100 * dead / max(could, 1):.1f} %)")
+    print(f"{len(equivalent)} survivors are equivalent, each for the reason in {LISTED.name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
