@@ -62,9 +62,7 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
 
 def _leased(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage, decided: list[f.CallMade]) -> tuple[f.CallMade, ...]:
     """Share what the batch's own places leave among its sub-agents: floor(rest / k) for each of k."""
-    children = [
-        i for i, (call, made) in enumerate(zip(calls, decided, strict=True)) if call.delegates and not made.refused
-    ]
+    children = [i for i, made in enumerate(decided) if calls[i].delegates and not made.refused]
     if not children:
         return tuple(decided)
     counters, limits, k = turn.counters, turn.limits, len(children)

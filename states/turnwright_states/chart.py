@@ -183,7 +183,7 @@ class LeanEvent(StockEvent):
     # The stock signature takes anything; ours takes what the guards need.
     def trigger(self, model: HasState, counters: Counters) -> bool:  # type: ignore[override]
         """Try the rows of the model's state in order; take the first whose guards hold. False if there is none."""
-        for transition in self.transitions.get(model.state.name, ()):
+        for transition in self.transitions[model.state.name]:
             for condition in transition.conditions:
                 if cast(Guarding, condition.func)(counters) is not condition.target:
                     break

@@ -66,4 +66,4 @@ def looping(rounds: tuple[Round, ...], threshold: int) -> tuple[str, ...]:
 def _digest(parts: Iterable[str]) -> str:
     # The unit separator keeps ("ab", "c") and ("a", "bc") apart. Half a surrogate pair becomes what a journal makes of
     # it, so that the key can be made again from there.
-    return blake2b("\x1f".join(parts).encode("utf-8", "replace"), digest_size=6).hexdigest()
+    return blake2b("\x1f".join(parts).encode(errors="replace"), digest_size=6).hexdigest()

@@ -18,7 +18,7 @@ AbortReason = Literal[EndReason.ABORTED, EndReason.SUPERSEDED]
 
 
 def _writable(text: str) -> str:
-    return text if text.isascii() else text.encode(errors="replace").decode()
+    return text.encode(errors="replace").decode()
 
 
 #: A text that the turn's state depends on. Half a surrogate pair, which no journal can hold, becomes a question mark
@@ -137,6 +137,8 @@ class Event(Frozen):
     """Something that happened, `elapsed` seconds of driving after the turn began."""
 
     elapsed: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    #: Messages to the running turn that were not taken in: kept with its end, if this event ends it (rule 15).
+    undelivered: tuple[str, ...] = ()
 
 
 class Started(Event):
@@ -234,7 +236,7 @@ class Answered(Event):
 
 
 class Steered(Event):
-    """A message to the running turn, taken in while its batch is open (rule 15)."""
+    """A message to the running turn, taken in before its next model call, or while its batch is open (rule 15)."""
 
     text: str
 
@@ -247,24 +249,27 @@ class Concluded(Event):
     usage: Usage | None = None
 
 
-class Expire(Event):
-    """The deadline passed during I/O, which the driver has stopped."""
+class Stop(Event):
+    """What closes the calls that are open: the driver has stopped its I/O, and the sub-agents have ended."""
 
     partial: str = ""
+    #: What the sub-agents of the open calls used, by call.
+    spent: Mapping[str, Spent] = Field(default_factory=dict)
+
+
+class Expire(Stop):
+    """The deadline passed during I/O, which the driver has stopped."""
+
     usage: Usage | None = None
 
 
-class Abort(Event):
+class Abort(Stop):
     """Somebody stopped the turn; the driver has stopped its I/O."""
 
-    partial: str = ""
     reason: AbortReason = EndReason.ABORTED
-    #: Steering messages that never reached the model.
-    undelivered: tuple[str, ...] = ()
 
 
-class Fail(Event):
+class Fail(Stop):
     """The engine, or a hook of its embedder, raised."""
 
     error: str
-    partial: str = ""

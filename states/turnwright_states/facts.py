@@ -95,7 +95,7 @@ class Fact(Frozen):
         try:
             text = self.model_dump_json(exclude_defaults=not whole)
         except PydanticSerializationError:  # half a surrogate pair, which no UTF-8 can write
-            fields = self.model_dump(mode="json", exclude_defaults=not whole)
+            fields = self.model_dump(exclude_defaults=not whole)
             text = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode(errors="replace").decode()
         return f'{{"v":{PAYLOAD_VERSION},' + text[1:]
 

@@ -22,6 +22,8 @@ _PRESETS: Final[dict[PresetName, dict[str, object]]] = {
     "glm-cli": {"concluding": "within", "steps": 25},
 }
 
+_NO_STEPS: Final = "steps must be at least 1 under the preset opencode, not 0"
+
 
 class Limits(BaseModel):
     """What a turn may use. `None` switches a limit off; `0` is the number zero.
@@ -106,9 +108,11 @@ class Limits(BaseModel):
         if name not in _PRESETS:
             raise ValueError(f"preset must be one of {', '.join(_PRESETS)}, not {name!r}")
         limits = cls.model_validate(_PRESETS[name] | changes)
-        if name == "opencode" and limits.steps == 0:
-            raise ValueError("steps must be at least 1 under the preset opencode, not 0")
-        return limits
+        if name != "opencode":
+            return limits
+        if limits.cap < 1:
+            raise ValueError(_NO_STEPS)
+        return _OpencodeLimits.model_validate(limits.model_dump(exclude_unset=True))
 
     @property
     def cap(self) -> int:
@@ -124,6 +128,16 @@ class Limits(BaseModel):
     def model_calls(self) -> int:
         """The most model calls that a turn can make, retries and the concluding call included (rule 1)."""
         return (self.allowance + 1) * (1 + self.max_retries)
+
+
+class _OpencodeLimits(Limits):
+    """The preset's: no steps are a mistake, also of whatever is laid over it. No journal keeps the difference."""
+
+    @model_validator(mode="after")
+    def _some_steps(self) -> Self:
+        if self.cap < 1:
+            raise ValueError(_NO_STEPS)
+        return self
 
 
 def _whole(value: object, *, least: int) -> object:

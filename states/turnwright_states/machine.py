@@ -65,7 +65,7 @@ class TurnMachine(Moves):
             f.TurnStarted,
             state=State.TEXT_ONLY if row.dest is State.TEXT_ONLY else State.CHECK,
             chart=VERSION,
-            **{name: getattr(event, name) for name in Started.model_fields if name != "elapsed"},
+            **{name: getattr(event, name) for name in Started.model_fields if name not in Event.model_fields},
         )
         if row.dest is not State.TEXT_ONLY:
             machine._leave_check(row)
@@ -128,6 +128,7 @@ class TurnMachine(Moves):
         """
         # To the microsecond that is written, so that whatever is computed of it follows from the journal alone.
         self._elapsed = max(round(event.elapsed, 6), self.turn.elapsed)
+        self._undelivered = event.undelivered
         match event:
             case ModelReplied():
                 self._replied(event)
@@ -145,7 +146,7 @@ class TurnMachine(Moves):
             case Answered():
                 self._answered(event)
             case Steered():
-                self._need_open_batch(event)
+                self._need_ear(event)
                 self._emit(f.MessageAdded, text=event.text)
             case Concluded():
                 self._concluded(event)
@@ -155,7 +156,7 @@ class TurnMachine(Moves):
                 self._abort(event)
             case Fail():
                 row = self._fire(Trigger.FAIL)
-                self._halt(row, error=event.error, partial=event.partial)
+                self._halt(row, error=event.error, partial=event.partial, spent=event.spent)
             case _:
                 raise IllegalEvent(type(event).__name__, self.state)
         return self._taken_out()
@@ -167,8 +168,7 @@ class TurnMachine(Moves):
         self._need_row(Trigger.REPLIED, event)
         if not event.text and not calls and event.finish is not Finish.CONTENT_FILTER:
             message = "the model replied with neither text nor tool calls"
-            failed = AttemptFailed(elapsed=event.elapsed, cause=Cause.EMPTY_REPLY, message=message, usage=event.usage)
-            return self._attempt_failed(failed)
+            return self._attempt_failed(AttemptFailed(cause=Cause.EMPTY_REPLY, message=message, usage=event.usage))
         made = self._decide(event)
         counters.made, counters.truncated = len(calls), event.finish is Finish.LENGTH
         counters.filtered = event.finish is Finish.CONTENT_FILTER
@@ -306,14 +306,15 @@ class TurnMachine(Moves):
     def _expire(self, event: Expire) -> None:
         row = self._fire(Trigger.EXPIRE)
         if row.dest is State.CONCLUDE:
-            self._close_step("not finished: the turn's time is up", usage=event.usage)
+            self._close_calls("not finished: the turn's time is up", spent=event.spent)
+            self._finish_step(usage=event.usage)
             self._stop(row, partial=event.partial, usage=event.usage)
         else:
             self._halt(row, partial=event.partial, usage=event.usage)
 
     def _abort(self, event: Abort) -> None:
         row = self._fire(Trigger.ABORT)
-        self._halt(row, aborted=event.reason, partial=event.partial, undelivered=event.undelivered)
+        self._halt(row, aborted=event.reason, partial=event.partial, spent=event.spent)
 
 
 def _result_of(event: Answered) -> str:

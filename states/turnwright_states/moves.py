@@ -1,12 +1,17 @@
 """The ways from state to state: what is written down when a turn leaves one state for another."""
 
+from collections.abc import Mapping
+from typing import Final
+
 from . import facts as f
 from .chart import ReasonFrom, Row
-from .events import DECISIONS, CallStatus, InterruptKind, Usage
+from .events import DECISIONS, CallStatus, InterruptKind, Spent, Usage
 from .reasons import Cause, EndReason
 from .recorder import Recorder
 from .state import State, Trigger
 from .turn import CallState
+
+_NOTHING: Final[Mapping[str, Spent]] = {}
 
 
 class Moves(Recorder):
@@ -28,7 +33,7 @@ class Moves(Recorder):
             self._emit(f.Paused, state=State.PAUSED)
         elif row.dest is State.CONTINUE:
             row = self._fire(Trigger.PROCEED)
-            self._close_step(state=row.dest)
+            self._finish_step(state=row.dest)
             if row.dest is State.CHECK:
                 self._leave_check(self._fire(Trigger.PROCEED))
         else:
@@ -64,8 +69,8 @@ class Moves(Recorder):
         aborted: EndReason = EndReason.ABORTED,
         error: str = "",
         partial: str = "",
-        undelivered: tuple[str, ...] = (),
         usage: Usage | None = None,
+        spent: Mapping[str, Spent] = _NOTHING,
     ) -> None:
         """End the turn along `row`. `cause` and `aborted` are the reason where the row leaves it to the event."""
         carried = self.turn.carried
@@ -79,7 +84,8 @@ class Moves(Recorder):
         also = self._also_reached(row, reason)
         # A person who writes something new has turned down what she was asked.
         waiting = CallStatus.DENIED if reason is EndReason.SUPERSEDED else CallStatus.ABORTED
-        self._close_step(f"not finished: the turn ended ({reason})", waiting=waiting)
+        self._close_calls(f"not finished: the turn ended ({reason})", waiting=waiting, spent=spent)
+        self._finish_step()
         self._emit(
             f.Halted,
             state=row.dest,
@@ -87,7 +93,7 @@ class Moves(Recorder):
             reason=reason,
             also_reached=also,
             partial=partial,
-            undelivered=undelivered,
+            undelivered=self._undelivered,
             error=error,
             usage=usage,
         )
@@ -103,28 +109,25 @@ class Moves(Recorder):
             return (turn.carried, *turn.also_reached)
         return (EndReason.DOOM_LOOP,) if turn.state is State.PAUSED and turn.counters.doom else ()
 
-    def _close_step(
-        self,
-        why: str = "",
-        *,
-        state: State | None = None,
-        waiting: CallStatus = CallStatus.ABORTED,
-        usage: Usage | None = None,
-    ) -> None:
-        """Give every open call its result (`waiting`: of one that waits for a person), and finish an open step.
+    def _close_calls(self, why: str, *, waiting: CallStatus = CallStatus.ABORTED, spent: Mapping[str, Spent]) -> None:
+        """Give every open call its result (`waiting`: of one that waits for a person; `spent`: of its sub-agent)."""
+        for call in self.turn.open_calls():
+            status = waiting if call.state is CallState.WAITING else CallStatus.ABORTED
+            # Nobody saw how far it got, and a thread may even come to its end.
+            result = f"{why}; it had begun: verify before retrying" if call.state is CallState.STARTED else why
+            self._emit(f.CallSettled, call=call.id, status=status, result=result, spent=spent.get(call.id))
+
+    def _finish_step(self, *, state: State | None = None, usage: Usage | None = None) -> None:
+        """Finish the step, if one is open.
 
         `usage` is that of an attempt that was cut off, which the next fact will account for.
         """
         turn = self.turn
-        for call in turn.open_calls():
-            status = waiting if call.state is CallState.WAITING else CallStatus.ABORTED
-            self._emit(f.CallSettled, call=call.id, status=status, result=why)
         if turn.step_open:
-            seconds = max(self._elapsed - turn.step_started_at, 0.0)
             self._emit(
                 f.StepFinished,
                 state=state or turn.state,
                 number=turn.counters.steps,
                 usage=turn.step_usage + (usage or Usage()),
-                seconds=round(seconds, 6),
+                seconds=round(self._elapsed - turn.step_started_at, 6),
             )

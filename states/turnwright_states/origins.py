@@ -42,7 +42,8 @@ _ABORTED: Final[tuple[AbortReason, ...]] = (EndReason.ABORTED, EndReason.SUPERSE
 
 def beginning(fact: f.TurnStarted) -> Started:
     """The event that a journal begins with."""
-    return Started.model_validate({name: getattr(fact, name) for name in Started.model_fields})
+    shared = Started.model_fields.keys() & f.TurnStarted.model_fields.keys()
+    return Started.model_validate({name: getattr(fact, name) for name in shared})
 
 
 def origins(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Event]:  # noqa: C901, PLR0912 (one case a fact: flat)
@@ -84,8 +85,6 @@ def origins(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Event]:  #
             yield Concluded(elapsed=elapsed, text=head.text, calls=calls, usage=head.usage)
         case f.StepFinished() | f.Halted():
             yield from _stops(facts, at, turn)
-        case _:
-            return
 
 
 def _reply(fact: f.ModelReplied) -> ModelReplied:
@@ -140,18 +139,17 @@ def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Event]:
     last = facts[end] if end < len(facts) else None
     stop = last if isinstance(last, f.Stopping | f.Halted) else None
     partial, usage = (stop.partial, stop.usage) if stop else ("", None)
+    closed = [fact for fact in facts[at:end] if isinstance(fact, f.CallSettled)]
+    spent = {fact.call: fact.spent for fact in closed if fact.spent is not None}
     if not isinstance(stop, f.Stopping):
-        undelivered, error = (stop.undelivered, stop.error) if stop else ((), "")
         for reason in _ABORTED:
-            yield Abort(elapsed=elapsed, partial=partial, reason=reason, undelivered=undelivered)
-        yield Fail(elapsed=elapsed, error=error, partial=partial)
-    yield Expire(elapsed=elapsed, partial=partial, usage=usage)
+            yield Abort(elapsed=elapsed, partial=partial, spent=spent, reason=reason)
+        yield Fail(elapsed=elapsed, error=stop.error if stop else "", partial=partial, spent=spent)
+    yield Expire(elapsed=elapsed, partial=partial, spent=spent, usage=usage)
     finished = facts[end - 1]
-    if end > at and isinstance(finished, f.StepFinished):
+    if isinstance(finished, f.StepFinished):
         # What the step used in all is said first, and the attempt that was cut off is in it.
-        rest = _rest(finished.usage, turn.step_usage)
-        if rest is not None and rest != (usage or Usage()):
-            yield Expire(elapsed=elapsed, partial=partial, usage=rest)
+        yield Expire(elapsed=elapsed, partial=partial, spent=spent, usage=_rest(finished.usage, turn.step_usage))
 
 
 def _rest(whole: Usage, part: Usage) -> Usage | None:

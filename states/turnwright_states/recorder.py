@@ -14,7 +14,11 @@ _RAISES = (f.StepStarted, f.ModelReplied, f.AttemptFailed, f.CallStarted, f.Call
 class Recorder:
     """What the machine stands on: the turn, where `transitions.Machine` stands, and the facts of the event at hand."""
 
-    __slots__ = ("_chart", "_elapsed", "_out", "state", "turn")
+    __slots__ = ("_chart", "_elapsed", "_out", "_undelivered", "state", "turn")
+
+    # Of the event at hand: its time, and the messages that were not taken in.
+    _elapsed: float
+    _undelivered: tuple[str, ...]
 
     def __init__(self, turn: Turn, chart: Chart) -> None:
         #: What is known of the turn: counters, the open batch, the open interrupts.
@@ -23,7 +27,6 @@ class Recorder:
         self.state: State = turn.state
         self._chart = chart
         self._out: list[f.Fact] = []
-        self._elapsed = turn.elapsed
 
     def _fire(self, trigger: Trigger) -> Row:
         return self._chart.fire(self, trigger, self.turn.counters)
@@ -61,11 +64,20 @@ class Recorder:
         if self.state is not State.TOOL_EXEC:
             raise IllegalEvent(type(event).__name__, self.state)
 
-    def _need_open_batch(self, event: Event) -> None:
-        """A message is taken in before the last result of its batch, so that it stands after all of them."""
-        self._need_tools(event)
-        if not self._runnable():
-            raise IllegalEvent(type(event).__name__, self.state)
+    def _need_ear(self, event: Event) -> None:
+        """A message is taken in before a model call that may use tools, and never between a call and its result.
+
+        So in STREAM, or before the last result of a batch, where CHECK will hear of it too: also while a call waits for
+        a person. A doom loop that a person is asked about was decided before.
+        """
+        match self.state:
+            case State.STREAM:
+                return
+            case State.TOOL_EXEC if self._runnable():
+                return
+            case State.PAUSED if all(asked.call for asked in self.turn.interrupts.values()):
+                return
+        raise IllegalEvent(type(event).__name__, self.state)
 
     def _need_synthesis(self, event: Event) -> None:
         self._need_tools(event)

@@ -30,7 +30,7 @@ from .errors import BadJournal, MachineError
 from .events import Event, ModelReplied
 from .machine import TurnMachine
 from .origins import beginning, origins
-from .state import State, Trigger
+from .state import FINAL, State, Trigger
 from .turn import Turn
 from .verdict import Check, Verdict
 
@@ -191,6 +191,8 @@ class _Course:
         self.groups: list[Group] = []
         self.machine: _Witness | None = None
         self._facts = facts
+        # Whatever event ended the turn, they came with it.
+        self._undelivered = next((fact.undelivered for fact in facts if isinstance(fact, f.Halted)), ())
         self._unread = unread
         self._chart = chart
 
@@ -247,10 +249,11 @@ class _Course:
         keys = [made.key for made in head.calls] if isinstance(head, f.ModelReplied) else ()
         witness = _Witness(machine.turn.copy(), self._chart, keys)
         try:
-            made = witness.feed(event)
+            last = event.model_copy(update={"undelivered": self._undelivered})
+            made = witness.feed(last)
         except MachineError as error:
             return BadJournal(at + 1, f"{head.kind}: {_NOTHING_CHANGED.sub('', str(error))}")
-        return self._parting(made, at) or _Fit(event, witness, len(made))
+        return self._parting(made, at) or _Fit(last if witness.state in FINAL else event, witness, len(made))
 
     def _parting(self, made: Sequence[f.Fact], at: int) -> BadJournal | None:
         """Where the facts from the index `at` on part from those that follow; None if they agree."""
@@ -290,7 +293,7 @@ def _apart(name: str, one: object, other: object) -> tuple[str, object, object] 
     if isinstance(one, BaseModel) and isinstance(other, BaseModel) and type(one) is type(other):
         inner = ((field, getattr(one, field), getattr(other, field)) for field in type(one).model_fields)
     elif isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
-        inner = ((str(place), *pair) for place, pair in enumerate(zip(one, other, strict=True)))
+        inner = ((str(place), left, other[place]) for place, left in enumerate(one))
     for field, left, right in inner:
         found = _apart(f"{name}.{field}", left, right)
         if found:

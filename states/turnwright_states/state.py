@@ -61,7 +61,7 @@ OUTCOMES: Final[dict[State, Outcome]] = {State[outcome.name]: outcome for outcom
 TRANSIENT: Final = frozenset({State.CHECK, State.CONTINUE})
 #: The turn rests here until a person answers.
 RESTING: Final = frozenset({State.PAUSED})
-#: The engine is doing something here.
+#: The engine is doing something here: entering one sets the retries anew.
 LIVE: Final = frozenset({State.STREAM, State.TOOL_EXEC, State.CONCLUDE, State.TEXT_ONLY})
 #: The turn is over.
 FINAL: Final = frozenset(OUTCOMES)

@@ -18,10 +18,8 @@ from .doom import Round, looping, make_round, remember
 from .events import Decision, Spent, Usage
 from .limits import Limits
 from .reasons import EndReason
-from .state import State
+from .state import LIVE, State
 
-#: The states that do I/O: entering one sets the retries anew.
-_DOES_IO: Final = frozenset({State.STREAM, State.TOOL_EXEC, State.CONCLUDE, State.TEXT_ONLY})
 #: The stage of each state in the rank; the smaller, the nearer the end.
 STAGE: Final = {
     State.PAUSED: 6,
@@ -177,7 +175,7 @@ class Turn:
     def use(self) -> Iterable[tuple[str, float, float]]:
         """How much of each limit that is set is used: (name, used, limit)."""
         c, limits = self.counters, self.limits
-        yield "steps", c.steps, c.allowance
+        yield "steps", c.steps, limits.cap
         if limits.tool_calls is not None:
             yield "tool_calls", c.calls, limits.tool_calls
         if limits.tokens is not None:
@@ -202,7 +200,6 @@ class Turn:
         match fact:
             case f.TurnStarted():
                 self._begin(fact)
-                entered = True
             case f.StepStarted():
                 c.steps = fact.number
                 c.nudges_left -= fact.nudge
@@ -248,7 +245,7 @@ class Turn:
                 self.noticed |= {fact.limit}
             case _:
                 raise TypeError(f"{type(fact).__name__} is no fact of a turn")
-        if entered and self.state in _DOES_IO:
+        if entered and self.state in LIVE:
             c.retries_left = self.limits.max_retries
 
     def _begin(self, fact: f.TurnStarted) -> None:
@@ -342,7 +339,7 @@ class Turn:
             self.synthesis_done,
             sorted(self.noticed),
         )
-        return blake2b(repr(known).encode("utf-8", "backslashreplace"), digest_size=4).hexdigest()
+        return blake2b(repr(known).encode(), digest_size=4).hexdigest()
 
     def copy(self) -> "Turn":
         """A copy that shares only what cannot change."""

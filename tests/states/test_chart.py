@@ -323,8 +323,8 @@ ACCEPTED: Final[tuple[tuple[Event, set[str]], ...]] = (
     (Answered(interrupt="doom-1", decision=Decision.GO_ON), {"DOOM"}),
     (Answered(interrupt="doom-1", decision=Decision.GRANT), set()),
     (Answered(interrupt="doom-2", decision=Decision.STOP), set()),
-    # Fed before the batch's last CallSettled.
-    (Steered(text="x"), {"TOOL_EXEC"}),
+    # Before a model call that may use tools; with a batch open, before its last CallSettled (decision 21).
+    (Steered(text="x"), {"STREAM", "TOOL_EXEC", "PAUSED"}),
     (Concluded(text="x"), {"CONCLUDE"}),
     (Concluded(), {"CONCLUDE"}),
     (Expire(), {"STREAM", "TOOL_EXEC", "SYNTHESIS", "TEXT_ONLY"}),

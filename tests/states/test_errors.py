@@ -38,7 +38,6 @@ ILLEGAL = [
     (Concluded(text="x"), "concluded is not accepted in state STREAM: nothing was changed"),
     (CallStarted(call="call00001"), "CallStarted is not accepted in state STREAM: nothing was changed"),
     (Synthesised(), "Synthesised is not accepted in state STREAM: nothing was changed"),
-    (Steered(text="x"), "Steered is not accepted in state STREAM: nothing was changed"),
     (Answered(interrupt="x", decision=Decision.DENY), "Answered is not accepted in state STREAM: nothing was changed"),
     (Event(), "Event is not accepted in state STREAM: nothing was changed"),
 ]

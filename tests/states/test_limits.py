@@ -1,6 +1,7 @@
 """What a turn may use: ranges, ceilings, presets and the sums that follow from them (DESIGN 1, 4.1, 4.2)."""
 
 import math
+from typing import get_args
 
 import pytest
 from pydantic import ValidationError
@@ -127,6 +128,16 @@ def test_opencode_has_no_step_limit_of_0() -> None:
         Limits.preset("opencode", steps=0)
 
 
+def test_a_preset_knows_what_it_says_and_what_it_leaves_to_the_defaults() -> None:
+    """The certificate tells the two apart."""
+    said = {name: Limits.preset(name, tokens=9).model_fields_set for name in get_args(PresetName)}
+    assert said == {
+        "boocode": {"tokens"},
+        "opencode": {"tokens", "concluding", "doom_response"},
+        "glm-cli": {"tokens", "concluding", "steps"},
+    }
+
+
 @pytest.mark.parametrize("name", ["boocode", "glm-cli"])
 def test_the_other_presets_take_0(name: PresetName) -> None:
     assert Limits.preset(name, steps=0).allowance == 0
@@ -159,3 +170,12 @@ def test_a_number_out_of_range_is_shown_unless_it_is_too_long(steps: object, say
 def test_the_preset_says_what_it_does_not_allow() -> None:
     with pytest.raises(ValueError, match=r"^steps must be at least 1 under the preset opencode, not 0$"):
         Limits.preset("opencode", steps=0)
+
+
+@pytest.mark.parametrize("changes", [{"steps": 0}, {"ceiling": 0}])
+def test_what_is_laid_over_the_preset_opencode_is_held_to_it(changes: dict[str, int]) -> None:
+    """Its type is what checks an agent's own limits over the engine's."""
+    held = type(Limits.preset("opencode"))
+    assert held.model_validate({"steps": 1}).cap == 1
+    with pytest.raises(ValueError, match="steps must be at least 1 under the preset opencode, not 0"):
+        held.model_validate(changes)

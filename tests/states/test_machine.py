@@ -34,6 +34,7 @@ from turnwright_states import (
     Steered,
     Synthesised,
     ToolCall,
+    Turn,
     TurnMachine,
     Usage,
     facts,
@@ -79,7 +80,7 @@ def test_a_turn_starts_with_all_that_its_resumption_needs() -> None:
     _, (started, *_rest) = TurnMachine.start(event)
     assert isinstance(started, facts.TurnStarted)
     assert started.chart == VERSION
-    for name in set(Started.model_fields) - {"elapsed"}:
+    for name in set(Started.model_fields) - set(Event.model_fields):
         assert getattr(started, name) == getattr(event, name)
 
 
@@ -208,6 +209,11 @@ def test_time_never_runs_backwards(begin: "Begin") -> None:
     assert turn.of(facts.StepFinished)[0].seconds == 5.0
 
 
+def test_a_turn_begins_at_the_microsecond_that_is_written() -> None:
+    _, first = TurnMachine.start(Started(prompt="x", elapsed=1.23456789))
+    assert {fact.elapsed for fact in first} == {1.234568}
+
+
 def test_a_step_tells_what_it_used_and_how_long_it_took(begin: "Begin") -> None:
     """Failed attempts of its reply included."""
     turn = begin()
@@ -334,8 +340,15 @@ def test_the_fold_is_what_the_machine_knows(begin: "Begin") -> None:
     assert folded.digest() == turn.machine.turn.digest() == turn.facts[-1].hash
 
 
+def test_before_its_first_fact_nothing_is_known_of_a_turn() -> None:
+    turn = Turn()
+    assert (turn.synthesis, turn.nudge, turn.step_open) == (False, False, False)
+    assert (turn.depth, turn.elapsed, turn.step_started_at) == (0, 0.0, 0.0)
+    assert turn.loop_tools == ()
+
+
 def test_what_is_no_fact_cannot_be_folded() -> None:
-    with pytest.raises(TypeError, match="is no fact of a turn"):
+    with pytest.raises(TypeError, match=r"^Fact is no fact of a turn$"):
         fold([facts.Fact(elapsed=0, state=State.CHECK)])
 
 

@@ -1,6 +1,7 @@
 """The walk finds each planted fault, and says which claim is false, how, and the way there (DESIGN 2)."""
 
 import pickle
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,9 +13,9 @@ from turnwright_states import (
     Limits,
     ModelReplied,
     Outcome,
+    Spent,
     State,
     Trigger,
-    Usage,
     facts,
 )
 from turnwright_states.chart import CHART, ROWS, Chart, Row
@@ -109,17 +110,10 @@ class OneCallTooMany(WalkedMachine):
 class OpenCallsStayOpen(WalkedMachine):
     __slots__ = ()
 
-    def _close_step(
-        self,
-        why: str = "",
-        *,
-        state: State | None = None,
-        waiting: CallStatus = CallStatus.ABORTED,
-        usage: Usage | None = None,
+    def _close_calls(
+        self, why: str, *, waiting: CallStatus = CallStatus.ABORTED, spent: Mapping[str, Spent] | None = None
     ) -> None:
-        calls, self.turn.batch = self.turn.batch, {}
-        super()._close_step(why, state=state, waiting=waiting, usage=usage)
-        self.turn.batch = calls
+        pass
 
 
 class SynthesisesForever(WalkedMachine):

@@ -31,6 +31,7 @@ from turnwright_states import (
     InterruptKind,
     ModelReplied,
     Outcome,
+    Spent,
     State,
     ToolCall,
     Turn,
@@ -40,8 +41,8 @@ from turnwright_states import (
 from turnwright_states import facts as f
 from turnwright_states.chart import CHART, ROWS, VERSION, Chart
 from turnwright_states.facts import Fact, parse_fact
-from turnwright_states.replay import Replayed, replay
-from turnwright_states.verdict import Verdict
+from turnwright_states.replay import CLAIM, Replayed, replay
+from turnwright_states.verdict import Check, Verdict
 
 from .conftest import Begin
 from .test_properties import ANY, SHORT, Played, Setting, play
@@ -147,13 +148,15 @@ def test_a_journal_that_breaks_off_inside_an_event_lacks_the_next_fact(setting: 
 def test_the_journals_of_all_kinds_hold(name: str) -> None:
     replayed = checked(JOURNALS[name])
     assert replayed.check.verdict is Verdict.HOLDS, replayed.check.detail
+    assert replayed.check.claim == CLAIM
     assert "; the turn ended: " in replayed.check.detail
     assert replayed.fault is None
 
 
 def test_an_empty_journal_is_inconclusive() -> None:
     replayed = checked([])
-    assert (replayed.check.verdict, replayed.machine, replayed.facts) == (Verdict.INCONCLUSIVE, None, 0)
+    assert replayed.check == Check(CLAIM, Verdict.INCONCLUSIVE, "the journal is empty: there was nothing to check")
+    assert (replayed.machine, replayed.facts) == (None, 0)
 
 
 def test_the_rows_are_those_that_the_turn_took_and_count_for_nobody_else(begin: Begin) -> None:
@@ -176,7 +179,7 @@ def test_the_rows_are_those_that_the_turn_took_and_count_for_nobody_else(begin: 
 
 
 def test_another_chart_is_asked_if_one_is_given(begin: Begin) -> None:
-    """The rows that are run are those of the chart: without the cap, another step would have started."""
+    """The rows that are run are those of the chart: without the cap, another step would have started, and can start."""
     turn = begin(steps=1)
     turn.step("a")
     uncapped = Chart(tuple(row for row in ROWS if row.reason is not EndReason.STEP_CAP))
@@ -186,6 +189,11 @@ def test_another_chart_is_asked_if_one_is_given(begin: Begin) -> None:
         str(replayed.fault)
         == "fact 8 of the journal: stopping stands where step_started follows from the facts before it"
     )
+    before = replay(enumerate(turn.facts[:4], start=1), chart=uncapped).machine
+    assert before is not None
+    for event in (CallStarted(call="call00001"), CallSettled(call="call00001")):
+        before.feed(event)
+    assert before.state is State.STREAM
 
 
 # A forged one does not.
@@ -437,6 +445,15 @@ def test_an_unanswered_call_is_found_where_the_step_goes_on_without_it(begin: Be
     assert forged[place].kind == "step_finished"
 
 
+def test_what_only_follows_from_other_facts_begins_nothing(begin: Begin) -> None:
+    """A step starts when the last one has ended, and not by itself."""
+    turn = begin()
+    turn.reply("a")
+    assert why([*turn.facts, turn.facts[1]]) == (
+        "fact 4 of the journal: step_started: it does not follow from the facts before it, and begins nothing"
+    )
+
+
 def test_a_step_after_the_cap_is_refused_whatever_the_hash(begin: Begin) -> None:
     turn = begin(steps=1)
     turn.step("a")
@@ -457,6 +474,7 @@ def test_a_journal_begins_with_its_beginning_and_only_once() -> None:
     assert "a journal begins with turn_started" in why(journal[1:])
     assert fault([journal[0], journal[0]]) == 2
     assert fault([journal[2]]) == 1
+    assert checked(journal[1:]).check.claim == CLAIM
 
 
 @pytest.mark.parametrize("name", JOURNALS)
@@ -492,6 +510,30 @@ def test_a_time_that_is_none_is_refused(begin: Begin, elapsed: float, place: int
     turn.settle()
     turn.facts[place] = turn.facts[place].model_copy(update={"elapsed": elapsed})
     assert f"fact {place + 1} of the journal: {turn.facts[place].kind}: elapsed" in why(turn.facts)
+
+
+@pytest.mark.parametrize(
+    ("forged", "words"),
+    [
+        (
+            f.CallStarted(elapsed=0, state=State.TOOL_EXEC, call="call00009"),
+            "CallStarted for call 'call00009': there is no such call in the open batch",
+        ),
+        (f.Concluded(elapsed=0, state=State.PAUSED, text="x"), "concluded is not accepted in state PAUSED"),
+        (
+            f.Answered(elapsed=0, state=State.TOOL_EXEC, interrupt="doom-1", decision=Decision.GO_ON),
+            "interrupt 'doom-1': no such interrupt is open (open: approval-1)",
+        ),
+    ],
+)
+def test_an_event_that_the_machine_refuses_is_named_in_its_words(begin: Begin, forged: Fact, words: str) -> None:
+    """All but the last of them, that nothing was changed: of a journal that is no news."""
+    turn = begin()
+    turn.reply("a", "b")
+    turn.wait("call00001")
+    if not isinstance(forged, f.CallStarted):
+        turn.settle()
+    assert why([*turn.facts, forged]) == f"fact {len(turn.facts) + 1} of the journal: {forged.kind}: {words}"
 
 
 # The numbers of the facts.
@@ -635,6 +677,15 @@ def test_what_an_attempt_used_that_was_cut_off_is_read_from_the_step_where_nothi
 
 def test_what_an_attempt_used_that_was_cut_off_is_the_same_in_the_step_and_in_the_stop(begin: Begin) -> None:
     seq, forged = with_fact(cut_off(begin), f.Stopping, usage=Usage(input_tokens=8))
+    assert why(forged).startswith(f"fact {seq} of the journal: stopping: usage.input_tokens is 8, and 7 follows")
+
+
+def test_what_sub_agents_used_does_not_hide_what_a_stop_says_wrongly(begin: Begin) -> None:
+    turn = begin()
+    turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
+    turn.feed(CallStarted(call="call00001"))
+    turn.feed(Expire(usage=Usage(input_tokens=7), spent={"call00001": Spent(calls=2)}))
+    seq, forged = with_fact(turn.facts, f.Stopping, usage=Usage(input_tokens=8))
     assert why(forged).startswith(f"fact {seq} of the journal: stopping: usage.input_tokens is 8, and 7 follows")
 
 

@@ -198,6 +198,17 @@ def test_a_nudge_that_helps_is_not_repeated(begin: "Begin") -> None:
     assert turn.action == CallModel(tools=True, nudge=False)
 
 
+def test_a_nudge_is_over_with_its_step(begin: "Begin") -> None:
+    """What is known of the turn does not keep it: a turn that concludes is the same with and without."""
+    turn = begin(nudges=1)
+    for _ in range(3):
+        turn.step("look")
+    assert turn.machine.turn.nudge
+    turn.step("look")
+    assert isinstance(turn.action, Conclude)
+    assert not turn.machine.turn.nudge
+
+
 def test_each_nudge_is_used_once(begin: "Begin") -> None:
     turn = begin(nudges=2)
     nudged = []
@@ -258,6 +269,7 @@ def test_ask_pauses_with_the_interrupt_doom_1(begin: "Begin") -> None:
     assert (asked.id, asked.kind, asked.call) == ("doom-1", InterruptKind.DOOM_LOOP, "")
     assert asked.choices == ("go_on", "always", "stop")
     assert asked.tool == "list, look"
+    assert asked.question == "The model keeps asking for the same calls (list, look). Go on?"
 
 
 def test_go_on_forgets_the_rounds_so_far(begin: "Begin") -> None:

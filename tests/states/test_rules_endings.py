@@ -10,9 +10,11 @@ from pydantic import ValidationError
 from turnwright_states import (
     Abort,
     Answered,
+    AttemptFailed,
     CallModel,
     CallStarted,
     CallStatus,
+    Cause,
     Conclude,
     Concluded,
     Decision,
@@ -21,6 +23,7 @@ from turnwright_states import (
     Fail,
     Halt,
     IllegalEvent,
+    ModelReplied,
     Outcome,
     Started,
     State,
@@ -159,6 +162,35 @@ def concluding(begin: "Begin") -> "Script":
 
 def text_only(begin: "Begin") -> "Script":
     return begin(steps=0)
+
+
+ENDINGS = {
+    "an answer": (streaming, ModelReplied(text="x")),
+    "an answer in text": (text_only, ModelReplied(text="x")),
+    "a conclusion": (concluding, Concluded(text="x")),
+    "a conclusion that failed": (concluding, AttemptFailed(cause=Cause.REJECTED)),
+    "an empty reply": (streaming, AttemptFailed(cause=Cause.REJECTED)),
+    "the deadline": (text_only, Expire()),
+    "an abort": (running, Abort()),
+    "a failure": (streaming, Fail(error="x")),
+}
+
+
+@pytest.mark.parametrize("case", ENDINGS)
+def test_messages_that_were_not_taken_in_are_kept_with_any_ending(begin: "Begin", case: str) -> None:
+    live, event = ENDINGS[case]
+    halted = live(begin).feed(event.model_copy(update={"undelivered": ("And src/?",)}))[-1]
+    assert isinstance(halted, facts.Halted)
+    assert halted.undelivered == ("And src/?",)
+
+
+def test_messages_that_wait_are_not_undelivered_while_the_turn_goes_on(begin: "Begin") -> None:
+    """The last event alone says which they are."""
+    turn = streaming(begin)
+    turn.feed(AttemptFailed(cause=Cause.TIMEOUT, undelivered=("And src/?",)))
+    (*_, halted) = turn.feed(ModelReplied(text="x"))
+    assert isinstance(halted, facts.Halted)
+    assert halted.undelivered == ()
 
 
 @pytest.mark.parametrize("live", [streaming, running, paused, concluding, text_only])

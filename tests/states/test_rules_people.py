@@ -281,10 +281,38 @@ def test_a_message_refills_nothing(begin: "Begin") -> None:
     assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024)
 
 
-def test_a_message_is_never_taken_in_beside_a_model_call_or_a_pause(begin: "Begin") -> None:
-    """It stays with the driver, who takes it in with the next batch, or returns it as undelivered."""
+def test_a_message_is_taken_in_before_a_model_call_that_may_use_tools(begin: "Begin") -> None:
+    """The first one too, and one that is tried again; the rounds before it are forgotten, and nothing else changes."""
+    turn = begin(doom_threshold=2)
+    turn.step("look")
+    before = turn.machine.turn.rank
+    (added,) = turn.feed(Steered(text="Only src/"))
+    assert (added.kind, added.state, turn.machine.turn.rank) == ("message_added", State.STREAM, before)
+    turn.step("look")
+    assert turn.machine.state is State.STREAM
+    turn.step("look")
+    assert turn.action == Conclude(EndReason.DOOM_LOOP, 30.0, 1024)
+
+
+def test_a_message_is_taken_in_while_a_call_waits_for_a_person(begin: "Begin") -> None:
+    """'No, do something else': the rounds before it are forgotten, whatever becomes of the calls."""
+    turn = two_waiting(begin)
+    before = turn.machine.turn.rank
+    (added,) = turn.feed(Steered(text="Only src/"))
+    assert (added.kind, added.state, turn.machine.turn.rank) == ("message_added", State.PAUSED, before)
+    assert turn.machine.turn.rounds == ()
+
+
+def test_a_message_is_never_taken_in_while_a_doom_loop_is_asked_about_or_the_turn_concludes_or_answers_in_text(
+    begin: "Begin",
+) -> None:
+    """It stays with the driver, who takes it in before the next model call, or returns it as undelivered."""
     stopped = begin(steps=1)
     stopped.step("look")
-    for turn in (begin(), begin(steps=0), stopped, two_waiting(begin)):
+    asked = begin(doom_threshold=2, doom_response="ask")
+    asked.step("look")
+    asked.step("look")
+    assert asked.machine.state is State.PAUSED
+    for turn in (begin(steps=0), stopped, asked):
         with pytest.raises(IllegalEvent, match="Steered is not accepted"):
             turn.feed(Steered(text="Only src/"))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright_states import (
+    Abort,
     Answered,
     AwaitPerson,
     BadCall,
@@ -17,6 +18,8 @@ from turnwright_states import (
     Conclude,
     Decision,
     EndReason,
+    Expire,
+    Fail,
     InterruptKind,
     RunTools,
     Spent,
@@ -27,6 +30,7 @@ from turnwright_states import (
     Usage,
     facts,
 )
+from turnwright_states.replay import replay
 
 if TYPE_CHECKING:
     from tests.states.conftest import Begin, Script
@@ -233,6 +237,28 @@ def test_a_sub_agent_that_never_began_has_used_nothing(begin: "Begin") -> None:
     turn.feed(Answered(interrupt="approval-1", decision=Decision.DENY))
     assert turn.result("call00001").spent is None
     assert turn.calls == 0
+
+
+@pytest.mark.parametrize("stop", [Abort, Expire, Fail])
+def test_what_the_sub_agents_of_a_stopped_turn_used_is_counted(
+    begin: "Begin", stop: type[Abort | Expire | Fail]
+) -> None:
+    """Each call that is closed says what its own used, and a replay reads it back."""
+    turn = begin(tokens=1000)
+    turn.reply(AGENT, "look", AGENT)
+    for call in turn.ready:
+        turn.feed(CallStarted(call=call))
+    used = {"call00001": Spent(calls=5, tokens=200, cost=0.5), "call00003": Spent(calls=1)}
+    stopped = Fail(error="x", spent=used) if stop is Fail else stop.model_validate({"spent": used})
+    turn.feed(stopped)
+    assert {call: turn.result(call).spent for call in ("call00001", "call00002", "call00003")} == {
+        "call00002": None,
+        **used,
+    }
+    assert turn.calls == 3 + 6
+    assert turn.machine.turn.usage == Usage(input_tokens=200, cost=0.5)
+    replayed = replay(enumerate(turn.facts, start=1))
+    assert replayed.groups[-1].event == stopped
 
 
 def test_a_call_that_had_begun_is_not_said_to_be_refused(begin: "Begin") -> None:

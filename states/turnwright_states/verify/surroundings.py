@@ -97,6 +97,8 @@ class Surroundings:
             case CallModel(tools=tools):
                 unnamed = self._reduced and not turn.always_for and not loops_ahead(turn)
                 yield from (self._first_replies if unnamed else self._replies) if tools else self._text_only
+                if tools:
+                    yield _STEERED
             case RunTools(calls=calls):
                 for call in self._one_of_each(turn, calls):
                     yield from self._call_moves(call)
@@ -107,6 +109,8 @@ class Surroundings:
                 yield from self._stopped
             case AwaitPerson():
                 yield from self._answers(turn)
+                if all(asked.call for asked in turn.interrupts.values()):
+                    yield _STEERED
                 yield from _LEFT
             case Conclude():
                 yield from _CONCLUDED

@@ -96,6 +96,11 @@ class _Place:
         self.event: Event | None = None
         self.best = 0
 
+    def count(self, calls: int) -> None:
+        """The event led to where `calls` more may follow. A message comes before the call that it found here."""
+        asked = isinstance(self.action, CallModel | Conclude) and not isinstance(self.event, Steered)
+        self.best = max(self.best, calls + asked)
+
 
 class _Walker:
     """A depth-first walk with an explicit stack: a configuration met again on its own path is a cycle."""
@@ -140,15 +145,15 @@ class _Walker:
             here = stack[-1]
             event = here.event = next(here.events, None)
             if event is None:
-                calls = here.best + isinstance(here.action, CallModel | Conclude)
-                longest[here.key] = calls
+                longest[here.key] = here.best
                 stack.pop()
                 if not stack:
-                    return calls
-                stack[-1].best = max(stack[-1].best, calls)
+                    return here.best
+                stack[-1].count(here.best)
                 continue
             there, lower = self._edge(here, event)
             if there.turn.state in FINAL:
+                here.count(0)
                 continue
             key = self.key_of(there.turn)
             if key not in longest:
@@ -159,7 +164,7 @@ class _Walker:
                 continue
             known = longest[key]
             if known is not None:
-                here.best = max(here.best, known)
+                here.count(known)
             elif key != here.key or not isinstance(event, Steered):
                 raise self._violation(Claim.CYCLE, "a cycle: this configuration was on the way here", there)
 
