@@ -1,12 +1,16 @@
 """The address of a store, as a flag or a configuration spells it."""
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import Final
 
 import anyio
 import pytest
 
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, StoreError
 from turnwright.store import MemoryStore, SqliteStore, open_store
+from turnwright.store.postgres import PostgresStore
 
 
 def test_memory_is_the_store_in_memory() -> None:
@@ -18,6 +22,69 @@ def test_four_slashes_are_an_absolute_path(tmp_path: Path) -> None:
     assert isinstance(store, SqliteStore)
     assert store.path == tmp_path / "turns.db"
     anyio.run(store.aclose)
+
+
+@pytest.mark.parametrize(("options", "synchronous"), [("", 2), ("?durability=full", 2), ("?durability=normal", 1)])
+def test_an_option_says_what_a_sqlite_store_survives(tmp_path: Path, options: str, synchronous: int) -> None:
+    """SQLite calls it `synchronous`, 2 for FULL; an acknowledged append survives a loss of power unless one says so."""
+    store = open_store(f"sqlite:///{tmp_path / 'turns.db'}{options}")
+    assert isinstance(store, SqliteStore)
+    assert store.path == tmp_path / "turns.db"
+    told = store._db.execute("PRAGMA synchronous").fetchone()  # noqa: SLF001 (only the connection itself knows)
+    assert told == (synchronous,)
+    anyio.run(store.aclose)
+
+
+@pytest.mark.parametrize("options", ["durability=half", "durability=", "speed=high", "durability=normal&speed", "full"])
+def test_an_option_that_is_unknown_is_refused_with_those_that_are_taken(tmp_path: Path, options: str) -> None:
+    """And no file is made."""
+    with pytest.raises(ConfigError, match="durability=full or durability=normal"):
+        open_store(f"sqlite:///{tmp_path / 'turns.db'}?{options}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sqlite_file_that_is_not_there_is_made_only_if_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no store .*turns\.db: "):
+        open_store(f"sqlite:///{tmp_path / 'turns.db'}?durability=normal", create=False)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+def test_a_postgresql_address_goes_to_psycopg_as_it_is(scheme: str) -> None:
+    """Nothing is connected before the first use: nobody answers there."""
+    store = open_store(f"{scheme}://me@127.0.0.1:1/turns?application_name=x", create=False)
+    assert isinstance(store, PostgresStore)
+    assert store.place == "postgresql://127.0.0.1:1/turns"
+    with pytest.raises(StoreError, match="refused"):
+        anyio.run(store.turns)
+
+
+_WITHOUT: Final = """
+import sys
+sys.modules["psycopg"] = sys.modules["psycopg_pool"] = None
+import turnwright
+from turnwright.store import open_store
+try:
+    open_store("postgresql://me:secret@host/db")
+except turnwright.errors.ConfigError as error:
+    print(error)
+"""
+
+
+def test_psycopg_is_needed_only_for_postgresql() -> None:
+    """Without it all else works, and who asks for it is told what to install."""
+    said = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True, check=True).stdout
+    assert "pip install 'turnwright[postgres]'" in said
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize(
+    "address", ["mysql://me:se@cret@host/x", "postgresql:/me:secret@host/x", "sqlite://me:secret@x"]
+)
+def test_what_may_be_a_password_is_not_repeated(address: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        open_store(address)
+    assert "cret" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The store in a SQLite file, held against the suite of all stores, and what is its own."""
 
+import os
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -7,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from turnwright.errors import ConfigError, StoreError
-from turnwright.store import SqliteStore, Store
+from turnwright.errors import ConfigError, StoreError, TurnBusy
+from turnwright.store import InboxItem, InboxKind, SqliteStore, Store
+from turnwright.testing.faults.disk import full_disk
 from turnwright.testing.store_suite import StoreSuite, Written
 
 pytestmark = pytest.mark.anyio
@@ -107,18 +109,145 @@ async def test_a_failed_append_writes_nothing(bench: SqliteBench) -> None:
     assert claim.seq == len(before)
 
 
+@pytest.mark.parametrize("room", [0, 100, 5000, 20_000])
+async def test_a_full_disk_keeps_an_append_out_and_the_store_can_be_used(bench: SqliteBench, room: int) -> None:
+    """However much of it fitted: nothing is written, and once there is room the same append is."""
+    store, written = await bench.open(), Written()
+    claim = await written.create(store)
+    before, status = list(written.facts), written.status
+    facts = written.answer("x" * 100_000)
+    with (
+        full_disk(bench.path.with_name("turns.db-wal").stat().st_size + room),
+        pytest.raises(StoreError, match=r"turns\.db.*disk.*nothing was written"),
+    ):
+        await store.append(claim, facts, written.status)
+    for handle in (store, await bench.open()):
+        assert await handle.facts("t1") == list(enumerate(before, start=1))
+        assert (await handle.get("t1")).status == status
+    await store.append(claim, facts, written.status)
+    assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+
+
+async def test_a_store_that_found_no_room_can_be_opened_when_there_is(bench: SqliteBench) -> None:
+    """What it left of itself is taken for a new file."""
+    for room in (0, 5000):
+        with full_disk(room), pytest.raises(ConfigError, match=r"turns\.db.*disk"):
+            await bench.open()
+    await Written().create(await bench.open())
+
+
+async def test_who_waits_in_vain_for_a_writer_is_told(bench: SqliteBench) -> None:
+    """Only writers wait, for as long as the store is patient; later it works."""
+    store, other = SqliteStore(bench.path, patience=0.01), await bench.open()
+    bench.opened.append(store)
+    claim = await Written().create(store)
+    with closing(sqlite3.connect(bench.path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        for call in (store.post(InboxItem("t1", "abort", InboxKind.ABORT)), store.release(claim), store.delete("t1")):
+            with pytest.raises(StoreError, match=r"another process holds it: try again.*nothing was written"):
+                await call
+        assert [row.id for row in await store.turns()] == ["t1"]
+        assert await other.inbox("t1") == []
+    await store.release(claim)
+
+
+async def test_a_damaged_file_is_the_stores_error(bench: SqliteBench) -> None:
+    """It says so, instead of giving what is left as if it were all."""
+    store, written = await bench.open(), Written(prompt="x" * 50_000)
+    await written.create(store)
+    await store.aclose()
+    with bench.path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (bench.path.stat().st_size - 4096))
+    store = await bench.open()
+    with pytest.raises(StoreError, match="the file is damaged"):
+        await store.facts("t1")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+async def test_a_file_that_may_only_be_read_is_read(bench: SqliteBench) -> None:
+    """And who writes is told what is wrong."""
+    store, written = await bench.open(), Written()
+    await store.release(await written.create(store))
+    await store.aclose()
+    bench.path.chmod(0o400)
+    store = await bench.open()
+    assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+    with pytest.raises(StoreError, match="let this user write the file"):
+        await store.claim("t1")
+
+
+async def test_a_new_file_is_for_its_user_only(bench: SqliteBench) -> None:
+    """What people said to a model is in it, and in its log."""
+    store = await bench.open()
+    await Written().create(store)
+    for name in ("turns.db", "turns.db-wal", "turns.db-shm"):
+        assert bench.path.with_name(name).stat().st_mode & 0o777 == 0o600
+
+
+async def test_who_opens_a_file_does_not_change_who_may_read_it(bench: SqliteBench) -> None:
+    """A file that was made readable for others stays so."""
+    await (await bench.open()).aclose()
+    bench.path.chmod(0o640)
+    await bench.open()
+    assert bench.path.stat().st_mode & 0o777 == 0o640
+
+
+async def test_what_was_deleted_is_not_left_in_the_file(bench: SqliteBench) -> None:
+    store = await bench.open()
+    await store.release(await Written(prompt="the word is XYZZY" * 2000).create(store))
+    await store.delete("t1")
+    await store.aclose()
+    assert [path.name for path in bench.path.parent.iterdir()] == ["turns.db"]
+    assert b"XYZZY" not in bench.path.read_bytes()
+
+
+async def test_a_link_to_the_file_is_the_same_store(bench: SqliteBench) -> None:
+    """Also for the locks: whoever comes by the link sees who drives."""
+    (bench.path.parent / "elsewhere").mkdir()
+    link = bench.path.parent / "elsewhere" / "link.db"
+    link.symlink_to(bench.path)
+    store, other = await bench.open(), SqliteStore(link)
+    bench.opened.append(other)
+    claim = await Written().create(store)
+    with pytest.raises(TurnBusy):
+        await other.claim("t1")
+    await store.release(claim)
+    await other.claim("t1")
+    with pytest.raises(TurnBusy):
+        await store.claim("t1")
+
+
+async def test_a_name_that_is_no_text_is_the_stores_error(bench: SqliteBench) -> None:
+    """As a command line may give it, in bytes that are not UTF-8."""
+    store = await bench.open()
+    for call in (store.get("\udcff"), store.post(InboxItem("\udcff", "abort", InboxKind.ABORT))):
+        with pytest.raises(StoreError, match="surrogates"):
+            await call
+
+
+async def test_an_id_that_is_taken_is_named(bench: SqliteBench) -> None:
+    store = await bench.open()
+    await Written().create(store)
+    with pytest.raises(StoreError, match="turn t1 is there already"):
+        await Written().create(store)
+
+
 def test_a_place_that_cannot_be_used_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("this is no database, whatever its name says. " * 50)
     for path in (tmp_path / "missing" / "turns.db", tmp_path, tmp_path / "text.db"):
-        with pytest.raises(ConfigError, match=path.name):
+        with pytest.raises(ConfigError, match=f"{path.name}.*: name a"):
             SqliteStore(path)
 
 
-def test_a_file_of_a_newer_release_is_left_alone(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "turns.db")) as newer:
-        newer.execute("PRAGMA user_version = 99")
-    with pytest.raises(ConfigError, match="newer release"):
-        SqliteStore(tmp_path / "turns.db")
+def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    """Not a byte of it changes."""
+    with closing(sqlite3.connect(tmp_path / "theirs.db")) as theirs:
+        theirs.execute("CREATE TABLE turns (theirs TEXT)")
+    before = (tmp_path / "theirs.db").read_bytes()
+    with pytest.raises(ConfigError, match="another program"):
+        SqliteStore(tmp_path / "theirs.db")
+    assert (tmp_path / "theirs.db").read_bytes() == before
 
 
 async def test_readers_need_not_wait_for_the_writer(bench: SqliteBench) -> None:

@@ -2,10 +2,11 @@
 
 from .address import open_store
 from .memory import MemoryStore
-from .protocol import Claim, InboxItem, InboxKind, NewTurn, Status, Store, TurnRow
+from .protocol import NOBODY, Claim, InboxItem, InboxKind, NewTurn, Status, Store, TurnRow
 from .sqlite import SqliteStore
 
 __all__ = [
+    "NOBODY",
     "Claim",
     "InboxItem",
     "InboxKind",

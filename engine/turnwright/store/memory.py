@@ -3,15 +3,13 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from itertools import count
 
 from turnwright.errors import Fenced, SessionBusy, StoreError, TurnBusy, UnknownTurn
 from turnwright_states.facts import Fact
 
-from .protocol import Claim, InboxItem, NewTurn, Status, TurnRow
-
-#: The owner of a turn whose driver died, and that nobody drives.
-_NOBODY: Final = ""
+from .posting import addressee, in_the_way
+from .protocol import NOBODY, Claim, InboxItem, NewTurn, Status, TurnRow
 
 
 @dataclass(slots=True)
@@ -22,12 +20,18 @@ class _Kept:
 
 
 class MemoryStore:
-    """Keeps turns in this process. It must be used from one event loop."""
+    """Keeps turns in this process. It must be used from one event loop.
+
+    An engine hears at once of what is asked through it. What another engine on the same store asks of a turn that it
+    drives, an abort say, it hears between two actions: nobody looks into this store meanwhile.
+    """
 
     shared = False
 
     def __init__(self) -> None:
+        #: In the order in which they were made.
         self._turns: dict[str, _Kept] = {}
+        self._numbers = count(1)
         self._driving: set[str] = set()
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
@@ -37,8 +41,21 @@ class MemoryStore:
         if new.session is not None:
             for row in await self.turns(session=new.session, live=True):
                 raise SessionBusy(new.session, row.id)
-        row = TurnRow(new.id, new.session, new.agent, new.model, new.created_at, new.created_at, 1, "memory", status)
-        self._turns[new.id] = _Kept(row, list(facts))
+        self._turns[new.id] = _Kept(
+            TurnRow(
+                id=new.id,
+                session=new.session,
+                agent=new.agent,
+                model=new.model,
+                created_at=new.created_at,
+                updated_at=new.created_at,
+                epoch=1,
+                owner="memory",
+                status=status,
+                number=next(self._numbers),
+            ),
+            list(facts),
+        )
         self._driving.add(new.id)
         return Claim(turn=new.id, epoch=1, seq=len(facts))
 
@@ -54,16 +71,18 @@ class MemoryStore:
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         """See `Store.release`."""
-        kept = self._kept(claim.turn)
-        if kept.row.epoch == claim.epoch:
-            kept.row = replace(kept.row, owner=_NOBODY if crashed else None)
+        kept = self._turns.get(claim.turn)
+        if kept is not None and kept.row.epoch == claim.epoch:
+            kept.row = replace(kept.row, owner=NOBODY if crashed else None)
             self._driving.discard(claim.turn)
 
     async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
         """See `Store.append`."""
-        kept = self._kept(claim.turn)
-        if kept.row.epoch != claim.epoch:
+        kept = self._turns.get(claim.turn)
+        if kept is None or kept.row.epoch != claim.epoch:
             raise Fenced(claim.turn, claim.epoch)
+        if facts and claim.seq != len(kept.facts):
+            raise StoreError(f"turn {claim.turn}: fact {claim.seq + 1} does not follow the last one, {len(kept.facts)}")
         kept.facts.extend(facts)
         kept.row = replace(kept.row, status=status, updated_at=time.time())
         for item in consumed:
@@ -95,17 +114,36 @@ class MemoryStore:
         self._kept(turn_id)
         return turn_id in self._driving
 
-    async def post(self, item: InboxItem) -> bool:
+    async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
         """See `Store.post`."""
-        inbox = self._kept(item.turn).inbox
-        if item.id in inbox:
-            return False
-        inbox[item.id] = item
-        return True
+        if not items:
+            return ()
+        inbox = self._kept(addressee(items)).inbox
+        blocking = in_the_way(inbox.values(), items)
+        if not blocking:
+            for item in items:
+                inbox.setdefault(item.id, item)
+        return blocking
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
         """See `Store.inbox`."""
-        return list(self._kept(turn_id).inbox.values())
+        kept = self._turns.get(turn_id)
+        return [] if kept is None else list(kept.inbox.values())
+
+    async def delete(self, turn_id: str) -> int:
+        """See `Store.delete`."""
+        self._kept(turn_id)
+        family = [name for name in self._turns if name == turn_id or name.startswith(f"{turn_id}:")]
+        for name in family:
+            if name in self._driving:
+                raise TurnBusy(name, "this process")
+        for name in family:
+            del self._turns[name]
+        return len(family)
+
+    async def migrate(self) -> tuple[int, int]:
+        """See `Store.migrate`. There is but one version."""
+        return (1, 1)
 
     async def aclose(self) -> None:
         """See `Store.aclose`."""

@@ -10,10 +10,13 @@ there: a driver that was overtaken gets `Fenced` and has written nothing.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from turnwright_states import EndReason, Outcome, State, Turn
 from turnwright_states.facts import Fact
+
+#: The owner of a turn that was let go of after a crash, for which the next driver has still to account.
+NOBODY: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +54,9 @@ class NewTurn:
 class TurnRow:
     """One turn, as a query shows it.
 
-    `owner` is None while nobody drives it, and empty when its driver died, or lost an append, and nobody has accounted
-    for that yet.
+    `number` counts the turns of a store in the order in which they were made; it goes up also when the clock goes back.
+    `owner` is None once its driver let go of it, or `NOBODY` where a crash is still to be accounted for. A driver that
+    died is still its owner.
     """
 
     id: str
@@ -64,6 +68,7 @@ class TurnRow:
     epoch: int
     owner: str | None
     status: Status
+    number: int
 
 
 @dataclass(slots=True)
@@ -84,11 +89,12 @@ class InboxKind(StrEnum):
 
     ABORT = "abort"
     ANSWER = "answer"
+    STEER = "steer"
 
 
 @dataclass(frozen=True, slots=True)
 class InboxItem:
-    """One request to a turn. `id` is unique in the turn: posting the same id again changes nothing."""
+    """One request to a turn. `id` is unique among those that wait in the turn's inbox."""
 
     turn: str
     id: str
@@ -143,19 +149,41 @@ class Store(Protocol):
     async def turns(
         self, *, session: str | None = None, live: bool | None = None, limit: int | None = None
     ) -> list[TurnRow]:
-        """Turns, newest first: of one session, or of all; only live or only ended ones, or both."""
+        """Turns, the one made last first: of one session, or of all; only live or only ended ones, or both."""
         ...
 
     async def is_driven(self, turn_id: str) -> bool:
         """Whether a living driver owns the turn now. Raises `UnknownTurn`."""
         ...
 
-    async def post(self, item: InboxItem) -> bool:
-        """Put a request into a turn's inbox. False when the same id is there already. Raises `UnknownTurn`."""
+    async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
+        """Put requests to one turn into its inbox, all of them or none.
+
+        What waits there under the same id with the same kind and payload need not be put there again. Returns what is
+        in the way: the items that wait there under one of the ids with something else in them. Then nothing was put
+        there; when nothing is in the way, everything was. Raises `UnknownTurn`.
+        """
         ...
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
-        """What waits in a turn's inbox, oldest first."""
+        """What waits in a turn's inbox, in the order in which it was posted; empty for a turn that is not there."""
+        ...
+
+    async def delete(self, turn_id: str) -> int:
+        """Forget a turn and its sub-turns, whose ids begin with `{turn_id}:`: rows, facts, inboxes, in one transaction.
+
+        Returns how many turns were deleted. Raises `UnknownTurn`, and `TurnBusy` while a living driver owns one of
+        them; then nothing was deleted.
+        """
+        ...
+
+    async def migrate(self) -> tuple[int, int]:
+        """Bring the store to the schema of this release; safe when two do it at once.
+
+        Returns the version before and the one after; a store that is not there yet has version 0. One of an older
+        schema raises `ConfigError` at its first use, and says that it must be migrated; a newer one says that
+        turnwright must be upgraded, here too.
+        """
         ...
 
     async def aclose(self) -> None:

@@ -4,10 +4,11 @@ Every method runs its few statements inline: a commit costs less than handing it
 of processes read while one writes. `synchronous=FULL` makes an acknowledged append survive a loss of power.
 """
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -16,105 +17,74 @@ from turnwright_states import BadJournal, EndReason, State
 from turnwright_states.facts import Fact, parse_fact
 
 from .owner import OwnerLock
-from .protocol import Claim, InboxItem, InboxKind, NewTurn, Status, TurnRow
+from .posting import addressee, in_the_way
+from .protocol import NOBODY, Claim, InboxItem, InboxKind, NewTurn, Status, TurnRow
+from .sqlite_schema import check, immediate, migrate, prepare
 
 Durability = Literal["full", "normal"]
 
-SCHEMA_VERSION: Final = 1
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS turns (
-    turn_id TEXT PRIMARY KEY,
-    session TEXT,
-    agent TEXT NOT NULL,
-    model TEXT NOT NULL,
-    created_at REAL NOT NULL,
-    updated_at REAL NOT NULL,
-    epoch INTEGER NOT NULL,
-    owner TEXT,
-    state TEXT NOT NULL,
-    reason TEXT,
-    steps INTEGER NOT NULL,
-    tool_calls INTEGER NOT NULL,
-    live INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS turns_by_session ON turns (session, created_at);
-CREATE UNIQUE INDEX IF NOT EXISTS one_live_turn_a_session ON turns (session) WHERE live = 1 AND session IS NOT NULL;
-CREATE INDEX IF NOT EXISTS turns_by_time ON turns (created_at);
-CREATE TABLE IF NOT EXISTS facts (
-    turn_id TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    kind TEXT NOT NULL,
-    payload TEXT NOT NULL,
-    at REAL NOT NULL,
-    PRIMARY KEY (turn_id, seq)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS inbox (
-    turn_id TEXT NOT NULL,
-    id TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    payload TEXT NOT NULL,
-    at REAL NOT NULL,
-    PRIMARY KEY (turn_id, id)
-) WITHOUT ROWID;
-"""
-_ROW: Final = "turn_id, session, agent, model, created_at, updated_at, epoch, owner, state, steps, tool_calls, reason"
-
-
-#: The owner of a turn whose driver died, and that nobody drives.
-_NOBODY: Final = ""
+_ROW: Final = (
+    "turn_id, session, agent, model, created_at, updated_at, epoch, owner, state, steps, tool_calls, reason, number"
+)
+#: The turn :id, and those whose ids begin with it and a colon: the semicolon is the next character.
+_FAMILY: Final = "(turn_id = :id OR (turn_id > :id || ':' AND turn_id < :id || ';'))"
 #: A row as `sqlite3` gives it: it does not know the columns' types.
 _Columns = tuple[Any, ...]
 
+#: What to do about SQLite's primary result codes.
+_HINTS: Final = {
+    sqlite3.SQLITE_BUSY: "another process holds it: try again when that has finished",
+    sqlite3.SQLITE_CANTOPEN: "name a file in a folder that exists and can be written",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged: restore a copy, or save what `sqlite3 FILE .recover` still reads",
+    sqlite3.SQLITE_FULL: "make room on the disk",
+    sqlite3.SQLITE_IOERR: "see to the disk: it may be full, or failing",
+    sqlite3.SQLITE_NOTADB: "name a SQLite database, or a file that is not there yet",
+    sqlite3.SQLITE_READONLY: "let this user write the file and its folder",
+}
+
 
 class SqliteStore:
-    """Keeps turns in the SQLite file `path`, which is made if it is not there.
+    """Keeps turns in the SQLite file `path`, which is made, for this user only, if it is not there.
 
-    `durability`: `full` survives a loss of power, `normal` survives a crash of the process. Raises `ConfigError` when
-    the file cannot be made, is no database, or was written by a newer release. Use it from one thread.
+    `durability`: `full` survives a loss of power, `normal` survives a crash of the process. `patience`: how many
+    seconds a call waits while another process writes. Raises `ConfigError` when the file cannot be made, is no
+    database, is another program's, or was written by a newer release. A file of an older release is left as it is:
+    until `migrate` was called, every method raises `ConfigError`. Use it from one thread. A forked process opens its
+    own: SQLite's connections cannot be taken along.
     """
 
     shared = True
 
-    def __init__(self, path: Path | str, *, durability: Durability = "full") -> None:
+    def __init__(self, path: Path | str, *, durability: Durability = "full", patience: float = 10.0) -> None:
         self.path = Path(path)
-        self._owner = OwnerLock(self.path)
+        # As SQLite sees it: two that come by different links, or change their folder, mean the same locks.
+        place = Path(os.path.realpath(path))
+        self._owner = OwnerLock(place)
         #: The epochs under which this process drives, by turn.
         self._driving: dict[str, int] = {}
         try:
-            self._db = sqlite3.connect(self.path, timeout=10.0, isolation_level=None)
-        except sqlite3.Error as error:
+            _make_private(place)
+            self._db = sqlite3.connect(place, timeout=patience, isolation_level=None)
+        except (sqlite3.Error, OSError) as error:
             raise self._unusable(error) from None
         try:
-            self._prepare(durability)
-        except sqlite3.Error as error:
+            prepare(self._db, self.path, patience)
+            self._db.execute(f"PRAGMA synchronous={'NORMAL' if durability == 'normal' else 'FULL'}")
+            # What was deleted is not to stay readable in the file's free pages.
+            self._db.execute("PRAGMA secure_delete=ON")
+        except (sqlite3.Error, ConfigError) as error:
             self._db.close()
-            raise self._unusable(error) from None
-        except ConfigError:
-            self._db.close()
-            raise
+            raise (error if isinstance(error, ConfigError) else self._unusable(error)) from None
 
-    def _prepare(self, durability: Durability) -> None:
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute(f"PRAGMA synchronous={'FULL' if durability == 'full' else 'NORMAL'}")
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise ConfigError(
-                f"store {self.path}: written by a newer release (schema {version}, this one knows"
-                f" {SCHEMA_VERSION}): upgrade turnwright"
-            )
-        if version < SCHEMA_VERSION:
-            self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
-
-    def _unusable(self, error: sqlite3.Error) -> ConfigError:
-        hint = "name a file in a folder that exists and can be written"
-        if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
-            hint = "another process holds it: try again when that has finished"
-        return ConfigError(f"store {self.path}: {error}: {hint}")
+    def _unusable(self, error: sqlite3.Error | OSError) -> ConfigError:
+        return ConfigError(f"store {self.path}: {_explain(error)}")
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
         """See `Store.create`."""
         owner = self._owner.take()
         with self._transaction():
+            if self._db.execute("SELECT 1 FROM turns WHERE turn_id = ?", (new.id,)).fetchone() is not None:
+                raise StoreError(f"store {self.path}: turn {new.id} is there already")
             if new.session is not None:
                 busy = self._db.execute(
                     "SELECT turn_id FROM turns WHERE session = ? AND live = 1", (new.session,)
@@ -122,7 +92,8 @@ class SqliteStore:
                 if busy is not None:
                     raise SessionBusy(new.session, busy[0])
             self._db.execute(
-                "INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO turns (turn_id, session, agent, model, created_at, updated_at, epoch, owner,"
+                " state, reason, steps, tool_calls, live) VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?)",
                 (new.id, new.session, new.agent, new.model, new.created_at, new.created_at, owner, *_columns(status)),
             )
             self._insert(new.id, 0, facts)
@@ -148,7 +119,7 @@ class SqliteStore:
         with self._transaction():
             self._db.execute(
                 "UPDATE turns SET owner = ? WHERE turn_id = ? AND epoch = ?",
-                (_NOBODY if crashed else None, claim.turn, claim.epoch),
+                (NOBODY if crashed else None, claim.turn, claim.epoch),
             )
 
     async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
@@ -189,12 +160,12 @@ class SqliteStore:
         self, *, session: str | None = None, live: bool | None = None, limit: int | None = None
     ) -> list[TurnRow]:
         """See `Store.turns`."""
+        wanted = {"session": session, "live": live}
+        where = " AND ".join(f"{column} = :{column}" for column, value in wanted.items() if value is not None)
         with self._reading():
             rows = self._db.execute(
-                f"SELECT {_ROW} FROM turns WHERE (:session IS NULL OR session = :session)"  # noqa: S608 (constant)
-                " AND (:live IS NULL OR live = :live)"
-                " ORDER BY created_at DESC, turn_id LIMIT :limit",
-                {"session": session, "live": live, "limit": -1 if limit is None else limit},
+                f"SELECT {_ROW} FROM turns WHERE {where or 1} ORDER BY number DESC LIMIT :limit",  # noqa: S608 (constant)
+                {**wanted, "limit": -1 if limit is None else limit},
             ).fetchall()
         return [_row(row) for row in rows]
 
@@ -203,23 +174,40 @@ class SqliteStore:
         owner = (await self.get(turn_id)).owner
         return self._lives(turn_id, owner) if owner else False
 
-    async def post(self, item: InboxItem) -> bool:
+    async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
         """See `Store.post`."""
+        if not items:
+            return ()
+        turn_id, now = addressee(items), time.time()
         with self._transaction():
-            self._one("SELECT 1 FROM turns WHERE turn_id = ?", item.turn)
-            made = self._db.execute(
-                "INSERT OR IGNORE INTO inbox VALUES (?, ?, ?, ?, ?)",
-                (item.turn, item.id, item.kind, item.payload, time.time()),
-            )
-        return made.rowcount == 1
+            self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
+            blocking = in_the_way(self._waiting(turn_id), items)
+            if not blocking:
+                self._db.executemany(
+                    "INSERT OR IGNORE INTO inbox (turn_id, id, kind, payload, at) VALUES (?, ?, ?, ?, ?)",
+                    [(turn_id, item.id, item.kind, item.payload, now) for item in items],
+                )
+        return blocking
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
         """See `Store.inbox`."""
         with self._reading():
-            rows = self._db.execute(
-                "SELECT id, kind, payload FROM inbox WHERE turn_id = ? ORDER BY at, id", (turn_id,)
-            ).fetchall()
-        return [InboxItem(turn_id, name, InboxKind(kind), payload) for name, kind, payload in rows]
+            return self._waiting(turn_id)
+
+    async def delete(self, turn_id: str) -> int:
+        """See `Store.delete`."""
+        with self._transaction():
+            self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
+            for name, owner in self._driven(_FAMILY, turn_id):
+                raise TurnBusy(name, owner)
+            for table in ("facts", "inbox", "turns"):
+                deleted = self._db.execute(f"DELETE FROM {table} WHERE {_FAMILY}", {"id": turn_id})  # noqa: S608 (constant)
+        return deleted.rowcount
+
+    async def migrate(self) -> tuple[int, int]:
+        """See `Store.migrate`. Raises `ConfigError` too while somebody drives: that process knows the old schema."""
+        with self._errors():
+            return migrate(self._db, self.path, self._refuse_if_driven)
 
     async def aclose(self) -> None:
         """See `Store.aclose`."""
@@ -232,10 +220,26 @@ class SqliteStore:
             return turn_id in self._driving
         return self._owner.is_held(owner)
 
+    def _driven(self, where: str = "1", turn_id: str = "") -> Iterator[tuple[str, str]]:
+        query = f"SELECT turn_id, owner FROM turns WHERE {where} AND owner <> ''"  # noqa: S608 (constant)
+        owned: list[tuple[str, str]] = self._db.execute(query, {"id": turn_id}).fetchall()
+        return (one for one in owned if self._lives(*one))
+
+    def _refuse_if_driven(self) -> None:
+        for name, owner in self._driven():
+            raise ConfigError(
+                f"store {self.path}: turn {name} is being driven by {owner}, a process of the older release:"
+                " migrate when that has ended"
+            )
+
     def _insert(self, turn_id: str, seq: int, facts: Sequence[Fact]) -> None:
         now = time.time()
         rows = [(turn_id, n, fact.kind, fact.payload(), now) for n, fact in enumerate(facts, start=seq + 1)]
         self._db.executemany("INSERT INTO facts VALUES (?, ?, ?, ?, ?)", rows)
+
+    def _waiting(self, turn_id: str) -> list[InboxItem]:
+        rows = self._db.execute("SELECT id, kind, payload FROM inbox WHERE turn_id = ? ORDER BY n", (turn_id,))
+        return [InboxItem(turn_id, name, InboxKind(kind), payload) for name, kind, payload in rows]
 
     def _one(self, query: str, turn_id: str) -> _Columns:
         row: _Columns | None = self._db.execute(query, (turn_id,)).fetchone()
@@ -243,23 +247,41 @@ class SqliteStore:
             raise UnknownTurn(turn_id)
         return row
 
+    # Every method looks at the version: somebody may have migrated the file since it was opened.
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._reading():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                self._db.rollback()
-                raise
+        with self._errors(), immediate(self._db):
+            check(self._db, self.path)
+            yield
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
+        with self._errors():
+            check(self._db, self.path)
+            yield
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
-            raise StoreError(f"store {self.path}: {error}; nothing was written, and the turn can be resumed") from error
+        except (sqlite3.Error, UnicodeEncodeError) as error:
+            why = _explain(error)
+            raise StoreError(f"store {self.path}: {why}; nothing was written, and the turn can be resumed") from error
+
+
+def _make_private(path: Path) -> None:
+    """Make the file before SQLite does, which would let everybody read what users said. Its log takes after it."""
+    with suppress(FileExistsError):
+        path.touch(mode=0o600, exist_ok=False)
+
+
+def _explain(error: sqlite3.Error | OSError | UnicodeEncodeError) -> str:
+    if isinstance(error, OSError):
+        return f"{error.strerror}: {_HINTS[sqlite3.SQLITE_CANTOPEN]}"
+    # The low byte is the primary code. What the module itself raises, for a closed store, has none.
+    hint = _HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+    return f"{error}: {hint}" if hint else str(error)
 
 
 def _columns(status: Status) -> tuple[str, str | None, int, int, int]:
@@ -267,6 +289,6 @@ def _columns(status: Status) -> tuple[str, str | None, int, int, int]:
 
 
 def _row(row: _Columns) -> TurnRow:
-    turn, session, agent, model, created_at, updated_at, epoch, owner, state, steps, calls, reason = row
+    turn, session, agent, model, created_at, updated_at, epoch, owner, state, steps, calls, reason, number = row
     status = Status(State(state), steps, calls, None if reason is None else EndReason(reason))
-    return TurnRow(turn, session, agent, model, created_at, updated_at, epoch, owner, status)
+    return TurnRow(turn, session, agent, model, created_at, updated_at, epoch, owner, status, number)

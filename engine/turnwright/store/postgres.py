@@ -1,0 +1,385 @@
+"""The store in a PostgreSQL database: for turns that several machines may drive.
+
+Every method is one transaction, and an append is one statement, so one round trip. What an acknowledged append
+survives is the server's own setting, `synchronous_commit`.
+"""
+
+# ruff: noqa: S608 (every query is made of constants)
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, LiteralString
+
+import anyio
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.errors import UndefinedTable
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from turnwright.errors import ConfigError, Fenced, SessionBusy, StoreError, TurnBusy, UnknownTurn
+from turnwright_states import BadJournal
+from turnwright_states.facts import Fact, parse_fact
+
+from .postgres_address import parse_address
+from .postgres_owner import OwnerSession, is_held, is_silent, keep_from_forks
+from .postgres_rows import COLUMNS, Row, facts_of, inbox_items, status_of, turn_row
+from .postgres_schema import VERSION, Connection, check, migrate, older
+from .posting import addressee, in_the_way
+from .protocol import NOBODY, Claim, InboxItem, NewTurn, Status, TurnRow
+
+_ONE: Final = f"SELECT {COLUMNS} FROM turnwright_turns WHERE turn_id = %s"
+#: The turn :id, and those whose ids begin with it and a colon: the semicolon is the next character.
+_FAMILY: Final = "(turn_id = %(id)s OR (turn_id > %(id)s || ':' AND turn_id < %(id)s || ';'))"
+_WAITING: Final = "SELECT id, kind, payload FROM turnwright_inbox WHERE turn_id = %s ORDER BY n"
+_CREATE: Final = """
+    INSERT INTO turnwright_turns (turn_id, session, agent, model, created_at, updated_at, epoch, owner,
+        state, reason, steps, tool_calls, live)
+    VALUES (%(turn)s, %(session)s, %(agent)s, %(model)s, %(at)s, %(at)s, 1, %(owner)s,
+        %(state)s, %(reason)s, %(steps)s, %(calls)s, %(live)s)
+    ON CONFLICT DO NOTHING RETURNING turn_id
+"""
+#: Facts that come as two arrays, after place `seq`, for the one turn of the table `claimed` or for none.
+_WRITE: Final = """
+    INSERT INTO turnwright_facts (turn_id, seq, kind, payload, at)
+    SELECT claimed.turn_id, %(seq)s + fact.n, fact.kind, fact.payload, %(at)s
+    FROM claimed, unnest(%(kinds)s::text[], %(payloads)s::text[]) WITH ORDINALITY AS fact (kind, payload, n)
+"""
+_APPEND: Final = f"""
+    WITH claimed AS (
+        UPDATE turnwright_turns SET updated_at = %(at)s, state = %(state)s, reason = %(reason)s, steps = %(steps)s,
+            tool_calls = %(calls)s, live = %(live)s
+        WHERE turn_id = %(turn)s AND epoch = %(epoch)s RETURNING turn_id
+    ), written AS ({_WRITE}), consumed AS (
+        DELETE FROM turnwright_inbox USING claimed
+        WHERE turnwright_inbox.turn_id = claimed.turn_id AND id = ANY(%(consumed)s)
+    ) SELECT turn_id FROM claimed
+"""
+_POST: Final = """
+    INSERT INTO turnwright_inbox (turn_id, id, kind, payload, at)
+    SELECT %(turn)s, item.id, item.kind, item.payload, %(at)s
+    FROM unnest(%(ids)s::text[], %(kinds)s::text[], %(payloads)s::text[]) WITH ORDINALITY
+        AS item (id, kind, payload, place)
+    ORDER BY item.place ON CONFLICT DO NOTHING
+"""
+_Lock = Callable[[], Awaitable[object]]
+
+
+class PostgresStore:
+    """Keeps turns in the PostgreSQL database at `address`, as libpq writes it: `postgresql://user:password@host/db`.
+
+    The tables are found by the search path of its sessions; `migrate` makes them, and until then every method raises
+    `ConfigError`. `patience`: how many seconds a call waits for a connection, as when the server starts again;
+    `connections`: how many are kept at most, beside the one whose lock says that this process lives. A pooler between
+    must keep sessions (PgBouncer: `pool_mode = session`), for the lock is a session's.
+
+    Nothing is connected before the first use, which raises `StoreError` if that fails. An address that libpq cannot
+    read raises `ConfigError`. No message shows the password. Use it from one event loop of asyncio; a
+    forked process opens its own.
+    """
+
+    shared = True
+
+    def __init__(self, address: str, *, patience: float = 10.0, connections: int = 4) -> None:
+        self._conninfo, self.place = parse_address(address, patience)
+        self._patience = patience
+        self._connections = connections
+        self._owner = OwnerSession(self._conninfo, patience)
+        #: What this process drives, by turn.
+        self._driving: dict[str, Claim] = {}
+        self._pool: AsyncConnectionPool[Connection] | None = None
+        self._opening = anyio.Lock()
+        self._closed = False
+
+    @property
+    def owner(self) -> str:
+        """The name of this process among the drivers, once it drives; its lock's session is named after it."""
+        return self._owner.name
+
+    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
+        """See `Store.create`."""
+        written, claim = facts_of(facts, 0), Claim(turn=new.id, epoch=1, seq=len(facts))
+        async with self._claiming(claim) as connection:
+            owner = self._owner.name
+            turn = {"turn": new.id, "session": new.session, "agent": new.agent, "model": new.model, "owner": owner}
+            row = {**turn, **status_of(status), "at": new.created_at}
+            while await (await connection.execute(_CREATE, row)).fetchone() is None:
+                await self._refuse(connection, new)
+            await connection.execute(f"WITH claimed AS (SELECT %(turn)s AS turn_id) {_WRITE}", {**turn, **written})
+        return claim
+
+    async def claim(self, turn_id: str) -> Claim:
+        """See `Store.claim`."""
+        claim = Claim(turn=turn_id, epoch=0, seq=0)
+        async with self._claiming(claim) as connection:
+            # Of two that claim at once the second waits here, and then sees what the first one wrote.
+            was = turn_row(await _one(connection, f"{_ONE} FOR UPDATE", turn_id))
+            if was.owner and await self._lives(connection, turn_id, was.owner):
+                raise TurnBusy(turn_id, was.owner)
+            cursor = await connection.execute(
+                "UPDATE turnwright_turns SET epoch = epoch + 1, owner = %s WHERE turn_id = %s RETURNING epoch,"
+                " (SELECT max(seq) FROM turnwright_facts f WHERE f.turn_id = turnwright_turns.turn_id)",
+                (self._owner.name, turn_id),
+            )
+            ((claim.epoch, seq),) = await cursor.fetchall()
+            claim.seq, claim.crashed = seq or 0, was.owner is not None
+        return claim
+
+    async def release(self, claim: Claim, *, crashed: bool = False) -> None:
+        """See `Store.release`."""
+        try:
+            async with self._connection(writes=True) as connection:
+                await connection.execute(
+                    "UPDATE turnwright_turns SET owner = %s WHERE turn_id = %s AND epoch = %s",
+                    (NOBODY if crashed else None, claim.turn, claim.epoch),
+                )
+        finally:
+            # Not before: until its row says that it was let go of, the turn would look crashed to a claim from here.
+            driven = self._driving.get(claim.turn)
+            if driven is not None and driven.epoch == claim.epoch:
+                del self._driving[claim.turn]
+
+    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+        """See `Store.append`. Where the server was lost on the way, the error says that nobody knows."""
+        written = facts_of(facts, claim.seq)
+        turn = {"turn": claim.turn, "epoch": claim.epoch, "consumed": list(consumed)}
+        async with self._connection(self._owner.keep, writes=True) as connection:
+            cursor = await connection.execute(_APPEND, {**turn, **status_of(status), **written})
+            if await cursor.fetchone() is None:
+                raise Fenced(claim.turn, claim.epoch)
+        claim.seq += len(facts)
+        return claim.seq
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+        """See `Store.facts`."""
+        # A turn without any such fact is one row of nulls: one question, and one answer to it.
+        rows = await self._read(
+            "SELECT seq, kind, payload FROM turnwright_turns LEFT JOIN turnwright_facts"
+            " ON turnwright_facts.turn_id = turnwright_turns.turn_id AND seq > %s"
+            " WHERE turnwright_turns.turn_id = %s ORDER BY seq",
+            (after, turn_id),
+        )
+        if not rows:
+            raise UnknownTurn(turn_id)
+        try:
+            return [(seq, parse_fact(kind, payload, seq)) for seq, kind, payload in rows if seq is not None]
+        except BadJournal as error:
+            raise StoreError(f"store {self.place}: turn {turn_id}: {error}") from error
+
+    async def get(self, turn_id: str) -> TurnRow:
+        """See `Store.get`."""
+        for row in await self._read(_ONE, (turn_id,)):
+            return turn_row(row)
+        raise UnknownTurn(turn_id)
+
+    async def turns(
+        self, *, session: str | None = None, live: bool | None = None, limit: int | None = None
+    ) -> list[TurnRow]:
+        """See `Store.turns`."""
+        rows = await self._read(
+            f"SELECT {COLUMNS} FROM turnwright_turns WHERE true"
+            f"{'' if session is None else ' AND session = %(session)s'}{'' if live is None else ' AND live = %(live)s'}"
+            " ORDER BY number DESC LIMIT %(limit)s",
+            {"session": session, "live": live, "limit": limit},
+        )
+        return [turn_row(row) for row in rows]
+
+    async def is_driven(self, turn_id: str) -> bool:
+        """See `Store.is_driven`."""
+        async with self._transaction() as connection:
+            owner = turn_row(await _one(connection, _ONE, turn_id)).owner
+            return await self._lives(connection, turn_id, owner) if owner else False
+
+    async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
+        """See `Store.post`."""
+        if not items:
+            return ()
+        turn_id = addressee(items)
+        async with self._transaction() as connection:
+            # Posts to one turn follow each other, as they will stand in its inbox.
+            await _one(connection, f"{_ONE} FOR UPDATE", turn_id)
+            blocking = in_the_way(await _waiting(connection, turn_id), items)
+            if not blocking:
+                ids, kinds, payloads = zip(*((item.id, item.kind.value, item.payload) for item in items), strict=True)
+                arrays = {"ids": list(ids), "kinds": list(kinds), "payloads": list(payloads)}
+                await connection.execute(_POST, {"turn": turn_id, "at": time.time(), **arrays})
+        return blocking
+
+    async def inbox(self, turn_id: str) -> list[InboxItem]:
+        """See `Store.inbox`."""
+        return inbox_items(turn_id, await self._read(_WAITING, (turn_id,)))
+
+    async def delete(self, turn_id: str) -> int:
+        """See `Store.delete`."""
+        family = {"id": turn_id}
+        async with self._transaction() as connection:
+            await _one(connection, _ONE, turn_id)
+            # In one order, whoever deletes: so two of them do not wait for each other.
+            cursor = await connection.execute(
+                f"SELECT turn_id, owner FROM turnwright_turns WHERE {_FAMILY} ORDER BY turn_id FOR UPDATE", family
+            )
+            for name, owner in await cursor.fetchall():
+                if owner and await self._lives(connection, name, owner):
+                    raise TurnBusy(name, owner)
+            await connection.execute(f"DELETE FROM turnwright_facts WHERE {_FAMILY}", family)
+            await connection.execute(f"DELETE FROM turnwright_inbox WHERE {_FAMILY}", family)
+            deleted = await connection.execute(f"DELETE FROM turnwright_turns WHERE {_FAMILY}", family)
+        return deleted.rowcount
+
+    async def migrate(self) -> tuple[int, int]:
+        """See `Store.migrate`. Raises `ConfigError` too while somebody drives: that process knows the old schema."""
+        async with self._connection(writes=True) as connection, connection.transaction():
+
+            async def refuse_if_driven() -> None:
+                cursor = await connection.execute("SELECT turn_id, owner FROM turnwright_turns WHERE owner <> ''")
+                for name, owner in await cursor.fetchall():
+                    if await self._lives(connection, name, owner):
+                        raise ConfigError(
+                            f"store {self.place}: turn {name} is being driven by {owner}, a process of the older"
+                            " release: migrate when that has ended"
+                        )
+
+            return await migrate(connection, self.place, refuse_if_driven)
+
+    async def aclose(self) -> None:
+        """See `Store.aclose`."""
+        self._closed = True
+        self._driving.clear()
+        async with self._opening:
+            pool, self._pool = self._pool, None
+            if pool is not None:
+                await pool.close()
+        await self._owner.let_go()
+
+    async def _lives(self, connection: Connection, turn_id: str, owner: str) -> bool:
+        if owner == self._owner.name:
+            return turn_id in self._driving
+        return await is_held(connection, owner)
+
+    async def _refuse(self, connection: Connection, new: NewTurn) -> None:
+        """Raise what keeps a turn out; nothing is raised where that has ended in the meantime."""
+        cursor = await connection.execute(
+            "SELECT turn_id FROM turnwright_turns WHERE turn_id = %(id)s OR (session = %(session)s AND live)"
+            " ORDER BY turn_id <> %(id)s",
+            {"id": new.id, "session": new.session},
+        )
+        for (name,) in await cursor.fetchall():
+            if name == new.id or new.session is None:
+                raise StoreError(f"store {self.place}: turn {name} is there already")
+            raise SessionBusy(new.session, name)
+
+    async def _read(self, query: LiteralString, parameters: Sequence[object] | dict[str, object]) -> list[Row]:
+        """The rows of one query, which goes with the question for the version: one round trip."""
+        async with self._connection() as connection, connection.pipeline():
+            version = await connection.execute(VERSION)
+            cursor = await connection.execute(query, parameters)
+            check(await version.fetchone(), self.place)
+            return await cursor.fetchall()
+
+    @asynccontextmanager
+    async def _claiming(self, claim: Claim) -> AsyncIterator[Connection]:
+        """A transaction at whose end this process drives under `claim`, whose epoch is known by then."""
+        try:
+            async with self._transaction(self._owner.take) as connection:
+                yield connection
+                # Before the commit: who sees the owner's name in the row, from here too, sees that it lives.
+                self._driving[claim.turn] = claim
+        except BaseException:
+            # Not the mark of another: a claim that waited for this one's row has it since, under the same epoch.
+            if self._driving.get(claim.turn) is claim:
+                del self._driving[claim.turn]
+            raise
+
+    @asynccontextmanager
+    async def _transaction(self, lock: _Lock | None = None) -> AsyncIterator[Connection]:
+        """A connection on which what follows happens all or not at all, with the schema of this release."""
+        async with self._connection(lock, writes=True) as connection, connection.transaction():
+            check(await (await connection.execute(VERSION)).fetchone(), self.place)
+            yield connection
+
+    @asynccontextmanager
+    async def _connection(self, lock: _Lock | None = None, *, writes: bool = False) -> AsyncIterator[Connection]:
+        """A connection that commits each statement by itself; `lock` comes first.
+
+        What `writes` is short and not cancelled once it has begun: its caller is told what came of it. Every error of
+        psycopg becomes a `StoreError`.
+        """
+        asked = False
+        try:
+            pool = await self._opened(lock)
+            connection = await pool.getconn()
+            try:
+                asked = True
+                with anyio.CancelScope(shield=writes):
+                    yield connection
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await pool.putconn(connection)
+        except UndefinedTable as error:
+            raise older(0, self.place) from error
+        except (psycopg.Error, UnicodeEncodeError) as error:
+            why = str(error).strip() or type(error).__name__
+            if isinstance(error, PoolTimeout):
+                why = (
+                    f"no connection after {self._patience:g} s: the server is down, or all {self._connections} are used"
+                )
+            rest = "; nothing was written, and the turn can be resumed" if writes else ""
+            if asked and writes and _was_lost(error):
+                rest = "; it is not known whether the last write was made: the journal tells; the turn can be resumed"
+            raise StoreError(f"store {self.place}: {why}{rest}") from error
+
+    async def _opened(self, lock: _Lock | None) -> AsyncConnectionPool[Connection]:
+        """The pool, once `lock` is held. A pool only says that it has no connection: something else goes first."""
+        if self._closed:
+            raise StoreError(f"store {self.place}: it was closed; nothing was written")
+        if lock is not None:
+            await lock()
+        if self._pool is not None:
+            return self._pool
+        async with self._opening:
+            if self._pool is None:
+                if lock is None:
+                    await (await AsyncConnection.connect(self._conninfo)).close()
+                pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+                    self._conninfo,
+                    kwargs={"autocommit": True},
+                    min_size=0,
+                    max_size=self._connections,
+                    timeout=self._patience,
+                    reconnect_timeout=self._patience,
+                    configure=_configure,
+                    check=_check,
+                    open=False,
+                )
+                with anyio.CancelScope(shield=True):
+                    await pool.open()
+                self._pool = pool
+            return self._pool
+
+
+async def _configure(connection: Connection) -> None:
+    """What waited for a row is to see what the other wrote, whatever the database's own default is."""
+    keep_from_forks(connection)
+    await connection.execute("SET default_transaction_isolation TO 'read committed'")
+
+
+async def _check(connection: Connection) -> None:
+    """Raise psycopg's error if the connection was ended while it rested, as when the server was started again."""
+    if not is_silent(connection):
+        await connection.execute("")
+
+
+async def _one(connection: Connection, query: LiteralString, turn_id: str) -> Row:
+    row = await (await connection.execute(query, (turn_id,))).fetchone()
+    if row is None:
+        raise UnknownTurn(turn_id)
+    return row
+
+
+async def _waiting(connection: Connection, turn_id: str) -> list[InboxItem]:
+    return inbox_items(turn_id, await (await connection.execute(_WAITING, (turn_id,))).fetchall())
+
+
+def _was_lost(error: Exception) -> bool:
+    """Whether the server could not say what came of a statement: an error that it reports has undone all of it."""
+    return isinstance(error, psycopg.OperationalError) and (error.sqlstate is None or error.sqlstate.startswith("08"))

@@ -1,0 +1,167 @@
+"""The schema of a SQLite store: the steps that lead to it, each one version.
+
+A new file takes all of them, so what stands here once is how it is everywhere. A step is never edited once it was
+released: files that took it exist.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from turnwright.errors import ConfigError
+
+#: From version n to n + 1, at place n. Statements end in a semicolon, and none stands within one.
+_STEPS: Final = (
+    """
+    CREATE TABLE turns (
+        turn_id TEXT PRIMARY KEY,
+        session TEXT,
+        agent TEXT NOT NULL,
+        model TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        updated_at REAL NOT NULL,
+        epoch INTEGER NOT NULL,
+        owner TEXT,
+        state TEXT NOT NULL,
+        reason TEXT,
+        steps INTEGER NOT NULL,
+        tool_calls INTEGER NOT NULL,
+        live INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX turns_by_session ON turns (session, created_at);
+    CREATE UNIQUE INDEX one_live_turn_a_session ON turns (session) WHERE live = 1 AND session IS NOT NULL;
+    CREATE INDEX turns_by_time ON turns (created_at);
+    CREATE TABLE facts (
+        turn_id TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        payload TEXT NOT NULL,
+        at REAL NOT NULL,
+        PRIMARY KEY (turn_id, seq)
+    ) WITHOUT ROWID;
+    CREATE TABLE inbox (
+        turn_id TEXT NOT NULL,
+        id TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        payload TEXT NOT NULL,
+        at REAL NOT NULL,
+        PRIMARY KEY (turn_id, id)
+    ) WITHOUT ROWID;
+    """,
+    # The order of turns and of inboxes is counted: a clock that jumps back would turn it round.
+    """
+    ALTER TABLE turns RENAME TO turns_1;
+    CREATE TABLE turns (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        turn_id TEXT NOT NULL UNIQUE,
+        session TEXT,
+        agent TEXT NOT NULL,
+        model TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        updated_at REAL NOT NULL,
+        epoch INTEGER NOT NULL,
+        owner TEXT,
+        state TEXT NOT NULL,
+        reason TEXT,
+        steps INTEGER NOT NULL,
+        tool_calls INTEGER NOT NULL,
+        live INTEGER NOT NULL
+    );
+    INSERT INTO turns SELECT row_number() OVER (ORDER BY created_at, turn_id), * FROM turns_1;
+    DROP TABLE turns_1;
+    CREATE INDEX turns_by_session ON turns (session);
+    CREATE UNIQUE INDEX one_live_turn_a_session ON turns (session) WHERE live = 1 AND session IS NOT NULL;
+    ALTER TABLE inbox RENAME TO inbox_1;
+    CREATE TABLE inbox (
+        n INTEGER PRIMARY KEY AUTOINCREMENT,
+        turn_id TEXT NOT NULL,
+        id TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        payload TEXT NOT NULL,
+        at REAL NOT NULL,
+        UNIQUE (turn_id, id)
+    );
+    INSERT INTO inbox SELECT row_number() OVER (ORDER BY turn_id, at, id), * FROM inbox_1;
+    DROP TABLE inbox_1;
+    """,
+)
+
+SCHEMA_VERSION: Final = len(_STEPS)
+
+
+def check(db: sqlite3.Connection, path: Path) -> None:
+    """Raise `ConfigError` unless `path`, which `db` has open, has the schema of this release."""
+    version = known_version(db, path)
+    if version < SCHEMA_VERSION:
+        raise ConfigError(
+            f"store {path}: schema {version}, this release needs {SCHEMA_VERSION}:"
+            f" run `turnwright migrate --store sqlite:///{path}`"
+        )
+
+
+def known_version(db: sqlite3.Connection, path: Path) -> int:
+    """The version of the schema of `path`, 0 for a new file. Raises `ConfigError` for a newer one."""
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    if version > SCHEMA_VERSION:
+        raise ConfigError(
+            f"store {path}: written by a newer release (schema {version}, this one knows {SCHEMA_VERSION}):"
+            " upgrade turnwright"
+        )
+    return version
+
+
+def prepare(db: sqlite3.Connection, path: Path, patience: float) -> None:
+    """Make the store if `path` is new or empty, and let many read it while one writes.
+
+    Raises `ConfigError` for a file of a newer release or of another program, and changes nothing in it then.
+    """
+    # In this order: whoever makes a store gives it its tables and its version in one transaction.
+    has_tables = db.execute("SELECT 1 FROM sqlite_master").fetchone() is not None
+    version = known_version(db, path)
+    if has_tables and version == 0:
+        raise ConfigError(f"store {path}: the database of another program: name a file of its own")
+    ends = time.monotonic() + patience
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+            break
+        except sqlite3.OperationalError as error:
+            # Here SQLite does not wait for others that open the new file too.
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > ends:
+                raise
+            time.sleep(0.01)
+    if version == 0:
+        migrate(db, path)
+
+
+def migrate(db: sqlite3.Connection, path: Path, refuse_if_driven: Callable[[], None] = lambda: None) -> tuple[int, int]:
+    """Bring `path` to this release's schema in one transaction, and return the versions before and after.
+
+    The version is read in that transaction, so that two may do it at once. `refuse_if_driven` raises while somebody
+    drives a turn; nobody can begin to while it is asked. Raises `ConfigError` for a file of a newer release.
+    """
+    with immediate(db):
+        before = known_version(db, path)
+        if 0 < before < SCHEMA_VERSION:
+            refuse_if_driven()
+        # All steps or none: nobody may take a new file for one that an older release left.
+        for version, script in enumerate(_STEPS[before:], start=before + 1):
+            for statement in script.split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version={version}")
+    return before, SCHEMA_VERSION
+
+
+@contextmanager
+def immediate(db: sqlite3.Connection) -> Iterator[None]:
+    """One transaction that may write, from its beginning on: all of it, or nothing."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        db.rollback()
+        raise

@@ -1,0 +1,66 @@
+"""What the suite needs: a place for stores, and turns that a test writes by hand."""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from turnwright.store import Claim, NewTurn, Status, Store
+from turnwright_states import Abort, CallWaits, InterruptKind, ModelReplied, Started, ToolCall, TurnMachine, Usage
+from turnwright_states.facts import Fact
+
+#: When the youngest turn was made.
+NOW: Final = 1_700_000_000.0
+
+
+class Bench(Protocol):
+    """The place where the store under test keeps its data, empty at first."""
+
+    async def open(self) -> Store:
+        """Open the store there, as one process would. Each call is another process, where the store allows several."""
+        ...
+
+    async def bury(self, store: Store) -> None:
+        """Make the process behind `store` look dead to the others. The handle works on: a zombie, to be fenced."""
+        ...
+
+
+class Written:
+    """A turn that a test writes by hand: its machine, its claim, and the facts that should be in the store."""
+
+    def __init__(self, turn_id: str = "t1", *, session: str | None = None, prompt: str = "hi", age: float = 0) -> None:
+        self.machine, first = TurnMachine.start(Started(prompt=prompt, session=session))
+        self.facts: list[Fact] = list(first)
+        self.new = NewTurn(id=turn_id, session=session, agent="Tidier", model="scripted", created_at=NOW - age)
+
+    @property
+    def status(self) -> Status:
+        """The status after the facts so far."""
+        return Status.of(self.machine.turn)
+
+    async def create(self, store: Store) -> Claim:
+        """Write the turn."""
+        return await store.create(self.new, self.facts, self.status)
+
+    def calls(self, *names: str, text: str = "") -> Sequence[Fact]:
+        """The facts of a reply that asks for these tools."""
+        calls = tuple(ToolCall(name=name, arguments={"n": 1}) for name in names)
+        return self._keep(
+            self.machine.feed(ModelReplied(text=text, calls=calls, usage=Usage(input_tokens=3, cost=0.1), elapsed=0.5))
+        )
+
+    def answer(self, text: str = "done") -> Sequence[Fact]:
+        """The facts of a reply that ends the turn."""
+        return self._keep(self.machine.feed(ModelReplied(text=text, elapsed=1.25)))
+
+    def pause(self) -> Sequence[Fact]:
+        """The facts of a reply whose one call waits for a person."""
+        asked = list(self.machine.feed(ModelReplied(calls=(ToolCall(name="delete_file", arguments={}),), elapsed=0.5)))
+        (call,) = self.machine.turn.batch
+        return self._keep(asked + self.machine.feed(CallWaits(call=call, interrupt_kind=InterruptKind.APPROVAL)))
+
+    def abort(self) -> Sequence[Fact]:
+        """The facts of an abort."""
+        return self._keep(self.machine.feed(Abort(elapsed=2)))
+
+    def _keep(self, facts: list[Fact]) -> Sequence[Fact]:
+        self.facts += facts
+        return facts

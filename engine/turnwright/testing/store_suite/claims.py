@@ -1,0 +1,185 @@
+"""What a store must do with claims: one driver a turn, and whoever was overtaken writes nothing."""
+
+# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
+
+from contextlib import suppress
+from typing import Final
+
+import anyio
+import pytest
+
+from turnwright.errors import Fenced, TurnBusy, UnknownTurn
+from turnwright.store import NOBODY, Claim, InboxItem, InboxKind, Store
+
+from .bench import NOW, Bench, Written
+
+#: How often two calls are made at once: what goes wrong between them need not do so at the first time.
+_TIMES: Final = 20
+
+
+class ClaimFacts:
+    """Part of `StoreSuite`."""
+
+    async def test_a_new_turn_is_claimed_by_who_made_it(self, bench: Bench) -> None:
+        """It has its first facts, epoch 1, and an owner."""
+        store, written = await bench.open(), Written()
+        claim = await written.create(store)
+        assert (claim.turn, claim.epoch, claim.seq, claim.crashed) == ("t1", 1, len(written.facts), False)
+        assert await store.is_driven("t1")
+        row = await store.get("t1")
+        assert (row.id, row.session, row.agent, row.model, row.created_at) == ("t1", None, "Tidier", "scripted", NOW)
+        assert (row.epoch, row.status) == (1, written.status)
+        assert row.owner is not None
+
+    async def test_a_turn_that_is_driven_is_busy(self, bench: Bench) -> None:
+        """For its own process as for any other; the epoch stays."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        claim = await written.create(store)
+        for handle in (store, other):
+            assert await handle.is_driven("t1")
+            with pytest.raises(TurnBusy, match="t1"):
+                await handle.claim("t1")
+        await store.append(claim, written.answer(), written.status)
+
+    async def test_a_turn_that_was_let_go_of_can_be_claimed(self, bench: Bench) -> None:
+        """By anybody, with the next epoch, and it does not look crashed."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        await store.release(await written.create(store))
+        assert not await store.is_driven("t1")
+        assert (await store.get("t1")).owner is None
+        claim = await other.claim("t1")
+        assert (claim.epoch, claim.seq, claim.crashed) == (2, len(written.facts), False)
+        assert await store.is_driven("t1")
+
+    async def test_a_crash_may_be_left_for_the_next_one_to_account_for(self, bench: Bench) -> None:
+        """Who claimed a crashed turn and could not drive it lets go, and the next claim is told of the crash still."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        await store.release(await written.create(store), crashed=True)
+        assert not await store.is_driven("t1")
+        assert not await other.is_driven("t1")
+        claim = await other.claim("t1")
+        assert (claim.epoch, claim.crashed) == (2, True)
+        await other.release(claim)
+        assert not (await store.claim("t1")).crashed
+
+    async def test_a_crash_that_nobody_has_accounted_for_has_no_owner_by_name(self, bench: Bench) -> None:
+        """`owner` is `NOBODY` then, and None only where somebody let go."""
+        store, written = await bench.open(), Written()
+        await store.release(await written.create(store), crashed=True)
+        assert (await store.get("t1")).owner == NOBODY
+
+    async def test_a_turn_whose_driver_died_can_be_claimed(self, bench: Bench) -> None:
+        """The claim says that nobody let go."""
+        store, written = await bench.open(), Written()
+        await written.create(store)
+        await bench.bury(store)
+        other = await bench.open()
+        assert not await other.is_driven("t1")
+        claim = await other.claim("t1")
+        assert (claim.epoch, claim.seq, claim.crashed) == (2, len(written.facts), True)
+
+    async def test_who_was_overtaken_writes_nothing(self, bench: Bench) -> None:
+        """An append under an old epoch is `Fenced`: no fact, no status, no item of the inbox consumed."""
+        store, written = await bench.open(), Written()
+        loser = await written.create(store)
+        await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
+        await bench.bury(store)
+        other = await bench.open()
+        winner = await other.claim("t1")
+        before = list(written.facts)
+        with pytest.raises(Fenced, match="t1"):
+            await store.append(loser, written.abort(), written.status, ("abort",))
+        assert loser.seq == len(before)
+        assert await other.facts("t1") == list(enumerate(before, start=1))
+        assert (await other.get("t1")).status.outcome is None
+        assert [item.id for item in await other.inbox("t1")] == ["abort"]
+        assert await other.append(winner, written.facts[len(before) :], written.status) == len(written.facts)
+
+    async def test_who_was_overtaken_does_not_let_go_for_the_winner(self, bench: Bench) -> None:
+        """A release under an old epoch changes nothing."""
+        store, written = await bench.open(), Written()
+        loser = await written.create(store)
+        await bench.bury(store)
+        other = await bench.open()
+        winner = await other.claim("t1")
+        await store.release(loser)
+        assert await other.is_driven("t1")
+        assert (await other.get("t1")).epoch == winner.epoch
+        with pytest.raises(TurnBusy):
+            await other.claim("t1")
+
+    async def test_who_lets_go_twice_does_not_let_go_for_the_next_one(self, bench: Bench) -> None:
+        """Also where both are of one process: the second release is under an old epoch."""
+        store, written = await bench.open(), Written()
+        first = await written.create(store)
+        await store.release(first)
+        second = await store.claim("t1")
+        await store.release(first)
+        assert await store.is_driven("t1")
+        with pytest.raises(TurnBusy):
+            await store.claim("t1")
+        await store.append(second, written.answer(), written.status)
+
+    async def test_of_two_that_claim_at_once_one_gets_the_turn(self, bench: Bench) -> None:
+        """The other is told that it is busy, and the epoch goes up by one."""
+        store, written = await bench.open(), Written()
+        handles = [store, await bench.open(), await bench.open()]
+        await store.release(await written.create(store))
+        claims: list[Claim] = []
+        refused: list[TurnBusy] = []
+
+        async def claim(handle: Store) -> None:
+            try:
+                claims.append(await handle.claim("t1"))
+            except TurnBusy as busy:
+                refused.append(busy)
+
+        async with anyio.create_task_group() as group:
+            for handle in handles:
+                group.start_soon(claim, handle)
+        assert [claim.epoch for claim in claims] == [2]
+        assert len(refused) == len(handles) - 1
+
+    async def test_of_two_that_claim_at_once_through_one_handle_one_gets_the_turn(self, bench: Bench) -> None:
+        """As two calls of one process do. The other is told that it is busy, and nobody of a crash."""
+        store, written = await bench.open(), Written()
+        await store.release(await written.create(store))
+        for epoch in range(2, 2 + _TIMES):
+            claims: list[Claim] = []
+            async with anyio.create_task_group() as group:
+                for _ in range(2):
+                    group.start_soon(_claim, store, claims)
+            (claim,) = claims
+            assert (claim.epoch, claim.crashed) == (epoch, False)
+            assert await store.is_driven("t1")
+            await store.release(claim)
+
+    async def test_who_claims_while_its_own_process_lets_go_is_told_of_no_crash(self, bench: Bench) -> None:
+        """It gets the turn, or is told that it is busy."""
+        store, written = await bench.open(), Written()
+        claim = await written.create(store)
+        for _ in range(_TIMES):
+            claims: list[Claim] = []
+            async with anyio.create_task_group() as group:
+                group.start_soon(store.release, claim)
+                group.start_soon(_claim, store, claims)
+            assert not any(made.crashed for made in claims)
+            claim = claims[0] if claims else await store.claim("t1")
+            assert not claim.crashed
+
+    async def test_who_claims_a_turn_that_is_being_made_does_not_get_it(self, bench: Bench) -> None:
+        """It is not there, or it is busy; who made it drives it."""
+        store = await bench.open()
+        for n in range(_TIMES):
+            written, claims = Written(f"t{n}"), list[Claim]()
+            async with anyio.create_task_group() as group:
+                group.start_soon(written.create, store)
+                group.start_soon(_claim, store, claims, f"t{n}")
+            assert claims == []
+            assert (await store.get(f"t{n}")).epoch == 1
+
+
+async def _claim(store: Store, claims: list[Claim], turn_id: str = "t1") -> None:
+    """Add the claim to `claims`, unless somebody else has the turn, or it is not there yet."""
+    with suppress(TurnBusy, UnknownTurn):
+        claims.append(await store.claim(turn_id))

@@ -1,0 +1,118 @@
+"""What a store must do to forget turns, and to be brought to a newer schema."""
+
+# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
+
+from typing import Final
+
+import pytest
+
+from turnwright.errors import Fenced, TurnBusy, UnknownTurn
+from turnwright.store import InboxItem, InboxKind, Store
+
+from .bench import Bench, Written
+
+#: Turns and sub-turns. None but those of the first line are of the family of t_1.
+_FAMILY: Final = ("t_1", "t_1:c1", "t_1:c1:c9", "t_1:z")
+_OTHERS: Final = ("t_", "t_10", "t_1x", "t_1-", "t_1;", "tx1", "tx1:c1", "T_1:c1", "x:t_1:c1", "%")
+
+
+async def _make(store: Store, *turn_ids: str) -> None:
+    """Make turns that wait, each with something in its inbox."""
+    for turn_id in turn_ids:
+        await store.release(await Written(turn_id).create(store))
+        await store.post(InboxItem(turn_id, "abort", InboxKind.ABORT))
+
+
+async def _there(store: Store) -> set[str]:
+    return {row.id for row in await store.turns()}
+
+
+class DeletionFacts:
+    """Part of `StoreSuite`."""
+
+    async def test_a_deleted_turn_is_forgotten_with_its_sub_turns(self, bench: Bench) -> None:
+        """Rows, facts and inboxes, for every process; turns whose ids only look alike stay as they were."""
+        store, other = await bench.open(), await bench.open()
+        await _make(store, *_FAMILY, *_OTHERS)
+        assert await store.delete("t_1") == len(_FAMILY)
+        assert await _there(other) == set(_OTHERS)
+        for turn_id in _FAMILY:
+            for handle in (store, other):
+                with pytest.raises(UnknownTurn):
+                    await handle.facts(turn_id)
+                assert await handle.inbox(turn_id) == []
+        for turn_id in _OTHERS:
+            assert await other.facts(turn_id) == list(enumerate(Written(turn_id).facts, start=1))
+            assert [item.id for item in await other.inbox(turn_id)] == ["abort"]
+
+    async def test_a_sub_turn_can_be_deleted_alone(self, bench: Bench) -> None:
+        """Its own sub-turns go with it; its parent and its siblings stay."""
+        store = await bench.open()
+        await _make(store, *_FAMILY)
+        assert await store.delete("t_1:c1") == len({"t_1:c1", "t_1:c1:c9"})
+        assert await _there(store) == {"t_1", "t_1:z"}
+
+    async def test_a_driven_turn_is_not_deleted(self, bench: Bench) -> None:
+        """By no process, and nothing of its family is: it is busy, as is a turn whose sub-turn is driven."""
+        store, other = await bench.open(), await bench.open()
+        await _make(store, *_FAMILY)
+        for driven in ("t_1", "t_1:c1:c9"):
+            claim = await store.claim(driven)
+            for handle in (store, other):
+                with pytest.raises(TurnBusy) as busy:
+                    await handle.delete("t_1")
+                assert busy.value.turn == driven
+            assert await _there(other) == set(_FAMILY)
+            assert [item.id for item in await other.inbox("t_1")] == ["abort"]
+            assert await other.facts("t_1") == list(enumerate(Written().facts, start=1))
+            await store.release(claim)
+        assert await other.delete("t_1") == len(_FAMILY)
+
+    async def test_a_turn_whose_driver_died_can_be_deleted(self, bench: Bench) -> None:
+        """What its driver still does, should it live after all, is fenced off."""
+        store, written = await bench.open(), Written()
+        claim = await written.create(store)
+        await bench.bury(store)
+        other = await bench.open()
+        assert await other.delete("t1") == 1
+        with pytest.raises(Fenced, match="t1"):
+            await store.append(claim, written.answer(), written.status)
+        await store.release(claim)
+        assert await _there(other) == set()
+
+    async def test_a_deleted_turn_can_be_made_anew(self, bench: Bench) -> None:
+        """It begins at its beginning: nothing of the first one is left."""
+        store, other, first = await bench.open(), await bench.open(), Written()
+        claim = await first.create(store)
+        await store.append(claim, first.calls("read_file"), first.status)
+        await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
+        await store.release(claim)
+        await store.delete("t1")
+        again = Written(prompt="again")
+        claim = await again.create(other)
+        assert (claim.epoch, claim.seq) == (1, len(again.facts))
+        await other.append(claim, again.answer(), again.status)
+        assert await store.facts("t1") == list(enumerate(again.facts, start=1))
+        assert await store.inbox("t1") == []
+
+    async def test_a_session_is_free_when_its_live_turn_was_deleted(self, bench: Bench) -> None:
+        """A turn that nobody will ever resume need not be in the way."""
+        store, other = await bench.open(), await bench.open()
+        await store.release(await Written("t1", session="s1").create(store))
+        await store.delete("t1")
+        await Written("t2", session="s1").create(other)
+        assert [row.id for row in await store.turns(session="s1", live=True)] == ["t2"]
+
+    async def test_a_store_of_this_release_need_not_be_migrated(self, bench: Bench) -> None:
+        """Doing so changes nothing, also while somebody drives."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        claim = await written.create(store)
+        await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
+        row = await store.get("t1")
+        before, after = await other.migrate()
+        assert before == after > 0
+        assert await other.migrate() == (before, after)
+        assert await other.get("t1") == row
+        assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+        await store.append(claim, written.abort(), written.status, ("abort",))
+        assert await other.inbox("t1") == []

@@ -1,0 +1,168 @@
+"""What a store must do with inboxes: anybody posts, all of a post or nothing, and only the driver consumes."""
+
+# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
+
+import anyio
+import pytest
+
+from turnwright.errors import UnknownTurn
+from turnwright.store import InboxItem, InboxKind, Store
+
+from .bench import Bench, Written
+
+
+def _answer(name: str, text: str = "yes", turn: str = "t1") -> InboxItem:
+    return InboxItem(turn, name, InboxKind.ANSWER, f'{{"text": "{text}"}}')
+
+
+class InboxFacts:
+    """Part of `StoreSuite`."""
+
+    async def test_anybody_may_post_to_a_turn_that_is_driven(self, bench: Bench) -> None:
+        """Without a claim; each item is there until it is consumed, oldest first."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        claim = await written.create(store)
+        answer, abort = _answer("q-1", "é"), InboxItem("t1", "abort", InboxKind.ABORT)
+        assert await other.post(answer) == ()
+        assert await store.post(abort) == ()
+        assert await store.inbox("t1") == [answer, abort]
+        await store.append(claim, (), written.status, ("q-1", "never posted"))
+        assert await other.inbox("t1") == [abort]
+        assert claim.seq == len(written.facts)
+
+    async def test_the_same_item_is_there_once(self, bench: Bench) -> None:
+        """However often it is posted: nothing stands in its way."""
+        store, other = await bench.open(), await bench.open()
+        await Written().create(store)
+        for handle in (store, other):
+            assert await handle.post(_answer("q-1"), _answer("q-2"), _answer("q-1")) == ()
+        assert await store.inbox("t1") == [_answer("q-1"), _answer("q-2")]
+
+    async def test_the_inbox_outlives_its_driver(self, bench: Bench) -> None:
+        """An abort that was not consumed is there for the next one."""
+        store, written = await bench.open(), Written()
+        await written.create(store)
+        await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
+        await bench.bury(store)
+        other = await bench.open()
+        await other.claim("t1")
+        assert [item.id for item in await other.inbox("t1")] == ["abort"]
+
+    async def test_another_answer_is_shown_what_stands_in_its_way(self, bench: Bench) -> None:
+        """Under the same id, with another payload or of another kind; the first one stays."""
+        store, other = await bench.open(), await bench.open()
+        await Written().create(store)
+        first = _answer("q-1")
+        await store.post(first)
+        assert await other.post(_answer("q-1", "no")) == (first,)
+        assert await store.post(InboxItem("t1", "q-1", InboxKind.STEER, first.payload)) == (first,)
+        assert await other.inbox("t1") == [first]
+
+    async def test_a_post_is_written_whole_or_not_at_all(self, bench: Bench) -> None:
+        """One item that another stands in the way of keeps all of its post out."""
+        store = await bench.open()
+        await Written().create(store)
+        one, two = _answer("q-1"), _answer("q-2")
+        assert await store.post(one, two) == ()
+        assert await store.post(_answer("q-0"), two, _answer("q-1", "no"), _answer("q-3")) == (one,)
+        assert set(await store.post(_answer("q-0"), _answer("q-2", "no"), _answer("q-1", "no"))) == {one, two}
+        assert await store.inbox("t1") == [one, two]
+        assert await store.post(_answer("q-0"), two, _answer("q-3")) == ()
+        assert await store.inbox("t1") == [one, two, _answer("q-0"), _answer("q-3")]
+
+    async def test_of_two_answers_at_once_one_stands(self, bench: Bench) -> None:
+        """And the other is shown the one that does."""
+        store = await bench.open()
+        await Written().create(store)
+        posts = [(store, _answer("q-1", "yes")), (await bench.open(), _answer("q-1", "no"))]
+        told: dict[InboxItem, tuple[InboxItem, ...]] = {}
+
+        async def post(handle: Store, item: InboxItem) -> None:
+            told[item] = await handle.post(item)
+
+        async with anyio.create_task_group() as group:
+            for handle, item in posts:
+                group.start_soon(post, handle, item)
+        (winner,) = await store.inbox("t1")
+        (loser,) = {item for _, item in posts} - {winner}
+        assert told == {winner: (), loser: (winner,)}
+
+    async def test_two_posts_that_cross_are_not_mixed(self, bench: Bench) -> None:
+        """Of two that answer the same interrupts, in opposite orders, one stands whole."""
+        store = await bench.open()
+        await Written().create(store)
+        posts = [
+            (store, (_answer("q-1", "yes"), _answer("q-2", "yes"))),
+            (await bench.open(), (_answer("q-2", "no"), _answer("q-1", "no"))),
+        ]
+        told: dict[tuple[InboxItem, ...], tuple[InboxItem, ...]] = {}
+
+        async def post(handle: Store, items: tuple[InboxItem, ...]) -> None:
+            told[items] = await handle.post(*items)
+
+        async with anyio.create_task_group() as group:
+            for handle, items in posts:
+                group.start_soon(post, handle, items)
+        (winner,) = (items for items, blocking in told.items() if not blocking)
+        (loser,) = (items for items, blocking in told.items() if blocking)
+        assert await store.inbox("t1") == list(winner)
+        assert set(told[loser]) == set(winner)
+
+    async def test_what_was_consumed_can_be_posted_again(self, bench: Bench) -> None:
+        """With anything in it: only what waits is compared. It takes its place at the end."""
+        store, written = await bench.open(), Written()
+        claim = await written.create(store)
+        await store.post(_answer("q-1"), _answer("q-2"))
+        await store.append(claim, (), written.status, ("q-1",))
+        assert await store.post(_answer("q-1", "no")) == ()
+        assert await store.inbox("t1") == [_answer("q-2"), _answer("q-1", "no")]
+
+    async def test_an_inbox_is_in_the_order_in_which_it_was_posted(self, bench: Bench) -> None:
+        """However the ids sort, whoever posted, in one post or in several."""
+        store, other = await bench.open(), await bench.open()
+        await Written().create(store)
+        items = [_answer(name) for name in ("z", "b", "a", "c", "Z", "10", "9", "é")]
+        await store.post(items[0])
+        await other.post(*items[1:4])
+        await store.post(items[1], items[4])
+        for item in items[5:]:
+            await other.post(item)
+        assert await store.inbox("t1") == items
+
+    async def test_messages_to_a_running_turn_wait_in_line(self, bench: Bench) -> None:
+        """Any number, beside answers and an abort; any text comes back."""
+        store = await bench.open()
+        await Written().create(store)
+        items = [
+            InboxItem("t1", "steer:1", InboxKind.STEER, "'\"\\ \u2028 é 漢 🙂\U0010ffff"),
+            InboxItem("t1", "abort", InboxKind.ABORT),
+            InboxItem("t1", "steer:2", InboxKind.STEER, "x" * 2**16),
+        ]
+        assert await store.post(*items) == ()
+        assert await store.inbox("t1") == items
+
+    async def test_a_post_of_nothing_does_nothing(self, bench: Bench) -> None:
+        """There is nothing in its way, and no turn that could be unknown."""
+        store = await bench.open()
+        assert await store.post() == ()
+
+    async def test_a_post_is_for_one_turn(self, bench: Bench) -> None:
+        """Items of two turns, or two that differ under one id, are a mistake of the program; nothing is written."""
+        store = await bench.open()
+        for turn_id in ("t1", "t2"):
+            await Written(turn_id).create(store)
+        for items in (
+            (_answer("q-1"), _answer("q-1", turn="t2")),
+            (_answer("q-1"), _answer("q-2"), _answer("q-1", "no")),
+        ):
+            with pytest.raises(ValueError, match=r"t1, t2|q-1"):
+                await store.post(*items)
+        assert await store.inbox("t1") == []
+        assert await store.inbox("t2") == []
+
+    async def test_nothing_is_posted_to_a_turn_that_is_not_there(self, bench: Bench) -> None:
+        """It is said to be unknown, and its inbox is empty."""
+        store = await bench.open()
+        with pytest.raises(UnknownTurn, match="nobody"):
+            await store.post(_answer("q-1", turn="nobody"), _answer("q-2", turn="nobody"))
+        assert await store.inbox("nobody") == []

@@ -1,0 +1,163 @@
+"""What a store must do with facts: keep each, in order, all of an append or nothing."""
+
+# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
+
+from dataclasses import replace
+
+import anyio
+import pytest
+
+from turnwright.errors import StoreError
+from turnwright.store import InboxItem, InboxKind, Status
+from turnwright_states import EndReason, Outcome, State, fold
+from turnwright_states.facts import Fact, Notice
+
+from .bench import NOW, Bench, Written
+
+
+class _CannotWriteError(Exception):
+    """What a fact says that nobody can write."""
+
+
+class _Unwritable(Notice):
+    """A fact that fails only when it is written."""
+
+    def payload(self) -> str:
+        """Fail."""
+        raise _CannotWriteError
+
+
+class JournalFacts:
+    """Part of `StoreSuite`."""
+
+    async def test_facts_come_back_as_they_were_written(self, bench: Bench) -> None:
+        """Oldest first, numbered from 1, equal field by field, the hash among them."""
+        store, written = await bench.open(), Written()
+        claim = await written.create(store)
+        await store.append(claim, written.calls("read_file", "read_file"), written.status)
+        await store.append(claim, written.abort(), written.status)
+        assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+        assert await store.facts("t1", after=2) == list(enumerate(written.facts, start=1))[2:]
+        assert await store.facts("t1", after=len(written.facts)) == []
+
+    async def test_any_text_comes_back(self, bench: Bench) -> None:
+        """Quotes, control characters, every plane of Unicode, and a megabyte."""
+        text = "'\"\\ \x00\x1f\u2028 é 漢 🙂\U0010ffff" + "x" * 2**20
+        store, written = await bench.open(), Written(prompt=text)
+        claim = await written.create(store)
+        await store.append(claim, written.answer(text), written.status)
+        assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+
+    async def test_an_append_moves_the_claim_and_the_status(self, bench: Bench) -> None:
+        """In one step: what a query sees is what the journal says."""
+        store, written = await bench.open(), Written()
+        claim = await written.create(store)
+        facts = written.answer()
+        assert await store.append(claim, facts, written.status) == len(written.facts)
+        assert claim.seq == len(written.facts)
+        status = (await store.get("t1")).status
+        assert (status.state, status.reason, status.steps) == (State.FINISHED, EndReason.ANSWERED, 1)
+        assert status.outcome is Outcome.FINISHED
+
+    async def test_an_append_says_when_it_was(self, bench: Bench) -> None:
+        """`updated_at` is the time of the last append; `created_at` stays."""
+        store, written = await bench.open(), Written()
+        claim = await written.create(store)
+        await store.append(claim, written.answer(), written.status)
+        row = await store.get("t1")
+        assert row.created_at == NOW < row.updated_at
+
+    async def test_the_status_can_be_rebuilt_from_the_facts(self, bench: Bench) -> None:
+        """It is a copy: the fold of what is stored says the same."""
+        store, written = await bench.open(), Written()
+        claim = await written.create(store)
+        for facts in (written.calls("read_file"), written.abort()):
+            await store.append(claim, facts, written.status)
+        stored = fold(fact for _, fact in await store.facts("t1"))
+        assert (await store.get("t1")).status == Status.of(stored)
+
+    async def test_turns_do_not_meet(self, bench: Bench) -> None:
+        """Each has its own numbering, its own epoch and its own inbox."""
+        store, one, two = await bench.open(), Written("t1"), Written("t2", prompt="other")
+        first, second = await one.create(store), await two.create(store)
+        await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
+        await store.append(second, two.answer(), two.status, ("abort",))
+        await store.append(first, one.calls("read_file"), one.status)
+        assert await store.facts("t1") == list(enumerate(one.facts, start=1))
+        assert await store.facts("t2") == list(enumerate(two.facts, start=1))
+        assert [item.id for item in await store.inbox("t1")] == ["abort"]
+        assert await store.inbox("t2") == []
+
+    async def test_another_process_reads_what_was_appended(self, bench: Bench) -> None:
+        """At once, and without a claim."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        claim = await written.create(store)
+        await store.append(claim, written.calls("read_file"), written.status)
+        assert await other.facts("t1") == list(enumerate(written.facts, start=1))
+        assert (await other.get("t1")).status == written.status
+
+    async def test_a_failed_append_writes_nothing(self, bench: Bench) -> None:
+        """Neither facts nor status, and it consumes nothing; here, an append from where another was made already."""
+        store, written = await bench.open(), Written()
+        claim = await written.create(store)
+        stale = replace(claim)
+        await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
+        await store.append(claim, written.calls("read_file"), written.status)
+        before, status = list(written.facts), written.status
+        with pytest.raises(StoreError):
+            await store.append(stale, written.abort(), written.status, ("abort",))
+        assert await store.facts("t1") == list(enumerate(before, start=1))
+        assert (await store.get("t1")).status == status
+        assert [item.id for item in await store.inbox("t1")] == ["abort"]
+        assert await store.append(claim, written.facts[len(before) :], written.status) == len(written.facts)
+
+    async def test_an_append_is_written_whole_or_not_at_all(self, bench: Bench) -> None:
+        """Also where it fails in the middle: here, at its last fact, in a store that writes facts as text."""
+        store, written = await bench.open(), Written()
+        claim = await written.create(store)
+        before, status = list(written.facts), written.status
+        facts: list[Fact] = [*written.calls("read_file"), _Unwritable(elapsed=1, state=State.TOOL_EXEC, limit="steps")]
+        try:
+            await store.append(claim, facts, written.status)
+        except (StoreError, _CannotWriteError):
+            expected = before
+            assert (await store.get("t1")).status == status
+        else:
+            expected = before + facts
+        assert await store.facts("t1") == list(enumerate(expected, start=1))
+        assert claim.seq == len(expected)
+        await store.append(claim, written.abort(), written.status)
+
+    async def test_a_status_may_be_written_alone(self, bench: Bench) -> None:
+        """An append of no facts moves nothing but the status."""
+        store, written = await bench.open(), Written()
+        claim = await written.create(store)
+        status = Status(State.TOOL_EXEC, steps=7, tool_calls=9)
+        assert await store.append(claim, (), status) == len(written.facts)
+        assert (await store.get("t1")).status == status
+        assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+
+    async def test_who_follows_a_turn_sees_every_fact_once(self, bench: Bench) -> None:
+        """Reading what comes after the last fact, while another process appends: no gap, nothing twice."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        claim = await written.create(store)
+        seen: list[tuple[int, Fact]] = []
+
+        async def write() -> None:
+            notices = [Notice(elapsed=n, state=State.STREAM, limit="steps", used=n) for n in range(40)]
+            for n in range(0, len(notices), 2):
+                written.facts += notices[n : n + 2]
+                await store.append(claim, notices[n : n + 2], written.status)
+                await anyio.lowlevel.checkpoint()
+            await store.append(claim, written.answer(), written.status)
+
+        async def follow() -> None:
+            while (await other.get("t1")).status.outcome is None:
+                seen.extend(await other.facts("t1", after=len(seen)))
+                await anyio.lowlevel.checkpoint()
+            seen.extend(await other.facts("t1", after=len(seen)))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(write)
+            group.start_soon(follow)
+        assert seen == list(enumerate(written.facts, start=1))

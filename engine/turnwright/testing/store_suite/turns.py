@@ -1,0 +1,99 @@
+"""What a store must do with turns: tell them apart, number them, list them, keep a session to one live turn."""
+
+# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
+
+import pytest
+
+from turnwright.errors import SessionBusy, StoreError, UnknownTurn
+from turnwright.store import InboxItem, InboxKind
+
+from .bench import Bench, Written
+
+
+class TurnFacts:
+    """Part of `StoreSuite`."""
+
+    async def test_an_unknown_turn_is_said_to_be_unknown(self, bench: Bench) -> None:
+        """By everything that needs it to be there."""
+        store = await bench.open()
+        for call in (store.get, store.facts, store.claim, store.is_driven, store.delete):
+            with pytest.raises(UnknownTurn, match="nobody"):
+                await call("nobody")
+        with pytest.raises(UnknownTurn, match="nobody"):
+            await store.post(InboxItem("nobody", "abort", InboxKind.ABORT))
+
+    async def test_a_turn_is_written_once(self, bench: Bench) -> None:
+        """An id that is there already is refused, and the first turn stays as it was."""
+        store, written = await bench.open(), Written()
+        await written.create(store)
+        with pytest.raises(StoreError):
+            await Written(prompt="other").create(store)
+        assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+
+    async def test_a_session_has_one_live_turn(self, bench: Bench) -> None:
+        """A second one is refused, by every handle, and leaves no trace."""
+        store, other, written = await bench.open(), await bench.open(), Written("t1", session="s1")
+        claim = await written.create(store)
+        for handle in (store, other):
+            with pytest.raises(SessionBusy, match="t1") as busy:
+                await Written("t2", session="s1").create(handle)
+            assert (busy.value.session, busy.value.turn) == ("s1", "t1")
+            with pytest.raises(UnknownTurn):
+                await handle.get("t2")
+        await Written("t3", session="s2").create(store)
+        await store.append(claim, written.answer(), written.status)
+        await Written("t4", session="s1").create(other)
+
+    async def test_a_turn_at_rest_is_live(self, bench: Bench) -> None:
+        """It has not ended, so its session is busy, although nobody drives it."""
+        store, other, written = await bench.open(), await bench.open(), Written("t1", session="s1")
+        claim = await written.create(store)
+        await store.append(claim, written.pause(), written.status)
+        await store.release(claim)
+        for handle in (store, other):
+            with pytest.raises(SessionBusy, match="t1"):
+                await Written("t2", session="s1").create(handle)
+            assert [row.id for row in await handle.turns(live=True)] == ["t1"]
+
+    async def test_turns_without_a_session_are_in_nobodys_way(self, bench: Bench) -> None:
+        """Any number of them may be live."""
+        store = await bench.open()
+        for turn_id in ("t1", "t2"):
+            await Written(turn_id).create(store)
+        assert len(await store.turns(live=True)) == 2  # noqa: PLR2004 (both)
+
+    async def test_turns_are_listed_newest_first(self, bench: Bench) -> None:
+        """As they were made, whatever the clock said: all, of a session, live or ended, and no more than asked for."""
+        store = await bench.open()
+        for turn_id, session, age in (("old", "s1", 10), ("mid", "s1", 20), ("new", "s2", 30)):
+            written = Written(turn_id, session=session, age=age)
+            claim = await written.create(store)
+            if turn_id != "new":
+                await store.append(claim, written.answer(), written.status)
+
+        async def listed(
+            session: str | None = None, *, live: bool | None = None, limit: int | None = None
+        ) -> list[str]:
+            return [row.id for row in await store.turns(session=session, live=live, limit=limit)]
+
+        assert await listed() == ["new", "mid", "old"]
+        assert await listed("s1") == ["mid", "old"]
+        assert await listed(live=True) == ["new"]
+        assert await listed(live=False) == ["mid", "old"]
+        assert await listed("s1", live=True) == []
+        assert await listed(limit=1) == ["new"]
+        assert await listed("s1", limit=1) == ["mid"]
+        assert await listed(live=False, limit=1) == ["mid"]
+        assert await listed("s1", live=False, limit=5) == ["mid", "old"]
+
+    async def test_turns_are_numbered_as_they_are_made(self, bench: Bench) -> None:
+        """Also where the clock goes back, and whoever makes them; a number that was given is not given again."""
+        store, other = await bench.open(), await bench.open()
+        numbers: list[int] = []
+        for age, handle in enumerate((store, other, store, other)):
+            await store.release(await Written(f"t{age}", age=age * 3600).create(handle))
+            numbers.append((await store.get(f"t{age}")).number)
+            if age == 1:
+                await store.delete("t1")
+        assert numbers == sorted(set(numbers))
+        assert [row.number for row in await other.turns()] == [numbers[3], numbers[2], numbers[0]]
