@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check coverage examples demo verify mutants diagrams format clean
+.PHONY: help install run test check coverage examples demo verify faults mutants diagrams format clean
 
 help: ## Show the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -45,7 +45,7 @@ run: $(VENV)/.local ## Drive one turn of the embedded model with real tools
 	  --store sqlite:///turns.db "What is 17 * 23? Use the multiply tool."
 
 test: $(VENV)/.test ## Run all tests; one fails when no test took some row of the chart
-	$(BIN)/python -m pytest -n auto --turnwright-rows-require
+	$(BIN)/python -m pytest -n auto --dist worksteal --turnwright-rows-require
 
 coverage: $(VENV)/.test ## Run the tests of the pure machine; fails below 100 % of its branches
 	$(BIN)/python -m pytest -n auto --cov --cov-report= tests/states tests/testing/test_traces.py -k 'not whole_campaign'
@@ -57,13 +57,16 @@ demo: $(VENV)/.installed ## A cap, a doom loop, a pause, a kill and its recovery
 verify: $(VENV)/.installed ## Prove that every path ends: lint, walk and, where SPIN is installed, the model checker
 	$(BIN)/turnwright verify --spin
 
+faults: $(VENV)/.test ## Kill drivers a thousand times, and see that nothing is lost; writes docs/reliability (five minutes)
+	$(BIN)/python -m turnwright.testing.faults --json docs/reliability.json --page docs/reliability.md
+
 # In an environment of its own: what LangGraph brings along loads a plugin into every run of pytest.
 examples: $(BIN)/python ## Run the examples, the one with LangGraph too
 	test -d $(VENV)-examples || $(PYTHON) -m venv $(VENV)-examples
 	$(VENV)-examples/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[test,examples]'
 	$(VENV)-examples/bin/python -m pytest tests/test_examples.py
 
-mutants: $(VENV)/.mutants ## Change the pure machine one thing at a time, and see that a test notices (about an hour)
+mutants: $(VENV)/.mutants ## Change the pure machine one thing at a time, and see that a test notices (half an hour)
 	$(BIN)/python .ci/mutants.py
 
 check: $(VENV)/.dev ## Lint, format, types, import rules, wheel contents, diagrams

@@ -148,7 +148,7 @@ async def test_a_tool_that_goes_on_is_stopped_and_its_siblings_results_are_kept(
     assert cancelled.is_set()
     assert results(turn) == [
         (CallStatus.OK, "noted 1"),
-        (CallStatus.ABORTED, "not finished: the turn ended (aborted)"),
+        (CallStatus.ABORTED, "not finished: the turn ended (aborted); it had begun: verify before retrying"),
         (CallStatus.OK, "noted 2"),
     ]
     texts = [p.text for m in turn.messages for p in m.parts if isinstance(p, TextPart)]

@@ -28,6 +28,7 @@ AGENTS = st.fixed_dictionaries(
             },
         ),
         "tools": st.lists(st.sampled_from(["read_file", "list_files"]), unique=True) | st.none(),
+        "mode": st.just("primary"),
         "doom_threshold": st.integers(2, 10) | st.none(),
         "nudges": st.integers(0, 3),
         "concluding": st.sampled_from(["after", "within"]),
@@ -175,7 +176,11 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"description": None}, "must be text, not None"),
     ({"instructions": "\ud800"}, "must be text that UTF-8 can write, but its character 0 is half a pair"),
     ({"stpes": 5}, "is unknown: did you mean `steps`?"),
-    ({"colour": 5}, "is unknown: use one of name, description, instructions, steps, budget"),
+    ({"colour": 5}, "is unknown: use one of name, description, mode, instructions, steps, budget"),
+    ({"mode": "sub"}, "must be 'primary', 'subagent' or 'all', not 'sub'"),
+    ({"mode": None}, "must be 'primary', 'subagent' or 'all', not None"),
+    ({"mode": "all"}, "'all' needs a `description`: models choose a sub-agent by it"),
+    ({"mode": "subagent", "description": " "}, "'subagent' needs a `description`: models choose a sub-agent by it"),
     ({"ceiling": 500}, "is the engine's, not an agent's: set `steps`"),
     ({"tokens": 500}, "is not a field of its own: write it under `budget`, as in `budget: {tokens: ...}`"),
 ]
@@ -217,3 +222,73 @@ def test_all_mistakes_are_reported_at_once() -> None:
 def test_an_agent_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         Agent(name="Explorer").steps = 5  # type: ignore[misc]
+
+
+# Who runs it.
+
+
+def test_an_agent_is_a_primary_one_unless_it_says_otherwise() -> None:
+    assert Agent(name="Tidier").mode == "primary"
+    assert Agent(name="Tidier", description="Tidies.", mode="subagent").mode == "subagent"
+
+
+def test_its_tool_has_a_name_that_providers_take() -> None:
+    assert [Agent(name=name).tool_name for name in ("Tidier", "Code Reviewer!", "team/look")] == [
+        "Tidier",
+        "Code_Reviewer",
+        "team_look",
+    ]
+
+
+# Which tools it may use.
+
+OFFERED = ("read", "write", "mcp_a", "mcp_b")
+
+
+def may(tools: tuple[str, ...] | None, *offered: str) -> list[str]:
+    agent = Agent(name="Tidier", tools=tools)
+    return [tool for tool in offered or OFFERED if agent.may_use(tool)]
+
+
+@pytest.mark.parametrize(
+    ("tools", "left"),
+    [
+        (None, OFFERED),
+        ((), ()),
+        (("read", "mcp_b"), ("read", "mcp_b")),
+        (("mcp_?",), ("mcp_a", "mcp_b")),
+        (("*", "!write"), ("read", "mcp_a", "mcp_b")),
+        (("!write",), ("read", "mcp_a", "mcp_b")),
+        (("!mcp_*", "mcp_b"), ("read", "write", "mcp_b")),
+        (("mcp_*", "!mcp_b"), ("mcp_a",)),
+        (("!*", "read"), ("read",)),
+        (("!read", "*"), OFFERED),
+    ],
+)
+def test_tools_are_names_or_rules_of_which_the_last_one_holds(
+    tools: tuple[str, ...] | None, left: tuple[str, ...]
+) -> None:
+    assert may(tools) == list(left)
+
+
+def test_a_bracket_in_a_rule_stands_for_itself() -> None:
+    assert may(("r[e]*",), "read", "r[e]ad") == ["r[e]ad"]
+
+
+def test_tools_that_are_named_must_be_there_and_those_in_rules_need_not() -> None:
+    assert Agent(name="A", tools=("read",)).tools_needed == ("read",)
+    for rules in (("!read",), ("*",), ("read", "mcp_?"), ()):
+        assert Agent(name="A", tools=rules).tools_needed == ()
+
+
+@pytest.mark.parametrize(
+    ("tools", "primary", "sub"),
+    [(None, True, False), (("*",), True, False), (("!x",), True, False), (("look",), True, True), ((), False, False)],
+)
+def test_a_sub_agent_may_call_others_only_if_it_names_them(
+    tools: tuple[str, ...] | None, *, primary: bool, sub: bool
+) -> None:
+    """One that calls its like, or itself, because it was not told what to leave is seldom meant."""
+    first = Agent(name="A", tools=tools)
+    second = Agent(name="A", tools=tools, description="Works.", mode="subagent")
+    assert [one.may_use("look", delegates=True) for one in (first, second)] == [primary, sub]

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright.agent import Agent, Budget
-from turnwright.agents_md import MAX_AGENTS, MAX_BYTES, AgentFileError, Problem, find_agent, load_agents, parse_agents
+from turnwright.agents_md import MAX_AGENTS, AgentFileError, Problem, find_agent, load_agents, parse_agents
 from turnwright.errors import ConfigError
+from turnwright.front_matter import MAX_BYTES
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "AGENTS.md"
 FORM = "write a line `---`, then `name: ...` and other keys, then a line `---`, then the instructions"
@@ -264,6 +265,9 @@ ANCHORS = "YAML's anchors (&) and aliases (*) are not allowed: put a text that b
         ("tools: [read_file, read_file]", "tools: must name each tool once, but 'read_file' stands here twice"),
         ("model: no", "model: must be text, not False: put it in quotes"),
         ("description: null", "description: must be text, not None"),
+        ("mode: sub", "mode: must be 'primary', 'subagent' or 'all', not 'sub'"),
+        ("mode: subagent", "mode: 'subagent' needs a `description`: models choose a sub-agent by it"),
+        ("maxSteps: -1", f"steps: {WHOLE} -1"),
         ("stpes: 5", "stpes: is unknown: did you mean `steps`?"),
         ("5: x", f"5: is unknown: use one of {', '.join(Agent.model_fields)}"),
         ("ceiling: 500", "ceiling: is the engine's, not an agent's: set `steps`"),
@@ -451,6 +455,34 @@ def test_letters_of_all_languages_may_stand_unescaped() -> None:
     (one,) = parse_agents(text)
     assert (one.name, one.description) == ("Архитектор", "plans 🏗️ and 設計")
     assert one.instructions == "Über alles nachdenken."
+
+
+# The old name of `steps`.
+
+
+def test_max_steps_is_read_as_steps_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """It is opencode's old name of it."""
+    assert agent("maxSteps: 5") == Agent(name="A", steps=5)
+    assert [record.getMessage() for record in caplog.records] == [
+        "AGENTS.md:3: agent 'A': maxSteps: is the old name: write `steps`"
+    ]
+
+
+def test_both_names_of_steps_may_stand_there_with_one_value() -> None:
+    assert agent("steps: 5\nmaxSteps: 5") == Agent(name="A", steps=5)
+    assert agent("steps: null\nmaxSteps: null") == Agent(name="A", steps=None)
+
+
+@pytest.mark.parametrize("old", ["4", "6", "null", "'5'"])
+def test_both_names_of_steps_with_two_values_are_a_mistake(old: str) -> None:
+    (one,) = problems(f"---\nname: A\nmaxSteps: {old}\nsteps: 5\n---\n")
+    shown = "None" if old == "null" else old
+    assert str(one) == f"AGENTS.md:3: agent 'A': maxSteps: is {shown}, but `steps` is 5: leave out `maxSteps`"
+
+
+def test_a_file_with_a_mistake_says_nothing_of_the_old_name(caplog: pytest.LogCaptureFixture) -> None:
+    problems("---\nname: A\nmaxSteps: 5\nbudget: -1\n---\n")
+    assert not caplog.records
 
 
 # Files on disk.

@@ -97,3 +97,11 @@ def test_every_decision_can_be_said_as_a_word(kind: InterruptKind) -> None:
     for decision in DECISIONS[kind]:
         if kind is not K.QUESTION:
             assert read_answer(pending(kind), "it-1", str(decision)).decision is decision
+
+
+def test_the_time_to_answer_ends_with_the_second_that_was_set() -> None:
+    asked = (Pending(id="it-1", kind=K.APPROVAL, expires_at=100.0),)
+    assert read_answer(asked, "it-1", True, now=99.9) == grant()
+    for now in (100.0, 100.1):
+        with pytest.raises(BadAnswer, match=r"'it-1': the time to answer it is over: .* \(open: it-1\)"):
+            read_answer(asked, "it-1", True, now=now)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -197,6 +197,68 @@ def test_the_chart_is_named_by_what_its_rows_say() -> None:
     assert (chart.version, chart.rows, chart.digest) == (VERSION, 45, hashlib.sha256(text.encode()).hexdigest())
 
 
+# Its sub-agents.
+
+
+def calling(**agents: tuple[str, ...]) -> Callable[[Agent], Mapping[str, Agent]]:
+    """Who may call whom, by name; what each is called is its name in small letters."""
+
+    def callees(agent: Agent) -> Mapping[str, Agent]:
+        return {name.lower(): Agent(name=name, steps=len(name)) for name in agents.get(agent.name, ())}
+
+    return callees
+
+
+def below(certified: Certificate) -> dict[str, tuple[int, tuple[str, ...]]]:
+    """How deep each sub-agent is, and whom it may call."""
+    assert certified.sub_agents is not None
+    return {one.tool: (one.depth, one.calls) for one in certified.sub_agents.agents}
+
+
+def test_an_agent_without_sub_agents_has_the_certificate_that_it_always_had() -> None:
+    """Those who read the format from before there were any can read it: the new field is left out."""
+    data = certificate(Agent(name="Tester"), callees=calling()).to_json()
+    assert set(data) == {"schema", "agent", "chart", "bounds"}
+    assert data == certificate(Agent(name="Tester")).to_json()
+
+
+def test_sub_agents_are_certified_with_the_rule_of_their_leases() -> None:
+    certified = certificate(
+        Agent(name="Lead"), Limits(nudges=2), steps=9, callees=calling(Lead=("Editor", "Reader"), Editor=("Reader",))
+    )
+    assert below(certified) == {"editor": (1, ("reader",)), "reader": (1, ())}
+    assert certified.sub_agents is not None
+    assert certified.sub_agents.max_depth == 3
+    assert "floor(rest / k)" in certified.sub_agents.leases
+    editor, reader = certified.sub_agents.agents
+    assert (editor.agent, reader.agent) == ("Editor", "Reader")
+    alone = certificate(Agent(name="Editor", steps=6), Limits(nudges=2))
+    assert editor.bounds == alone.bounds, "the flag was the lead's"
+    data = json.loads(json.dumps(certified.to_json()))
+    assert is_valid(data)
+    assert Certificate.from_json(data) == certified
+
+
+def test_a_cycle_of_sub_agents_is_shown_once() -> None:
+    certified = certificate(Agent(name="Lead"), callees=calling(Lead=("Lead", "A"), A=("B",), B=("A", "Lead")))
+    assert below(certified) == {"lead": (1, ("lead", "a")), "a": (1, ("b",)), "b": (2, ("a", "lead"))}
+
+
+def test_sub_agents_are_shown_as_deep_as_they_may_be_called() -> None:
+    """What the third may call is never run."""
+    certified = certificate(Agent(name="A"), callees=calling(A=("B",), B=("C",), C=("D",), D=("E",)))
+    assert below(certified) == {"b": (1, ("c",)), "c": (2, ("d",)), "d": (3, ())}
+
+
+def test_the_schema_grew_by_one_field_that_need_not_be_there() -> None:
+    """A certificate from before there were sub-agents is one."""
+    data = certificate(Agent(name="Tester")).to_json()
+    assert FROZEN["required"] == ["schema", "agent", "chart", "bounds"]
+    assert set(FROZEN["properties"]) - set(FROZEN["required"]) == {"sub_agents"}
+    assert Certificate.from_json(data).sub_agents is None
+    assert is_valid(data)
+
+
 def test_steps_out_of_range_are_refused() -> None:
     with pytest.raises(ValidationError, match="must be a whole number of at least 0, not -1"):
         certificate(Agent(name="Tester"), steps=-1)
@@ -254,7 +316,7 @@ ASKS: Final[dict[str, Callable[[Any, Any, Values], bool]]] = {
     "required": lambda says, value, _: set(says) <= set(value),
     "properties": lambda says, value, _: all(is_valid(value[name], says[name]) for name in says if name in value),
     "additionalProperties": lambda says, value, schema: says or set(value) <= set(schema["properties"]),
-    **dict.fromkeys(("$defs", "$schema", "title", "description"), lambda *_: True),
+    **dict.fromkeys(("$defs", "$schema", "title", "description", "default"), lambda *_: True),
 }
 
 

@@ -290,7 +290,7 @@ async def test_the_deadline_stops_a_tool_and_closes_its_call() -> None:
     parts = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
     assert [(part.status, part.text) for part in parts] == [
         (CallStatus.OK, "noted 0"),
-        (CallStatus.ABORTED, "not finished: the turn's time is up"),
+        (CallStatus.ABORTED, "not finished: the turn's time is up; it had begun: verify before retrying"),
     ]
     assert cancelled == [True]
     assert [message.text for message in turn.messages].count("Let me see.") == 1

@@ -1,7 +1,7 @@
 """One turn from the prompt to the outcome: the model, the tools, and what they are told."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import anyio
@@ -12,9 +12,12 @@ from turnwright import Agent, ConfigError, Engine, Message, TurnResult, UnknownT
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ReplyCall
 from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.store import Claim, MemoryStore, Status
+from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Ask, Tool, ToolContext
 from turnwright_states import CallStatus, EndReason, Finish, Limits, Outcome, State, Usage
 from turnwright_states import facts as f
+from turnwright_states.facts import Fact
 
 pytestmark = pytest.mark.anyio
 
@@ -322,3 +325,23 @@ async def test_history_is_sent_before_the_prompt() -> None:
     history = [Message.user("before"), Message.assistant("I see")]
     await Engine(model=model).run(AGENT, "now", history=history)
     assert [m.text for m in model.requests[0].messages if m.text] == ["You tidy up.", "before", "I see", "now"]
+
+
+async def test_time_that_is_up_while_the_last_append_of_a_batch_is_under_way_is_too_late_to_stop_it() -> None:
+    """The batch is over, and the turn rests: nothing is left that a deadline could stop."""
+
+    class Slow(StoreWrapper):
+        async def append(
+            self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+        ) -> int:
+            if any(fact.kind == "paused" for fact in facts):
+                await anyio.sleep(0.05)
+            return await super().append(claim, facts, status, consumed)
+
+    @tool(approval=True)
+    async def erase(n: int) -> str:
+        return f"erased {n}"
+
+    model = ScriptedModel(asks_for(("erase", {"n": 1})), "Done.")
+    engine = Engine(model=model, tools=[erase], store=Slow(MemoryStore()), limits=Limits(seconds=0.03))
+    assert (await engine.run(AGENT, "hi")).state is State.PAUSED

@@ -18,6 +18,7 @@ from turnwright.model.protocol import Reply, Request
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import InboxItem, MemoryStore, NewTurn, Status, Store
 from turnwright.testing import FaultyStore
+from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool
 from turnwright_states import (
     CallStatus,
@@ -346,3 +347,70 @@ async def test_a_turn_of_another_process_can_be_aborted(tmp_path: Path) -> None:
             turn = await engine.get(turn_id)
             assert (turn.outcome, turn.reason) == (Outcome.ABORTED, EndReason.ABORTED)
             assert [status for status, _ in results(turn)] == [CallStatus.OK, CallStatus.ABORTED]
+
+
+async def test_a_store_that_cannot_be_read_is_said_as_it_is() -> None:
+    memory, _ = await dead(asks_for(("note", {})), tools=[note], at=3)
+    store = FaultyStore(memory)
+    store.dead = True
+    with pytest.raises(StoreError, match="the store is dead"):
+        await Engine(model=ScriptedModel("I see."), tools=[note], store=store).recover()
+
+
+async def test_a_turn_that_cannot_be_read_is_left_alone_and_keeps_nobody_else_from_recovery(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An agent of a later release, say, has fields that this one does not know."""
+    memory, good = await dead(asks_for(("note", {})), tools=[note], at=3)
+    machine, facts = TurnMachine.start(Started(prompt="hi", agent={"name": "Tidier", "telepathy": True}))
+    new = NewTurn(id="later", session=None, agent="Tidier", model="scripted", created_at=0)
+    await memory.release(await memory.create(new, facts, Status.of(machine.turn)))
+    engine = Engine(model=ScriptedModel("I see."), tools=[note], store=memory)
+    assert [turn.id for turn in await engine.recover()] == [good]
+    assert "turn later is left alone: turn later: its agent cannot be read: " in caplog.text
+    with pytest.raises(StoreError, match="turn later: its agent cannot be read"):
+        await engine.resume("later")
+
+
+async def test_who_is_told_that_a_turn_is_busy_ends_nobodys_stream() -> None:
+    """Its driver may not even have read the journal yet."""
+
+    class Slow(StoreWrapper):
+        async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, f.Fact]]:
+            await anyio.sleep(0.05)
+            return await super().facts(turn_id, after)
+
+    engine = Engine(model=ScriptedModel("Done."), store=Slow(MemoryStore()))
+    types: list[str] = []
+    async with engine.stream(AGENT, "hi") as events:
+        async for event in events:
+            if not types:
+                with pytest.raises(TurnBusy):
+                    await engine.resume(event.turn)
+            types.append(event.type)
+    assert types[-1] == "halted"
+
+
+@pytest.mark.parametrize("wrong", [{"parallel": 0}, {"parallel": True}, {"grace": -1.0}, {"poll": 0.0}])
+def test_numbers_with_which_nothing_would_go_on_are_refused(wrong: dict[str, float]) -> None:
+    (name,) = wrong
+    with pytest.raises(ConfigError, match=f"^{name} is "):
+        Engine(**wrong)  # type: ignore[arg-type] # what a caller without a type checker may give
+
+
+async def test_a_model_that_is_found_by_name_is_made_once_and_closed_with_the_engine() -> None:
+    made: list[str] = []
+    closed: list[str] = []
+
+    class Client(ScriptedModel):
+        async def aclose(self) -> None:
+            closed.append(self.name)
+
+    def find(name: str) -> Client:
+        made.append(name)
+        return Client("Done.", name=name, repeat=True)
+
+    async with Engine(models=find) as engine:
+        for _ in range(2):
+            await engine.run(Agent(name="Tidier", model="m"), "hi")
+    assert (made, closed) == (["m"], ["m"])

@@ -136,7 +136,7 @@ async def test_a_new_message_supersedes_a_paused_turn() -> None:
 
 async def test_a_turn_that_cannot_begin_supersedes_nothing() -> None:
     """A prompt that cannot be stored, an agent that cannot run, a history that no provider takes."""
-    engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase])
+    engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase], history="strict")
     paused = await engine.run(AGENT, "erase x", session="s1")
     with pytest.raises(ConfigError):
         await engine.run(Agent(name="Tidier", tools=("nope",)), "hi", session="s1")
@@ -184,8 +184,8 @@ async def test_a_history_is_kept_for_whoever_resumes() -> None:
 
 
 @pytest.mark.parametrize("broken", [HISTORY[:2], HISTORY[2:], [*HISTORY[:2], HISTORY[3]]])
-async def test_a_history_without_pairs_is_refused(broken: Sequence[Message]) -> None:
-    engine = Engine(model=ScriptedModel("Done."), tools=[note])
+async def test_a_history_without_pairs_is_refused_by_a_strict_engine(broken: Sequence[Message]) -> None:
+    engine = Engine(model=ScriptedModel("Done."), tools=[note], history="strict")
     with pytest.raises(ConfigError, match=r"history: message \d: .*: a provider would refuse it"):
         await engine.run(AGENT, "And now?", history=broken)
     assert await engine.store.turns() == []
@@ -299,7 +299,7 @@ async def test_prepare_is_asked_before_every_request_the_concluding_one_too() ->
     assert (turn.outcome, len(seen)) == (Outcome.CAP_HIT, 2)
 
 
-async def test_prepare_that_breaks_a_pair_ends_the_turn(caplog: pytest.LogCaptureFixture) -> None:
+async def test_prepare_that_breaks_a_pair_ends_the_turn_of_a_strict_engine(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing unpaired is ever sent (DESIGN 4.8)."""
 
     async def drop_results(messages: tuple[Message, ...]) -> Sequence[Message]:
@@ -307,7 +307,7 @@ async def test_prepare_that_breaks_a_pair_ends_the_turn(caplog: pytest.LogCaptur
 
     model = ScriptedModel(asks_for(("note", {})), "Done.")
     with caplog.at_level(logging.ERROR, "turnwright"):
-        turn = await Engine(model=model, tools=[note], prepare=drop_results).run(AGENT, "hi")
+        turn = await Engine(model=model, tools=[note], prepare=drop_results, history="strict").run(AGENT, "hi")
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.ENGINE_ERROR)
     assert "call 'call00001' has no result" in turn.error
     assert len(model.requests) == 1

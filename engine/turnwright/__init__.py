@@ -5,6 +5,7 @@ from turnwright_states import EndReason, Limits, Outcome, State, Usage
 from .agent import Agent, Budget
 from .agents_md import AgentFileError, find_agent, load_agents, parse_agents
 from .answers import Reply, deny, grant
+from .budgets import Budgets
 from .certificate import Certificate
 from .engine import Engine
 from .errors import (
@@ -19,16 +20,21 @@ from .errors import (
     UnknownTurn,
 )
 from .message import Message
+from .opencode_md import load_opencode_agents
 from .result import TurnResult
 from .setup import FinishedCall, Price
+from .subagent import AgentTool, agent_tool
+from .team import agent_tools
 from .tools import Ask, Tool, ToolContext, tool
 
 __all__ = [
     "Agent",
     "AgentFileError",
+    "AgentTool",
     "Ask",
     "BadAnswer",
     "Budget",
+    "Budgets",
     "Certificate",
     "ConfigError",
     "EndReason",
@@ -51,10 +57,13 @@ __all__ = [
     "TurnwrightError",
     "UnknownTurn",
     "Usage",
+    "agent_tool",
+    "agent_tools",
     "deny",
     "find_agent",
     "grant",
     "load_agents",
+    "load_opencode_agents",
     "parse_agents",
     "tool",
 ]

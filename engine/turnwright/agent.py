@@ -6,10 +6,12 @@ set" and "set to None" differ, and equality, JSON and the journal keep the diffe
 """
 
 import difflib
+import re
 import reprlib
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping
-from typing import Annotated, Final, Self
+from fnmatch import fnmatchcase
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -28,6 +30,10 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from turnwright_states import Limits
 from turnwright_states.limits import Concluding, DoomResponse
+
+from .errors import ConfigError
+
+Mode = Literal["primary", "subagent", "all"]
 
 _DEFAULTS: Final = Limits()
 #: Control characters, line and paragraph separators, halves of surrogate pairs: a name with one of them would
@@ -58,6 +64,15 @@ def _unicode(text: str) -> str:
 
 Name = Annotated[str, AfterValidator(_one_line)]
 Text = Annotated[str, AfterValidator(_unicode)]
+
+
+class MisfitLimitError(ConfigError):
+    """An agent's limits and an engine's that do not go together: `field` names the limit, `why` says what is wrong."""
+
+    def __init__(self, agent: str, field: str, why: str) -> None:
+        self.field = field
+        self.why = why
+        super().__init__(f"agent {_shown(agent)}: {field}: {why}")
 
 
 class _Overlay(BaseModel):
@@ -144,7 +159,9 @@ class Agent(_Overlay):
     name: Name
     """What people call it; one line, not blank."""
     description: Text = ""
-    """What it is for, in a sentence; shown to people, not sent to the model."""
+    """What it is for, in a sentence: people read it, and the models that may call a sub-agent choose by it."""
+    mode: Mode = "primary"
+    """Whether people run it (`primary`), other agents call it (`subagent`), or both (`all`)."""
     instructions: Text = ""
     """The system prompt: in a Markdown file, the text below the front matter."""
     steps: int | None = None
@@ -152,7 +169,12 @@ class Agent(_Overlay):
     budget: int | Budget | None = None
     """What the whole turn may use. A bare number, or None, is short for `Budget(tool_calls=...)`."""
     tools: tuple[Name, ...] | None = None
-    """Names of the tools that it may use. None means all that are offered, `()` none."""
+    """Names of the tools that it may use; sub-agents are named as models see them. None means all that are offered, but
+    no sub-agents to a sub-agent; `()` means none.
+
+    With a `*` (any text), a `?` (any character) or a leading `!` (not this one) among them they are rules: what the
+    last one that fits says holds. A list that begins with a `!` begins with all tools, another one with none. A rule
+    may fit no tool, and a `*` gives no sub-agents to a sub-agent."""
     model: Name | None = None
     """The model's id; None means the engine's."""
     conclude_prompt: Text | None = None
@@ -183,6 +205,13 @@ class Agent(_Overlay):
         _check_limit("tool_calls", value)
         return value
 
+    @field_validator("mode")
+    @classmethod
+    def _callers_know_what_it_is_for(cls, value: Mode, info: ValidationInfo) -> Mode:
+        if value != "primary" and not str(info.data.get("description", value)).strip():
+            raise ValueError(f"{value!r} needs a `description`: models choose a sub-agent by it")
+        return value
+
     @field_validator("tools")
     @classmethod
     def _each_tool_once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -209,9 +238,36 @@ class Agent(_Overlay):
     def limits_for(self, base: Limits = _DEFAULTS) -> Limits:
         """This agent's limits laid over `base`, the engine's; the ceiling stays the engine's.
 
-        Raises nothing: each value was checked as `Limits` does when the agent was made.
+        Each value was checked as `Limits` does when the agent was made. Raises `MisfitLimitError`, a `ConfigError`, for
+        one that `base` does not allow, being the limits of a preset.
         """
-        return base.model_copy(update=self.overrides)
+        try:
+            laid = type(base).model_validate(base.model_dump() | self.overrides)
+        except ValidationError as error:
+            said = _problem(error.errors()[0], ())
+            raise MisfitLimitError(self.name, *said.split(" ", 1)) from None
+        return Limits.model_validate(laid.model_dump())
+
+    @property
+    def tool_name(self) -> str:
+        """What models call it where it is a sub-agent: its name in letters, digits, `_` and `-`."""
+        return re.sub(r"[^a-zA-Z0-9_-]+", "_", self.name).strip("_")
+
+    @property
+    def tools_needed(self) -> tuple[str, ...]:
+        """The tools that must be offered wherever it runs: those in `tools`, unless they are rules."""
+        names = self.tools or ()
+        return () if any(map(_is_rule, names)) else names
+
+    def may_use(self, tool: str, *, delegates: bool = False) -> bool:
+        """Whether it may use the tool of this name. `delegates` says that the tool is a sub-agent."""
+        rules = ("*",) if self.tools is None else self.tools
+        may = not delegates or self.mode != "subagent"
+        allowed = may and rules[:1] != () and rules[0].startswith("!")
+        for rule in rules:
+            if fnmatchcase(tool, rule.removeprefix("!").replace("[", "[[]")):
+                allowed = not rule.startswith("!") and (may or not _is_rule(rule))
+        return allowed
 
     def to_json(self) -> dict[str, JsonValue]:
         """What the journal keeps: the fields that are set, as JSON values. `from_json` takes it back unchanged."""
@@ -222,6 +278,10 @@ class Agent(_Overlay):
     def from_json(cls, data: Mapping[str, JsonValue]) -> Self:
         """The agent that `to_json` wrote. Raises `ValidationError` if `data` is no agent."""
         return cls.model_validate(data)
+
+
+def _is_rule(name: str) -> bool:
+    return name.startswith("!") or "*" in name or "?" in name
 
 
 def _shown(value: object) -> str:

@@ -19,33 +19,36 @@ These rules tell them apart:
    paragraph below it that rule 2 does not accept, a front matter without its first or last `---`, and a code fence
    that is never closed, for it would hide the agents below it.
 
-Every mistake of a file is reported at once, each with its line.
+Every mistake of a file is reported at once, each with its line. opencode's `maxSteps` is read as `steps`, with a
+warning.
 """
 
+import logging
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
-import yaml
 from pydantic import ValidationError
 
-from turnwright.agent import Agent
-from turnwright.errors import ConfigError
+from turnwright_states import Limits
 
-MAX_BYTES: Final = 1024 * 1024
+from .agent import Agent, MisfitLimitError
+from .errors import ConfigError
+from .front_matter import MAX_BYTES, TOO_LARGE, FrontMatter, Loc, UnreadableFileError, in_lines, path_of, read_text
+
 MAX_AGENTS: Final = 256
-#: What one front matter may hold. PyYAML is slow and the longest honest one is a few dozen lines.
-MAX_FRONT_MATTER: Final = 64 * 1024
-MAX_VALUES: Final = 1000
-MAX_NESTING: Final = 8
+#: What opencode called `steps` once.
+OLD_STEPS: Final = "maxSteps"
+OLD_STEPS_NOTE: Final = "is the old name: write `steps`"
 
+_LOG = logging.getLogger(__name__)
+_DEFAULTS: Final = Limits()
 _SHOWN: Final = 60
 _FORM: Final = "write a line `---`, then `name: ...` and other keys, then a line `---`, then the instructions"
 _RULE: Final = "if this `---` is a rule in the text, leave a blank line below it"
-_QUOTES: Final = "a text that has `: ` in it or begins with a sign needs quotes"
 _OPENER: Final = (
     "leave a blank line above the `---` and begin the keys right below it, "
     "or put all of it in a code fence if it belongs to the instructions"
@@ -55,12 +58,6 @@ _NAME: Final = re.compile(r"""\s{0,3}["']?name["']?[ \t]*:(?:[ \t]|$)""")
 _NAMED: Final = re.compile(r"""(?m)^name[ \t]*:[ \t]*(\S.{0,99})""")
 # Wider than CommonMark, which reads a fence that is indented by four as code: that is how fences in lists look.
 _CODE: Final = re.compile(r"\s*(?:(?:[-*+]|\d{1,9}[.)])\s+)?(?P<fence>`{3,}(?=[^`]*$)|~{3,})")
-# PyYAML follows YAML 1.1, where 010 is eight and 1:30 is ninety.
-_WHOLE: Final = re.compile(r"[-+]?(?:0|[1-9][0-9_]{0,999})")
-_FRACTION: Final = re.compile(r"[-+]?(?:[0-9_.]+(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))")
-_TAG: Final = "tag:yaml.org,2002:"
-
-_Loc = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -88,21 +85,22 @@ class AgentFileError(ConfigError):
         super().__init__("\n".join(map(str, self.problems)))
 
 
-def parse_agents(text: str, source: str = "AGENTS.md") -> list[Agent]:
+def parse_agents(text: str, source: str = "AGENTS.md", *, limits: Limits = _DEFAULTS) -> list[Agent]:
     """The agents that `text` defines, in its order. `source` is what the errors call the file.
 
-    Raises `AgentFileError` with every mistake in the text, or if there is no agent in it. Reads no file.
+    `limits` are those that the agents will be laid over: what they do not allow is a mistake too. Raises
+    `AgentFileError` with every mistake in the text, or if there is no agent in it. Reads no file.
     """
-    return _agents([_File(source).read(text)])
+    return _agents([_File(source, limits).read(text)])
 
 
-def load_agents(*paths: str | os.PathLike[str]) -> list[Agent]:
+def load_agents(*paths: str | os.PathLike[str], limits: Limits = _DEFAULTS) -> list[Agent]:
     """The agents of these files, in order. No two agents may have one name, in one file or in two.
 
-    Raises `AgentFileError` with every mistake in all files; one that cannot be read, is larger than 1 MiB or is not
-    UTF-8 is such a mistake.
+    `limits` are those that the agents will be laid over, an engine's. Raises `AgentFileError` with every mistake in
+    all files; one that cannot be read, is larger than 1 MiB or is not UTF-8 is such a mistake.
     """
-    return _agents([_load(Path(path)) for path in paths])
+    return _agents([_load(Path(path), limits) for path in paths])
 
 
 def find_agent(agents: Sequence[Agent], name: str) -> Agent:
@@ -128,7 +126,7 @@ def _agents(files: Sequence["_File"]) -> list[Agent]:
         for block in file.blocks:
             if block.name is None:
                 continue
-            line = block.lines.get(("name",), block.line)
+            line = block.matter.line_of(("name",))
             if block.name in stands:
                 message = f"{stands[block.name]} has this name already: every agent needs one of its own"
                 file.problems.append(Problem(file.source, line, block.name, "name", message))
@@ -136,29 +134,18 @@ def _agents(files: Sequence["_File"]) -> list[Agent]:
     problems = [problem for file in files for problem in sorted(file.problems, key=lambda one: one.line or 0)]
     if problems:
         raise AgentFileError(problems)
+    for file in files:
+        for note in file.notes:
+            _LOG.warning("%s", note)
     return [block.agent for file in files for block in file.blocks if block.agent is not None]
 
 
-def _load(path: Path) -> "_File":
-    file = _File(str(path))
+def _load(path: Path, limits: Limits) -> "_File":
+    file = _File(str(path), limits)
     try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-        return file.read(data.decode()) if len(data) <= MAX_BYTES else file.say(_TOO_LARGE)
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        return file.say(f"is not UTF-8 text (byte {error.start}): save it as UTF-8", line)
-    except FileNotFoundError:
-        return file.say("there is no such file: name an agent file, or write this one")
-    except IsADirectoryError:
-        return file.say("is a directory: name a file in it, such as AGENTS.md")
-    except PermissionError:
-        return file.say("may not be read: change its permissions")
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character in it
-        return file.say(f"cannot be read: {getattr(error, 'strerror', None) or error}")
-
-
-_TOO_LARGE: Final = f"is larger than {MAX_BYTES // 1024} KiB: this is no agent file, or split it"
+        return file.read(read_text(path))
+    except UnreadableFileError as error:
+        return file.say(error.why, error.line)
 
 
 @dataclass
@@ -166,23 +153,27 @@ class _File:
     """The agents and the mistakes of one file."""
 
     source: str
+    limits: Limits
     blocks: list["_Block"] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    notes: list[Problem] = field(default_factory=list)
 
     def read(self, text: str) -> Self:
         """Take in the file's text; no mistake in it is raised here."""
         if len(text) > MAX_BYTES:
-            return self.say(_TOO_LARGE)
-        text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-        self._split(text.split("\n"))
+            return self.say(TOO_LARGE)
+        lines = in_lines(text)
+        self._split(lines)
         if not self.blocks and not self.problems:
-            self.say(f"{'holds no agent' if text.strip() else 'is empty'}: {_FORM}")
+            self.say(f"{'holds no agent' if any(map(str.strip, lines)) else 'is empty'}: {_FORM}")
         if len(self.blocks) > MAX_AGENTS:
             return self.say(f"holds {len(self.blocks)} agents, and at most {MAX_AGENTS} fit in one file: split it")
         for block in self.blocks:
-            block.read()
-            for loc, line, message in block.mistakes:
-                self.problems.append(Problem(self.source, line, block.name, _path(loc), message))
+            block.read(self.limits)
+            for loc, line, message in block.matter.mistakes:
+                self.problems.append(Problem(self.source, line, block.name, path_of(loc), message))
+            for loc, message in block.notes:
+                self.notes.append(Problem(self.source, block.matter.line_of(loc), block.name, path_of(loc), message))
         return self
 
     def say(self, message: str, line: int | None = None) -> Self:
@@ -219,7 +210,7 @@ class _File:
         if end == len(lines) or (not lines[end - 1].strip() and _names_an_agent(lines, end + 1)):
             self.say(f"the front matter that begins here is not closed: {_FORM}; {_RULE}", at + 1)
             return end
-        self.blocks.append(_Block(at + 1, "\n".join(lines[at + 1 : end])))
+        self.blocks.append(_Block(FrontMatter(at + 1, "\n".join(lines[at + 1 : end]))))
         return end + 1
 
     def _end_body(self, lines: list[str]) -> None:
@@ -231,136 +222,63 @@ class _File:
 class _Block:
     """One agent's text: its front matter, its body, and what was found in them."""
 
-    line: int
-    front: str
+    matter: FrontMatter
     body: str = ""
     name: str | None = None
     agent: Agent | None = None
-    lines: dict[_Loc, int] = field(default_factory=dict)
-    mistakes: list[tuple[_Loc, int, str]] = field(default_factory=list)
+    notes: list[tuple[Loc, str]] = field(default_factory=list)
 
-    def read(self) -> None:
-        """Set `agent`, or add to `mistakes`."""
-        guess = _NAMED.search(self.front)  # tells whose front matter it is, should YAML not understand it
+    def read(self, limits: Limits) -> None:
+        """Set `agent`, or add to the front matter's mistakes."""
+        guess = _NAMED.search(self.matter.text)  # tells whose front matter it is, should YAML not understand it
         self.name = guess and guess[1].strip(" \t\"'")
-        try:
-            values = self._values()
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            self._wrong((), f"is not YAML: {_short(str(error.problem))} ({_QUOTES})", mark.index if mark else None)
-            return
-        except yaml.reader.ReaderError as error:
-            self._wrong((), f"is not YAML: character U+{error.character:04X} is not allowed", error.position)
-            return
-        except (yaml.YAMLError, ValueError, OverflowError) as error:  # such as an escape beyond the last character
-            self._wrong((), f"is not YAML: {_short(str(error))}")
-            return
+        values = self.matter.read()
         if values is None:
             return
         if isinstance(values.get("tools"), str):
             values["tools"] = [name.strip() for name in str(values["tools"]).split(",")]
         self.name = name if isinstance(name := values.get("name"), str) and name.strip() else None
         if "instructions" in values:
-            self._wrong(("instructions",), "are the text below the front matter: write them there")
-        self._make(values)
+            self.matter.wrong(("instructions",), "are the text below the front matter: write them there")
+        if old_steps(self.matter, values):
+            self.notes.append(((OLD_STEPS,), OLD_STEPS_NOTE))
+        self.agent = make_agent(self.matter, values | {"instructions": self.body}, limits)
 
-    def _values(self) -> dict[str, object] | None:
-        """The front matter as a mapping, or None after a mistake that leaves nothing to look at."""
-        if len(self.front) > MAX_FRONT_MATTER:
-            self._wrong((), f"is a front matter of more than {MAX_FRONT_MATTER // 1024} KiB: move text below it")
-            return None
-        if not self._is_tame():
-            return None
-        root = yaml.compose(self.front, Loader=yaml.SafeLoader)
-        if not isinstance(root, yaml.MappingNode):
-            what = "nothing" if root is None else "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
-            self._wrong((), f"the front matter must hold keys such as `name: Refactorer`, but it holds {what}")
-            return None
-        return self._mapping(root, ())
 
-    def _is_tame(self) -> bool:
-        """Whether the YAML is plain: checked on the stream of events, before anything is built from it."""
-        depth = 0
-        for count, event in enumerate(yaml.parse(self.front, Loader=yaml.SafeLoader)):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            why = None
-            if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-                why = "YAML's anchors (&) and aliases (*) are not allowed: put a text that begins with one in quotes"
-            elif isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
-                why = "YAML's tags (!) are not allowed: put a text that begins with one in quotes"
-            elif isinstance(event, yaml.DocumentStartEvent) and (event.explicit or count > 1):
-                why = "the front matter must be one YAML document, without markers of its own"
-            elif depth > MAX_NESTING:
-                why = f"is nested more than {MAX_NESTING} deep"
-            elif count > MAX_VALUES:
-                why = f"holds more than {MAX_VALUES} values"
-            if why is not None:
-                self._wrong((), why, event.start_mark.index if event.start_mark else None)
-                return False
-        return True
+def old_steps(matter: FrontMatter, values: dict[str, object]) -> bool:
+    """Read opencode's old name of `steps`. Returns whether it was there; both with two values are a mistake."""
+    if OLD_STEPS not in values:
+        return False
+    old = values.pop(OLD_STEPS)
+    if "steps" in values and (type(old), old) != (type(values["steps"]), values["steps"]):
+        matter.wrong((OLD_STEPS,), f"is {old!r}, but `steps` is {values['steps']!r}: leave out `{OLD_STEPS}`")
+    elif "steps" not in values:
+        matter.lines[("steps",)] = matter.line_of((OLD_STEPS,))
+        values["steps"] = old
+    return True
 
-    def _mapping(self, node: yaml.MappingNode, loc: _Loc) -> dict[str, object]:
-        values: dict[str, object] = {}
-        for key, value in node.value:
-            here = (*loc, str(key.value))
-            if not isinstance(key, yaml.ScalarNode):
-                self._wrong(loc, "a key must be a word", key.start_mark.index)
-            elif key.value in values:
-                self._wrong(here, f"is given twice: line {self.lines[here]} has it too", key.start_mark.index)
-            else:
-                self.lines[here] = self._line(key.start_mark.index)
-                values[key.value] = self._value(value, here)
-        return values
 
-    def _value(self, node: yaml.Node, loc: _Loc) -> object:
-        self.lines.setdefault(loc, self._line(node.start_mark.index))
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, loc)
-        if isinstance(node, yaml.SequenceNode):
-            return [self._value(item, (*loc, index)) for index, item in enumerate(node.value)]
-        return self._scalar(str(node.value), node.tag.removeprefix(_TAG), loc)
-
-    def _scalar(self, text: str, kind: str, loc: _Loc) -> object:
-        match kind:
-            case "null" if not text:
-                self._wrong(loc, "has no value: write one, or `null` for none, or leave it out")
-            case "null":
-                return None
-            case "bool":
-                return text.lower() in {"true", "yes", "on"}
-            case "int" if _WHOLE.fullmatch(text):
-                return int(text.replace("_", ""))
-            case "float" if _FRACTION.fullmatch(text):
-                return float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
-            case "int" | "float":
-                self._wrong(loc, f"must be a plain decimal number, not {_short(text)}")
-            case _:  # text, and what YAML takes for dates and merge keys
-                return text
-        return None
-
-    def _make(self, values: dict[str, object]) -> None:
-        try:
-            agent = Agent.model_validate(values | {"instructions": self.body})
-        except ValidationError as error:
-            seen = {loc for loc, _, _ in self.mistakes}
-            for details in error.errors(include_url=False):
-                loc, problem = details["loc"], str(details.get("ctx", {}).get("problem", details["msg"]))
-                if problem == "is missing":
-                    problem = f"is missing: every agent needs one; {_RULE}"
-                elif problem.startswith("must be text") and isinstance(details["input"], int | float):
-                    problem += ": put it in quotes"
-                if loc not in seen:
-                    self._wrong(loc, problem)
-        else:
-            self.agent = agent
-
-    def _wrong(self, loc: _Loc, message: str, index: int | None = None) -> None:
-        known = (self.lines[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in self.lines)
-        self.mistakes.append((loc, next(known, self.line) if index is None else self._line(index), message))
-
-    def _line(self, index: int) -> int:
-        """The file's line of a place in the front matter. PyYAML's own count has more line ends than Markdown."""
-        return self.line + 1 + self.front.count("\n", 0, index)
+def make_agent(matter: FrontMatter, values: Mapping[str, object], limits: Limits) -> Agent | None:
+    """The agent with these values, or None: then `matter` has its mistakes."""
+    seen = {loc for loc, _, _ in matter.mistakes}
+    try:
+        agent = Agent.model_validate(values)
+        agent.limits_for(limits)
+    except ValidationError as error:
+        for details in error.errors(include_url=False):
+            loc, problem = details["loc"], str(details.get("ctx", {}).get("problem", details["msg"]))
+            if problem == "is missing":
+                problem = f"is missing: every agent needs one; {_RULE}"
+            elif problem.startswith("must be text") and isinstance(details["input"], int | float):
+                problem += ": put it in quotes"
+            if loc not in seen:
+                matter.wrong(loc, problem)
+    except MisfitLimitError as error:
+        if (error.field,) not in seen:
+            matter.wrong((error.field,), error.why)
+    else:
+        return agent
+    return None
 
 
 def _is_rule(lines: Sequence[str], at: int) -> bool:
@@ -386,14 +304,3 @@ def _names_an_agent(lines: Sequence[str], at: int) -> bool:
 
 def _closes(line: str, fence: str) -> bool:
     return set(line.strip()) == {fence[0]} and len(line.strip()) >= len(fence)
-
-
-def _path(loc: _Loc) -> str | None:
-    """`budget.tokens`, `tools[0]`: a place in the front matter in one short line."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{_short(part)}" for part in loc)
-    return "".join(parts).removeprefix(".") or None
-
-
-def _short(text: str) -> str:
-    cut = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-    return cut if cut.isprintable() else repr(cut)

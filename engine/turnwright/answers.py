@@ -1,5 +1,6 @@
 """Reads what a person answered: which of the decisions that an interrupt takes it is."""
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,13 @@ class Reply:
     text: str = ""
 
 
+def unanswered(kind: InterruptKind) -> Decision:
+    """What an interrupt decides that nobody answers in time, or that nobody may be asked about any more."""
+    return {InterruptKind.DOOM_LOOP: Decision.STOP, InterruptKind.UNKNOWN_OUTCOME: Decision.UNKNOWN}.get(
+        kind, Decision.DENY
+    )
+
+
 def deny(words: str = "") -> Reply:
     """Turn a call down. The model is told the words."""
     return Reply(Decision.DENY, words)
@@ -30,16 +38,21 @@ def grant() -> Reply:
     return Reply(Decision.GRANT)
 
 
-def read_answer(pending: tuple[Pending, ...], interrupt: str, answer: str | bool | Reply) -> Reply:
+def read_answer(
+    pending: tuple[Pending, ...], interrupt: str, answer: str | bool | Reply, *, now: float = -math.inf
+) -> Reply:
     """What `answer` decides for the open interrupt of that id.
 
     A question takes any text. An approval or a grant takes yes or no (or True, False), a doom loop `go_on`, `always`
-    or `stop`, an unknown outcome `rerun` or `unknown`. Raises `BadAnswer`, which lists what is open.
+    or `stop`, an unknown outcome `rerun` or `unknown`. Raises `BadAnswer`, which lists what is open, also for one that
+    expired by `now`, in seconds since the epoch of Unix.
     """
     ids = [one.id for one in pending]
     asked = next((one for one in pending if one.id == interrupt), None)
     if asked is None:
         raise BadAnswer(interrupt, "no such interrupt is open", ids)
+    if asked.expires_at is not None and asked.expires_at <= now:
+        raise BadAnswer(interrupt, "the time to answer it is over: resume the turn without an answer to it", ids)
     takes = DECISIONS[asked.kind]
     if isinstance(answer, Reply):
         reply = answer
@@ -51,6 +64,10 @@ def read_answer(pending: tuple[Pending, ...], interrupt: str, answer: str | bool
         words = " or ".join({Decision.GRANT: "yes", Decision.DENY: "no"}.get(one, str(one)) for one in takes)
         given = reply.decision if isinstance(answer, Reply) else repr(answer)
         raise BadAnswer(interrupt, f"{_article(asked.kind)} takes {words}, not {given}", ids)
+    try:
+        reply.text.encode()
+    except UnicodeEncodeError as error:
+        raise BadAnswer(interrupt, f"its text is no text: its character {error.start} is half a pair", ids) from None
     return reply
 
 

@@ -10,6 +10,8 @@ from typing import Final
 
 from turnwright_states import EndReason, Limits, Turn
 
+from .budgets import ToolClass
+
 
 class Exactness(StrEnum):
     """Whether a bound can be overshot, and by what."""
@@ -45,14 +47,18 @@ class Bound:
     reason: EndReason | None = None
 
 
-def bounds_of(limits: Limits) -> tuple[Bound, ...]:
-    """Every bound that these limits put on a turn. Source: DESIGN 4.1, 4.5, 4.6."""
+def bounds_of(limits: Limits, by_class: ToolClass | None = None) -> tuple[Bound, ...]:
+    """Every bound that these limits put on a turn. Source: DESIGN 4.1, 4.5, 4.6.
+
+    `by_class` is the class of the agent's tools, where that is what chose the budget of tool calls.
+    """
     exact, reply, cancelling = Exactness.EXACT, Exactness.OVERSHOT_BY_ONE_REPLY, Exactness.OVERSHOT_BY_CANCELLING
     cap = f"min({'unset' if limits.steps is None else limits.steps}, {limits.ceiling})"
     allowed = "cap" if limits.concluding == "after" else "max(cap - 1, 0)"
     calls = f"({limits.allowance} + 1) x (1 + {limits.max_retries})"
     repeats = f"{limits.doom_threshold} identical rounds, or a cycle of 2 to 4 repeated as often"
     then = "a person is asked" if limits.doom_response == "ask" else "the turn stops"
+    budget = "tool_calls" if by_class is None else f"tool_calls, not set: budgets.{by_class}"
     of_steps = ("steps", "ceiling")
     of_allowance = (*of_steps, "concluding")
     return (
@@ -65,7 +71,7 @@ def bounds_of(limits: Limits) -> tuple[Bound, ...]:
             exact,
             (*of_allowance, "max_retries"),
         ),
-        Bound("tool calls", limits.tool_calls, "tool_calls", exact, ("tool_calls",), EndReason.BUDGET),
+        Bound("tool calls", limits.tool_calls, budget, exact, ("tool_calls",), EndReason.BUDGET),
         Bound("tool calls a step", limits.calls_a_step, "calls_a_step", exact, ("calls_a_step",)),
         Bound("tokens", limits.tokens, "tokens, in and out", reply, ("tokens",), EndReason.TOKENS),
         Bound("cost", limits.cost, "cost", reply, ("cost",), EndReason.COST),

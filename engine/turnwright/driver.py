@@ -2,20 +2,24 @@
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 
-from turnwright_states import AwaitPerson, Fail, Halt
+from turnwright_states import Abort, AwaitPerson, Event, Expire, Fail, Halt
 
-from .errors import Fenced, StoreError
+from .ending import end_children
+from .errors import CannotDrive, ConfigError, Fenced, StoreError, TurnBusy
+from .inbox import CALLS
 from .ledger import Publish
 from .opening import open_segment
 from .perform import account_for_crash, perform
 from .segment import Segment
 from .setup import Setup
 from .store import Claim, Store
+from .subagent import Children
 from .tasks import beside
+from .tools.tool import describe
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,6 +41,15 @@ class Driver:
         `TurnBusy`, `Fenced` and `StoreError`, and `ConfigError` when the turn's tools or model are not there. How the
         turn ends is never an exception. When the task is cancelled the turn is let go of, and can be taken up again.
         """
+        await self._drive(turn_id, claim)
+        # Who posts to a turn that nobody drives takes it up; what was posted while this driver let go is its to see.
+        with suppress(TurnBusy):
+            while await self._is_called(turn_id):
+                await self._drive(turn_id, None)
+
+    async def _drive(self, turn_id: str, claim: Claim | None) -> None:
+        if claim is None and (await self._store.get(turn_id)).status.outcome is not None:
+            return  # nothing is left to do, so neither its tools nor its model are needed
         async with self._taken_up(turn_id, claim) as segment:
             while True:
                 event = await segment.take_in()
@@ -45,15 +58,21 @@ class Driver:
                     return
                 try:
                     event = event or await perform(segment, action)
-                except (StoreError, Fenced):
+                except (StoreError, Fenced, CannotDrive):
                     raise
                 except Exception as error:  # noqa: BLE001 (whatever it is, the turn ends and says so)
                     _LOG.exception("turn %s failed in %s", turn_id, segment.machine.state)
-                    event = Fail(
-                        error=f"{type(error).__name__}: {error}", partial=segment.partial, elapsed=segment.elapsed()
-                    )
-                if event is not None:
-                    await segment.feed(event)
+                    event = Fail(error=describe(error), partial=segment.partial, elapsed=segment.elapsed())
+                await _feed(segment, event)
+
+    def _poke(self, turn_id: str) -> None:
+        if turn_id in self.segments:
+            self.segments[turn_id].poke()
+
+    async def _is_called(self, turn_id: str) -> bool:
+        """Whether an abort or an answer waits for a turn that has not ended."""
+        called = any(item.kind in CALLS for item in await self._store.inbox(turn_id))
+        return called and (await self._store.get(turn_id)).status.outcome is None
 
     @asynccontextmanager
     async def _taken_up(self, turn_id: str, claim: Claim | None) -> AsyncIterator[Segment]:
@@ -62,10 +81,14 @@ class Driver:
         # A crash is accounted for before the turn is let go of, or else it is left for the next driver to account for.
         crashed = held.crashed
         try:
-            segment = await open_segment(self._store, self._setup, held, self._publish)
+            try:
+                segment = await open_segment(self._store, self._setup, held, self._publish)
+            except ConfigError as error:
+                raise CannotDrive(str(error)) from None
+            segment.delegate = Children(segment, self.drive, self._poke).work
             self.segments[turn_id] = segment
             async with beside(segment.watch):
-                await account_for_crash(segment, crashed=crashed)
+                await _feed(segment, await account_for_crash(segment, crashed=crashed))
                 crashed = False
                 yield segment
         except StoreError:
@@ -76,7 +99,12 @@ class Driver:
         finally:
             self.segments.pop(turn_id, None)
             with anyio.CancelScope(shield=True):
-                await self._let_go(held, crashed=crashed)
+                try:
+                    await self._let_go(held, crashed=crashed)
+                except anyio.get_cancelled_exc_class():
+                    # Cancelled once more, past the shield: a turn that is never let go of is this process's for ever.
+                    await self._let_go(held, crashed=crashed)
+                    raise
 
     async def _let_go(self, claim: Claim, *, crashed: bool) -> None:
         try:
@@ -84,3 +112,11 @@ class Driver:
         except StoreError:
             # What drove the turn has already failed or finished; the next claim sees that nobody let go.
             _LOG.warning("turn %s could not be let go of", claim.turn, exc_info=True)
+
+
+async def _feed(segment: Segment, event: Event | None) -> None:
+    """Feed what came of an action. What stops the turn ends its sub-agents first, and says what they used."""
+    if isinstance(event, Abort | Expire | Fail):
+        event = event.model_copy(update={"spent": await end_children(segment.ledger)})
+    if event is not None:
+        await segment.feed(event)

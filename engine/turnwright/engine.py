@@ -1,57 +1,45 @@
-"""What an orchestrator embeds: starts turns, follows them, answers them, stops them, takes them up again."""
+"""What an orchestrator embeds: starts turns, follows them, steers and answers them, stops them, takes them up again."""
 
-import json
-import logging
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from types import TracebackType
-from typing import Self, TypedDict, Unpack
+from typing import Self, Unpack
 
 import anyio
-from pydantic import JsonValue, ValidationError
 
-from turnwright_states import Abort, EndReason, Limits, Started, State, TurnMachine
-from turnwright_states.events import AbortReason
+from turnwright_states import Limits, State, TurnMachine
+from turnwright_states.facts import Answered
 
+from .admission import TurnOptions, admit, limits_for
 from .agent import Agent
 from .answers import Reply, read_answer
+from .budgets import Budgets
 from .certificate import Certificate, certificate
 from .driver import Driver
-from .errors import BadAnswer, ConfigError, Fenced, SessionBusy, StoreError, TurnBusy, TurnEnded
-from .events import FactEvent, TurnEvent, TurnHalted, TurnPaused, event_of
+from .ending import end_turn, supersede
+from .errors import BadAnswer, ConfigError, SessionBusy, TurnBusy, TurnEnded, UnknownTurn
+from .events import TurnEvent, first_events
+from .following import follow
 from .fork import fork_turn
 from .hub import Hub, Observer
-from .ledger import Ledger
-from .message import Message
+from .ids import new_id, root_of
+from .inbox import abort_item, answer_item, steer_item, steers
 from .model.protocol import Model
 from .model.retry import Backoff
-from .pairing import UnpairedError, check_pairing
+from .pairing import HistoryMode
+from .recovery import recover_turns
 from .result import TurnResult, result_of
 from .setup import Prepare, Price, Setup, Synthesis
-from .store import Claim, InboxItem, InboxKind, NewTurn, Status, Store, TurnRow, open_store
+from .store import Claim, InboxKind, NewTurn, Status, Store, TurnRow, open_store
+from .subagent import callees
 from .tasks import beside
 from .tools.tool import Tool
-from .transcript import Transcript
-
-_LOG = logging.getLogger(__name__)
 
 Answers = Mapping[str, str | bool | Reply]
 
-
-class TurnOptions(TypedDict, total=False):
-    """What a turn may be given beside its agent and its prompt."""
-
-    session: str | None
-    """The conversation that it belongs to: the session's earlier turns are what was said before."""
-    history: Sequence[Message | Mapping[str, JsonValue]]
-    """What was said before, where there is no session: messages, or mappings in the chat completions format. Each
-    call in it must have its result."""
-    continues: str | None
-    """A turn to go on from after a limit stopped it; its session is taken over."""
-    context: Mapping[str, JsonValue]
-    """Kept with the turn, unread, for whoever resumes it."""
+_TAKEN = "somebody else has answered it, and the first answer stands"
 
 
 class Engine:
@@ -63,8 +51,15 @@ class Engine:
 
     `prepare(messages)` may change what is sent to a model, never what is stored. `synthesise(batch)` is offered each
     finished batch, and ends the turn when it returns a text. Each of `observers` is called with every event.
+    `history` says what becomes of messages that are not paired, an embedder's own or `prepare`'s: they are repaired
+    when they are sent, or refused (`strict`). `budgets` are the budgets of tool calls by the class of an agent's tools,
+    where neither the agent nor `limits` set one. With `tell_budget` the model hears what is left: in our words, or in
+    those given. `parallel` calls of a turn run at once; after an abort tools have `grace` seconds to end, and an inbox
+    that other processes may write is looked at every `poll` seconds. `now` is the wall clock, in seconds since the
+    epoch of Unix; `clock` never goes back.
 
-    Raises `ConfigError` for a store that cannot be opened, and for two tools of one name. Source: DESIGN 8.
+    Raises `ConfigError` for a store that cannot be opened, two tools of one name, and what `Setup` refuses. Source:
+    DESIGN 8.
     """
 
     def __init__(
@@ -82,19 +77,32 @@ class Engine:
         backoff: Backoff | None = None,
         parallel: int = 8,
         grace: float = 1.0,
+        poll: float = 0.25,
+        history: HistoryMode = "repair",
+        budgets: Budgets | None = None,
+        tell_budget: bool | str = False,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.limits = limits or Limits()
         self.store = open_store(store) if isinstance(store, str) else store
+        self._made: dict[str, Model] = {}
         self.setup = Setup(
             model=model,
-            models=models,
+            models=None if models is None else partial(self._model, models),
             tools=_by_name(tools),
+            limits=limits or Limits(),
             prices=prices or {},
             prepare=prepare,
             synthesise=synthesise,
             backoff=backoff or Backoff(),
             parallel=parallel,
+            history=history,
+            budgets=budgets or Budgets(),
+            tell_budget=tell_budget,
             grace=grace,
+            poll=poll,
+            now=now,
+            clock=clock,
         )
         self._hub = Hub(observers)
         self._driver = Driver(self.store, self.setup, self._hub.publish)
@@ -105,7 +113,7 @@ class Engine:
         The options are those of `TurnOptions`. Raises `SessionBusy`, `ConfigError` for an agent that cannot run
         here, and what `Driver.drive` raises; how the turn ends is a value.
         """
-        turn_id = _new_id()
+        turn_id = new_id()
         claim = await self._begin(turn_id, agent, prompt, **options)
         return await self._drive(turn_id, claim)
 
@@ -118,7 +126,7 @@ class Engine:
         The events end with `TurnHalted` or `TurnPaused`. Leaving the block early stops driving; the turn stays as it
         is and can be resumed. Takes and raises what `run` does.
         """
-        turn_id = _new_id()
+        turn_id = new_id()
 
         with self._hub.follow(turn_id) as followed:
             claim = await self._begin(turn_id, agent, prompt, **options)
@@ -129,20 +137,38 @@ class Engine:
         """Answer a paused turn, or take up one whose driver is gone, and drive it on.
 
         `answers` gives, for each interrupt's id, a text, a bool, or a `Reply` (`deny("why")`). Not all need be
-        answered; the turn goes on when the last one is. Raises `BadAnswer` (and answers nothing) when one of them
-        does not fit, `TurnEnded`, `UnknownTurn`, and `TurnBusy` while another driver has the turn.
+        answered; the turn goes on when the last one is. They are written down before anything runs on them, all or
+        none; where another process drives the turn they are left to it, and its end or pause is waited for.
+
+        Raises `BadAnswer` when one of them does not fit, or when somebody else was faster: it lists what is open.
+        Raises `TurnEnded`, `UnknownTurn`, and without answers `TurnBusy` while another driver has the turn.
         """
-        before = await self._live(turn_id)
-        replies = {name: read_answer(before.pending, name, answer) for name, answer in (answers or {}).items()}
-        posted = {item.id: item.payload for item in await self.store.inbox(turn_id)}
-        items = [_answer(turn_id, name, reply) for name, reply in replies.items()]
-        for name, item in zip(replies, items, strict=True):
-            if posted.get(item.id, item.payload) != item.payload:
-                open_ids = [one.id for one in before.pending]
-                raise BadAnswer(name, "somebody else has answered it, and the first answer stands", open_ids)
-        for item in items:
-            await self.store.post(item)
-        return await self._drive(turn_id)
+        root = root_of(turn_id)
+        if root != turn_id:
+            raise ConfigError(f"turn {turn_id} is a sub-agent's, and its parent drives it: resume turn {root}")
+        if not answers:
+            await self._live(turn_id)
+            return await self._take_up(turn_id)
+        replies = await self._answer(turn_id, answers)
+        while True:
+            with suppress(TurnBusy):
+                await self._drive(turn_id)
+                break
+            await anyio.sleep(self.setup.poll)
+        return await self._taken(turn_id, replies)
+
+    async def steer(self, turn_id: str, text: str) -> None:
+        """Say something to a turn that runs. It is taken in before its next model call that may use tools.
+
+        A turn that ends before that returns it as `undelivered`; one that rests keeps it until it goes on. The message
+        makes the doom-loop detector forget, and refills no limit. Any process may steer. Raises `UnknownTurn`,
+        `TurnEnded`, and `ConfigError` for a message that says nothing. Source: DESIGN 4.15.
+        """
+        item = steer_item(turn_id, text)
+        await self._live(turn_id)
+        await self.store.post(item)
+        if item in await self.store.inbox(turn_id):
+            await self._live(turn_id)  # it may have ended since it was asked
 
     async def fork(self, turn_id: str, *, at: int) -> str:
         """Copy the first `at` facts of a turn into a new turn, which `resume` drives on from there. Returns its id.
@@ -151,7 +177,7 @@ class Engine:
         not touched. Until it is resumed, the fork is an unfinished turn that nobody drives, to `recover` as well.
         Raises what `fork_turn` raises: `ConfigError` for an `at` that is not the end of an event, naming the nearest.
         """
-        return await fork_turn(self.store, turn_id, at, new_id=f"fork-{_new_id()}")
+        return await fork_turn(self.store, turn_id, at, new_id=f"fork-{new_id()}")
 
     async def abort(self, turn_id: str) -> None:
         """Stop a turn, in whatever state it is. Nothing happens to one that has ended.
@@ -159,64 +185,77 @@ class Engine:
         A turn that rests is ended here; one that is driven is told to stop, by whoever drives it. Raises `UnknownTurn`.
         """
         if (await self.store.get(turn_id)).status.outcome is None:
-            await self._abort(turn_id, EndReason.ABORTED)
+            await self._abort(turn_id)
 
     async def recover(self) -> list[TurnResult]:
         """Take up every turn that nobody drives and that does not wait for a person, and drive each to its end.
 
         Turns that wait are touched too if somebody has answered, or their time to answer is over. A turn that cannot
-        run here (its tools or its model are missing) is left alone, with a warning.
+        run here (its tools or its model are missing) is left alone, with a warning. As many run side by side as a
+        batch may have calls (`parallel`).
         """
-        results: list[TurnResult] = []
-        for row in await self.store.turns(live=True):
-            try:
-                if await self.store.is_driven(row.id) or not await self._is_due(row):
-                    continue
-                results.append(await self._drive(row.id))
-            except (ConfigError, StoreError) as error:
-                _LOG.warning("turn %s is left alone: %s", row.id, error)
-            except (TurnBusy, Fenced):
-                continue  # another driver has it
-        return results
+        return await recover_turns(self.store, self._take_up, now=self.setup.now, at_once=self.setup.parallel)
 
-    async def events(self, turn_id: str, after: int = 0) -> AsyncIterator[TurnEvent]:
+    async def delete(self, turn_id: str) -> int:
+        """Forget a turn and its sub-turns. Returns how many there were.
+
+        What it said is then missing from its session, and from a turn that continues it. Raises `UnknownTurn`,
+        `TurnBusy` while it is driven, and `ConfigError` for a sub-agent's turn whose caller has not ended.
+        """
+        root = root_of(turn_id)
+        if root != turn_id and (await self.store.get(root)).status.outcome is None:
+            raise ConfigError(
+                f"turn {turn_id} is a sub-agent's of turn {root}, which has not ended: abort or delete that"
+            )
+        return await self.store.delete(turn_id)
+
+    async def prune(self, *, older_than: float) -> int:
+        """Delete the turns that ended more than `older_than` seconds ago, with their sub-turns. Returns how many.
+
+        A turn that has not ended stays, however old it is: `abort` ends it.
+        """
+        deleted = 0
+        for row in await self.store.turns(live=False):
+            # A sub-agent goes with the turn that began it: one that has not ended may still need its result.
+            if root_of(row.id) == row.id and row.updated_at < time.time() - older_than:  # as stores have it
+                with suppress(UnknownTurn, TurnBusy):  # gone with its parent, or just let go of
+                    deleted += await self.store.delete(row.id)
+        return deleted
+
+    def events(self, turn_id: str, after: int = 0) -> AsyncIterator[TurnEvent]:
         """Every event of a turn whose `seq` is above `after`: the journal's first, then live until it halts or pauses.
 
         Re-attaches to a turn that this engine drives, and reads the journal of one that another process drives.
-        Raises `UnknownTurn`.
+        Raises `UnknownTurn` when it is iterated.
         """
-        seq = after
-        while True:
-            with self._hub.follow(turn_id) as followed:
-                for event in await self._recorded(turn_id, seq):
-                    seq = event.seq
-                    yield event
-                if not await self.store.is_driven(turn_id):
-                    return
-                if turn_id not in self._driver.segments:
-                    await anyio.sleep(self.setup.poll)
-                    continue
-                async for event in followed:
-                    if event.seq > seq or not isinstance(event, FactEvent | TurnPaused | TurnHalted):
-                        seq = max(seq, event.seq)
-                        yield event
-                    if isinstance(event, TurnPaused | TurnHalted):
-                        return
+        segments, poll = self._driver.segments, self.setup.poll
+        return follow(
+            self.store, self._hub, turn_id, after=after, is_driven_here=lambda: turn_id in segments, poll=poll
+        )
 
     async def get(self, turn_id: str) -> TurnResult:
         """How a turn stands now. Raises `UnknownTurn`."""
-        return result_of(turn_id, await self.store.facts(turn_id))
+        facts = await self.store.facts(turn_id)
+        return result_of(turn_id, facts, tuple(steers(await self.store.inbox(turn_id)).values()))
 
     def explain(self, agent: Agent) -> Certificate:
         """What bounds a turn of this agent here, and who set it. Raises `ConfigError` for what is no agent."""
-        self._limits_for(agent)
-        return certificate(agent, self.limits)
+        setup = self.setup
+        limits_for(agent, setup)
+        return certificate(
+            agent,
+            setup.limits,
+            callees=partial(callees, setup.tools),
+            tools_of=lambda one: setup.tools_for(one).values(),
+            budgets=setup.budgets,
+        )
 
     async def aclose(self) -> None:
-        """Close the store, and the model's connections if it has an `aclose`."""
-        close = getattr(self.setup.model, "aclose", None)
-        if close is not None:
-            await close()
+        """Close the store, and the connections of each model that has an `aclose`."""
+        for model in {id(one): one for one in (self.setup.model, *self._made.values())}.values():
+            close = getattr(model, "aclose", None)
+            if close is not None:
+                await close()
         await self.store.aclose()
 
     async def __aenter__(self) -> Self:
@@ -230,86 +269,95 @@ class Engine:
     async def _begin(self, turn_id: str, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> Claim:
         """Check everything that can be checked, then write the turn's first facts."""
         session, continues = options.get("session"), options.get("continues")
-        history = _messages(options.get("history", ()))
-        try:
-            prompt.encode()
-        except UnicodeEncodeError as error:
-            raise ConfigError(f"the prompt is no text: its character {error.start} is half a pair") from None
-        limits = self._limits_for(agent)
-        model = self.setup.model_for(agent)
-        self.setup.tools_for(agent)
-        if limits.cost is not None and model.name not in self.setup.prices:
-            raise ConfigError(
-                f"agent {agent.name!r}: cost: a cost budget needs the price of model {model.name!r}:"
-                " give the engine prices={name: Price(input=..., output=...)}"
-            )
+        started = admit(self.setup, agent, prompt, options)
         if continues is not None:
             before = await self._ended(continues)
             session = session or before.session
+            started = started.model_copy(update={"session": session})
         if session is not None:
             await self._supersede(session)
-        started = Started(
-            prompt=prompt,
-            limits=limits,
-            session=session,
-            model=model.name,
-            agent=agent.to_json(),
-            history=tuple(message.model_dump(mode="json") for message in history),
-            synthesis=self.setup.synthesise is not None,
-            continues=continues,
-            context=options.get("context", {}),
-        )
         machine, facts = TurnMachine.start(started)
-        new = NewTurn(id=turn_id, session=session, agent=agent.name, model=model.name, created_at=time.time())
+        new = NewTurn(id=turn_id, session=session, agent=agent.name, model=started.model, created_at=self.setup.now())
         status = Status.of(machine.turn)
         claim = await self.store.create(new, facts, status)
-        for seq, fact in enumerate(facts, start=1):
-            self._hub.publish(event_of(turn_id, seq, fact, machine.turn, ""))
+        for event in first_events(turn_id, facts, machine.turn):
+            self._hub.publish(event)
         return claim
 
-    def _limits_for(self, agent: Agent) -> Limits:
-        if not isinstance(agent, Agent):
-            raise ConfigError(f"{agent!r} is no agent: write Agent(name=...)")
-        try:
-            return agent.limits_for(self.limits)
-        except ValidationError as error:
-            raise ConfigError(f"agent {agent.name!r}: {error.errors()[0]['msg']}") from None
+    async def _answer(self, turn_id: str, answers: Answers) -> dict[str, Reply]:
+        """Put the answers into the turn's inbox, if all of them fit. Returns what they decide."""
+        before = await self._live(turn_id)
+        now = self.setup.now()
+        replies = {name: read_answer(before.pending, name, answer, now=now) for name, answer in answers.items()}
+        items = {answer_item(turn_id, name, reply): name for name, reply in replies.items()}
+        taken = {item.id for item in await self.store.post(*items)}
+        for item, name in items.items():
+            if item.id in taken:
+                raise BadAnswer(name, _TAKEN, [one.id for one in before.pending])
+        return replies
+
+    async def _taken(self, turn_id: str, replies: Mapping[str, Reply]) -> TurnResult:
+        """How the turn stands. Raises `BadAnswer` if somebody else's answer was taken instead."""
+        result = await self.get(turn_id)
+        decided = {
+            fact.interrupt: Reply(fact.decision, fact.text)
+            for _, fact in await self.store.facts(turn_id)
+            if isinstance(fact, Answered)
+        }
+        for name, reply in replies.items():
+            if decided.get(name, reply) != reply:
+                raise BadAnswer(name, _TAKEN, [one.id for one in result.pending])
+        return result
 
     async def _drive(self, turn_id: str, claim: Claim | None = None) -> TurnResult:
+        await self._drive_once(turn_id, claim)
+        while True:
+            # Somebody may have answered just now, and drive it on: that end or pause is waited for.
+            driven = await self.store.is_driven(turn_id)
+            result = await self.get(turn_id)
+            if result.outcome is not None or result.paused or not driven:
+                return result
+            await anyio.sleep(self.setup.poll)
+
+    async def _drive_once(self, turn_id: str, claim: Claim | None = None) -> None:
+        busy = False
         try:
             await self._driver.drive(turn_id, claim)
+        except TurnBusy:
+            busy = True  # its events go on, and so do its followers
+            raise
         finally:
-            if turn_id not in self._driver.segments:
+            if not busy and turn_id not in self._driver.segments:
                 self._hub.close(turn_id)
-        return await self.get(turn_id)
+
+    def _model(self, models: Callable[[str], Model], name: str) -> Model:
+        """The model of that name, made once: it may have connections, which are closed with the engine."""
+        if name not in self._made:
+            self._made[name] = models(name)
+        return self._made[name]
+
+    async def _take_up(self, turn_id: str) -> TurnResult:
+        if any(item.kind is InboxKind.ABORT for item in await self.store.inbox(turn_id)):
+            await end_turn(self.store, turn_id, self._hub.publish)  # which needs neither its tools nor its model
+        return await self._drive(turn_id)
 
     async def _supersede(self, session: str) -> None:
         """A new message to a paused turn denies what is pending and ends it (DESIGN 4.12)."""
         for row in await self.store.turns(session=session, live=True):
-            if row.status.state is not State.PAUSED or await self.store.is_driven(row.id):
+            if row.status.state is not State.PAUSED:
                 raise SessionBusy(session, row.id)
-            await self._abort(row.id, EndReason.SUPERSEDED)
+            try:
+                await supersede(self.store, row.id, self._hub.publish)
+            except TurnBusy:
+                raise SessionBusy(session, row.id) from None
 
-    async def _abort(self, turn_id: str, reason: AbortReason) -> None:
-        payload = json.dumps({"reason": reason})
-        await self.store.post(InboxItem(turn_id, "abort", InboxKind.ABORT, payload))
+    async def _abort(self, turn_id: str) -> None:
+        await self.store.post(abort_item(turn_id))
         segment = self._driver.segments.get(turn_id)
         if segment is not None:
             segment.poke()
         elif not await self.store.is_driven(turn_id):
-            await self._end_resting(turn_id, Abort(reason=reason))
-
-    async def _end_resting(self, turn_id: str, event: Abort) -> None:
-        """End a turn that nobody drives. Neither its tools nor its model are needed for that."""
-        with suppress(TurnBusy):  # somebody was faster, and finds the abort in the inbox
-            claim = await self.store.claim(turn_id)
-            try:
-                ledger = await Ledger.open(self.store, claim, self._hub.publish)
-                if ledger.machine.turn.state.outcome is None:
-                    await ledger.feed(event, ("abort",))
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await self.store.release(claim)
+            await end_turn(self.store, turn_id, self._hub.publish)
 
     async def _live(self, turn_id: str) -> TurnResult:
         result = await self.get(turn_id)
@@ -322,52 +370,6 @@ class Engine:
         if row.status.outcome is None:
             raise ConfigError(f"turn {turn_id} has not ended: resume it, or abort it, before going on from it")
         return row
-
-    async def _is_due(self, row: TurnRow) -> bool:
-        if row.status.state is not State.PAUSED:
-            return True
-        if await self.store.inbox(row.id):
-            return True
-        now = self.setup.now()
-        asked = Transcript.of(await self.store.facts(row.id)).turn.interrupts.values()
-        return any(one.expires_at is not None and one.expires_at <= now for one in asked)
-
-    async def _recorded(self, turn_id: str, after: int) -> list[TurnEvent]:
-        facts = await self.store.facts(turn_id)
-        transcript = Transcript()
-        events: list[TurnEvent] = []
-        for seq, fact in facts:
-            transcript.turn.apply(fact)
-            transcript.add(seq, fact)
-            if seq > after:
-                events.append(event_of(turn_id, seq, fact, transcript.turn, transcript.text))
-        return events
-
-
-def _answer(turn_id: str, interrupt: str, reply: Reply) -> InboxItem:
-    payload = json.dumps({"interrupt": interrupt, "decision": reply.decision, "text": reply.text})
-    return InboxItem(turn_id, f"answer:{interrupt}", InboxKind.ANSWER, payload)
-
-
-def _new_id() -> str:
-    return secrets.token_hex(8)
-
-
-def _messages(history: Sequence[Message | Mapping[str, JsonValue]]) -> list[Message]:
-    """The history as messages. Raises `ConfigError`, naming the message, for one that no provider would take."""
-    messages: list[Message] = []
-    for number, message in enumerate(history):
-        try:
-            messages.append(message if isinstance(message, Message) else Message.from_chat(message))
-        except ValidationError as error:
-            raise ConfigError(f"history: message {number}: {error.errors()[0]['msg']}") from None
-        except ValueError as error:
-            raise ConfigError(f"history: message {number}: {error}") from None
-    try:
-        check_pairing(messages)
-    except UnpairedError as error:
-        raise ConfigError(f"history: {error}: a provider would refuse it") from None
-    return messages
 
 
 def _by_name(tools: Sequence[Tool]) -> dict[str, Tool]:

@@ -2,6 +2,7 @@
 
     TurnwrightError
     ├── ConfigError          yours: an agent file, a flag, a limit, a tool, a store's address
+    │   └── CannotDrive      a turn's tools or its model are not there, and so it is left alone
     ├── SessionBusy          yours: the session's live turn must end, pause or be aborted first
     ├── UnknownTurn          yours: no such turn in this store
     ├── TurnEnded            yours: the turn is over, nothing more can be done to it
@@ -25,6 +26,10 @@ class TurnwrightError(Exception):
 
 class ConfigError(TurnwrightError):
     """Something that the caller wrote cannot be used. The message says what, where, and what to write instead."""
+
+
+class CannotDrive(ConfigError):  # noqa: N818 (reads as what happened)
+    """A turn that is there cannot be driven here: its tools or its model are missing. It is left as it is."""
 
 
 class SessionBusy(TurnwrightError):  # noqa: N818 (the design's word)

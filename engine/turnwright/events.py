@@ -2,8 +2,19 @@
 
 An event of a fact carries the fact's `seq`; a piece carries the last `seq` and an `index` that counts within the
 attempt. `to_json` is one line of `turnwright run --json`.
+
+The result of a step's tools is the field `tools` of the event that ends them, with the calls, how many of them took a
+place in the tool budget, and the id of the assistant's next message:
+
+    step_finished   continue        the limits are looked at again
+    paused          paused          a person is asked; the same message goes on afterwards
+    synthesised     synthesis_done  the turn ends with the text of the synthesis
+
+Ids of messages are `{turn}/assistant-{n}`: step n makes the n-th (`step_started` has it as `message`), and what ends
+the turn comes after. `phase.message_ids` gives the ids of a transcript's messages.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -11,6 +22,11 @@ from pydantic import JsonValue
 
 from turnwright_states import EndReason, InterruptKind, Outcome, Turn, Usage
 from turnwright_states import facts as f
+
+from .message import SentinelPart
+from .notices import notice_text
+from .phase import ToolPhase, assistant_id
+from .transcript import Transcript
 
 JsonLine = dict[str, JsonValue]
 
@@ -37,9 +53,16 @@ class TurnEvent:
 
 @dataclass(frozen=True, slots=True)
 class FactEvent(TurnEvent):
-    """A fact was journalled. `type` is the fact's kind."""
+    """A fact was journalled. `type` is the fact's kind.
+
+    `message` is the id of the message that a `step_started` begins, `tools` what the tools of a step came to, where
+    this fact says so, and `text` a notice in words for people.
+    """
 
     fact: f.Fact
+    message: str = ""
+    tools: ToolPhase | None = None
+    text: str = ""
 
     @property
     def type(self) -> str:
@@ -53,7 +76,14 @@ class FactEvent(TurnEvent):
         for name in _ALWAYS & type(self.fact).model_fields.keys():
             value = getattr(self.fact, name)
             fields.setdefault(name, None if value is None else str(value))
-        return {"type": self.type, "turn": self.turn, "seq": self.seq, **fields}
+        line = {"type": self.type, "turn": self.turn, "seq": self.seq, **fields}
+        if self.message:
+            line["message"] = self.message
+        if self.tools is not None:
+            line["tools"] = self.tools.to_json(self.turn)
+        if self.text:
+            line["text"] = self.text
+        return line
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +139,13 @@ class Pending:
     arguments: JsonLine | None = None
     choices: tuple[str, ...] = ()
     grant: str | None = None
+    #: Seconds since the epoch of Unix: whoever touches the turn after that denies it (stops a doom loop).
+    expires_at: float | None = None
 
     @classmethod
     def of(cls, turn: Turn, interrupt: f.Interrupt) -> "Pending":
-        """The interrupt of a folded turn, with the arguments of its call."""
-        call = turn.batch.get(interrupt.call)
+        """The interrupt of a folded turn, with the arguments of its call. A sub-agent's has its own in the question."""
+        call = None if interrupt.forwarded else turn.batch.get(interrupt.call)
         return cls(
             id=interrupt.id,
             kind=interrupt.kind,
@@ -122,6 +154,7 @@ class Pending:
             arguments=None if call is None else dict(call.arguments),
             choices=interrupt.choices,
             grant=interrupt.grant,
+            expires_at=interrupt.expires_at,
         )
 
     def to_json(self) -> JsonLine:
@@ -132,14 +165,17 @@ class Pending:
         if self.arguments is not None and self.kind is not InterruptKind.QUESTION:
             line["arguments"] = self.arguments
         line["choices"] = list(self.choices)
+        if self.expires_at is not None:
+            line["expires_at"] = self.expires_at
         return line
 
 
 @dataclass(frozen=True, slots=True)
 class TurnPaused(TurnEvent):
-    """The turn rests until each of `pending` is answered."""
+    """The turn rests until each of `pending` is answered. `tools` is there unless a doom loop is asked about."""
 
     pending: tuple[Pending, ...]
+    tools: ToolPhase | None = None
 
     @property
     def type(self) -> str:
@@ -149,12 +185,15 @@ class TurnPaused(TurnEvent):
     def to_json(self) -> JsonLine:
         """The last line of a turn that paused."""
         pending: list[JsonValue] = [one.to_json() for one in self.pending]
-        return {"type": self.type, "turn": self.turn, "seq": self.seq, "pending": pending}
+        line: JsonLine = {"type": self.type, "turn": self.turn, "seq": self.seq, "pending": pending}
+        if self.tools is not None:
+            line["tools"] = self.tools.to_json(self.turn)
+        return line
 
 
 @dataclass(frozen=True, slots=True)
 class TurnHalted(TurnEvent):
-    """The turn is over: how, why, and what it came to."""
+    """The turn is over: how, why, and what it came to. `sentinel` tells why it was stopped, if it was."""
 
     outcome: Outcome
     reason: EndReason
@@ -164,6 +203,8 @@ class TurnHalted(TurnEvent):
     text: str
     usage: Usage
     error: str = ""
+    undelivered: tuple[str, ...] = ()
+    sentinel: SentinelPart | None = None
 
     @property
     def type(self) -> str:
@@ -186,25 +227,46 @@ class TurnHalted(TurnEvent):
         }
         if self.error:
             line["error"] = self.error
+        if self.undelivered:
+            line["undelivered"] = list(self.undelivered)
+        if self.sentinel is not None:
+            line["sentinel"] = self.sentinel.model_dump(mode="json", include={"kind", "reason", "text"})
         return line
 
 
-def event_of(turn_id: str, seq: int, fact: f.Fact, turn: Turn, text: str) -> TurnEvent:
-    """The event of the fact at `seq`. `turn` is folded as far as this fact at least; `text` is what the turn says."""
-    if isinstance(fact, f.Halted):
-        return TurnHalted(
-            turn=turn_id,
-            seq=seq,
-            outcome=fact.outcome,
-            reason=fact.reason,
-            also_reached=fact.also_reached,
-            steps=turn.counters.steps,
-            tool_calls=turn.counters.calls,
-            text=text,
-            usage=turn.usage,
-            error=fact.error,
-        )
-    if isinstance(fact, f.Paused):
-        pending = tuple(Pending.of(turn, interrupt) for interrupt in turn.interrupts.values())
-        return TurnPaused(turn=turn_id, seq=seq, pending=pending)
-    return FactEvent(turn=turn_id, seq=seq, fact=fact)
+def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> TurnEvent:
+    """The event of the fact at `seq`, which is the last one that `transcript` has taken in."""
+    turn = transcript.turn
+    match fact:
+        case f.Halted():
+            return TurnHalted(
+                turn=turn_id,
+                seq=seq,
+                outcome=fact.outcome,
+                reason=fact.reason,
+                also_reached=fact.also_reached,
+                steps=turn.counters.steps,
+                tool_calls=turn.counters.calls,
+                text=transcript.text,
+                usage=turn.usage,
+                error=fact.error,
+                undelivered=fact.undelivered,
+                sentinel=transcript.sentinel,
+            )
+        case f.Paused():
+            pending = tuple(Pending.of(turn, interrupt) for interrupt in turn.interrupts.values())
+            return TurnPaused(turn=turn_id, seq=seq, pending=pending, tools=transcript.tools)
+        case f.StepStarted():
+            return FactEvent(turn=turn_id, seq=seq, fact=fact, message=assistant_id(turn_id, fact.number))
+        case f.Notice():
+            return FactEvent(turn=turn_id, seq=seq, fact=fact, text=notice_text(fact, turn.limits))
+        case _:
+            return FactEvent(turn=turn_id, seq=seq, fact=fact, tools=transcript.tools)
+
+
+def first_events(turn_id: str, facts: Iterable[f.Fact], turn: Turn) -> Iterator[TurnEvent]:
+    """The events of the facts that a turn begins with. `turn` is folded as far as they go."""
+    transcript = Transcript(turn)
+    for seq, fact in enumerate(facts, start=1):
+        transcript.add(seq, fact)
+        yield event_of(turn_id, seq, fact, transcript)

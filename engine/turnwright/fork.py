@@ -35,7 +35,7 @@ async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str) -> str:
     journal = await store.facts(turn_id)
     _need_place(turn_id, at, fork_places(turn_id, journal), len(journal))
     first = beginning(turn_id, journal)
-    history = await said_before(store, turn_id, first, until=row.created_at)
+    history = await said_before(store, turn_id, first)
     started = first.model_copy(
         update={
             "session": None,

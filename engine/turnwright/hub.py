@@ -51,6 +51,7 @@ class Hub:
             receive.close()
 
     def close(self, turn_id: str) -> None:
-        """Nobody drives the turn any more: its followers' streams end."""
-        for follower in self._followers.pop(turn_id, ()):
-            follower.close()
+        """Nobody drives the turn any more, nor its sub-agents: the streams of their followers end."""
+        for name in [name for name in self._followers if name == turn_id or name.startswith(f"{turn_id}:")]:
+            for follower in self._followers.pop(name):
+                follower.close()

@@ -6,7 +6,7 @@ and leaves the rest.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -138,25 +138,101 @@ class Message(BaseModel):
     def from_chat(cls, message: Mapping[str, JsonValue]) -> "Message":
         """Read a message of the chat completions format, such as `{"role": "user", "content": "..."}`.
 
-        `tool_calls` and `tool_call_id` are read too; content other than text is not. Raises `ValueError` for a
-        message that is not of that format.
+        Content is text, null, or a list of text parts; a refusal is text. `developer` is read as `system`. A call or
+        a result without an id has the empty one. Arguments that are not a JSON object are read as none (DESIGN 4.8).
+        What is not known to this package (`name` of a person, `annotations`) is left out.
+
+        Raises `ValueError` for a message that is not of that format, for content other than text, and for
+        `function_call`, which came before `tool_calls`.
         """
-        content = message.get("content")
-        if content is not None and not isinstance(content, str):
-            raise ValueError(f"content must be text, not {type(content).__name__}")
-        if message.get("role") == "tool":
-            return cls.result(str(message.get("tool_call_id", "")), str(message.get("name", "")), content or "")
-        calls = message.get("tool_calls") or []
-        parts: list[JsonValue] = [{"type": "text", "text": content}] if content else []
-        parts += [_call_of(call) for call in calls] if isinstance(calls, list) else []
-        return cls.model_validate({"role": message.get("role"), "parts": parts})
+        if not isinstance(message, Mapping):
+            raise _unreadable("a message", message, "a Message or a mapping (such as its model_dump())")
+        role = str(message.get("role"))
+        if role == "function" or message.get("function_call") is not None:
+            raise ValueError("function_call and the role function are not read: write tool_calls and the role tool")
+        if role not in _CHAT_ROLES:
+            raise ValueError(f"role is one of {', '.join(_CHAT_ROLES)}, not {role!r}")
+        texts = [*_texts_of(message.get("content")), *_texts_of(message.get("refusal"))]
+        calls = _calls_of(message.get("tool_calls"))
+        if calls and role != "assistant":
+            raise ValueError(f"tool_calls belong to the role assistant, not to {role}")
+        if role == "tool":
+            answered = _string_of("tool_call_id", message.get("tool_call_id"))
+            return cls.result(answered, _string_of("the name of a tool", message.get("name")), "".join(texts))
+        parts = (*(TextPart(text=text) for text in texts if text), *calls)
+        return cls(role=_CHAT_ROLES[role], parts=parts)
 
 
-def _call_of(call: JsonValue) -> JsonValue:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(call, dict) or not isinstance(function, dict):
-        raise ValueError(f"a tool call must be {{'id': ..., 'function': {{...}}}}, not {call!r}")  # noqa: TRY004
-    arguments = function.get("arguments")
+#: The roles of the chat completions format, and what they are here.
+_CHAT_ROLES: Final[Mapping[str, Role]] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+
+
+def _texts_of(content: JsonValue) -> list[str]:
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [content]
+    if not isinstance(content, list):
+        raise _unreadable("content", content, "text, or a list of text parts")
+    return [_text_of(part) for part in content]
+
+
+def _text_of(part: JsonValue) -> str:
+    if not isinstance(part, dict):
+        raise _unreadable("a part of a content", part, "a mapping")
+    kind = part.get("type")
+    text = part.get(kind) if kind in ("text", "refusal") and isinstance(kind, str) else None
+    if not isinstance(text, str):
+        raise ValueError(f"content holds a part of type {kind!r}, but only text is read")  # noqa: TRY004 (see from_chat)
+    return text
+
+
+def _calls_of(calls: JsonValue) -> list[ToolCallPart]:
+    if calls is None:
+        return []
+    if not isinstance(calls, list):
+        raise _unreadable("tool_calls", calls, "a list")
+    return [_call_of(call) for call in calls]
+
+
+def _call_of(call: JsonValue) -> ToolCallPart:
+    wanted = "{'id': ..., 'type': 'function', 'function': {'name': ..., 'arguments': ...}}"
+    if not isinstance(call, dict):
+        raise _unreadable("a tool call", call, wanted)
+    function = call.get("function")
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(function, dict) or not isinstance(name, str):
+        kind = call.get("type")
+        raise ValueError(f"a tool call is {wanted}; one of type {kind!r} is not")  # noqa: TRY004 (see from_chat)
+    identifier = _string_of("the id of a tool call", call.get("id"))
+    return ToolCallPart(id=identifier, name=name, arguments=_arguments_of(function.get("arguments")))
+
+
+def _arguments_of(arguments: JsonValue) -> dict[str, JsonValue]:
     if isinstance(arguments, str):
-        arguments = json.loads(arguments or "{}")
-    return {"type": "tool_call", "id": call.get("id"), "name": function.get("name"), "arguments": arguments}
+        try:
+            arguments = json.loads(arguments, parse_constant=_no_number)
+        except (ValueError, RecursionError):
+            return {}
+    return arguments if isinstance(arguments, dict) else {}
+
+
+def _no_number(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _string_of(what: str, value: JsonValue) -> str:
+    if value is not None and not isinstance(value, str):
+        raise _unreadable(what, value, "text")
+    return value or ""
+
+
+def _unreadable(what: str, value: object, wanted: str) -> ValueError:
+    """Name the type of what is wrong, and not the thing itself: it may be a picture."""
+    return ValueError(f"{what} is {wanted}, not {type(value).__name__}")

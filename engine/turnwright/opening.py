@@ -1,32 +1,56 @@
 """Takes a claimed turn up: finds its agent, its model, its tools, and what was said before it."""
 
-import math
+import logging
+
+from pydantic import ValidationError
 
 from turnwright_states import CallState, Turn
 from turnwright_states.facts import TurnStarted
 
 from .agent import Agent
-from .errors import ConfigError
+from .errors import ConfigError, StoreError, UnknownTurn
 from .ledger import Ledger, Publish, beginning
 from .message import Message
-from .pairing import renamed
+from .pairing import UnpairedError, check_pairing, renamed, repaired
 from .segment import Segment
 from .setup import Setup
 from .store import Claim, Store
 from .transcript import Transcript
 
+_LOG = logging.getLogger(__name__)
+
 
 async def open_segment(store: Store, setup: Setup, claim: Claim, publish: Publish | None) -> Segment:
     """The claimed turn, ready to be driven.
 
-    Raises `ConfigError` when a tool that the turn still needs, or its model, is not there, and `StoreError` when its
-    journal cannot be read.
+    Raises `ConfigError` when a tool that the turn still needs, or its model, is not there, or what was said before is
+    not paired and the setup is strict about it, and `StoreError` when its journal cannot be read.
     """
     ledger = await Ledger.open(store, claim, publish)
-    agent = Agent.from_json(ledger.started.agent)
+    try:
+        agent = Agent.from_json(ledger.started.agent)
+    except ValidationError as error:
+        raise StoreError(f"turn {claim.turn}: its agent cannot be read: {error.errors()[0]['msg']}") from error
     _need_tools(claim.turn, ledger.machine.turn, setup)
-    history = await said_before(store, claim.turn, ledger.started)
+    history = _paired(claim.turn, await said_before(store, claim.turn, ledger.started), setup)
     return Segment(setup, ledger, agent=agent, model=setup.model_for(agent), history=tuple(renamed(history)))
+
+
+def _paired(turn_id: str, history: list[Message], setup: Setup) -> list[Message]:
+    """What was said before, as it may be sent: repaired here, so that hooks see it and it is warned of once."""
+    if setup.history == "strict":
+        try:
+            check_pairing(history)
+        except UnpairedError as error:
+            raise ConfigError(
+                f"turn {turn_id}: what was said before it: {error}: a provider would refuse it;"
+                ' drive the turn with history="repair"'
+            ) from None
+        return history
+    paired, notes = repaired(history)
+    for note in notes:
+        _LOG.warning("turn %s: what was said before it is repaired: %s", turn_id, note)
+    return paired
 
 
 def _need_tools(turn_id: str, turn: Turn, setup: Setup) -> None:
@@ -37,17 +61,14 @@ def _need_tools(turn_id: str, turn: Turn, setup: Setup) -> None:
         raise ConfigError(f"turn {turn_id}: its open calls need the tools {', '.join(missing)}: give them (--tools)")
 
 
-async def said_before(store: Store, turn_id: str, started: TurnStarted, *, until: float = math.inf) -> list[Message]:
-    """The messages that the embedder brought, the turn that this one goes on from, the session's earlier turns.
-
-    All of the session's other turns are earlier ones while this is its live one. Afterwards `until` tells them from the
-    later ones: it is when this turn was created.
-    """
+async def said_before(store: Store, turn_id: str, started: TurnStarted) -> list[Message]:
+    """The messages that the embedder brought, the turn that this one goes on from, the session's earlier turns."""
     earlier: list[str] = []
     if started.session is not None:
+        number = (await store.get(turn_id)).number
         rows = await store.turns(session=started.session, live=False)
-        earlier = [row.id for row in reversed(rows) if row.id != turn_id and row.created_at <= until]
-    messages = [Message.model_validate(message) for message in started.history]
+        earlier = [row.id for row in reversed(rows) if row.number < number]
+    messages = _brought(turn_id, started)
     if started.continues is not None and started.continues not in earlier:
         messages += await _said_in(store, started.continues, within=())
     for other in earlier:
@@ -55,11 +76,23 @@ async def said_before(store: Store, turn_id: str, started: TurnStarted, *, until
     return messages
 
 
+def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
+    """The history that an embedder brought. Raises `StoreError` for one that this release cannot read."""
+    try:
+        return [Message.model_validate(message) for message in started.history]
+    except ValidationError as error:
+        raise StoreError(f"turn {turn_id}: its history cannot be read: {error.errors()[0]['msg']}") from error
+
+
 async def _said_in(store: Store, turn_id: str, within: "list[str] | tuple[str, ...]") -> list[Message]:
     """What one earlier turn was given and what it said. `within` are the turns whose own words are taken anyway."""
-    facts = await store.facts(turn_id)
+    try:
+        facts = await store.facts(turn_id)
+    except UnknownTurn:
+        _LOG.warning("turn %s was deleted, and what it said is missing from what is said before a later one", turn_id)
+        return []
     first = beginning(turn_id, facts)
-    messages = [Message.model_validate(message) for message in first.history]
+    messages = _brought(turn_id, first)
     if first.continues is not None and first.continues not in within:
         messages += await _said_in(store, first.continues, within)
     return [*messages, *Transcript.of(facts).messages]

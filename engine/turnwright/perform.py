@@ -3,6 +3,7 @@
 None of them retries, and none decides: an attempt that failed is fed as one, and the chart says what follows.
 """
 
+import logging
 from collections.abc import Mapping
 
 import anyio
@@ -27,6 +28,7 @@ from turnwright_states import (
     Usage,
 )
 
+from .conclude import limit_reached
 from .model.protocol import ModelError, Reply, ReplyCall, Request
 from .request import build_request
 from .segment import Segment
@@ -34,9 +36,12 @@ from .setup import FinishedCall
 from .tools.batch import run_batch, settle_after_crash
 from .tools.tool import ToolError
 
+_LOG = logging.getLogger(__name__)
+
 
 async def perform(segment: Segment, action: Action) -> Event | None:
     """Do one action. Returns what to feed; None when everything was fed on the way."""
+    _log(segment, action)
     match action:
         case CallModel():
             return await segment.bounded(lambda: _call_model(segment, action))
@@ -50,23 +55,32 @@ async def perform(segment: Segment, action: Action) -> Event | None:
             raise TypeError(f"{type(action).__name__} is nothing to perform")
 
 
-async def account_for_crash(segment: Segment, *, crashed: bool) -> None:
-    """Account for what a driver before left half done (DESIGN 4.13).
+def _log(segment: Segment, action: Action) -> None:
+    """Say which step begins, or which limit was reached: once, not for each attempt."""
+    turn, counters = segment.machine.turn, segment.machine.turn.counters
+    if counters.retries_left < turn.limits.max_retries:
+        return
+    if isinstance(action, CallModel) and action.tools:
+        _LOG.info("turn %s: step %d of at most %d", segment.ledger.turn_id, counters.steps, turn.limits.cap)
+    elif isinstance(action, Conclude):
+        _LOG.info("turn %s: %s", segment.ledger.turn_id, limit_reached(turn, action.reason))
+
+
+async def account_for_crash(segment: Segment, *, crashed: bool) -> Event | None:
+    """Account for what a driver before left half done (DESIGN 4.13). Returns what to feed.
 
     `crashed`: it died. A call that was started is settled as its tool says, however its driver ended.
     """
     if await segment.look_for_abort():
-        return  # what is to be stopped need not be repaired
+        return None  # what is to be stopped need not be repaired
     action = segment.machine.action
     if isinstance(action, RunTools):
         started = tuple(call for call in action.calls if call.state is CallState.STARTED)
-        if started:
-            event = await segment.bounded(lambda: _settle_started(segment, started))
-            if event is not None:
-                await segment.feed(event)
-    elif crashed and isinstance(action, CallModel | Conclude | Synthesise):
+        return await segment.bounded(lambda: _settle_started(segment, started)) if started else None
+    if crashed and isinstance(action, CallModel | Conclude | Synthesise):
         message = "the process died during this call"
-        await segment.feed(AttemptFailed(cause=Cause.CRASH, message=message, elapsed=segment.elapsed()))
+        return AttemptFailed(cause=Cause.CRASH, message=message, elapsed=segment.elapsed())
+    return None
 
 
 async def _call_model(segment: Segment, action: CallModel) -> Event:
@@ -99,20 +113,22 @@ async def _conclude(segment: Segment, action: Conclude) -> Event:
             usage = _priced(segment, error.partial.usage if error.partial else None)
             return _failed(segment, error, usage)
         return Concluded(
-            text=reply.text or None,
+            text=reply.text if reply.text.strip() else None,
             calls=tuple(_looked_up(segment, call) for call in reply.calls),
             usage=_priced(segment, reply.usage),
             elapsed=segment.elapsed(),
         )
     message = f"the concluding call did not answer within {action.seconds:g} s"
     segment.wait = 0.0
-    return AttemptFailed(cause=Cause.TIMEOUT, message=message, elapsed=segment.elapsed())
+    return AttemptFailed(cause=Cause.TIMEOUT, message=message, partial=segment.partial, elapsed=segment.elapsed())
 
 
 async def _reply(segment: Segment, action: CallModel | Conclude) -> Reply:
-    """One attempt: wait if an attempt before asked for it, build the request, stream the reply."""
+    """One attempt: wait if the one before asked for it, hear what people say, build the request, stream the reply."""
     segment.restart()
     await _back_off(segment)
+    if isinstance(action, CallModel) and action.tools:
+        await segment.hear_messages()
     reply = await _stream(segment, await _request(segment, action))
     if reply.text or reply.calls:  # an empty one is a failed attempt, and what was heard of it is dropped
         segment.heard()
@@ -134,6 +150,9 @@ async def _request(segment: Segment, action: CallModel | Conclude) -> Request:
         segment.agent,
         messages=messages if prepare is None else await prepare(messages),
         tools=[tool.spec for tool in segment.tools.values()],
+        mode=segment.setup.history,
+        tell_budget=segment.setup.tell_budget,
+        turn_id=segment.ledger.turn_id,
     )
 
 
@@ -186,6 +205,7 @@ def _looked_up(segment: Segment, call: ReplyCall) -> ToolCall:
         problem=problem,
         loop_key=loop_key,
         exempt=tool is not None and tool.exempt,
+        delegates=tool is not None and tool.delegates,
     )
 
 

@@ -38,6 +38,8 @@ class TurnResult:
     #: The limit that would have stopped the turn next, in words: "the tool budget (48 of 50)".
     next_limit: str = ""
     error: str = ""
+    #: Messages to the turn that never reached its model, oldest first.
+    undelivered: tuple[str, ...] = ()
 
     @property
     def paused(self) -> bool:
@@ -45,8 +47,8 @@ class TurnResult:
         return self.state is State.PAUSED
 
 
-def result_of(turn_id: str, facts: Sequence[tuple[int, f.Fact]]) -> TurnResult:
-    """The result that the facts of a turn, oldest first, amount to."""
+def result_of(turn_id: str, facts: Sequence[tuple[int, f.Fact]], late: Sequence[str] = ()) -> TurnResult:
+    """The result that the facts of a turn, oldest first, amount to. `late` are messages that its inbox still has."""
     transcript = Transcript.of(facts)
     turn = transcript.turn
     last = facts[-1][1] if facts else None
@@ -66,6 +68,7 @@ def result_of(turn_id: str, facts: Sequence[tuple[int, f.Fact]]) -> TurnResult:
         path=path_of(fact for _, fact in facts),
         next_limit=nearest(turn, {turn.reason, *turn.also_reached}),
         error=last.error if isinstance(last, f.Halted) else "",
+        undelivered=(*last.undelivered, *late) if isinstance(last, f.Halted) else (),
     )
 
 

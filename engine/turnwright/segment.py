@@ -1,38 +1,31 @@
 """One stretch of driving: a claimed turn with its clock and its inbox, from taking it up to letting go."""
 
-import json
 import math
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
-from pydantic import ValidationError
 
 from turnwright_states import (
     Abort,
     Answered,
     AwaitPerson,
     BadAnswer,
-    Decision,
-    EndReason,
     Event,
     Expire,
-    InterruptKind,
     State,
 )
 
 from .agent import Agent
+from .answers import unanswered
 from .events import ReasoningPiece, ReplyRestarted, TextPiece
+from .inbox import answered
 from .ledger import Ledger
 from .message import Message
 from .model.protocol import Model, ReasoningDelta, TextDelta
 from .setup import Setup
-from .store import InboxItem, InboxKind, Status
-from .tools.batch import Surroundings
+from .store import InboxItem, InboxKind
+from .tools.batch import Delegate, Surroundings, nobody_delegates
 from .tools.tool import Tool
-
-#: What an interrupt that nobody answered in time decides.
-_ON_EXPIRY = {InterruptKind.DOOM_LOOP: Decision.STOP, InterruptKind.UNKNOWN_OUTCOME: Decision.UNKNOWN}
 
 
 class Draft:
@@ -49,7 +42,13 @@ class Segment:
     """A turn that is being driven: its ledger, and what driving needs beside it."""
 
     def __init__(
-        self, setup: Setup, ledger: Ledger, *, agent: Agent, model: Model, history: tuple[Message, ...]
+        self,
+        setup: Setup,
+        ledger: Ledger,
+        *,
+        agent: Agent,
+        model: Model,
+        history: tuple[Message, ...],
     ) -> None:
         self.setup = setup
         self.ledger = ledger
@@ -58,20 +57,24 @@ class Segment:
         self.model = model
         self.tools: dict[str, Tool] = setup.tools_for(agent)
         self.history = history
+        #: Drives its sub-agents: set by whoever drives turns.
+        self.delegate: Delegate = nobody_delegates
         #: Seconds to wait before the next attempt.
         self.wait = 0.0
         self._draft = Draft()
         self._base = self.machine.turn.elapsed
-        self._began = time.monotonic()
+        self._began = setup.clock()
         self._poked = anyio.Event()
         self._abort: InboxItem | None = None
+        #: Set when an abort was taken in: for those who are not cancelled by it at once.
+        self.stopped = anyio.Event()
         #: What the driver does now, and an event that is set when it is done.
         self._scope: anyio.CancelScope | None = None
         self._idle = anyio.Event()
 
     def elapsed(self) -> float:
         """Seconds of driving since the turn began, over all its segments."""
-        return self._base + time.monotonic() - self._began
+        return self._base + self.setup.clock() - self._began
 
     def surroundings(self) -> Surroundings:
         """What a batch of this turn needs to know."""
@@ -80,6 +83,7 @@ class Segment:
             tools=self.setup.tools,
             grants=self.machine.turn.grants,
             elapsed=self.elapsed,
+            delegate=self.delegate,
             now=self.setup.now,
             stopping=lambda: self.aborting,
         )
@@ -131,7 +135,9 @@ class Segment:
         """
         if self._abort is not None:
             return self._abortion()
-        limit = self.machine.turn.limits.seconds if deadline else None
+        state, limit = self.machine.state, self.machine.turn.limits.seconds if deadline else None
+        if limit is not None and self.elapsed() >= limit:
+            return Expire(elapsed=self.elapsed(), partial=self.partial)
         ends = math.inf if limit is None else anyio.current_time() + limit - self.elapsed()
         self._idle = anyio.Event()
         try:
@@ -142,6 +148,8 @@ class Segment:
             self._idle.set()
         if self.aborting:
             return self._abortion()
+        if self.machine.state is not state:
+            return None  # its last append was under way when the time was up: there is nothing left to stop
         # The clocks of the loop and of the turn may differ by a hair; the time is up all the same.
         return Expire(elapsed=max(self.elapsed(), limit or 0.0), partial=self.partial)
 
@@ -152,10 +160,11 @@ class Segment:
     async def watch(self) -> None:
         """Look for an abort whenever somebody pokes, and now and then if other processes may write to the inbox."""
         every = self.setup.poll if self.ledger.store.shared else math.inf
-        while not await self.look_for_abort():
+        while not await self._look_in_peace():
             with anyio.move_on_after(every):
                 await self._poked.wait()
             self._poked = anyio.Event()
+        self.stopped.set()
         if self.machine.state is State.TOOL_EXEC:
             # A tool that is about to finish need not lose its result.
             with anyio.move_on_after(self.setup.grace):
@@ -163,39 +172,55 @@ class Segment:
         if self._scope is not None:
             self._scope.cancel()
 
+    async def _look_in_peace(self) -> bool:
+        # The watch ends with the segment, often in the middle of a look; a query that is cut off costs its connection.
+        with anyio.CancelScope(shield=True):
+            await self.look_for_abort()
+        return self.aborting
+
     async def look_for_abort(self) -> bool:
         """Whether somebody wants the turn to stop."""
         if self._abort is None:
-            items = await self.ledger.store.inbox(self.ledger.turn_id)
-            self._abort = next((item for item in items if item.kind is InboxKind.ABORT), None)
+            await self._look()
         return self.aborting
+
+    async def _look(self) -> Sequence[InboxItem]:
+        items = await self.ledger.store.inbox(self.ledger.turn_id)
+        self._abort = self._abort or next((item for item in items if item.kind is InboxKind.ABORT), None)
+        return items
 
     async def take_in(self) -> Event | None:
         """What waits in the inbox for a turn at rest, or between two actions.
 
         Answers are fed here; an abort, found here or by the watch, is returned to be fed.
         """
-        if await self.look_for_abort():
+        items = await self._look()
+        if self.aborting:
             return self._abortion()
         if isinstance(self.machine.action, AwaitPerson):
-            for item in await self.ledger.store.inbox(self.ledger.turn_id):
+            for item in items:
                 if item.kind is InboxKind.ANSWER and isinstance(self.machine.action, AwaitPerson):
                     await self._answer(item)
             await self._expire_interrupts()
         return None
 
+    async def hear_messages(self) -> None:
+        """Take in the messages to the turn, right before a model call that may use tools."""
+        await self.ledger.take_in(await self.ledger.store.inbox(self.ledger.turn_id), self.elapsed())
+
     def _abortion(self) -> Abort:
-        asked = json.loads(self._abort.payload) if self._abort is not None else {}
-        reason = EndReason.SUPERSEDED if asked.get("reason") == EndReason.SUPERSEDED else EndReason.ABORTED
-        return Abort(elapsed=self.elapsed(), partial=self.partial, reason=reason)
+        return Abort(elapsed=self.elapsed(), partial=self.partial)
 
     async def _answer(self, item: InboxItem) -> None:
+        event = answered(item, self.elapsed())
         try:
-            answered = Answered.model_validate({**json.loads(item.payload), "elapsed": self.elapsed()})
-            await self.ledger.feed(answered, (item.id,))
-        except (BadAnswer, ValidationError, TypeError, ValueError):
-            # Checked when it was posted; since then somebody else answered, or the interrupt expired.
-            await self.ledger.store.append(self.ledger.claim, (), Status.of(self.machine.turn), (item.id,))
+            if event is not None:
+                return await self.ledger.feed(event, (item.id,))
+        except BadAnswer:
+            # It fitted when it was posted; since then somebody else answered, or the interrupt expired.
+            pass
+        await self.ledger.drop(item.id)
+        return None
 
     async def _expire_interrupts(self) -> None:
         while isinstance(self.machine.action, AwaitPerson):
@@ -204,6 +229,5 @@ class Segment:
             expired = next((i for i in asked if i.expires_at is not None and i.expires_at <= now), None)
             if expired is None:
                 return
-            decision = _ON_EXPIRY.get(expired.kind, Decision.DENY)
-            text = "nobody answered in time"
+            decision, text = unanswered(expired.kind), "nobody answered in time"
             await self.feed(Answered(interrupt=expired.id, decision=decision, text=text, elapsed=self.elapsed()))

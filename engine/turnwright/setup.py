@@ -1,17 +1,21 @@
 """What turns are driven with: the models, the tools, and the embedder's hooks."""
 
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
-from turnwright_states import CallStatus, Usage
+from turnwright_states import CallStatus, Limits, Usage
 
 from .agent import Agent
+from .budgets import Budgets
 from .errors import ConfigError
 from .message import Message
 from .model.protocol import Model
 from .model.retry import Backoff
-from .tools.tool import Tool
+from .pairing import HistoryMode
+from .tools.tool import Tool, describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,38 +49,64 @@ Synthesis = Callable[[tuple[FinishedCall, ...]], Awaitable[str | None]]
 class Setup:
     """What a driver is given.
 
-    `model` serves every agent that names none; `models` finds the model that an agent names. `prepare` may change
+    `model` serves every agent that names none; `models` finds the model that an agent names. `limits` are the defaults
+    that an agent's own are laid over; `budgets` hold where neither sets a budget of tool calls. `prepare` may change
     what is sent, never what is stored. `synthesise` is offered each finished batch. `parallel` bounds the calls that
-    run at once in a turn, `grace` is how long tools may go on after an abort, `poll` how often the inbox of a store
-    that others write to is looked at (both in seconds). `now` is the wall clock, for the expiry of interrupts.
+    run at once in a turn. `history` says whether messages that are not paired are repaired when they are sent, or
+    refused. With `tell_budget` the model hears before each step what is left, in the words of `prompts/budget.txt`, or
+    of the text that is given (`{left}` in it stands for the figures). `grace` is how long tools may go on after an
+    abort, `poll` how often the inbox of a store that others write to is looked at (both in seconds). `now` is the wall
+    clock, for the expiry of interrupts; `clock`, which never goes back, measures the seconds of driving.
+
+    Raises `ConfigError` for a number out of its range, a `history` that is no `HistoryMode`, and a blank text to tell.
     """
 
     model: Model | None = None
     models: Callable[[str], Model] | None = None
     tools: Mapping[str, Tool] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
     prices: Mapping[str, Price] = field(default_factory=dict)
     prepare: Prepare | None = None
     synthesise: Synthesis | None = None
     backoff: Backoff = field(default_factory=Backoff)
     parallel: int = 8
+    history: HistoryMode = "repair"
+    budgets: Budgets = field(default_factory=Budgets)
+    tell_budget: bool | str = False
     grace: float = 1.0
     poll: float = 0.25
     now: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        if self.history not in get_args(HistoryMode):
+            raise ConfigError("history is 'repair' or 'strict' here; messages are what a run is given as its history")
+        if isinstance(self.parallel, bool) or not isinstance(self.parallel, int) or self.parallel < 1:
+            raise ConfigError(f"parallel is how many calls may run at once, at least 1, and not {self.parallel!r}")
+        for name, seconds in (("grace", self.grace), ("poll", self.poll)):
+            if not 0 <= seconds < math.inf or (name == "poll" and not seconds):
+                raise ConfigError(f"{name} is a time in seconds, and not {seconds!r}")
+        if isinstance(self.tell_budget, str) and not self.tell_budget.strip():
+            raise ConfigError("tell_budget is blank: give True for the usual words, or words of your own")
 
     def model_for(self, agent: Agent) -> Model:
         """The agent's model. Raises `ConfigError` when there is none."""
         if agent.model is not None and self.models is not None:
-            return self.models(agent.model)
+            try:
+                return self.models(agent.model)
+            except ConfigError:
+                raise
+            except Exception as error:
+                said = describe(error)
+                raise ConfigError(f"agent {agent.name!r}: model {agent.model!r} was not found: {said}") from error
         if self.model is None:
             raise ConfigError(f"agent {agent.name!r}: no model: give the engine one, or name one in the agent")
         return self.model
 
     def tools_for(self, agent: Agent) -> dict[str, Tool]:
         """The agent's tools by name, in the order in which they were given. Raises `ConfigError` for an unknown one."""
-        if agent.tools is None:
-            return dict(self.tools)
-        unknown = [name for name in agent.tools if name not in self.tools]
+        unknown = [name for name in agent.tools_needed if name not in self.tools]
         if unknown:
             offered = ", ".join(self.tools) or "none"
             raise ConfigError(f"agent {agent.name!r}: tools: there is no tool {unknown[0]!r} (offered: {offered})")
-        return {name: tool for name, tool in self.tools.items() if name in agent.tools}
+        return {name: tool for name, tool in self.tools.items() if agent.may_use(name, delegates=tool.delegates)}

@@ -16,7 +16,7 @@ async def beside(task: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args
     What the block or the task raises comes out as it is, without a group around it, and the block's first. A task
     that raises cancels the block; one that returns does not.
     """
-    failures: list[Exception] = []
+    failures: list[BaseException] = []
 
     async def guarded(group: anyio.abc.TaskGroup) -> None:
         try:
@@ -29,7 +29,9 @@ async def beside(task: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args
         group.start_soon(guarded, group)
         try:
             yield
-        except Exception as error:  # noqa: BLE001 (raised below)
+        except (GeneratorExit, anyio.get_cancelled_exc_class()):
+            raise
+        except BaseException as error:  # noqa: BLE001 (raised below)
             failures.insert(0, error)
         group.cancel_scope.cancel()
     if failures:

@@ -8,7 +8,7 @@ never changes and no two parts share one.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from turnwright_states import EndReason, Outcome, Turn
+from turnwright_states import EndReason, Outcome, State, Turn
 from turnwright_states import facts as f
 
 from .conclude import fixed_summary, sentinel_text
@@ -24,6 +24,7 @@ from .message import (
     ToolCallPart,
     ToolResultPart,
 )
+from .phase import PhaseCall, PhaseResult, ToolPhase
 
 #: Parts that one fact may make; a reply's calls are far fewer.
 _PARTS_A_FACT: Final = 4096
@@ -38,9 +39,15 @@ class Transcript:
         self.turn = turn or Turn()
         #: What the turn says in the end, once it has ended.
         self.text = ""
+        #: What the tools of a step came to, if the fact that was taken in last says so.
+        self.tools: ToolPhase | None = None
+        #: Why the turn was stopped, once it was.
+        self.sentinel: SentinelPart | None = None
         self._done: list[Message] = []
         self._open: list[AnyPart] = []
         self._results: dict[str, ToolResultPart] = {}
+        #: The calls of the open batch that were started.
+        self._started: set[str] = set()
         self._steers: list[Message] = []
         self._concluded: f.Concluded | None = None
         self._synthesis: str | None = None
@@ -77,6 +84,7 @@ class Transcript:
     def add(self, seq: int, fact: f.Fact) -> None:  # noqa: C901 (one case a fact: flat)
         """Take the fact at `seq` in. The turn's own fold must have taken it before."""
         at = seq * _PARTS_A_FACT
+        self.tools = self._phase(fact)
         match fact:
             case f.TurnStarted():
                 self._done.append(_message("user", TextPart(seq=at, text=fact.prompt)))
@@ -85,10 +93,14 @@ class Transcript:
                 self._open.append(StepStartPart(seq=at, step_number=fact.number, started_at=fact.elapsed))
             case f.ModelReplied():
                 self._reply(at, fact)
+            case f.CallStarted():
+                self._started.add(fact.call)
             case f.CallSettled():
                 self._settle(at, fact)
             case f.MessageAdded():
-                self._steers.append(_message("user", TextPart(seq=at, text=fact.text)))
+                # Never between a call and its result; before a reply that is still to come, it is what it replies to.
+                said = self._done if fact.state is State.STREAM else self._steers
+                said.append(_message("user", TextPart(seq=at, text=fact.text)))
             case f.Synthesised():
                 self._synthesis = fact.text
             case f.StepFinished():
@@ -146,9 +158,30 @@ class Transcript:
         if fact.outcome in _STOPPED:
             refused = self._concluded.refused if self._concluded else ()
             text = sentinel_text(self.turn, fact.outcome, fact.reason, refused=refused, error=fact.error)
-            said.append(SentinelPart(seq=at + 2, kind=fact.outcome, reason=fact.reason, text=text))
+            self.sentinel = SentinelPart(seq=at + 2, kind=fact.outcome, reason=fact.reason, text=text)
+            said.append(self.sentinel)
         if said:
             self._done.append(_message("assistant", *said))
+
+    def _phase(self, fact: f.Fact) -> ToolPhase | None:
+        result: PhaseResult
+        following: int | None
+        match fact:
+            # Only CONTINUE leads from a finished step back to CHECK; the assistant's next message, whatever is decided
+            # there, comes right after those of the steps.
+            case f.StepFinished(state=State.CHECK):
+                result, following = PhaseResult.CONTINUE, fact.number + 1
+            case f.Synthesised() if fact.text is not None:
+                result, following = PhaseResult.SYNTHESIS_DONE, self.turn.counters.steps + 1
+            # A doom loop's pause comes after its round has been finished.
+            case f.Paused(interrupt=None):
+                result, following = PhaseResult.PAUSED, None
+            case _:
+                return None
+        parts = [part for part in self._open if isinstance(part, ToolCallPart)]
+        results = self._results
+        calls = (PhaseCall(p.id, p.name, results[p.id].status if p.id in results else None) for p in parts)
+        return ToolPhase(result, len(self._started), tuple(calls), following)
 
     def _conclusion(self, reason: EndReason) -> str:
         text = self._concluded.text if self._concluded else None
@@ -171,7 +204,7 @@ class Transcript:
         if self._open:
             self._done.extend(self._step())
         self._done.extend(self._steers)
-        self._open, self._results, self._steers = [], {}, []
+        self._open, self._results, self._started, self._steers = [], {}, set(), []
 
 
 def _message(role: Role, *parts: AnyPart) -> Message:

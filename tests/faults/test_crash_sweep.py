@@ -1,11 +1,14 @@
 """The process dies at every append of a turn, before it or after it; another takes the turn up, and it ends the same.
 
-The turn has three steps with calls side by side, a pause in the second, and an answer in the fourth.
+The turn has four steps: calls side by side in the first two, a pause in the second, which another engine answers, a
+call in the third, and the answer in the fourth.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 
 from turnwright import Agent, Engine, StoreError, TurnResult, tool
@@ -13,8 +16,9 @@ from turnwright.message import StepFinishPart, StepStartPart, ToolResultPart
 from turnwright.model.protocol import Reply, Request
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.pairing import check_pairing
-from turnwright.store import MemoryStore, SqliteStore, Store
+from turnwright.store import Claim, MemoryStore, NewTurn, SqliteStore, Status, Store, open_store
 from turnwright.testing import FaultyStore
+from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool, ToolContext
 from turnwright_states import CallStatus, Cause, EndReason, Limits, Outcome, State, Turn
 from turnwright_states import facts as f
@@ -24,6 +28,14 @@ pytestmark = pytest.mark.anyio
 AGENT = Agent(name="Tidier")
 #: Appends of a whole turn: five in the first step, seven in the second, three in the third, and the last reply.
 APPENDS = 16
+#: Before and after each append in memory and SQLite; on PostgreSQL, where it takes longer, before or after each.
+SWEEP = [
+    pytest.param(place, at, after, id=f"{place}-{'after' if after else 'before'}-{at}")
+    for place in ("memory", "sqlite", "postgres")
+    for at in range(1, APPENDS + 1)
+    for after in (False, True)
+    if place != "postgres" or after == at % 2
+]
 LINES: tuple[Reply | str, ...] = (
     asks_for(("note", {"text": "a"}), ("note", {"text": "b"}), text="Beginning."),
     asks_for(("erase", {"path": "x"}), ("note", {"text": "c"})),
@@ -59,25 +71,35 @@ class World:
         return Engine(model=ScriptedModel(next_line, repeat=True), tools=self.tools, store=store, limits=limits)
 
 
-async def finish(engine: Engine, turn_id: str) -> TurnResult:
-    """Take the turn up, give leave to whatever asks, until it has ended."""
-    turn = await engine.resume(turn_id)
+async def finish(world: World, store: Store, turn_id: str) -> TurnResult:
+    """Take the turn up, give leave to whatever asks, until it has ended. Each time it is another engine."""
+    while await store.is_driven(turn_id):  # noqa: ASYNC110 (a server notices a moment later that a session is gone)
+        await anyio.sleep(0.005)
+    turn = await world.engine(store).get(turn_id)
     while turn.outcome is None:
-        turn = await engine.resume(turn_id, {one.id: True for one in turn.pending})
+        turn = await world.engine(store).resume(turn_id, {one.id: True for one in turn.pending})
     return turn
 
 
 async def undisturbed(world: World, store: Store) -> TurnResult:
-    engine = world.engine(store)
-    return await finish(engine, (await engine.run(AGENT, "hi")).id)
+    return await finish(world, store, (await world.engine(store).run(AGENT, "hi")).id)
 
 
-async def crashed(world: World, store: FaultyStore, inner: Store) -> str:
+async def crashed(world: World, store: StoreWrapper) -> str:
     """Run the turn until its process dies. Returns its id."""
     with pytest.raises(StoreError, match="as it was told to"):
         await undisturbed(world, store)
-    (row,) = await inner.turns()
+    (row,) = await store.inner.turns(limit=1)
     return row.id
+
+
+class DiesAtBirth(FaultyStore):
+    """Dies when it has made the turn, which is no append."""
+
+    async def create(self, new: NewTurn, facts: Sequence[f.Fact], status: Status) -> Claim:
+        await self.inner.create(new, facts, status)
+        self.dead = True
+        raise StoreError("making the turn fails, as it was told to")
 
 
 def shown(turn: TurnResult) -> list[object]:
@@ -112,9 +134,30 @@ def follows(facts: list[tuple[int, f.Fact]]) -> bool:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Callable[[], SqliteStore]:
+def sqlite(tmp_path: Path) -> Callable[[], Store]:
     """Opens the one database of a test, again and again."""
     return lambda: SqliteStore(tmp_path / "turns.db", durability="normal")
+
+
+@pytest.fixture(scope="session")
+def database(new_database: Callable[[], str]) -> str:
+    return new_database()
+
+
+@pytest.fixture
+def postgres(database: str) -> Callable[[], Store]:
+    """Opens one database for all turns of this module."""
+    return partial(open_store, database)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def place(request: pytest.FixtureRequest) -> Callable[[], Store]:
+    """Opens a store, again and again."""
+    if request.param == "memory":
+        memory = MemoryStore()  # closed, it keeps its turns
+        return lambda: memory
+    opens: Callable[[], Store] = request.getfixturevalue(request.param)
+    return opens
 
 
 async def test_the_turn_has_as_many_appends_as_are_swept() -> None:
@@ -123,21 +166,20 @@ async def test_the_turn_has_as_many_appends_as_are_swept() -> None:
     assert (turn.outcome, turn.text, turn.steps, store.appends) == (Outcome.FINISHED, "Done.", 4, APPENDS)
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("at", range(1, APPENDS))
+@pytest.mark.parametrize(("place", "at", "after"), SWEEP, indirect=["place"])
 async def test_with_tools_that_may_run_again_the_transcript_is_the_same(
-    at: int, after: bool, files: Callable[[], SqliteStore]
+    at: int, after: bool, place: Callable[[], Store]
 ) -> None:
     """And nothing that had finished runs again."""
     plain = await undisturbed(World(idempotent=True), MemoryStore())
-    world, first = World(idempotent=True), files()
+    world, first = World(idempotent=True), place()
     store = FaultyStore(first, at=at, after=after)
-    turn_id = await crashed(world, store, first)
+    turn_id = await crashed(world, store)
     left = await first.facts(turn_id)
     ran = list(world.ran)
     await store.aclose()
-    second = files()
-    turn = await finish(world.engine(second), turn_id)
+    second = place()
+    turn = await finish(world, second, turn_id)
     assert shown(turn) == shown(plain)
     assert (turn.outcome, turn.steps, turn.tool_calls) == (plain.outcome, plain.steps, plain.tool_calls)
     facts = await second.facts(turn_id)
@@ -149,20 +191,33 @@ async def test_with_tools_that_may_run_again_the_transcript_is_the_same(
     await second.aclose()
 
 
+async def test_a_crash_when_the_turn_was_made_leaves_a_turn_that_goes_on(place: Callable[[], Store]) -> None:
+    """Its first facts are written with it; there is no transaction before that one to crash at."""
+    world, first = World(idempotent=False), place()
+    store = DiesAtBirth(first)
+    turn_id = await crashed(world, store)
+    assert [fact.kind for _, fact in await first.facts(turn_id)] == ["turn_started", "step_started"]
+    await store.aclose()
+    second = place()
+    turn = await finish(world, second, turn_id)
+    assert shown(turn) == shown(await undisturbed(World(idempotent=False), MemoryStore()))
+    await second.aclose()
+
+
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("at", range(1, APPENDS))
+@pytest.mark.parametrize("at", range(1, APPENDS + 1))
 async def test_with_other_tools_only_what_was_running_is_unknown(
-    at: int, after: bool, files: Callable[[], SqliteStore]
+    at: int, after: bool, sqlite: Callable[[], Store]
 ) -> None:
     """Nothing runs twice, and what had not started runs."""
     plain = await undisturbed(World(idempotent=False), MemoryStore())
-    world, first = World(idempotent=False), files()
+    world, first = World(idempotent=False), sqlite()
     store = FaultyStore(first, at=at, after=after)
-    turn_id = await crashed(world, store, first)
+    turn_id = await crashed(world, store)
     lost = running(await first.facts(turn_id))
     await store.aclose()
-    second = files()
-    turn = await finish(world.engine(second), turn_id)
+    second = sqlite()
+    turn = await finish(world, second, turn_id)
     assert turn.outcome is Outcome.FINISHED
     assert len(set(world.ran)) == len(world.ran)
     told, expected = results(turn), results(plain)
@@ -179,10 +234,10 @@ async def test_a_crash_during_a_model_call_costs_a_retry(at: int) -> None:
     """The reply was not written, so the model is asked again, and that is written first (DESIGN 4.10)."""
     memory, world = MemoryStore(), World(idempotent=False)
     store = FaultyStore(memory, at=at)
-    turn_id = await crashed(world, store, memory)
+    turn_id = await crashed(world, store)
     left = len(await memory.facts(turn_id))
     await store.aclose()
-    turn = await finish(world.engine(memory), turn_id)
+    turn = await finish(world, memory, turn_id)
     assert turn.outcome is Outcome.FINISHED
     _, next_fact = (await memory.facts(turn_id))[left]
     assert isinstance(next_fact, f.AttemptFailed)
@@ -219,11 +274,11 @@ async def test_a_store_that_fails_once_leaves_a_turn_that_can_be_taken_up(at: in
     """
     memory, world = MemoryStore(), World(idempotent=True)
     store = FaultyStore(memory, at=at, heals=True)
-    turn_id = await crashed(world, store, memory)
+    turn_id = await crashed(world, store)
     facts = await memory.facts(turn_id)
     assert follows(facts)
     assert not await memory.is_driven(turn_id)
-    turn = await finish(world.engine(memory), turn_id)
+    turn = await finish(world, memory, turn_id)
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
     assert follows(await memory.facts(turn_id))
     plain = await undisturbed(World(idempotent=True), MemoryStore())

@@ -34,7 +34,7 @@ def without_figures(line: str) -> str:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The folder that the page works in."""
-    for name in ("AGENTS.md", "rooms.py", "test_compaction.py"):
+    for name in ("AGENTS.md", "rooms.py", "refunds.py", "test_compaction.py"):
         (tmp_path / name).write_text(block(f"file: {name}"))
     return tmp_path
 
@@ -68,7 +68,7 @@ def test_what_fails_becomes_a_test_and_both_mistakes_of_the_page_are_found_and_m
     for line in (f"InvariantViolated: {promised[0]}", *block("output of the test").splitlines()):
         assert line in failing.stdout
 
-    mend(folder / "rooms.py", r"NoSuchRoom\(BaseException\)", "NoSuchRoom(Exception)")
+    (folder / "refunds.py").write_text(block("instead, refunds.py"))
     mend(folder / "test_compaction.py", r"async def compact.*?\n\n\n", block("instead, in test_compaction.py") + "\n\n")
     assert "\n2 passed in " in pytest_in(folder).stdout
 

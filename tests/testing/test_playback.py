@@ -151,7 +151,8 @@ def test_a_turn_is_aborted_in_the_middle_of_a_word() -> None:
 @pytest.mark.parametrize(("facts", "results"), [(3, {}), (4, {}), (5, {"call00001": LOOKED})])
 def test_a_turn_is_stopped_while_its_calls_run(facts: int, results: dict[str, Recorded]) -> None:
     """What had not begun does not begin."""
-    expected = {"call00001": ABORTED, "call00002": ABORTED, **results}
+    begun = Recorded(f"{ABORTED.text}; it had begun: verify before retrying", CallStatus.ABORTED)
+    expected = {"call00001": begun if facts == 4 else ABORTED, "call00002": ABORTED, **results}
     turn = playback(replace(TWO, results=expected, then=(At(facts, "abort"),)))
     assert (turn.reason, turn.tool_calls) == (EndReason.ABORTED, 0 if facts == 3 else 1)
     assert results_of(turn) == expected
@@ -172,7 +173,8 @@ def test_the_time_is_up_without_anybody_waiting_for_it() -> None:
     in_a_call = playback(replace(open_call, then=(At(6, "deadline", parallel=2),)))
     for turn in (in_a_reply, in_text, in_a_call):
         assert (turn.outcome, turn.reason) == (Outcome.CAP_HIT, EndReason.DEADLINE)
-    assert results_of(in_a_call)["call00002"] == Recorded("not finished: the turn's time is up", CallStatus.ABORTED)
+    told = "not finished: the turn's time is up; it had begun: verify before retrying"
+    assert results_of(in_a_call)["call00002"] == Recorded(told, CallStatus.ABORTED)
     assert in_a_call.seconds >= 24 * 3600
     assert time.monotonic() - began < 3600
 

@@ -1,8 +1,11 @@
 """How the calls of one step run, fed into a real machine: what is journalled, and when."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 
 import anyio
+import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
@@ -253,6 +256,193 @@ async def test_a_journal_that_fails_stops_the_batch_and_comes_out_as_it_is() -> 
     with pytest.raises(StoreError, match="disk full"):
         await batch.run(report=failing)
     assert cancelled == ["dawdle"]
+
+
+# Cancellations: the tool's own are its result, and nobody else's is.
+
+
+@tool
+async def leak() -> None:
+    """Wait for a task that somebody cancels."""
+    task = asyncio.ensure_future(anyio.sleep_forever())
+    asyncio.get_running_loop().call_soon(task.cancel, "enough")
+    await task
+
+
+@tool
+async def make_up() -> None:
+    raise asyncio.CancelledError("enough")
+
+
+@tool
+def leak_in_a_thread() -> None:
+    raise asyncio.CancelledError("enough")
+
+
+@tool
+async def leak_a_group() -> None:
+    raise BaseExceptionGroup("of a task group", [asyncio.CancelledError("enough")])
+
+
+@tool
+async def cancel_itself() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel("enough")
+    await anyio.sleep_forever()
+
+
+LEAKING = [leak, make_up, leak_in_a_thread, leak_a_group, cancel_itself]
+NAMES: Callable[[Tool], str] = lambda made: made.name  # noqa: E731
+
+
+@pytest.mark.parametrize("made", LEAKING, ids=NAMES)
+async def test_a_cancellation_that_only_the_tool_wanted_is_its_result(made: Tool) -> None:
+    batch = Batch(made)
+    await batch.run()
+    assert batch.settled() == [(CallStatus.ERROR, "CancelledError: enough")]
+
+
+@pytest.mark.parametrize("made", LEAKING, ids=NAMES)
+async def test_a_cancellation_of_one_tool_is_not_that_of_its_siblings(made: Tool) -> None:
+    @tool
+    async def slow() -> str:
+        await anyio.sleep(0.02)
+        return "slow"
+
+    batch = Batch(slow, made, fine)
+    await batch.run()
+    assert sorted(batch.settled()) == [
+        (CallStatus.ERROR, "CancelledError: enough"),
+        (CallStatus.OK, "fine"),
+        (CallStatus.OK, "slow"),
+    ]
+
+
+async def test_a_rerun_after_a_crash_is_no_exception() -> None:
+    @tool(idempotent=True)
+    async def put() -> None:
+        raise asyncio.CancelledError("enough")
+
+    batch = Batch(put)
+    await batch.crash()
+    await batch.settle()
+    assert batch.settled() == [(CallStatus.ERROR, "CancelledError: enough")]
+
+
+async def test_a_time_out_that_a_tool_makes_by_hand_leaves_no_mark() -> None:
+    """Its task stays marked as one that is to be cancelled; that of the turn must not, or a scope would let it out."""
+
+    @tool
+    async def old() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_soon(task.cancel)
+        with suppress(asyncio.CancelledError):
+            await anyio.sleep_forever()
+        return "too late"
+
+    batch = Batch(old)
+    await batch.run()
+    assert batch.settled() == [(CallStatus.OK, "too late")]
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+class Stubborn:
+    """Tools that hang, and that do something else with a cancellation than to let it pass."""
+
+    def __init__(self) -> None:
+        self.hang = anyio.Event()
+
+    def tools(self) -> list[Tool]:
+        @tool
+        async def returns() -> str:
+            return await self._hangs("kept")
+
+        @tool
+        async def fails() -> None:
+            raise ValueError(await self._hangs("kept"))
+
+        @tool
+        async def leaks() -> None:
+            raise asyncio.CancelledError(await self._hangs("kept"))
+
+        @tool
+        async def groups() -> None:
+            raise BaseExceptionGroup("of a task group", [asyncio.CancelledError(await self._hangs("kept"))])
+
+        @tool
+        async def passes() -> None:
+            self.hang.set()
+            await anyio.sleep_forever()
+
+        return [returns, fails, leaks, groups, passes]
+
+    async def _hangs(self, text: str) -> str:
+        self.hang.set()
+        with suppress(asyncio.CancelledError):
+            await anyio.sleep_forever()
+        return text
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("number", range(5))
+async def test_a_scope_that_is_cancelled_stops_the_batch_whatever_the_tool_makes_of_it(number: int, times: int) -> None:
+    stubborn = Stubborn()
+    batch = Batch(stubborn.tools()[number], times=times)
+    with anyio.fail_after(2):
+        async with anyio.create_task_group() as group:
+            group.start_soon(batch.run)
+            await stubborn.hang.wait()
+            group.cancel_scope.cancel()
+    kept = {0: [(CallStatus.OK, "kept")], 1: [(CallStatus.ERROR, "ValueError: kept")]}
+    assert batch.settled() == kept.get(number, []) * times
+
+
+@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("number", range(5))
+async def test_a_task_that_is_cancelled_stays_cancelled_whatever_the_tool_makes_of_it(
+    number: int, times: int, everything: bool
+) -> None:
+    """Also when all tasks of the loop are, in any order, as at its end: what was running is not settled then."""
+    stubborn = Stubborn()
+    batch = Batch(stubborn.tools()[number], times=times)
+    before = asyncio.all_tasks()
+    task = asyncio.ensure_future(batch.run())
+    await stubborn.hang.wait()
+    await anyio.lowlevel.checkpoint()
+    cancelled = [one for one in asyncio.all_tasks() - before if one is not task] if everything else []
+    for one in [*cancelled, task]:
+        one.cancel()
+    with anyio.fail_after(2):
+        await asyncio.wait([task])
+    assert task.cancelled()
+    kept = {0: [(CallStatus.OK, "kept")], 1: [(CallStatus.ERROR, "ValueError: kept")]}
+    assert batch.settled() == kept.get(number, []) * times
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(
+    "error",
+    [KeyboardInterrupt(), BaseExceptionGroup("of a task group", [asyncio.CancelledError(), KeyboardInterrupt()])],
+    ids=repr,
+)
+async def test_ctrl_c_in_a_tool_ends_the_batch_and_comes_out_as_it_is(error: BaseException, times: int) -> None:
+    """It may have come to whichever task was running. It is a person's, and no tool's to answer for."""
+
+    @tool
+    async def interrupted() -> None:
+        raise error
+
+    batch = Batch(interrupted, times=times)
+    with pytest.raises(type(error)) as caught:
+        await batch.run()
+    assert caught.value is error
+    assert batch.settled() == []
 
 
 # After a crash.

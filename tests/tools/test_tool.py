@@ -1,5 +1,6 @@
 """What a tool is, what it asks, and how one call of it runs."""
 
+import asyncio
 import inspect
 import logging
 import threading
@@ -132,9 +133,21 @@ class Unprintable(Exception):  # noqa: N818 (a name for a test)
         raise ValueError
 
 
+class Outcome(BaseException):
+    """As some libraries have them, so that nobody catches it by accident."""
+
+
 def raises(error: BaseException) -> Tool:
     @tool
     async def act() -> None:
+        raise error
+
+    return act
+
+
+def raises_in_a_thread(error: BaseException) -> Tool:
+    @tool
+    def act() -> None:
         raise error
 
     return act
@@ -154,11 +167,16 @@ def raises(error: BaseException) -> Tool:
             "ValueError: a; KeyError: 'b'",
         ),
         (ValueError("a\udcffb"), "ValueError: a?b"),
+        (Outcome("skipped"), "Outcome: skipped"),
+        (BaseExceptionGroup("of a task group", [SystemExit(3), ValueError("a")]), "SystemExit: 3; ValueError: a"),
     ],
 )
-def test_what_a_tool_raises_becomes_words_with_the_error_as_cause(error: BaseException, text: str) -> None:
+@pytest.mark.parametrize("made", [raises, raises_in_a_thread])
+def test_what_a_tool_raises_becomes_words_with_the_error_as_cause(
+    made: Callable[[BaseException], Tool], error: BaseException, text: str
+) -> None:
     with pytest.raises(ToolFailed) as caught:
-        run(raises(error))
+        run(made(error))
     assert str(caught.value) == text
     assert caught.value.__cause__ is error
 
@@ -176,10 +194,30 @@ def test_a_tool_may_choose_the_words_itself() -> None:
         run(raises(ToolInputError("page: there are only 3")))
 
 
-def test_a_keyboard_interrupt_passes_through() -> None:
+@pytest.mark.parametrize("made", [raises, raises_in_a_thread])
+def test_the_end_of_a_generator_is_words_too(made: Callable[[BaseException], Tool]) -> None:
+    with pytest.raises(ToolFailed, match=r"^GeneratorExit$"):
+        run(made(GeneratorExit()))
+
+
+@pytest.mark.parametrize("made", [raises, raises_in_a_thread])
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyboardInterrupt(),
+        BaseExceptionGroup("of a task group", [ValueError("a"), KeyboardInterrupt()]),
+        asyncio.CancelledError(),
+        BaseExceptionGroup("of a task group", [ValueError("a"), asyncio.CancelledError()]),
+    ],
+    ids=repr,
+)
+def test_ctrl_c_and_cancellation_pass_through(made: Callable[[BaseException], Tool], error: BaseException) -> None:
+    """Whether somebody asked for a cancellation is known to who runs the call: see `test_batch.py`."""
+
     async def scene() -> None:
-        with pytest.raises(KeyboardInterrupt):
-            await raises(KeyboardInterrupt()).run({}, CONTEXT)
+        with pytest.raises(type(error)) as caught:
+            await made(error).run({}, CONTEXT)
+        assert caught.value is error
 
     anyio.run(scene)
 

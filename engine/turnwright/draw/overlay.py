@@ -1,7 +1,7 @@
 """What can be laid over the picture: how often each row of the chart was taken, by one turn or by a run of tests.
 
 An overlay adds to the picture and hides nothing of it: the rows that were not taken stay legible, and the layout is
-the same whatever was taken, so that two overlays can be compared side by side. Source: issue 3, item 7.
+the same whatever was taken, so that two overlays can be compared side by side.
 """
 
 from collections.abc import Iterable

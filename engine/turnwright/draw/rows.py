@@ -5,7 +5,7 @@ The pytest plugin and `turnwright fuzz` write the file, `turnwright diagram --co
     {"schema": "turnwright/rows/1", "chart": 1, "rows": [{"number": 1, "row": "CHECK --proceed...", "taken": 12}, ...]}
 
 `chart` is the version of the chart, and `rows` holds every row in the chart's order, so that a file of another chart
-is told from ours. Source: issue 3, items 7 to 9.
+is told from ours.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Fuzzes agents and tools: draws scenarios, plays them through the real engine, and checks every invariant.
 
 What fails is made as small as it can be, and written down as a test that fails in the same way. Needs Hypothesis
-(`pip install 'turnwright[testing]'`). Source: issue 3, item 9.
+(`pip install 'turnwright[testing]'`).
 """
 
 import logging

@@ -16,15 +16,17 @@ import anyio.lowlevel
 from pydantic import JsonValue
 
 from turnwright.agent import Agent
+from turnwright.ending import supersede
 from turnwright.engine import Answers, Engine
 from turnwright.errors import StoreError, TurnwrightError
+from turnwright.inbox import abort_item
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ModelError, ReasoningDelta, Reply, ReplyCall, Request, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel
 from turnwright.result import TurnResult
 from turnwright.setup import FinishedCall, Price
-from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, NewTurn, Status
+from turnwright.store import Claim, MemoryStore, NewTurn, Status
 from turnwright.tools import RESULT_LIMIT, Ask, Tool, ToolContext, ToolError
 from turnwright_states import CallStatus, Decision, Usage
 from turnwright_states.facts import Fact, Notice
@@ -83,6 +85,9 @@ class _Player:
             if isinstance(act, At) and act.what == "left":
                 break
             answers = None if isinstance(act, At) else act
+            if isinstance(act, At) and act.what == "superseded":
+                await supersede(self._journal, self._journal.turn)
+                continue
             if isinstance(act, At):
                 await self._happens(act)
             self._engine = self._new_engine()
@@ -93,8 +98,7 @@ class _Player:
         if act.what == "deadline":
             await self._journal.let_time_pass()
         elif act.what != "crash":
-            payload = f'{{"reason": "{"superseded" if act.what == "superseded" else "aborted"}"}}'
-            await self._journal.post(InboxItem(self._journal.turn, "abort", InboxKind.ABORT, payload))
+            await self._journal.post(abort_item(self._journal.turn))
 
     async def _drive(self, work: Callable[[], Awaitable[object]]) -> None:
         """Drive the turn until it rests, or what comes next in the recording stops it."""

@@ -10,8 +10,6 @@ Turnwright, and tools that measure coverage would miss the lines that the import
 
 Counted is what the run took, not what was taken before it. With pytest-xdist the workers hand in their counts, and
 the sum is told. What tests take in child processes of their own is not seen.
-
-Source: issue 3, item 8.
 """
 
 import shlex

@@ -34,7 +34,7 @@ def builtin_tools(root: Path) -> list[Tool]:
     """
     workspace = Workspace(root)
 
-    @tool(idempotent=True, timeout=_SECONDS)
+    @tool(idempotent=True, read_only=True, timeout=_SECONDS)
     def list_files(context: ToolContext, path: PathInside = ".", *, recursive: bool = False) -> str:
         """List the files and folders in a folder of the project, at most 500 of them.
 
@@ -43,7 +43,7 @@ def builtin_tools(root: Path) -> list[Tool]:
         """
         return listing(workspace.place(path, context.grants), recursive=recursive)
 
-    @tool(idempotent=True, timeout=_SECONDS)
+    @tool(idempotent=True, read_only=True, timeout=_SECONDS)
     def read_file(
         context: ToolContext,
         path: PathInside,
@@ -58,7 +58,7 @@ def builtin_tools(root: Path) -> list[Tool]:
         """
         return portion(workspace.place(path, context.grants), offset=offset, limit=limit)
 
-    @tool(idempotent=True, timeout=_SECONDS)
+    @tool(idempotent=True, read_only=True, timeout=_SECONDS)
     def search_files(
         context: ToolContext,
         pattern: Annotated[str, Field(min_length=1, max_length=1000)],
@@ -111,7 +111,7 @@ def builtin_tools(root: Path) -> list[Tool]:
         list_files,
         read_file,
         search_files,
-        _Question(ask_user_input, idempotent=True),
+        _Question(ask_user_input, idempotent=True, read_only=True),
         _Access(workspace, request_read_access),
     ]
 
@@ -135,7 +135,7 @@ class _Access(FunctionTool[P, R_co]):
     """Waits for leave to read a path; what the person sees and grants is where the path really leads."""
 
     def __init__(self, workspace: Workspace, function: Callable[P, R_co]) -> None:
-        super().__init__(function, idempotent=True)
+        super().__init__(function, idempotent=True, read_only=True)
         self._workspace = workspace
 
     def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:

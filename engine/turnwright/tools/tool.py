@@ -54,6 +54,7 @@ class ToolOptions(TypedDict, total=False):
     loop_key: LoopKey | None
     exempt: bool
     expires_in: float | None
+    read_only: bool | None
 
 
 class ToolError(TurnwrightError):
@@ -83,11 +84,15 @@ class Tool(ABC):
     the process died; left out, it is `rerun` for an idempotent tool and `unknown` for others. The doom-loop detector
     does not see an `exempt` tool (one that polls), and compares `loop_key(arguments)` where given. With `approval` a
     person is asked before a call runs: always, or where the predicate over the arguments is true. `expires_in` is
-    the time to answer in seconds.
+    the time to answer in seconds. `read_only` says that no call changes anything, or (False) that a call may; None
+    that it is not known. The tool budget of an agent that sets none is chosen by it (`Budgets`).
 
     Raises `ConfigError` for a name that providers refuse, a time that is not above 0, and `rerun` without
     `idempotent=True`. Source: DESIGN 4.5, 4.6, 4.12, 4.13.
     """
+
+    #: Whether a call drives a turn of its own, with a share of what is left to the calling turn (DESIGN 4.14).
+    delegates = False
 
     def __init__(
         self,
@@ -102,6 +107,7 @@ class Tool(ABC):
         loop_key: LoopKey | None = None,
         exempt: bool = False,
         expires_in: float | None = None,
+        read_only: bool | None = None,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigError(
@@ -122,6 +128,7 @@ class Tool(ABC):
         self.on_crash: OnCrash = on_crash or ("rerun" if idempotent else "unknown")
         self.exempt = exempt
         self.expires_in = _seconds(name, "expires_in", expires_in)
+        self.read_only = read_only
         self.spec = ToolSpec(name=name, description=description, parameters=parameters)
         self._approval = approval
         self._loop_key = loop_key
@@ -170,8 +177,10 @@ class Tool(ABC):
     async def run(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> str:
         """Check the arguments, run the call within the tool's time, and give its result as text, of any length.
 
-        Raises `ToolInputError`, `ToolTimeout`, or `ToolFailed` for any exception of the tool itself, also for
-        `SystemExit`: a tool must not end the process. Cancellation passes through.
+        Raises `ToolInputError`, `ToolTimeout`, or `ToolFailed` for whatever the tool itself raises, also for
+        `SystemExit` and others that are no `Exception`: a tool must not end the process, nor the turn. Ctrl-C passes
+        through, for it is a person who wants all of this to stop; so does a cancellation, for whoever runs the call
+        knows whether somebody asked for it.
         """
         values = self.parse(arguments)
         with anyio.move_on_after(self.timeout):
@@ -179,8 +188,10 @@ class Tool(ABC):
                 return to_text(await self.execute(values, context))
             except ToolError:
                 raise
-            except (Exception, SystemExit) as error:
-                raise ToolFailed(_describe(error)) from error
+            except BaseException as error:
+                if holds(error, KeyboardInterrupt) or holds(error, anyio.get_cancelled_exc_class()):
+                    raise
+                raise ToolFailed(describe(error)) from error
         raise ToolTimeout(f"{self.name} did not finish within {self.timeout:g} s; a part of its work may be done")
 
     @abstractmethod
@@ -293,10 +304,17 @@ def _seconds(name: str, field: str, value: float | None) -> float | None:
     return float(value)
 
 
-def _describe(error: BaseException) -> str:
+def holds(error: BaseException, kind: type[BaseException]) -> bool:
+    """Say whether an error is of a kind, or is a group with one of that kind in it."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(kind) is not None
+    return isinstance(error, kind)
+
+
+def describe(error: BaseException) -> str:
     """Say `TypeName: text`; for a group, the errors in it, for its own text only counts them."""
     if isinstance(error, BaseExceptionGroup):
-        return shorten("; ".join(_describe(inner) for inner in error.exceptions), _ERROR_LIMIT)
+        return shorten("; ".join(describe(inner) for inner in error.exceptions), _ERROR_LIMIT)
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 (an error that cannot even be printed is still one)

@@ -1,0 +1,105 @@
+"""Admits a new turn: checks all that can be checked before its first fact is written."""
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, TypedDict
+
+from pydantic import JsonValue, ValidationError
+
+from turnwright_states import Limits, Started
+
+from .agent import Agent
+from .budgets import class_of
+from .errors import ConfigError
+from .inbox import writable
+from .message import Message
+from .pairing import UnpairedError, check_pairing
+from .setup import Setup
+
+
+class TurnOptions(TypedDict, total=False):
+    """What a turn may be given beside its agent and its prompt."""
+
+    session: str | None
+    """The conversation that it belongs to: the session's earlier turns are what was said before."""
+    history: Sequence[Message | Mapping[str, JsonValue]]
+    """What was said before, where there is no session: messages, or mappings in the chat completions format. Calls
+    without a result, and results without a call, are repaired when they are sent, or refused: `Engine(history=...)`."""
+    continues: str | None
+    """A turn to go on from after a limit stopped it; its session is taken over."""
+    context: Mapping[str, JsonValue]
+    """Kept with the turn, unread, for whoever resumes it."""
+
+
+_OPTIONS: Final = tuple(TurnOptions.__annotations__)
+
+
+def admit(setup: Setup, agent: Agent, prompt: str, options: TurnOptions) -> Started:
+    """The event that the turn begins with.
+
+    Raises `ConfigError` for an option that is none of `TurnOptions`, for an agent that cannot run with this setup, and
+    for a prompt or a history that no provider would take.
+    """
+    _check_names(options.keys())
+    writable(prompt, "the prompt")
+    limits = limits_for(agent, setup)
+    model = setup.model_for(agent)
+    if limits.cost is not None and model.name not in setup.prices:
+        raise ConfigError(
+            f"agent {agent.name!r}: cost: a cost budget needs the price of model {model.name!r}:"
+            " give the engine prices={name: Price(input=..., output=...)}"
+        )
+    history = _messages(options.get("history", ()), strict=setup.history == "strict")
+    return Started(
+        prompt=prompt,
+        limits=limits,
+        session=options.get("session"),
+        model=model.name,
+        agent=agent.to_json(),
+        history=tuple(message.model_dump(mode="json") for message in history),
+        synthesis=setup.synthesise is not None,
+        continues=options.get("continues"),
+        context=options.get("context", {}),
+    )
+
+
+def limits_for(agent: Agent, setup: Setup) -> Limits:
+    """The limits of a turn of this agent: its own, over the engine's, over the budget of the class of its tools.
+
+    Raises `ConfigError` for what is no agent, for limits that do not fit, and for a tool that is not there.
+    """
+    if not isinstance(agent, Agent):
+        raise ConfigError(f"{agent!r} is no agent: write Agent(name=...)")
+    limits, tools = agent.limits_for(setup.limits), setup.tools_for(agent)
+    # None is a value like any other: whoever wrote it has switched the budget off.
+    if "tool_calls" in setup.limits.model_fields_set | agent.overrides.keys():
+        return limits
+    return limits.model_copy(update={"tool_calls": setup.budgets.of(class_of(tools.values()))})
+
+
+def _check_names(options: Collection[str]) -> None:
+    # Python takes any name for `**options`, and a turn without the session that was meant runs all the same.
+    for name in options:
+        if name not in _OPTIONS:
+            # Long names are no slips of the finger, and comparing them is slow.
+            near = difflib.get_close_matches(name.lower()[:40], _OPTIONS, n=1)
+            meant = f"did you mean {near[0]!r}? The options are" if near else "use one of"
+            raise ConfigError(f"{name[:40]!r} is no option of a turn: {meant} {', '.join(_OPTIONS)}")
+
+
+def _messages(history: Sequence[Message | Mapping[str, JsonValue]], *, strict: bool) -> list[Message]:
+    """The history as messages. Raises `ConfigError`, naming the message, for one that no provider would take."""
+    messages: list[Message] = []
+    for number, message in enumerate(history):
+        try:
+            messages.append(message if isinstance(message, Message) else Message.from_chat(message))
+        except ValidationError as error:
+            raise ConfigError(f"history: message {number}: {error.errors()[0]['msg']}") from None
+        except ValueError as error:
+            raise ConfigError(f"history: message {number}: {error}") from None
+    if strict:
+        try:
+            check_pairing(messages)
+        except UnpairedError as error:
+            raise ConfigError(f"history: {error}: a provider would refuse it") from None
+    return messages

@@ -1,0 +1,113 @@
+"""Ends turns that nobody drives. Neither their tools nor their models are needed for that."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import anyio
+
+from turnwright_states import Abort, EndReason, Spent, State, TurnMachine
+from turnwright_states.events import AbortReason
+
+from .answers import Reply, unanswered
+from .errors import TurnBusy, UnknownTurn
+from .ids import child_id
+from .inbox import ABORT, abort_item, answer_item
+from .ledger import Ledger, Publish
+from .result import TurnResult, result_of
+from .store import Store
+
+#: Seconds between two tries to end a sub-agent that somebody holds.
+_PATIENCE: Final = 0.05
+
+
+async def end_turn(store: Store, turn_id: str, publish: Publish | None = None) -> None:
+    """Abort a turn at rest, or one whose driver is gone, and its sub-agents before it.
+
+    One that somebody drives is left to its driver, which finds the request in its inbox. Where the turn is a sub-agent
+    that waits for a person, its parents wait for nothing any more: what it asked is turned down in the name of that
+    person, so that they go on without it once they are resumed or recovered. Raises `UnknownTurn` and what the store
+    raises. Source: DESIGN 4.11, 4.14.
+    """
+    with suppress(TurnBusy):
+        await _end_claimed(store, turn_id, publish)
+        with suppress(UnknownTurn):  # its parents are not in this store
+            await _withdraw(store, turn_id)
+
+
+async def supersede(store: Store, turn_id: str, publish: Publish | None = None) -> None:
+    """End a paused turn because a new message came (DESIGN 4.12), or leave it as it is.
+
+    Raises `TurnBusy` if somebody drives it, and `StoreError`. One that has gone on meanwhile is left alone.
+    """
+    async with _claimed(store, turn_id, publish) as ledger:
+        if ledger.machine.state is State.PAUSED:
+            await _end(ledger, EndReason.SUPERSEDED)
+
+
+@asynccontextmanager
+async def _claimed(store: Store, turn_id: str, publish: Publish | None) -> AsyncIterator[Ledger]:
+    """A turn that nobody drives. A crash that its end does not settle is left for the next driver to account for."""
+    claim = await store.claim(turn_id)
+    crashed = claim.crashed
+    try:
+        ledger = await Ledger.open(store, claim, publish)
+        yield ledger
+        crashed = crashed and ledger.machine.turn.state.outcome is None
+    finally:
+        with anyio.CancelScope(shield=True):
+            await store.release(claim, crashed=crashed)
+
+
+async def end_children(ledger: Ledger) -> dict[str, Spent]:
+    """Abort the sub-agents of a turn's open batch that have not ended, theirs before them.
+
+    Returns what they used, by call.
+    """
+    spent: dict[str, Spent] = {}
+    for call in ledger.machine.turn.open_calls():
+        if call.made.lease is not None and call.counted:
+            child = child_id(ledger.turn_id, call.id)
+            with suppress(UnknownTurn):  # it never began
+                await end_child(ledger.store, child, ledger.publish)
+                spent[call.id] = spent_by(result_of(child, await ledger.store.facts(child)))
+    return spent
+
+
+def spent_by(result: TurnResult) -> Spent:
+    """What a sub-agent and its own used together."""
+    return Spent(calls=result.tool_calls, tokens=result.usage.tokens, cost=result.usage.cost)
+
+
+async def end_child(store: Store, turn_id: str, publish: Publish | None = None) -> None:
+    """Abort a sub-agent, and its own before it, in the name of the turn that called it and that drives it no more.
+
+    It has ended when this returns. Raises `UnknownTurn` and what the store raises.
+    """
+    while (await store.get(turn_id)).status.outcome is None:
+        try:
+            await _end_claimed(store, turn_id, publish)
+        except TurnBusy:
+            # Somebody else is about to end it, or is a driver that its parent has lost; both find the request.
+            await store.post(abort_item(turn_id))
+            await anyio.sleep(_PATIENCE)
+
+
+async def _end_claimed(store: Store, turn_id: str, publish: Publish | None) -> None:
+    async with _claimed(store, turn_id, publish) as ledger:
+        await _end(ledger, EndReason.ABORTED)
+
+
+async def _end(ledger: Ledger, reason: AbortReason) -> None:
+    if ledger.machine.turn.state.outcome is None:
+        await ledger.feed(Abort(reason=reason, spent=await end_children(ledger)), (ABORT,))
+
+
+async def _withdraw(store: Store, turn_id: str) -> None:
+    """Turn down what the turn that began it all still asks for this sub-agent, which has ended."""
+    root, _, path = turn_id.partition(":")
+    if path:
+        asked = TurnMachine.resume(fact for _, fact in await store.facts(root)).turn.interrupts.values()
+        for one in asked:
+            if one.id.startswith(f"{path.replace(':', '/')}/"):
+                await store.post(answer_item(root, one.id, Reply(unanswered(one.kind), "the sub-agent was aborted")))

@@ -1,0 +1,66 @@
+"""Follows one turn: first what its journal has, then what happens, wherever the turn is driven."""
+
+from collections.abc import AsyncIterator, Callable
+
+import anyio
+
+from .events import FactEvent, TurnEvent, TurnHalted, TurnPaused, event_of
+from .hub import Hub
+from .store import Store
+from .transcript import Transcript
+
+
+async def follow(
+    store: Store, hub: Hub, turn_id: str, *, after: int, is_driven_here: Callable[[], bool], poll: float
+) -> AsyncIterator[TurnEvent]:
+    """Every event of a turn whose `seq` is above `after`, until it halts, pauses, or nobody drives it.
+
+    The journal of a turn that another process drives is read every `poll` seconds, each fact of it once. Raises
+    `UnknownTurn`.
+    """
+    journal, seq = _Journal(store, turn_id), after
+    while True:
+        with hub.follow(turn_id) as followed:
+            # Asked before the journal is read: what a driver writes before it lets go is then in it.
+            driven = await store.is_driven(turn_id)
+            for event in await journal.grown(seq):
+                seq = event.seq
+                yield event
+            if not driven:
+                return
+            if not is_driven_here():
+                await anyio.sleep(poll)
+                continue
+            async for event in followed:
+                is_fact = isinstance(event, FactEvent | TurnPaused | TurnHalted)
+                if event.seq - is_fact > seq:
+                    # Another process drove the turn after its journal was read, and before this one took it over.
+                    for missed in await journal.grown(seq):
+                        seq = missed.seq
+                        yield missed
+                if event.seq > seq or not is_fact:
+                    seq = max(seq, event.seq)
+                    yield event
+                if isinstance(event, TurnPaused | TurnHalted):
+                    return
+
+
+class _Journal:
+    """A turn's journal, folded as far as it was read."""
+
+    def __init__(self, store: Store, turn_id: str) -> None:
+        self._store = store
+        self._turn_id = turn_id
+        self._seq = 0
+        self._transcript = Transcript()
+
+    async def grown(self, after: int) -> list[TurnEvent]:
+        """The events of what was written since the last time, without those up to `after`."""
+        events: list[TurnEvent] = []
+        for seq, fact in await self._store.facts(self._turn_id, self._seq):
+            self._transcript.turn.apply(fact)
+            self._transcript.add(seq, fact)
+            self._seq = seq
+            if seq > after:
+                events.append(event_of(self._turn_id, seq, fact, self._transcript))
+        return events

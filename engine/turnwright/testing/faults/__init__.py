@@ -1,0 +1,28 @@
+"""Faults, injected on purpose: into stores, processes, disks, and clocks.
+
+For those who want to know what their own tools and stores do when the process dies. A database server to stop and
+start is in `turnwright.testing.postgres_server`; `python -m turnwright.testing.faults` runs the campaign of kills that
+`docs/reliability.md` reports.
+"""
+
+from .clock import JumpingClock
+from .disk import full_disk
+from .kill import KillAt, KillingStore, kill_this_process
+from .process import DriverProcess
+from .store import FaultyStore
+from .witness import Line, Ran, Witness
+from .wrapper import StoreWrapper
+
+__all__ = [
+    "DriverProcess",
+    "FaultyStore",
+    "JumpingClock",
+    "KillAt",
+    "KillingStore",
+    "Line",
+    "Ran",
+    "StoreWrapper",
+    "Witness",
+    "full_disk",
+    "kill_this_process",
+]

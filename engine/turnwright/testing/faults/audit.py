@@ -1,0 +1,251 @@
+"""Holds one trial against what must be so: its journal, the witness, and the requests that its model got."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final, TypeVar
+
+from turnwright.testing.behaviour import Execution
+from turnwright.testing.invariants import INVARIANTS, Invariant, ends, follows, raises_nothing, runs_once
+from turnwright.testing.play import Driven
+from turnwright_states import Decision, Outcome, State
+from turnwright_states import facts as f
+from turnwright_states.verdict import Verdict
+
+from .actor import checksum, tools_of
+from .plan import Kill, KillAfter, KillIn
+from .trial import Seen
+from .witness import Line, Witness, executions
+
+F = TypeVar("F", bound=f.Fact)
+
+#: Words after which the fourth one is a place in the journal.
+_PLACED: Final = ("claimed", "wrote")
+_ARTICLES: Final = {"create": "making the turn", "claim": "a claim", "append": "an append", "release": "a release"}
+#: Invariants that have a line of their own in the report, or of which a trial knows nothing.
+_APART: Final[frozenset[Invariant]] = frozenset({raises_nothing, ends, follows, runs_once})
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What came of one trial. `faults` are what should not have been, by claim; all else is how much was looked at."""
+
+    number: int
+    faults: dict[str, list[str]]
+    ending: str
+    processes: int
+    kills: list[tuple[str, str]] = field(default_factory=list)
+    """Each kill that hit a living driver: how it came, and the kind of the last fact that was in the journal."""
+    recoveries: int = 0
+    """The kills after which another process took the turn up."""
+    missed: int = 0
+    facts: int = 0
+    executions: int = 0
+    requests: int = 0
+    answers: int = 0
+    words: int = 0
+
+
+def audit(seen: Seen) -> Audit:
+    """Look at one trial."""
+    trial = _Trial(seen)
+    kills = [(_how(kill), trial.left_by(process)) for process, kill in seen.killed]
+    return Audit(
+        number=seen.plan.number,
+        faults={claim: list(find(trial)) for claim, find in CLAIMS.items()},
+        ending=trial.ending,
+        processes=len({line.process for line in seen.lines}),
+        kills=kills,
+        recoveries=sum(trial.taken_up_after(process) for process, _ in seen.killed),
+        missed=seen.missed,
+        facts=len(seen.facts),
+        executions=len(trial.ran),
+        requests=sum(line.words[0] == "asked" for line in seen.lines),
+        answers=sum(isinstance(fact, f.Answered) for _, fact in seen.facts),
+        words=len(seen.messages) + seen.aborted,
+    )
+
+
+class _Trial:
+    """One trial, with what several claims look at."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        self.lines = seen.lines
+        self.facts = dict(seen.facts)
+        self.ran = executions(seen.lines)
+        self.settled = {fact.call: seq for seq, fact in seen.facts if isinstance(fact, f.CallSettled)}
+        self.halted = next((fact for fact in self.facts.values() if isinstance(fact, f.Halted)), None)
+
+    @cached_property
+    def state(self) -> State | None:
+        """Where the turn stands."""
+        return self.seen.facts[-1][1].state if self.seen.facts else None
+
+    @property
+    def ending(self) -> str:
+        """How the turn ended, in a word or two."""
+        if self.halted is not None:
+            return f"{self.halted.outcome}/{self.halted.reason}"
+        return str(self.state).lower() if self.state else "never begun"
+
+    @cached_property
+    def driven(self) -> Driven:
+        """The turn as the invariants see it."""
+        names = {call.id: call.name for fact in self.of(f.ModelReplied) for call in fact.calls}
+        tools = {tool.name: tool for tool in tools_of(Witness(Path()), None)}
+        return Driven(
+            facts=self.seen.facts,
+            executions=[Execution(one.turn, one.call, names.get(one.call, ""), one.attempt) for one in self.ran],
+            tools=tools,
+        )
+
+    def of(self, kind: type[F]) -> Iterator[F]:
+        """The facts of one kind."""
+        return (fact for fact in self.facts.values() if isinstance(fact, kind))
+
+    def left_by(self, process: int) -> str:
+        """The kind of the last fact that a process that was killed left in the journal."""
+        seqs = [int(line.words[3]) for line in self.lines if line.process == process and line.words[0] in _PLACED]
+        following = self._claim_after(process)
+        seq = int(following.words[3]) if following else max(seqs)
+        return self.facts[seq].kind if seq in self.facts else "none"
+
+    def taken_up_after(self, process: int) -> bool:
+        """Whether another process claimed the turn when this one was dead."""
+        return self._claim_after(process) is not None
+
+    def _claim_after(self, process: int) -> Line | None:
+        last = max(place for place, line in enumerate(self.lines) if line.process == process)
+        return next((line for line in self.lines[last + 1 :] if line.words[0] == "claimed"), None)
+
+
+def _lost(trial: _Trial) -> Iterator[str]:
+    for line in trial.lines:
+        if line.words[0] == "wrote":
+            _, _, _, seq, kind, sum_ = line.words
+            fact = trial.facts.get(int(seq))
+            if fact is None or (fact.kind, checksum(fact.payload())) != (kind, sum_):
+                yield f"fact {seq}, {kind}, was acknowledged, and the journal has {fact.kind if fact else 'nothing'}"
+
+
+def _run_again(trial: _Trial) -> Iterator[str]:
+    recorded: dict[int, int] = {}
+    known = 0
+    for line in trial.lines:
+        if line.words[0] == "claimed":
+            recorded[line.process] = int(line.words[3])
+        elif line.words[0] == "wrote":
+            known = max(known, int(line.words[3]))
+        elif line.words[3:] == ("start",):
+            settled = trial.settled.get(line.words[1])
+            if settled is not None and settled <= max(known, recorded.get(line.process, 0)):
+                yield f"{line.words[1]} ran again when its result was fact {settled}"
+
+
+def _run_without_claim(trial: _Trial) -> Iterator[str]:
+    allowed: set[tuple[int, str, int]] = set()
+    epochs: dict[int, int] = {}
+    for line in trial.lines:
+        if line.words[0] == "claimed":
+            epochs[line.process] = int(line.words[2])
+        elif line.words[0] == "wrote":
+            fact = trial.facts.get(int(line.words[3]))
+            if isinstance(fact, f.CallStarted):
+                allowed.add((line.process, fact.call, fact.attempt))
+        elif line.words[3:] == ("start",):
+            _, call, attempt, _ = line.words
+            if (line.process, call, int(attempt)) not in allowed:
+                yield f"{call}, attempt {attempt}, ran in a process that had not journalled its start"
+            if epochs.get(line.process) != max(epochs.values()):
+                yield f"{call} ran in a process that had lost the turn"
+
+
+def _run_twice(trial: _Trial) -> Iterator[str]:
+    yield from runs_once(trial.driven).witness
+
+
+def _neither(trial: _Trial) -> Iterator[str]:
+    if trial.seen.wrong:
+        yield trial.seen.wrong
+    elif trial.state is None or (trial.halted is None and trial.state is not State.PAUSED):
+        yield f"it stands in {trial.state}"
+
+
+def _unpaired(trial: _Trial) -> Iterator[str]:
+    number = 0
+    for line in trial.lines:
+        if line.words[0] == "asked":
+            number += 1
+            if line.words[1] != "paired":
+                yield f"request {number} has a call without its result"
+
+
+def _answers(trial: _Trial) -> Iterator[str]:
+    """Each interrupt has one answer, and it is the first that was acknowledged."""
+    answered = Counter(fact.interrupt for fact in trial.of(f.Answered))
+    yield from (f"{one} was answered {count} times" for one, count in answered.items() if count > 1)
+    accepted: dict[str, str] = {}
+    for line in trial.lines:
+        if line.words[0] == "posted" and line.words[2].startswith("answer:"):
+            accepted.setdefault(line.words[2].removeprefix("answer:"), line.words[3])
+    decided = {fact.interrupt: fact.decision for fact in trial.of(f.Answered)}
+    aborted = trial.halted is not None and trial.halted.outcome is Outcome.ABORTED
+    for interrupt, decision in accepted.items():
+        if interrupt in decided and decided[interrupt] != Decision(decision):
+            yield f"{interrupt} was answered with {decision}, and the journal says {decided[interrupt]}"
+        if interrupt not in decided and not aborted and f"answer:{interrupt}" not in trial.seen.inbox:
+            yield f"the answer to {interrupt} was lost"
+
+
+def _words(trial: _Trial) -> Iterator[str]:
+    """What was accepted into the inbox took effect, or was given back."""
+    if trial.seen.aborted and (trial.halted is None or trial.halted.outcome is not Outcome.ABORTED):
+        yield f"it was aborted, and ended as {trial.ending}"
+    taken = [fact.text for fact in trial.of(f.MessageAdded)]
+    given_back = list(trial.halted.undelivered) if trial.halted else []
+    for text in trial.seen.messages:
+        times = taken.count(text) + given_back.count(text)
+        if times > 1 or (times == 0 and trial.halted is not None):
+            yield f"{text} was taken in {times} times"
+
+
+def _untold(trial: _Trial) -> Iterator[str]:
+    check = follows(trial.driven)
+    if check.verdict is not Verdict.HOLDS:
+        yield check.detail
+
+
+def _other(trial: _Trial) -> Iterator[str]:
+    for invariant in INVARIANTS:
+        if invariant not in _APART:
+            check = invariant(trial.driven)
+            if check.verdict is Verdict.VIOLATED:
+                yield f"{check.claim}: {check.detail}"
+
+
+#: What a report counts, in its order: none of these may happen.
+CLAIMS: Final[dict[str, Callable[[_Trial], Iterator[str]]]] = {
+    "facts lost or changed after an acknowledged append": _lost,
+    "calls executed again after their result was recorded": _run_again,
+    "calls executed by a process that had not journalled their start, or had lost the turn": _run_without_claim,
+    "calls executed twice, not idempotent, without a person's leave": _run_twice,
+    "turns that reached neither an end nor a pause": _neither,
+    "model requests sent with an unpaired call": _unpaired,
+    "interrupts answered twice, or otherwise than acknowledged": _answers,
+    "aborts and messages lost after they were acknowledged": _words,
+    "journals with a fact that does not follow from those before": _untold,
+    "other invariants of a turn broken": _other,
+}
+
+
+def _how(kill: Kill) -> str:
+    match kill:
+        case KillAfter():
+            return "at a random time"
+        case KillIn(what=what):
+            return f"during a {what} call"
+        case _:
+            return f"{'after' if kill.after else 'before'} {_ARTICLES[kill.what]}"

@@ -1,0 +1,151 @@
+"""One trial of the campaign as a value, made of a seed and a number: what its turn does, where its processes die."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, Literal
+
+from turnwright_states import DECISIONS, Decision, InterruptKind, Limits
+from turnwright_states.facts import KINDS
+
+from .kill import KillAt, Write
+
+#: One call: the tool, and the number that it is given.
+Planned = tuple[str, int]
+#: Tools of `actor.py` by how often they are drawn.
+TOOLS: Final = {"put": 6, "send": 4, "pay": 2, "erase": 2, "ask_user_input": 2, "fail": 1}
+#: Kinds of facts at whose append a process dies, by how often they are drawn. Those that most turns have only once, or
+#: not at all, would be drawn in vain; the first two are written as a turn is made.
+_KINDS: Final = dict.fromkeys((kind for kind in KINDS if kind not in ("turn_started", "step_started")), 2) | {
+    "halted": 1,
+    "synthesised": 1,
+}
+_WRITES: Final[tuple[Write, ...]] = ("create", "claim", "release")
+
+
+@dataclass(frozen=True, slots=True)
+class KillIn:
+    """Die during the `number`-th execution of a tool, or the `number`-th model call, of the process; from 1."""
+
+    what: Literal["tool", "model"]
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class KillAfter:
+    """Be killed from outside so many seconds after the process began, or after it had claimed the turn (`driving`)."""
+
+    seconds: float
+    driving: bool
+
+
+Kill = KillAt | KillIn | KillAfter
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Somebody aborts or steers the turn: before its `drive`-th process begins, or while that runs (`live`)."""
+
+    what: Literal["abort", "steer"]
+    drive: int
+    live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One trial.
+
+    `steps` are the calls of each step, of which `parallel` run at once; `failures` are the attempts that fail before
+    each step's reply, and before the answer. `kills` are those of the trial's processes, in turn. `synthesis` is the
+    step whose batch is synthesised. `answers` is how many pauses are answered before the turn is left to rest; None
+    answers all.
+    """
+
+    seed: int
+    number: int
+    steps: tuple[tuple[Planned, ...], ...]
+    limits: Limits = field(default_factory=Limits)
+    parallel: int = 8
+    failures: tuple[int, ...] = ()
+    synthesis: int | None = None
+    answers: int | None = None
+    words: tuple[Word, ...] = ()
+    kills: tuple[Kill, ...] = ()
+
+    @classmethod
+    def of(cls, seed: int, number: int) -> "Plan":
+        """The trial with this number of the campaign with this seed; always the same one."""
+        draw = Random(f"{seed}/{number}")  # noqa: S311 (a trial must be the same again)
+        steps = tuple(_batch(draw, step) for step in range(1, draw.randint(2, 6) + 1))
+        if _one_in(draw, 7):
+            steps = (steps[0],) * len(steps)  # a doom loop
+        return cls(
+            seed=seed,
+            number=number,
+            limits=_limits(draw),
+            steps=steps,
+            parallel=draw.choice((1, 2, 8)),
+            failures=tuple(draw.choices((0, 1, 2), (12, 2, 1), k=len(steps) + 1)),
+            synthesis=draw.randint(1, len(steps)) if _one_in(draw, 12) else None,
+            answers=draw.randint(0, 1) if _one_in(draw, 10) else None,
+            words=_words(draw),
+            kills=tuple(_kill(draw) for _ in range(draw.choices((1, 2, 3, 4, 6), (3, 4, 3, 2, 1))[0])),
+        )
+
+    def answer(self, interrupt: str, kind: InterruptKind, *, other: bool = False) -> tuple[Decision, str]:
+        """What a person says to this interrupt; with `other`, what another person would say, who may disagree."""
+        draw = Random(f"{self.seed}/{self.number}/{interrupt}/{other}")  # noqa: S311 (likewise)
+        return draw.choice(DECISIONS[kind]), f"words-{draw.randint(1, 99)}"
+
+
+def _batch(draw: Random, step: int) -> tuple[Planned, ...]:
+    names = draw.choices(list(TOOLS), list(TOOLS.values()), k=draw.choices((1, 2, 3, 4), (4, 3, 2, 1))[0])
+    return tuple((name, 10 * step + place) for place, name in enumerate(names))
+
+
+def _limits(draw: Random) -> Limits:
+    tight = draw.choices(("", "steps", "tool_calls", "tokens", "seconds", "none"), (12, 3, 3, 3, 2, 1))[0]
+    return Limits(
+        steps={"steps": draw.randint(1, 3), "none": 0}.get(tight),
+        tool_calls=draw.randint(1, 5) if tight == "tool_calls" else 50,
+        tokens=draw.randint(30, 120) if tight == "tokens" else None,
+        seconds=draw.uniform(0.02, 0.2) if tight == "seconds" else None,
+        concluding=draw.choice(("after", "within")),
+        doom_response=draw.choice(("stop", "ask")),
+        nudges=draw.randint(0, 1),
+    )
+
+
+def _words(draw: Random) -> tuple[Word, ...]:
+    drawn: list[Word] = []
+    if _one_in(draw, 12):
+        drawn.append(Word("abort", draw.randint(1, 3), live=_one_in(draw, 2)))
+    if _one_in(draw, 6):
+        drawn.append(Word("steer", draw.randint(1, 3), live=_one_in(draw, 2)))
+    return tuple(drawn)
+
+
+def _one_in(draw: Random, number: int) -> bool:
+    return draw.randrange(number) == 0
+
+
+def _after(draw: Random) -> Kill:
+    driving = not _one_in(draw, 5)
+    return KillAfter(draw.uniform(0.0, 0.05 if driving else 0.08), driving=driving)
+
+
+#: Each way to die, by how often it is drawn.
+_KILLS: Final[tuple[tuple[int, Callable[[Random], Kill]], ...]] = (
+    (8, lambda draw: KillAt(number=draw.randint(1, 8), after=_one_in(draw, 2))),
+    (4, lambda draw: KillAt(fact=draw.choices(list(_KINDS), list(_KINDS.values()))[0], after=_one_in(draw, 2))),
+    (2, lambda draw: KillAt(seq=draw.randint(3, 20), after=_one_in(draw, 2))),
+    (1, lambda draw: KillAt(draw.choice(_WRITES), after=_one_in(draw, 2))),
+    (4, lambda draw: KillIn("tool", draw.randint(1, 3))),
+    (2, lambda draw: KillIn("model", draw.randint(1, 3))),
+    (6, _after),
+)
+
+
+def _kill(draw: Random) -> Kill:
+    (make,) = draw.choices([make for _, make in _KILLS], [weight for weight, _ in _KILLS])
+    return make(draw)

@@ -1,0 +1,154 @@
+"""What a campaign found, as a value, as JSON and as the tables of `docs/reliability.md`."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from typing import Final
+
+from turnwright_states.facts import KINDS
+
+from .audit import CLAIMS, Audit
+
+_TITLES: Final = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+_BEGIN: Final = "<!-- campaign -->"
+_END: Final = "<!-- /campaign -->"
+
+
+@dataclass(slots=True)
+class StoreReport:
+    """The trials over one kind of store, added up. `faults` has every claim, also those of which there are none."""
+
+    turns: int = 0
+    processes: int = 0
+    kills: int = 0
+    recoveries: int = 0
+    missed: int = 0
+    facts: int = 0
+    executions: int = 0
+    requests: int = 0
+    answers: int = 0
+    words: int = 0
+    faults: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CLAIMS, 0))
+    killed: dict[str, int] = field(default_factory=dict)
+    killed_after: dict[str, int] = field(default_factory=dict)
+    endings: dict[str, int] = field(default_factory=dict)
+
+    def add(self, audits: Iterable[Audit]) -> None:
+        """Add trials up."""
+        killed, after, endings = Counter[str](), Counter[str](), Counter[str]()
+        for one in audits:
+            self.turns += 1
+            self.processes += one.processes
+            self.kills += len(one.kills)
+            self.recoveries += one.recoveries
+            self.missed += one.missed
+            self.facts += one.facts
+            self.executions += one.executions
+            self.requests += one.requests
+            self.answers += one.answers
+            self.words += one.words
+            for claim, found in one.faults.items():
+                self.faults[claim] += len(found)
+            killed.update(how for how, _ in one.kills)
+            after.update(kind for _, kind in one.kills)
+            endings[one.ending] += 1
+        self.killed = dict(killed.most_common())
+        self.killed_after = {kind: after[kind] for kind in (*KINDS, "none") if after[kind]}
+        self.endings = dict(sorted(endings.items(), key=lambda one: (-one[1], one[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A campaign. It holds no date and no name of a machine: the same seed gives nearly the same one again."""
+
+    version: str
+    seed: int
+    stores: Mapping[str, StoreReport]
+
+    @classmethod
+    def of(cls, seed: int, audits: Mapping[str, Sequence[Audit]]) -> "Report":
+        """The report on the trials of each kind of store."""
+        stores: dict[str, StoreReport] = {}
+        for name, of_store in audits.items():
+            stores[name] = StoreReport()
+            stores[name].add(of_store)
+        return cls(version("turnwright"), seed, stores)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Report":
+        """Read what `to_json` wrote. Raises `TypeError` or `ValueError` for anything else."""
+        read = json.loads(text)
+        return cls(read["version"], read["seed"], {name: StoreReport(**one) for name, one in read["stores"].items()})
+
+    def to_json(self) -> str:
+        """The report as JSON text, to be committed."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    @property
+    def faults(self) -> int:
+        """How often something happened that must not."""
+        return sum(sum(one.faults.values()) for one in self.stores.values())
+
+    def tables(self) -> str:
+        """The report as tables in Markdown."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        reports = list(self.stores.values())
+        yield f"Turnwright {self.version}, seed {self.seed}."
+        yield ""
+        yield from self._table(
+            "", [(words, [getattr(one, name) for one in reports]) for name, words in _FIGURES.items()]
+        )
+        yield ""
+        yield from self._table("must be 0", [(claim, [one.faults[claim] for one in reports]) for claim in CLAIMS])
+        for title, field_ in _COUNTED.items():
+            counts: list[Mapping[str, int]] = [getattr(one, field_) for one in reports]
+            names = list(dict.fromkeys(name for count in counts for name in count))
+            if field_ == "killed_after":
+                names.sort(key=(*KINDS, "none").index)
+            yield ""
+            yield from self._table(
+                title,
+                [
+                    (f"`{name}`" if field_ != "killed" else name, [count.get(name, 0) for count in counts])
+                    for name in names
+                ],
+            )
+
+    def _table(self, title: str, rows: Iterable[tuple[str, Sequence[int]]]) -> Iterator[str]:
+        yield f"| {' | '.join([title, *(_TITLES.get(name, name) for name in self.stores)])} |"
+        yield f"| --- |{' ---: |' * len(self.stores)}"
+        for name, numbers in rows:
+            yield f"| {' | '.join([name, *(f'{number:,}' for number in numbers)])} |"
+
+
+#: The figures of a store, in words.
+_FIGURES: Final = {
+    "turns": "turns",
+    "processes": "processes that drove them",
+    "kills": "`kill -9` that hit a driver at work",
+    "recoveries": "turns taken up by another process after it",
+    "missed": "kills that hit nobody: the turn had ended, or rested",
+    "facts": "facts looked at",
+    "executions": "executions of tools",
+    "requests": "requests to the model",
+    "answers": "answers of people",
+    "words": "aborts while nobody drove, and messages to a turn",
+}
+_COUNTED: Final = {
+    "where the kills fell": "killed",
+    "the last fact in the journal then": "killed_after",
+    "how the turns ended": "endings",
+}
+
+
+def put_into(page: str, report: Report) -> str:
+    """The page with the report's tables between its marks. Raises `ValueError` for a page without marks."""
+    made, count = re.subn(f"(?<={_BEGIN}\n).*?(?={_END})", lambda _: f"\n{report.tables()}\n\n", page, flags=re.DOTALL)
+    if count != 1:
+        raise ValueError(f"the page must have {_BEGIN} and {_END} once, each on a line of its own")
+    return made

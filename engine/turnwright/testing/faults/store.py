@@ -1,0 +1,47 @@
+"""A store that dies in the middle of a turn, as a process does: what is in the journal then is all that is left."""
+
+from collections.abc import Sequence
+
+from turnwright.errors import StoreError
+from turnwright.store import Claim, Status, Store
+from turnwright_states.facts import Fact
+
+from .wrapper import StoreWrapper
+
+
+class FaultyStore(StoreWrapper):
+    """Passes everything on to `inner` until its `at`-th append, which raises `StoreError`.
+
+    `at` counts from 1; 0 never fails. With `after` the facts are written before it raises, as when the process dies
+    between the commit and the next line. From then on the store is dead and everything raises, releasing a turn as
+    well, so that whoever drove looks crashed. With `heals` only that one append fails, as when a disk is full for a
+    moment.
+
+    `appends` counts the appends that were tried; `create` is none of them. After a death, `aclose` and open the same
+    place again: what the next process would do. (A closed `MemoryStore` keeps its turns and forgets who drove them, so
+    it can be used again.)
+    """
+
+    def __init__(self, inner: Store, *, at: int = 0, after: bool = False, heals: bool = False) -> None:
+        super().__init__(inner)
+        self.at = at
+        self.after = after
+        self.heals = heals
+        self.appends = 0
+        self.dead = False
+
+    def enter(self) -> None:
+        """Raise `StoreError` when the store is dead. It can still be closed: the operating system would do that."""
+        if self.dead:
+            raise StoreError("the store is dead, as it was told to be")
+
+    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+        """See `Store.append`. Fails when its turn has come."""
+        self.enter()
+        self.appends += 1
+        if self.appends != self.at:
+            return await self.inner.append(claim, facts, status, consumed)
+        self.dead = not self.heals
+        if self.after:
+            await self.inner.append(claim, facts, status, consumed)
+        raise StoreError(f"append {self.at} fails, as it was told to")

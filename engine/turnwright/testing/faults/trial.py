@@ -1,0 +1,195 @@
+"""One trial: processes drive a turn, are killed, and others take it up, until it has ended or rests."""
+
+import tempfile
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import anyio
+
+from turnwright.answers import Reply
+from turnwright.engine import Engine
+from turnwright.errors import TurnEnded
+from turnwright.store import open_store
+from turnwright_states import InterruptKind, State
+from turnwright_states.facts import Fact
+
+from .actor import Role, act
+from .plan import Kill, KillAfter, Plan, Word
+from .process import DriverProcess
+from .witness import Line, Witness
+
+#: Seconds after which a process that neither ends nor rests is a fault.
+_STUCK = 60.0
+#: Processes that a turn is given: far more than its pauses and its kills ask for.
+_MOST = 60
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was seen of one trial, for the audit."""
+
+    plan: Plan
+    turn: str = ""
+    facts: list[tuple[int, Fact]] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    #: The processes that were killed while they drove the turn, with the place that was meant.
+    killed: list[tuple[int, Kill]] = field(default_factory=list)
+    #: Kills that came when the process was over, or before it drove.
+    missed: int = 0
+    #: Whether somebody aborted the turn while nobody drove it, so that it can have no other end.
+    aborted: bool = False
+    #: The messages that were accepted, and what still waits in the inbox.
+    messages: list[str] = field(default_factory=list)
+    inbox: set[str] = field(default_factory=set)
+    #: Why the trial was given up, or a process ended otherwise than it should.
+    wrong: str = ""
+
+
+async def run_trial(seed: int, number: int, address: str = "") -> Seen:
+    """Run one trial of a campaign. Without an address it has an SQLite file of its own."""
+    with tempfile.TemporaryDirectory(prefix="turnwright-") as folder:
+        trial = _Trial(
+            Plan.of(seed, number), address or f"sqlite:///{folder}/turns.db", Witness(Path(folder, "witness"))
+        )
+        await trial.run()
+        return trial.seen
+
+
+class _Trial:
+    def __init__(self, plan: Plan, address: str, witness: Witness) -> None:
+        self.seen = Seen(plan)
+        self._plan = plan
+        self._address = address
+        self._witness = witness
+        self._kills = deque(plan.kills)
+        self._draw = Random(f"{plan.seed}/{plan.number}/drives")  # noqa: S311 (a trial must be the same again)
+        self._pauses = 0
+
+    async def run(self) -> None:
+        """Drive the turn until it has ended, rests, or went wrong; then read what is left of it."""
+        for drive in range(1, _MOST + 1):
+            for word in self._plan.words:
+                if word.drive == drive and not word.live:
+                    await self._say(word)
+            if not await self._drive(drive):
+                break
+        else:
+            self.seen.wrong = f"it goes on after {_MOST} processes"
+        await self._read()
+
+    async def _drive(self, drive: int) -> bool:
+        """Let one process drive. Whether there should be another one."""
+        kill = self._kills.popleft() if self._kills else None
+        before = len(self._witness.lines())
+        role = self._role(kill)
+        with DriverProcess(act, role) as process:
+            await self._accompany(process, kill, drive, before)
+            if not process.ended:
+                self.seen.wrong = f"process {drive} neither ended nor rested in {_STUCK:g} s"
+                return False
+            code = process.wait(0)
+        lines = [line for line in self._witness.lines()[before:] if line.process == process.pid]
+        self.seen.turn = self.seen.turn or next((line.words[1] for line in lines if line.words[0] == "claimed"), "")
+        if kill is not None and code < 0:
+            drove = [line.words[0] for line in lines if line.words[0] in ("claimed", "released")]
+            if drove[-1:] == ["claimed"]:
+                self.seen.killed.append((process.pid, kill))
+            else:
+                self.seen.missed += 1
+            return True
+        self.seen.missed += kill is not None
+        if code:
+            self.seen.wrong = f"process {drive} ended with exit code {code}"
+            return False
+        return self._goes_on(lines)
+
+    def _role(self, kill: Kill | None) -> Role:
+        pending = self._pending()
+        answers: dict[str, Reply] = {}
+        if pending:
+            # After a kill somebody else may answer, and not know what was answered; some answer only in part.
+            other, some = self._draw.randrange(3) == 0, self._draw.randrange(5) == 0
+            for name, kind in pending[: 1 if some else None]:
+                answers[name] = Reply(*self._plan.answer(name, kind, other=other))
+        sweep = self._draw.choice((True, False))
+        return Role(self._plan, self._address, self._witness.path, self.seen.turn, answers, sweep, kill)
+
+    def _pending(self) -> list[tuple[str, InterruptKind]]:
+        """What the turn waited for when a process last said so."""
+        asked: list[tuple[str, InterruptKind]] = []
+        said: list[tuple[str, InterruptKind]] = []
+        for line in self._witness.lines():
+            if line.words[0] == "pending":
+                said.append((line.words[1], InterruptKind(line.words[2])))
+            elif line.words[0] == "stands":
+                asked, said = said, []
+        return asked
+
+    async def _accompany(self, process: DriverProcess, kill: Kill | None, drive: int, before: int) -> None:
+        """Wait for the process, and do meanwhile what is to be done to it. `before` lines were there when it began."""
+        said = [word for word in self._plan.words if word.drive == drive and word.live]
+        with anyio.move_on_after(_STUCK):
+            if isinstance(kill, KillAfter):
+                if kill.driving:
+                    await _until(lambda: len(self._witness.lines()) > before or process.ended)
+                await anyio.sleep(kill.seconds)
+                process.kill()
+            for word in said:
+                await self._say(word)
+            await _until(lambda: process.ended)
+
+    async def _say(self, word: Word) -> None:
+        """Abort or steer the turn from this process, if there is one to be told."""
+        turn = self.seen.turn or next(
+            (line.words[1] for line in self._witness.lines() if line.words[0] == "claimed"), ""
+        )
+        if not turn:
+            return
+        async with Engine(store=open_store(self._address)) as engine:
+            if (await engine.store.get(turn)).status.outcome is not None:
+                return
+            if word.what == "abort":
+                await engine.abort(turn)
+                self.seen.aborted = self.seen.aborted or not word.live
+                return
+            text = f"message-{word.drive}"
+            with suppress(TurnEnded):  # it may have ended since we looked
+                await engine.steer(turn, text)
+                self.seen.messages.append(text)
+
+    def _goes_on(self, lines: list[Line]) -> bool:
+        state = next((line.words[1] for line in reversed(lines) if line.words[0] == "stands"), "")
+        if not state:
+            self.seen.wrong = "its only driver was overtaken"
+            return False
+        if State(state) is not State.PAUSED:
+            if State(state).outcome is None:
+                self.seen.wrong = f"it was left in {state}"
+            return False
+        self._pauses += 1
+        return self._plan.answers is None or self._pauses <= self._plan.answers
+
+    async def _read(self) -> None:
+        self.seen.lines = self._witness.lines()
+        if not self.seen.turn:
+            return
+        store = open_store(self._address)
+        try:
+            self.seen.facts = await store.facts(self.seen.turn)
+            self.seen.inbox = {item.id for item in await store.inbox(self.seen.turn)}
+            if await store.is_driven(self.seen.turn):
+                self.seen.wrong = self.seen.wrong or "it is driven, and nobody drives it"
+            else:
+                await store.delete(self.seen.turn)  # a trial after this one may use the store, and sweeps it
+        finally:
+            await store.aclose()
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    """Wait for something that another process brings about."""
+    while not holds():  # noqa: ASYNC110 (nobody in this process could set an event)
+        await anyio.sleep(0.002)

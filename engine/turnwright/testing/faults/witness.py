@@ -1,0 +1,84 @@
+"""What really happened: a file that processes append to, one line a thing, and that outlives all of them.
+
+A journal says what a turn believes; the witness says what ran. Each line goes out in one write to a file that was
+opened for appending, so that the lines of several processes stand whole, and in the order in which they were written.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from turnwright.tools import ToolContext
+
+_BEGINS: Final = "start"
+_ENDS: Final = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: the process that wrote it, and its words."""
+
+    process: int
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One time that a tool was run, by `process`. `ended` is false if it never came to its end."""
+
+    process: int
+    turn: str
+    call: str
+    attempt: int
+    ended: bool
+
+
+class Witness:
+    """The file `path`, which is made when the first line is written."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def note(self, *words: object) -> None:
+        """Write one line: the number of this process, and these words, which hold no space and are not empty."""
+        self.note_all([words])
+
+    def note_all(self, lines: "list[tuple[object, ...]]") -> None:
+        """Write several lines at once, all of them or, if the process dies before, none."""
+        text = "".join(" ".join(map(str, (os.getpid(), *words))) + "\n" for words in lines)
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(file, text.encode())
+        finally:
+            os.close(file)
+
+    @contextmanager
+    def runs(self, context: ToolContext) -> Iterator[None]:
+        """Around the work of a tool: writes `{turn} {call} {attempt} start`, and when it is done, `... end`."""
+        self.note(context.turn, context.call, context.attempt, _BEGINS)
+        yield
+        self.note(context.turn, context.call, context.attempt, _ENDS)
+
+    def lines(self) -> list[Line]:
+        """What was written so far, oldest first; nothing where there is no file yet."""
+        if not self.path.exists():
+            return []
+        split = (line.split() for line in self.path.read_text(encoding="utf-8").splitlines())
+        return [Line(int(process), tuple(words)) for process, *words in split]
+
+    def ran(self) -> list[Ran]:
+        """Every time that a tool was begun, oldest first."""
+        return executions(self.lines())
+
+
+def executions(lines: list[Line]) -> list[Ran]:
+    """Every time that a tool was begun, by the lines that `Witness.runs` wrote; other lines are left out."""
+    ended = {(line.process, line.words[:3]) for line in lines if line.words[3:] == (_ENDS,)}
+    return [
+        Ran(line.process, line.words[0], line.words[1], int(line.words[2]), (line.process, line.words[:3]) in ended)
+        for line in lines
+        if line.words[3:] == (_BEGINS,)
+    ]

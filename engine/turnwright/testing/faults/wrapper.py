@@ -1,0 +1,87 @@
+"""A store around a store: passes everything on, for those that change one thing about it."""
+
+from collections.abc import Sequence
+
+from turnwright.store import Claim, InboxItem, NewTurn, Status, Store, TurnRow
+from turnwright_states.facts import Fact
+
+
+class StoreWrapper:
+    """Passes every call on to `inner`. Override what should be different; `enter` is called before each of them."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+
+    def enter(self) -> None:
+        """Do something before each call but `aclose`. Does nothing here."""
+
+    @property
+    def shared(self) -> bool:
+        """See `Store.shared`."""
+        return self.inner.shared
+
+    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
+        """See `Store.create`."""
+        self.enter()
+        return await self.inner.create(new, facts, status)
+
+    async def claim(self, turn_id: str) -> Claim:
+        """See `Store.claim`."""
+        self.enter()
+        return await self.inner.claim(turn_id)
+
+    async def release(self, claim: Claim, *, crashed: bool = False) -> None:
+        """See `Store.release`."""
+        self.enter()
+        await self.inner.release(claim, crashed=crashed)
+
+    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+        """See `Store.append`."""
+        self.enter()
+        return await self.inner.append(claim, facts, status, consumed)
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+        """See `Store.facts`."""
+        self.enter()
+        return await self.inner.facts(turn_id, after)
+
+    async def get(self, turn_id: str) -> TurnRow:
+        """See `Store.get`."""
+        self.enter()
+        return await self.inner.get(turn_id)
+
+    async def turns(
+        self, *, session: str | None = None, live: bool | None = None, limit: int | None = None
+    ) -> list[TurnRow]:
+        """See `Store.turns`."""
+        self.enter()
+        return await self.inner.turns(session=session, live=live, limit=limit)
+
+    async def is_driven(self, turn_id: str) -> bool:
+        """See `Store.is_driven`."""
+        self.enter()
+        return await self.inner.is_driven(turn_id)
+
+    async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
+        """See `Store.post`."""
+        self.enter()
+        return await self.inner.post(*items)
+
+    async def inbox(self, turn_id: str) -> list[InboxItem]:
+        """See `Store.inbox`."""
+        self.enter()
+        return await self.inner.inbox(turn_id)
+
+    async def delete(self, turn_id: str) -> int:
+        """See `Store.delete`."""
+        self.enter()
+        return await self.inner.delete(turn_id)
+
+    async def migrate(self) -> tuple[int, int]:
+        """See `Store.migrate`."""
+        self.enter()
+        return await self.inner.migrate()
+
+    async def aclose(self) -> None:
+        """See `Store.aclose`."""
+        await self.inner.aclose()

@@ -1,0 +1,80 @@
+"""A small campaign of kills, as `make faults` runs a large one."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from turnwright.testing.faults import KillAt
+from turnwright.testing.faults.plan import KillAfter, KillIn, Plan
+from turnwright.testing.faults.report import Report, put_into
+from turnwright.testing.postgres_server import PostgresServer
+
+PAGE = "before\n<!-- campaign -->\nold\n<!-- /campaign -->\nafter\n"
+
+
+def faults(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "turnwright.testing.faults", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_nothing_happens_that_must_not_on_sqlite(tmp_path: Path) -> None:
+    """And the report and the page are written."""
+    report, page = tmp_path / "report.json", tmp_path / "page.md"
+    page.write_text(PAGE)
+    ran = faults("--sqlite", "16", "--postgres", "0", "--seed", "11", "--json", report, "--page", page)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    told = Report.from_json(report.read_text())
+    assert (told.faults, told.seed, list(told.stores)) == (0, 11, ["sqlite"])
+    assert told.stores["sqlite"].turns == 16
+    assert told.stores["sqlite"].recoveries >= 10
+    assert ran.stdout == told.tables() + "\n"
+    assert page.read_text() == put_into(PAGE, told)
+    assert told.tables() in page.read_text()
+    assert page.read_text().startswith("before\n")
+    assert page.read_text().endswith("after\n")
+
+
+def test_nothing_happens_that_must_not_on_postgres(tmp_path: Path) -> None:
+    reason = PostgresServer.reason_missing()
+    if reason is not None:
+        pytest.skip(reason)
+    report = tmp_path / "report.json"
+    ran = faults("--sqlite", "0", "--postgres", "8", "--seed", "11", "--json", report)
+    assert ran.returncode == 0, ran.stderr
+    told = Report.from_json(report.read_text())
+    assert (told.faults, list(told.stores)) == (0, ["postgres"])
+    assert told.stores["postgres"].recoveries >= 4
+
+
+def test_one_trial_is_shown_with_its_plan_its_witness_and_its_journal() -> None:
+    ran = faults("--seed", "11", "--trial", "3")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("Plan(seed=11, number=3, ")
+    assert " claimed " in ran.stdout
+    assert "   1  turn_started    {" in ran.stdout
+
+
+def test_a_page_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="must have <!-- campaign --> and <!-- /campaign --> once"):
+        put_into("a page", Report(version="1", seed=1, stores={}))
+
+
+def test_a_number_makes_always_the_same_trial_and_others_make_others() -> None:
+    assert Plan.of(1, 2) == Plan.of(1, 2)
+    assert len({repr(Plan.of(1, number)) for number in range(100)} | {repr(Plan.of(2, 2))}) == 101
+
+
+def test_trials_are_of_many_sorts() -> None:
+    """Every way to die, every tool, and each of the limits."""
+    plans = [Plan.of(1, number) for number in range(300)]
+    kills = [kill for plan in plans for kill in plan.kills]
+    assert {kill.what for kill in kills if isinstance(kill, KillAt)} == {"create", "claim", "append", "release"}
+    assert {kill.after for kill in kills if isinstance(kill, KillAt)} == {True, False}
+    assert {kill.what for kill in kills if isinstance(kill, KillIn)} == {"tool", "model"}
+    assert {kill.driving for kill in kills if isinstance(kill, KillAfter)} == {True, False}
+    assert {name for plan in plans for step in plan.steps for name, _ in step} >= {"put", "send", "pay", "erase"}
+    assert {word.what for plan in plans for word in plan.words} == {"abort", "steer"}
+    assert {len(plan.steps) for plan in plans} == {2, 3, 4, 5, 6}
+    assert min(len(plan.kills) for plan in plans) == 1

@@ -1,0 +1,93 @@
+"""The disk is full in the middle of a turn: nothing is written by half, and the turn goes on when there is space."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from turnwright import Agent, Engine, StoreError, tool
+from turnwright.model.protocol import Reply, Request
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.store import SqliteStore
+from turnwright.testing.faults import full_disk
+from turnwright.tools import Tool
+from turnwright_states import CallStatus, Outcome
+from turnwright_states import facts as f
+from turnwright_states.replay import replay
+from turnwright_states.verdict import Verdict
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Tidier")
+LINES: tuple[Reply | str, ...] = (asks_for(("note", {"n": 1})), asks_for(("fill", {})), "Done.")
+
+
+def next_line(request: Request) -> Reply | str:
+    """What comes next depends on what was said, not on how often the model was called."""
+    return LINES[sum(bool(message.calls) for message in request.messages)]
+
+
+class World:
+    """A disk that one of the tools fills, while it runs."""
+
+    def __init__(self, path: Path, free: int) -> None:
+        self.path = path
+        self.ran: list[str] = []
+        self.full = ExitStack()
+        #: Bytes that the log of the database can still take.
+        self.free = free
+
+    def tools(self) -> list[Tool]:
+        @tool
+        async def note(n: int) -> str:
+            self.ran.append(f"note {n}")
+            return "noted"
+
+        @tool
+        async def fill() -> str:
+            self.ran.append("fill")
+            log = self.path.with_name(f"{self.path.name}-wal")
+            self.full.enter_context(full_disk(log.stat().st_size + self.free))
+            return "full"
+
+        return [note, fill]
+
+    def engine(self, store: SqliteStore) -> Engine:
+        return Engine(model=ScriptedModel(next_line, repeat=True), tools=self.tools(), store=store)
+
+
+@pytest.mark.parametrize("free", [0, 1, 100, 4096, 5000])
+async def test_the_engine_says_so_and_goes_on_when_there_is_space(tmp_path: Path, free: int) -> None:
+    """Wherever the write is cut off. What the tool did is lost with its append, as in a crash, and it is unknown."""
+    path = tmp_path / "turns.db"
+    world = World(path, free)
+    async with world.engine(SqliteStore(path)) as engine:
+        with world.full:
+            with pytest.raises(StoreError, match="nothing was written, and the turn can be resumed"):
+                await engine.run(AGENT, "hi")
+            (row,) = await engine.store.turns()
+            facts = await engine.store.facts(row.id)
+            assert replay(facts).check.verdict is Verdict.HOLDS
+            assert facts[-1][1].kind == "call_started"
+        turn = await engine.resume(row.id)
+        after = await engine.store.facts(row.id)
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+    assert after[: len(facts)] == facts
+    assert replay(after).check.verdict is Verdict.HOLDS
+    assert world.ran == ["note 1", "fill"]
+    statuses = [fact.status for _, fact in after if isinstance(fact, f.CallSettled)]
+    assert statuses == [CallStatus.OK, CallStatus.UNKNOWN]
+
+
+async def test_another_process_can_take_the_turn_up_when_the_first_has_ended(tmp_path: Path) -> None:
+    """The first could not even let go of the turn."""
+    path = tmp_path / "turns.db"
+    world = World(path, 0)
+    with world.full:
+        engine = world.engine(SqliteStore(path))
+        with pytest.raises(StoreError):
+            await engine.run(AGENT, "hi")
+        await engine.aclose()
+    async with world.engine(SqliteStore(path)) as other:
+        (turn,) = await other.recover()
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")

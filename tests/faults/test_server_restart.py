@@ -1,0 +1,122 @@
+"""The database server goes away in the middle of a turn, and comes back: the journal is whole, and the turn goes on."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from turnwright import Agent, Engine, StoreError, tool
+from turnwright.model.protocol import Reply, Request
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.store import open_store
+from turnwright.store.postgres import PostgresStore
+from turnwright.testing.postgres_server import PostgresServer
+from turnwright.tools import Tool
+from turnwright_states import CallStatus, Outcome
+from turnwright_states import facts as f
+from turnwright_states.replay import replay
+from turnwright_states.verdict import Verdict
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Tidier")
+LINES: tuple[Reply | str, ...] = (asks_for(("note", {"n": 1})), asks_for(("strike", {}), ("note", {"n": 2})), "Done.")
+
+
+@pytest.fixture
+def running(server: PostgresServer) -> Iterator[PostgresServer]:
+    """A server that a test may stop."""
+    yield server
+    server.start()
+
+
+@pytest.fixture
+def address(running: PostgresServer, new_database: Callable[[], str]) -> str:
+    """A new database on it."""
+    running.start()
+    return new_database()
+
+
+def next_line(request: Request) -> Reply | str:
+    """What comes next depends on what was said, not on how often the model was called."""
+    return LINES[sum(bool(message.calls) for message in request.messages)]
+
+
+class World:
+    """A server that one of the tools strikes, while it runs."""
+
+    def __init__(self, strike: Callable[[], None]) -> None:
+        self.ran: list[str] = []
+
+        @tool
+        async def note(n: int) -> str:
+            self.ran.append(f"note {n}")
+            return "noted"
+
+        @tool(name="strike")
+        async def struck() -> str:
+            self.ran.append("strike")
+            strike()
+            return "struck"
+
+        self.tools: list[Tool] = [note, struck]
+
+    def engine(self, address: str) -> Engine:
+        store = PostgresStore(address, patience=0.2)
+        return Engine(model=ScriptedModel(next_line, repeat=True), tools=self.tools, store=store, parallel=1)
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+async def test_a_turn_whose_server_went_away_goes_on_when_it_is_back(
+    running: PostgresServer, address: str, how: str
+) -> None:
+    """What the tool did is lost with its append, as in a crash; nothing that was acknowledged is lost."""
+    world = World(running.stop if how == "stop" else running.kill)
+    async with world.engine(address) as engine:
+        with pytest.raises(StoreError, match="the turn can be resumed"):
+            await engine.run(AGENT, "hi")
+        with pytest.raises(StoreError):
+            await engine.store.turns()
+        running.start()
+        (row,) = await engine.store.turns()
+        facts = await engine.store.facts(row.id)
+        assert replay(facts).check.verdict is Verdict.HOLDS
+        assert facts[-1][1].kind == "call_started"
+        assert world.ran == ["note 1", "strike"]
+        turn = await engine.resume(row.id)
+        after = await engine.store.facts(row.id)
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+    assert after[: len(facts)] == facts
+    assert replay(after).check.verdict is Verdict.HOLDS
+    assert world.ran == ["note 1", "strike", "note 2"]
+    statuses = [fact.status for _, fact in after if isinstance(fact, f.CallSettled)]
+    assert statuses == [CallStatus.OK, CallStatus.UNKNOWN, CallStatus.OK]
+
+
+async def test_another_process_takes_the_turn_up_when_the_server_is_back(running: PostgresServer, address: str) -> None:
+    """The first could not even let go of the turn, and still lives; its session, and with it its lock, is gone."""
+    world = World(running.stop)
+    async with world.engine(address) as engine:
+        with pytest.raises(StoreError):
+            await engine.run(AGENT, "hi")
+        running.start()
+        async with world.engine(address) as other:
+            (turn,) = await other.recover()
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+
+
+async def test_a_turn_survives_a_server_that_was_started_again_while_a_tool_ran(
+    running: PostgresServer, address: str
+) -> None:
+    """Whether the engine noticed or not: the journal is whole, and the turn ends."""
+    world = World(running.restart)
+    async with world.engine(address) as engine:
+        try:
+            turn = await engine.run(AGENT, "hi")
+        except StoreError:
+            (row,) = await engine.store.turns()
+            turn = await engine.resume(row.id)
+        assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+        assert replay(await engine.store.facts(turn.id)).check.verdict is Verdict.HOLDS
+    store = open_store(address)
+    assert not await store.is_driven(turn.id)
+    await store.aclose()

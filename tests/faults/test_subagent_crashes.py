@@ -1,0 +1,230 @@
+"""The process dies at every append of a turn or of its sub-agents, before it or after it, and another goes on.
+
+The lead sends two readers and an editor side by side, who sends a reader of its own, then a reader once more. One of
+the readers asks for leave, which is given.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from turnwright import Agent, Engine, Outcome, StoreError, TurnResult, tool
+from turnwright.model.protocol import Model, Reply, Request
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.pairing import check_pairing
+from turnwright.store import Claim, MemoryStore, NewTurn, SqliteStore, Status, Store
+from turnwright.subagent import agent_tool
+from turnwright.testing import FaultyStore
+from turnwright.tools import Tool, ToolContext
+from turnwright_states import facts as f
+from turnwright_states.replay import replay
+from turnwright_states.verdict import Verdict
+
+pytestmark = pytest.mark.anyio
+
+LEAD = Agent(name="Lead", model="lead", tools=("Reader", "Editor"))
+READER = Agent(name="Reader", description="Reads.", model="reader", tools=("note", "erase"))
+EDITOR = Agent(name="Editor", description="Edits.", model="editor", tools=("Reader", "note"))
+#: How often the four turns and the root are written to, making a sub-agent's turn included.
+WRITES = 54
+SWEEP = [
+    pytest.param(at, after, id=f"{'after' if after else 'before'}-{at}")
+    for at in range(1, WRITES + 1)
+    for after in (False, True)
+]
+LINES: dict[str, tuple[Reply | str, ...]] = {
+    "lead": (
+        asks_for(("Reader", {"prompt": "plain"}), ("Reader", {"prompt": "asking"}), ("Editor", {"prompt": "plain"})),
+        asks_for(("Reader", {"prompt": "plain"})),
+        "All told.",
+    ),
+    "reader": (asks_for(("note", {"text": "a"})), asks_for(("note", {"text": "b"})), "Read."),
+    "asking": (asks_for(("erase", {"path": "x"}), ("note", {"text": "c"})), "Erased."),
+    "editor": (asks_for(("note", {"text": "d"}), ("Reader", {"prompt": "plain"})), "Edited."),
+}
+
+
+class MortalStore(FaultyStore):
+    """Counts the making of a sub-agent's turn as an append of its caller."""
+
+    async def create(self, new: NewTurn, facts: Sequence[f.Fact], status: Status) -> Claim:
+        """See `Store.create`. Fails when its turn has come."""
+        self.enter()
+        if ":" not in new.id:
+            return await self.inner.create(new, facts, status)
+        self.appends += 1
+        if self.appends != self.at:
+            return await self.inner.create(new, facts, status)
+        self.dead = True
+        if self.after:
+            await self.inner.create(new, facts, status)
+        raise StoreError(f"making {new.id} fails, as it was told to")
+
+
+class World:
+    """Tools, and what they did, and every request: it outlives every process."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.requests: list[Request] = []
+
+        @tool
+        async def note(context: ToolContext, text: str) -> str:
+            """Note something."""
+            self.ran.append(context.key)
+            return f"noted {text}"
+
+        @tool(approval=True)
+        async def erase(context: ToolContext, path: str) -> str:
+            """Erase something."""
+            self.ran.append(context.key)
+            return f"erased {path}"
+
+        self.tools: list[Tool] = [note, erase, agent_tool(READER), agent_tool(EDITOR)]
+
+    def next_line(self, request: Request, who: str) -> Reply | str:
+        """What comes next depends on what was said, not on how often the model was called."""
+        self.requests.append(request)
+        said = [message.text for message in request.messages if message.role == "user"]
+        lines = LINES["asking" if who == "reader" and said[0] == "asking" else who]
+        return lines[sum(bool(message.calls) for message in request.messages)]
+
+    def find(self, name: str) -> Model:
+        """The model of that name."""
+        return ScriptedModel(lambda request: self.next_line(request, name), name=name, repeat=True)
+
+    def engine(self, store: Store) -> Engine:
+        """The engine of a process of its own."""
+        return Engine(models=self.find, tools=self.tools, store=store)
+
+
+async def finish(world: World, store: Store, turn_id: str) -> TurnResult:
+    """Take the tree up, give leave to whatever asks, until it has ended."""
+    engine = world.engine(store)
+    turn = await engine.get(turn_id)
+    while turn.outcome is None:
+        turn = await world.engine(store).resume(turn_id, {one.id: True for one in turn.pending})
+    return turn
+
+
+async def crashed(world: World, store: FaultyStore) -> str:
+    """Run the tree until its process dies. Returns the id of its root."""
+    with pytest.raises(StoreError, match="as it was told to"):
+        await finish(world, store, (await world.engine(store).run(LEAD, "hi")).id)
+    (root,) = [row.id for row in await store.inner.turns() if ":" not in row.id]
+    return root
+
+
+async def journals(store: Store) -> dict[str, list[tuple[int, f.Fact]]]:
+    return {row.id: await store.facts(row.id) for row in await store.turns()}
+
+
+def settled(of: dict[str, list[tuple[int, f.Fact]]]) -> set[str]:
+    """The calls whose result was written down, as their tools know them."""
+    return {f"{turn}:{fact.call}" for turn, facts in of.items() for _, fact in facts if isinstance(fact, f.CallSettled)}
+
+
+async def sound(world: World, store: Store) -> None:
+    """Every journal of the tree replays, and what was sent was paired."""
+    for turn, facts in (await journals(store)).items():
+        check = replay(facts).check
+        assert check.verdict is Verdict.HOLDS, f"{turn}: {check.detail}"
+    for request in world.requests:
+        check_pairing(request.messages)
+
+
+async def test_the_tree_is_written_to_as_often_as_is_swept() -> None:
+    store, world = MortalStore(MemoryStore()), World()
+    turn = await finish(world, store, (await world.engine(store).run(LEAD, "hi")).id)
+    assert (turn.outcome, turn.text, store.appends) == (Outcome.FINISHED, "All told.", WRITES)
+    assert len(await store.turns()) == 6
+    await sound(world, store)
+
+
+@pytest.mark.parametrize(("at", "after"), SWEEP)
+async def test_the_tree_ends_and_nothing_that_was_done_is_done_again(at: int, after: bool) -> None:
+    memory, world = MemoryStore(), World()
+    store = MortalStore(memory, at=at, after=after)
+    root = await crashed(world, store)
+    left, ran = await journals(memory), list(world.ran)
+    await store.aclose()
+    turn = await finish(world, memory, root)
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "All told.")
+    assert await memory.turns(live=True) == []
+    assert len(await memory.turns()) == 6
+    assert settled(left).isdisjoint(world.ran[len(ran) :])
+    assert len(set(world.ran)) == len(world.ran), "none of these tools may run twice"
+    now = await journals(memory)
+    assert all(now[name][: len(facts)] == facts for name, facts in left.items()), "what was written stays"
+    await sound(world, memory)
+
+
+@pytest.mark.parametrize("at", [7, 19, 33])
+async def test_on_a_disk_it_is_the_same(tmp_path: Path, at: int) -> None:
+    world, path = World(), tmp_path / "turns.db"
+    store = MortalStore(SqliteStore(path, durability="normal"), at=at)
+    with pytest.raises(StoreError, match="as it was told to"):
+        await finish(world, store, (await world.engine(store).run(LEAD, "hi")).id)
+    await store.aclose()
+    again = SqliteStore(path, durability="normal")
+    (root,) = [row.id for row in await again.turns() if ":" not in row.id]
+    turn = await finish(world, again, root)
+    assert turn.outcome is Outcome.FINISHED
+    assert await again.turns(live=True) == []
+    await sound(world, again)
+    await again.aclose()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", range(1, 16))
+async def test_a_crash_while_a_tree_is_stopped_leaves_nobody_behind(at: int, after: bool) -> None:
+    """Those below end first; the request outlives the process, and the next one ends the rest."""
+    memory, world = MemoryStore(), World()
+    store = MortalStore(memory, after=after)
+    engine = world.engine(store)
+    paused = await engine.run(LEAD, "hi")
+    store.at = store.appends + at
+    try:
+        await engine.abort(paused.id)
+    except StoreError:
+        await store.aclose()
+        await world.engine(memory).recover()
+    assert await memory.turns(live=True) == []
+    await sound(world, memory)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+async def test_a_crash_while_a_running_tree_is_stopped_leaves_nobody_behind(at: int, after: bool) -> None:
+    memory, world = MemoryStore(), World()
+    store = MortalStore(memory, after=after)
+    stuck = anyio.Event()
+
+    @tool(name="note")
+    async def note(text: str) -> str:
+        """Never end."""
+        del text
+        stuck.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    engine = Engine(models=world.find, tools=[note, *world.tools[1:]], store=store, grace=0.0)
+
+    async def stop() -> None:
+        await stuck.wait()
+        await anyio.wait_all_tasks_blocked()
+        store.at = store.appends + at
+        (root,) = [row.id for row in await memory.turns() if ":" not in row.id]
+        await engine.abort(root)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(stop)
+        try:
+            await engine.run(LEAD, "hi")
+        except StoreError:
+            await store.aclose()
+            await world.engine(memory).recover()
+    assert await memory.turns(live=True) == []
+    await sound(world, memory)

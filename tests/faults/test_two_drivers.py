@@ -1,0 +1,130 @@
+"""A driver that stalls is overtaken: one of the two wins, the other stops, and starts no tool that it may not."""
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import pytest
+
+from turnwright import Engine, TurnBusy, TurnResult
+from turnwright.store import open_store
+from turnwright.testing.faults import DriverProcess, KillAt, Witness
+from turnwright.testing.faults.actor import Role, act, engine_of
+from turnwright.testing.faults.audit import audit
+from turnwright.testing.faults.plan import Plan
+from turnwright.testing.faults.trial import Seen
+from turnwright_states import CallStatus, Outcome
+from turnwright_states import facts as f
+
+pytestmark = pytest.mark.anyio
+
+#: The first call of the first step is where the driver stalls; one call runs at a time.
+PLAN = Plan(seed=0, number=0, steps=((("dwell", 100), ("send", 1), ("put", 2)), (("send", 3),)), parallel=1)
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    """Wait for something that another process brings about."""
+    ends = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < ends, "it did not happen"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> str:
+    """The address of a new database."""
+    return f"sqlite:///{tmp_path / 'turns.db'}"
+
+
+@pytest.fixture
+def postgres(new_database: Callable[[], str]) -> str:
+    """Likewise: nobody else is to lose a lock here."""
+    return new_database()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest) -> str:
+    made: str = request.getfixturevalue(request.param)
+    return made
+
+
+def take_lock_away(address: str, owner: str) -> None:
+    """What an operator does, or a network: the driver lives, and looks dead to everybody."""
+    if address.startswith("sqlite:///"):
+        path = Path(address.removeprefix("sqlite:///"))
+        path.with_name(f"{path.name}-owner-{owner}").unlink()
+        return
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(address, autocommit=True) as connection:
+        ended = connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s",
+            (f"turnwright driver {owner}",),
+        ).fetchall()
+    assert ended == [(True,)]
+
+
+async def test_a_driver_that_stalls_and_is_overtaken_writes_nothing_and_starts_nothing(
+    tmp_path: Path, address: str
+) -> None:
+    """It was stopped while a tool ran, and its lock was taken away. The tool comes to its end, and that is all."""
+    witness = Witness(tmp_path / "witness")
+    with DriverProcess(act, Role(PLAN, address, witness.path)) as zombie:
+        wait_until(witness.ran)
+        zombie.stop()
+        async with engine_of(Role(PLAN, address, witness.path), witness) as engine:
+            (row,) = await engine.store.turns()
+            with pytest.raises(TurnBusy):
+                await engine.resume(row.id)
+            take_lock_away(address, row.owner or "")
+            turn = await taken_over(engine, row.id)
+            written = await engine.store.facts(row.id)
+            assert turn.outcome is Outcome.FINISHED
+            zombie.go_on()
+            assert zombie.wait(20) == 0
+            assert await engine.store.facts(row.id) == written
+            assert not await engine.store.is_driven(row.id)
+    lines = [line.words for line in witness.lines() if line.process == zombie.pid]
+    assert lines[-1] == ("fenced", row.id, "1")
+    assert [one.call for one in witness.ran() if one.process == zombie.pid] == ["call00001"]
+    seqs = [seq for seq, _ in written]
+    assert seqs == list(range(1, len(seqs) + 1))
+    statuses = {fact.call: fact.status for _, fact in written if isinstance(fact, f.CallSettled)}
+    assert statuses == {
+        "call00001": CallStatus.UNKNOWN,
+        "call00002": CallStatus.OK,
+        "call00003": CallStatus.OK,
+        "call00004": CallStatus.OK,
+    }
+    found = audit(Seen(PLAN, row.id, written, witness.lines()))
+    assert {claim: faults for claim, faults in found.faults.items() if faults} == {}
+
+
+async def taken_over(engine: Engine, turn: str) -> TurnResult:
+    """Take a turn up as soon as its driver looks dead."""
+    with anyio.fail_after(20):
+        while True:
+            with suppress(TurnBusy):
+                return await engine.resume(turn)
+            await anyio.sleep(0.01)
+
+
+async def test_of_two_that_take_a_dead_turn_up_at_once_one_drives(tmp_path: Path, address: str) -> None:
+    """The other waits for it, finds that it has ended, and writes nothing."""
+    witness = Witness(tmp_path / "witness")
+    with DriverProcess(act, Role(PLAN, address, witness.path, kill=KillAt(number=3))) as dead:
+        assert dead.wait(20) == -signal.SIGKILL
+    (turn,) = {line.words[1] for line in witness.lines() if line.words[0] == "claimed"}
+    role = Role(PLAN, address, witness.path, turn)
+    with DriverProcess(act, role) as one, DriverProcess(act, role) as other:
+        assert (one.wait(20), other.wait(20)) == (0, 0)
+    store = open_store(address)
+    facts = await store.facts(turn)
+    await store.aclose()
+    wrote = {line.process for line in witness.lines() if line.words[0] == "wrote"}
+    assert wrote in ({dead.pid, one.pid}, {dead.pid, other.pid})
+    found = audit(Seen(PLAN, turn, facts, witness.lines(), killed=[(dead.pid, KillAt(number=3))]))
+    assert {claim: faults for claim, faults in found.faults.items() if faults} == {}
+    assert (found.ending, found.recoveries) == ("finished/answered", 1)

@@ -1,0 +1,341 @@
+"""Whoever speaks, answers, stops, crashes and takes over, and whenever: the turn ends or rests, and nothing is lost."""
+
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnwright import (
+    Agent,
+    BadAnswer,
+    Engine,
+    Fenced,
+    SessionBusy,
+    StoreError,
+    TurnBusy,
+    TurnEnded,
+    tool,
+)
+from turnwright.inbox import CALLS, steers
+from turnwright.message import TextPart
+from turnwright.model.protocol import ModelError, Reply, Request, TextDelta
+from turnwright.model.scripted import asks_for
+from turnwright.pairing import UnpairedError, check_pairing
+from turnwright.store import Claim, InboxItem, MemoryStore, SqliteStore, Status, Store
+from turnwright.testing.clock import run
+from turnwright.testing.faults import StoreWrapper
+from turnwright.tools import Tool, ToolContext
+from turnwright_states import Cause, Limits, Outcome, State
+from turnwright_states import facts as f
+from turnwright_states.facts import Fact
+from turnwright_states.replay import replay
+from turnwright_states.verdict import Verdict
+
+AGENT = Agent(name="Anybody")
+#: What may be raised in the face of who acts at the wrong moment, or who was killed.
+REFUSALS = (StoreError, Fenced, TurnBusy, TurnEnded, BadAnswer, SessionBusy)
+
+
+@dataclass(frozen=True)
+class Move:
+    """What somebody does to the turn, `wait` rounds of the loop after the move before."""
+
+    what: str
+    wait: int
+
+
+@dataclass(frozen=True)
+class Play:
+    """The tools of each batch, the replies that fail first, and the moves."""
+
+    batches: Sequence[Sequence[str]]
+    failing: frozenset[int]
+    moves: Sequence[Move]
+    limits: Limits
+
+
+plays = st.builds(
+    Play,
+    batches=st.lists(
+        st.lists(st.sampled_from(["erase", "note", "slow"]), min_size=1, max_size=3), min_size=1, max_size=3
+    ),
+    failing=st.frozensets(st.integers(0, 3), max_size=2),
+    moves=st.lists(
+        st.builds(
+            Move,
+            what=st.sampled_from(
+                ["steer", "steer", "steer", "grant", "grant", "deny", "abort", "message", "crash", "takeover", "sweep"]
+            ),
+            wait=st.sampled_from([0, 1, 3, 8, 20, 50]),
+        ),
+        min_size=1,
+        max_size=9,
+    ),
+    limits=st.builds(Limits, steps=st.sampled_from([None, None, 0, 1, 2]), tool_calls=st.sampled_from([50, 50, 2])),
+)
+
+
+class Mortal(StoreWrapper):
+    """The handle of one process. It waits a round of the loop before each call, and dies when it is told to."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.dead = False
+
+    async def _round(self) -> None:
+        await anyio.lowlevel.checkpoint()
+        if self.dead:
+            raise StoreError("its process is dead")
+
+    async def claim(self, turn_id: str) -> Claim:
+        """See `Store.claim`."""
+        await self._round()
+        return await super().claim(turn_id)
+
+    async def release(self, claim: Claim, *, crashed: bool = False) -> None:
+        """See `Store.release`."""
+        await self._round()
+        await super().release(claim, crashed=crashed)
+
+    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+        """See `Store.append`. The process may die before, or after."""
+        await self._round()
+        seq = await super().append(claim, facts, status, consumed)
+        await self._round()
+        return seq
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+        """See `Store.facts`."""
+        await self._round()
+        return await super().facts(turn_id, after)
+
+    async def inbox(self, turn_id: str) -> list[InboxItem]:
+        """See `Store.inbox`."""
+        await self._round()
+        return await super().inbox(turn_id)
+
+    async def is_driven(self, turn_id: str) -> bool:
+        """See `Store.is_driven`."""
+        await self._round()
+        return await super().is_driven(turn_id)
+
+    async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
+        """See `Store.post`."""
+        await self._round()
+        return await super().post(*items)
+
+
+@dataclass
+class World:
+    """Some processes of one store, and what came of them."""
+
+    play: Play
+    open: Callable[[], Store]
+    bury: Callable[[], Awaitable[None]]
+    said: list[str] = field(default_factory=list)
+    #: Said to a turn that ended meanwhile: handed back, or never put down.
+    perhaps: list[str] = field(default_factory=list)
+    aborted: bool = False
+    #: Executions, by call: `turn:call`.
+    ran: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    failed: set[int] = field(default_factory=set)
+    processes: list[Mortal] = field(default_factory=list)
+    turn: str = ""
+
+    name = "planned"
+
+    def process(self) -> Engine:
+        """An engine of its own."""
+        store = Mortal(self.open())
+        self.processes.append(store)
+        return Engine(model=self, tools=self.tools(), store=store, limits=self.play.limits, grace=0.05)
+
+    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+        """See `Model.stream`. What is said depends on what was said, not on how often the model was called."""
+        try:
+            check_pairing(request.messages)
+        except UnpairedError as error:
+            self.faults.append(f"a request is not paired: {error}")
+        heard = Counter(part.text for m in request.messages for part in m.parts if isinstance(part, TextPart))
+        self.faults += [f"{text} is sent {n} times" for text, n in heard.items() if text.startswith("say") and n > 1]
+        step = sum(bool(message.calls) for message in request.messages)
+        yield TextDelta("Well")
+        for _ in range(12):
+            await anyio.lowlevel.checkpoint()
+        if step in self.play.failing and step not in self.failed:
+            self.failed.add(step)
+            raise ModelError("overloaded", cause=Cause.OVERLOADED)
+        if request.tool_choice == "none" or step >= len(self.play.batches):
+            yield Reply(text="Well, that is all.")
+        else:
+            calls = [(name, {"n": 10 * step + n}) for n, name in enumerate(self.play.batches[step])]
+            yield asks_for(*calls, text="Well")
+
+    def tools(self) -> list[Tool]:
+        """One that is done at once, one that wants leave, one that takes its time."""
+
+        @tool
+        async def note(n: int, context: ToolContext) -> str:
+            self.ran[context.key] += 1
+            return f"noted {n}"
+
+        @tool(approval=True)
+        async def erase(n: int, context: ToolContext) -> str:
+            self.ran[context.key] += 1
+            await anyio.lowlevel.checkpoint()
+            return f"erased {n}"
+
+        @tool
+        async def slow(n: int, context: ToolContext) -> str:
+            self.ran[context.key] += 1
+            for _ in range(25):
+                await anyio.lowlevel.checkpoint()
+            return f"done {n}"
+
+        return [note, erase, slow]
+
+    async def run(self) -> None:
+        """Play it all, and see that it can be brought to an end, or to a rest."""
+        with anyio.fail_after(3600):
+            async with anyio.create_task_group() as group:
+
+                async def begin() -> None:
+                    with suppress(*REFUSALS):
+                        await self.process().run(AGENT, "hi", session="s1")
+
+                group.start_soon(begin)
+                look = self.open()
+                while not (rows := await look.turns()):
+                    await anyio.lowlevel.checkpoint()
+                self.turn = rows[-1].id
+                for number, move in enumerate(self.play.moves):
+                    for _ in range(move.wait):
+                        await anyio.lowlevel.checkpoint()
+                    await self._move(move.what, f"say {number}", group)
+            if not any(move.what in ("crash", "takeover") for move in self.play.moves):
+                await self._nothing_is_stranded()
+            await self._kill()
+            await self.process().recover()
+        await self._check()
+
+    async def _move(self, what: str, text: str, group: anyio.abc.TaskGroup) -> None:
+        match what:
+            case "steer":
+                try:
+                    await self.process().steer(self.turn, text)
+                    self.said.append(text)
+                except TurnEnded:
+                    self.perhaps.append(text)
+            case "abort":
+                await self.process().abort(self.turn)
+                self.aborted = True
+            case "grant" | "deny":
+                group.start_soon(self._answer, what == "grant")
+            case "message":
+                group.start_soon(self._write)
+            case "crash":
+                await self._kill()
+            case "takeover":  # its driver lives, and does not know
+                await self.bury()
+                group.start_soon(self._sweep)
+            case _:
+                group.start_soon(self._sweep)
+
+    async def _answer(self, yes: bool) -> None:
+        engine = self.process()
+        with suppress(*REFUSALS):
+            for _ in range(40):  # a person looks again until something is asked
+                if pending := (await engine.get(self.turn)).pending:
+                    await engine.resume(self.turn, {one.id: yes for one in pending})
+                    return
+                await anyio.lowlevel.checkpoint()
+
+    async def _write(self) -> None:
+        with suppress(*REFUSALS):
+            await self.process().run(AGENT, "something new", session="s1")
+
+    async def _sweep(self) -> None:
+        with suppress(StoreError):
+            await self.process().recover()
+
+    async def _kill(self) -> None:
+        for process in self.processes:
+            process.dead = True
+        await self.bury()
+
+    async def _nothing_is_stranded(self) -> None:
+        """Whoever let go of the turn has seen to what was posted while it did."""
+        store = self.open()
+        for row in await store.turns(live=True):
+            assert row.status.state is State.PAUSED
+            assert [item for item in await store.inbox(row.id) if item.kind in CALLS] == []
+
+    async def _check(self) -> None:
+        store = self.open()
+        engine = Engine(store=store)
+        turn = await engine.get(self.turn)
+        facts = await store.facts(self.turn)
+        assert self.faults == []
+        assert turn.outcome is not None or turn.state is State.PAUSED
+        assert turn.outcome is not None or not self.aborted, "an abort was promised"
+        for row in await store.turns():
+            check = replay(await store.facts(row.id)).check
+            assert check.verdict is Verdict.HOLDS, check
+            assert not await store.is_driven(row.id)
+        assert sum(isinstance(fact, f.Halted) for _, fact in facts) == (turn.outcome is not None)
+        heard = [p.text for m in turn.messages if m.role == "user" for p in m.parts if isinstance(p, TextPart)][1:]
+        waiting = [] if turn.outcome else list(steers(await store.inbox(self.turn)).values())
+        found = Counter([*heard, *turn.undelivered, *waiting])
+        assert found - Counter(self.perhaps) == Counter(self.said)
+        assert all(found[text] <= 1 for text in self.perhaps)
+        assert [text for text in heard if text in self.said] == sorted(t for t in heard if t in self.said)
+        assert all(times == 1 for times in self.ran.values()), "no call runs twice"
+        settled = Counter(fact.call for _, fact in facts if isinstance(fact, f.CallSettled))
+        assert all(times == 1 for times in settled.values())
+        assert turn.outcome is not Outcome.FAILED, turn.error
+        if turn.outcome is not None:
+            check_pairing(turn.messages)
+
+
+def _unlock(folder: Path) -> None:
+    """Whoever drives looks dead from now on."""
+    for lock in folder.glob("*-owner-*"):
+        lock.unlink()
+
+
+@given(plays)
+def test_in_memory(play: Play) -> None:
+    memory = MemoryStore()
+    run(World(play, lambda: memory, memory.aclose).run)
+
+
+@settings(max_examples=10, deadline=None)
+@given(plays)
+def test_in_a_file(play: Play) -> None:
+    """Every process has a handle and a lock of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        opened: list[SqliteStore] = []
+
+        def one() -> Store:
+            opened.append(SqliteStore(Path(folder) / "turns.db", durability="normal"))
+            return opened[-1]
+
+        async def bury() -> None:
+            _unlock(Path(folder))
+
+        async def world() -> None:
+            try:
+                await World(play, one, bury).run()
+            finally:
+                for store in opened:
+                    await store.aclose()
+
+        run(world)

@@ -1,0 +1,193 @@
+"""What holds of the repair of any list of messages, however it was cut, shuffled or made up."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwright.message import AnyPart, Message, TextPart, ToolCallPart, ToolResultPart
+from turnwright.pairing import NO_RESULT, UnpairedError, check_pairing, renamed, repaired
+from turnwright_states import CallStatus
+
+IDS = st.sampled_from(["", "a", "b", "call00001", "past00001"])
+
+CALLS = st.builds(ToolCallPart, id=IDS, name=st.just("note"))
+RESULTS = st.builds(ToolResultPart, call=IDS, name=st.just("note"), text=st.just(""))
+TEXTS = st.just(TextPart(text=""))
+
+#: Mostly what embedders bring, and now and then what no program should.
+MESSAGES = st.one_of(
+    st.builds(Message, role=st.sampled_from(["user", "system"]), parts=st.tuples(TEXTS)),
+    st.builds(Message, role=st.just("assistant"), parts=st.lists(CALLS, min_size=1, max_size=3).map(tuple)),
+    st.builds(Message, role=st.just("tool"), parts=st.tuples(RESULTS)),
+    st.builds(
+        Message,
+        role=st.sampled_from(["user", "system", "assistant", "tool"]),
+        parts=st.lists(CALLS | RESULTS | TEXTS, max_size=4).map(tuple),
+    ),
+)
+
+
+def numbered(messages: Sequence[Message]) -> list[Message]:
+    """The same messages with a text of its own for each text and each result, to tell them apart."""
+    out: list[Message] = []
+    for number, message in enumerate(messages):
+        parts = tuple(
+            part if isinstance(part, ToolCallPart) else part.model_copy(update={"text": f"{number}.{index}"})
+            for index, part in enumerate(message.parts)
+        )
+        out.append(message.model_copy(update={"parts": parts}))
+    return out
+
+
+LISTS = st.lists(MESSAGES, max_size=10).map(numbered)
+
+
+@st.composite
+def paired_lists(draw: st.DrawFn) -> list[Message]:
+    out: list[Message] = []
+    for message in draw(st.lists(MESSAGES, max_size=5)):
+        if message.role in ("user", "system"):
+            out.append(Message.user("hi"))
+            continue
+        results = draw(st.permutations(message.calls))
+        out.append(Message(role="assistant", parts=(TextPart(text="So."), *message.calls)))
+        out += [Message.result(call.id, call.name, "noted") for call in results]
+    return numbered(out)
+
+
+def calls_of(messages: Sequence[Message]) -> list[str]:
+    return [call.id for message in messages if message.role == "assistant" for call in message.calls]
+
+
+def texts_of(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """What was said by anybody but tools."""
+    return [
+        (message.role, part.text)
+        for message in messages
+        if message.role != "tool"
+        for part in message.parts
+        if isinstance(part, TextPart)
+    ]
+
+
+def results_of(messages: Sequence[Message]) -> list[str]:
+    """The texts of results, by call, in the order of the calls. Of a paired list."""
+    texts: list[str] = []
+    for number, message in enumerate(messages):
+        waiting = [
+            part
+            for after in messages[number + 1 : number + 1 + len(message.calls)]
+            for part in after.parts
+            if isinstance(part, ToolResultPart)
+        ]
+        for call in message.calls:
+            answer = next(part for part in waiting if part.call == call.id)
+            waiting.remove(answer)
+            texts.append(answer.text)
+    return texts
+
+
+def expected(messages: Sequence[Message]) -> list[str]:
+    """The same by definition, call by call.
+
+    A message's n-th call of an id has the n-th result of that id that comes after it is asked for, and before the next
+    message asks under the same id.
+    """
+    said: list[tuple[int, AnyPart]] = [
+        (number, part)
+        for number, message in enumerate(messages)
+        for part in message.parts
+        if isinstance(part, ToolResultPart) or (isinstance(part, ToolCallPart) and message.role == "assistant")
+    ]
+    texts: list[str] = []
+    for at, (number, call) in enumerate(said):
+        if not isinstance(call, ToolCallPart):
+            continue
+        same = [(n, part) for n, part in said[:at] if n == number and isinstance(part, ToolCallPart)]
+        asked_again = next(
+            (i for i, (n, p) in enumerate(said) if n > number and isinstance(p, ToolCallPart) and p.id == call.id),
+            len(said),
+        )
+        first = next(
+            i for i, (n, p) in enumerate(said) if n == number and isinstance(p, ToolCallPart) and p.id == call.id
+        )
+        texts.append(_answer(said[first:asked_again], call.id, sum(part.id == call.id for _, part in same)))
+    return texts
+
+
+def _answer(said: Sequence[tuple[int, AnyPart]], name: str, nth: int) -> str:
+    """The text of the n-th result of an id, counting only those that came when a call was open."""
+    waiting, answered = 0, 0
+    for _, part in said:
+        if isinstance(part, ToolCallPart) and part.id == name:
+            waiting += 1
+        elif isinstance(part, ToolResultPart) and part.call == name and waiting:
+            if answered == nth:
+                return part.text
+            waiting, answered = waiting - 1, answered + 1
+    return NO_RESULT
+
+
+@given(LISTS)
+def test_what_is_repaired_is_paired_and_repairing_it_again_changes_nothing(messages: list[Message]) -> None:
+    sent, _ = repaired(messages)
+    check_pairing(sent)
+    assert repaired(sent) == (sent, [])
+
+
+@given(paired_lists())
+def test_a_paired_list_is_repaired_to_itself(messages: list[Message]) -> None:
+    check_pairing(messages)
+    assert repaired(messages) == (messages, [])
+
+
+@given(LISTS)
+def test_nothing_changes_without_a_note(messages: list[Message]) -> None:
+    """And nothing is noted of a list that could be sent as it is."""
+    sent, notes = repaired(messages)
+    try:
+        check_pairing(messages)
+    except UnpairedError:
+        assert notes
+        assert sent != messages
+    else:
+        assert (sent, notes) == (messages, [])
+
+
+@given(LISTS)
+def test_no_call_and_no_word_of_anybody_is_lost(messages: list[Message]) -> None:
+    sent, _ = repaired(messages)
+    assert calls_of(sent) == calls_of(messages)
+    assert texts_of(sent) == texts_of(messages)
+
+
+@given(LISTS)
+def test_every_call_has_its_own_first_result_or_is_unknown(messages: list[Message]) -> None:
+    sent, _ = repaired(messages)
+    assert results_of(sent) == expected(messages)
+
+
+@given(LISTS)
+def test_what_is_left_out_or_made_up_is_counted_by_the_notes(messages: list[Message]) -> None:
+    sent, notes = repaired(messages)
+    before, after = (
+        [part for message in said for part in message.parts if isinstance(part, ToolResultPart)]
+        for said in (messages, sent)
+    )
+    made = [part for part in after if part.text == NO_RESULT]
+    assert all(part.status is CallStatus.UNKNOWN for part in made)
+    assert sum("it is sent as unknown" in note for note in notes) == len(made)
+    lost = {part.text for part in before} - {part.text for part in after}
+    assert sum("answers no open call" in note for note in notes) == len(lost)
+
+
+@given(LISTS)
+def test_names_of_their_own_change_no_pair(messages: list[Message]) -> None:
+    """Renamed first and then repaired, as a strict engine's would be, or the other way round."""
+    new = renamed(messages)
+    names = [call.id for message in new for call in message.calls]
+    assert len(set(names)) == len(names)
+    assert not any(name.startswith("call") for name in names)
+    sent = repaired(new)[0]
+    assert results_of(sent) == results_of(repaired(messages)[0]) == results_of(renamed(repaired(messages)[0]))

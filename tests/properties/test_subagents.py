@@ -1,0 +1,276 @@
+"""Whatever the models of a tree say, and wherever its process dies: it ends, within the budgets of its root."""
+
+from collections.abc import Iterator
+from itertools import cycle
+
+import anyio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnwright import Agent, EndReason, Engine, Price, StoreError, TurnResult, tool
+from turnwright.agent import Budget
+from turnwright.message import ToolCallPart, ToolResultPart
+from turnwright.model.protocol import Model, ModelError, Reply, ReplyCall, Request
+from turnwright.model.retry import Backoff
+from turnwright.model.scripted import ScriptedModel
+from turnwright.pairing import check_pairing
+from turnwright.store import MemoryStore, Store
+from turnwright.subagent import agent_tool
+from turnwright.testing import FaultyStore
+from turnwright_states import DECISIONS, Cause, InterruptKind, Limits, Usage
+from turnwright_states import facts as f
+from turnwright_states.limits import MAX_DEPTH, Concluding, DoomResponse
+from turnwright_states.replay import replay
+from turnwright_states.verdict import Verdict
+
+NAMES = ("Root", "Left", "Right")
+#: The most tokens that one reply uses, and what a token costs.
+MOST = 20
+PRICE = Price(input=1e6, output=1e6)
+CONCLUDING: tuple[Concluding, ...] = ("after", "within")
+RESPONSES: tuple[DoomResponse, ...] = ("stop", "ask")
+
+Journal = list[tuple[int, f.Fact]]
+
+
+@tool
+async def ok(n: int = 0) -> str:
+    return f"ok {n}"
+
+
+@tool(approval=True)
+async def ask(n: int = 0) -> str:
+    return f"allowed {n}"
+
+
+def _call(name: str, n: int) -> ReplyCall:
+    return ReplyCall(name, {"prompt": f"task {n}"} if name in NAMES else {"n": n})
+
+
+def _reply(text: str, made: list[ReplyCall], used: int) -> Reply:
+    return Reply(text=text, calls=tuple(made), usage=Usage(input_tokens=used))
+
+
+used = st.integers(0, MOST)
+calls = st.builds(_call, st.sampled_from([*NAMES, "Left", "Right", "ok", "ask", "nowhere"]), st.integers(0, 9))
+delegations = st.builds(
+    _reply,
+    st.just(""),
+    st.lists(st.builds(_call, st.sampled_from(NAMES), st.integers(0, 9)), min_size=1, max_size=4),
+    used,
+)
+replies = st.builds(_reply, st.just(""), st.lists(calls, min_size=1, max_size=4), used)
+others = st.builds(_reply, st.sampled_from(["", "Well."]), st.just([]), used) | st.builds(
+    lambda cause: ModelError(f"{cause}", cause=cause),
+    st.sampled_from([Cause.OVERLOADED, Cause.INTERRUPTED, Cause.CONTENT_FILTER, Cause.REJECTED]),
+)
+lines = st.one_of(replies, delegations, replies, delegations, others)
+scripts = st.builds(lambda first, rest: [first, *rest], replies | delegations, st.lists(lines, max_size=6))
+roots = st.builds(lambda first, rest: [first, *rest], delegations, st.lists(lines, max_size=6))
+own: st.SearchStrategy[dict[str, object]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "steps": st.integers(1, 3),
+        "max_pauses": st.integers(0, 2),
+        "budget": st.builds(Budget, tool_calls=st.none() | st.integers(1, 6), tokens=st.none() | st.integers(20, 200)),
+    },
+)
+limits = st.builds(
+    Limits,
+    steps=st.integers(2, 4),
+    concluding=st.sampled_from(CONCLUDING),
+    tool_calls=st.integers(3, 30),
+    tokens=st.none() | st.integers(30, 600),
+    cost=st.none() | st.floats(30, 600),
+    doom_threshold=st.none() | st.integers(2, 3),
+    doom_response=st.sampled_from(RESPONSES),
+    max_retries=st.integers(0, 2),
+    max_pauses=st.integers(0, 3),
+)
+answers = st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=5)
+
+
+class Tree:
+    """Three agents that may each call all three, their models, and the person whom they ask."""
+
+    def __init__(
+        self,
+        lines: tuple[list[Reply | ModelError], ...],
+        agents: tuple[dict[str, object], ...],
+        bounds: Limits,
+        say: list[tuple[int, bool]],
+    ) -> None:
+        self.lines: dict[str, Iterator[Reply | ModelError]] = {
+            name: cycle(script) for name, script in zip(NAMES, lines, strict=True)
+        }
+        self.agents = [
+            Agent.model_validate({"name": name, "description": "Helps.", "model": name, **written})
+            for name, written in zip(NAMES, agents, strict=True)
+        ]
+        self.bounds = bounds
+        self.say = say
+        self.models: dict[str, ScriptedModel] = {}
+        self.journals: dict[str, Journal] = {}
+        self.turns: dict[str, TurnResult] = {}
+
+    def find(self, name: str) -> Model:
+        """The model of an agent: one for all its turns, and for all processes."""
+        if name not in self.models:
+            self.models[name] = ScriptedModel(lambda _: next(self.lines[name]), name=name, repeat=True)
+        return self.models[name]
+
+    @property
+    def requests(self) -> list[Request]:
+        """All that was sent to any model."""
+        return [request for model in self.models.values() for request in model.requests]
+
+    def engine(self, store: Store) -> Engine:
+        """The engine of a process of its own."""
+        return Engine(
+            models=self.find,
+            tools=[ok, ask, *map(agent_tool, self.agents)],
+            store=store,
+            limits=self.bounds,
+            prices=dict.fromkeys(NAMES, PRICE),
+            backoff=Backoff(initial=0),
+        )
+
+    async def drive(self, at: int, *, after: bool, patience: int) -> TurnResult:
+        """Run the tree until it has ended. Its process dies at its `at`-th append, if there are as many.
+
+        A person answers `patience` times, and then stops it.
+        """
+        memory = MemoryStore()
+        store = FaultyStore(memory, at=at, after=after)
+        try:
+            turn = await self._answered(self.engine(store), None, patience)
+        except StoreError:
+            await store.aclose()
+            (root,) = [row.id for row in await memory.turns() if ":" not in row.id]
+            turn = await self._answered(self.engine(memory), root, patience)
+        engine = self.engine(memory)
+        for row in await memory.turns():
+            self.journals[row.id] = await memory.facts(row.id)
+            self.turns[row.id] = await engine.get(row.id)
+        return turn
+
+    async def _answered(self, engine: Engine, root: str | None, patience: int) -> TurnResult:
+        if root is None:
+            turn = await engine.run(self.agents[0], "hi")
+        else:
+            turn = await engine.get(root)
+            turn = turn if turn.outcome is not None else await engine.resume(root)
+        rounds = 0
+        while turn.outcome is None:
+            number, at_once = self.say[rounds % len(self.say)]
+            if rounds == patience:
+                await engine.abort(turn.id)
+                turn = await engine.get(turn.id)
+                continue
+            asked = turn.pending if at_once else turn.pending[:1]
+            turn = await engine.resume(turn.id, {one.id: _decision(one.kind, number) for one in asked})
+            rounds += 1
+        return turn
+
+
+def _decision(kind: InterruptKind, number: int) -> str:
+    takes = DECISIONS[kind]
+    return str(takes[number % len(takes)])
+
+
+trees = st.builds(
+    Tree,
+    lines=st.tuples(roots, scripts, scripts),
+    agents=st.tuples(st.just({}), own, own),
+    bounds=limits,
+    say=answers,
+)
+deaths = st.just(0) | st.integers(1, 60)
+
+
+def started_calls(journal: Journal) -> int:
+    """The calls that a turn started itself."""
+    return len({fact.call for _, fact in journal if isinstance(fact, f.CallStarted)})
+
+
+def own_tokens(journal: Journal) -> int:
+    """The tokens that a turn's own model calls used."""
+    total = 0
+    for _, fact in journal:
+        if isinstance(fact, f.ModelReplied | f.AttemptFailed | f.Stopping | f.Concluded | f.Halted) and fact.usage:
+            total += fact.usage.tokens
+    return total
+
+
+def limits_of(journal: Journal) -> Limits:
+    (_, first), *_ = journal
+    assert isinstance(first, f.TurnStarted)
+    return first.limits
+
+
+@settings(max_examples=60)
+@given(tree=trees, at=deaths, after=st.booleans(), patience=st.integers(0, 6))
+def test_a_tree_ends_within_the_budgets_of_its_root(tree: Tree, at: int, after: bool, patience: int) -> None:
+    """Calls exactly; tokens and cost but for one reply, its attempts, and the conclusion of each turn."""
+    root = anyio.run(lambda: tree.drive(at, after=after, patience=patience))
+    bounds = limits_of(tree.journals[root.id])
+    assert all(turn.outcome is not None for turn in tree.turns.values())
+    assert all(turn.reason is not EndReason.ENGINE_ERROR for turn in tree.turns.values()), root.error
+    assert all(name.count(":") <= MAX_DEPTH for name in tree.turns)
+    total = sum(map(started_calls, tree.journals.values()))
+    tokens = sum(map(own_tokens, tree.journals.values()))
+    overshoot = len(tree.turns) * 2 * (1 + bounds.max_retries) * MOST
+    if bounds.tool_calls is not None:
+        assert total <= bounds.tool_calls
+    if bounds.tokens is not None:
+        assert tokens <= bounds.tokens + overshoot
+    if bounds.cost is not None:
+        assert tokens <= bounds.cost + overshoot
+    assert (root.tool_calls, root.usage.tokens) == (total, tokens), "the root knows what all of them used"
+    for name, journal in tree.journals.items():
+        below = [other for other in tree.journals if other.startswith(f"{name}:")]
+        used = started_calls(journal) + sum(started_calls(tree.journals[other]) for other in below)
+        lent = limits_of(journal).tool_calls
+        assert lent is None or used <= lent, f"{name} was lent {lent}"
+        assert tree.turns[name].steps <= limits_of(journal).allowance
+
+
+@settings(max_examples=40)
+@given(tree=trees, at=deaths, after=st.booleans(), patience=st.integers(0, 6))
+def test_every_journal_of_a_tree_replays_and_every_request_is_paired(
+    tree: Tree, at: int, after: bool, patience: int
+) -> None:
+    anyio.run(lambda: tree.drive(at, after=after, patience=patience))
+    for name, journal in tree.journals.items():
+        check = replay(journal).check
+        assert check.verdict is Verdict.HOLDS, f"{name}: {check.detail}"
+    for request in tree.requests:
+        check_pairing(request.messages)
+    for turn in tree.turns.values():
+        check_pairing(turn.messages)
+        parts = [part for message in turn.messages for part in message.parts]
+        made = [part.id for part in parts if isinstance(part, ToolCallPart)]
+        assert made == [part.call for part in parts if isinstance(part, ToolResultPart)]
+
+
+@settings(max_examples=25)
+@given(tree=trees, patience=st.integers(0, 6))
+def test_a_sub_agents_limits_are_its_own_and_no_more_than_its_caller_could_lend(tree: Tree, patience: int) -> None:
+    anyio.run(lambda: tree.drive(0, after=False, patience=patience))
+    for name, journal in tree.journals.items():
+        caller, _, call = name.rpartition(":")
+        if not caller:
+            continue
+        made = [
+            one
+            for _, fact in tree.journals[caller]
+            if isinstance(fact, f.ModelReplied)
+            for one in fact.calls
+            if one.id == call
+        ]
+        lease, lent, callers = made[0].lease, limits_of(journal), limits_of(tree.journals[caller])
+        assert lease is not None
+        for name_, share in (("tool_calls", lease.calls), ("tokens", lease.tokens), ("cost", lease.cost)):
+            mine, theirs = getattr(lent, name_), getattr(callers, name_)
+            assert (share is None) == (theirs is None)
+            assert share is None or (0 < share <= theirs and mine is not None and mine <= share)

@@ -1,0 +1,54 @@
+"""What a turn is given is checked before anything is written."""
+
+import pytest
+
+from turnwright import Agent, ConfigError, Engine
+from turnwright.admission import TurnOptions, admit
+from turnwright.model.scripted import ScriptedModel
+from turnwright.setup import Setup
+
+AGENT = Agent(name="Tidier")
+ALL = "session, history, continues, context"
+
+
+def given(**options: object) -> TurnOptions:
+    """Options as they come at run time, where nothing checks their names."""
+    found: TurnOptions = {}
+    found.update(options)  # type: ignore[typeddict-item]  # the names that no type checker would let through
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("sesion", f"'sesion' is no option of a turn: did you mean 'session'? The options are {ALL}"),
+        ("Session", f"'Session' is no option of a turn: did you mean 'session'? The options are {ALL}"),
+        ("continue_", f"'continue_' is no option of a turn: did you mean 'continues'? The options are {ALL}"),
+        ("steps", f"'steps' is no option of a turn: use one of {ALL}"),
+        ("x" * 1000, f"'{'x' * 40}' is no option of a turn: use one of {ALL}"),
+    ],
+)
+def test_an_option_that_is_unknown_is_a_mistake(name: str, said: str) -> None:
+    """Else a turn would run without the session that was meant."""
+    with pytest.raises(ConfigError) as raised:
+        admit(Setup(model=ScriptedModel()), AGENT, "hi", given(**{"session": "s1", name: "s1"}))
+    assert str(raised.value) == said
+
+
+def test_every_option_is_taken() -> None:
+    options = TurnOptions(session="s1", history=(), continues="t1", context={"a": 1})
+    started = admit(Setup(model=ScriptedModel()), AGENT, "hi", options)
+    assert (started.session, started.continues, started.context) == ("s1", "t1", {"a": 1})
+
+
+@pytest.mark.anyio
+async def test_nothing_is_written_for_an_option_that_is_unknown() -> None:
+    """Neither by `run` nor by `stream`."""
+    engine = Engine(model=ScriptedModel("Done."))
+    options = given(sesion="s1")
+    with pytest.raises(ConfigError, match="did you mean 'session'"):
+        await engine.run(AGENT, "hi", **options)
+    with pytest.raises(ConfigError, match="did you mean 'session'"):
+        async with engine.stream(AGENT, "hi", **options):
+            pytest.fail("it began")
+    assert await engine.store.turns() == []

@@ -1,0 +1,166 @@
+"""Messages as embedders bring them: the chat completions format, as real clients and servers write it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright import Message
+from turnwright.message import TextPart, ToolCallPart
+from turnwright.model.openai_wire import to_wire
+from turnwright.testing.strategies import json_values
+
+Chat = dict[str, JsonValue]
+
+
+def asks(arguments: JsonValue, **other: JsonValue) -> Chat:
+    function: JsonValue = {"name": "look", "arguments": arguments}
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": function, **other}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("chat", "message"),
+    [
+        ({"role": "system", "content": "Be kind."}, Message.system("Be kind.")),
+        ({"role": "developer", "content": "Be kind."}, Message.system("Be kind.")),
+        ({"role": "user", "content": "Hi", "name": "Ann"}, Message.user("Hi")),
+        ({"role": "user", "content": [{"type": "text", "text": "Hi"}]}, Message.user("Hi")),
+        ({"role": "assistant", "content": "Hello."}, Message.assistant("Hello.")),
+        ({"role": "assistant", "content": None, "refusal": "I will not."}, Message.assistant("I will not.")),
+        (
+            {"role": "assistant", "content": [{"type": "refusal", "refusal": "I will not."}]},
+            Message.assistant("I will not."),
+        ),
+        (
+            # What the SDK's message is as a mapping.
+            {"role": "assistant", "content": "", "refusal": None, "annotations": [], "audio": None}
+            | {"function_call": None, "tool_calls": None},
+            Message(role="assistant"),
+        ),
+        ({"role": "tool", "tool_call_id": "c1", "content": "noted"}, Message.result("c1", "", "noted")),
+        (
+            {"role": "tool", "tool_call_id": "c1", "name": "note", "content": "noted"},
+            Message.result("c1", "note", "noted"),
+        ),
+        (
+            {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": t} for t in ("no", "ted")]},
+            Message.result("c1", "", "noted"),
+        ),
+        ({"role": "tool", "content": None}, Message.result("", "", "")),
+    ],
+)
+def test_a_message_of_the_chat_format_is_read(chat: Chat, message: Message) -> None:
+    assert Message.from_chat(chat) == message
+
+
+def test_several_texts_of_one_content_are_kept_apart_and_read_as_one() -> None:
+    message = Message.from_chat({"role": "user", "content": [{"type": "text", "text": t} for t in ("Hi", " there")]})
+    assert message.parts == (TextPart(text="Hi"), TextPart(text=" there"))
+    assert message.text == "Hi there"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "read"),
+    [
+        ('{"path": "a.py"}', {"path": "a.py"}),
+        ({"path": "a.py"}, {"path": "a.py"}),
+        ("", {}),
+        (None, {}),
+        ('{"path": "a', {}),
+        ('["a.py"]', {}),
+        ('{"n": NaN}', {}),
+        ("[" * 100_000, {}),
+    ],
+)
+def test_arguments_are_an_object_or_none(arguments: JsonValue, read: Chat) -> None:
+    """What is no JSON object goes back as `{}`, as that of a turn's own calls does (DESIGN 4.8)."""
+    assert Message.from_chat(asks(arguments)).calls == (ToolCallPart(id="c1", name="look", arguments=read),)
+
+
+@pytest.mark.parametrize("missing", [{"id": None}, {"id": ""}])
+def test_a_call_without_an_id_has_the_empty_one(missing: Chat) -> None:
+    """Some servers give none; the result has none either, and answers it all the same."""
+    assert [call.id for call in Message.from_chat(asks("{}", **missing)).calls] == [""]
+
+
+@pytest.mark.parametrize(
+    ("chat", "why"),
+    [
+        ({"content": "Hi"}, "role is one of system, developer, user, assistant, tool, not 'None'"),
+        ({"role": "ai", "content": "Hi"}, "role is one of system, developer, user, assistant, tool, not 'ai'"),
+        ({"role": "function", "name": "look", "content": "a"}, "write tool_calls and the role tool"),
+        (
+            {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}},
+            "write tool_calls and the role tool",
+        ),
+        ({"role": "user", "content": 3}, "content is text, or a list of text parts, not int"),
+        ({"role": "user", "content": ["Hi"]}, "a part of a content is a mapping, not str"),
+        (
+            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]},
+            "content holds a part of type 'image_url', but only text is read",
+        ),
+        (
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "a"}]},
+            "content holds a part of type 'tool_result', but only text is read",
+        ),
+        ({"role": "user", "content": [{"type": "text", "text": None}]}, "a part of type 'text'"),
+        ({"role": "user", "content": [{"type": ["text"]}]}, "a part of type ['text']"),
+        ({"role": "assistant", "tool_calls": {}}, "tool_calls is a list, not dict"),
+        ({"role": "assistant", "tool_calls": ["c1"]}, "a tool call is {'id': ..., "),
+        (
+            {"role": "assistant", "tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": "x", "input": ""}}]},
+            "one of type 'custom' is not",
+        ),
+        ({"role": "assistant", "tool_calls": [{"id": 7, "function": {"name": "x"}}]}, "the id of a tool call is text"),
+        ({"role": "user", "tool_calls": [{"id": "c", "function": {"name": "x"}}]}, "not to user"),
+        ({"role": "tool", "tool_call_id": 7, "content": "noted"}, "tool_call_id is text, not int"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(chat: Chat, why: str) -> None:
+    with pytest.raises(ValueError) as error:  # noqa: PT011 (the text is compared below)
+        Message.from_chat(chat)
+    assert why in str(error.value)
+
+
+def test_an_object_of_a_client_is_refused_with_the_way_to_give_it() -> None:
+    class ChatCompletionMessage: ...
+
+    with pytest.raises(ValueError, match=r"a mapping \(such as its model_dump\(\)\), not ChatCompletionMessage"):
+        Message.from_chat(ChatCompletionMessage())  # type: ignore[arg-type]
+
+
+@given(st.dictionaries(st.sampled_from(["role", "content", "refusal", "tool_calls", "tool_call_id"]), json_values()))
+def test_a_mapping_is_read_or_refused_and_nothing_else(chat: Chat) -> None:
+    try:
+        Message.from_chat(chat)
+    except ValueError as error:
+        assert str(error)  # noqa: PT017 (either is right)
+
+
+parts = st.one_of(
+    st.builds(Message.user, st.text(min_size=1)),
+    st.builds(Message.system, st.text(min_size=1)),
+    st.builds(lambda call, text: Message.result(call, "", text), st.text(), st.text()),
+    st.builds(
+        Message.assistant,
+        st.text(),
+        st.lists(
+            st.builds(
+                ToolCallPart,
+                id=st.text(),
+                name=st.text(),
+                arguments=st.dictionaries(st.text(), st.integers() | st.text() | st.none()),
+            ),
+            min_size=1,
+        ),
+    ),
+)
+
+
+@given(parts)
+def test_what_is_sent_can_be_brought_back(message: Message) -> None:
+    assert [Message.from_chat(wire) for wire in to_wire(message)] == [message]

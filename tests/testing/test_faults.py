@@ -1,0 +1,210 @@
+"""The kit that injects faults does what it says."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from turnwright import Agent, Engine, StoreError
+from turnwright.model.scripted import ScriptedModel
+from turnwright.store import MemoryStore, SqliteStore, Store
+from turnwright.testing.faults import (
+    DriverProcess,
+    FaultyStore,
+    JumpingClock,
+    KillAt,
+    Line,
+    Ran,
+    StoreWrapper,
+    Witness,
+    full_disk,
+)
+from turnwright.testing.faults.actor import Role, act
+from turnwright.testing.faults.plan import Kill, KillIn, Plan
+from turnwright.testing.store_suite import Bench, StoreSuite
+from turnwright.tools import ToolContext
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Clerk")
+#: One step with two calls, one after the other, and the answer: 1-2 as it is made, then facts 3 to 9.
+PLAN = Plan(seed=0, number=0, steps=((("put", 1), ("put", 2)),), parallel=1)
+KINDS = ["model_replied", *(["call_started", "call_settled"] * 2), "step_finished", "step_started"]
+
+
+class WrappedBench:
+    """Memory behind a wrapper that changes nothing."""
+
+    def __init__(self) -> None:
+        self._store = StoreWrapper(MemoryStore())
+
+    async def open(self) -> Store:
+        return self._store
+
+    async def bury(self, store: Store) -> None:
+        await store.aclose()
+
+
+class TestStoreWrapper(StoreSuite):
+    """A wrapper passes everything on."""
+
+    @pytest.fixture
+    def bench(self) -> Bench:
+        return WrappedBench()
+
+
+async def test_a_dead_store_does_nothing_any_more_and_can_be_closed() -> None:
+    store = FaultyStore(MemoryStore(), at=1)
+    with pytest.raises(StoreError, match="append 1 fails, as it was told to"):
+        await Engine(model=ScriptedModel("Hello."), store=store).run(AGENT, "hi")
+    for call in (store.turns(), store.get("t"), store.inbox("t"), store.migrate(), store.delete("t"), store.post()):
+        with pytest.raises(StoreError, match="the store is dead"):
+            await call
+    await store.aclose()
+
+
+# Processes.
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    """Wait for something that another process brings about."""
+    ends = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < ends, "it did not happen"
+        time.sleep(0.005)
+
+
+def role(folder: Path, kill: Kill | None = None, plan: Plan = PLAN) -> Role:
+    return Role(plan, f"sqlite:///{folder / 'turns.db'}", folder / "witness", kill=kill)
+
+
+async def left_in(folder: Path) -> list[str]:
+    """The kinds of the facts after the first two."""
+    store = SqliteStore(folder / "turns.db")
+    rows = await store.turns()
+    kinds = [fact.kind for _, fact in await store.facts(rows[0].id)] if rows else []
+    await store.aclose()
+    assert kinds[:2] in (["turn_started", "step_started"], [])
+    return kinds[2:]
+
+
+@pytest.mark.parametrize(
+    ("kill", "left"),
+    [
+        (KillAt(), 0),
+        (KillAt(after=True), 1),
+        (KillAt(number=3, after=True), 3),
+        (KillAt(fact="call_settled"), 2),
+        (KillAt(fact="call_settled", number=2), 4),
+        (KillAt(fact="call_settled", after=True), 3),
+        (KillAt(seq=5), 2),
+        (KillAt(seq=5, after=True), 3),
+        (KillAt("create", after=True), 0),
+        (KillIn("tool", 2), 4),
+        (KillIn("model", 2), 7),
+    ],
+    ids=str,
+)
+async def test_a_process_dies_at_the_chosen_place(tmp_path: Path, kill: Kill, left: int) -> None:
+    """And what it had written before is there."""
+    with DriverProcess(act, role(tmp_path, kill)) as process:
+        assert process.wait(20) == -signal.SIGKILL
+    assert await left_in(tmp_path) == KINDS[:left]
+
+
+async def test_a_process_that_dies_before_it_made_the_turn_leaves_none(tmp_path: Path) -> None:
+    with DriverProcess(act, role(tmp_path, KillAt("create"))) as process:
+        assert process.wait(20) == -signal.SIGKILL
+    assert await left_in(tmp_path) == []
+
+
+async def test_a_process_that_nobody_kills_ends_the_turn(tmp_path: Path) -> None:
+    """Its place of death may never come."""
+    with DriverProcess(act, role(tmp_path, KillAt(fact="paused"))) as process:
+        assert process.wait(20) == 0
+        process.kill()
+        process.stop()
+        assert process.wait(0) == 0
+    assert await left_in(tmp_path) == [*KINDS, "model_replied", "step_finished", "halted"]
+
+
+def test_a_process_that_was_stopped_does_nothing_until_it_goes_on(tmp_path: Path) -> None:
+    slow = Plan(seed=0, number=0, steps=tuple((("dwell", n),) for n in range(10, 60)))
+    witness = Witness(tmp_path / "witness")
+    with DriverProcess(act, role(tmp_path, plan=slow)) as process:
+        wait_until(witness.ran)
+        process.stop()
+        with pytest.raises(TimeoutError, match=rf"process {process.pid} still runs after 0\.05 s"):
+            process.wait(0.05)
+        stands = witness.lines()
+        with pytest.raises(TimeoutError):
+            process.wait(0.05)
+        assert witness.lines() == stands
+        process.go_on()
+        wait_until(lambda: witness.lines() != stands)
+        assert not process.ended
+    assert process.wait(0) == -signal.SIGKILL
+
+
+def test_the_witness_tells_what_ran_and_what_came_to_its_end(tmp_path: Path) -> None:
+    """The kill came while the second tool ran."""
+    with DriverProcess(act, role(tmp_path, KillIn("tool", 2))) as process:
+        process.wait(20)
+    witness = Witness(tmp_path / "witness")
+    (turn,) = {one.turn for one in witness.ran()}
+    assert witness.ran() == [
+        Ran(process.pid, turn, "call00001", 1, ended=True),
+        Ran(process.pid, turn, "call00002", 1, ended=False),
+    ]
+
+
+def test_a_witness_that_nobody_wrote_to_has_no_lines(tmp_path: Path) -> None:
+    assert Witness(tmp_path / "witness").lines() == []
+
+
+def test_lines_of_a_witness_stand_whole_and_in_order(tmp_path: Path) -> None:
+    witness = Witness(tmp_path / "witness")
+    with witness.runs(ToolContext("t1", "call00001", attempt=2)):
+        witness.note("in", "between")
+    assert witness.lines() == [
+        Line(os.getpid(), ("t1", "call00001", "2", "start")),
+        Line(os.getpid(), ("in", "between")),
+        Line(os.getpid(), ("t1", "call00001", "2", "end")),
+    ]
+
+
+# The disk.
+
+
+def test_no_file_grows_on_a_full_disk_and_there_is_space_afterwards(tmp_path: Path) -> None:
+    """What fits is written: the rest of the same write is refused."""
+    file = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
+    with full_disk(1000):
+        assert os.write(file, b"x" * 1500) == 1000
+        with pytest.raises(OSError, match="File too large"):
+            os.write(file, b"x")
+    assert os.write(file, b"x" * 500) == 500
+    os.close(file)
+
+
+# The clock.
+
+
+def test_a_clock_jumps_to_and_fro() -> None:
+    clock = JumpingClock()
+    clock.jump(3600)
+    assert clock() - time.time() == pytest.approx(3600, abs=1)
+    clock.jump(-7200)
+    assert clock() - time.time() == pytest.approx(-3600, abs=1)
+
+
+def test_a_clock_can_be_put_in_the_place_of_everybodys() -> None:
+    clock = JumpingClock()
+    clock.jump(1e6)
+    with clock.everywhere():
+        assert time.time() == pytest.approx(clock(), abs=1)
+        assert clock() - clock.off == pytest.approx(clock() - 1e6, abs=1)
+    assert time.time() == pytest.approx(clock() - 1e6, abs=1)
