@@ -90,6 +90,12 @@ class Endpoint(socketserver.ThreadingTCPServer):
         self._script.append(moves)
         return self
 
+    def forgets(self) -> Self:
+        """Drop what was to be played and has not been."""
+        with self._lock:
+            self._script.clear()
+        return self
+
     def streams(self, *chunks: Json) -> Self:
         """Script one more answer: these chunks, then the end of the stream."""
         return self.plays(STREAM + sse(*chunks, "[DONE]"))
@@ -260,6 +266,11 @@ class Child:
     def interrupt(self) -> Self:
         """Ctrl-C."""
         os.kill(self.process.pid, signal.SIGINT)
+        return self
+
+    def terminate(self) -> Self:
+        """What a container or a service is stopped with."""
+        os.kill(self.process.pid, signal.SIGTERM)
         return self
 
     def kill(self) -> None:

@@ -15,6 +15,7 @@ import select
 import socket
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 from turnwright.cli import main
 
@@ -31,8 +32,10 @@ def serve(path: str) -> None:
     In this process it never returns: it ends with whoever started it, however that ends.
     """
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    unready = f"{path}.new"
+    listener.bind(unready)
     listener.listen()
+    Path(unready).rename(path)  # who sees the path may connect
     running: dict[int, socket.socket] = {}
     parent = os.getppid()
     while os.getppid() == parent:

@@ -138,6 +138,15 @@ def test_ctrl_c_while_the_turn_concludes_keeps_the_reason_that_it_had(cli: "Cli"
     assert done.last["also_reached"] == ["step_cap"]
 
 
+def test_ctrl_c_while_another_attempt_to_conclude_is_due(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(("list_files", {})).plays(BUSY)
+    child = start(cli, "--steps", "1")
+    child.until("attempt_failed")
+    done = child.interrupt().done()
+    check_aborted(done)
+    assert done.last["also_reached"] == ["step_cap"]
+
+
 @pytest.mark.parametrize("tool", ["wait", "hang"])
 def test_ctrl_c_while_a_tool_runs(cli: "Cli", endpoint: "Endpoint", tool: str) -> None:
     """A thread cannot be stopped; it does not hold the process up."""
@@ -159,6 +168,8 @@ def test_ctrl_c_lets_a_tool_that_is_nearly_done_finish(cli: "Cli", endpoint: "En
     [
         pytest.param("block", "finished", id="the first could not be heard"),
         pytest.param("refuse", "aborted", id="the first was written down"),
+        pytest.param("wait", "aborted", id="the tool had its grace"),
+        pytest.param("hang", "aborted", id="a thread had its grace"),
     ],
 )
 def test_a_second_ctrl_c_leaves_at_once_and_the_turn_can_be_resumed(
@@ -174,6 +185,18 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_turn_can_be_resumed(
     command = f"turnwright resume {done.turn}"
     assert done.err == f"turnwright: left at once, and turn {done.turn} has not ended: `{command}` takes it up again\n"
     assert cli.run("resume", done.turn, "--json").last["outcome"] == outcome
+
+
+def test_ctrl_c_aborts_a_turn_that_was_taken_up(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.begins("Once upon").begins("Once more")
+    child = start(cli)
+    turn = child.until("text_delta")["turn"]
+    child.kill()
+    resumed = cli.start("resume", turn, "--json")
+    resumed.until("text_delta")
+    done = resumed.interrupt().done()
+    check_aborted(done)
+    assert done.last["text"] == "Once more"
 
 
 def test_a_running_turn_is_aborted_from_another_process(cli: "Cli", endpoint: "Endpoint") -> None:

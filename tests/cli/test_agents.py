@@ -29,12 +29,12 @@ def test_the_example_is_listed_in_aligned_columns() -> None:
     result = run(str(EXAMPLE))
     assert (result.exit_code, result.stderr) == (0, "")
     head, *rows = result.stdout.splitlines()
-    assert head.split() == ["NAME", "STEPS", "CAP", "ALLOWANCE", "BUDGET", "TOOLS", "MODEL", "DESCRIPTION"]
+    assert head.split() == ["NAME", "MODE", "STEPS", "CAP", "ALLOWANCE", "BUDGET", "TOOLS", "MODEL", "DESCRIPTION"]
     column = head.index("BUDGET")
     assert [(line[:column].split(), line[column:].split("  ")[0]) for line in rows] == [
-        (["Refactorer", "5", "5", "5", "(after)"], "50 calls"),
-        (["Architect", "20", "20", "20", "(after)"], "60 calls, 600 s"),
-        (["Explorer", "—", "200", "200", "(after)"], "50 calls"),
+        (["Refactorer", "primary", "5", "5", "5", "(after)"], "50 calls"),
+        (["Architect", "primary", "20", "20", "20", "(after)"], "60 calls, 600 s"),
+        (["Explorer", "primary", "—", "200", "200", "(after)"], "50 calls"),
     ]
 
 
@@ -45,6 +45,7 @@ def test_json_has_one_object_a_line() -> None:
     assert refactorer == {
         "name": "Refactorer",
         "description": "Proposes small, safe refactorings of one file.",
+        "mode": "primary",
         "model": None,
         "tools": ["list_files", "read_file", "search_files", "ask_user_input"],
         "steps": 5,
@@ -60,18 +61,20 @@ def test_json_has_one_object_a_line() -> None:
 @pytest.mark.parametrize(
     ("agent", "shown"),
     [
-        (Agent(name="A"), "A — 200 200 (after) 50 calls all —"),
-        (Agent(name="A", steps=None), "A — 200 200 (after) 50 calls all —"),
-        (Agent(name="A", steps=0), "A 0 0 0 (after) 50 calls all —"),
-        (Agent(name="A", steps=500), "A 500 200 200 (after) 50 calls all —"),
-        (Agent(name="A", steps=5, concluding="within"), "A 5 5 4 (within) 50 calls all —"),
-        (Agent(name="A", tools=()), "A — 200 200 (after) 50 calls none —"),
-        (Agent(name="A", budget=0, model="m"), "A — 200 200 (after) 0 calls all m"),
+        (Agent(name="A"), "A primary — 200 200 (after) 50 calls all —"),
+        (Agent(name="A", steps=None), "A primary — 200 200 (after) 50 calls all —"),
+        (Agent(name="A", steps=0), "A primary 0 0 0 (after) 50 calls all —"),
+        (Agent(name="A", steps=500), "A primary 500 200 200 (after) 50 calls all —"),
+        (Agent(name="A", steps=5, concluding="within"), "A primary 5 5 4 (within) 50 calls all —"),
+        (Agent(name="A", tools=()), "A primary — 200 200 (after) 50 calls none —"),
+        (Agent(name="A", budget=0, model="m"), "A primary — 200 200 (after) 0 calls all m"),
         (
             Agent(name="A", budget=Budget(tool_calls=None, tokens=9, cost=1.5, seconds=60)),
-            "A — 200 200 (after) calls unlimited, 9 tokens, cost 1.5, 60 s all —",
+            "A primary — 200 200 (after) calls unlimited, 9 tokens, cost 1.5, 60 s all —",
         ),
-        (Agent(name="A", description="a\nb\x1b[2J"), "A — 200 200 (after) 50 calls all — a b [2J"),
+        (Agent(name="A", mode="subagent", description="Reads."), "A subagent — 200 200 (after) 50 calls all — Reads."),
+        (Agent(name="A", mode="all", description="Reads."), "A all — 200 200 (after) 50 calls all — Reads."),
+        (Agent(name="A", description="a\nb\x1b[2J"), "A primary — 200 200 (after) 50 calls all — a b [2J"),
     ],
 )
 def test_a_row_shows_steps_as_written_and_limits_as_they_hold(agent: Agent, shown: str) -> None:
@@ -114,5 +117,12 @@ def test_a_missing_file_is_a_usage_error_without_a_traceback(tmp_path: Path) -> 
     assert result.stderr == f"{tmp_path / 'none.md'}: there is no such file: name an agent file, or write this one\n"
 
 
-def test_without_a_name_the_file_is_agents_md() -> None:
-    assert "[default: AGENTS.md]" in run("--help").stdout
+def test_without_a_name_the_files_are_those_of_the_configuration(tmp_path: Path) -> None:
+    """Its limits are laid under the agents' own, too."""
+    (tmp_path / "team.md").write_text("---\nname: A\n---\n")
+    config = tmp_path / "turnwright.toml"
+    config.write_text('preset = "glm-cli"\nagents = ["team.md"]\n')
+    result = run("--config", str(config), "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    shown = json.loads(result.stdout)
+    assert (shown["name"], shown["cap"], shown["concluding"]) == ("A", 25, "within")

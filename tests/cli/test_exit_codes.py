@@ -130,15 +130,32 @@ MISTAKES = (
     Mistake("unknown store", ("run", "hi", "--store", "mysql://x"), "use memory:, sqlite:///relative.db"),
     Mistake("store without a folder", ("run", "hi", "--store", "sqlite:///no/where.db"), "a folder that exists"),
     Mistake("store that is no database", ("turns", "--store", "sqlite:///two.md"), "two.md: file is not a database"),
-    Mistake("no time", ("run", "hi", "--timeout", "0"), "--timeout 0: must be above 0 seconds"),
+    Mistake("no time", ("run", "hi", "--timeout", "0"), "--timeout: must be a number above 0, not 0"),
     Mistake("going on from nothing", ("run", "hi", "--continue", "nope"), "there is no turn 'nope'"),
     Mistake("going on from a live turn", ("run", "hi", "--continue", "{paused}"), "has not ended: resume it"),
     Mistake("resume of nothing", ("resume", "nope"), "there is no turn 'nope' in this store"),
     Mistake("resume of the past", ("resume", "{ended}"), "has ended (finished: answered): start a new one"),
     Mistake("another interrupt", ("resume", "{paused}", "--answer", "q9=x"), "no such interrupt is open (open: "),
     Mistake("grant of nothing", ("resume", "{paused}", "--grant", "q9"), "no such interrupt is open (open: "),
-    Mistake("answer without an id", ("resume", "{paused}", "--answer", "x"), "--answer 'x': write ID=TEXT"),
-    Mistake("two answers", ("resume", "{paused}", "--answer", "q=1", "--deny", "q"), "'q' is answered twice"),
+    Mistake(
+        "answer without an id",
+        ("resume", "{paused}", "--answer", "x"),
+        "'x': write --answer ID=TEXT (open: question-1)",
+    ),
+    Mistake(
+        "two answers",
+        ("resume", "{paused}", "--answer", "q=1", "--deny", "q"),
+        "'q': it is answered twice: give one answer to each (open: question-1)",
+    ),
+    Mistake("steering nothing", ("steer", "nope", "Stop."), "there is no turn 'nope'"),
+    Mistake("steering the past", ("steer", "{ended}", "Stop."), "has ended (finished: answered)"),
+    Mistake("steering without a word", ("steer", "{paused}", " "), "the message to the turn says nothing"),
+    Mistake("steering with nothing piped in", ("steer", "{paused}"), "the message to the turn says nothing"),
+    Mistake("deleting nothing", ("delete", "nope"), "there is no turn 'nope'"),
+    Mistake("pruning without an age", ("prune",), "--older-than"),
+    Mistake("pruning by a number", ("prune", "--older-than", "30"), "--older-than '30': is no duration: write a whole"),
+    Mistake("pruning by years", ("prune", "--older-than", "1y"), "such as 90s, 15m, 12h, 30d or 4w"),
+    Mistake("pruning by less than nothing", ("prune", "--older-than", "-1d"), "is no duration"),
     Mistake("abort of nothing", ("abort", "nope"), "there is no turn 'nope'"),
     Mistake("abort of the past", ("abort", "{ended}"), "has ended (finished: answered)"),
     Mistake("show of nothing", ("show", "nope"), "there is no turn 'nope'"),
@@ -201,5 +218,14 @@ def test_a_prompt_that_is_no_text_is_a_mistake(cli: "Cli") -> None:
 def test_help_lists_the_exit_codes(cli: "Cli") -> None:
     done = cli.run("--help")
     assert done.code == 0
-    for words in ("0 finished", "1 failed", "2 usage", "3 paused", "4 cap hit", "5 doom loop", "130 aborted"):
+    for words in (
+        "0 finished",
+        "1 failed",
+        "2 usage",
+        "3 paused",
+        "4 cap hit",
+        "5 doom loop",
+        "130 aborted",
+        "143 stopped by",
+    ):
         assert words in " ".join(done.out.split())

@@ -8,30 +8,41 @@ from turnwright_states.chart import CHART
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
-#: A tool that breaks out of the engine, and says so to everybody when it is run for real.
-BROKEN = """
+#: A tool that says so to everybody when it is run for real.
+NOISY = """
 from pathlib import Path
 
 from turnwright import tool
 
 print("loaded")
 
-class Gone(BaseException):
-    pass
-
 @tool
 async def reserve(room: str, nights: int = 1) -> str:
     \"""Reserve a room.\"""
     print("reserving")
     Path("reserved.txt").write_text(room)
-    if nights != 1:
-        raise Gone("no room")
     return "yours"
+"""
+
+#: A tool whose own check takes for granted what a model may leave out.
+BROKEN = """
+from turnwright.tools import Tool
+
+class Reserve(Tool):
+    def asks(self, arguments, context):
+        print("asking")
+        arguments["nights"]
+
+    async def execute(self, values, context):
+        return "yours"
+
+nights = {"type": "object", "properties": {"nights": {"type": "integer"}}}
+reserve = Reserve(name="reserve", description="Reserve a room.", parameters=nights)
 """
 
 
 def test_stand_ins_take_the_places_of_the_tools(cli: "Cli") -> None:
-    agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", BROKEN)
+    agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", NOISY)
     said = cli.run(
         "fuzz", "--agents", agents, "--tools", tools, "--examples", "30", "--seed", "1", "--coverage", "r.json"
     )
@@ -54,19 +65,19 @@ def test_what_fails_is_printed_as_a_test_that_fails_so(cli: "Cli") -> None:
     agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", BROKEN)
     said = cli.run("fuzz", "--agents", agents.name, "--tools", tools.name, "--run-tools", "--seed", "1")
     assert said.code == 1
-    assert "violated: the engine raises nothing: Gone: no room\n" in said.err
+    claim = "no turn fails by a bug of the engine, a tool or a hook"
+    assert f"violated: {claim}: KeyError: 'nights'\n" in said.err
+    assert "asking\n" in said.err
     command = "turnwright fuzz --agents AGENTS.md --tools rooms.py --run-tools --examples 200 --seed 1"
     assert f"the same again: {command}\n" in said.err
-    assert said.out.startswith(f"# Found by: {command}\n# violated: the engine raises nothing: 'Gone: no room'\n")
-    script = said.out.split("SCENARIO = ")[1].split("\n\n")[0]
-    assert script.startswith('Scenario(script=(asks_for(("reserve", {"room": "a", "nights": ')
-    assert script.endswith("})),))")
+    assert said.out.startswith(f"# Found by: {command}\n# violated: {claim}: \"KeyError: 'nights'\"\n")
+    assert said.out.split("SCENARIO = ")[1].startswith('Scenario(script=(asks_for(("reserve", {})),))\n')
     assert cli.run(*command.split()[1:]).out == said.out
 
 
 def test_ctrl_c_is_inconclusive(cli: "Cli") -> None:
     """What was seen until then is told, and none of it is a pass."""
-    tools = cli.write("rooms.py", BROKEN.replace("if nights != 1", "if False"))
+    tools = cli.write("rooms.py", NOISY)
     child = cli.start("fuzz", "--tools", tools, "--run-tools", "--examples", "100000")
     cli.await_file("reserved.txt")
     said = child.interrupt().done()

@@ -98,6 +98,19 @@ def test_each_line_is_an_event_and_the_last_says_how_it_ended(cli: "Cli", endpoi
     assert (done.last["usage"]["input_tokens"], done.last["usage"]["output_tokens"]) == (22, 14)
 
 
+def test_the_first_line_names_the_turn_also_where_it_takes_the_place_of_one_that_waits(
+    cli: "Cli", endpoint: "Endpoint"
+) -> None:
+    """What becomes of the other one is in the store."""
+    endpoint.calls(("ask_user_input", {"question": "Which?"})).says("Done.")
+    waits = cli.run("run", "Ask", "--session", "s1", "--json").turn
+    done = cli.run("run", "Never mind", "--session", "s1", "--json")
+    assert (done.code, done.events[0]["type"], {event["turn"] for event in done.events}) == (
+        *(0, "turn_started", {done.last["turn"]}),
+    )
+    assert cli.run("show", waits, "--json").last["reason"] == "superseded"
+
+
 def test_lines_come_while_the_model_still_writes(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.begins("Once upon")
     child = cli.start("run", "A story", "--json")
@@ -169,7 +182,7 @@ def test_a_session_that_is_busy_names_its_turn(cli: "Cli", endpoint: "Endpoint")
     busy = cli.start("run", "hi", "--session", "s1", "--json")
     turn = busy.until("step_started")["turn"]
     done = cli.run("run", "hi", "--session", "s1")
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (2, ""), done.err
     assert f"session 's1' is busy with turn {turn}" in done.err
     busy.interrupt().done()
 

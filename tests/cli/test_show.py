@@ -1,4 +1,4 @@
-"""`turnwright turns` and `turnwright show`: what a store holds, for people and for programs."""
+"""`turnwright show`: one turn as its store has it, for people and for programs."""
 
 import re
 import subprocess
@@ -39,55 +39,10 @@ def capped(cli: "Cli", endpoint: "Endpoint") -> "Done":
     return cli.run("run", f"Work {ESCAPES}", "--agents", "AGENTS.md", "--session", "s1", "--json")
 
 
-def test_turns_are_listed_whole_and_the_newest_first(cli: "Cli", endpoint: "Endpoint", capped: "Done") -> None:
-    endpoint.says("Done.")
-    newer = cli.run("run", "Work", "--model", "a-model-with-a-name", "--json")
-    listed = cli.run("turns")
-    assert (listed.code, listed.err) == (0, "")
-    head, first, second = listed.out.splitlines()
-    assert head.split() == ["TURN", "WHEN", "AGENT", "MODEL", "STEPS", "CALLS", "STATE", "REASON", "SESSION"]
-    assert re.fullmatch(
-        rf"{newer.turn}  \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d  assistant +a-model-with-a-name  1 +0 +FINISHED +answered",
-        first,
-    )
-    assert re.fullmatch(rf"{capped.turn}  \S+ \S+  {LONG}  default +1 +1 +CAP_HIT +step_cap +s1", second)
-    assert first.index("FINISHED") == second.index("CAP_HIT") == head.index("STATE")
-
-
-def test_turns_as_json_and_of_one_session(cli: "Cli", endpoint: "Endpoint", capped: "Done") -> None:
-    endpoint.says("Done.")
-    cli.run("run", "Work")
-    assert len(cli.run("turns", "--json").events) == 2
-    (only,) = cli.run("turns", "--session", "s1", "--json").events
-    assert only.pop("created_at") > 0
-    assert only == {
-        "turn": capped.turn,
-        "session": "s1",
-        "agent": LONG,
-        "model": "default",
-        "state": "CAP_HIT",
-        "outcome": "cap_hit",
-        "reason": "step_cap",
-        "steps": 1,
-        "tool_calls": 1,
-    }
-
-
-def test_on_a_terminal_turns_fit_its_width(cli: "Cli", capped: "Done") -> None:
-    listed = cli.run("turns", terminal=True, env={"TERM": "xterm", "COLUMNS": "100"})
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", listed.out).splitlines()
-    assert capped.turn[:4] in listed.out
-    assert max(map(len, lines)) <= 100
-
-
-def test_an_empty_store_says_so(cli: "Cli") -> None:
-    done = cli.run("turns")
-    assert (done.code, done.out, done.err) == (0, "", "no turns yet\n")
-    assert cli.run("turns", "--json").out == ""
-
-
 def test_a_store_that_is_not_there_is_a_mistake_and_is_not_made(cli: "Cli") -> None:
-    for command in (["turns"], ["show", "nobody"], ["resume", "nobody"], ["abort", "nobody"]):
+    nobody = [[command, "nobody"] for command in ("show", "resume", "abort", "steer", "delete")]
+    nobody += [["run", "Go on", "--continue", "nobody"], ["prune", "--older-than", "1d"], ["turns"]]
+    for command in nobody:
         done = cli.run(*command, "--store", "sqlite:///other.db")
         assert (done.code, done.out) == (2, "")
         assert "there is no store other.db" in done.err

@@ -9,20 +9,27 @@ import typer
 from rich.table import Table
 
 from turnwright.agent import Agent
-from turnwright.agents_md import load_agents
+from turnwright.agent_files import read_agents
 from turnwright.errors import ConfigError
+from turnwright_states import Limits
 
 from . import columns
+from .options import ConfigOption, configuration
 
 _UNSET: Final = "—"
-_COLUMNS: Final = ("NAME", "STEPS", "CAP", "ALLOWANCE", "BUDGET", "TOOLS", "MODEL", "DESCRIPTION")
+_COLUMNS: Final = ("NAME", "MODE", "STEPS", "CAP", "ALLOWANCE", "BUDGET", "TOOLS", "MODEL", "DESCRIPTION")
 
 
 def agents(
-    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="Markdown with YAML front matter.")] = Path(
-        "AGENTS.md"
-    ),
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="Agents in Markdown, or a folder (.opencode). Else the configuration's, or AGENTS.md.",
+        ),
+    ] = None,
     *,
+    config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
     """List the agents of FILE, with their limits as they will hold.
@@ -30,26 +37,33 @@ def agents(
     STEPS is as written, and CAP is min(steps, 200).
     ALLOWANCE is how many steps may call tools: concluding comes after the cap,
     or is the last call within it.
-    What an agent leaves out is shown as an engine without settings fills it in.
+    What an agent leaves out is shown as the configuration fills it in (see `config`); where nobody sets a budget
+    of tool calls, `explain` knows which class of tools decides.
     """
     try:
-        found = load_agents(file)
+        said = configuration(config)
+        limits = said.limits()
+        found = read_agents(*(said.agent_files() if file is None else (file,)), limits=limits)
     except ConfigError as error:
         typer.echo(error, err=True)
         raise typer.Exit(2) from None
     if as_json:
         for agent in found:
-            typer.echo(json.dumps(record(agent), ensure_ascii=False))
+            typer.echo(json.dumps(record(agent, limits), ensure_ascii=False))
     else:
-        columns.print_columns(_COLUMNS, [_row(agent) for agent in found])
+        columns.print_columns(_COLUMNS, [_row(agent, limits) for agent in found])
 
 
-def record(agent: Agent) -> dict[str, object]:
-    """What `--json` prints of an agent: `steps` as written (null if unset), all other limits as they will hold."""
-    limits = agent.limits_for()
+def record(agent: Agent, engine: Limits) -> dict[str, object]:
+    """What `--json` prints of an agent: `steps` as written (null if unset), all other limits as they will hold.
+
+    `engine` are the limits that the agent's own are laid over.
+    """
+    limits = agent.limits_for(engine)
     return {
         "name": agent.name,
         "description": agent.description,
+        "mode": agent.mode,
         "model": agent.model,
         "tools": agent.tools,
         "steps": agent.steps,
@@ -60,18 +74,18 @@ def record(agent: Agent) -> dict[str, object]:
     }
 
 
-def table(found: Sequence[Agent]) -> Table:
+def table(found: Sequence[Agent], engine: Limits | None = None) -> Table:
     """The agents for a terminal, which gives the table its width."""
-    return columns.table(_COLUMNS, [_row(agent) for agent in found])
+    return columns.table(_COLUMNS, [_row(agent, engine or Limits()) for agent in found])
 
 
-def plain(found: Sequence[Agent]) -> str:
+def plain(found: Sequence[Agent], engine: Limits | None = None) -> str:
     """The agents in aligned columns, nothing cut off: for pipes and files."""
-    return columns.plain(_COLUMNS, [_row(agent) for agent in found])
+    return columns.plain(_COLUMNS, [_row(agent, engine or Limits()) for agent in found])
 
 
-def _row(agent: Agent) -> tuple[str, ...]:
-    limits = agent.limits_for()
+def _row(agent: Agent, engine: Limits) -> tuple[str, ...]:
+    limits = agent.limits_for(engine)
     budgets = (
         "calls unlimited" if limits.tool_calls is None else f"{limits.tool_calls} calls",
         None if limits.tokens is None else f"{limits.tokens} tokens",
@@ -80,6 +94,7 @@ def _row(agent: Agent) -> tuple[str, ...]:
     )
     return (
         _line(agent.name),
+        agent.mode,
         _UNSET if agent.steps is None else str(agent.steps),
         str(limits.cap),
         f"{limits.allowance} ({limits.concluding})",

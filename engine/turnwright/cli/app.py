@@ -8,16 +8,20 @@ from turnwright.errors import Fenced, StoreError, TurnwrightError
 
 from . import codes, process
 from .agents import agents
+from .config import config
 from .decode import decode
 from .demo import demo
 from .diagram import diagram
 from .explain import explain
 from .fork import fork
 from .fuzz import fuzz
+from .inbox import abort, steer
 from .replay import replay
-from .run import abort, resume, run
-from .show import show, turns
+from .run import resume, run
+from .show import show
 from .trace import trace
+from .turns import turns
+from .upkeep import delete, migrate, prune
 from .verify import verify
 
 app = typer.Typer(
@@ -25,7 +29,7 @@ app = typer.Typer(
     help="Drive one turn of an LLM agent as an explicit finite-state machine, and show that it ends.",
     epilog=(
         "Exit codes: 0 finished, 1 failed, 2 usage or configuration, 3 paused, 4 cap hit, 5 doom loop, 6 inconclusive,"
-        " 130 aborted."
+        " 130 aborted, 143 stopped by SIGTERM (the turn can be resumed)."
     ),
     no_args_is_help=True,
     add_completion=False,
@@ -37,11 +41,16 @@ for command in (
     run,
     resume,
     abort,
+    steer,
     turns,
     show,
     replay,
     fork,
+    delete,
+    prune,
+    migrate,
     explain,
+    config,
     agents,
     diagram,
     verify,

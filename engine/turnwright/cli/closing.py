@@ -1,28 +1,39 @@
 """The closing lines of a run: the outcome, the reason, what would have stopped the turn next, and its path."""
 
-import shlex
+from datetime import datetime
+from typing import Final
 
 from turnwright.events import Pending
+from turnwright.ids import root_of
 from turnwright.message import Message, SentinelPart
 from turnwright.result import TurnResult
 from turnwright_states import REASONS, EndReason, InterruptKind, Outcome, State
 
 from .options import DEFAULT_STORE
+from .stores import password_hint, store_flag
 from .view import one_line, safe
 
+#: What becomes of an interrupt that nobody answered in time, where it is not denied.
+_UNANSWERED: Final = {InterruptKind.DOOM_LOOP: "stopped", InterruptKind.UNKNOWN_OUTCOME: "left unknown"}
 
-def store_flag(store: str) -> str:
-    """What a command needs to find a turn of this store; empty for the one that it looks in anyway."""
-    return "" if store == DEFAULT_STORE else f" --store {shlex.quote(store)}"
+#: Outcomes after which a command goes on, and reasons of the others after which it may help.
+_GOES_ON: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP})
+_MAY_GO_ON: Final = frozenset(
+    {EndReason.TRUNCATED, EndReason.ABORTED, EndReason.MODEL_ERROR, EndReason.EMPTY_REPLY, EndReason.CRASHED}
+)
 
 
-def closing_lines(result: TurnResult, *, said: str = "", hints: bool = True, flags: str = "") -> list[str]:
+def closing_lines(result: TurnResult, *, said: str = "", hints: bool = True, store: str = DEFAULT_STORE) -> list[str]:
     """What to say at the end: the turn's text, unless it is what was `said` last, the outcome, and the figures.
 
-    `hints`: which commands go on from here, with `flags`, which begin with a space.
+    `hints`: which commands go on from here, in the store of that address.
     """
+    flags = store_flag(store)
     lines = _paused(result, flags) if result.paused else _ended(result, flags, hints=hints)
-    figures = [_count(result.steps, "step"), f"{_count(result.tool_calls, 'tool call')} run"]
+    if flags and any(flags in line for line in lines) and password_hint(store):
+        lines.append(f"store: {password_hint(store)}")
+    lines += [f"not delivered: {one_line(text, 600)}" for text in result.undelivered]
+    figures = [count(result.steps, "step"), f"{count(result.tool_calls, 'tool call')} run"]
     if result.usage.tokens:
         figures.append(f"{result.usage.tokens} tokens")
     lines.append(f"used:  {', '.join(figures)}, {result.seconds:.1f} s of driving")
@@ -56,18 +67,21 @@ def _repeated(states: list[str]) -> tuple[list[str], int]:
     return best
 
 
-def _count(number: int, what: str) -> str:
+def count(number: int, what: str) -> str:
+    """The number and what it counts, in the plural where that is due."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _ended(result: TurnResult, flags: str, *, hints: bool) -> list[str]:
     if result.outcome is None or result.reason is None:
-        return [f"in {result.state}: if nobody drives it, `turnwright resume {result.id}{flags}` takes it up again"]
+        again = f"`turnwright resume {root_of(result.id)}{flags}`"
+        return [f"in {result.state}: if nobody drives it, {again} takes it up again"]
     also = f" (also reached: {', '.join(result.also_reached)})" if result.also_reached else ""
     lines = [f"{result.outcome}: {result.reason}{also}. {_why(result.reason, result.messages)}"]
     if result.error and safe(result.error).rstrip(".") not in lines[0]:
         lines.append(f"error: {safe(result.error)}")
-    if hints and result.outcome in (Outcome.CAP_HIT, Outcome.DOOM_LOOP):
+    is_its_own = root_of(result.id) == result.id
+    if hints and is_its_own and (result.outcome in _GOES_ON or result.reason in _MAY_GO_ON):
         lines.append(f'go on: turnwright run --continue {result.id}{flags} "..."')
     return lines
 
@@ -81,10 +95,18 @@ def _why(reason: EndReason, messages: tuple[Message, ...]) -> str:
 
 
 def _paused(result: TurnResult, flags: str) -> list[str]:
-    lines = [f"paused: the turn waits for {_count(len(result.pending), 'answer')}."]
-    for one in result.pending:
+    lines = [f"paused: the turn waits for {count(len(result.pending), 'answer')}."]
+    # What a sub-agent asks is answered in the turn that began it all.
+    root, _, calls = result.id.partition(":")
+    path = f"{calls.replace(':', '/')}/" if calls else ""
+    for place, one in enumerate(result.pending):
         lines.append(f"  {one.id}: {one_line(_question(one), 600)}")
-        lines.append(f"    turnwright resume {result.id}{flags} {_how(one)}")
+        if one.expires_at is not None:
+            until = datetime.fromtimestamp(one.expires_at).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+            lines.append(f"    until {until}; after that: {_UNANSWERED.get(one.kind, 'denied')}")
+        asked = not path or place == 0  # the turn above is asked one thing at a time
+        how = f"turnwright resume {root}{flags} {_how(one.kind, path + one.id)}"
+        lines.append(f"    {how if asked else 'will be asked after that'}")
     return lines
 
 
@@ -96,13 +118,13 @@ def _question(one: Pending) -> str:
     return f"may {one.tool}({arguments}) run?"
 
 
-def _how(one: Pending) -> str:
-    match one.kind:
+def _how(kind: InterruptKind, name: str) -> str:
+    match kind:
         case InterruptKind.QUESTION:
-            return f'--answer {one.id}="..."'
+            return f'--answer {name}="..."'
         case InterruptKind.DOOM_LOOP:
-            return f"--answer {one.id}=go_on    (or {one.id}=always, {one.id}=stop)"
+            return f"--answer {name}=go_on    (or {name}=always, {name}=stop)"
         case InterruptKind.UNKNOWN_OUTCOME:
-            return f"--answer {one.id}=rerun    (or {one.id}=unknown)"
+            return f"--answer {name}=rerun    (or {name}=unknown)"
         case _:
-            return f'--grant {one.id}    (or --deny {one.id}="why")'
+            return f'--grant {name}    (or --deny {name}="why")'

@@ -13,6 +13,8 @@ DOOM_LOOP: Final = 5
 #: Of `verify`, `replay` and `fuzz`: a check could neither be passed nor be failed.
 INCONCLUSIVE: Final = 6
 ABORTED: Final = 130
+#: Of a command that SIGTERM stopped: its turn has not ended, and can be resumed.
+TERMINATED: Final = 143
 
 _OF_OUTCOME: Final = {
     Outcome.FINISHED: 0,

@@ -103,7 +103,7 @@ def _pause(folder: Path) -> None:
             typer.echo("\n   ... the turn rests; nothing runs. A person says yes:\n")
             return await engine.resume(paused.id, {one.id: "yes" for one in paused.pending})
 
-    _close(anyio.run(play), display.said)
+    _close(anyio.run(play), display.view.said)
 
 
 def _crash(folder: Path) -> None:
@@ -188,7 +188,7 @@ def _play(folder: Path, model: ScriptedModel, agent: Agent, prompt: str) -> None
         async with Engine(model=model, tools=[look_up], store=store, observers=[display.hear]) as engine:
             return await engine.run(agent, prompt)
 
-    _close(anyio.run(play), display.said)
+    _close(anyio.run(play), display.view.said)
 
 
 def _close(result: TurnResult, said: str = "") -> None:

@@ -4,7 +4,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-import anyio
 import typer
 
 from turnwright.draw import (
@@ -23,13 +22,12 @@ from turnwright.draw import (
 )
 from turnwright.errors import ConfigError
 from turnwright.result import path_of
-from turnwright.store import open_store
-from turnwright_states.facts import Fact
 from turnwright_states.replay import replay
 
 from . import codes
 from .closing import path_words
 from .options import DEFAULT_STORE, StoreOption
+from .stores import read_journal
 
 
 class Format(StrEnum):
@@ -115,21 +113,13 @@ def _coverage(files: list[Path]) -> Overlay:
 
 
 def _turn(turn: str, store: str) -> Overlay:
-    facts = anyio.run(_facts, store, turn)
+    facts = read_journal(store, turn)
     replayed = replay(facts)
     if replayed.fault is not None or replayed.machine is None:
         typer.echo(f"turnwright diagram: turn {turn} cannot be drawn: {replayed.check.detail}", err=True)
         raise typer.Exit(codes.FAILED)
     rows = [row for group in replayed.groups for row in group.rows]
     return turn_overlay(turn, replayed.machine.turn, rows, path=path_words(path_of(fact for _, fact in facts)))
-
-
-async def _facts(store: str, turn: str) -> list[tuple[int, Fact]]:
-    opened = open_store(store, create=False)
-    try:
-        return await opened.facts(turn)
-    finally:
-        await opened.aclose()
 
 
 def _write(directory: Path) -> None:

@@ -2,34 +2,40 @@
 
 import json
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
+from rich.padding import Padding
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from turnwright.events import FactEvent, TurnEvent, TurnPaused
+from turnwright.events import FactEvent, TurnEvent, TurnHalted, TurnPaused
 from turnwright.result import TurnResult
 from turnwright_states import Outcome
 from turnwright_states import facts as f
 
-from .closing import closing_lines, store_flag
+from .closing import closing_lines
 from .options import DEFAULT_STORE
 from .process import Output
-from .view import CallView, TurnView, one_line, safe, shown_arguments
+from .view import TurnView, one_line, safe, shown_arguments
 
+#: How far a sub-agent stands to the right of whoever called it.
+_INDENT: Final = "    "
 _COLOURS = {"ok": "green", "error": "red", "denied": "yellow", "refused": "yellow", "aborted": "red", "unknown": "red"}
 
 
 class Display(Protocol):
-    """Hears every event of a turn, and says in the end how it came out. Used as a context manager while it runs."""
+    """Hears every event of a turn and of its sub-agents', and says in the end how it came out.
+
+    Used as a context manager while it runs.
+    """
 
     view: TurnView
-    #: What a command needs to find the turn; begins with a space unless it is empty.
-    flags: str
+    #: The address of the turn's store.
+    store: str
 
     def hear(self, event: TurnEvent) -> None:
         """Show one event."""
@@ -47,13 +53,11 @@ class Display(Protocol):
 
 
 class _Quiet:
-    """What displays share: the view, the flags that a command needs to find the turn, and nothing to open or close."""
+    """What displays share: the view, where the turn is stored, and nothing to open or close."""
 
-    def __init__(self, flags: str = "") -> None:
+    def __init__(self, store: str = DEFAULT_STORE) -> None:
         self.view = TurnView()
-        self.flags = flags
-        #: The last text that is on the screen for good.
-        self.said = ""
+        self.store = store
 
     def __enter__(self) -> Self:
         return self
@@ -70,16 +74,19 @@ class JsonDisplay(_Quiet):
     Only ASCII is written, all else is escaped: some readers take other characters for line ends too.
     """
 
-    def __init__(self, flags: str = "") -> None:
-        super().__init__(flags)
+    def __init__(self, store: str = DEFAULT_STORE) -> None:
+        super().__init__(store)
         self._out = Output(alone=True)
+        #: What was heard last of the turn itself.
         self._last = ""
 
     def hear(self, event: TurnEvent) -> None:
-        """Print the event."""
-        self.view.take(event)
-        self._last = event.type
-        self._out.write(json.dumps(event.to_json()))
+        """Print the event, of the turn or of a sub-agent's."""
+        view = self.view.take(event)
+        if view is not None:
+            if view is self.view:
+                self._last = event.type
+            self._out.write(json.dumps(event.to_json()))
 
     def close(self, result: TurnResult, seq: int) -> None:
         """Print the closing event, unless the turn has just printed it itself."""
@@ -88,63 +95,88 @@ class JsonDisplay(_Quiet):
 
 
 class PlainDisplay(_Quiet):
-    """A line for each thing that happens: for pipes, logs and dumb terminals."""
+    """A line for each thing that happens: for pipes, logs and dumb terminals.
 
-    def __init__(self, flags: str = "") -> None:
-        super().__init__(flags)
+    What a sub-agent does stands indented below its call, behind its name: others may do something at the same time.
+    """
+
+    def __init__(self, store: str = DEFAULT_STORE) -> None:
+        super().__init__(store)
         self._out = Output()
 
     def hear(self, event: TurnEvent) -> None:
         """Print a line, if the event is worth one."""
-        self.view.take(event)
-        self._out.write(*self._lines(event))
+        view = self.view.take(event)
+        if view is not None:
+            gutter = f"{_INDENT * view.depth}{view.label}  " if view.label else ""
+            self._out.write(*(f"{gutter}{line}" for line in _plain_lines(view, event)))
 
     def close(self, result: TurnResult, seq: int) -> None:  # noqa: ARG002 (the JSON display needs it)
         """Print the outcome, the reason, and what to do next."""
-        self._out.write("", *closing_lines(result, said=self.said, flags=self.flags))
+        self._out.write("", *closing_lines(result, said=self.view.said, store=self.store))
 
-    def _lines(self, event: TurnEvent) -> list[str]:  # noqa: C901, PLR0911 (one case a fact: flat)
-        view = self.view
-        if isinstance(event, TurnPaused):
-            return [f"PAUSED       {len(event.pending)} to answer"]
-        if not isinstance(event, FactEvent):
+
+def _plain_lines(view: TurnView, event: TurnEvent) -> list[str]:
+    if isinstance(event, TurnPaused):
+        return [f"PAUSED       {len(event.pending)} to answer"]
+    if isinstance(event, TurnHalted) and view.path:
+        last = event.text if event.text != view.said else ""
+        return [*_indented(last), f"{view.state:<12} {event.reason}"]
+    return _fact_lines(view, event) if isinstance(event, FactEvent) else []
+
+
+def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911 (one case a fact: flat)
+    match event.fact:
+        case f.TurnStarted():
+            # What a sub-agent was told stands in its call.
+            said = [] if view.path else [*forked(event.fact), one_line(event.fact.prompt)]
+            return [headline(view), *(f"             {line}" for line in said)]
+        case f.StepStarted(number=number, nudge=nudge):
+            return [f"STREAM       step {number} of {view.limits.cap}" + ("  (nudged)" if nudge else "")]
+        case f.ModelReplied(text=text, calls=calls):
+            view.said = text or view.said
+            return [
+                *_indented(text),
+                *(f"TOOL_EXEC    {_named(view, call.id)}({shown_arguments(call)})" for call in calls),
+            ]
+        case f.CallSettled(call=call, result=result) if call in view.calls:
+            one = view.calls[call]
+            took = f" {one.took}" if one.took else ""
+            return [f"             {_named(view, call)}: {one.status}{took}: {one_line(result)}"]
+        case f.CallWaiting(interrupt=interrupt):
+            return [f"             {interrupt.tool} waits: {view.answered_as(interrupt.id)}"]
+        case f.MessageAdded(text=text):
+            return [f"             message: {one_line(text, 400)}"]
+        case f.AttemptFailed(message=message, retry=retry):
+            return [f"             attempt failed{', trying again' if retry else ''}: {one_line(message, 400)}"]
+        case f.Stopping(reason=reason):
+            return [f"CONCLUDE     {reason}"]
+        case f.Notice():
+            return [f"             notice: {event.text}"]
+        case _:
             return []
-        match event.fact:
-            case f.TurnStarted():
-                return [
-                    headline(view),
-                    *(f"             {line}" for line in [*forked(event.fact), one_line(event.fact.prompt)]),
-                ]
-            case f.StepStarted(number=number, nudge=nudge):
-                return [f"STREAM       step {number} of {view.limits.cap}" + ("  (nudged)" if nudge else "")]
-            case f.ModelReplied(text=text, calls=calls):
-                self.said = text or self.said
-                said = [f"             {line}" for line in safe(text).splitlines()]
-                return [*said, *(f"TOOL_EXEC    {one_line(call.name)}({shown_arguments(call)})" for call in calls)]
-            case f.CallSettled(call=call, result=result) if call in view.calls:
-                one = view.calls[call]
-                took = f" {one.took}" if one.took else ""
-                return [f"             {one.name}: {one.status}{took}: {one_line(result)}"]
-            case f.CallWaiting(interrupt=interrupt):
-                return [f"             {interrupt.tool} waits: {interrupt.id}"]
-            case f.AttemptFailed(message=message, retry=retry):
-                return [f"             attempt failed{', trying again' if retry else ''}: {one_line(message, 400)}"]
-            case f.Stopping(reason=reason):
-                return [f"CONCLUDE     {reason}"]
-            case f.Notice() as notice:
-                return [f"             notice: {noticed(notice)}"]
-            case _:
-                return []
+
+
+def _named(view: TurnView, call: str) -> str:
+    """The tool of a call; before a sub-agent the call's id, under which it stands below."""
+    one = view.calls[call]
+    return f"{call} {one.name}" if one.delegated else one.name
+
+
+def _indented(text: str) -> list[str]:
+    return [f"             {line}" for line in safe(text).splitlines()]
 
 
 class LiveDisplay(_Quiet):
     """A screen that changes in place: what is over scrolls away above it, what happens now stays below."""
 
-    def __init__(self, console: Console, flags: str = "") -> None:
-        super().__init__(flags)
+    def __init__(self, console: Console, store: str = DEFAULT_STORE) -> None:
+        super().__init__(store)
         self._console = console
         self._spinner = Spinner("dots")
         self._live = Live(console=console, refresh_per_second=12, get_renderable=self._render, transient=True)
+        #: The last step of each turn whose text is on the screen for good.
+        self._headed: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -155,71 +187,107 @@ class LiveDisplay(_Quiet):
     ) -> None:
         self._live.stop()
 
-    def hear(self, event: TurnEvent) -> None:
+    def hear(self, event: TurnEvent) -> None:  # noqa: C901 (one case a fact: flat)
         """Show the event; what is over is printed for good."""
-        before = (self.view.step, self.view.text, dict(self.view.calls))
-        self.view.take(event)
-        if isinstance(event, TurnPaused):
-            self._print_step(*before)
-        if not isinstance(event, FactEvent):
+        view = self.view.take(event)
+        if view is None:
             return
-        match event.fact:
-            case f.TurnStarted(prompt=prompt) as started:
-                for line in [headline(self.view), *forked(started)]:
-                    self._console.print(Text(line, style="dim"))
-                self._console.print(Text(safe(prompt), style="bold"))
-            case f.StepFinished():
-                self._print_step(*before)
-                self.view.text, self.view.calls = "", {}
-            case f.AttemptFailed(message=message, retry=retry):
+        match event:
+            case TurnPaused():
+                self._print_step(view)
+            case TurnHalted(outcome=outcome, reason=reason, text=text) if view.path:
+                said = [Text(safe(text))] if text and text != view.said else []
+                self._print(view, *said, Text(f"{outcome}: {reason}", style="dim"))
+            case FactEvent(fact=f.TurnStarted() as started):
+                if view.path:
+                    self._print_head(self.view.above(view))
+                lines = [Text(line, style="dim") for line in [headline(view), *forked(started)]]
+                self._print(view, *lines, Text(safe(started.prompt), style="bold"))
+            case FactEvent(fact=f.StepFinished()):
+                self._print_step(view)
+                view.text, view.calls = "", {}
+            case FactEvent(fact=f.AttemptFailed(message=message, retry=retry)):
                 what = "attempt failed, trying again" if retry else "attempt failed"
-                self._console.print(Text(f"  {what}: {one_line(message, 400)}", style="yellow"))
-            case f.Stopping(reason=reason):
-                self._console.print(Text(f"concluding: {reason}", style="yellow"))
-            case f.Notice() as notice:
-                self._console.print(Text(f"  notice: {noticed(notice)}", style="yellow"))
+                self._print(view, Text(f"  {what}: {one_line(message, 400)}", style="yellow"))
+            case FactEvent(fact=f.MessageAdded(text=text)):
+                self._print(view, Text(f"  message: {one_line(text, 400)}", style="bold"))
+            case FactEvent(fact=f.Stopping(reason=reason)):
+                self._print(view, Text(f"concluding: {reason}", style="yellow"))
+            case FactEvent(fact=f.Notice()):
+                self._print(view, Text(f"  notice: {event.text}", style="yellow"))
             case _:
                 pass
 
     def close(self, result: TurnResult, seq: int) -> None:  # noqa: ARG002 (the JSON display needs it)
         """Print the outcome, the reason, and what to do next."""
-        lines = closing_lines(result, said=self.said, flags=self.flags)
+        lines = closing_lines(result, said=self.view.said, store=self.store)
         good = result.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE)
         self._console.print()
         for line in lines:
             bold = line.startswith((f"{result.outcome}:", "paused:"))
             self._console.print(Text(line, style="" if not bold else "bold green" if good else "bold yellow"))
 
-    def _print_step(self, step: int, text: str, calls: dict[str, CallView]) -> None:
-        if text or calls:
-            self._console.print(Text(f"step {step} of {self.view.limits.cap}", style="dim"))
-        if text:
-            self.said = text
-            self._console.print(Text(safe(text)))
-        if calls:
-            self._console.print(_table(calls))
+    def _print(self, view: TurnView, *shown: RenderableType) -> None:
+        """Print for good what happened in a turn; of a sub-agent indented, under its name."""
+        if not view.path:
+            self._console.print(*shown, sep="\n")
+            return
+        block = Group(Text(view.label, style="magenta"), *shown)
+        self._console.print(Padding(block, (0, 0, 0, len(_INDENT) * view.depth), expand=False))
+
+    def _print_head(self, view: TurnView) -> None:
+        """Print which step it is and what the model said, before its sub-agents begin."""
+        head = self._head(view)
+        if head:
+            self._print(view, *head)
+
+    def _print_step(self, view: TurnView) -> None:
+        shown = self._head(view)
+        if view.calls:
+            shown.append(_table(view))
+        if shown:
+            self._print(view, *shown)
+
+    def _head(self, view: TurnView) -> list[RenderableType]:
+        if self._headed.get(view.turn) == view.step or not (view.text or view.calls):
+            return []
+        self._headed[view.turn] = view.step
+        head: list[RenderableType] = [Text(f"step {view.step} of {view.limits.cap}", style="dim")]
+        if view.text:
+            view.said = view.text
+            head.append(Text(safe(view.text)))
+        return head
 
     def _render(self) -> RenderableType:
         view = self.view
         if not view.turn or view.state.outcome is not None:
             return Text("")
         self._spinner.update(text=Text.from_markup(f"[bold]{view.state}[/]  {escape(_progress(view))}"))
+        height = max(self._console.height - 8, 4)
         parts: list[RenderableType] = []
-        if view.text:
-            height = max(self._console.height - 8, 4)
+        if view.text and self._headed.get(view.turn) != view.step:
             parts.append(Text("\n".join(safe(view.text).splitlines()[-height:])))
         if view.calls:
-            parts.append(_table(view.calls))
-        return Group(*parts, self._spinner)
+            parts.append(_table(view))
+        return Group(*parts, *_busy(view, height), self._spinner)
+
+
+def _busy(view: TurnView, height: int) -> list[Text]:
+    """A line for each sub-agent that has not ended, as many as there is room for."""
+    lines = [
+        Text(f"{_INDENT * one.depth}{one.label}  {one.state}  {_progress(one)}", no_wrap=True, overflow="ellipsis")
+        for one in view.below.values()
+        if one.state.outcome is None
+    ]
+    return lines if len(lines) <= height else [*lines[:height], Text(f"{_INDENT}and {len(lines) - height} more")]
 
 
 def choose_display(*, as_json: bool, store: str = DEFAULT_STORE) -> Display:
     """JSON lines if asked for; else a live screen on a terminal, and plain lines elsewhere."""
-    flags = store_flag(store)
     if as_json:
-        return JsonDisplay(flags)
+        return JsonDisplay(store)
     console = Console()
-    return LiveDisplay(console, flags) if console.is_terminal and not console.is_dumb_terminal else PlainDisplay(flags)
+    return LiveDisplay(console, store) if console.is_terminal and not console.is_dumb_terminal else PlainDisplay(store)
 
 
 def headline(view: TurnView) -> str:
@@ -234,24 +302,17 @@ def forked(started: f.TurnStarted) -> list[str]:
     return [] if started.forked_from is None else [f"forked from {started.forked_from} at fact {started.forked_at}"]
 
 
-def noticed(notice: f.Notice) -> str:
-    """A notice in words."""
-    if notice.limit == "usage_unknown":
-        return "the provider does not say what its replies used: token and cost budgets cannot hold"
-    return f"{notice.limit}: {notice.used:g} of {notice.of:g} used"
-
-
 def _progress(view: TurnView) -> str:
     calls = "" if view.limits.tool_calls is None else f" of {view.limits.tool_calls}"
     return f"step {view.step} of {view.limits.cap}  ·  {view.calls_run}{calls} tool calls  ·  {view.tokens} tokens"
 
 
-def _table(calls: dict[str, CallView]) -> Table:
+def _table(view: TurnView) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 2))
-    for call in calls.values():
+    for name, call in view.calls.items():
         status = call.status or ("running" if call.started is not None else "")
         table.add_row(
-            Text(call.name, style="cyan"),
+            Text(_named(view, name), style="cyan"),
             Text(call.arguments, overflow="ellipsis", no_wrap=True),
             Text(status, style=_COLOURS.get(status, "dim")),
             Text(call.took, style="dim"),

@@ -1,17 +1,35 @@
 """`turnwright explain`: what can stop a turn, with values, formulas, who set them, and what may be overshot."""
 
 import json
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from turnwright.agent import Agent
 from turnwright.bounds import EXACTNESS
-from turnwright.certificate import Certificate, CertifiedBound, certificate
+from turnwright.certificate import Certificate, CertifiedBound, CertifiedSubAgent, SubAgents, certificate
+from turnwright.subagent import callees
+from turnwright.team import agent_tools
+from turnwright.tools import Tool
 from turnwright_states import REASONS
 
 from .columns import print_columns
-from .options import AgentOption, AgentsOption, choose_agent, with_steps
+from .options import (
+    AgentOption,
+    AgentsOption,
+    ConfigOption,
+    ToolsOption,
+    choose_agent,
+    choose_tools,
+    configuration,
+    with_steps,
+)
+
+#: What the line of a sub-agent shows; `--json` has all of its bounds.
+_OF_SUB_AGENTS: Final = ("cap", "tool calls", "tokens", "cost", "seconds")
 
 
 def explain(
@@ -19,6 +37,8 @@ def explain(
     agent: AgentOption = None,
     agents: AgentsOption = None,
     steps: Annotated[int | None, typer.Option("--steps", metavar="N", help="Steps, as `run` takes them.")] = None,
+    tools: ToolsOption = None,
+    config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the certificate: one JSON object.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of the certificate.")] = False,
 ) -> None:
@@ -26,14 +46,31 @@ def explain(
     if schema:
         typer.echo(json.dumps(Certificate.model_json_schema(), indent=2))
         return
-    file = agents or (Path("AGENTS.md") if agent else None)
-    chosen = choose_agent(agent, file)
-    with_steps(chosen, steps)  # refuses steps out of range in the words of the flag
-    certified = certificate(chosen, steps=steps)
+    said = configuration(config)
+    written, beside = choose_agent(agent, agents, said)
+    chosen = said.prepared(written)
+    helpers = {one.name: one for one in agent_tools(said.prepared(one.agent) for one in beside)}
+    with_steps(chosen, steps).limits_for(said.limits())  # refuses steps out of range in the words of the flag
+    module = tools or said.settings.tools
+    offered: dict[str, Tool] = {one.name: one for one in choose_tools(module, Path(said.settings.root))}
+    offered |= helpers
+    certified = certificate(
+        chosen,
+        said.limits(),
+        steps=steps,
+        callees=partial(callees, helpers),
+        tools_of=_tools_of(offered) if offered.keys() >= set(chosen.tools_needed) else None,
+        budgets=said.settings.budgets,
+    )
     if as_json:
         typer.echo(json.dumps(certified.to_json()))
     else:
         _print(certified)
+
+
+def _tools_of(offered: Mapping[str, Tool]) -> Callable[[Agent], list[Tool]]:
+    """The tools of an agent among those that are offered, which choose the class of its budget."""
+    return lambda agent: [one for name, one in offered.items() if agent.may_use(name, delegates=one.delegates)]
 
 
 def _print(certified: Certificate) -> None:
@@ -41,6 +78,8 @@ def _print(certified: Certificate) -> None:
     typer.echo(f"A turn of agent {certified.agent!r} is bounded by:\n")
     head = ("bound", "value", "set by", "exactness", "formula")
     print_columns(head, [_cells(bound) for bound in certified.bounds])
+    if certified.sub_agents is not None:
+        _print_sub_agents(certified.sub_agents)
     typer.echo("")
     for exactness, means in EXACTNESS.items():
         typer.echo(f"{exactness}: {means}")
@@ -50,8 +89,24 @@ def _print(certified: Certificate) -> None:
         typer.echo(f"  {reason:<16}  {meaning.means} {meaning.next}")
 
 
+def _print_sub_agents(below: SubAgents) -> None:
+    typer.echo(f"\nIt may call sub-agents, nested at most {below.max_depth} deep:\n")
+    head = ("called", "agent", "depth", *_OF_SUB_AGENTS, "may call")
+    print_columns(head, [_sub_agent_cells(one) for one in below.agents])
+    typer.echo(f"\nLeases: {below.leases}.")
+
+
+def _sub_agent_cells(one: CertifiedSubAgent) -> tuple[str, ...]:
+    values = {bound.bound: _value(bound) for bound in one.bounds}
+    bounds = (values[name] for name in _OF_SUB_AGENTS)
+    return (one.tool, one.agent, str(one.depth), *bounds, ", ".join(one.calls) or "-")
+
+
+def _value(bound: CertifiedBound) -> str:
+    return "off" if bound.value is None else f"{bound.value:.15g}"
+
+
 def _cells(bound: CertifiedBound) -> tuple[str, ...]:
     others = ", ".join(f"{one.field}: {one.set_by}" for one in bound.settings[1:])
     who = f"{bound.set_by} ({others})" if others else str(bound.set_by)
-    value = "off" if bound.value is None else f"{bound.value:.15g}"
-    return (bound.bound, value, who, bound.exactness, bound.formula)
+    return (bound.bound, _value(bound), who, bound.exactness, bound.formula)

@@ -1,11 +1,10 @@
 """`turnwright fork`: goes on from a place in a turn's past, in a new turn."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Final
 
-import anyio
 import typer
 
 from turnwright.engine import Engine
@@ -17,21 +16,21 @@ from turnwright.store import Store, open_store
 from turnwright_states import facts as f
 
 from . import codes
-from .closing import closing_lines, store_flag
+from .closing import closing_lines
 from .columns import print_columns
 from .display import choose_display
 from .live import execute
-from .options import DEFAULT_STORE, BaseUrlOption, JsonOption, StoreOption, TimeoutOption, ToolsOption
+from .options import DEFAULT_STORE, BaseUrlOption, JsonOption, StoreOption, TimeoutOption, ToolsOption, TurnArgument
 from .process import say
 from .run import engine_for
+from .stores import Journal, read_journal, store_flag, use_store
 from .view import one_line
 
 _COLUMNS: Final = ("AT", "STATE", "AFTER")
-_Journal = Sequence[tuple[int, f.Fact]]
 
 
 def fork(
-    turn: Annotated[str, typer.Argument(help="The turn's id.")],
+    turn: TurnArgument,
     *,
     at: Annotated[
         int | None,
@@ -49,25 +48,23 @@ def fork(
     The original stays as it is, and what it did after that place may be done again. (To check a turn without doing
     anything is `turnwright replay`.) Flags, output and exit codes are those of `resume`.
     """
-    opened = open_store(store, create=False)
-    journal = anyio.run(opened.facts, turn)
+    journal = read_journal(store, turn)
     if at is None:
-        _list(turn, journal, as_json=as_json)
+        _list(turn, journal, flags=store_flag(store), as_json=as_json)
         raise typer.Exit(codes.USAGE)
     if no_run:
-        _copy(opened, turn, at, flags=store_flag(store), as_json=as_json)
+        _copy(store, turn, at, as_json=as_json)
         return
     display = choose_display(as_json=as_json, store=store)
-    engine = engine_for(
-        turn, beginning(turn, journal), opened, display, tools=tools, base_url=base_url, timeout=timeout
-    )
-    copied, facts = anyio.run(_forked, engine, turn, at)
+    started, opened = beginning(turn, journal), open_store(store, create=False)
+    engine = engine_for(turn, started, opened, display.hear, tools=tools, base_url=base_url, timeout=timeout)
+    copied, facts = use_store(store, partial(_forked, turn=turn, at=at))
     display.hear(FactEvent(turn=copied, seq=1, fact=facts[0][1]))
     display.view.recall(copied, [fact for _, fact in facts])
     execute(display, engine, partial(engine.resume, copied))
 
 
-def _list(turn: str, journal: _Journal, *, as_json: bool) -> None:
+def _list(turn: str, journal: Journal, *, flags: str, as_json: bool) -> None:
     """Print the places at which a turn can be forked."""
     replies = [fact for _, fact in journal if isinstance(fact, f.ModelReplied)]
     tools = {made.id: made.name for reply in replies for made in reply.calls}
@@ -77,21 +74,21 @@ def _list(turn: str, journal: _Journal, *, as_json: bool) -> None:
             typer.echo(json.dumps({"turn": turn, "at": group.last, "state": group.state, "after": after}))
     else:
         print_columns(_COLUMNS, [(str(group.last), group.state, after) for group, after in rows])
-    say(f"choose a place: turnwright fork {turn} --at SEQ")
+    say(f"choose a place: turnwright fork {turn}{flags} --at SEQ")
 
 
-def _copy(store: Store, turn: str, at: int, *, flags: str, as_json: bool) -> None:
-    copied, facts = anyio.run(_forked, Engine(store=store), turn, at)
+def _copy(store: str, turn: str, at: int, *, as_json: bool) -> None:
+    copied, facts = use_store(store, partial(_forked, turn=turn, at=at))
     if as_json:
         typer.echo(json.dumps(FactEvent(turn=copied, seq=1, fact=facts[0][1]).to_json()))
         return
     typer.echo(f"turn {copied}, forked from {turn} at fact {at}: nothing was run yet")
-    typer.echo("\n".join(closing_lines(result_of(copied, facts), flags=flags)))
+    typer.echo("\n".join(closing_lines(result_of(copied, facts), store=store)))
 
 
-async def _forked(engine: Engine, turn: str, at: int) -> tuple[str, _Journal]:
-    copied = await engine.fork(turn, at=at)
-    return copied, await engine.store.facts(copied)
+async def _forked(store: Store, *, turn: str, at: int) -> tuple[str, Journal]:
+    copied = await Engine(store=store).fork(turn, at=at)
+    return copied, await store.facts(copied)
 
 
 def _after(fact: f.Fact, tools: Mapping[str, str]) -> str:

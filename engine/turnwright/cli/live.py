@@ -1,8 +1,12 @@
-"""Runs one engine call in front of a person: shows its events, and lets Ctrl-C abort it."""
+"""Runs one engine call in front of a person: shows its events, and does what signals ask for.
+
+Ctrl-C aborts the turn, a second one leaves at once. SIGTERM, with which containers and services are stopped, is no
+verdict on the turn: the process lets go of it, and another takes it up.
+"""
 
 import signal
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import FrameType
 from typing import Final
 
@@ -15,75 +19,119 @@ from turnwright.tasks import beside
 
 from . import codes, process
 from .display import Display
+from .following import Followed
+from .stores import password_hint, store_flag
 
 Work = Callable[[], Awaitable[TurnResult]]
 
-#: Seconds that the event loop has to leave in order after the second Ctrl-C.
+#: Seconds that the event loop has to leave in order when it was told to.
 _ORDERLY: Final = 1.0
 _LEAVING: Final = 2
+#: Seconds between two looks at whether the tools are done.
+_LOOK: Final = 0.02
+
+_PRESSED: Final = "left at once"
+_TOLD: Final = "stopped by SIGTERM"
 
 
-class Interrupted(Exception):  # noqa: N818 (reads as what happened)
-    """Ctrl-C was pressed twice, or before there was a turn."""
+class Left(Exception):  # noqa: N818 (reads as what happened)
+    """The process shall leave, with `code`, though the turn may go on. The text says how it came to that."""
+
+    def __init__(self, code: int, how: str) -> None:
+        super().__init__(how)
+        self.code = code
 
 
-def execute(display: Display, engine: Engine, work: Work) -> None:
-    """Drive, show, and leave with the turn's exit code."""
+def execute(display: Display, engine: Engine, work: Work, followed: Followed | None = None) -> None:
+    """Drive, show, and leave with the turn's exit code. `followed` is the turn, where another process may drive it."""
     try:
-        result, seq = anyio.run(_drive, display, engine, work)
-    except Interrupted:
-        process.say(_farewell(display))
-        raise typer.Exit(codes.ABORTED) from None
+        result, seq = anyio.run(_drive, display, engine, work, followed)
+    except Left as left:
+        process.say(str(left))
+        raise typer.Exit(left.code) from None
     display.close(result, seq)
     raise typer.Exit(codes.exit_code(result))
 
 
-async def _drive(display: Display, engine: Engine, work: Work) -> tuple[TurnResult, int]:
+async def _drive(display: Display, engine: Engine, work: Work, followed: Followed | None) -> tuple[TurnResult, int]:
     async with engine:
-        with display:
-            async with beside(_abort_on_interrupt, display, engine):
-                result = await work()
+        with display, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            # The loop hears of a signal by a file descriptor, and not by the handler, which can therefore be ours: it
+            # is called too while a tool blocks the loop, or will not be cancelled.
+            patience = engine.setup.grace + _ORDERLY
+            signal.signal(signal.SIGINT, _Insistence(_LEAVING, _ORDERLY, codes.ABORTED, _farewell(display, _PRESSED)))
+            signal.signal(signal.SIGTERM, _Insistence(1, patience, codes.TERMINATED, _farewell(display, _TOLD)))
+            try:
+                async with beside(_heed, signals, display, engine, followed):
+                    result = await work()
+            except Left:
+                if display.view.state.outcome is None:
+                    raise
+                result = await engine.get(display.view.turn)  # it has ended all the same
         return result, len(await engine.store.facts(result.id))
 
 
-async def _abort_on_interrupt(display: Display, engine: Engine) -> None:
-    """The first Ctrl-C aborts the turn, the second leaves at once."""
+async def _heed(
+    signals: AsyncIterator[signal.Signals], display: Display, engine: Engine, followed: Followed | None
+) -> None:
+    """Abort the turn, or raise `Left`."""
     asked = False
-    with anyio.open_signal_receiver(signal.SIGINT) as interrupts:
-        # The loop hears of a signal by a file descriptor, and not by the handler, which can therefore be ours: it
-        # is called too while a tool blocks the loop, or will not be cancelled.
-        signal.signal(signal.SIGINT, _Insistence(display))
-        async for _ in interrupts:
-            if asked or not display.view.turn:
-                raise Interrupted
-            asked = True
-            await engine.abort(display.view.turn)
+    async for number in signals:
+        code, how = (codes.TERMINATED, _TOLD) if number == signal.SIGTERM else (codes.ABORTED, _PRESSED)
+        if followed is not None and await followed.is_elsewhere(engine.store):
+            command = f"turnwright abort {followed.turn}{store_flag(display.store)}"
+            raise Left(code, f"{how}; another process drives turn {followed.turn} on: `{command}` stops it")
+        if number == signal.SIGTERM:
+            await _finish_tools(display, engine)
+        if number == signal.SIGTERM or asked or not display.view.turn:
+            raise Left(code, _farewell(display, how)())
+        asked = True
+        await engine.abort(display.view.turn)
+
+
+async def _finish_tools(display: Display, engine: Engine) -> None:
+    """Wait a moment: a tool that is about to finish need not lose its result."""
+    with anyio.move_on_after(engine.setup.grace):
+        while display.view.in_tool:  # noqa: ASYNC110 (a display has no event to wait for)
+            await anyio.sleep(_LOOK)
 
 
 class _Insistence:
-    """Counts Ctrl-C: the second one ends the process soon, whatever it is doing, and a third one ends it now."""
+    """Counts a signal: at the `enough`-th the process ends within `patience` seconds, whatever it is doing.
 
-    def __init__(self, display: Display) -> None:
-        self._display = display
-        self._pressed = 0
+    One more ends it now.
+    """
+
+    def __init__(self, enough: int, patience: float, code: int, farewell: Callable[[], str]) -> None:
+        self._enough = enough
+        self._patience = patience
+        self._code = code
+        self._farewell = farewell
+        self._heard = 0
 
     def __call__(self, _number: int, _frame: FrameType | None) -> None:
-        """Take one Ctrl-C in."""
-        self._pressed += 1
-        if self._pressed == _LEAVING:
-            timer = threading.Timer(_ORDERLY, self._leave)
+        """Take one signal in."""
+        self._heard += 1
+        if self._heard == self._enough:
+            timer = threading.Timer(self._patience, self._leave)
             timer.daemon = True
             timer.start()
-        elif self._pressed > _LEAVING:
+        elif self._heard > self._enough:
             self._leave()
 
     def _leave(self) -> None:
-        process.leave_now(codes.ABORTED, _farewell(self._display))
+        process.leave_now(self._code, self._farewell())
 
 
-def _farewell(display: Display) -> str:
-    turn = display.view.turn
-    if not turn:
-        return "left before there was a turn"
-    command = f"turnwright resume {turn}{display.flags}"
-    return f"left at once, and turn {turn} has not ended: `{command}` takes it up again"
+def _farewell(display: Display, how: str) -> Callable[[], str]:
+    """What to say when leaving: where the turn is, as far as it is known then."""
+
+    def say() -> str:
+        turn = display.view.turn
+        if not turn:
+            return f"{how}, before there was a turn"
+        hint = password_hint(display.store)
+        command = f"turnwright resume {turn}{store_flag(display.store)}"
+        return f"{how}, and turn {turn} has not ended: `{command}` takes it up again" + (f" ({hint})" if hint else "")
+
+    return say

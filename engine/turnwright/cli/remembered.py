@@ -1,13 +1,18 @@
 """What the command line keeps with a turn, so that `resume` needs no flags: where its model and its tools are."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from turnwright.agent import Agent
 from turnwright.errors import ConfigError
+from turnwright.subagent import AgentTool
+from turnwright.team import agent_tools
+from turnwright_states import Limits
 from turnwright_states.events import JsonObject
 
 _VARIABLE = "OPENAI_BASE_URL"
@@ -29,6 +34,10 @@ class Remembered(BaseModel):
     timeout: float | None = None
     tools: str | None = None
     root: Path | None = None
+    #: The sub-agents that stood beside the turn's agent: their files may have changed since.
+    subagents: tuple[JsonObject, ...] = ()
+    #: Under which limits those begin, however the configuration has changed since; none without any.
+    limits: Limits | None = None
 
     @classmethod
     def of(
@@ -40,6 +49,8 @@ class Remembered(BaseModel):
         timeout: float | None,
         tools: str | None,
         root: Path,
+        helpers: Sequence[AgentTool] = (),
+        limits: Limits | None = None,
     ) -> Self:
         """The flags as they still hold from another folder. `model` is the model's id, or `local`."""
         secret = base_url is not None and _may_hold_secret(base_url)
@@ -53,12 +64,21 @@ class Remembered(BaseModel):
             timeout=timeout,
             tools=tools,
             root=root.resolve(),
+            subagents=tuple(helper.agent.to_json() for helper in helpers),
+            limits=limits if helpers else None,
         )
 
     @property
     def foreign(self) -> bool:
         """Whether no command line began the turn."""
         return self.model is None and self.root is None
+
+    def helpers(self) -> list[AgentTool]:
+        """The sub-agents as tools. Raises `ConfigError` for one that this release cannot read."""
+        try:
+            return agent_tools(Agent.from_json(one) for one in self.subagents)
+        except ValidationError as error:
+            raise ConfigError(f"a sub-agent of the turn cannot be read: {error.errors()[0]['msg']}") from None
 
     def endpoint(self, flag: str | None) -> str | None:
         """The address to go on with: the flag of now, the flag of then, the environment's, or the one that was kept.
@@ -75,7 +95,12 @@ class Remembered(BaseModel):
 
     def to_json(self) -> dict[str, JsonValue]:
         """The flags as the journal keeps them."""
-        kept: dict[str, JsonValue] = self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        kept: dict[str, JsonValue] = self.model_dump(
+            mode="json", exclude_none=True, exclude_defaults=True, exclude={"limits"}
+        )
+        if self.limits is not None:
+            # What was set alone: the rest the class of an agent's tools may decide.
+            kept["limits"] = self.limits.model_dump(mode="json", exclude_unset=True)
         return kept
 
     @classmethod

@@ -6,12 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-import anyio
 import typer
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError, StoreError
-from turnwright.store import open_store
 from turnwright_states import BadJournal
 from turnwright_states.chart import ROWS
 from turnwright_states.facts import Fact, parse_fact
@@ -22,12 +20,11 @@ from turnwright_states.verdict import Verdict
 from . import verdicts
 from .lines import read_lines
 from .options import DEFAULT_STORE, StoreOption
+from .stores import read_journal
 from .view import one_line
 
 #: Characters of a verdict's words that are printed: they may quote what anybody wrote.
 _LONGEST = 600
-
-_Facts = list[tuple[int, Fact]]
 
 
 def replay(
@@ -87,19 +84,11 @@ def _read(line: str, where: str) -> tuple[int, Fact]:
 
 def _from_store(store: str, turn: str) -> Iterator[tuple[int, Fact]]:
     try:
-        yield from anyio.run(_facts, store, turn)
+        yield from read_journal(store, turn)
     except StoreError as error:
         if isinstance(error.__cause__, BadJournal):  # it was read, and what it holds is no fact
             raise error.__cause__ from None
         raise
-
-
-async def _facts(store: str, turn: str) -> _Facts:
-    opened = open_store(store, create=False)
-    try:
-        return await opened.facts(turn)
-    finally:
-        await opened.aclose()
 
 
 def _lines(found: Replayed) -> Iterator[str]:

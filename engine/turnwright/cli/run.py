@@ -1,44 +1,61 @@
-"""`turnwright run`, `resume` and `abort`: drive a turn, with its events on the screen."""
+"""`turnwright run` and `resume`: drive a turn, with its events on the screen."""
 
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import anyio
 import typer
 from pydantic import ValidationError
 
 from turnwright.agent import Agent
 from turnwright.answers import Reply, deny, grant
 from turnwright.engine import Engine
-from turnwright.errors import ConfigError, StoreError, TurnEnded
+from turnwright.errors import BadAnswer, ConfigError, StoreError, TurnBusy, TurnEnded
+from turnwright.events import TurnEvent
+from turnwright.ids import root_of
+from turnwright.ledger import beginning
 from turnwright.result import TurnResult
-from turnwright.store import Store, open_store
-from turnwright_states.facts import Fact, TurnStarted
+from turnwright.store import Store, TurnRow, open_store
+from turnwright.tasks import beside
+from turnwright.team import agent_tools
+from turnwright_states.facts import TurnStarted
 
-from .display import Display, choose_display
+from .display import choose_display
+from .following import Followed
 from .live import execute
 from .options import (
     DEFAULT_STORE,
     AgentOption,
     AgentsOption,
     BaseUrlOption,
+    ConfigOption,
     JsonOption,
     RootOption,
     StoreOption,
     TimeoutOption,
     ToolsOption,
+    TurnArgument,
     choose_agent,
     choose_model,
     choose_tools,
+    configuration,
+    models_for,
     name_of,
     with_steps,
 )
+from .process import say
 from .remembered import Remembered
+from .stdin import piped
+from .stores import Journal, read_journal, use_store
+from .subturns import unfinished_below
 
 
 def run(
-    prompt: Annotated[str | None, typer.Argument(help="What to do; read from standard input if left out.")] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(help="What to do; read from standard input if left out. With --continue it may be left out."),
+    ] = None,
     *,
     agent: AgentOption = None,
     agents: AgentsOption = None,
@@ -57,16 +74,18 @@ def run(
         str | None, typer.Option("--continue", metavar="TURN", help="Go on from a turn that a limit stopped.")
     ] = None,
     store: StoreOption = DEFAULT_STORE,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Drive one turn: stream the model, run its tools, and say how and why it ended.
 
     With --continue, what no flag says is as it was in the turn to go on from.
+
+    Ctrl-C aborts the turn, twice leaves at once. After that, and after SIGTERM, `resume` takes the turn up again.
     """
     display = choose_display(as_json=as_json, store=store)
     said = _prompt(prompt, going_on=continues is not None)
-    opened = open_store(store)
-    before = None if continues is None else _beginning(anyio.run(opened.facts, continues))
+    before = None if continues is None else beginning(continues, read_journal(store, continues))
     kept = Remembered() if before is None else Remembered.from_json(before.context)
     if before is not None and kept.foreign and model is None and base_url is None:
         raise ConfigError(
@@ -74,11 +93,33 @@ def run(
             " there, or name a model with --model, and the tools with --tools"
         )
     flagged = agent is not None or agents is not None
-    chosen = with_steps(choose_agent(agent, agents) if flagged or before is None else _same_agent(before), steps)
-    url, timeout = kept.endpoint(base_url), kept.timeout if timeout is None else timeout
-    served = choose_model(model or (chosen.model if flagged else None) or kept.model or chosen.model, url, timeout)
-    tools, root = tools or kept.tools, root or kept.root or Path()
-    engine = Engine(model=served, tools=choose_tools(tools, root), store=opened, observers=[display.hear])
+    said_so = configuration(config, {"limits.steps": steps, "base_url": base_url, "timeout": timeout})
+    # The flag is the turn's own: its sub-agents have the steps of their files and of the configuration.
+    for_all = said_so if steps is None else configuration(config)
+    options = for_all.engine_options()
+    if flagged or before is None:
+        chosen, others = choose_agent(agent, agents, said_so)
+        chosen, helpers = said_so.prepared(chosen), agent_tools(for_all.prepared(one.agent) for one in others)
+    else:
+        chosen, helpers = with_steps(_same_agent(before), steps), kept.helpers()
+        options["limits"] = kept.limits or before.limits
+    url = said_so.settings.base_url if before is None else kept.endpoint(base_url)
+    timeout = kept.timeout if timeout is None and kept.timeout is not None else said_so.settings.timeout
+    named = model or (chosen.model if flagged else None) or kept.model or chosen.model or said_so.settings.model
+    served = choose_model(named, url, timeout)
+    tools, root = tools or kept.tools or said_so.settings.tools, root or kept.root or Path(said_so.settings.root)
+    engine = Engine(
+        model=served,
+        models=models_for(served, chosen, url, timeout),
+        tools=[*choose_tools(tools, root), *helpers],
+        store=open_store(store),
+        limits=options["limits"],
+        prices=options["prices"],
+        history=options["history"],
+        budgets=options["budgets"],
+        tell_budget=options["tell_budget"],
+        observers=[display.hear],
+    )
     context = Remembered.of(
         model=name_of(served),
         base_url=url,
@@ -86,12 +127,14 @@ def run(
         timeout=timeout,
         tools=tools,
         root=root,
+        helpers=helpers,
+        limits=options["limits"],
     ).to_json()
     execute(display, engine, lambda: engine.run(chosen, said, session=session, continues=continues, context=context))
 
 
 def resume(
-    turn: Annotated[str, typer.Argument(help="The turn's id.")],
+    turn: TurnArgument,
     *,
     answer: Annotated[
         list[str] | None, typer.Option("--answer", metavar="ID=TEXT", help="Answer an interrupt; may be repeated.")
@@ -108,24 +151,39 @@ def resume(
     timeout: TimeoutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Answer a paused turn and drive it on, or take up a turn whose process died.
+    """Answer a paused turn and drive it on, or take up a turn whose process died or was stopped.
 
+    Where another process drives the turn, that one is given the answers, and what it does is shown.
     Agent, limits, model, tools and root are those that the turn began with, unless a flag says otherwise.
     """
     display = choose_display(as_json=as_json, store=store)
-    answers = _answers(answer or [], grants or [], denials or [])
-    opened = open_store(store, create=False)
-    facts = anyio.run(_journal, opened, turn)
-    engine = engine_for(turn, _beginning(facts), opened, display, tools=tools, base_url=base_url, timeout=timeout)
-    display.view.recall(turn, [fact for _, fact in facts])
-    execute(display, engine, lambda: engine.resume(turn, answers))
+    row, facts, driven, below = use_store(store, partial(_standing, turn=turn))
+    for name, journal in {turn: facts, **below}.items():
+        display.view.recall(name, [fact for _, fact in journal])
+    followed = Followed(display.hear, row, facts, driven=driven)
+    answers = _answers(answer or [], grants or [], denials or [], followed.open)
+    started, opened = beginning(turn, facts), open_store(store, create=False)
+    engine = engine_for(turn, started, opened, followed.observe, tools=tools, base_url=base_url, timeout=timeout)
+    if answers and driven:
+        say(f"turn {turn} is driven by another process, which is given the answers; waiting for it")
+
+    async def work() -> TurnResult:
+        try:
+            async with beside(followed.follow, engine):
+                result = await engine.resume(turn, answers)
+        except TurnBusy as error:
+            raise ConfigError(f"{error}{_to_answer(followed.open)}") from None
+        await followed.catch_up(engine.store)
+        return result
+
+    execute(display, engine, work, followed)
 
 
 def engine_for(
     turn: str,
     started: TurnStarted,
     store: Store,
-    display: Display,
+    hear: Callable[[TurnEvent], None],
     *,
     tools: str | None,
     base_url: str | None,
@@ -135,50 +193,45 @@ def engine_for(
 
     Raises `ConfigError` when they are not known here, or not there any more.
     """
-    kept = Remembered.from_json(started.context)
+    kept, said_so = Remembered.from_json(started.context), configuration(given={"timeout": timeout})
+    if started.parent_turn is not None and base_url is None:
+        raise ConfigError(
+            f"turn {turn} is a sub-agent's, with the model and the tools of whoever called it: resume turn"
+            f" {root_of(turn)}; to fork it, name the model's server with --base-url and the tools with --tools"
+        )
     if kept.foreign and base_url is None:
         raise ConfigError(
             f"turn {turn} was begun by another program, which has its model {started.model!r} and its tools: resume it"
             " there, or name the model's server with --base-url and the tools with --tools"
         )
+    url = kept.endpoint(base_url)
+    patience = kept.timeout if timeout is None and kept.timeout is not None else said_so.settings.timeout
+    served = choose_model(kept.model or started.model, url, patience)
+    options = said_so.engine_options()
     return Engine(
-        model=choose_model(
-            kept.model or started.model, kept.endpoint(base_url), kept.timeout if timeout is None else timeout
-        ),
-        tools=choose_tools(tools or kept.tools, kept.root or Path()),
+        model=served,
+        models=models_for(served, _same_agent(started), url, patience),
+        prices=options["prices"],
+        history=options["history"],
+        budgets=options["budgets"],
+        tell_budget=options["tell_budget"],
+        tools=[*choose_tools(tools or kept.tools, kept.root or Path()), *kept.helpers()],
         store=store,
-        observers=[display.hear],
+        limits=kept.limits,
+        observers=[hear],
     )
 
 
-def abort(turn: Annotated[str, typer.Argument(help="The turn's id.")], *, store: StoreOption = DEFAULT_STORE) -> None:
-    """Stop a turn, whatever it is doing, from this process or another."""
+async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool, dict[str, Journal]]:
+    """A live turn: its row, its facts, whether it is driven, and its unfinished sub-turns.
 
-    async def stop() -> TurnResult:
-        async with Engine(store=open_store(store, create=False)) as engine:
-            result = await engine.get(turn)
-            if result.outcome is not None and result.reason is not None:
-                raise TurnEnded(turn, result.outcome, result.reason)
-            await engine.abort(turn)
-            return await engine.get(turn)
-
-    result = anyio.run(stop)
-    typer.echo(f"turn {turn}: " + ("aborted" if result.outcome else "told to stop; whoever drives it ends it"))
-
-
-async def _journal(store: Store, turn_id: str) -> list[tuple[int, Fact]]:
-    """The facts of a live turn. Raises `UnknownTurn` and `TurnEnded`."""
-    status = (await store.get(turn_id)).status
-    if status.outcome is not None and status.reason is not None:
-        raise TurnEnded(turn_id, status.outcome, status.reason)
-    return await store.facts(turn_id)
-
-
-def _beginning(facts: list[tuple[int, Fact]]) -> TurnStarted:
-    first = facts[0][1] if facts else None
-    if not isinstance(first, TurnStarted):
-        raise StoreError("the turn's journal does not begin with turn_started")
-    return first
+    Raises `UnknownTurn` and `TurnEnded`.
+    """
+    row = await store.get(turn)
+    if row.status.outcome is not None and row.status.reason is not None:
+        raise TurnEnded(turn, row.status.outcome, row.status.reason)
+    facts = await store.facts(turn)
+    return row, facts, await store.is_driven(turn), await unfinished_below(store, turn, facts)
 
 
 def _same_agent(before: TurnStarted) -> Agent:
@@ -190,8 +243,8 @@ def _same_agent(before: TurnStarted) -> Agent:
 
 def _prompt(given: str | None, *, going_on: bool) -> str:
     """What the user says: the argument, or standard input, or (after a limit) that the turn is to go on."""
-    if given is None and not going_on and sys.stdin is not None and not sys.stdin.isatty():
-        given = _piped()
+    if given is None and not going_on:
+        given = piped("prompt")
     if given is None and going_on:
         return "Go on."
     if given is None or not given.strip():
@@ -199,20 +252,18 @@ def _prompt(given: str | None, *, going_on: bool) -> str:
     return given
 
 
-def _piped() -> str:
-    try:
-        return typer.get_binary_stream("stdin").read().decode().strip()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"the prompt on standard input is not UTF-8 text (byte {error.start})") from None
+def _to_answer(is_open: list[str]) -> str:
+    """What can be done all the same for a turn that somebody drives."""
+    return f" (open, and to be answered meanwhile: {', '.join(is_open)})" if is_open else ""
 
 
-def _answers(texts: list[str], grants: list[str], denials: list[str]) -> dict[str, str | Reply]:
-    """The answers by interrupt. Raises `ConfigError` for one without an id, and for two to one interrupt."""
+def _answers(texts: list[str], grants: list[str], denials: list[str], is_open: list[str]) -> dict[str, str | Reply]:
+    """The answers by interrupt. Raises `BadAnswer` for one without an id, and for two to one interrupt."""
     given: list[tuple[str, str | Reply]] = []
     for text in texts:
         name, separator, said = text.partition("=")
         if not separator:
-            raise ConfigError(f"--answer {text!r}: write ID=TEXT")
+            raise BadAnswer(name, "write --answer ID=TEXT", is_open)
         given.append((name, said))
     given += [(name, grant()) for name in grants]
     for text in denials:
@@ -222,5 +273,5 @@ def _answers(texts: list[str], grants: list[str], denials: list[str]) -> dict[st
     if len(answers) < len(given):
         names = [name for name, _ in given]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigError(f"interrupt {twice!r} is answered twice: give one answer to each")
+        raise BadAnswer(twice, "it is answered twice: give one answer to each", is_open)
     return answers

@@ -1,14 +1,12 @@
-"""`turnwright turns` and `show`: what a store holds."""
+"""`turnwright show`: one turn as its store has it."""
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
-import anyio
 import typer
 from pydantic import JsonValue
 
@@ -25,39 +23,21 @@ from turnwright.message import (
     ToolResultPart,
 )
 from turnwright.opening import said_before
+from turnwright.phase import message_ids
 from turnwright.result import TurnResult
-from turnwright.store import TurnRow, open_store
+from turnwright.store import Store, TurnRow
 from turnwright_states.facts import Fact, TurnStarted
 
-from .closing import closing_lines, store_flag
-from .columns import print_columns
+from .closing import closing_lines
 from .display import forked
-from .options import DEFAULT_STORE, JsonOption, StoreOption
+from .options import DEFAULT_STORE, JsonOption, StoreOption, TurnArgument
+from .stores import use_store
+from .subturns import sub_turns
 from .view import one_line, safe
-
-_COLUMNS: Final = ("TURN", "WHEN", "AGENT", "MODEL", "STEPS", "CALLS", "STATE", "REASON", "SESSION")
-
-
-def turns(
-    *,
-    store: StoreOption = DEFAULT_STORE,
-    session: Annotated[str | None, typer.Option("--session", metavar="ID", help="Only of this conversation.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
-) -> None:
-    """List turns, the newest first."""
-    nothing_run_here = store == DEFAULT_STORE and not Path(store.removeprefix("sqlite:///")).exists()
-    rows = [] if nothing_run_here else anyio.run(_turns, store, session)
-    if as_json:
-        for row in rows:
-            typer.echo(json.dumps(_record(row)))
-    elif not rows:
-        typer.echo("no turns yet", err=True)
-    else:
-        print_columns(_COLUMNS, [_row(row) for row in rows])
 
 
 def show(
-    turn: Annotated[str, typer.Argument(help="The turn's id.")],
+    turn: TurnArgument,
     *,
     journal: Annotated[bool, typer.Option("--journal", help="Print the facts instead of the transcript.")] = False,
     as_test: Annotated[
@@ -75,35 +55,28 @@ def show(
     if as_test:
         if journal or as_json:
             raise ConfigError(f"--as-test prints a file of its own: leave out {'--journal' if journal else '--json'}")
-        _print_test(anyio.run(_read_incident, store, turn))
+        _print_test(use_store(store, partial(_read_incident, turn=turn)))
         return
-    result, facts = anyio.run(_turn, store, turn)
+    result, facts, below = use_store(store, partial(_turn, turn=turn))
+    started = beginning(turn, facts)
     if journal:
         for seq, fact in facts:
             kept = json.loads(fact.payload())
             line = json.dumps({"seq": seq, "kind": fact.kind, **kept})
             typer.echo(line if as_json else f"{seq:>4}  {fact.kind:<15} {safe(fact.payload())}")
     elif as_json:
-        typer.echo(json.dumps(_result_record(result) | _origin(beginning(turn, facts))))
+        typer.echo(json.dumps(_result_record(result) | _origin(started) | _below(below)))
     else:
-        for line in forked(beginning(turn, facts)):
+        for line in [*_called(started), *forked(started)]:
             typer.echo(line)
         for message in result.messages:
-            typer.echo(_said(message))
-        typer.echo("\n".join(closing_lines(result, said=result.text, flags=store_flag(store))))
+            typer.echo(_said(message, below))
+        typer.echo("\n".join(closing_lines(result, said=result.text, store=store)))
 
 
-async def _turns(store: str, session: str | None) -> list[TurnRow]:
-    opened = open_store(store, create=False)
-    try:
-        return await opened.turns(session=session)
-    finally:
-        await opened.aclose()
-
-
-async def _turn(store: str, turn: str) -> tuple[TurnResult, list[tuple[int, Fact]]]:
-    async with Engine(store=open_store(store, create=False)) as engine:
-        return await engine.get(turn), await engine.store.facts(turn)
+async def _turn(store: Store, *, turn: str) -> tuple[TurnResult, list[tuple[int, Fact]], dict[str, TurnRow]]:
+    result, facts = await Engine(store=store).get(turn), await store.facts(turn)
+    return result, facts, await sub_turns(store, turn, facts)
 
 
 def _print_test(make: Callable[[], str]) -> None:
@@ -113,37 +86,18 @@ def _print_test(make: Callable[[], str]) -> None:
     typer.echo(make().encode(), nl=False)
 
 
-async def _read_incident(store: str, turn: str) -> Callable[[], str]:
+async def _read_incident(store: Store, *, turn: str) -> Callable[[], str]:
     """What writes the test of a turn, once no event loop runs here: it plays the turn in one of its own."""
     # Only who wants a test pays for the means to write it.
     from turnwright.testing.incident import as_test  # noqa: PLC0415
 
-    opened = open_store(store, create=False)
-    try:
-        row, facts = await opened.get(turn), await opened.facts(turn)
-        history = await said_before(opened, turn, beginning(turn, facts), until=row.created_at)
-    finally:
-        await opened.aclose()
+    row, facts = await store.get(turn), await store.facts(turn)
+    history = await said_before(store, turn, beginning(turn, facts))
     return partial(as_test, turn, facts, history=history, recorded=_day(row.created_at))
 
 
 def _day(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d")
-
-
-def _record(row: TurnRow) -> dict[str, JsonValue]:
-    return {
-        "turn": row.id,
-        "session": row.session,
-        "agent": row.agent,
-        "model": row.model,
-        "created_at": row.created_at,
-        "state": row.status.state,
-        "outcome": row.status.outcome,
-        "reason": row.status.reason,
-        "steps": row.status.steps,
-        "tool_calls": row.status.tool_calls,
-    }
 
 
 def _result_record(result: TurnResult) -> dict[str, JsonValue]:
@@ -161,35 +115,60 @@ def _result_record(result: TurnResult) -> dict[str, JsonValue]:
         "error": result.error,
         "path": list(result.path),
         "pending": [one.to_json() for one in result.pending],
-        "messages": [message.model_dump(mode="json") for message in result.messages],
+        "undelivered": list(result.undelivered),
+        "messages": [
+            {"id": name, **message.model_dump(mode="json")}
+            for name, message in zip(message_ids(result.id, result.messages), result.messages, strict=True)
+        ],
     }
 
 
 def _origin(started: TurnStarted) -> dict[str, JsonValue]:
-    return {"forked_from": started.forked_from, "forked_at": started.forked_at}
+    return {
+        "parent": started.parent_turn,
+        "parent_call": started.parent_call,
+        "forked_from": started.forked_from,
+        "forked_at": started.forked_at,
+    }
 
 
-def _row(row: TurnRow) -> tuple[str, ...]:
-    when = datetime.fromtimestamp(row.created_at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    status = row.status
-    figures = (str(status.steps), str(status.tool_calls))
-    cells = (row.id, when, row.agent, row.model, *figures, status.state, status.reason or "", row.session or "")
-    return tuple(one_line(cell) for cell in cells)
+def _below(below: Mapping[str, TurnRow]) -> dict[str, JsonValue]:
+    return {
+        "sub_turns": [
+            {
+                "call": call,
+                "turn": row.id,
+                "agent": row.agent,
+                "state": row.status.state,
+                "outcome": row.status.outcome,
+                "reason": row.status.reason,
+            }
+            for call, row in below.items()
+        ]
+    }
 
 
-def _said(message: Message) -> str:
-    lines = [line for part in message.parts for line in _part(part)]
+def _called(started: TurnStarted) -> list[str]:
+    if started.parent_turn is None:
+        return []
+    agent = one_line(str(started.agent.get("name", "")))
+    return [f"agent {agent}, called by {started.parent_call} of turn {started.parent_turn}"]
+
+
+def _said(message: Message, below: Mapping[str, TurnRow]) -> str:
+    lines = [line for part in message.parts for line in _part(part, below)]
     return "\n".join(f"{message.role + ':' if not index else '':<11}{line}" for index, line in enumerate(lines))
 
 
-def _part(part: AnyPart) -> list[str]:
+def _part(part: AnyPart, below: Mapping[str, TurnRow]) -> list[str]:
     match part:
         case StepStartPart():
             return [f"-- step {part.step_number}"]
         case StepFinishPart():
             return [f"-- step {part.step_number} took {part.seconds:.2f} s, {part.output_tokens} tokens written"]
         case ToolCallPart():
-            return [f"{part.id}  {one_line(part.name)}({one_line(json.dumps(part.arguments, ensure_ascii=False))})"]
+            call = f"{part.id}  {one_line(part.name)}({one_line(json.dumps(part.arguments, ensure_ascii=False))})"
+            return [call, *([_drove(below[part.id])] if part.id in below else [])]
         case ToolResultPart():
             first, *rest = safe(part.text).splitlines() or [""]
             return [f"{part.call}  {part.status}: {first}", *(f"  {line}" for line in rest)]
@@ -197,3 +176,8 @@ def _part(part: AnyPart) -> list[str]:
             return [f"[{part.kind}: {safe(part.text)}]"]
         case _:
             return safe(part.text).splitlines()
+
+
+def _drove(row: TurnRow) -> str:
+    stands = f"{row.status.state} {row.status.reason or ''}".rstrip()
+    return f"  turn {row.id}, agent {one_line(row.agent)}: {stands}"

@@ -20,6 +20,8 @@ class CallView:
 
     name: str
     arguments: str
+    #: Whether a sub-agent does it.
+    delegated: bool = False
     status: str = ""
     seconds: float | None = None
     started: float | None = None
@@ -34,9 +36,11 @@ class CallView:
 
 @dataclass(slots=True)
 class TurnView:
-    """One turn on the screen."""
+    """One turn on the screen, and its sub-agents' turns in `below`, near and far, by their ids."""
 
     turn: str = ""
+    #: The calls that lead from the turn that is shown to this one, as in the ids of interrupts; empty for itself.
+    path: str = ""
     agent: str = ""
     model: str = ""
     limits: Limits = field(default_factory=Limits)
@@ -45,24 +49,66 @@ class TurnView:
     calls_run: int = 0
     tokens: int = 0
     text: str = ""
+    #: The last text that is on the screen for good.
+    said: str = ""
     calls: dict[str, CallView] = field(default_factory=dict)
     pending: tuple[Pending, ...] = ()
+    below: "dict[str, TurnView]" = field(default_factory=dict)
     _started_at: dict[str, float] = field(default_factory=dict)
 
-    def recall(self, turn: str, facts: Iterable[f.Fact]) -> None:
-        """Take in what happened before this process took the turn up."""
-        self.turn = turn
-        for fact in facts:
-            self.state = fact.state
-            self._fact(fact)
+    @property
+    def depth(self) -> int:
+        """How many turns are above it."""
+        return len(self.path.split("/")) if self.path else 0
 
-    def take(self, event: TurnEvent) -> None:
-        """Take one event in."""
-        self.turn = event.turn
+    @property
+    def label(self) -> str:
+        """Who does it: the calls that lead to a sub-agent's turn, and the sub-agent; empty for the turn itself."""
+        return f"{self.path} {one_line(self.agent, 24)}" if self.path else ""
+
+    @property
+    def in_tool(self) -> bool:
+        """Whether a tool of the turn, or of a sub-agent, may be running."""
+        return any(
+            one.state is State.TOOL_EXEC and not all(call.delegated or call.status for call in one.calls.values())
+            for one in (self, *self.below.values())
+        )
+
+    def recall(self, turn: str, facts: Iterable[f.Fact]) -> None:
+        """Take in what happened before this process took the turn up: of the turn first, then of its sub-agents."""
+        self.turn = self.turn or turn
+        view = self._of(turn)
+        for fact in facts:
+            view.add_fact(fact)
+
+    def take(self, event: TurnEvent) -> "TurnView | None":
+        """Take one event in. Returns the view of its turn; None for a turn that is not shown.
+
+        The turn that is shown is the one that begins first: another may end before that, in the same session.
+        """
+        if not self.turn and isinstance(event, FactEvent) and isinstance(event.fact, f.TurnStarted):
+            self.turn = event.turn
+        if not self.turn or not f"{event.turn}:".startswith(f"{self.turn}:"):
+            return None
+        view = self._of(event.turn)
+        view.add(event)
+        return view
+
+    def above(self, view: "TurnView") -> "TurnView":
+        """The view of the turn that called this sub-agent."""
+        return self._of(view.turn.rpartition(":")[0])
+
+    def _of(self, turn: str) -> "TurnView":
+        if turn == self.turn:
+            return self
+        path = turn.removeprefix(f"{self.turn}:").replace(":", "/")
+        return self.below.setdefault(turn, TurnView(turn=turn, path=path))
+
+    def add(self, event: TurnEvent) -> None:
+        """Take in an event of this turn."""
         match event:
             case FactEvent(fact=fact):
-                self.state = fact.state
-                self._fact(fact)
+                self.add_fact(fact)
             case TextPiece():
                 self.text += event.text
             case ReplyRestarted():
@@ -74,7 +120,9 @@ class TurnView:
             case _:
                 pass
 
-    def _fact(self, fact: f.Fact) -> None:
+    def add_fact(self, fact: f.Fact) -> None:
+        """Take in a fact of this turn."""
+        self.state = fact.state
         match fact:
             case f.TurnStarted():
                 self.limits, self.model = fact.limits, fact.model
@@ -84,23 +132,31 @@ class TurnView:
             case f.ModelReplied():
                 self.text = fact.text
                 self.tokens += fact.usage.tokens if fact.usage else 0
-                self.calls = {call.id: CallView(one_line(call.name), shown_arguments(call)) for call in fact.calls}
+                self.calls = {
+                    call.id: CallView(one_line(call.name), shown_arguments(call), delegated=call.lease is not None)
+                    for call in fact.calls
+                }
             case f.CallStarted():
                 self.calls_run += 1
                 self._started_at[fact.call] = fact.elapsed
                 if fact.call in self.calls:
                     self.calls[fact.call].started = time.monotonic()
+                    self.calls[fact.call].status = ""
             case f.CallSettled() if fact.call in self.calls:
                 call = self.calls[fact.call]
                 call.status = str(fact.status)
                 if fact.call in self._started_at:
                     call.seconds = fact.elapsed - self._started_at[fact.call]
             case f.CallWaiting() if fact.call in self.calls:
-                self.calls[fact.call].status = f"waits for {fact.interrupt.id}"
+                self.calls[fact.call].status = f"waits for {self.answered_as(fact.interrupt.id)}"
             case f.Stopping():
                 self.text, self.calls = "", {}
             case _:
                 pass
+
+    def answered_as(self, interrupt: str) -> str:
+        """The id under which people answer it: in the turn that is shown."""
+        return f"{self.path}/{interrupt}" if self.path else interrupt
 
 
 def shown_arguments(call: f.CallMade, width: int = 120) -> str:

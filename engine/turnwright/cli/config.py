@@ -1,0 +1,135 @@
+"""`turnwright config`: every effective setting, and where it came from."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit, urlunsplit
+
+import typer
+
+from turnwright.certificate import CertifiedBound, certificate
+from turnwright.setup import Price
+
+from .columns import print_columns
+from .stores import without_password
+
+if TYPE_CHECKING:
+    from turnwright.config import Origin
+    from turnwright.config_settings import Setting
+
+
+#: Limits that hold by other settings while nobody sets them: the ceiling, and the budgets by class.
+_ELSEWHERE: Final = frozenset({"limits.steps", "limits.tool_calls"})
+
+
+def config(
+    *,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="NAME", help="Show what holds for the turns of this agent.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="The file [default: turnwright.toml, here or above]."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    settings: Annotated[bool, typer.Option("--settings", help="Print a Markdown table of all settings.")] = False,
+) -> None:
+    """Print every setting with its value, and where that came from.
+
+    Flags and code go before an agent's front matter, that before the environment
+    (TURNWRIGHT_...), then turnwright.toml, the preset, and the default.
+    """
+    if settings:
+        typer.echo(settings_table())
+        return
+    from turnwright.config import load_config  # noqa: PLC0415 (other commands need not wait for pydantic-settings)
+
+    found = load_config(file=file)
+    origins, cap = found.origins, None
+    if agent is not None:
+        written, place = found.written(agent)
+        origins = found.origins_for(written, str(place))
+        cap = certificate(found.prepared(written), found.limits()).bounds[0]
+    if as_json:
+        typer.echo(json.dumps(_record(found.file, agent, origins, cap), ensure_ascii=False))
+        return
+    typer.echo(f"Configuration file: {'none' if found.file is None else found.file}\n")
+    print_columns(("KEY", "VALUE", "SOURCE"), [(key, _text(key, one), str(one)) for key, one in origins.items()])
+    if cap is not None:
+        typer.echo(
+            f"\nA turn of agent {agent!r} takes at most {cap.formula} steps. `turnwright explain` has all bounds."
+        )
+
+
+def settings_table() -> str:
+    """All settings as a table in Markdown: key, values, default, variable, meaning."""
+    from turnwright.config_files import variable  # noqa: PLC0415 (loads pydantic-settings)
+    from turnwright.config_settings import SETTINGS  # noqa: PLC0415 (only needed here)
+
+    rows = [
+        (f"`{one.key}`", one.kind, _default(one), f"`{variable(one.key)}`", one.means.replace("|", "\\|"))
+        for one in SETTINGS.values()
+    ]
+    head = ("key", "values", "default", "environment", "what it is")
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
+
+
+def _default(setting: "Setting") -> str:
+    if setting.default is None:
+        return '`"unlimited"`' if setting.may_be_off and not setting.key.endswith("steps") else "unset"
+    if setting.key == "limits.tool_calls":
+        return "one of `budgets`"
+    return f"`{json.dumps(setting.default)}`" if setting.default not in ((), {}) else "none"
+
+
+def _record(
+    file: Path | None, agent: str | None, origins: "Mapping[str, Origin]", cap: CertifiedBound | None
+) -> dict[str, object]:
+    return {
+        "file": None if file is None else str(file),
+        "agent": agent,
+        "cap": None if cap is None else cap.value,
+        "settings": [
+            {"key": key, "value": _value(key, one), "source": one.source, "place": one.place}
+            for key, one in origins.items()
+        ],
+    }
+
+
+def _value(key: str, origin: "Origin") -> object:
+    """The value as JSON, without what nobody else may read."""
+    match key, origin.value:
+        case "store", str() as address:
+            return without_password(address)
+        case "base_url", str() as address:
+            return _without_key(address)
+        case _, Price() as price:
+            return asdict(price)
+        case _, value:
+            return value
+
+
+def _text(key: str, origin: "Origin") -> str:
+    match _value(key, origin):
+        case None if key.startswith(("limits.", "budgets.")) and not (key in _ELSEWHERE and origin.source == "default"):
+            return "unlimited"
+        case None:
+            return "unset"
+        case str() as text:
+            return text
+        case tuple() as items:
+            return ", ".join(map(str, items)) if items else "none"
+        case value:
+            return json.dumps(value)
+
+
+def _without_key(address: str) -> str:
+    """The address without user, password and query, any of which may be a key."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return "***"
+    user, at, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"***@{host}" if user and at else host, query="***" if parts.query else ""))

@@ -1,0 +1,75 @@
+"""Stores as the command line meets them: used for a moment, and named in the commands that it prints."""
+
+import shlex
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import unquote
+
+import anyio
+
+from turnwright.store import Store, open_store
+from turnwright_states.facts import Fact
+
+from .options import configuration
+
+Found = TypeVar("Found")
+Journal = list[tuple[int, Fact]]
+
+#: What libpq takes in an address's query that nobody else may read.
+_SECRETS: Final = frozenset({"password", "sslpassword"})
+
+
+def use_store(address: str, use: Callable[[Store], Awaitable[Found]]) -> Found:
+    """What `use` makes of the store at `address`. It is opened for that alone, and closed again.
+
+    An event loop runs for that alone too, so a store that is driven on afterwards is opened anew: its connections
+    belong to one loop. Raises `ConfigError` where there is no such store.
+    """
+
+    async def opened() -> Found:
+        store = open_store(address, create=False)
+        try:
+            return await use(store)
+        finally:
+            await store.aclose()
+
+    return anyio.run(opened)
+
+
+def read_journal(address: str, turn: str) -> Journal:
+    """The facts of a turn, oldest first. Raises `UnknownTurn`."""
+    return use_store(address, lambda store: store.facts(turn))
+
+
+def missing_file(address: str) -> Path | None:
+    """The file of a SQLite store that is not there yet; None for one that is, and for any other store."""
+    scheme, _, path = address.partition(":///")
+    file = Path(path.partition("?")[0])
+    return file if scheme == "sqlite" and not file.exists() else None
+
+
+def store_flag(address: str) -> str:
+    """What a command needs to find a turn of this store; empty for the one that it looks in anyway.
+
+    It begins with a space, and holds no password: `password_hint` says where that goes.
+    """
+    return "" if address == configuration().settings.store else f" --store {shlex.quote(without_password(address))}"
+
+
+def without_password(address: str) -> str:
+    """The address as it may be shown."""
+    scheme, separator, rest = address.partition("://")
+    place, slash, path = rest.partition("/")
+    user, at, host = place.rpartition("@")
+    rest = f"{user.partition(':')[0]}{at}{host}{slash}{path}"
+    rest, mark, query = rest.partition("?")
+    kept = "&".join(one for one in query.split("&") if unquote(one.partition("=")[0]) not in _SECRETS)
+    return f"{scheme}{separator}{rest}{mark if kept else ''}{kept}"
+
+
+def password_hint(address: str) -> str:
+    """Where the password goes that a printed command does not have; empty if it lacks none."""
+    if without_password(address) == address:
+        return ""
+    return "the store's password is left out: write it into the address again, or into PGPASSWORD or ~/.pgpass"

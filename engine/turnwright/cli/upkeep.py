@@ -1,0 +1,83 @@
+"""`turnwright delete`, `prune` and `migrate`: what a store needs now and then."""
+
+import re
+from typing import Annotated, Final
+
+import typer
+
+from turnwright.engine import Engine
+from turnwright.errors import ConfigError
+from turnwright.ids import root_of
+from turnwright.store import MemoryStore, Store
+
+from .closing import count
+from .options import DEFAULT_STORE, StoreOption, TurnArgument
+from .stores import missing_file, use_store, without_password
+
+#: Seconds in each unit of a duration.
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_DURATION: Final = re.compile(r"([0-9]{1,9})([smhdw])")
+
+
+def delete(turn: TurnArgument, *, store: StoreOption = DEFAULT_STORE) -> None:
+    """Forget a turn and its sub-turns for good: what was said, and what was done. Nothing is asked first.
+
+    A turn that is being driven is not deleted: abort it first.
+    """
+    deleted = use_store(store, lambda opened: Engine(store=opened).delete(turn))
+    more = f", with {count(deleted - 1, 'sub-turn')}" if deleted > 1 else ""
+    typer.echo(f"turn {turn}: deleted{more}")
+
+
+def prune(
+    *,
+    older_than: Annotated[
+        str,
+        typer.Option(
+            "--older-than",
+            metavar="DURATION",
+            help="How long ago a turn must have ended: a number of s, m, h, d or w, such as 30d.",
+        ),
+    ],
+    store: StoreOption = DEFAULT_STORE,
+) -> None:
+    """Delete the turns that ended long enough ago, with their sub-turns. Turns that have not ended stay."""
+    seconds = _seconds(older_than)
+
+    async def delete_old(opened: Store) -> tuple[int, int]:
+        deleted = await Engine(store=opened).prune(older_than=seconds)
+        return deleted, sum(root_of(row.id) == row.id for row in await opened.turns(live=True))
+
+    deleted, live = use_store(store, delete_old)
+    stays = f"; {count(live, 'turn')} that {'has' if live == 1 else 'have'} not ended stay{'s' if live == 1 else ''}"
+    typer.echo(f"{count(deleted, 'turn')} deleted" + (stays if live else ""))
+
+
+def migrate(*, store: StoreOption = DEFAULT_STORE) -> None:
+    """Bring a store of an older release to the schema of this one. It may be run twice, and by two at once."""
+    file = missing_file(store)
+    if file is not None:
+        typer.echo(f"there is no store {file} yet: whoever uses it first makes it with the schema of this release")
+        return
+    shown = without_password(store)
+
+    async def bring_up(opened: Store) -> tuple[int, int] | None:
+        return None if isinstance(opened, MemoryStore) else await opened.migrate()
+
+    versions = use_store(store, bring_up)
+    if versions is None:
+        typer.echo(f"{shown}: a store in memory has nothing to migrate")
+    elif versions[0] == versions[1]:
+        typer.echo(f"{shown}: schema {versions[1]}, as this release needs it; nothing to migrate")
+    else:
+        typer.echo(f"{shown}: schema {versions[0]} before, {versions[1]} now")
+
+
+def _seconds(duration: str) -> float:
+    found = _DURATION.fullmatch(duration.strip())
+    if found is None:
+        raise ConfigError(
+            f"--older-than {duration!r}: is no duration: write a whole number and s, m, h, d or w, such as 90s, 15m,"
+            " 12h, 30d or 4w"
+        )
+    return float(int(found[1]) * _UNITS[found[2]])

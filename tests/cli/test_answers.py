@@ -1,0 +1,168 @@
+"""Answers from several processes: while the turn still runs, at the same time, too late."""
+
+import re
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.cli.conftest import wait_until
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Child, Cli, Done, Endpoint
+
+TOOLS = '''
+from pathlib import Path
+
+import anyio
+
+from turnwright import tool
+
+
+@tool
+async def gate() -> str:
+    """Be done when there is a file `open`."""
+    Path("runs").write_text("gate")
+    while not Path("open").exists():
+        await anyio.sleep(0.02)
+    return "through"
+
+
+@tool(approval=True)
+def delete_file(path: str) -> str:
+    """Delete a file."""
+    with Path("deleted").open("a") as file:
+        file.write("+")
+    return f"{path} is gone"
+
+
+@tool(approval=True, expires_in=3600)
+def send() -> str:
+    """Ask for an hour."""
+    return "sent"
+
+
+@tool(approval=True, expires_in=0.01)
+def hurry() -> str:
+    """Ask for a moment."""
+    return "hurried"
+'''
+
+
+@pytest.fixture(autouse=True)
+def _tools(cli: "Cli") -> None:
+    cli.write("mine.py", TOOLS)
+
+
+@pytest.fixture
+def driving(cli: "Cli", endpoint: "Endpoint") -> "Child":
+    """A process that drives a turn of which one call waits for a person, and another runs until it is let through."""
+    endpoint.calls(("delete_file", {"path": "a"}), ("gate", {})).says("All done.")
+    child = cli.start("run", "Work", "--tools", "mine.py", "--json")
+    cli.await_file("runs")
+    child.until("call_waiting")
+    return child
+
+
+def await_answer(cli: "Cli") -> None:
+    """Wait until an answer is in the inbox."""
+    with closing(sqlite3.connect(cli.folder / "turns.db")) as db:
+        wait_until(lambda: db.execute("SELECT 1 FROM inbox WHERE kind = 'answer'").fetchone())
+
+
+def turn_of(cli: "Cli") -> str:
+    turn: str = cli.run("turns", "--json").last["turn"]
+    return turn
+
+
+def check_refused(done: "Done", *words: str) -> None:
+    assert (done.code, done.out) == (2, "")
+    for one in words:
+        assert one in done.err
+
+
+def test_an_answer_is_given_to_the_process_that_drives_and_its_end_is_waited_for(
+    cli: "Cli", endpoint: "Endpoint", driving: "Child"
+) -> None:
+    """Whoever answers sees what happens from there on. Another answer to the same is refused."""
+    turn = turn_of(cli)
+    answering = cli.start("resume", turn, "--grant", "approval-1", "--json")
+    await_answer(cli)
+    check_refused(
+        cli.run("resume", turn, "--deny", "approval-1"), "somebody else has answered it", "(open: approval-1)"
+    )
+    check_refused(cli.run("resume", turn, "--grant", "doom-1"), "no such interrupt is open", "(open: approval-1)")
+    check_refused(cli.run("resume", turn), "is being driven by", "(open, and to be answered meanwhile: approval-1)")
+    cli.write("open", "")
+    driven, answered = driving.done(), answering.done()
+    assert (driven.code, answered.code) == (0, 0)
+    assert driven.last == answered.last
+    assert driven.last["text"] == "All done."
+    facts = [event for event in driven.events if event["type"] not in ("text_delta", "reasoning_delta")]
+    assert answered.events == facts[-len(answered.events) :]
+    assert {event["type"] for event in answered.events} >= {"answered", "call_started", "halted"}
+    assert (cli.folder / "deleted").read_text() == "+"
+    assert answered.err == (
+        f"turnwright: turn {turn} is driven by another process, which is given the answers; waiting for it\n"
+    )
+    assert len(endpoint.requests) == 2
+
+
+def test_who_waits_takes_the_turn_over_when_its_driver_dies(cli: "Cli", endpoint: "Endpoint", driving: "Child") -> None:
+    """The answer is not lost, and no fact is told twice or left out."""
+    turn = turn_of(cli)
+    answering = cli.start("resume", turn, "--grant", "approval-1", "--json")
+    await_answer(cli)
+    driving.kill()
+    done = answering.done()
+    assert (done.code, done.last["text"], len(endpoint.requests)) == (0, "All done.", 2)
+    seqs = [event["seq"] for event in done.events if event["type"] != "text_delta"]
+    journal = cli.run("show", turn, "--journal", "--json").events
+    assert seqs == list(range(seqs[0], len(journal) + 1))
+    assert (cli.folder / "deleted").read_text() == "+"
+
+
+def test_ctrl_c_of_who_waits_leaves_the_turn_to_its_driver(cli: "Cli", driving: "Child") -> None:
+    turn = turn_of(cli)
+    answering = cli.start("resume", turn, "--grant", "approval-1")
+    await_answer(cli)
+    left = answering.interrupt().done()
+    assert left.code == 130
+    assert f"left at once; another process drives turn {turn} on: `turnwright abort {turn}` stops it\n" in left.err
+    cli.write("open", "")
+    done = driving.done()
+    assert (done.code, done.last["tool_calls"]) == (0, 2)
+
+
+def test_of_two_that_answer_differently_at_once_one_is_refused(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(("delete_file", {"path": "a"})).says("So be it.")
+    paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
+    answers = (["--grant", "approval-1"], ["--deny", "approval-1"])
+    yes, no = cli.each(*(["resume", paused.turn, *answer, "--json"] for answer in answers))
+    assert sorted((yes.code, no.code)) == [0, 2]
+    taken, refused = (yes, no) if yes.code == 0 else (no, yes)
+    assert re.search(r"answered it|no such interrupt is open|has ended", refused.err)
+    (answered,) = taken.of("answered")
+    assert answered["decision"] == ("grant" if taken is yes else "deny")
+    assert (cli.folder / "deleted").exists() is (taken is yes)
+    assert len(endpoint.requests) == 2
+
+
+def test_a_pause_says_until_when_it_can_be_answered(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(("send", {}))
+    paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
+    (asked,) = paused.pending
+    (row,) = cli.run("turns", "--json").events
+    assert 3590 < asked["expires_at"] - row["created_at"] < 3700
+    shown = cli.run("show", paused.turn)
+    assert re.search(
+        r"^    until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}; after that: denied$", shown.out, re.MULTILINE
+    )
+
+
+def test_what_nobody_answered_in_time_is_denied_when_the_turn_is_touched(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(("hurry", {})).says("A pity.")
+    turn = turn_of(cli) if cli.run("run", "Work", "--tools", "mine.py").code == 3 else ""
+    done = cli.run("resume", turn, "--json")
+    assert (done.code, done.last["text"], done.last["tool_calls"]) == (0, "A pity.", 0)
+    assert [event["decision"] for event in done.of("answered")] == ["deny"]

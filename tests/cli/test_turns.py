@@ -1,0 +1,91 @@
+"""`turnwright turns`: what a store holds, and which turns somebody must see to."""
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli, Done, Endpoint
+
+LONG = "an-agent-with-quite-a-long-name-that-no-terminal-of-eighty-columns-has-room-for"
+
+
+@pytest.fixture
+def capped(cli: "Cli", endpoint: "Endpoint") -> "Done":
+    """A turn that met its cap."""
+    endpoint.calls(("list_files", {})).says("Not done.")
+    cli.write("AGENTS.md", f"---\nname: {LONG}\nsteps: 1\n---\n")
+    return cli.run("run", "Work", "--agents", "AGENTS.md", "--session", "s1", "--json")
+
+
+def test_turns_are_listed_whole_and_the_newest_first(cli: "Cli", endpoint: "Endpoint", capped: "Done") -> None:
+    endpoint.says("Done.")
+    newer = cli.run("run", "Work", "--model", "a-model-with-a-name", "--json")
+    listed = cli.run("turns")
+    assert (listed.code, listed.err) == (0, "")
+    head, first, second = listed.out.splitlines()
+    assert head.split() == [
+        *("TURN", "WHEN", "AGENT", "MODEL", "STEPS", "CALLS", "STATE", "DRIVER", "REASON", "SESSION"),
+    ]
+    assert re.fullmatch(
+        rf"{newer.turn}  \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d  assistant +a-model-with-a-name  1 +0 +FINISHED +answered",
+        first,
+    )
+    assert re.fullmatch(rf"{capped.turn}  \S+ \S+  {LONG}  default +1 +1 +CAP_HIT +step_cap +s1", second)
+    assert first.index("FINISHED") == second.index("CAP_HIT") == head.index("STATE")
+
+
+def test_turns_as_json_and_of_one_session(cli: "Cli", endpoint: "Endpoint", capped: "Done") -> None:
+    endpoint.says("Done.")
+    cli.run("run", "Work")
+    assert len(cli.run("turns", "--json").events) == 2
+    (only,) = cli.run("turns", "--session", "s1", "--json").events
+    assert only.pop("created_at") > 0
+    assert only == {
+        "turn": capped.turn,
+        "parent": None,
+        "session": "s1",
+        "agent": LONG,
+        "model": "default",
+        "state": "CAP_HIT",
+        "driver": None,
+        "outcome": "cap_hit",
+        "reason": "step_cap",
+        "steps": 1,
+        "tool_calls": 1,
+    }
+
+
+def test_on_a_terminal_turns_fit_its_width(cli: "Cli", capped: "Done") -> None:
+    listed = cli.run("turns", terminal=True, env={"TERM": "xterm", "COLUMNS": "100"})
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", listed.out).splitlines()
+    assert capped.turn[:4] in listed.out
+    assert max(map(len, lines)) <= 100
+
+
+def test_an_empty_store_says_so(cli: "Cli") -> None:
+    done = cli.run("turns")
+    assert (done.code, done.out, done.err) == (0, "", "no turns yet\n")
+    assert cli.run("turns", "--json").out == ""
+
+
+def test_turns_that_nobody_drives_are_marked_with_the_command_that_takes_them_up(
+    cli: "Cli", endpoint: "Endpoint"
+) -> None:
+    """A process died, one was told to stop, one drives, and one turn waits for a person: that one is nobody's fault."""
+    endpoint.calls(("ask_user_input", {"question": "Which?"})).begins("Once").begins("Once").begins("Once")
+    waits = cli.run("run", "Ask", "--json").turn
+    crashed, left, runs = (cli.start("run", "A story", "--json") for _ in range(3))
+    turns = [child.until("text_delta")["turn"] for child in (crashed, left, runs)]
+    crashed.kill()
+    assert left.terminate().done().code == 143
+    drivers = {one["turn"]: (one["state"], one["driver"]) for one in cli.run("turns", "--json").events}
+    assert [drivers[turn] for turn in turns] == [("STREAM", "crashed"), ("STREAM", "left"), ("STREAM", "running")]
+    assert drivers[waits] == ("PAUSED", None)
+    listed = cli.run("turns")
+    assert re.search(rf"^{turns[0]} .* STREAM +crashed$", listed.out, re.MULTILINE)
+    assert listed.err == "turnwright: 2 turns crashed or left: `turnwright resume TURN` takes one up again\n"
+    runs.interrupt().done()
+    cli.run("abort", turns[1])
+    assert f"1 turn crashed or left: `turnwright resume {turns[0]}` takes" in cli.run("turns").err
