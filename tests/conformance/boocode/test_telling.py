@@ -1,0 +1,171 @@
+"""BooCode, and what Turnwright adds to it: people and models are told what is left.
+
+- At 80 % of steps, tool calls, tokens, cost and seconds there is a notice, once; never at 79 %.
+- A notice has a text for people, one form for all: "Step 20/25 - 5 steps remaining".
+- With `tell_budget=True` the model is told before each step what is left, in exact numbers, in the user's role; it is
+  sent and never stored. The text is replaceable.
+"""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnwright import Agent, Budget, ConfigError, Engine, Price
+from turnwright.model.protocol import Reply, ReplyCall
+from turnwright.model.scripted import asks_for
+from turnwright.notices import notice_text
+from turnwright_states import Limits, State, Usage
+from turnwright_states import facts as f
+
+if TYPE_CHECKING:
+    from tests.conformance.boocode.conftest import Play, Turn
+
+pytestmark = pytest.mark.anyio
+
+PRICES = {"scripted": Price(input=10_000.0, output=0.0)}
+NOTHING = Usage()
+
+
+def texts(turn: "Turn", limit: str) -> list[object]:
+    """The texts of the notices of a limit, as the JSON lines have them."""
+    return [line["text"] for line in turn.said("notice") if line["limit"] == limit]
+
+
+# Notices.
+
+
+@pytest.mark.parametrize(("steps", "told"), [(19, []), (20, [20]), (21, [20]), (25, [20])])
+async def test_80_percent_of_the_steps(play: "Play", steps: int, told: list[int]) -> None:
+    turn = await play(play.endless(answer_at=steps), agent=Agent(name="T", steps=25))
+    assert await turn.notices() == [("steps", used, 25) for used in told]
+    assert texts(turn, "steps") == ["Step 20/25 - 5 steps remaining"] * len(told)
+
+
+@pytest.mark.parametrize(("calls", "told"), [(39, []), (40, [40]), (41, [40]), (49, [40])])
+async def test_80_percent_of_the_tool_calls(play: "Play", calls: int, told: list[int]) -> None:
+    turn = await play(play.endless(20), play.endless(calls - 20), "Tidy.")
+    assert await turn.notices() == [("tool_calls", used, 50) for used in told]
+    assert texts(turn, "tool_calls") == ["Tool calls 40/50 - 10 remaining"] * len(told)
+
+
+@pytest.mark.parametrize(("tokens", "told"), [(799, []), (800, [800]), (801, [801])])
+async def test_80_percent_of_the_tokens(play: "Play", tokens: int, told: list[int]) -> None:
+    reply = Reply(text="Tidy.", usage=Usage(input_tokens=tokens - 5, output_tokens=5))
+    turn = await play(reply, agent=Agent(name="T", budget=Budget(tokens=1000)))
+    assert await turn.notices() == [("tokens", used, 1000) for used in told]
+    assert texts(turn, "tokens") == [f"Tokens {used}/1000 - {1000 - used} remaining" for used in told]
+
+
+@pytest.mark.parametrize(("used", "told"), [(39, []), (40, ["0.4/0.5 - 0.1"]), (41, ["0.41/0.5 - 0.09"])])
+async def test_80_percent_of_the_cost(play: "Play", used: int, told: list[str]) -> None:
+    reply = Reply(text="Tidy.", usage=Usage(input_tokens=used, output_tokens=0))
+    turn = await play(reply, agent=Agent(name="T", budget=Budget(cost=0.5)), prices=PRICES)
+    assert texts(turn, "cost") == [f"Cost {figures} remaining" for figures in told]
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(47.9, []), (48, ["48/60 - 12"]), (48.5, ["48.5/60 - 11.5"])])
+async def test_80_percent_of_the_seconds(play: "Play", seconds: float, told: list[str]) -> None:
+    asked = asks_for(("work", {"seconds": seconds}))
+    turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Budget(seconds=60)))
+    assert texts(turn, "seconds") == [f"Seconds {figures} remaining" for figures in told]
+
+
+async def test_every_notice_comes_once_however_the_turn_goes_on(play: "Play") -> None:
+    asked = asks_for(("ask_user_input", {"question": "Which?"}))
+    limits = Limits(steps=5, tool_calls=5, tokens=10)
+    turn = await play(*[play.endless()] * 4, asked, limits=limits)
+    await turn.answer(question_1="both")
+    assert sorted(name for name, *_ in await turn.notices()) == ["steps", "tokens", "tool_calls"]
+
+
+async def test_usage_that_is_not_told_is_noticed_in_words(play: "Play") -> None:
+    turn = await play(Reply(text="Tidy."))
+    assert texts(turn, "usage_unknown") == [
+        "The provider does not say what its replies used: token and cost budgets cannot hold"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("used", "cap", "text"),
+    [
+        (20, 25, "Step 20/25 - 5 steps remaining"),
+        (4, 5, "Step 4/5 - 1 step remaining"),
+        (1, 1, "Step 1/1 - 0 steps remaining"),
+    ],
+)
+def test_the_steps_that_remain_are_those_up_to_the_cap(used: int, cap: int, text: str) -> None:
+    """Also where the concluding call is one of them."""
+    for limits in (Limits(steps=cap), Limits(steps=cap, concluding="within")):
+        notice = f.Notice(limit="steps", used=used, of=limits.allowance, elapsed=0.0, state=State.STREAM)
+        assert notice_text(notice, limits) == text
+
+
+# What the model is told.
+
+
+def told(turn: "Turn") -> list[str]:
+    """What each request says last, but for what the transcript has."""
+    kept = {message.text for message in turn.result.messages}
+    return [one.messages[-1].text if one.messages[-1].text not in kept else "" for one in turn.sent]
+
+
+async def test_the_model_is_told_what_is_left_before_each_step(play: "Play") -> None:
+    """The step that begins is no longer left. A conclusion is told of the limit that was reached, and nothing else."""
+    usage = Usage(input_tokens=40, output_tokens=2)
+    agent = Agent(name="T", steps=2, budget=Budget(tool_calls=9, tokens=1000, cost=2.0, seconds=60))
+    timed = Reply(calls=(ReplyCall("work", {"seconds": 1.5}), ReplyCall("note", {})), usage=usage)
+    turn = await play(
+        timed, play.endless(3, usage=usage), "Enough.", agent=agent, tell_budget="Left: {left}.", prices=PRICES
+    )
+    assert told(turn)[:2] == [
+        "Left: 1 of 2 steps after this one, 9 of 9 tool calls, 1000 of 1000 tokens, 2 of 2 cost, 60 of 60 seconds.",
+        "Left: 0 of 2 steps after this one, 7 of 9 tool calls, 958 of 1000 tokens, 1.6 of 2 cost, 58.5 of 60 seconds.",
+    ]
+    assert "Step limit reached (2 of 2)" in told(turn)[2]
+    assert "Left:" not in told(turn)[2]
+
+
+async def test_limits_that_are_off_are_left_out(play: "Play") -> None:
+    turn = await play("Tidy.", limits=Limits(tool_calls=None), tell_budget="{left}")
+    assert told(turn) == ["199 of 200 steps after this one"]
+
+
+async def test_it_is_said_in_the_users_role_and_last(play: "Play") -> None:
+    turn = await play(play.endless(answer_at=3), tell_budget=True)
+    assert [request.messages[-1].role for request in turn.sent] == ["user"] * 3
+    assert all("tool calls" in request.messages[-1].text for request in turn.sent)
+
+
+async def test_it_is_stored_nowhere(play: "Play") -> None:
+    """Not in the transcript, not in the journal, not in a later request."""
+    turn = await play(play.endless(answer_at=3), tell_budget="This is left: {left}.")
+    for request in turn.sent:
+        assert sum("This is left" in message.text for message in request.messages) == 1
+    assert not any("This is left" in message.text for message in turn.result.messages)
+    journal = [fact.payload() for _, fact in await turn.engine.store.facts(turn.result.id)]
+    assert not any("This is left" in payload for payload in journal)
+
+
+async def test_nothing_is_told_unless_it_is_asked_for(play: "Play") -> None:
+    turn = await play(play.endless(answer_at=2))
+    assert told(turn) == ["", ""]
+
+
+async def test_the_words_are_those_of_the_prompts_file_or_of_the_engine(play: "Play") -> None:
+    turn = await play("Tidy.", tell_budget=True)
+    assert told(turn)[0].startswith("What is left of this turn: 199 of 200 steps after this one, 50 of 50 tool calls. ")
+    with pytest.raises(ConfigError, match="tell_budget is blank"):
+        Engine(tell_budget=" ")
+
+
+async def test_a_call_in_text_is_not_told(play: "Play") -> None:
+    """It has no step, and no tools to spend on."""
+    turn = await play("I would.", agent=Agent(name="T", steps=0), tell_budget=True)
+    assert told(turn) == [""]
+
+
+async def test_a_nudge_comes_after_it(play: "Play") -> None:
+    turn = await play(*[asks_for(("note", {}))] * 3, "Done.", limits=Limits(nudges=1), tell_budget="Left: {left}.")
+    *_, left, nudge = turn.sent[3].messages
+    assert left.text.startswith("Left: ")
+    assert "Do not repeat them" in nudge.text

@@ -1,0 +1,133 @@
+"""GLM-CLI: `max_steps`, and the summary that is asked for when they are used up.
+
+- The default is 25, absent means 25, "unlimited" means MAX_STEPS.
+- On the last call tools are disabled and a summary is requested; calls that come anyway are refused, and the turn still
+  ends with text.
+- The prompt can be replaced, with a built-in fallback.
+- Doom loops are another matter.
+"""
+
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnwright import Agent, Limits
+from turnwright.message import ToolResultPart
+from turnwright.model.protocol import ModelError, Reply, ReplyCall
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright_states import MAX_STEPS, Cause
+
+if TYPE_CHECKING:
+    from tests.conformance.glm_cli.conftest import Play
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("steps", "cap"),
+    [(2, 2), (3, 3), (4, 4), (24, 24), (25, 25), (26, 26), (199, 199), (200, 200), (201, 200), (None, 200)],
+)
+async def test_the_last_of_max_steps_calls_is_in_text(play: "Play", steps: int | None, cap: int) -> None:
+    ran = await play(play.endless(), steps=steps, tool_calls=None)
+    assert (ran.ended, ran.choices) == (("cap_hit", "step_cap"), "a" * (cap - 1) + "n")
+    assert ran.sentinels[0].startswith(f"Step limit reached ({cap} of {cap}). ")
+
+
+async def test_the_default_is_25(play: "Play") -> None:
+    ran = await play(play.endless())
+    assert (len(ran.sent), ran.turn.steps) == (25, 24)
+
+
+@pytest.mark.parametrize("answers_at", [23, 24, 25])
+async def test_an_answer_in_time_is_an_answer(play: "Play", answers_at: int) -> None:
+    """The 24th call may still answer of its own accord; the 25th is the summary."""
+    ran = await play(play.endless(answers_at=answers_at))
+    assert ran.ended == (("finished", "answered") if answers_at < 25 else ("cap_hit", "step_cap"))
+    assert len(ran.sent) == answers_at
+
+
+def test_absent_is_25_and_none_is_unlimited_which_is_200() -> None:
+    """They are two things, for the preset and for an agent; and `unlimited` still ends."""
+    assert (Limits.preset("glm-cli").cap, Limits.preset("glm-cli", steps=None).cap, MAX_STEPS) == (25, 200, 200)
+    base = Limits.preset("glm-cli")
+    assert Agent(name="glm").limits_for(base).cap == 25
+    assert Agent(name="glm", steps=None).limits_for(base).cap == 200
+
+
+@pytest.mark.parametrize("steps", [24, 25, 26])
+async def test_an_agents_own_steps_go_before_the_preset(play: "Play", steps: int) -> None:
+    assert len((await play(play.endless(), Agent(name="glm", steps=steps))).sent) == steps
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+async def test_none_or_one_answers_in_text_at_once(play: "Play", steps: int) -> None:
+    ran = await play(play.endless(), steps=steps)
+    assert (ran.ended, ran.choices, ran.sentinels) == (("finished", "text_only"), "n", [])
+
+
+@pytest.mark.parametrize("steps", [-1, True, 2.5, float("nan"), "many"])
+def test_what_is_no_number_of_steps_is_a_mistake(steps: object) -> None:
+    with pytest.raises(ValueError, match=r"steps\n.*must be a whole number of at least 0"):
+        Limits.preset("glm-cli", steps=steps)
+
+
+async def test_the_last_call_disables_the_tools_and_asks_for_a_summary(play: "Play") -> None:
+    """The definitions stay, and the request is the user's: GLM-CLI's own emptied list is refused by some providers."""
+    ran = await play(play.endless(last="a.py is tidy, b.py is not."), steps=3)
+    last = ran.sent[-1]
+    assert (last.tool_choice, last.tools) == ("none", ran.sent[0].tools)
+    assert last.messages[-1].role == "user"
+    for words in ("Step limit reached (3 of 3)", "accomplished", "remains"):
+        assert words in last.messages[-1].text
+    assert ran.turn.text == "a.py is tidy, b.py is not."
+
+
+@pytest.mark.parametrize("text", ["", "One more."])
+async def test_calls_that_come_anyway_are_refused_and_the_turn_ends_with_text(play: "Play", text: str) -> None:
+    """Also one whose arguments are no JSON, and one of a tool that there is not."""
+    last = asks_for(("note", {}), ReplyCall("note", None, raw="{"), ("rm", {}), text=text)
+    ran = await play(play.endless(last=last), steps=2)
+    assert ran.ended == ("cap_hit", "step_cap")
+    assert ran.turn.text.startswith(text or "Step limit reached (2 of 2). The model gave no summary.")
+    results = [part.text for m in ran.turn.messages for part in m.parts if isinstance(part, ToolResultPart)]
+    assert (results, ran.turn.tool_calls, len(ran.sent)) == (["noted 1"], 1, 2)
+    assert len(ran.sentinels) == 1
+
+
+@pytest.mark.parametrize("last", ["", "  ", Reply(reasoning="Hm."), ModelError("no", cause=Cause.BAD_REQUEST)])
+async def test_a_summary_that_does_not_come_is_written_here(play: "Play", last: Reply | str | ModelError) -> None:
+    ran = await play(play.endless(last=last), steps=3)
+    assert ran.ended == ("cap_hit", "step_cap")
+    assert ran.turn.text.startswith("Step limit reached (3 of 3). The model gave no summary.")
+    assert "Tools used: note (2)" in ran.turn.text
+
+
+async def test_the_prompt_can_be_replaced(play: "Play") -> None:
+    agent = Agent(name="glm", conclude_prompt="Stop: {limit}. Say what you did.")
+    ran = await play(play.endless(), agent, steps=2)
+    assert ran.sent[-1].messages[-1].text == "Stop: Step limit reached (2 of 2). Say what you did."
+
+
+async def test_without_a_prompt_of_ones_own_there_is_the_built_in_one(play: "Play") -> None:
+    built_in = (files("turnwright") / "prompts" / "conclude.txt").read_text(encoding="utf-8")
+    ran = await play(play.endless(), steps=2)
+    assert ran.sent[-1].messages[-1].text == built_in.replace("{limit}", "Step limit reached (2 of 2)").strip()
+
+
+@pytest.mark.parametrize(("rounds", "ended"), [(2, "finished"), (3, "doom_loop"), (4, "doom_loop")])
+async def test_a_doom_loop_ends_the_turn_long_before_the_steps_do(play: "Play", rounds: int, ended: str) -> None:
+    """It is looked for beside the limit, and is an outcome of its own; nobody is asked."""
+    ran = await play(ScriptedModel(*[asks_for(("note", {"n": 1}))] * min(rounds, 3), "Done."))
+    assert (ran.ended[0], len(ran.sent)) == (ended, min(rounds, 3) + 1)
+
+
+@pytest.mark.parametrize(("steps", "ended"), [(3, "step_cap"), (4, "step_cap"), (5, "doom_loop")])
+async def test_in_the_last_round_the_limit_goes_before_the_loop(play: "Play", steps: int, ended: str) -> None:
+    ran = await play(ScriptedModel(*[asks_for(("note", {"n": 1}))] * min(steps - 1, 3), "Done."), steps=steps)
+    assert ran.ended[1] == ended
+
+
+async def test_the_doom_loop_can_be_off_and_the_limit_holds(play: "Play") -> None:
+    ran = await play(ScriptedModel(*[asks_for(("note", {"n": 1}))] * 24, "Half is done."), doom_threshold=None)
+    assert (ran.ended, len(ran.sent)) == (("cap_hit", "step_cap"), 25)

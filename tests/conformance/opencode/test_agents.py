@@ -1,0 +1,160 @@
+"""opencode: its agents: files of its own, primary agents and sub-agents, the old name of `steps`.
+
+- `steps` and the deprecated `maxSteps`, for primary agents and sub-agents, also in `.opencode/agent/*.md`.
+- Nested sub-agents each have a counter.
+"""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnwright import AgentFileError, Engine, Limits, TurnResult, parse_agents, tool
+from turnwright.message import ToolResultPart
+from turnwright.model.protocol import Reply, Request
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.opencode_md import load_opencode_agents
+from turnwright.team import agent_tools, primary_agents
+
+if TYPE_CHECKING:
+    from tests.conformance.opencode.conftest import Play
+
+pytestmark = pytest.mark.anyio
+
+
+@tool
+async def note(n: int = 0) -> str:
+    """Note a number."""
+    return f"noted {n}"
+
+
+FILES = {
+    "agent/build.md": "---\ndescription: Builds.\nmode: primary\nsteps: 4\n---\nYou build.",
+    "agent/plan.md": "---\ndescription: Plans.\nmode: subagent\nsteps: 3\ntools:\n  look: true\n---\nYou plan.",
+    "agents/look.md": "---\nname: looker\ndescription: Looks.\nmode: subagent\nmaxSteps: 2\n---\nYou look.",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An `.opencode` with three agents."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_its_own_agent_files_are_read(folder: Path) -> None:
+    """The file's name is the agent's, the text below the front matter its prompt."""
+    agents = {agent.name: agent for agent in load_opencode_agents(folder)}
+    assert {name: (agent.mode, agent.steps) for name, agent in agents.items()} == {
+        "build": ("primary", 4),
+        "plan": ("subagent", 3),
+        "looker": ("subagent", 2),
+    }
+    assert agents["build"].instructions == "You build."
+
+
+@pytest.mark.parametrize(("written", "steps"), [("maxSteps: 7", 7), ("steps: 7\nmaxSteps: 7", 7)])
+def test_max_steps_is_read_as_steps_and_a_warning_says_so_once(
+    written: str, steps: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In opencode's files and in AGENTS.md."""
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "a.md").write_text(f"---\ndescription: A.\n{written}\n---\n", encoding="utf-8")
+    with caplog.at_level(logging.WARNING):
+        (own,) = load_opencode_agents(tmp_path)
+        (one,) = parse_agents(f"---\nname: a\n{written}\n---\n")
+    assert (own.steps, one.steps) == (steps, steps)
+    line = 2 + written.count("\n")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path / 'agent' / 'a.md'}:{line + 1}: agent 'a': maxSteps: is the old name: write `steps`",
+        f"AGENTS.md:{line + 1}: agent 'a': maxSteps: is the old name: write `steps`",
+    ]
+
+
+@pytest.mark.parametrize("old", [6, 8])
+def test_steps_and_max_steps_that_differ_are_a_mistake(old: int, tmp_path: Path) -> None:
+    """opencode takes `steps`, and says nothing."""
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "a.md").write_text(
+        f"---\ndescription: A.\nsteps: 7\nmaxSteps: {old}\n---\n", encoding="utf-8"
+    )
+    wanted = f":4: agent 'a': maxSteps: is {old}, but `steps` is 7: leave out `maxSteps`"
+    with pytest.raises(AgentFileError) as own:
+        load_opencode_agents(tmp_path)
+    with pytest.raises(AgentFileError) as other:
+        parse_agents(f"---\nname: a\nsteps: 7\nmaxSteps: {old}\n---\n")
+    assert (str(own.value), str(other.value)) == (f"{tmp_path / 'agent' / 'a.md'}{wanted}", f"AGENTS.md{wanted}")
+
+
+@pytest.mark.parametrize("name", ["steps", "maxSteps"])
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(-1, "must be a whole number of at least 1, not -1"), (0, "must be a whole number of at least 1, not 0"), (1, "")],
+)
+def test_no_steps_are_a_mistake_in_its_files(name: str, value: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "agent").mkdir()
+    path = tmp_path / "agent" / "a.md"
+    path.write_text(f"---\ndescription: A.\n{name}: {value}\n---\n", encoding="utf-8")
+    if not said:
+        assert [agent.steps for agent in load_opencode_agents(tmp_path)] == [value]
+        return
+    with pytest.raises(AgentFileError) as raised:
+        load_opencode_agents(tmp_path)
+    assert str(raised.value) == f"{path}:3: agent 'a': steps: {said}"
+
+
+async def _run_nested(folder: Path) -> tuple[TurnResult, Engine, ScriptedModel]:
+    """Each of three agents works as long as it may: build calls plan, plan calls look, which takes notes."""
+    counts: dict[str, int] = {}
+
+    def line(request: Request) -> Reply | str:
+        who = request.messages[0].text.removeprefix("You ").removesuffix(".")
+        counts[who] = counts.get(who, 0) + 1
+        if request.tool_choice == "none":
+            return f"{who} stops."
+        target = {"build": "plan", "plan": "looker"}.get(who)
+        if target is not None:
+            return asks_for((target, {"prompt": f"{who} asks {counts[who]}"}))
+        return asks_for(("note", {"n": counts[who]}))
+
+    agents = load_opencode_agents(folder)
+    plan = next(agent for agent in agents if agent.name == "plan")
+    agents[agents.index(plan)] = plan.model_copy(update={"tools": ("looker",)})
+    model = ScriptedModel(line, repeat=True)
+    engine = Engine(model=model, tools=[note, *agent_tools(agents)], limits=Limits.preset("opencode"))
+    (build,) = primary_agents(agents)
+    return await engine.run(build, "Go."), engine, model
+
+
+async def test_nested_sub_agents_each_have_a_counter_of_their_own(folder: Path) -> None:
+    """4, 3 and 2 steps: build calls plan in each of 3, plan looks in each of 2, look notes in 1, and each concludes."""
+    turn, engine, model = await _run_nested(folder)
+    assert (turn.outcome, turn.reason, turn.steps, turn.text) == ("cap_hit", "step_cap", 3, "build stops.")
+    rows = {row.id: row for row in await engine.store.turns()}
+    steps = {"build": 3, "plan": 2, "looker": 1}
+    assert {agent: sum(row.agent == agent for row in rows.values()) for agent in steps} == {
+        "build": 1,
+        "plan": 3,
+        "looker": 6,
+    }
+    for row in rows.values():
+        result = await engine.get(row.id)
+        assert (result.outcome, result.reason, result.steps) == ("cap_hit", "step_cap", steps[row.agent])
+    assert len(model.requests) == 4 + 3 * (3 + 2 * 2)
+
+
+async def test_the_caller_is_told_that_its_sub_agent_reached_its_limit(folder: Path) -> None:
+    turn, _, _ = await _run_nested(folder)
+    told = [part.text for m in turn.messages for part in m.parts if isinstance(part, ToolResultPart)]
+    assert len(told) == 3
+    assert all(text.startswith("plan stops.") and "cap_hit, step_cap" in text for text in told)
+
+
+async def test_a_sub_agent_is_a_tool_with_its_description(folder: Path, play: "Play") -> None:
+    agents = load_opencode_agents(folder)
+    ran = await play(ScriptedModel("Done."), primary_agents(agents)[0], tools=agent_tools(agents))
+    offered = {spec.name: spec.description for spec in ran.sent[0].tools}
+    assert {"plan": "Plans.", "looker": "Looks."}.items() <= offered.items()

@@ -1,0 +1,90 @@
+"""opencode: three identical rounds, and a person is asked: go on, always for that tool, or stop.
+
+opencode compares the calls of one message only, so that a loop over several messages was never seen, and three
+identical calls side by side were taken for one. Here it is the rounds of the whole turn.
+"""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnwright import Agent
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright_states import InterruptKind
+
+if TYPE_CHECKING:
+    from tests.conformance.opencode.conftest import Play
+
+pytestmark = pytest.mark.anyio
+
+SAME = asks_for(("note", {"n": 1}))
+OTHER = asks_for(("look", {"n": 1}))
+
+
+@pytest.mark.parametrize("threshold", [2, 3, 4])
+@pytest.mark.parametrize("beside", [-1, 0, 1])
+async def test_as_many_identical_rounds_as_the_threshold_ask_a_person(
+    play: "Play", threshold: int, beside: int
+) -> None:
+    """One fewer does not; and of one more none is made before the person has answered."""
+    rounds = threshold + beside
+    ran = await play(ScriptedModel(*[SAME] * rounds, "Done."), doom_threshold=threshold)
+    if beside < 0:
+        assert ran.ended == ("finished", "answered")
+    else:
+        assert (ran.turn.paused, len(ran.sent)) == (True, threshold)
+
+
+async def test_three_is_the_preset(play: "Play") -> None:
+    ran = await play(ScriptedModel(*[SAME] * 3))
+    (asked,) = ran.turn.pending
+    assert (asked.id, asked.kind) == ("doom-1", InterruptKind.DOOM_LOOP)
+    assert asked.choices == ("go_on", "always", "stop")
+
+
+async def test_the_rounds_of_the_whole_turn_are_compared_not_the_calls_of_one_message(play: "Play") -> None:
+    ran = await play(ScriptedModel(asks_for(*[("note", {"n": 1})] * 3), "Done."))
+    assert ran.ended == ("finished", "answered")
+    ran = await play(ScriptedModel(*[asks_for(("note", {"n": 1}), ("look", {}))] * 3))
+    assert ran.turn.paused
+
+
+async def test_other_arguments_or_another_tool_in_between_are_no_loop(play: "Play") -> None:
+    ran = await play(ScriptedModel(SAME, SAME, OTHER, SAME, SAME, asks_for(("note", {"n": 2})), "Done."))
+    assert ran.ended == ("finished", "answered")
+
+
+async def test_go_on_forgets_the_rounds_so_far(play: "Play") -> None:
+    """Two more are no loop, the third asks again."""
+    ran = await play(ScriptedModel(*[SAME] * 6))
+    again = await ran.engine.resume(ran.turn.id, {"doom-1": "go_on"})
+    assert ([one.id for one in again.pending], len(ran.sent)) == (["doom-2"], 6)
+
+
+async def test_always_holds_for_that_tool_and_no_other(play: "Play") -> None:
+    ran = await play(ScriptedModel(*[SAME] * 9, *[OTHER] * 3))
+    again = await ran.engine.resume(ran.turn.id, {"doom-1": "always"})
+    assert ([one.id for one in again.pending], len(ran.sent)) == (["doom-2"], 12)
+
+
+async def test_stop_concludes_and_says_why(play: "Play") -> None:
+    ran = await play(ScriptedModel(*[SAME] * 3, "I was going in circles."))
+    turn = await ran.engine.resume(ran.turn.id, {"doom-1": "stop"})
+    assert (turn.outcome, turn.reason, turn.text) == ("doom_loop", "doom_loop", "I was going in circles.")
+    assert "came again and again: note" in ran.sent[-1].messages[-1].text
+
+
+@pytest.mark.parametrize(("steps", "asks"), [(3, False), (4, False), (5, True)])
+async def test_a_loop_in_the_last_round_is_the_step_limit_and_nobody_is_asked(
+    play: "Play", steps: int, asks: bool
+) -> None:
+    """With 4 steps the third round is the last one: there is nothing left to go on with."""
+    ran = await play(ScriptedModel(*[SAME] * (min(steps, 4) - 1), "Done."), Agent(name="build", steps=steps))
+    assert ran.turn.paused == asks
+    assert asks or ran.ended == ("cap_hit", "step_cap")
+
+
+async def test_a_person_who_is_asked_costs_no_step(play: "Play") -> None:
+    ran = await play(ScriptedModel(*[SAME] * 3, "Done."), Agent(name="build", steps=5))
+    turn = await ran.engine.resume(ran.turn.id, {"doom-1": "go_on"})
+    assert (turn.outcome, turn.steps) == ("finished", 4)

@@ -1,0 +1,27 @@
+"""opencode: the step count and the limit are logged."""
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnwright import Agent
+
+if TYPE_CHECKING:
+    from tests.conformance.opencode.conftest import Play
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_each_step_and_the_limit_are_logged(play: "Play", caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="turnwright"):
+        ran = await play(play.endless(), Agent(name="build", steps=3))
+    assert [(record.levelname, record.getMessage().split(": ", 1)) for record in caplog.records] == [
+        ("INFO", [f"turn {ran.turn.id}", said])
+        for said in ("step 1 of at most 3", "step 2 of at most 3", "Step limit reached (3 of 3)")
+    ]
+
+
+async def test_a_turn_that_is_not_watched_says_nothing(play: "Play", caplog: pytest.LogCaptureFixture) -> None:
+    await play(play.endless(), Agent(name="build", steps=3))
+    assert not caplog.records
