@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -298,6 +299,8 @@ def test_ctrl_c_ends_all_its_processes(cli: "Cli") -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # Whoever runs the tests in the background of a shell ignores it, and children inherit that.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no thread is here)
     ) as process:
         cli.await_children(process.pid, 2)
         os.killpg(process.pid, signal.SIGINT)
