@@ -1,6 +1,7 @@
 """The walk finds each planted fault, and says which claim is false, how, and the way there (DESIGN 2)."""
 
 import pickle
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -143,7 +144,7 @@ class LendsTooMuch(WalkedMachine):
         )
 
 
-class Changing(WalkedMachine):
+class Changing(WalkedMachine, ABC):
     """A machine with a fault in what it writes down."""
 
     __slots__ = ()
@@ -151,9 +152,9 @@ class Changing(WalkedMachine):
     def _emit(self, kind: type[facts.Fact], *, state: State | None = None, **fields: object) -> None:
         super()._emit(kind, state=state, **self.change(kind, fields))
 
+    @abstractmethod
     def change(self, kind: type[facts.Fact], fields: dict[str, object]) -> dict[str, object]:
         """Write something else."""
-        raise NotImplementedError(kind, fields)
 
 
 class ForgetsTheLease(Changing):

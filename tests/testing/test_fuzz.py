@@ -28,7 +28,7 @@ from turnwright_states.verdict import Verdict
 @tool
 def look(path: str) -> str:
     """Stood in for."""
-    raise NotImplementedError
+    raise AssertionError(f"it ran, with {path}, though a stand-in takes its place")
 
 
 AGENT = Agent(name="Somebody")

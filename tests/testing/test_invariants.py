@@ -23,7 +23,7 @@ Facts = Sequence[tuple[int, f.Fact]]
 @tool
 def look(path: str) -> str:
     """Stood in for."""
-    raise NotImplementedError
+    raise AssertionError(f"it ran, with {path}, though it is only looked at")
 
 
 TWICE = asks_for(("look", {"path": "a"}), ("look", {"path": "b"}))
@@ -259,7 +259,7 @@ def test_a_rerun_that_a_person_asked_for_is_no_second_run(right: Driven) -> None
 
     @tool(name="look", idempotent=True)
     def harmless(path: str) -> str:
-        raise NotImplementedError
+        raise AssertionError(f"it ran, with {path}, though it is only looked at")
 
     assert claimed not in violated(replace(twice, tools={"look": harmless}))
 

@@ -45,7 +45,7 @@ async def look(path: str = "") -> str:
 @tool(approval=lambda arguments: arguments["path"] == "secret", idempotent=True, on_crash="ask")
 def remove(path: str = "") -> str:
     """Asks about one path."""
-    raise NotImplementedError
+    raise AssertionError(f"it ran, with {path}, though a stand-in takes its place, or nobody lets it")
 
 
 TOOLS = [look, remove]

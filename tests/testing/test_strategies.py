@@ -57,13 +57,13 @@ def everything(  # noqa: PLR0917 (a model calls it by names)
     anything: JsonValue = None,
 ) -> str:
     """Has an argument of every kind."""
-    raise NotImplementedError
+    raise AssertionError(f"it ran, with {locals()}, though only its schema is drawn from")
 
 
 @tool
 def nothing() -> str:
     """Has none."""
-    raise NotImplementedError
+    raise AssertionError(f"it ran, with {locals()}, though only its schema is drawn from")
 
 
 TOOLS: list[Tool] = [everything, nothing]
