@@ -1,4 +1,4 @@
-"""Admits a new turn: checks all that can be checked before its first fact is written."""
+"""Admits a new turn: checks all that can be checked, and writes its first facts."""
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
@@ -6,15 +6,18 @@ from typing import Final, TypedDict
 
 from pydantic import JsonValue, ValidationError
 
-from turnwright_states import Limits, Started
+from turnwright_states import Limits, Started, TurnMachine
 
 from .agent import Agent
 from .budgets import class_of
 from .errors import ConfigError
+from .events import first_events
 from .inbox import writable
+from .ledger import Publish
 from .message import Message
 from .pairing import UnpairedError, check_pairing
 from .setup import Setup
+from .store import Claim, NewTurn, Status, Store
 
 
 class TurnOptions(TypedDict, total=False):
@@ -61,6 +64,23 @@ def admit(setup: Setup, agent: Agent, prompt: str, options: TurnOptions) -> Star
         continues=options.get("continues"),
         context=options.get("context", {}),
     )
+
+
+async def write_turn(
+    store: Store, turn_id: str, started: Started, *, created_at: float, publish: Publish | None
+) -> Claim:
+    """Write an admitted turn with its first facts, claim it, and tell the listeners.
+
+    `created_at` is in seconds since the epoch of Unix. Raises `SessionBusy` and `StoreError`, as `Store.create` does.
+    """
+    machine, facts = TurnMachine.start(started)
+    agent = str(started.agent["name"])
+    new = NewTurn(id=turn_id, session=started.session, agent=agent, model=started.model, created_at=created_at)
+    claim = await store.create(new, facts, Status.of(machine.turn))
+    if publish is not None:
+        for event in first_events(turn_id, facts, machine.turn):
+            publish(event)
+    return claim
 
 
 def limits_for(agent: Agent, setup: Setup) -> Limits:

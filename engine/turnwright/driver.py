@@ -38,7 +38,7 @@ class Driver:
         """Drive a turn until it has ended or is paused. Returns at once when it already has, or is.
 
         `claim` is the one that created the turn; without it the turn is claimed here. Raises `UnknownTurn`,
-        `TurnBusy`, `Fenced` and `StoreError`, and `ConfigError` when the turn's tools or model are not there. How the
+        `TurnBusy`, `Fenced` and `StoreError`, and `CannotDrive` when the turn's tools or model are not there. How the
         turn ends is never an exception. When the task is cancelled the turn is let go of, and can be taken up again.
         """
         await self._drive(turn_id, claim)

@@ -9,10 +9,10 @@ from typing import Self, Unpack
 
 import anyio
 
-from turnwright_states import Limits, State, TurnMachine
+from turnwright_states import Limits, State
 from turnwright_states.facts import Answered
 
-from .admission import TurnOptions, admit, limits_for
+from .admission import TurnOptions, admit, limits_for, write_turn
 from .agent import Agent
 from .answers import Reply, read_answer
 from .budgets import Budgets
@@ -20,7 +20,7 @@ from .certificate import Certificate, certificate
 from .driver import Driver
 from .ending import end_turn, supersede
 from .errors import BadAnswer, ConfigError, SessionBusy, TurnBusy, TurnEnded, UnknownTurn
-from .events import TurnEvent, first_events
+from .events import TurnEvent
 from .following import follow
 from .fork import fork_turn
 from .hub import Hub, Observer
@@ -32,7 +32,7 @@ from .pairing import HistoryMode
 from .recovery import recover_turns
 from .result import TurnResult, result_of
 from .setup import Prepare, Price, Setup, Synthesis
-from .store import Claim, InboxKind, NewTurn, Status, Store, TurnRow, open_store
+from .store import Claim, InboxKind, Store, TurnRow, open_store
 from .subagent import callees
 from .tasks import beside
 from .tools.tool import Tool
@@ -152,7 +152,7 @@ class Engine:
         replies = await self._answer(turn_id, answers)
         while True:
             with suppress(TurnBusy):
-                await self._drive(turn_id)
+                await self._take_up(turn_id)
                 break
             await anyio.sleep(self.setup.poll)
         return await self._taken(turn_id, replies)
@@ -276,13 +276,7 @@ class Engine:
             started = started.model_copy(update={"session": session})
         if session is not None:
             await self._supersede(session)
-        machine, facts = TurnMachine.start(started)
-        new = NewTurn(id=turn_id, session=session, agent=agent.name, model=started.model, created_at=self.setup.now())
-        status = Status.of(machine.turn)
-        claim = await self.store.create(new, facts, status)
-        for event in first_events(turn_id, facts, machine.turn):
-            self._hub.publish(event)
-        return claim
+        return await write_turn(self.store, turn_id, started, created_at=self.setup.now(), publish=self._hub.publish)
 
     async def _answer(self, turn_id: str, answers: Answers) -> dict[str, Reply]:
         """Put the answers into the turn's inbox, if all of them fit. Returns what they decide."""

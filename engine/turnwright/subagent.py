@@ -18,23 +18,22 @@ from turnwright_states import (
     Outcome,
     Spent,
     Started,
-    TurnMachine,
 )
 from turnwright_states import facts as f
 from turnwright_states.batch import unaccounted
 
-from .admission import admit
+from .admission import admit, write_turn
 from .agent import Agent
 from .answers import Reply, unanswered
 from .ending import end_child, spent_by
 from .errors import CannotDrive, ConfigError, TurnBusy, UnknownTurn
-from .events import Pending, first_events
+from .events import Pending
 from .ids import child_id
 from .inbox import abort_item, answer_item
 from .ledger import beginning
 from .result import TurnResult, result_of
 from .segment import Segment
-from .store import Claim, NewTurn, Status
+from .store import Claim
 from .tasks import beside
 from .tools.context import ToolContext
 from .tools.text import cap
@@ -193,20 +192,10 @@ class Children:
                 raise
             # Between here and the driver, which lets go of what it was given, nothing may be cancelled.
             with anyio.CancelScope(shield=True):
-                return await self._create(child, self._started(call))
+                publish, now = self._segment.ledger.publish, self._segment.setup.now()
+                return await write_turn(self._store, child, self._started(call), created_at=now, publish=publish)
         await self._hand_down(child, call)
         return None
-
-    async def _create(self, child: str, started: Started) -> Claim:
-        segment = self._segment
-        machine, facts = TurnMachine.start(started)
-        agent, now = str(started.agent["name"]), segment.setup.now()
-        new = NewTurn(id=child, session=None, agent=agent, model=started.model, created_at=now)
-        claim = await self._store.create(new, facts, Status.of(machine.turn))
-        if segment.ledger.publish is not None:
-            for event in first_events(child, facts, machine.turn):
-                segment.ledger.publish(event)
-        return claim
 
     def _started(self, call: Call) -> Started:
         segment = self._segment
