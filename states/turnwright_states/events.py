@@ -151,6 +151,8 @@ class Started(Event):
     model: str = ""
     #: The agent as the engine wrote it (a JSON object): the machine keeps it and reads nothing of it.
     agent: JsonObject = Field(default_factory=dict)
+    #: What came with the prompt (pictures, documents), each as the engine wrote it: kept, not read.
+    files: tuple[JsonObject, ...] = ()
     #: The messages before the prompt, where the embedder brought them: kept, not read.
     history: tuple[JsonObject, ...] = ()
     #: Whether the embedder has a synthesis that is offered each finished batch.
@@ -187,6 +189,8 @@ class AttemptFailed(Event):
     message: str = ""
     partial: str = ""
     usage: Usage | None = None
+    #: Seconds that the driver waits before the next attempt, if there is one.
+    wait: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
 
 
 class CallStarted(Event):
@@ -203,6 +207,9 @@ class CallSettled(Event):
     call: str
     status: CallStatus = CallStatus.OK
     result: str = ""
+    #: The result as data, and the pictures and documents that belong to it: kept, not read.
+    structured: JsonValue = None
+    files: tuple[JsonObject, ...] = ()
     spent: Spent | None = None
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from .errors import BadJournal
@@ -90,12 +90,13 @@ class Fact(Frozen):
 
     def payload(self) -> str:
         """The fact as the JSON text that a store keeps."""
-        # The limits of a turn are written whole: a later release may have other defaults.
+        # The limits of a turn are written whole: a later release may have other defaults. No files are none for ever.
         whole = isinstance(self, TurnStarted)
+        without = {"files"} if isinstance(self, TurnStarted) and not self.files else None
         try:
-            text = self.model_dump_json(exclude_defaults=not whole)
+            text = self.model_dump_json(exclude_defaults=not whole, exclude=without)
         except PydanticSerializationError:  # half a surrogate pair, which no UTF-8 can write
-            fields = self.model_dump(exclude_defaults=not whole)
+            fields = self.model_dump(exclude_defaults=not whole, exclude=without)
             text = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode(errors="replace").decode()
         return f'{{"v":{PAYLOAD_VERSION},' + text[1:]
 
@@ -109,6 +110,7 @@ class TurnStarted(Fact):
     session: str | None = None
     model: str = ""
     agent: JsonObject = Field(default_factory=dict)
+    files: tuple[JsonObject, ...] = ()
     history: tuple[JsonObject, ...] = ()
     synthesis: bool = False
     parent_turn: str | None = None
@@ -142,7 +144,7 @@ class ModelReplied(Fact):
 
 
 class AttemptFailed(Fact):
-    """An attempt failed. `retry`: another one follows."""
+    """An attempt failed. `retry`: another one follows, after `wait` seconds."""
 
     kind = "attempt_failed"
     attempt: int
@@ -151,6 +153,7 @@ class AttemptFailed(Fact):
     message: str = ""
     partial: str = ""
     usage: Usage | None = None
+    wait: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
 
 
 class CallStarted(Fact):
@@ -163,12 +166,17 @@ class CallStarted(Fact):
 
 
 class CallSettled(Fact):
-    """A call has its one result."""
+    """A call has its one result: the text for the model, and for programs the same as data (`structured`).
+
+    `files` are the pictures and documents that belong to it.
+    """
 
     kind = "call_settled"
     call: str
     status: CallStatus = CallStatus.OK
     result: str = ""
+    structured: JsonValue = None
+    files: tuple[JsonObject, ...] = ()
     spent: Spent | None = None
 
 

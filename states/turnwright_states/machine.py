@@ -211,7 +211,15 @@ class TurnMachine(Moves):
         lease = call.made.lease
         if event.spent is not None and (lease is None or (lease.calls is not None and event.spent.calls > lease.calls)):
             raise BadCall("CallSettled", call.id, f"it spent {event.spent.calls} calls of a lease of {lease}")
-        self._emit(f.CallSettled, call=call.id, status=event.status, result=event.result, spent=event.spent)
+        self._emit(
+            f.CallSettled,
+            call=call.id,
+            status=event.status,
+            result=event.result,
+            structured=event.structured,
+            files=event.files,
+            spent=event.spent,
+        )
         self._settle_if_done()
 
     def _call_waits(self, event: CallWaits) -> None:
@@ -260,6 +268,7 @@ class TurnMachine(Moves):
             message=event.message,
             partial=event.partial,
             usage=event.usage,
+            wait=event.wait if retry else 0.0,
         )
         if retry:
             return None

@@ -62,14 +62,27 @@ def origins(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Event]:  #
             if head.cause is Cause.EMPTY_REPLY:
                 yield ModelReplied(elapsed=elapsed, usage=head.usage)
             yield AttemptFailed(
-                elapsed=elapsed, cause=head.cause, message=head.message, partial=head.partial, usage=head.usage
+                elapsed=elapsed,
+                cause=head.cause,
+                message=head.message,
+                partial=head.partial,
+                usage=head.usage,
+                wait=head.wait,
             )
         case f.CallStarted():
             yield CallStarted(elapsed=elapsed, call=head.call, child=head.child)
         case f.CallSettled():
             if head.status is CallStatus.UNKNOWN:  # perhaps a rerun for which no retry was left
                 yield CallStarted(elapsed=elapsed, call=head.call)
-            yield CallSettled(elapsed=elapsed, call=head.call, status=head.status, result=head.result, spent=head.spent)
+            yield CallSettled(
+                elapsed=elapsed,
+                call=head.call,
+                status=head.status,
+                result=head.result,
+                structured=head.structured,
+                files=head.files,
+                spent=head.spent,
+            )
             if head.status in _CLOSED:
                 yield from _stops(facts, at, turn)
         case f.CallWaiting():

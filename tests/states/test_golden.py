@@ -36,6 +36,7 @@ from turnwright_states import (
     TurnMachine,
     Usage,
 )
+from turnwright_states.events import JsonObject
 from turnwright_states.facts import parse_fact
 
 from .conftest import Begin, Script
@@ -366,11 +367,24 @@ def aborted_while_asked(begin: Begin) -> Script:
     return turn
 
 
+def shown(begin: Begin) -> Script:
+    """A picture with the prompt, an attempt that is waited for, and a result with data and a picture."""
+    picture: JsonObject = {"media_type": "image/png", "data": "iVBORw=="}
+    turn = begin(Started(prompt="What is this?", files=(picture,)))
+    turn.feed(AttemptFailed(cause=Cause.RATE_LIMITED, message="429: slow down", wait=12.5))
+    turn.reply("zoom")
+    call = turn.ready[0]
+    turn.feed(CallStarted(call=call))
+    turn.feed(CallSettled(call=call, result="closer", structured={"zoom": [1, 2.5]}, files=(picture,)))
+    turn.reply(text="A pixel.")
+    return turn
+
+
 TURNS: Final[tuple[Callable[[Begin], Script], ...]] = (
     *(answered, step_cap, within, budget, tokens_and_cost, deadline_in_tools, deadline_in_a_reply, deadline_of_a_text),
     *(doom_stop, doom_ask, people, no_pause, children, too_deep, synthesised, text_only, filtered, failed),
     *(aborted_at_the_cap, aborted_while_asked, lost_children, lost_without_limits, places_of_a_step, always),
-    *(superseded_half_answered, late_text),
+    *(superseded_half_answered, late_text, shown),
 )
 
 

@@ -258,7 +258,7 @@ class Forgery(StrEnum):
 #: Texts, and what is only kept, by kind and field.
 UNSEEN: Final = frozenset(
     {
-        *(f"turn_started.{name}" for name in ("prompt", "session", "model", "agent", "history", "context")),
+        *(f"turn_started.{name}" for name in ("prompt", "files", "session", "model", "agent", "history", "context")),
         *(f"turn_started.{name}" for name in ("parent_turn", "parent_call", "continues", "forked_from", "forked_at")),
         *(f"turn_started.limits.{name}" for name in ("conclude_seconds", "conclude_tokens")),
         *(f"model_replied.{name}" for name in ("reasoning", "reasoning_details", "calls.provider_id")),
@@ -277,8 +277,9 @@ OUTSIDE: Final = frozenset(
         *(f"model_replied.calls.{name}" for name in ("name", "raw", "refused", "invalid")),
         # Bound to the key, unless a tool gave that, or the detector does not see the call.
         *(f"model_replied.calls.{name}" for name in ("arguments", "own_key")),
-        *(f"attempt_failed.{name}" for name in ("cause", "message", "partial", "usage")),
-        *(f"call_settled.{name}" for name in ("status", "result")),
+        *(f"attempt_failed.{name}" for name in ("cause", "message", "partial", "usage", "wait")),
+        # What the machine settles by itself has no data, and an attempt that is the last has no wait.
+        *(f"call_settled.{name}" for name in ("status", "result", "structured", "files")),
         "call_waiting.interrupt.grant",
         # Of an interrupt that a sub-agent hands up; the number in the id of any other tells its kind.
         "call_waiting.interrupt.kind",

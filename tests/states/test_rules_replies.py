@@ -225,6 +225,13 @@ def test_a_reply_with_neither_text_nor_calls_is_a_failed_attempt(
 # Rule 10. Retries.
 
 
+def test_the_wait_before_another_attempt_is_written_down_and_where_none_follows_there_is_none(begin: "Begin") -> None:
+    turn = begin(max_retries=1)
+    for _ in range(2):
+        turn.feed(AttemptFailed(cause=Cause.RATE_LIMITED, wait=12.5))
+    assert [(failed.retry, failed.wait) for failed in turn.of(facts.AttemptFailed)] == [(True, 12.5), (False, 0.0)]
+
+
 @pytest.mark.parametrize("limits", [{}, {"steps": 0}], ids=str)
 @pytest.mark.parametrize("retries", [0, 1, 3])
 @pytest.mark.parametrize("cause", PASSING)
