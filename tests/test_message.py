@@ -1,12 +1,16 @@
 """Messages as embedders bring them: the chat completions format, as real clients and servers write it."""
 
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from turnwright import Message
-from turnwright.message import TextPart, ToolCallPart
+from turnwright import ConfigError, Message
+from turnwright.message import MAX_FILE, FilePart, TextPart, ToolCallPart
 from turnwright.model.openai_wire import to_wire
 from turnwright.testing.strategies import json_values
 
@@ -57,6 +61,80 @@ def test_a_message_of_the_chat_format_is_read(chat: Chat, message: Message) -> N
     assert Message.from_chat(chat) == message
 
 
+PIXEL = FilePart.of(b"\x89PNG", "image/png")
+
+
+@pytest.mark.parametrize(
+    ("part", "file"),
+    [
+        (
+            {"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}},
+            FilePart(media_type="image/*", url="https://example.com/a.png"),
+        ),
+        ({"type": "image_url", "image_url": {"url": PIXEL.address}}, PIXEL),
+        (
+            {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERg=="}},
+            FilePart.of(b"%PDF", "application/pdf", "a.pdf"),
+        ),
+    ],
+)
+def test_pictures_and_files_of_a_user_are_read(part: Chat, file: FilePart) -> None:
+    message = Message.from_chat({"role": "user", "content": [{"type": "text", "text": "This?"}, part]})
+    assert message == Message.user("This?", [file])
+    assert message.files == (file,)
+
+
+def test_a_files_address_is_where_it_is_or_what_it_holds() -> None:
+    assert PIXEL.address == "data:image/png;base64,iVBORw=="
+    assert FilePart(media_type="image/*", url="https://example.com/a.png").address == "https://example.com/a.png"
+
+
+def test_what_a_file_holds_is_not_shown_with_it() -> None:
+    """A picture is a megabyte of letters."""
+    assert "iVBORw" not in repr(PIXEL)
+
+
+def test_a_file_is_read_from_a_path_and_named_after_it(tmp_path: Path) -> None:
+    (tmp_path / "plan.pdf").write_bytes(b"%PDF")
+    assert FilePart.read(tmp_path / "plan.pdf") == FilePart.of(b"%PDF", "application/pdf", "plan.pdf")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("plan", "its name does not say what is in it: give it an ending such as .png or .pdf"),
+        ("plans.tar.gz", "its name does not say what is in it: give it an ending such as .png or .pdf"),
+        ("missing.pdf", "it cannot be read: No such file or directory"),
+        ("empty.pdf", "it is empty"),
+        ("large.pdf", "it is larger than 33,554,432 bytes"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "plan").write_bytes(b"%PDF")
+    (tmp_path / "empty.pdf").write_bytes(b"")
+    with (tmp_path / "large.pdf").open("wb") as file:
+        file.truncate(MAX_FILE + 1)
+    with pytest.raises(ConfigError) as error:
+        FilePart.read(tmp_path / name)
+    assert str(error.value) == f"file {tmp_path / name}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"media_type": "image/png"}, "either its content"),
+        ({"media_type": "image/png", "data": "aGk=", "url": "https://example.com"}, "either its content"),
+        ({"media_type": "image/png", "data": "a b"}, "data is the content as base64"),
+        ({"media_type": "png", "data": "aGk="}, "media_type is a MIME type such as image/png, not 'png'"),
+        ({"media_type": "image/png", "url": "file:///etc/passwd"}, "begins with https:// or http://"),
+        ({"media_type": "image/png", "data": "A" * (MAX_FILE * 4 // 3 + 8)}, "larger than 33,554,432 bytes"),
+    ],
+)
+def test_a_file_that_no_provider_would_take_is_refused(fields: Mapping[str, str], why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(why)):
+        FilePart.model_validate(fields)
+
+
 def test_several_texts_of_one_content_are_kept_apart_and_read_as_one() -> None:
     message = Message.from_chat({"role": "user", "content": [{"type": "text", "text": t} for t in ("Hi", " there")]})
     assert message.parts == (TextPart(text="Hi"), TextPart(text=" there"))
@@ -97,15 +175,35 @@ def test_a_call_without_an_id_has_the_empty_one(missing: Chat) -> None:
             {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}},
             "write tool_calls and the role tool",
         ),
-        ({"role": "user", "content": 3}, "content is text, or a list of text parts, not int"),
+        ({"role": "user", "content": 3}, "content is text, or a list of parts, not int"),
         ({"role": "user", "content": ["Hi"]}, "a part of a content is a mapping, not str"),
         (
             {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]},
-            "content holds a part of type 'image_url', but only text is read",
+            "a file that cannot be read: url is an address that begins with https:// or http://",
+        ),
+        (
+            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,a b"}}]},
+            "a file that cannot be read: data is the content as base64",
+        ),
+        (
+            {"role": "user", "content": [{"type": "file", "file": {"file_data": 3}}]},
+            "a file that cannot be read: media_type: Field required",
+        ),
+        (
+            {"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]},
+            "content holds a part of type 'file'",
+        ),
+        (
+            {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]},
+            "content holds a part of type 'input_audio'",
+        ),
+        (
+            {"role": "system", "content": [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]},
+            "pictures and files belong to the role user, not to system",
         ),
         (
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "a"}]},
-            "content holds a part of type 'tool_result', but only text is read",
+            "content holds a part of type 'tool_result', but only text, pictures and files are read",
         ),
         ({"role": "user", "content": [{"type": "text", "text": None}]}, "a part of type 'text'"),
         ({"role": "user", "content": [{"type": ["text"]}]}, "a part of type ['text']"),
@@ -152,7 +250,7 @@ parts = st.one_of(
             st.builds(
                 ToolCallPart,
                 id=st.text(),
-                name=st.text(),
+                name=st.from_regex(r"[a-zA-Z0-9_-]{1,64}", fullmatch=True),
                 arguments=st.dictionaries(st.text(), st.integers() | st.text() | st.none()),
             ),
             min_size=1,

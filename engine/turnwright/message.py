@@ -4,15 +4,28 @@ The parts keep more than any provider takes (steps, sentinels): each model adapt
 and leaves the rest.
 """
 
+import base64
+import binascii
 import json
+import mimetypes
+import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, Literal, NoReturn
+from pathlib import Path
+from typing import Annotated, Final, Literal, NoReturn, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from turnwright_states import CallStatus, EndReason, Outcome
 
+from .errors import ConfigError
+
 Role = Literal["system", "user", "assistant", "tool"]
+
+#: The largest file that a message may hold, in bytes. It stands in the journal, and goes out with every request.
+MAX_FILE: Final = 32 * 1024 * 1024
+
+_MEDIA_TYPE: Final = re.compile(r"[a-z]+/[\w.+*-]+")
+_DATA_URL: Final = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,", re.IGNORECASE)
 
 
 class Part(BaseModel):
@@ -28,6 +41,94 @@ class TextPart(Part):
 
     type: Literal["text"] = "text"
     text: str
+
+
+class FilePart(Part):
+    """A picture or a document: its content as base64 (`data`), or the address where the provider finds it (`url`).
+
+    `media_type` is a MIME type, such as `image/png` or `application/pdf`; `image/*` where only that is known. `name`
+    is a file name, for people and for providers that want one. Which types a model reads is its provider's affair.
+
+    Raises pydantic's `ValidationError` (a `ValueError`) unless there is either content or an address, for content that
+    is not base64 or larger than `MAX_FILE`, an address that is neither http(s) nor a `data:` URL, and a media type
+    that is none.
+    """
+
+    type: Literal["file"] = "file"
+    media_type: str
+    data: str = Field(default="", repr=False)
+    url: str = ""
+    name: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _inline(cls, fields: object) -> object:
+        """Take the content out of a `data:` URL: there is one way to say the same."""
+        url = fields.get("url") if isinstance(fields, Mapping) else None
+        found = _DATA_URL.match(url) if isinstance(fields, Mapping) and isinstance(url, str) else None
+        if found is None or not isinstance(fields, Mapping) or not isinstance(url, str):
+            return fields
+        return {**fields, "media_type": found[1].lower() or "text/plain", "url": "", "data": url[found.end() :]}
+
+    @field_validator("media_type")
+    @classmethod
+    def _is_a_type(cls, value: str) -> str:
+        if not _MEDIA_TYPE.fullmatch(value):
+            raise ValueError(f"media_type is a MIME type such as image/png, not {value[:40]!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _is_somewhere(self) -> Self:
+        if bool(self.data) == bool(self.url):
+            raise ValueError("a file has either its content (data, as base64) or an address (url)")
+        if self.url and not self.url.lower().startswith(("https://", "http://")):
+            raise ValueError("url is an address that begins with https:// or http://")
+        if len(self.data) > MAX_FILE * 4 // 3 + 4:
+            raise ValueError(f"the file is larger than {MAX_FILE:,} bytes")
+        try:
+            base64.b64decode(self.data, validate=True)
+        except (binascii.Error, ValueError):
+            raise ValueError("data is the content as base64") from None
+        return self
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it is a picture."""
+        return self.media_type.startswith("image/")
+
+    @property
+    def address(self) -> str:
+        """Its `url`, or its content as a `data:` URL."""
+        return self.url or f"data:{self.media_type};base64,{self.data}"
+
+    @classmethod
+    def of(cls, content: bytes, media_type: str, name: str = "") -> Self:
+        """A file with this content. Raises `TypeError` for content that is no bytes."""
+        if not isinstance(content, bytes | bytearray):
+            raise TypeError(f"the content of a file is bytes, and not {type(content).__name__}: encode a text first")
+        return cls(media_type=media_type, data=base64.b64encode(content).decode(), name=name)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """The file at `path`; its name says what it is.
+
+        Raises `ConfigError` if it cannot be read, is empty or too large, or has a name that does not tell what it is.
+        """
+        path = Path(path)
+        media_type, packed = mimetypes.guess_type(path.name)
+        if media_type is None or packed is not None:
+            raise ConfigError(
+                f"file {path}: its name does not say what is in it: give it an ending such as .png or .pdf"
+            )
+        try:
+            if path.stat().st_size > MAX_FILE:
+                raise ConfigError(f"file {path}: it is larger than {MAX_FILE:,} bytes")
+            content = path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"file {path}: it cannot be read: {error.strerror or error}") from None
+        if not content:
+            raise ConfigError(f"file {path}: it is empty")
+        return cls.of(content, media_type, path.name)
 
 
 class ReasoningPart(Part):
@@ -49,13 +150,18 @@ class ToolCallPart(Part):
 
 
 class ToolResultPart(Part):
-    """The one result of a call."""
+    """The one result of a call: what the model reads, and the same as data for programs (`structured`).
+
+    `files` are shown to the model with the text, where its provider takes them.
+    """
 
     type: Literal["tool_result"] = "tool_result"
     call: str
     name: str
     status: CallStatus = CallStatus.OK
     text: str
+    structured: JsonValue = None
+    files: tuple[FilePart, ...] = ()
 
 
 class StepStartPart(Part):
@@ -86,7 +192,7 @@ class SentinelPart(Part):
 
 
 AnyPart = Annotated[
-    TextPart | ReasoningPart | ToolCallPart | ToolResultPart | StepStartPart | StepFinishPart | SentinelPart,
+    TextPart | FilePart | ReasoningPart | ToolCallPart | ToolResultPart | StepStartPart | StepFinishPart | SentinelPart,
     Field(discriminator="type"),
 ]
 
@@ -105,6 +211,11 @@ class Message(BaseModel):
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
+    def files(self) -> tuple[FilePart, ...]:
+        """The pictures and documents, in their order."""
+        return tuple(part for part in self.parts if isinstance(part, FilePart))
+
+    @property
     def says_something(self) -> bool:
         """Whether there is anything in it but the engine's bookkeeping (steps and sentinels)."""
         return not all(isinstance(part, StepStartPart | StepFinishPart | SentinelPart) for part in self.parts)
@@ -120,9 +231,9 @@ class Message(BaseModel):
         return cls(role="system", parts=(TextPart(text=text),))
 
     @classmethod
-    def user(cls, text: str) -> "Message":
-        """What a person says, or what the engine says in a person's place."""
-        return cls(role="user", parts=(TextPart(text=text),))
+    def user(cls, text: str, files: Sequence[FilePart] = ()) -> "Message":
+        """What a person says, with what she shows, or what the engine says in a person's place."""
+        return cls(role="user", parts=(TextPart(text=text), *files))
 
     @classmethod
     def assistant(cls, text: str = "", calls: Sequence[ToolCallPart] = ()) -> "Message":
@@ -130,19 +241,23 @@ class Message(BaseModel):
         return cls(role="assistant", parts=(*((TextPart(text=text),) if text else ()), *calls))
 
     @classmethod
-    def result(cls, call: str, name: str, text: str, status: CallStatus = CallStatus.OK) -> "Message":
+    def result(
+        cls, call: str, name: str, text: str, status: CallStatus = CallStatus.OK, files: Sequence[FilePart] = ()
+    ) -> "Message":
         """The result of one call."""
-        return cls(role="tool", parts=(ToolResultPart(call=call, name=name, text=text, status=status),))
+        part = ToolResultPart(call=call, name=name, text=text, status=status, files=tuple(files))
+        return cls(role="tool", parts=(part,))
 
     @classmethod
     def from_chat(cls, message: Mapping[str, JsonValue]) -> "Message":
         """Read a message of the chat completions format, such as `{"role": "user", "content": "..."}`.
 
-        Content is text, null, or a list of text parts; a refusal is text. `developer` is read as `system`. A call or
-        a result without an id has the empty one. Arguments that are not a JSON object are read as none (DESIGN 4.8).
-        What is not known to this package (`name` of a person, `annotations`) is left out.
+        Content is text, null, or a list of parts: text, and in a user's message `image_url` and `file` with its
+        content; a refusal is text. `developer` is read as `system`. A call or a result without an id has the empty one.
+        Arguments that are not a JSON object are read as none (DESIGN 4.8). What is not known to this package (`name` of
+        a person, `annotations`) is left out.
 
-        Raises `ValueError` for a message that is not of that format, for content other than text, and for
+        Raises `ValueError` for a message that is not of that format, for content of other kinds (sound), and for
         `function_call`, which came before `tool_calls`.
         """
         if not isinstance(message, Mapping):
@@ -152,14 +267,17 @@ class Message(BaseModel):
             raise ValueError("function_call and the role function are not read: write tool_calls and the role tool")
         if role not in _CHAT_ROLES:
             raise ValueError(f"role is one of {', '.join(_CHAT_ROLES)}, not {role!r}")
-        texts = [*_texts_of(message.get("content")), *_texts_of(message.get("refusal"))]
+        content = [*_parts_of(message.get("content")), *_parts_of(message.get("refusal"))]
+        if role != "user" and any(isinstance(part, FilePart) for part in content):
+            raise ValueError(f"pictures and files belong to the role user, not to {role}")
+        text = "".join(part.text for part in content if isinstance(part, TextPart))
         calls = _calls_of(message.get("tool_calls"))
         if calls and role != "assistant":
             raise ValueError(f"tool_calls belong to the role assistant, not to {role}")
         if role == "tool":
             answered = _string_of("tool_call_id", message.get("tool_call_id"))
-            return cls.result(answered, _string_of("the name of a tool", message.get("name")), "".join(texts))
-        parts = (*(TextPart(text=text) for text in texts if text), *calls)
+            return cls.result(answered, _string_of("the name of a tool", message.get("name")), text)
+        parts = (*(part for part in content if isinstance(part, FilePart) or part.text), *calls)
         return cls(role=_CHAT_ROLES[role], parts=parts)
 
 
@@ -173,24 +291,37 @@ _CHAT_ROLES: Final[Mapping[str, Role]] = {
 }
 
 
-def _texts_of(content: JsonValue) -> list[str]:
+def _parts_of(content: JsonValue) -> list[TextPart | FilePart]:
     if content is None:
         return []
     if isinstance(content, str):
-        return [content]
+        return [TextPart(text=content)]
     if not isinstance(content, list):
-        raise _unreadable("content", content, "text, or a list of text parts")
-    return [_text_of(part) for part in content]
+        raise _unreadable("content", content, "text, or a list of parts")
+    return [_part_of(part) for part in content]
 
 
-def _text_of(part: JsonValue) -> str:
+def _part_of(part: JsonValue) -> TextPart | FilePart:
     if not isinstance(part, dict):
         raise _unreadable("a part of a content", part, "a mapping")
     kind = part.get("type")
-    text = part.get(kind) if kind in ("text", "refusal") and isinstance(kind, str) else None
-    if not isinstance(text, str):
-        raise ValueError(f"content holds a part of type {kind!r}, but only text is read")  # noqa: TRY004 (see from_chat)
-    return text
+    said = part.get(kind) if isinstance(kind, str) else None
+    if kind in ("text", "refusal") and isinstance(said, str):
+        return TextPart(text=said)
+    if kind == "image_url" and isinstance(said, dict):
+        return _file_of({"media_type": "image/*", "url": said.get("url")})
+    if kind == "file" and isinstance(said, dict) and "file_data" in said:
+        return _file_of({"url": said["file_data"], "name": said.get("filename") or ""})
+    raise ValueError(f"content holds a part of type {kind!r}, but only text, pictures and files are read")
+
+
+def _file_of(fields: Mapping[str, JsonValue]) -> FilePart:
+    try:
+        return FilePart.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        said = str(first.get("ctx", {}).get("error") or f"{first['loc'][0]}: {first['msg']}")
+        raise ValueError(f"content holds a file that cannot be read: {said}") from None
 
 
 def _calls_of(calls: JsonValue) -> list[ToolCallPart]:

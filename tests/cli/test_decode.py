@@ -13,6 +13,31 @@ WHOLE = (
     b'{"name":"f","arguments":"{\\"a\\": 1}"}},{"id":"y","function":{"name":"g","arguments":"{\\"a"}}]},'
     b'"finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":4}}\r\n\r\ndata:[DONE]'
 )
+MESSAGE = b"""event: message_start
+data: {"type":"message_start","message":{"content":[],"usage":{"input_tokens":3,"output_tokens":1}}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"h\xc3\xa9"}}
+
+event: content_block_start
+data: {"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"x","name":"f","input":{}}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"{\\"a\\": 1}"}}
+
+event: content_block_start
+data: {"type":"content_block_start","index":3,"content_block":{"type":"tool_use","id":"y","name":"g","input":{}}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":3,"delta":{"type":"input_json_delta","partial_json":"{\\"a"}}
+
+event: message_delta
+data: {"type":"message_delta","delta":{"stop_reason":"length"},"usage":{"output_tokens":4}}
+
+"""
 DECODED = {
     "text": "hé",
     "reasoning": "hm",
@@ -44,6 +69,24 @@ def whole(tmp_path: Path) -> Path:
     return path
 
 
+def test_every_api_is_decoded_to_the_same_fields() -> None:
+    for ending in (b"", b'event: message_stop\ndata: {"type":"message_stop"}\n\n'):
+        result = run("--api", "anthropic-messages", "-", stdin=MESSAGE + ending)
+        assert result.exit_code == 0
+        assert lines(result) == [{"file": "-", **DECODED}]
+        assert list(lines(result)[0]) == ["file", *DECODED]
+
+
+def test_a_message_that_broke_off_is_printed_with_what_had_arrived() -> None:
+    overloaded = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n'
+    begun, _, _ = MESSAGE.partition(b"event: message_delta")
+    for ending, said in ((b"", "no stop reason"), (overloaded, "Overloaded")):
+        (line,) = lines(run("--api", "anthropic-messages", "-", stdin=begun + ending))
+        assert (line["text"], line["complete"], line["finish_reason"]) == ("hé", False, None)
+        assert line["usage"] == {"input_tokens": 3, "output_tokens": 1}
+        assert said in line["error"]
+
+
 def test_each_file_is_one_json_object_on_a_line(whole: Path) -> None:
     result = run("--api", "openai-chat", whole, whole)
     assert result.exit_code == 0
@@ -62,6 +105,12 @@ def test_a_broken_stream_is_no_error_of_the_command() -> None:
     assert result.exit_code == 0
     assert (line["text"], line["complete"], line["finish_reason"], line["usage"]) == ("a", False, None, None)
     assert "ended before the reply did" in line["error"]
+
+
+def test_a_refusal_is_the_text_as_it_is_for_a_client() -> None:
+    refused = b'data: {"choices":[{"delta":{"refusal":"No."},"finish_reason":"stop"}]}\n\n'
+    (line,) = lines(run("--api", "openai-chat", "-", stdin=refused))
+    assert (line["text"], line["finish_reason"], line["complete"]) == ("No.", "stop", True)
 
 
 def test_a_file_is_decoded_the_same_however_large_it_is(tmp_path: Path) -> None:
@@ -86,4 +135,4 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_printed(whole: P
 def test_an_unknown_api_is_refused_with_the_known_ones(whole: Path) -> None:
     result = run("--api", "telepathy", whole)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "'telepathy' is not known: use openai-chat" in result.stderr
+    assert "'telepathy' is not known: use openai-chat, anthropic-messages" in result.stderr

@@ -1,6 +1,8 @@
 """The client, with the network replaced by a transport."""
 
+import gzip
 import json
+import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
 from turnwright.message import Message
+from turnwright.model.capabilities import Capabilities
 from turnwright.model.openai_chat import OpenAIChat
 from turnwright.model.protocol import Model, ModelError, ReasoningDelta, Reply, Request, TextDelta, ToolSpec
 from turnwright_states import Cause, Usage
@@ -83,6 +86,16 @@ async def failure(model: OpenAIChat) -> ModelError:
 
 def accepts(model: Model) -> Model:
     return model
+
+
+async def test_a_key_in_the_address_is_in_no_line_that_the_http_library_logs(caplog: pytest.LogCaptureFixture) -> None:
+    """It tells the whole address of each request to whoever listens."""
+    caplog.set_level("INFO")
+    answers = httpx.MockTransport(lambda _: httpx.Response(200, content=sse(chunk({"content": "a"}, "stop"))))
+    async with OpenAIChat("m", base_url=f"http://h.test/v1?api-key={KEY}", transport=answers) as client:
+        assert [item async for item in client.stream(HELLO)]
+    assert "HTTP Request: POST http://h.test/v1/chat/completions?api-key=***" in caplog.text
+    assert KEY not in caplog.text
 
 
 async def test_it_is_a_model() -> None:
@@ -281,7 +294,10 @@ class TestFailures:
     async def test_a_web_page_is_no_reply(self) -> None:
         error = await failure(model(httpx.Response(200, html="<html><title>Log in</title>")))
         assert error.cause is Cause.REJECTED
-        assert "no chat completion: Log in" in str(error)
+        assert str(error).startswith("http://host/v1")
+        assert str(error).endswith(
+            " sent something that is no chat completion: Log in. Check the base URL and the account."
+        )
 
     async def test_a_redirect_is_not_followed(self) -> None:
         error = await failure(model(httpx.Response(307, headers={"location": "https://elsewhere/v1"})))
@@ -293,6 +309,32 @@ class TestFailures:
             response = httpx.Response(500, stream=Body(b"the words", rest))
             error = await failure(model(response, idle_timeout=0.01))
             assert "answered 500: the words" in str(error)
+
+    async def test_nobody_is_asked_to_compress_and_who_does_is_understood(self) -> None:
+        seen: list[str] = []
+
+        def handle(request: httpx.Request) -> httpx.Response:
+            seen.append(request.headers["accept-encoding"])
+            body = Body(gzip.compress(sse(chunk({"content": "a"}, "stop"))))
+            return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=body)
+
+        assert await ask(model(handle)) == [TextDelta("a"), Reply(text="a")]
+        assert seen == ["identity"]
+
+    async def test_a_compressed_body_that_ends_too_early_is_an_interruption_with_what_had_arrived(self) -> None:
+        packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+        body = Body(packer.compress(sse(chunk({"content": "a"}), done=False)) + packer.flush(zlib.Z_SYNC_FLUSH))
+        error = await failure(model(httpx.Response(200, headers={"content-encoding": "gzip"}, stream=body)))
+        assert (error.cause, error.partial) == (Cause.INTERRUPTED, Reply(text="a"))
+        assert "ended too early" in str(error)
+        assert body.closed
+
+    async def test_an_encoding_that_nobody_asked_for_is_named(self) -> None:
+        body = Body(b"packed")
+        error = await failure(model(httpx.Response(200, headers={"content-encoding": "br"}, stream=body)))
+        assert error.cause is Cause.REJECTED
+        assert "its answer is encoded as 'br', which was not asked for" in str(error)
+        assert (body.closed, body.read) == (True, 0)
 
     async def test_a_body_that_cannot_be_unpacked_is_an_interruption(self) -> None:
         response = httpx.Response(200, headers={"content-encoding": "gzip"}, stream=Body(b"no gzip"))
@@ -359,6 +401,41 @@ def test_a_model_outlives_the_event_loop_that_it_was_used_in() -> None:
         return [item async for item in used.stream(HELLO)]
 
     assert anyio.run(once) == anyio.run(once)
+
+
+class TestCapabilities:
+    @pytest.mark.parametrize(
+        ("options", "known"),
+        [
+            ({}, Capabilities()),
+            ({"base_url": "http://localhost:11434/v1"}, Capabilities(supports_tool_choice_none=False)),
+            ({"base_url": "https://api.mistral.ai/v1"}, Capabilities(strict_alternation=True, reasoning_details=False)),
+            ({"base_url": "https://api.mistral.ai/v1", "capabilities": Capabilities()}, Capabilities()),
+        ],
+    )
+    async def test_they_are_what_is_known_of_the_server_unless_told(
+        self, options: dict[str, Any], known: Capabilities
+    ) -> None:
+        assert model(Body(), **options).capabilities == known
+
+    async def test_a_request_is_made_to_fit(self) -> None:
+        """Whoever asks the model, an engine or not."""
+        bodies: list[dict[str, Any]] = []
+
+        def handle(request: httpx.Request) -> httpx.Response:
+            bodies.append(json.loads(request.content))
+            return httpx.Response(200, content=sse(chunk({"content": "a"}, "stop")))
+
+        request = Request(
+            (Message.user("a"), Message.user("b")), tools=(ToolSpec("f", "", {"type": "object"}),), tool_choice="none"
+        )
+        await ask(model(handle), request)
+        await ask(
+            model(handle, capabilities=Capabilities(strict_alternation=True, supports_tool_choice_none=False)), request
+        )
+        assert (len(bodies[0]["messages"]), "tools" in bodies[0], bodies[0]["tool_choice"]) == (2, True, "none")
+        assert bodies[1]["messages"] == [{"role": "user", "content": "a\n\nb"}]
+        assert "tools" not in bodies[1]
 
 
 class TestConstruction:

@@ -1,51 +1,18 @@
 """The decoder against each habit that STREAMS counts as wrong."""
 
 import json
-from collections.abc import Iterable
 
 import pytest
 from pydantic import JsonValue
 
+from turnwright.model.json_text import MAX_PARTS
 from turnwright.model.openai_stream import ChatStream
+from turnwright.model.pieces import MAX_ARGUMENTS, MAX_CALLS
 from turnwright.model.protocol import ModelError, ReasoningDelta, Reply, TextDelta
+from turnwright.model.sse import MAX_LINES
 from turnwright_states import Cause, Finish, Usage
 
-Chunk = dict[str, JsonValue]
-
-
-def chunk(delta: JsonValue = None, finish: JsonValue = None, **more: JsonValue) -> Chunk:
-    return {
-        "object": "chat.completion.chunk",
-        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
-        **more,
-    }
-
-
-def sse(*chunks: JsonValue, done: bool = True) -> bytes:
-    return b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in chunks) + (
-        b"data: [DONE]\n\n" if done else b""
-    )
-
-
-def decode(data: bytes | Iterable[bytes]) -> ChatStream:
-    stream = ChatStream()
-    for piece in [data] if isinstance(data, bytes) else data:
-        stream.feed(piece)
-    stream.end()
-    return stream
-
-
-def reply(*chunks: JsonValue, done: bool = True) -> Reply:
-    return decode(sse(*chunks, done=done)).reply()
-
-
-def failure(data: bytes) -> ModelError:
-    with pytest.raises(ModelError) as caught:
-        decode(data).reply()
-    return caught.value
-
-
-STOP = chunk({}, "stop")
+from .chunks import STOP, Chunk, chunk, decode, failure, reply, sse
 
 
 def test_text_and_reasoning_are_given_as_they_come() -> None:
@@ -82,6 +49,26 @@ class TestUsage:
     def test_groq_puts_it_elsewhere(self) -> None:
         groq: Chunk = {"id": "r", "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
         assert reply(chunk({}, "stop", x_groq=groq)).usage == Usage(input_tokens=3, output_tokens=4)
+
+    def test_moonshot_puts_it_into_the_choice(self) -> None:
+        def choice(index: int, count: int) -> JsonValue:
+            counted: Chunk = {"prompt_tokens": 3, "completion_tokens": count}
+            return {"index": index, "delta": {}, "finish_reason": "stop", "usage": counted}
+
+        assert reply({"choices": [choice(0, 4)]}).usage == Usage(input_tokens=3, output_tokens=4)
+        assert reply({"choices": [choice(0, 4), choice(1, 9)]}).usage == Usage(input_tokens=3, output_tokens=4)
+
+    def test_it_may_come_after_the_finish_reason_and_after_an_empty_one(self) -> None:
+        usage: Chunk = {"prompt_tokens": 3, "completion_tokens": 4}
+        assert reply(STOP, {"choices": [], "usage": {}}, chunk({}, usage=usage), {"choices": []}).usage == Usage(
+            input_tokens=3, output_tokens=4
+        )
+
+    def test_a_later_one_may_leave_out_what_an_earlier_one_counted(self) -> None:
+        first: Chunk = {"prompt_tokens": 3, "completion_tokens": 1}
+        assert reply(chunk({}, usage=first), chunk({}, "stop", usage={"completion_tokens": 4})).usage == Usage(
+            input_tokens=3, output_tokens=4
+        )
 
     def test_the_last_one_counts_and_nothing_is_summed(self) -> None:
         parts: list[Chunk] = [{"prompt_tokens": 3, "completion_tokens": count} for count in (0, 1, 2)]
@@ -145,8 +132,45 @@ class TestChunks:
         )
         assert (given.text, given.reasoning) == ("ab", "hm")
 
-    def test_malformed_data_is_skipped(self) -> None:
-        data = b'data: {"cho\n\ndata:\n\ndata: ' + b"[" * 100_000 + b"\n\n" + sse(chunk({"content": "a"}), STOP)
+    @pytest.mark.parametrize("kind", [{}, [], 5, None])
+    def test_the_type_of_a_part_may_be_anything(self, kind: JsonValue) -> None:
+        assert reply(chunk({"content": [{"type": kind, "text": "x"}, {"type": "text", "text": "a"}]}), STOP).text == "a"
+
+    def test_line_ends_and_tabs_in_a_text_need_no_escape(self) -> None:
+        data = 'data: {"choices": [{"delta": {"content": "a\tb"}, "finish_reason": "stop"}]}'
+        assert decode(data.encode()).reply().text == "a\tb"
+
+    @pytest.mark.parametrize("name", ["user", "", None, 5, []])
+    def test_role_object_and_id_may_be_anything(self, name: JsonValue) -> None:
+        odd: Chunk = {"choices": [{"delta": {"role": name, "content": "a"}}], "object": name, "id": name, "model": name}
+        assert reply(odd, {**odd, "id": "other"}, STOP).text == "aa"
+
+    def test_a_separator_of_lines_inside_a_text_stays(self) -> None:
+        data = json.dumps(chunk({"content": "a\u2028b\x85c"}, "stop"), ensure_ascii=False)
+        assert decode(f"data: {data}\n\n".encode()).reply().text == "a\u2028b\x85c"
+
+    def test_data_that_was_never_json_is_skipped(self) -> None:
+        data = b"data: PROCESSING\n\ndata:\n\ndata: " + b"[" * 100_000 + b"\n\n" + sse(chunk({"content": "a"}), STOP)
+        assert decode(data).reply().text == "a"
+
+    def test_a_chunk_that_is_no_whole_json_breaks_the_reply(self) -> None:
+        """A reply without it is another reply: here the arguments would be whole, and a tenth of what was meant."""
+        begun, rest = (
+            sse(chunk({"tool_calls": [{"index": 0, "function": {"name": "pay", "arguments": text}}]}), done=False)
+            for text in ('{"amount": 1', "}")
+        )
+        lost = sse(chunk({"tool_calls": [{"index": 0, "function": {"arguments": "0"}}]}), done=False)
+        stream = decode(begun + lost[:-9] + b"\n\n" + rest + sse(STOP))
+        assert not stream.complete
+        with pytest.raises(ModelError, match="a chunk of the stream from the server is no whole JSON") as error:
+            stream.reply()
+        assert error.value.cause is Cause.INTERRUPTED
+        assert error.value.partial is not None
+        assert [call.arguments for call in error.value.partial.calls] == [None]
+
+    def test_behind_the_finish_reason_a_broken_chunk_breaks_nothing(self) -> None:
+        """At most the usage was in it."""
+        data = sse(chunk({"content": "a"}), STOP, done=False) + b'data: {"usage": {"prom\n\n' + b"data: [DONE]\n\n"
         assert decode(data).reply().text == "a"
 
     def test_chunks_without_empty_lines_between_them_are_read(self) -> None:
@@ -182,9 +206,41 @@ class TestChunks:
         assert reply(chunk({"content": "a"}), chunk({"content": "b"}), whole).text == "ab"
         assert reply(whole).text == "ab"
 
-    def test_a_refusal_is_kept_apart_from_the_text(self) -> None:
-        stream = decode(sse(chunk({"refusal": "I can"}), chunk({"refusal": "not."}), STOP))
-        assert (stream.reply().text, stream.refusal) == ("", "I cannot.")
+    def test_a_message_fills_in_what_the_deltas_left_out(self) -> None:
+        call: Chunk = {"id": "x", "function": {"name": "f", "arguments": "{}"}}
+        message: Chunk = {"content": "ab", "reasoning_content": "hm", "tool_calls": [call], "refusal": None}
+        given = reply(chunk({"content": "ab"}), {"choices": [{"message": message, "finish_reason": "stop"}]})
+        assert (given.text, given.reasoning, [each.name for each in given.calls]) == ("ab", "hm", ["f"])
+
+    def test_a_message_beside_each_delta_repeats_it(self) -> None:
+        def both(text: str, so_far: str) -> JsonValue:
+            return {"choices": [{"index": 0, "delta": {"content": text}, "message": {"content": so_far}}]}
+
+        assert reply(both("", ""), both("a", "a"), both("b", "ab"), STOP).text == "ab"
+
+    def test_a_choice_may_be_numbered_in_words(self) -> None:
+        first: Chunk = {"index": "0", "delta": {"content": "0"}}
+        second: Chunk = {"index": "1", "delta": {"content": "1"}}
+        assert reply({"choices": [second, first]}, STOP).text == "0"
+
+    def test_a_refusal_may_be_a_part(self) -> None:
+        assert reply(chunk({"content": [{"type": "refusal", "refusal": "No."}]}), STOP).text == "No."
+
+    def test_a_refusal_is_the_text_if_there_is_no_other(self) -> None:
+        """Else the chart would see an empty reply, and ask again and again."""
+        stream = ChatStream()
+        assert stream.feed(sse(chunk({"refusal": "I can"}), chunk({"refusal": "not."}), STOP)) == []
+        assert (stream.end(), stream.end()) == ([TextDelta("I cannot.")], [])
+        assert (stream.reply().text, stream.reply().finish_reason) == ("I cannot.", "stop")
+
+    @pytest.mark.parametrize(
+        "answer", [{"content": "Yes."}, {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}]}]
+    )
+    def test_a_refusal_beside_an_answer_is_left_out(self, answer: Chunk) -> None:
+        assert decode(sse(chunk({"refusal": "No."}), chunk(answer), STOP)).reply() == reply(chunk(answer), STOP)
+
+    def test_a_refusal_that_broke_off_is_the_partial_text(self) -> None:
+        assert failure(sse(chunk({"refusal": "I can"}), done=False)).partial == Reply(text="I can")
 
 
 class TestReasoning:
@@ -194,6 +250,11 @@ class TestReasoning:
             {"reasoning_content": "hm"},
             {"reasoning": "hm"},
             {"thinking": "hm"},
+            {"reasoning_text": "hm"},
+            {"thinking_blocks": [{"type": "thinking", "thinking": "hm"}]},
+            {"content": {"type": "thinking", "thinking": "hm"}},
+            {"content": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}]},
+            {"reasoning_details": [{"type": "reasoning.summary", "summary": "hm"}]},
             {"reasoning_details": [{"type": "reasoning.text", "text": "hm"}]},
             {"reasoning_details": [{"text": "h"}, {"text": "m"}, {"text": None}, None]},
             {"reasoning_content": "", "reasoning": "hm"},
@@ -225,6 +286,8 @@ class TestFinish:
             ("max_tokens", Finish.LENGTH),
             ("MAX_TOKENS", Finish.LENGTH),
             ("content_filter", Finish.CONTENT_FILTER),
+            ("SAFETY", Finish.CONTENT_FILTER),
+            ("sensitive", Finish.CONTENT_FILTER),
         ],
     )
     def test_it_is_reduced_and_the_providers_word_is_kept(self, word: str, finish: Finish) -> None:
@@ -267,101 +330,19 @@ class TestFinish:
         error = failure(sse(chunk({"content": "a"}), done=False))
         assert error.cause is Cause.INTERRUPTED
         assert error.partial == Reply(text="a")
-        assert "no finish reason" in str(error)
+        assert str(error) == (
+            "the stream from the server ended before the reply did: there was no finish reason. Try again."
+        )
+
+    def test_the_last_words_of_an_interrupted_stream_are_quoted(self) -> None:
+        stream = ChatStream(where="http://there", secrets=["sk-1234"])
+        stream.feed(sse(chunk({"content": "a"}), {"detail": "boom sk-1234"}, done=False))
+        with pytest.raises(ModelError, match=r"from http://there ended .* last words: boom \[hidden\]. Try again.$"):
+            stream.reply()
 
     @pytest.mark.parametrize("nothing", [b"", b"\n\n", b"\xef\xbb\xbf", b": PROCESSING\n\n", b"data: {"])
     def test_a_stream_of_nothing_is_an_interruption(self, nothing: bytes) -> None:
         assert failure(nothing).cause is Cause.INTERRUPTED
-
-
-class TestErrors:
-    @pytest.mark.parametrize(
-        "broken",
-        [
-            b'data: {"error": {"message": "boom", "type": "server_error"}}\n\n',
-            b'data: {"error": "boom"}\n\n',
-            b'data: {"error": {"message": "boom"}, "choices": [{"delta": {}, "finish_reason": "error"}]}\n\n',
-            b'data: {"choices": [{"delta": {}, "error": {"message": "boom"}}]}\n\n',
-            b'data: {"object": "error", "message": "boom"}\n\n',
-            b'data: [{"error": {"message": "boom"}}]\n\n',
-            b'event: error\ndata: {"error": {"message": "boom"}}\n\n',
-            b'event: error\ndata: {"message": "boom"}\n\n',
-            b"event: error\ndata: boom\n\n",
-            b'error: {"message": "boom"}\n\n',
-            b'{"error": {"message": "boom"}}\n\n',
-            b'{"error": {"message": "boom"}}\n',
-        ],
-    )
-    @pytest.mark.parametrize("finish", [None, "stop"])
-    def test_an_error_inside_the_stream_is_raised_with_the_partial_reply(
-        self, broken: bytes, finish: str | None
-    ) -> None:
-        data = sse(chunk({"content": "a"}, finish), done=False) + broken + sse(chunk({"content": "b"}))
-        error = failure(data)
-        assert "boom" in str(error)
-        assert error.cause is Cause.SERVER_ERROR
-        assert error.partial == Reply(text="a")
-        assert not decode(data).complete
-
-    @pytest.mark.parametrize("nothing", [None, "", {}, False])
-    def test_an_empty_error_is_none(self, nothing: JsonValue) -> None:
-        assert reply(chunk({"content": "a"}, "stop", error=nothing)).text == "a"
-
-    def test_the_cause_is_read_from_the_error(self) -> None:
-        error = failure(sse({"error": {"code": 429, "message": "slow down"}}))
-        assert (error.cause, error.status) == (Cause.RATE_LIMITED, 429)
-
-    def test_secrets_are_not_quoted(self) -> None:
-        stream = ChatStream(secrets=["sk-1234"])
-        stream.feed(sse({"error": f"{'x' * 197}sk-1234"}))
-        assert "sk-1" not in str(stream.error)
-
-
-class TestBodies:
-    def test_a_whole_completion_instead_of_a_stream_is_understood(self) -> None:
-        call: Chunk = {"id": "x", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
-        message: Chunk = {"role": "assistant", "content": "hi", "reasoning_content": "hm", "tool_calls": [call]}
-        body: Chunk = {
-            "object": "chat.completion",
-            "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
-            "usage": {"prompt_tokens": 1, "completion_tokens": 2},
-        }
-        stream = ChatStream()
-        assert stream.feed(b"\n " + json.dumps(body, indent=2).encode()) == []
-        assert stream.end() == [ReasoningDelta("hm"), TextDelta("hi")]
-        given = stream.reply()
-        assert (given.text, given.reasoning, given.finish_reason) == ("hi", "hm", "tool_calls")
-        assert [(each.name, each.arguments) for each in given.calls] == [("f", {"a": 1})]
-        assert given.usage == Usage(input_tokens=1, output_tokens=2)
-
-    def test_a_completion_without_a_finish_reason_is_whole(self) -> None:
-        assert decode(b'{"choices": [{"message": {"content": "hi"}}]}').complete
-
-    def test_a_completion_that_was_cut_off_is_interrupted(self) -> None:
-        assert failure(b'{"choices": [{"message": {"content": "hi').cause is Cause.INTERRUPTED
-
-    def test_chunks_without_the_data_prefix_are_understood(self) -> None:
-        lines = "".join(json.dumps(each) + "\n" for each in (chunk({"content": "a"}), STOP))
-        assert decode(lines.encode()).reply().text == "a"
-
-    @pytest.mark.parametrize("body", [b'{"error": {"message": "boom"}}', b'[{"error": {"message": "boom"}}]'])
-    def test_an_error_body_is_an_error(self, body: bytes) -> None:
-        assert "boom" in str(failure(body))
-
-    @pytest.mark.parametrize("body", [b"{}", b"[]", b'{"detail": "what?"}', b"[1]"])
-    def test_other_json_is_refused(self, body: bytes) -> None:
-        error = failure(body)
-        assert error.cause is Cause.REJECTED
-        assert "no chat completion" in str(error)
-
-    @pytest.mark.parametrize(
-        "page", [b"<!doctype html><title>Hello</title>", b"Hello there, stranger", b"<p>Hello" * 9999]
-    )
-    def test_a_page_is_refused(self, page: bytes) -> None:
-        error = failure(page)
-        assert error.cause is Cause.REJECTED
-        assert "Hello" in str(error)
-        assert len(str(error)) < 300
 
 
 class TestBounds:
@@ -400,6 +381,40 @@ class TestBounds:
         stream.feed(sse(chunk({"tool_calls": [call]}), chunk({"tool_calls": [call]})))
         with pytest.raises(ModelError, match="arguments of a call are longer than 100 characters"):
             stream.reply()
+
+    def test_calls_are_bounded(self) -> None:
+        calls: list[JsonValue] = [{"index": index, "function": {"name": "f"}} for index in range(MAX_CALLS + 1)]
+        error = failure(sse(chunk({"tool_calls": calls})))
+        assert error.cause is Cause.REJECTED
+        assert "asks for more than 512 calls. Ask for a shorter reply." in str(error)
+
+    @pytest.mark.parametrize(
+        ("event", "bound"),
+        [
+            ("[" + "{}," * MAX_LINES + "{}]", "50,000 chunks"),
+            ("{}\ndata: " * MAX_LINES + "{}", "50,000 lines"),
+            ('{"choices": [' + "{}," * (MAX_PARTS // 2) + "{}]}", "600,000 parts"),
+        ],
+    )
+    def test_what_an_event_holds_is_bounded(self, event: str, bound: str) -> None:
+        """What holds next to nothing, a million times, would keep all other turns waiting."""
+        for data in (f"data: {event}\n\n", event):
+            error = failure(sse(chunk({"content": "a"}), done=False) + data.encode())
+            assert (error.cause, error.partial) == (Cause.REJECTED, Reply(text="a"))
+            assert bound in str(error)
+
+    def test_lines_that_are_no_json_are_given_up(self) -> None:
+        said = json.dumps(chunk({"content": "a"}, "stop"))
+        few, many = (f"data: {said}\n" + "data: [[\n" * number + f"data: {said}\n" for number in (16, 17))
+        assert (decode(few.encode()).reply().text, decode(many.encode()).reply().text) == ("aa", "a")
+
+    def test_the_longest_arguments_fit_into_one_event(self) -> None:
+        for letter, times in (("\u20ac", MAX_ARGUMENTS), ('"', MAX_ARGUMENTS // 2)):
+            raw = json.dumps({"a": letter * (times - 20)}, ensure_ascii=False)
+            call: Chunk = {"index": 0, "function": {"name": "f", "arguments": raw}}
+            event = json.dumps(chunk({"tool_calls": [call]}, "stop"), ensure_ascii=False)
+            (given,) = decode(f"data: {event}\n\n".encode()).reply().calls
+            assert given.arguments == {"a": letter * (times - 20)}
 
     def test_choices_are_bounded(self) -> None:
         stream = ChatStream(max_reply=10_000)

@@ -1,7 +1,10 @@
 """The decoder, whatever comes and however it was cut."""
 
+import contextlib
+import copy
 import json
-from itertools import pairwise
+from collections.abc import Iterator
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -9,26 +12,40 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright.model.openai_stream import ChatStream
-from turnwright.model.protocol import ModelError, ReasoningDelta, Reply, TextDelta
-from turnwright_states import Cause
+from turnwright.model.protocol import ModelError, Reply
 
-TEXT = st.sampled_from(["", "a", "é\u2028", "😀", "\ud83d", "\ude00", '{"a"', ": 1}", "stop", "f", "[DONE]"])
-SCALAR: st.SearchStrategy[JsonValue] = st.none() | st.booleans() | st.integers(-2, 2) | TEXT
+from .chunks import STOP, Chunk, chunk, decode, sse
+from .provider_streams import STREAMS
+from .streams import CUTS, SCALAR, TEXT, cut, kept, run, streams
+
 CALL = st.fixed_dictionaries(
     {},
     optional={
         "index": SCALAR,
         "id": SCALAR,
         "function": st.none() | st.fixed_dictionaries({}, optional={"name": SCALAR, "arguments": SCALAR}),
+        "extra_content": SCALAR | st.dictionaries(TEXT, SCALAR, max_size=1),
     },
 )
+DETAIL = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": SCALAR | st.sampled_from(["reasoning.text", "reasoning.summary"]),
+        "index": SCALAR,
+        "text": SCALAR,
+        "summary": SCALAR,
+        "data": SCALAR,
+        "signature": SCALAR,
+    },
+)
+PART = st.fixed_dictionaries({"type": SCALAR | st.sampled_from(["text", [], {}]), "text": SCALAR})
 DELTA = st.none() | st.fixed_dictionaries(
     {},
     optional={
-        "content": SCALAR | st.lists(st.fixed_dictionaries({"type": TEXT | st.just("text"), "text": SCALAR})),
+        "content": SCALAR | st.lists(PART),
         "reasoning": SCALAR,
         "reasoning_content": SCALAR,
-        "reasoning_details": st.lists(st.fixed_dictionaries({"text": SCALAR, "data": SCALAR})),
+        "reasoning_details": st.lists(SCALAR | DETAIL, max_size=3),
         "tool_calls": SCALAR | st.lists(CALL, max_size=2),
         "function_call": SCALAR,
         "refusal": SCALAR,
@@ -37,25 +54,31 @@ DELTA = st.none() | st.fixed_dictionaries(
 CHOICE = st.fixed_dictionaries(
     {}, optional={"index": SCALAR, "delta": DELTA, "message": DELTA, "finish_reason": SCALAR, "error": st.none()}
 )
+USAGE = SCALAR | st.dictionaries(st.sampled_from(["prompt_tokens", "completion_tokens"]), SCALAR)
 CHUNK = st.fixed_dictionaries(
     {},
     optional={
         "choices": SCALAR | st.lists(SCALAR | CHOICE, max_size=2),
-        "usage": SCALAR | st.dictionaries(st.sampled_from(["prompt_tokens", "completion_tokens"]), SCALAR),
+        "usage": USAGE,
         "error": SCALAR,
+        "x_groq": SCALAR | st.fixed_dictionaries({}, optional={"usage": USAGE, "error": SCALAR}),
+        "base_resp": SCALAR | st.fixed_dictionaries({}, optional={"status_code": SCALAR, "status_msg": SCALAR}),
     },
 )
 DATA = st.one_of(CHUNK, CHUNK, CHUNK, SCALAR).map(json.dumps) | st.sampled_from(["[DONE]", "{", ""])
-NOISE = st.sampled_from([": PROCESSING", "event: error", "event: x", "{", '{"error": "x"}', "id: 1", "  ", "<p>"])
-LINE = st.builds(lambda prefix, data: prefix + data, st.sampled_from(["data: ", "data:"]), DATA) | NOISE
-END = st.sampled_from(["\n\n", "\r\n\r\n", "\r\r", "\n", "\r\n", "\r", "\r\n\n"])
-STREAM = st.builds(
-    lambda mark, lines, rest: (mark + "".join(line + end for line, end in lines) + rest).encode(),
-    st.sampled_from(["", "", "\ufeff", "\n", " "]),
-    st.lists(st.tuples(LINE, END), max_size=8),
-    LINE | st.just(""),
+STREAM = streams(DATA)
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
 )
-Seen = tuple[str, str, Reply, str | None, bool, str | None, Cause | None, Reply | None]
+ALIKE: list[JsonValue] = [None, True, 0, -1.5, 10**400, "", "x", [], [[]], {}, {"type": []}, {"text": {}}]
+Holder = dict[str, JsonValue] | list[JsonValue]
+
+MOST = 12_000
+MOST_ARGUMENTS = 200
 
 
 def bounded() -> ChatStream:
@@ -63,29 +86,10 @@ def bounded() -> ChatStream:
     return ChatStream(max_event=300, max_reply=3000, max_arguments=10)
 
 
-def run(*pieces: bytes) -> Seen:
-    """Decode the pieces: the text and the reasoning of the deltas, and all that the stream says of itself."""
-    stream = bounded()
-    deltas = [delta for piece in pieces for delta in stream.feed(piece)] + stream.end()
-    error = stream.error
-    return (
-        "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)),
-        "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)),
-        stream.partial,
-        stream.partial.finish_reason,
-        stream.complete,
-        str(error) if error else None,
-        error.cause if error else None,
-        error.partial if error else None,
-    )
-
-
-@given(data=STREAM, cuts=st.lists(st.integers(0, 2000), max_size=6))
+@given(data=STREAM, cuts=CUTS)
 def test_the_result_does_not_depend_on_the_cuts(data: bytes, cuts: list[int]) -> None:
-    edges = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
-    pieces = [data[start:end] for start, end in pairwise(edges)]
-    assert run(*pieces) == run(data)
-    assert run(*(bytes([byte]) for byte in data)) == run(data)
+    assert run(bounded, *cut(data, cuts)) == run(bounded, data)
+    assert run(bounded, *(bytes([byte]) for byte in data)) == run(bounded, data)
 
 
 @given(data=STREAM | st.binary())
@@ -106,8 +110,93 @@ def test_nothing_but_a_model_error_is_raised(data: bytes) -> None:
 
 @given(data=STREAM)
 def test_what_is_kept_can_be_encoded(data: bytes) -> None:
-    text, reasoning, reply, *_ = run(data)
-    kept = [text, reasoning, reply.text, reply.reasoning, reply.finish_reason or ""]
-    for call in reply.calls:
-        kept += [call.id, call.name, call.raw, json.dumps(call.arguments, ensure_ascii=False, allow_nan=False)]
-    "".join(kept).encode()
+    "".join(kept(run(bounded, data))).encode()
+
+
+def chunks_of(data: bytes) -> list[JsonValue]:
+    """The JSON of the events of a provider's stream."""
+    lines = (line.removeprefix(b"data: ") for line in data.splitlines() if line and not line.startswith(b":"))
+    return [json.loads(line) for line in lines if line != b"[DONE]"]
+
+
+def fields_of(value: JsonValue) -> Iterator[tuple[Holder, str | int]]:
+    """Every place in a value that another value could be put into."""
+    places = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in places:
+        yield cast("Holder", value), key
+        yield from fields_of(inner)
+
+
+def put(chunks: list[JsonValue], place: int, other: JsonValue) -> None:
+    """Put another value into one of the fields of the chunks: a copy, for it may be changed in its turn."""
+    places = list(fields_of(cast("JsonValue", chunks)))
+    if places:
+        holder, key = places[place % len(places)]
+        holder[key] = copy.deepcopy(other)  # type: ignore[index]
+
+
+def small() -> ChatStream:
+    """Make a decoder whose bounds a provider's short stream keeps, and what is added to it may pass."""
+    return ChatStream(max_reply=MOST, max_arguments=MOST_ARGUMENTS)
+
+
+def nothing_worse_than_the_documented_error(data: bytes) -> None:
+    """Whatever comes is a reply or the error, can be encoded, and is bounded."""
+    seen = run(small, data)
+    texts = kept(seen)
+    "".join(texts).encode()
+    assert all(len(call.raw) <= MOST_ARGUMENTS for call in seen[2].calls)
+    # Each text is counted once, and seen at most four times: as it came, in the reply, in its details and parsed.
+    assert sum(map(len, texts)) <= 4 * MOST
+    stream = small()
+    stream.feed(data)
+    with contextlib.suppress(ModelError):
+        assert stream.reply() == stream.partial
+
+
+@given(
+    name=st.sampled_from(sorted(STREAMS)),
+    others=st.lists(st.tuples(st.integers(0), ANY | st.sampled_from(ALIKE)), max_size=4),
+    order=st.lists(st.integers(0, 9), min_size=1, max_size=30),
+    done=st.booleans(),
+    cuts=CUTS,
+)
+def test_any_value_in_any_field_of_events_that_are_lost_doubled_or_out_of_order(
+    name: str, others: list[tuple[int, JsonValue]], order: list[int], done: bool, cuts: list[int]
+) -> None:
+    chunks = copy.deepcopy(chunks_of(STREAMS[name][0]))
+    for place, other in others:
+        put(chunks, place, other)
+    data = sse(*(chunks[number % len(chunks)] for number in order), done=done)
+    nothing_worse_than_the_documented_error(data)
+    assert run(small, *cut(data, cuts)) == run(small, data)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_every_field_of_every_provider_may_hold_a_value_of_another_type(name: str) -> None:
+    original = chunks_of(STREAMS[name][0])
+    for place in range(len(list(fields_of(cast("JsonValue", original))))):
+        for other in ALIKE:
+            chunks = copy.deepcopy(original)
+            put(chunks, place, other)
+            nothing_worse_than_the_documented_error(sse(*chunks))
+
+
+@given(
+    entries=st.lists(st.tuples(st.lists(st.text(max_size=5), max_size=4), st.text("abc", min_size=1)), max_size=4),
+    numbered=st.booleans(),
+    apart=st.booleans(),
+)
+def test_details_go_back_whole_however_they_were_cut(
+    entries: list[tuple[list[str], str]], numbered: bool, apart: bool
+) -> None:
+    pieces: list[JsonValue] = []
+    expected: list[Chunk] = []
+    for index, (texts, signature) in enumerate(entries):
+        place: Chunk = {"type": "reasoning.text", **({"index": index} if numbered else {})}
+        pieces += [{**place, "text": text, "signature": None} for text in texts]
+        pieces.append({**place, "text": "", "signature": f"{index}{signature}"})
+        expected.append({**place, "text": "".join(texts), "signature": f"{index}{signature}"})
+    deltas = [[piece] for piece in pieces] if apart else [pieces]
+    stream = decode(sse(*(chunk({"reasoning_details": delta}) for delta in deltas), STOP))
+    assert [dict(detail) for detail in stream.reply().reasoning_details] == expected

@@ -6,7 +6,7 @@ from httpx_sse import EventSource
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright.model.sse import EventReader, EventTooLong
+from turnwright.model.sse import MAX_LINES, EventReader, EventTooLong
 
 LINE = st.sampled_from(
     [
@@ -31,7 +31,7 @@ def read(*pieces: bytes, max_event: int = 1000) -> list[tuple[str, str]]:
     reader = EventReader(max_event=max_event)
     events = [event for piece in pieces for event in reader.feed(piece)]
     events += reader.close()
-    return [(event.event, event.data) for event in events]
+    return [(event.name, event.data) for event in events]
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
@@ -98,6 +98,13 @@ def test_an_event_that_is_too_long_ends_the_reading_and_keeps_those_before_it() 
 
 def test_an_event_of_exactly_the_bound_is_taken() -> None:
     assert read(b"data: 12\n\n", max_event=10) == [("message", "12")]
+
+
+def test_the_lines_of_an_event_are_bounded_and_those_of_several_are_not() -> None:
+    assert len(read(b"data: 1\n\n" * (MAX_LINES + 1), max_event=100)) == MAX_LINES + 1
+    assert read(b":\n" * (MAX_LINES - 1) + b"data: 1\n", max_event=4 * MAX_LINES) == [("message", "1")]
+    with pytest.raises(EventTooLong, match="more than 50,000 lines"):
+        read(b":\n" * MAX_LINES + b"data: 1\n", max_event=4 * MAX_LINES)
 
 
 @given(lines=st.lists(st.tuples(LINE | st.just(""), END)), cuts=st.lists(st.integers(0, 200)))

@@ -4,9 +4,11 @@ import json
 import re
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import anyio
 import httpx
@@ -14,7 +16,7 @@ import pytest
 from pydantic import JsonValue, TypeAdapter
 
 from turnwright.message import Message, ToolResultPart
-from turnwright.model import Model, OpenAIChat, Reply, ReplyCall, ScriptedModel
+from turnwright.model import AnthropicMessages, Model, OpenAIChat, Reply, ReplyCall, ScriptedModel
 from turnwright.testing.exchange import (
     Exchange,
     Fails,
@@ -36,46 +38,136 @@ FAULTY = Path(__file__).with_name("faulty_models.py")
 JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
 
 
-# Chat completions, the network replaced by a transport.
-
-_FINISHES = {"stop": "stop", "calls": "tool_calls", "length": "length", "filter": "content_filter"}
-_ABOUT = {"": "server_said_no", "context": "context_length_exceeded", "filter": "content_filter"}
+# Models over HTTP, the network replaced by a transport.
 
 
 class _Body(httpx.AsyncByteStream):
-    """A reply on its way: the text piece by piece, the arguments in halves, and then the end that was asked for."""
+    """A reply on its way: `said`, then the end that was asked for, with `last` at a good one."""
 
-    def __init__(self, says: Says) -> None:
-        self._says = says
+    def __init__(self, said: Iterator[bytes], then: str, last: bytes) -> None:
+        self._said = said
+        self._then = then
+        self._last = last
         self.closed = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        for chunk in self._chunks():
-            yield f"data: {json.dumps(chunk)}\n\n".encode()
-        if self._says.then == "breaks":
+        for piece in self._said:
+            yield piece
+        if self._then == "breaks":
             raise httpx.ReadError("the peer has gone")
-        if self._says.then == "hangs":
+        if self._then == "hangs":
             await anyio.sleep_forever()
-        yield b"data: [DONE]\n\n"
+        yield self._last
 
     async def aclose(self) -> None:
         self.closed = True
 
-    def _chunks(self) -> Iterator[JsonValue]:
-        for piece in self._says.pieces:
+
+class HttpBench(ABC):
+    """A server behind a transport. What it says, and how it understands what it is asked, is its API's affair."""
+
+    last = b""
+
+    def __init__(self) -> None:
+        self.requests: list[Sent] = []
+        self.models: list[OpenAIChat | AnthropicMessages] = []
+        self._bodies: list[_Body] = []
+
+    @property
+    def closed(self) -> bool:
+        return all(body.closed for body in self._bodies)
+
+    def model(self, exchange: Exchange) -> Model:
+        def answer(request: httpx.Request) -> httpx.Response:
+            self.requests.append(self.sent(json.loads(request.content)))
+            return self._answer(exchange)
+
+        self.models.append(self.client(httpx.MockTransport(answer)))
+        return self.models[-1]
+
+    def _answer(self, exchange: Exchange) -> httpx.Response:
+        match exchange:
+            case Says():
+                self._bodies.append(_Body(self.events(exchange), exchange.then, self.last))
+                return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=self._bodies[-1])
+            case Fails():
+                asked = {} if exchange.retry_after is None else {"retry-after": f"{exchange.retry_after:g}"}
+                return httpx.Response(exchange.status, headers=asked, json=self.error(exchange))
+            case Unreachable():
+                raise httpx.ConnectError("nobody listens there")
+            case Nonsense():
+                return httpx.Response(200, headers={"content-type": "text/html"}, text="<html><p>Log in</p></html>")
+
+    @abstractmethod
+    def client(self, transport: httpx.MockTransport) -> OpenAIChat | AnthropicMessages:
+        """The model under test, with this network."""
+
+    @abstractmethod
+    def events(self, says: Says) -> Iterator[bytes]:
+        """The text piece by piece, the arguments in halves, and why it stopped, if it comes to that."""
+
+    @abstractmethod
+    def error(self, fails: Fails) -> JsonValue:
+        """The body of a failure."""
+
+    @abstractmethod
+    def sent(self, body: dict[str, JsonValue]) -> Sent:
+        """What a request says."""
+
+
+def _list(value: JsonValue) -> list[dict[str, JsonValue]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _number(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+# Chat completions.
+
+
+class OpenAIBench(HttpBench):
+    """A server of chat completions."""
+
+    last = b"data: [DONE]\n\n"
+
+    _FINISHES: ClassVar = {"stop": "stop", "calls": "tool_calls", "length": "length", "filter": "content_filter"}
+    _ABOUT: ClassVar = {"": "server_said_no", "context": "context_length_exceeded", "filter": "content_filter"}
+
+    def client(self, transport: httpx.MockTransport) -> OpenAIChat:
+        return OpenAIChat("m", base_url="http://host/v1", api_key="sk-test", transport=transport)
+
+    def events(self, says: Says) -> Iterator[bytes]:
+        for chunk in self._chunks(says):
+            yield f"data: {json.dumps(chunk)}\n\n".encode()
+
+    def _chunks(self, says: Says) -> Iterator[JsonValue]:
+        for piece in says.pieces:
             yield _chunk({"content": piece})
-        for index, call in enumerate(self._says.calls):
+        for index, call in enumerate(says.calls):
             half = len(call.arguments) // 2
             yield _chunk({"tool_calls": [_delta(index, call.arguments[:half], call)]})
             yield _chunk({"tool_calls": [_delta(index, call.arguments[half:])]})
-        if self._says.then == "ends":
-            yield _chunk({}, _FINISHES[self._says.finish])
-        if self._says.usage is not None:
+        if says.then == "ends":
+            yield _chunk({}, self._FINISHES[says.finish])
+        if says.usage is not None:
             used: JsonValue = {
-                "prompt_tokens": self._says.usage.input_tokens,
-                "completion_tokens": self._says.usage.output_tokens,
+                "prompt_tokens": says.usage.input_tokens,
+                "completion_tokens": says.usage.output_tokens,
             }
             yield {"choices": [], "usage": used}
+
+    def error(self, fails: Fails) -> JsonValue:
+        return {"error": {"message": "it cannot be done", "code": self._ABOUT[fails.about]}}
+
+    def sent(self, body: dict[str, JsonValue]) -> Sent:
+        choice = body.get("tool_choice")
+        return Sent(
+            messages=tuple(_message(Message.from_chat(each)) for each in _list(body.get("messages"))),
+            tools=tuple(_name(each) for each in _list(body.get("tools"))),
+            tool_choice=choice if isinstance(choice, str) else None,
+            max_tokens=_number(body.get("max_tokens")),
+        )
 
 
 def _chunk(delta: JsonValue, finish: str | None = None) -> JsonValue:
@@ -88,56 +180,7 @@ def _delta(index: int, arguments: str, call: SaidCall | None = None) -> JsonValu
     return {"index": index, "id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
-class OpenAIBench:
-    """A server of chat completions."""
-
-    def __init__(self) -> None:
-        self.requests: list[Sent] = []
-        self.models: list[OpenAIChat] = []
-        self._bodies: list[_Body] = []
-
-    @property
-    def closed(self) -> bool:
-        return all(body.closed for body in self._bodies)
-
-    def model(self, exchange: Exchange) -> Model:
-        def answer(request: httpx.Request) -> httpx.Response:
-            self.requests.append(_sent(json.loads(request.content)))
-            return self._answer(exchange)
-
-        transport = httpx.MockTransport(answer)
-        self.models.append(OpenAIChat("m", base_url="http://host/v1", api_key="sk-test", transport=transport))
-        return self.models[-1]
-
-    def _answer(self, exchange: Exchange) -> httpx.Response:
-        match exchange:
-            case Says():
-                self._bodies.append(_Body(exchange))
-                return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=self._bodies[-1])
-            case Fails():
-                asked = {} if exchange.retry_after is None else {"retry-after": f"{exchange.retry_after:g}"}
-                error = {"error": {"message": "it cannot be done", "code": _ABOUT[exchange.about]}}
-                return httpx.Response(exchange.status, headers=asked, json=error)
-            case Unreachable():
-                raise httpx.ConnectError("nobody listens there")
-            case Nonsense():
-                return httpx.Response(200, headers={"content-type": "text/html"}, text="<html><p>Log in</p></html>")
-
-
-def _sent(body: dict[str, JsonValue]) -> Sent:
-    messages, tools, choice, most = (body.get(name) for name in ("messages", "tools", "tool_choice", "max_tokens"))
-    return Sent(
-        messages=tuple(_message(Message.from_chat(each)) for each in messages if isinstance(each, dict))
-        if isinstance(messages, list)
-        else (),
-        tools=tuple(_name(each) for each in tools) if isinstance(tools, list) else (),
-        tool_choice=choice if isinstance(choice, str) else None,
-        max_tokens=most if isinstance(most, int) else None,
-    )
-
-
-def _name(tool: JsonValue) -> str:
-    assert isinstance(tool, dict)
+def _name(tool: dict[str, JsonValue]) -> str:
     function = tool["function"]
     assert isinstance(function, dict)
     return str(function["name"])
@@ -151,10 +194,102 @@ def _message(message: Message) -> SentMessage:
     return SentMessage(message.role, message.text, calls)
 
 
+# Messages.
+
+
+class AnthropicBench(HttpBench):
+    """A server of the Messages API."""
+
+    last = b'event: message_stop\ndata: {"type": "message_stop"}\n\n'
+
+    _STOPS: ClassVar = {"stop": "end_turn", "calls": "tool_use", "length": "max_tokens", "filter": "refusal"}
+    _ABOUT: ClassVar = {
+        "": "it cannot be done",
+        "context": "prompt is too long: 210000 tokens > 200000 maximum",
+        "filter": "Output blocked by content filtering policy",
+    }
+
+    def client(self, transport: httpx.MockTransport) -> AnthropicMessages:
+        return AnthropicMessages("m", base_url="http://host", api_key="sk-test", transport=transport)
+
+    def events(self, says: Says) -> Iterator[bytes]:
+        for event in self._events(says):
+            yield f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+
+    def _events(self, says: Says) -> Iterator[dict[str, JsonValue]]:
+        message: dict[str, JsonValue] = {"type": "message", "role": "assistant", "content": []}
+        if says.usage is not None:
+            message["usage"] = {"input_tokens": says.usage.input_tokens, "output_tokens": 1}
+        yield {"type": "message_start", "message": message}
+        index = 0
+        if says.pieces:
+            yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+            for piece in says.pieces:
+                yield {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": piece}}
+            yield {"type": "content_block_stop", "index": 0}
+            index = 1
+        for number, call in enumerate(says.calls, index):
+            block: JsonValue = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+            yield {"type": "content_block_start", "index": number, "content_block": block}
+            half = len(call.arguments) // 2
+            for part in (call.arguments[:half], call.arguments[half:]):
+                delta: JsonValue = {"type": "input_json_delta", "partial_json": part}
+                yield {"type": "content_block_delta", "index": number, "delta": delta}
+            yield {"type": "content_block_stop", "index": number}
+        if says.then == "ends":
+            end: dict[str, JsonValue] = {"type": "message_delta", "delta": {"stop_reason": self._STOPS[says.finish]}}
+            if says.usage is not None:
+                end["usage"] = {"output_tokens": says.usage.output_tokens}
+            yield end
+
+    def error(self, fails: Fails) -> JsonValue:
+        return {"type": "error", "error": {"type": "invalid_request_error", "message": self._ABOUT[fails.about]}}
+
+    def sent(self, body: dict[str, JsonValue]) -> Sent:
+        choice = body.get("tool_choice")
+        system = tuple(SentMessage("system", str(block["text"])) for block in _list(body.get("system")))
+        messages = _list(body.get("messages"))
+        return Sent(
+            messages=(*system, *(each for message in messages for each in self._messages(message))),
+            tools=tuple(str(tool["name"]) for tool in _list(body.get("tools"))),
+            tool_choice=str(choice["type"]) if isinstance(choice, dict) else None,
+            max_tokens=_number(body.get("max_tokens")),
+        )
+
+    def _messages(self, message: dict[str, JsonValue]) -> Iterator[SentMessage]:
+        """A message on the wire, as the messages that it was made of."""
+        blocks = _list(message["content"])
+        texts = [str(block["text"]) for block in blocks if block["type"] == "text"]
+        if message["role"] == "assistant":
+            calls = tuple(_call(block) for block in blocks if block["type"] == "tool_use")
+            yield SentMessage("assistant", "".join(texts), calls)
+            return
+        for block in blocks:
+            if block["type"] == "tool_result":
+                yield SentMessage("tool", str(block["content"]), answers=str(block["tool_use_id"]))
+        for text in texts:
+            yield SentMessage("user", text)
+
+
+def _call(block: dict[str, JsonValue]) -> SentCall:
+    given = block["input"]
+    assert isinstance(given, dict)
+    return SentCall(str(block["id"]), str(block["name"]), given)
+
+
 class TestOpenAIChat(ModelSuite):
     @pytest.fixture
     async def bench(self) -> AsyncIterator[ModelBench]:
         bench = OpenAIBench()
+        yield bench
+        for model in bench.models:
+            await model.aclose()
+
+
+class TestAnthropicMessages(ModelSuite):
+    @pytest.fixture
+    async def bench(self) -> AsyncIterator[ModelBench]:
+        bench = AnthropicBench()
         yield bench
         for model in bench.models:
             await model.aclose()

@@ -1,16 +1,21 @@
 """`turnwright decode`: recorded streams of model providers, read as the clients read them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, BinaryIO, Final
 
 import typer
 from pydantic import JsonValue
 
+from turnwright.model.anthropic_stream import MessagesStream
 from turnwright.model.openai_stream import ChatStream
+from turnwright.model.reply_stream import ReplyStream
 
 # What each API's responses are decoded by.
-_APIS: Final = {"openai-chat": ChatStream}
+_APIS: Final[Mapping[str, Callable[[], ReplyStream]]] = {
+    "openai-chat": ChatStream,
+    "anthropic-messages": MessagesStream,
+}
 # How much of a file is read at once, in bytes.
 _PIECE: Final = 64 * 1024
 
@@ -44,7 +49,7 @@ def decode(
         raise typer.Exit(_USAGE_ERROR)
 
 
-def _decode(file: str, stream: ChatStream) -> dict[str, JsonValue]:
+def _decode(file: str, stream: ReplyStream) -> dict[str, JsonValue]:
     for data in _pieces(file):
         stream.feed(data)
         if stream.done:

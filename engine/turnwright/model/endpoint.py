@@ -4,7 +4,7 @@ import base64
 import ipaddress
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from turnwright.errors import ConfigError
@@ -13,70 +13,137 @@ if TYPE_CHECKING:
     import httpx
 
 OPENAI: Final = "https://api.openai.com/v1"
+ANTHROPIC: Final = "https://api.anthropic.com"
 
 _PORTS: Final = 65536
 # A header or a query parameter whose name holds one of these carries a secret.
 _SECRET_NAMES: Final = ("auth", "key", "token", "secret", "cookie", "password")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """What the address of an API and the proof of who asks look like, as its provider has laid them down.
+
+    `address` is the provider's own, and `host` its host's name; `version` and `path` end every address. `key_header`
+    is what carries the key, `token_variable` the variable of a token that is sent as `Authorization: Bearer`, as
+    gateways want it. `headers` go with every request.
+    """
+
+    address: str
+    host: str
+    version: str = ""
+    path: str
+    address_variable: str
+    key_variable: str
+    token_variable: str = ""
+    key_header: str = "authorization"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def path_of(self, base: str) -> str:
+        """The path of the endpoint below `base`, which may already end in the version, or be the whole path."""
+        base = base.rstrip("/")
+        if base.endswith(self.path):
+            return base
+        return base.removesuffix(self.version) + self.version + self.path
+
+    def secret_of(self, api_key: str | None) -> tuple[str, str]:
+        """The header that says who asks, and its secret; two empty texts where there is none.
+
+        Without `api_key` the environment is asked. A token goes before a key: who sets one means a gateway, and a key
+        of the provider's own that lies about must not be sent there.
+        """
+        if api_key is None:
+            token = os.environ.get(self.token_variable, "") if self.token_variable else ""
+            if token:
+                return "authorization", _key(token, self.token_variable)
+            api_key = os.environ.get(self.key_variable, "")
+        return (self.key_header, _key(api_key, self.key_variable)) if api_key else ("", "")
+
+
+OPENAI_API: Final = Api(
+    address=OPENAI,
+    host="api.openai.com",
+    path="/chat/completions",
+    address_variable="OPENAI_BASE_URL",
+    key_variable="OPENAI_API_KEY",
+)
+ANTHROPIC_API: Final = Api(
+    address=ANTHROPIC,
+    host="api.anthropic.com",
+    version="/v1",
+    path="/messages",
+    address_variable="ANTHROPIC_BASE_URL",
+    key_variable="ANTHROPIC_API_KEY",
+    token_variable="ANTHROPIC_AUTH_TOKEN",  # noqa: S106 (the name of a variable)
+    key_header="x-api-key",
+    headers={"anthropic-version": "2023-06-01"},
+)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Endpoint:
     """A checked address with its headers. Its `repr` is its `shown` address: no user, no password, no query.
 
-    `openai` is whether it is OpenAI's own, `loopback` whether it is on this machine; `secrets` are the texts that no
-    message may quote.
+    `own` is whether it is the API's provider's own, `loopback` whether it is on this machine; `secrets` are the texts
+    that no message may quote; `key_variable` is where its key is looked for.
     """
 
     url: "httpx.URL"
     shown: str
     headers: Mapping[str, str]
     secrets: frozenset[str]
-    openai: bool
+    own: bool
     loopback: bool
+    key_variable: str
 
     def __repr__(self) -> str:
         return self.shown
 
     @classmethod
     def of(
-        cls, *, base_url: str | None = None, api_key: str | None = None, headers: Mapping[str, str] | None = None
+        cls,
+        api: Api,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> "Endpoint":
-        """Find the chat completions of `base_url`, by default `OPENAI_BASE_URL` or OpenAI's own.
+        """Find the endpoint of `api` at `base_url`, by default its variable's address or its provider's own.
 
-        The key is `api_key`, else the user and password inside the address, else `OPENAI_API_KEY`; an `Authorization`
-        among `headers` goes before all of them. An empty variable is taken for an unset one.
+        The key is `api_key`, else the user and password inside the address, else the environment's token or key; the
+        header of a key, or an `Authorization`, among `headers` goes before all of them. An empty variable is taken
+        for an unset one.
 
-        Raises `ConfigError` for an address that is no http(s) URL, a key or a header that HTTP cannot carry, and
-        OpenAI's own address without a key.
+        Raises `ConfigError` for an address that is no http(s) URL, a key or a header that HTTP cannot carry, and the
+        provider's own address without a key.
         """
         if base_url is None:
-            base_url = os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI
+            base_url = os.environ.get(api.address_variable, "").strip() or api.address
         url = _address(base_url)
-        own = url.host == "api.openai.com" or url.host.endswith(".api.openai.com")
+        own = url.host == api.host or url.host.endswith(f".{api.host}")
         user, password = url.username, url.password
         url = url.copy_with(username=None, password=None)
         shown = str(url.copy_with(query=None))
-        sent = {name.lower(): _header(name, value) for name, value in (headers or {}).items()}
-        secrets = {value for name, value in [*sent.items(), *url.params.multi_items()] if _is_secret(name)}
+        given = {name.lower(): _header(name, value) for name, value in (headers or {}).items()}
+        secrets = {value for name, value in [*given.items(), *url.params.multi_items()] if _is_secret(name)}
         secrets |= {value.partition(" ")[2] for value in secrets}
-        if api_key is None and not user:
-            api_key = os.environ.get("OPENAI_API_KEY")
-        if "authorization" not in sent:
-            if api_key:
-                sent["authorization"] = f"Bearer {_key(api_key)}"
-                secrets.add(api_key)
+        sent = {**api.headers, **given}
+        if not sent.keys() & {"authorization", api.key_header}:
+            header, secret = ("", "") if user and api_key is None else api.secret_of(api_key)
+            if secret:
+                sent[header] = f"Bearer {secret}" if header == "authorization" else secret
+                secrets.add(secret)
             elif user:
                 basic = base64.b64encode(f"{user}:{password}".encode()).decode()
                 sent["authorization"] = f"Basic {basic}"
                 secrets |= {basic, password or user}
             elif own:
                 raise ConfigError(
-                    f"there is no API key for {OPENAI}: set OPENAI_API_KEY, pass api_key, or name another server in "
-                    "OPENAI_BASE_URL"
+                    f"there is no API key for {api.address}: set {api.key_variable}, pass api_key, or name another "
+                    f"server in {api.address_variable}"
                 )
-        path = url.path.rstrip("/").removesuffix("/chat/completions")
-        url = url.copy_with(path=f"{path}/chat/completions")
-        return cls(url, shown, sent, frozenset(filter(None, secrets)), own, _is_loopback(url.host))
+        url = url.copy_with(path=api.path_of(url.path))
+        return cls(url, shown, sent, frozenset(filter(None, secrets)), own, _is_loopback(url.host), api.key_variable)
 
 
 def _is_loopback(host: str) -> bool:
@@ -111,11 +178,11 @@ def _address(base_url: str) -> "httpx.URL":
     return url
 
 
-def _key(key: str) -> str:
+def _key(key: str, variable: str) -> str:
     if not key.isascii() or not key.isprintable() or key != key.strip():
         raise ConfigError(
             "the API key has a character that a key cannot have (a line end, a space around it, or a letter outside "
-            "ASCII): set OPENAI_API_KEY, or api_key, to the key alone"
+            f"ASCII): set {variable}, or api_key, to the key alone"
         )
     return key
 

@@ -5,49 +5,35 @@ What the bytes mean is for a decoder to say; why they stopped coming is said her
 
 import contextlib
 import itertools
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+import time
+from collections.abc import AsyncGenerator, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, cast
 
 import anyio
+import anyio.lowlevel
 from anyio.lowlevel import RunVar
 
-from turnwright.errors import ConfigError
+from turnwright.hiding import Secrets
 from turnwright_states import Cause
 
+from .content_encoding import UnknownEncodingError, Unpacker, UnpackError
 from .endpoint import Endpoint
-from .failure import excerpt, http_failure
+from .failure import MIN_SECRET, excerpt, http_failure
+from .patience import Patience, Waiting
 from .protocol import ModelError
+from .unreachable import unreachable
 
 if TYPE_CHECKING:
     import httpx
 
 # How much is read, in bytes, of an error's body and of what follows a finished answer.
 _SHORT: Final = 64 * 1024
-# How long the end of a finished answer is awaited, in seconds. A connection that was read to its end is used again
-# for the next step; one that was cut is not. Servers that leave it open are not waited for.
+# How long the end of a finished answer is awaited, in seconds. Many servers and gateways take a connection that is
+# closed before it for a client that gave up, and do not count what it used. Who leaves it open is not waited for.
 _DRAIN: Final = 0.1
 
 _numbers: Final = itertools.count()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long to wait, in seconds: to connect, until an answer begins, and while it is silent.
-
-    Raises `ConfigError` for a time that is not above zero.
-    """
-
-    connect: float = 10.0
-    first_byte: float = 300.0
-    idle: float = 60.0
-
-    def __post_init__(self) -> None:
-        for name in ("connect", "first_byte", "idle"):
-            seconds: float = getattr(self, name)
-            if not seconds > 0:
-                raise ConfigError(f"the {name} time-out is {seconds}: it must be above 0 seconds")
 
 
 class Poster:
@@ -59,6 +45,7 @@ class Poster:
         self._endpoint = endpoint
         self._patience = patience
         self._transport = transport
+        self._unsaid = Secrets(secret for secret in endpoint.secrets if len(secret) >= MIN_SECRET)
         # A client is bound to the loop in which it first connected. Where that loop has ended its connections are
         # dead, and only a new client can help; RunVar forgets with the loop.
         self._client: RunVar[httpx.AsyncClient | None] = RunVar(f"turnwright.model.{next(_numbers)}", None)
@@ -77,7 +64,7 @@ class Poster:
         """
         import httpx  # noqa: PLC0415 (importing it costs half of what importing all of turnwright may cost)
 
-        where = self._endpoint.shown
+        where, secrets = self._endpoint.shown, self._endpoint.secrets
         try:
             client = self._connected()
             request = client.build_request(
@@ -87,11 +74,16 @@ class Poster:
                 headers={
                     "content-type": "application/json",
                     "accept": "text/event-stream, application/json",
+                    # A stream of small events gains nothing by compression, and who unpacks must bound it.
+                    "accept-encoding": "identity",
                     "user-agent": "turnwright",
                     **self._endpoint.headers,
                 },
             )
-            with anyio.fail_after(self._patience.first_byte):
+            # Not before: what it takes to make a client is no fault of the server.
+            waiting = Waiting(self._patience, where, anyio.current_time())
+            # Whoever listens to httpx reads the address of each request, and a key may be in it.
+            with anyio.fail_after(self._patience.first_byte), self._unsaid.hidden_in("httpx"):
                 response = await client.send(request, stream=True)
         except (httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise ModelError(
@@ -99,63 +91,88 @@ class Poster:
                 cause=Cause.TIMEOUT,
             ) from error
         except (httpx.TimeoutException, TimeoutError) as error:
-            raise _too_late(where, self._patience.first_byte) from error
+            raise Waiting(self._patience, where, 0).over() from error
         except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL) as error:
-            said = excerpt(str(error), self._endpoint.secrets)
+            said = excerpt(str(error), secrets)
             raise ModelError(f"the request to {where} cannot be sent: {said}", cause=Cause.REJECTED) from error
         except (httpx.HTTPError, OSError, UnicodeError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            said = excerpt(str(error) or type(error).__name__, self._endpoint.secrets)
-            raise ModelError(
-                f"no connection to {where}: {said.rstrip('.')}. Check that a server is running there.",
-                cause=Cause.CONNECTION,
-            ) from error
-        answer = Answer(response, self._endpoint, self._patience)
+            raise unreachable(error, where, secrets) from error
+        encoding = response.headers.get("content-encoding", "")
+        try:
+            unpacker = Unpacker(encoding)
+        except UnknownEncodingError as error:
+            said = f"its answer is encoded as {excerpt(encoding, secrets)!r}, which was not asked for"
+            await response.aclose()
+            if response.is_success:
+                hint = "Check the base URL, and any proxy on the way."
+                raise ModelError(
+                    f"{where}: {said}. {hint}", cause=Cause.REJECTED, status=response.status_code
+                ) from error
+            raise self._failure(response, said.encode()) from error
+        answer = Answer(response, unpacker, self._endpoint, waiting)
         if response.is_success:
             return answer
         async with answer:
-            raise http_failure(
-                response.status_code,
-                response.headers,
-                await answer.beginning(within=self._patience.idle),
-                where=where,
-                secrets=self._endpoint.secrets,
-            )
+            raise self._failure(response, await answer.beginning(within=self._patience.idle))
+
+    def _failure(self, response: "httpx.Response", body: bytes) -> ModelError:
+        return http_failure(
+            response.status_code,
+            response.headers,
+            body,
+            where=self._endpoint.shown,
+            now=time.time(),
+            key_variable=self._endpoint.key_variable,
+            secrets=self._endpoint.secrets,
+        )
+
+    async def _refuse_redirect(self, response: "httpx.Response") -> None:
+        """Httpx reads where a redirect leads although it is not to follow, and fails where that cannot be read."""
+        if response.is_redirect:
+            raise self._failure(response, b"")
 
     def _connected(self) -> "httpx.AsyncClient":
         import httpx  # noqa: PLC0415
 
         client = self._client.get()
         if client is None or client.is_closed:
-            # A server on this machine is reached directly, whatever proxy the environment names, and by a new
-            # connection each time, which costs next to nothing: llama.cpp closes one behind each reply, unannounced.
+            # A server on this machine is reached directly, whatever proxy the environment names.
             local = self._endpoint.loopback
             client = httpx.AsyncClient(
                 transport=self._transport,
                 trust_env=not local,
+                # The environment may still name the authority of a certificate.
+                verify=httpx.create_ssl_context() if local and self._endpoint.url.scheme == "https" else True,
                 # Only connecting is left to httpx: its other time-outs know neither when an answer begins, nor, with
                 # a transport of somebody else's, that there are any.
                 timeout=httpx.Timeout(None, connect=self._patience.connect),
                 # A turn that waits for another turn's connection would be a queue that nobody can see.
-                # Most servers close a connection that was idle for five seconds. Who asks just then has lost a request.
-                limits=httpx.Limits(
-                    max_connections=None, max_keepalive_connections=0 if local else 20, keepalive_expiry=4.0
-                ),
+                # Each request gets a connection of its own. What a broken server or proxy leaves behind an answer
+                # would be taken for the answer to the next request on that connection, and httpx does not show that
+                # there is something left. And servers close idle connections unannounced (llama.cpp behind each
+                # reply): who asks just then has lost a request. A new one costs two or three round trips; a reply
+                # takes seconds.
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
                 follow_redirects=False,
+                event_hooks={"response": [self._refuse_redirect]},
             )
             self._client.set(client)
         return client
 
 
 class Answer:
-    """The bytes of one answer, as they come. `async with` closes the connection, also when cancelled."""
+    """The bytes of one answer, unpacked, as they come. `async with` closes the connection, also when cancelled."""
 
-    def __init__(self, response: "httpx.Response", endpoint: Endpoint, patience: Patience) -> None:
+    def __init__(self, response: "httpx.Response", unpacker: Unpacker, endpoint: Endpoint, waiting: Waiting) -> None:
         self._response = response
+        self._unpacker = unpacker
         self._endpoint = endpoint
-        self._patience = patience
-        self._begun = False
-        # A generator, as httpx makes it; it is closed by hand, for one that is left open outlives its event loop.
-        self._bytes = cast("AsyncGenerator[bytes, None]", response.aiter_bytes())
+        self._waiting = waiting
+        # What httpx itself would unpack is not bounded. The stream is a generator, as httpx makes it; it is closed by
+        # hand, for one that is left open outlives its event loop.
+        stream = cast("httpx.AsyncByteStream", response.stream)
+        self._packed = cast("AsyncGenerator[bytes, None]", aiter(stream))
+        self._pieces: Iterator[bytes] = iter(())
 
     async def __aenter__(self) -> Self:
         return self
@@ -165,61 +182,64 @@ class Answer:
     ) -> None:
         # A cancelled task must still give the connection back.
         with anyio.CancelScope(shield=True):
-            await self._bytes.aclose()
+            await self._packed.aclose()
             await self._response.aclose()
 
-    async def read(self) -> bytes:
+    async def read(self, *, came: int, whole: bool) -> bytes:
         """Return the next bytes, empty at the end.
 
-        Raises `ModelError`, without a partial reply, if there is silence for too long or the connection breaks.
+        `came` is how far the reply has come, a number that changes with each part of it, and `whole` whether it is
+        complete: how long is waited depends on them (see `Patience`).
+
+        Raises `ModelError`, without a partial reply, if that is too long, or the connection breaks.
         """
+        try:
+            with anyio.fail_after(self._waiting.limit(anyio.current_time(), came=came, whole=whole)):
+                data = await self._next()
+        except TimeoutError as error:
+            raise self._waiting.over() from error
+        self._waiting.heard(anyio.current_time())
+        return data
+
+    async def beginning(self, *, within: float) -> bytes:
+        """Return as much of a short body as comes `within` so many seconds; what goes wrong only makes it shorter."""
+        body = bytearray()
+        with anyio.move_on_after(within), contextlib.suppress(ModelError, TimeoutError):
+            while len(body) < _SHORT and (data := await self._next()):
+                body += data
+        return bytes(body[:_SHORT])
+
+    async def drain(self) -> None:
+        """Read to the end, if it is near, so that the server sees it taken."""
+        await self.beginning(within=_DRAIN)
+
+    async def _next(self) -> bytes:
         import httpx  # noqa: PLC0415
 
-        where = self._endpoint.shown
-        patience = self._patience.idle if self._begun else self._patience.first_byte
         try:
-            with anyio.fail_after(patience):
-                data = await anext(self._bytes, b"")
-        except (httpx.TimeoutException, TimeoutError) as error:
-            raise (_gone_silent if self._begun else _too_late)(where, patience) from error
+            while True:
+                for piece in self._pieces:
+                    # Much may come of little, without any waiting: others must have their turn, and time its end.
+                    await anyio.lowlevel.checkpoint()
+                    return piece
+                packed = await anext(self._packed, None)
+                if packed is None:
+                    self._unpacker.close()
+                    return b""
+                self._pieces = self._unpacker.feed(packed)
+        except httpx.TimeoutException as error:
+            raise TimeoutError from error
         except (
             httpx.HTTPError,
             httpx.StreamError,
+            UnpackError,
             OSError,
             anyio.BrokenResourceError,
             anyio.ClosedResourceError,
         ) as error:
             said = excerpt(str(error) or type(error).__name__, self._endpoint.secrets)
             raise ModelError(
-                f"the connection to {where} broke in the middle of the reply: {said.rstrip('.')}. Try again.",
+                f"the connection to {self._endpoint.shown} broke in the middle of the reply: {said.rstrip('.')}. "
+                "Try again.",
                 cause=Cause.INTERRUPTED,
             ) from error
-        self._begun = True
-        return data
-
-    async def beginning(self, *, within: float) -> bytes:
-        """Return as much of a short body as comes `within` so many seconds; what goes wrong only makes it shorter."""
-        body = bytearray()
-        with anyio.move_on_after(within), contextlib.suppress(ModelError):
-            while len(body) < _SHORT and (data := await self.read()):
-                body += data
-        return bytes(body[:_SHORT])
-
-    async def drain(self) -> None:
-        """Read to the end, if it is near, so that the connection can be used again."""
-        await self.beginning(within=_DRAIN)
-
-
-def _too_late(where: str, seconds: float) -> ModelError:
-    return ModelError(
-        f"{where} did not begin to answer within {seconds:g} s. Try again, or allow it more time (first_byte_timeout).",
-        cause=Cause.TIMEOUT,
-    )
-
-
-def _gone_silent(where: str, seconds: float) -> ModelError:
-    return ModelError(
-        f"{where} was silent for {seconds:g} s in the middle of its reply. Try again, or allow it more time "
-        "(idle_timeout).",
-        cause=Cause.TIMEOUT,
-    )

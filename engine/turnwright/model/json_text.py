@@ -7,10 +7,19 @@ from typing import Final, NoReturn
 
 from pydantic import JsonValue
 
-from .pieces import mend
+from .pieces import TooLarge, mend
 
 #: What is nested deeper is not read. Nothing that we know goes near it, and whatever walks the value later may recurse.
 MAX_DEPTH: Final = 100
+#: The most objects, lists and commas in one text. What holds more is no reply, but takes seconds to look through, and
+#: many times its length in memory. A reply of 4,000 tokens, with twenty alternatives for each, stays below it.
+MAX_PARTS: Final = 600_000
+
+# No reply has used more tokens than a double can count; a larger number is a slip, and would not survive as JSON.
+_MOST: Final = 2**53
+
+# As many digits as an index has at most.
+_DIGITS: Final = 9
 
 _HALF_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -18,7 +27,8 @@ _HALF_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
 def read_json(text: str) -> JsonValue:
     """Read `text` as leniently as it is safe to: NaN, the infinities and numbers too large for a float are None.
 
-    Raises `ValueError`, and nothing else, where it cannot be read or is nested deeper than `MAX_DEPTH`.
+    Raises `ValueError`, and nothing else, where it cannot be read or is nested deeper than `MAX_DEPTH`; `TooLarge`,
+    which is one, where it holds more than `MAX_PARTS`.
     """
     return _read(text, strict=False)
 
@@ -27,7 +37,8 @@ def whole_object(raw: str) -> dict[str, JsonValue] | None:
     """Read the arguments of a call: a dict where `raw` is one whole JSON object, `{}` where it is blank, else None.
 
     NaN and the infinities are not JSON, a number too large for a float has no value, and what is nested deeper than
-    `MAX_DEPTH` is not read: all are None, for arguments that are only nearly right must not run.
+    `MAX_DEPTH` or holds more than `MAX_PARTS` is not read: all are None, for arguments that are only nearly right must
+    not run.
     """
     if not raw.strip():
         return {}
@@ -40,13 +51,40 @@ def whole_object(raw: str) -> dict[str, JsonValue] | None:
     return value if isinstance(value, dict) else None
 
 
+def read_count(value: JsonValue) -> int | None:
+    """Read a count of tokens, which some servers write as a text or with a point; None where it is no number.
+
+    What is negative counts as 0, and what is larger than a double can count as 2**53.
+    """
+    if isinstance(value, str) and value.isdecimal() and len(value) < len(str(_MOST)):
+        value = int(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return min(max(int(value), 0), _MOST)
+    return None
+
+
+def read_index(value: JsonValue) -> int | None:
+    """Read the number by which a server tells calls or choices apart, which may be a text; None where it is none.
+
+    It is a name and no position: it may be negative. What has more than nine digits is none.
+    """
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 10**_DIGITS:
+        return None
+    return value
+
+
 def _read(text: str, *, strict: bool) -> JsonValue:
+    # Counting costs little, and settles all but the strangest texts.
+    brackets = text.count("{") + text.count("[")
+    if brackets + text.count(",") > MAX_PARTS:
+        raise TooLarge(f"the JSON has more than {MAX_PARTS:,} parts")
     try:
         value: JsonValue = (_STRICT if strict else _LENIENT).decode(text)
     except RecursionError:
         raise ValueError("the JSON is nested too deep") from None
-    # Counting brackets first costs little and settles all but the strangest texts.
-    if text.count("{") + text.count("[") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
+    if brackets > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
         raise ValueError("the JSON is nested too deep")
     return value
 
@@ -85,4 +123,5 @@ def _deeper_than(value: JsonValue, levels: int) -> bool:
 
 # Made once: `json.loads` would make one for each of the thousands of chunks of a reply.
 _STRICT: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse)
-_LENIENT: Final = json.JSONDecoder(parse_float=_finite_or_none, parse_constant=_nothing)
+# Some servers write line ends and tabs into a text as they are.
+_LENIENT: Final = json.JSONDecoder(parse_float=_finite_or_none, parse_constant=_nothing, strict=False)

@@ -16,6 +16,8 @@ from weakref import WeakSet
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
+from .capabilities import Capabilities
+from .known_servers import known_capabilities
 from .local_server import LocalServer
 from .local_weights import find_weights, model_name
 from .openai_chat import OpenAIChat
@@ -84,6 +86,11 @@ class LocalModel:
         """The model's id."""
         return model_name(self.weights)
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the model takes: what is known of its name."""
+        return known_capabilities("localhost", self.name)
+
     async def stream(self, request: Request) -> AsyncGenerator[TextDelta | ReasoningDelta | Reply, None]:
         """Stream the reply to `request` (see `Model.stream`). Starts the server if it does not run."""
         chat = await self._connected()
@@ -108,6 +115,7 @@ class LocalModel:
             idle_timeout=_IDLE_TIMEOUT,
             extra_body={"temperature": 0, "seed": 1},
             tool_choice_first="required",
+            capabilities=self.capabilities,
         )
         self._client.set((url, chat))
         if client is not None:

@@ -6,17 +6,23 @@ Each rule below is one of STREAMS.
 """
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pydantic import JsonValue
 
-from .json_text import whole_object
-from .pieces import MAX_ARGUMENTS, Meter, Pieces, TooLarge, mend
+from .json_text import read_index, whole_object
+from .pieces import MAX_ARGUMENTS, MAX_CALLS, Meter, Pieces, TooLarge, mend
 from .protocol import ReplyCall
 
 # What a call costs in memory beside its texts, counted as characters.
 _CALL_SIZE: Final = 256
+# What another index of a call costs.
+_INDEX_SIZE: Final = 64
+_EXTRA: Final = "extra_content"
+# What opens and closes an object, and the strings in which a brace does neither.
+_MARK: Final = re.compile(r'\\.?|["{}]', re.DOTALL)
 
 
 class _Call:
@@ -27,6 +33,11 @@ class _Call:
         self.id = ""
         self.name = ""
         self.arguments = Pieces(meter)
+        self.extra: Mapping[str, JsonValue] | None = None
+        self.indexed = False
+        self._end = ""
+        self._braces = _Braces()
+        self._whole: bool | None = None
         self._meter = meter
         self._max_arguments = max_arguments
 
@@ -47,21 +58,78 @@ class _Call:
             if len(self.arguments) + len(arguments) > self._max_arguments:
                 raise TooLarge(f"the arguments of a call are longer than {self._max_arguments:,} characters")
             self.arguments.add(arguments)
+            self._follow(arguments)
+
+    def keep_extra(self, extra: JsonValue) -> None:
+        """Keep what the provider wants back with the call, once: the first that is not empty."""
+        if self.extra is None and isinstance(extra, dict) and extra:
+            raw = json.dumps(extra, ensure_ascii=False)
+            self._meter.take(len(raw))
+            self.extra = whole_object(mend(raw))
+
+    def goes_on(self, function: dict[str, JsonValue]) -> bool:
+        """Whether an entry with the id of this call is more of it.
+
+        It repeats the name, or has none; a name with arguments of its own, behind whole ones, begins another call.
+        """
+        name = function.get("name")
+        if not name:
+            return True
+        return self.name in ("", name) and not (_speaks(function.get("arguments")) and self.whole)
 
     @property
     def begun(self) -> bool:
         """Whether arguments have begun and are not whole, so that what follows can only be more of them."""
-        raw = str(self.arguments)
-        return bool(raw.strip()) and whole_object(raw) is None
+        return bool(self._end) and not self.whole
+
+    @property
+    def whole(self) -> bool:
+        """Whether the arguments have come to an end, so that more of them could only spoil them."""
+        if self._end != "}" or self._braces.open:
+            return False
+        # Read once, lest long arguments are read again with every piece.
+        if self._whole is None:
+            self._whole = whole_object(str(self.arguments)) is not None
+        return self._whole
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing in it: some servers open a list of calls and never fill it."""
-        return not self.id and not self.name and not len(self.arguments)
+        return not self.name and not len(self.arguments)
 
     def reply(self) -> ReplyCall:
         raw = str(self.arguments)
         return ReplyCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self.id)
+
+    def _follow(self, arguments: str) -> None:
+        self._end = arguments.rstrip()[-1:] or self._end
+        self._braces.add(arguments)
+        if self._whole is not None and arguments.strip():
+            # Whatever follows an object makes none of it, and what was none with its braces closed never becomes one.
+            self._whole = False
+
+
+class _Braces:
+    """Follows which braces of a JSON text in pieces are open: while one is, the text is not whole."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._quoted = False
+        self._escaped = False
+
+    def add(self, piece: str) -> None:
+        marks = _MARK.findall(piece, int(self._escaped))
+        for mark in marks:
+            if mark == '"':
+                self._quoted = not self._quoted
+            elif mark in "{}" and not self._quoted:
+                self._depth += 1 if mark == "{" else -1
+        if piece:
+            self._escaped = marks[-1:] == ["\\"]
+
+    @property
+    def open(self) -> bool:
+        return self._quoted or self._depth != 0
 
 
 class CallAssembler:
@@ -75,11 +143,17 @@ class CallAssembler:
         self._max_arguments = max_arguments
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
+        self._by_id: dict[str, _Call] = {}
         self._last: _Call | None = None
         self._legacy: _Call | None = None
 
     def __bool__(self) -> bool:
         return bool(self._calls) or self._legacy is not None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a call that is not empty."""
+        return bool(self._found())
 
     def add(self, entries: Sequence[JsonValue]) -> None:
         """Take the entries of one delta. What is no object is skipped. Raises `TooLarge`."""
@@ -96,40 +170,90 @@ class CallAssembler:
 
     def calls(self) -> tuple[ReplyCall, ...]:
         """Give the calls so far."""
-        found = [call.reply() for call in self._calls if not call.empty]
+        return tuple(call.reply() for call in self._found())
+
+    def extras(self) -> tuple[Mapping[str, JsonValue], ...]:
+        """Give what must go back unchanged with some of the calls, each with the number of its call in `calls`.
+
+        In `extra_content` of a call, Gemini sends a signature without which it refuses the next request.
+        """
+        found = enumerate(call.extra for call in self._found())
+        return tuple({"type": _EXTRA, "call": number, _EXTRA: dict(extra)} for number, extra in found if extra)
+
+    def _found(self) -> "list[_Call]":
+        found = [call for call in self._calls if not call.empty]
         # Servers that still know `function_call` repeat the first call there.
         if not found and self._legacy is not None and not self._legacy.empty:
-            found = [self._legacy.reply()]
-        return tuple(found)
+            found = [self._legacy]
+        return found
 
     def _add(self, entry: dict[str, JsonValue], function: dict[str, JsonValue]) -> None:
         found = entry.get("id")
         call_id = mend(str(found)) if isinstance(found, str | int) and not isinstance(found, bool) else ""
-        index = _index(entry.get("index"))
-        call = self._by_index.get(index) if index is not None else self._unindexed(call_id, function)
-        if call is None or (call_id and call.id and call_id != call.id):
-            call = _Call(self._meter, self._max_arguments)
-            self._calls.append(call)
+        index = read_index(entry.get("index"))
+        call = self._unindexed(call_id, function) if index is None else self._indexed(index, call_id, function)
+        if call is None or _is_another(call, call_id, function):
+            call = self._begin()
         if index is not None:
+            if index not in self._by_index:
+                self._meter.take(_INDEX_SIZE)
             self._by_index[index] = call
+            call.indexed = True
         self._last = call
         call.add(call_id, function)
+        call.keep_extra(entry.get(_EXTRA))
+        if call.id and call.id == call_id:
+            self._by_id[call_id] = call
+
+    def _begin(self) -> _Call:
+        if len(self._calls) == MAX_CALLS:
+            raise TooLarge(f"the reply asks for more than {MAX_CALLS:,} calls")
+        call = _Call(self._meter, self._max_arguments)
+        self._calls.append(call)
+        return call
+
+    def _indexed(self, index: int, call_id: str, function: dict[str, JsonValue]) -> _Call | None:
+        """Find the call that an entry with an index goes on with: the one of its index, unless its id tells another.
+
+        Some servers give one index to all calls; what tells these apart is the id alone. Others number a call only
+        after it has begun.
+        """
+        call = self._by_index.get(index)
+        known = self._by_id.get(call_id)
+        if call is None:
+            if function.get("name"):
+                return None
+            last = self._last
+            return known or (last if last is not None and not last.indexed and not call_id else None)
+        return known if known is not None and call.id != call_id and known.goes_on(function) else call
 
     def _unindexed(self, call_id: str, function: dict[str, JsonValue]) -> _Call | None:
         """Find the call that an entry without an index goes on with; None if it is a call of its own.
 
-        With a name it is one of its own, also if its id is not new: ids are not unique. Only where the same id comes
-        while the arguments are still open is the name a repetition.
+        Without a name it belongs to the call of its id, else to the last one. With a name it is one of its own, unless
+        it repeats the id and the name of one that it can go on with: ids are not unique. Without an id, the same name
+        is a repetition only where the last call's arguments are still open.
         """
-        last = self._last
-        if last is None:
-            return None
-        if not function.get("name"):
-            return last
-        return last if call_id and call_id == last.id and last.begun else None
+        last, name = self._last, function.get("name")
+        known = self._by_id.get(call_id)
+        if not name:
+            return known or last
+        if call_id:
+            return known if known is not None and known.goes_on(function) else None
+        return last if last is not None and name == last.name and last.begun else None
 
 
-def _index(value: JsonValue) -> int | None:
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        value = int(value[:9])
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _is_another(call: _Call, call_id: str, function: dict[str, JsonValue]) -> bool:
+    """Whether an entry begins another call in the place of `call`.
+
+    A new id does. But some servers make up an id for every delta: what has no name and more of the arguments, while
+    those are not whole, goes on. Where no id tells, a name behind whole arguments, with arguments of its own, does.
+    """
+    name, arguments = function.get("name"), function.get("arguments")
+    if call_id and call.id:
+        return call_id != call.id and (bool(name) or not call.name or arguments is None or call.whole)
+    return bool(name and call.name and not call_id and _speaks(arguments) and call.whole)
+
+
+def _speaks(arguments: JsonValue) -> bool:
+    return bool(arguments.strip() if isinstance(arguments, str) else arguments)

@@ -4,31 +4,45 @@ A chunk may lack anything, and anything in it may be null or of another type: wh
 Each rule below is one of STREAMS.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright_states import Finish, Usage
+from turnwright_states import Cause, Finish, Usage
 
-from .json_text import whole_object
+from .json_text import read_count, read_index
 from .openai_calls import CallAssembler
+from .openai_details import Details
 from .pieces import MAX_ARGUMENTS, MAX_REPLY, Meter, Pieces, mend
-from .protocol import ReasoningDelta, Reply, TextDelta
-
-Delta = TextDelta | ReasoningDelta
+from .protocol import Delta, ReasoningDelta, Reply, TextDelta
 
 # What a choice costs in memory beside its texts, counted as characters.
 _CHOICE_SIZE: Final = 1024
-# No reply has used more tokens than a double can count; a larger number is a slip, and would not survive as JSON.
-_MOST_TOKENS: Final = 2**53
+
+_COUNTS: Final = {"input": ("prompt_tokens", "input_tokens"), "output": ("completion_tokens", "output_tokens")}
 
 _FINISHES: Final = {
     "length": Finish.LENGTH,
     "max_tokens": Finish.LENGTH,
     "model_length": Finish.LENGTH,
     "content_filter": Finish.CONTENT_FILTER,
+    # GLM's and Gemini's words, and what gateways make of those of Claude and Bedrock.
+    "sensitive": Finish.CONTENT_FILTER,
+    "safety": Finish.CONTENT_FILTER,
+    "prohibited_content": Finish.CONTENT_FILTER,
+    "refusal": Finish.CONTENT_FILTER,
+    "content_filtered": Finish.CONTENT_FILTER,
+    "guardrail_intervened": Finish.CONTENT_FILTER,
+}
+
+# The finish reasons by which a provider says that it broke off, and why: those of OpenRouter and Mistral, of GLM, of
+# DeepSeek, of vLLM and SGLang.
+_BROKEN: Final = {
+    "error": Cause.SERVER_ERROR,
+    "network_error": Cause.SERVER_ERROR,
+    "insufficient_system_resource": Cause.OVERLOADED,
+    "abort": Cause.INTERRUPTED,
 }
 
 
@@ -43,26 +57,29 @@ class ReplyBuilder:
         self._meter = Meter(max_reply)
         self._max_arguments = max_arguments
         self._choices: dict[int, _Choice] = {}
-        self._usage: Usage | None = None
+        self._counts: dict[str, int] = {}
 
     def add(self, chunk: Mapping[str, JsonValue]) -> list[Delta]:
         """Take one chunk, or a whole `chat.completion`; return what it added to the text and the reasoning.
 
         Raises `TooLarge` once the reply passes a bound; what came before is kept.
         """
-        self._usage = _usage_of(chunk) or self._usage
         deltas: list[Delta] = []
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict):
-                number = choice.get("index")
-                index = number if isinstance(number, int) else 0
+                index = read_index(choice.get("index")) or 0
                 if index not in self._choices:
                     self._meter.take(_CHOICE_SIZE)
                     self._choices[index] = _Choice(self._meter, self._max_arguments)
                 added = self._choices[index].add(choice)
                 if self._choices[index] is self._main:
                     deltas += added
+                    # Moonshot counts each choice by itself.
+                    self._count(choice.get("usage"))
+        groq = chunk.get("x_groq")
+        self._count(groq.get("usage") if isinstance(groq, dict) else None)
+        self._count(chunk.get("usage"))
         return deltas
 
     @property
@@ -71,24 +88,42 @@ class ReplyBuilder:
         return self._main is not None and bool(self._main.finish_reason)
 
     @property
+    def broken(self) -> Cause | None:
+        """Why the provider broke the reply off, where all it says of it is the finish reason."""
+        return _BROKEN.get(self._main.finish_reason.lower()) if self._main else None
+
+    @property
     def refusal(self) -> str:
-        """What the model said instead of an answer, where the provider keeps that apart from the text."""
-        return str(self._main.refusal) if self._main else ""
+        """The refusal that is the answer, for there is no other: neither text nor calls.
+
+        Some providers keep it apart from the text. Left out, the chart would see an empty reply and ask again.
+        """
+        main = self._main
+        return str(main.refusal) if main and not len(main.text) and not main.calls.any else ""
 
     def reply(self) -> Reply:
         """Give the reply as far as it has come."""
         main = self._main
+        usage = Usage(input_tokens=self._counts.get("input", 0), output_tokens=self._counts.get("output", 0))
         if main is None:
-            return Reply(usage=self._usage)
+            return Reply(usage=usage if self._counts else None)
         return Reply(
-            text=str(main.text),
+            text=str(main.text) or self.refusal,
             reasoning=str(main.reasoning),
-            reasoning_details=tuple(main.details),
+            reasoning_details=(*main.details.entries(), *main.calls.extras()),
             calls=main.calls.calls(),
             finish=_FINISHES.get(main.finish_reason.lower(), Finish.STOP),
-            usage=self._usage,
+            usage=usage if self._counts else None,
             finish_reason=main.finish_reason or None,
         )
+
+    def _count(self, usage: JsonValue) -> None:
+        """Take note of a usage. It is cumulative, and the last count that is none but null is the right one."""
+        if isinstance(usage, dict):
+            for name, keys in _COUNTS.items():
+                counts = [count for key in keys if (count := read_count(usage.get(key))) is not None]
+                if counts:
+                    self._counts[name] = counts[0]
 
     @property
     def _main(self) -> "_Choice | None":
@@ -102,7 +137,7 @@ class _Choice:
         self.text = Pieces(meter)
         self.reasoning = Pieces(meter)
         self.refusal = Pieces(meter)
-        self.details: list[Mapping[str, JsonValue]] = []
+        self.details = Details(meter)
         self.calls = CallAssembler(meter, max_arguments)
         self.finish_reason = ""
         self._meter = meter
@@ -113,95 +148,85 @@ class _Choice:
             self._meter.take(len(finish_reason))
             self.finish_reason = mend(finish_reason)
         delta = choice.get("delta")
+        deltas = self._add(delta) if isinstance(delta, dict) else []
+        # A whole reply comes as a message. Some servers send one beside the deltas, or close with one: it repeats them.
         message = choice.get("message")
-        if isinstance(delta, dict) and delta:
-            return self._add(delta)
-        # A whole reply comes as a message. Some servers close a stream with one too, and then it repeats the deltas.
-        if isinstance(message, dict) and not (len(self.text) or len(self.reasoning) or self.calls):
-            return self._add(message)
-        return []
+        if isinstance(message, dict):
+            deltas += self._add({name: value for name, value in message.items() if not self._has(name)})
+        return deltas
 
     def _add(self, delta: dict[str, JsonValue]) -> list[Delta]:
         content = delta.get("content")
         text = self.text.add("".join(_texts(content)))
         reasoning = self.reasoning.add(_reasoning_of(delta))
-        self._keep_details(delta.get("reasoning_details"))
-        refusal = delta.get("refusal")
-        if isinstance(refusal, str):
-            self.refusal.add(refusal)
+        self.details.add(delta.get("reasoning_details"))
+        self.refusal.add("".join(_refusals(delta)))
         calls = delta.get("tool_calls")
-        if isinstance(calls, list):
-            self.calls.add(calls)
+        if isinstance(calls, list | dict):
+            self.calls.add(calls if isinstance(calls, list) else [calls])
         function_call = delta.get("function_call")
         if isinstance(function_call, dict):
             self.calls.add_function_call(function_call)
         return [*([ReasoningDelta(reasoning)] if reasoning else ()), *([TextDelta(text)] if text else ())]
 
-    def _keep_details(self, details: JsonValue) -> None:
-        """Keep the objects that hold a signature or encrypted reasoning: they must go back unchanged."""
-        for detail in details if isinstance(details, list) else ():
-            if isinstance(detail, dict) and (detail.get("signature") or detail.get("data")):
-                raw = json.dumps(detail, ensure_ascii=False)
-                self._meter.take(len(raw))
-                kept = whole_object(mend(raw))
-                if kept:
-                    self.details.append(kept)
+    def _has(self, name: str) -> bool:
+        """Whether the deltas have brought what a message holds under this name."""
+        match name:
+            case "content":
+                return bool(len(self.text))
+            case "refusal":
+                return bool(len(self.refusal))
+            case "tool_calls" | "function_call":
+                return bool(self.calls)
+            case _:
+                return bool(len(self.reasoning) or self.details)
 
 
-def _texts(content: JsonValue) -> Iterator[str]:
+def _texts(content: JsonValue, kinds: tuple[str, ...] = ("text", "output_text")) -> Iterator[str]:
     """The text of a content that is a text, a part, or a list of parts."""
-    for part in content if isinstance(content, list) else [content]:
+    for part in _parts(content):
         if isinstance(part, str):
             yield part
-        elif isinstance(part, dict) and part.get("type", "text") in {"text", "output_text"}:
+        elif isinstance(part, dict) and part.get("type", kinds[0]) in kinds:
             text = part.get("text")
             yield text if isinstance(text, str) else ""
 
 
 def _thoughts(content: JsonValue) -> Iterator[str]:
     """The thinking parts of a content that is a list of parts; their own content may be a list of parts again."""
-    for part in content if isinstance(content, list) else ():
-        if isinstance(part, dict) and part.get("type") in {"thinking", "reasoning"}:
-            yield from _texts(part.get("thinking") or part.get("text") or part.get("reasoning"))
+    for part in _parts(content):
+        if isinstance(part, dict) and part.get("type") in ("thinking", "reasoning"):
+            found = (part.get(name) for name in ("thinking", "text", "reasoning", "summary"))
+            yield from _texts(next(filter(None, found), None), ("text", "summary_text"))
+
+
+def _refusals(delta: dict[str, JsonValue]) -> Iterator[str]:
+    """The refusal of a delta, or those among the parts of its content."""
+    for part in (delta, *_parts(delta.get("content"))):
+        refusal = part.get("refusal") if isinstance(part, dict) else None
+        if isinstance(refusal, str):
+            yield refusal
+
+
+def _parts(content: JsonValue) -> list[JsonValue]:
+    return content if isinstance(content, list) else [content]
 
 
 def _reasoning_of(delta: dict[str, JsonValue]) -> str:
     """The reasoning of a delta. Some servers send the same text under two names: the first that has any is taken."""
-    details = delta.get("reasoning_details")
     named = (
         delta.get("reasoning_content"),
         delta.get("reasoning"),
-        "".join(_detail_texts(details)),
+        "".join(_detail_texts(delta.get("reasoning_details"))),
+        delta.get("reasoning_text"),
         delta.get("thinking"),
         "".join(_thoughts(delta.get("content"))),
+        "".join(_thoughts(delta.get("thinking_blocks"))),
     )
     return next((text for text in named if isinstance(text, str) and text), "")
 
 
 def _detail_texts(details: JsonValue) -> Iterator[str]:
     for detail in details if isinstance(details, list) else ():
-        text = detail.get("text") if isinstance(detail, dict) else None
-        if isinstance(text, str):
-            yield text
-
-
-def _usage_of(chunk: Mapping[str, JsonValue]) -> Usage | None:
-    """The usage of a chunk, from `usage` or Groq's `x_groq.usage`; None where neither counts anything."""
-    groq = chunk.get("x_groq")
-    for usage in (chunk.get("usage"), groq.get("usage") if isinstance(groq, dict) else None):
-        if isinstance(usage, dict):
-            read = _count(usage, "prompt_tokens", "input_tokens")
-            written = _count(usage, "completion_tokens", "output_tokens")
-            if read is not None or written is not None:
-                return Usage(input_tokens=read or 0, output_tokens=written or 0)
-    return None
-
-
-def _count(usage: dict[str, JsonValue], *names: str) -> int | None:
-    for name in names:
-        value = usage.get(name)
-        if isinstance(value, str) and value.isdecimal() and len(value) < len(str(_MOST_TOKENS)):
-            value = int(value)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return min(max(int(value), 0), _MOST_TOKENS)
-    return None
+        if isinstance(detail, dict):
+            yield from (text for name in ("text", "summary") if isinstance(text := detail.get(name), str))

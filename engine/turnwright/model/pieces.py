@@ -5,8 +5,11 @@ from typing import Final
 
 #: The longest reply, in characters, of text, reasoning, calls and details together: far more than any model writes.
 MAX_REPLY: Final = 8 * 1024 * 1024
-#: The longest arguments of one call, in characters.
-MAX_ARGUMENTS: Final = 4 * 1024 * 1024
+#: The longest arguments of one call, in characters: some four times what the longest replies of today's models have.
+MAX_ARGUMENTS: Final = 2 * 1024 * 1024
+#: The most calls of one reply. A step runs far fewer (32 at most), but each that it refuses is answered
+#: by a message of its own: thousands of them would cost more than a turn is worth.
+MAX_CALLS: Final = 512
 
 
 class TooLarge(ValueError):  # noqa: N818 (reads as what happened)

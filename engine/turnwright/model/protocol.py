@@ -53,6 +53,10 @@ class ReasoningDelta:
     text: str
 
 
+#: What a model streams before its reply is whole.
+Delta = TextDelta | ReasoningDelta
+
+
 @dataclass(frozen=True, slots=True)
 class ReplyCall:
     """A tool call of a reply, as the provider sent it.
@@ -111,7 +115,7 @@ class Model(Protocol):
         """The model's id, as the journal and people see it."""
         ...
 
-    def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
+    def stream(self, request: Request) -> AsyncIterator[Delta | Reply]:
         """Stream the reply to `request`: any number of deltas, then exactly one `Reply`, which is whole.
 
         Raises `ModelError` for everything that can go wrong with a provider, and nothing else for it. It makes

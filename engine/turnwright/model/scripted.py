@@ -1,6 +1,7 @@
 """A model that says what it was told to say: for tests, demonstrations and benchmarks."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from pydantic import JsonValue
 
@@ -8,8 +9,9 @@ from turnwright_states import Cause, Finish, Usage
 
 from .protocol import ModelError, ReasoningDelta, Reply, ReplyCall, Request, TextDelta
 
-#: One reply of a script: a whole reply, a text, an error to raise, or a function of the request.
-Line = Reply | str | ModelError | Callable[[Request], "Reply | str | ModelError"]
+Said = Reply | str | ModelError
+#: One reply of a script: a whole reply, a text, an error to raise, or a function of the request, async or not.
+Line = Said | Callable[[Request], Said | Awaitable[Said]]
 
 
 class ScriptedModel:
@@ -30,7 +32,8 @@ class ScriptedModel:
         self.requests.append(request)
         line = self._next()
         if callable(line):
-            line = line(request)
+            said = line(request)
+            line = await said if inspect.isawaitable(said) else said
         if isinstance(line, ModelError):
             raise line
         reply = Reply(text=line, usage=Usage(input_tokens=1, output_tokens=1)) if isinstance(line, str) else line

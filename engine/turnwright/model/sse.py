@@ -1,25 +1,28 @@
 """Server-sent events out of bytes, wherever the bytes were cut. No I/O.
 
-`httpx_sse` decodes. Its public door is `EventSource`, which wants a whole `httpx.Response`; its decoders for text
-are private. So this module only frames: it holds bytes back until an event is whole and hands whole events to
-`EventSource` as a small response. What it adds is what model servers need and the library does not give: a bound on
-the size of an event, a byte order mark, a last event without its blank line, an indifference to the content type,
-and the lines that are no field at all, which is how some servers report that they broke down.
+It frames and reads the fields in one: the decoder of `httpx_sse` wants a whole `httpx.Response` for every read, and to
+make one costs several times what the chunk in it costs. What is here beyond the standard is what model servers need: a
+bound on the size of an event, a last event without its blank line, and the lines that are no field at all, which is
+how some servers report that they broke down.
 
 An event ends at an empty line, and line ends are ASCII. Bytes are therefore cut only where no UTF-8 sequence can be
 open, and the events are the same whatever the pieces were.
 """
 
 import codecs
+import io
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from httpx_sse import ServerSentEvent
+from .pieces import MAX_ARGUMENTS
 
-#: The largest event, in bytes. A picture in base64 fits; a server that never ends its line does not fill the memory.
-MAX_EVENT: Final = 16 * 1024 * 1024
+#: The largest event, in bytes. The longest arguments of a call fit into one, at the four bytes that UTF-8 takes at
+#: most, and so does a picture in base64; a server that never ends its line does not fill the memory.
+MAX_EVENT: Final = 4 * MAX_ARGUMENTS
+#: The most lines of an event, and the most chunks in one. Of the smallest chunks that servers send, so many do not fit
+#: into `MAX_EVENT`; lines that hold next to nothing would keep the event loop busy for half a minute.
+MAX_LINES: Final = 50_000
 
 # An empty line: two line ends in a row, where CRLF is one. A LF that is left over when CRLF CRLF is cut after its
 # second CR is an empty line before the next event, and means nothing.
@@ -27,11 +30,14 @@ _EMPTY_LINE: Final = re.compile(rb"[\r\n]\r|\n\n")
 
 # No field of the format begins with one of these, but a line of bare JSON does. The format says to ignore it, and
 # then a reply that broke down would look like one that was merely cut off.
-_BARE_JSON: Final = re.compile(rb"([\r\n])(?=[{}\[\]\" \t])")
-# Older llama.cpp servers name the field after what happened.
-_ERROR_FIELD: Final = re.compile(rb"([\r\n])error:")
+_BARE_JSON: Final = frozenset('{}[]" \t')
 
-_HEADERS: Final = {"content-type": "text/event-stream; charset=utf-8"}
+
+class Event(NamedTuple):
+    """One event: its name, `message` if it has none of its own, and its data."""
+
+    name: str
+    data: str
 
 
 class EventTooLong(ValueError):  # noqa: N818 (reads as what happened)
@@ -41,8 +47,8 @@ class EventTooLong(ValueError):  # noqa: N818 (reads as what happened)
 class EventReader:
     """Takes bytes as they come, gives events as they become whole.
 
-    `max_event` bounds one event, in bytes, and so what the reader holds. Ids do not carry over from one event to the
-    next: nobody here resumes a stream.
+    `max_event` bounds one event, in bytes, and so what the reader holds; `MAX_LINES` bounds its lines. Ids are not
+    read: nobody here resumes a stream.
     Source: the HTML standard, section 9.2.6 "Interpreting an event stream"; STREAMS.
     """
 
@@ -52,7 +58,7 @@ class EventReader:
         self._searched = 0
         self._at_start = True
 
-    def feed(self, data: bytes) -> Iterator["ServerSentEvent"]:
+    def feed(self, data: bytes) -> Iterator[Event]:
         """Give the events that `data` completes.
 
         The result must be iterated, and may be left early by who wants no more events at all.
@@ -72,7 +78,7 @@ class EventReader:
         if len(self._rest) > self._max_event:
             raise EventTooLong(f"an event is longer than {self._max_event:,} bytes")
 
-    def close(self) -> Iterator["ServerSentEvent"]:
+    def close(self) -> Iterator[Event]:
         """Give the last event, if the bytes ended without the empty line that should end it."""
         rest = bytes(self._rest)
         self._rest.clear()
@@ -80,19 +86,34 @@ class EventReader:
         if rest:
             yield from self._decode(rest + b"\n\n")
 
-    def _decode(self, events: bytes) -> Iterator["ServerSentEvent"]:
-        # Importing httpx costs half of what importing all of turnwright may cost.
-        import httpx  # noqa: PLC0415
-        from httpx_sse import EventSource  # noqa: PLC0415
-
+    def _decode(self, events: bytes) -> Iterator[Event]:
         if self._at_start:
             self._at_start = False
             events = events.removeprefix(codecs.BOM_UTF8)
-        # After an empty line in front, every line of theirs follows a line end.
-        events = _BARE_JSON.sub(rb"\1data: ", b"\n" + events)
-        events = _ERROR_FIELD.sub(rb"\1event: error\ndata:", events)
-        for event in EventSource(httpx.Response(200, headers=_HEADERS, content=events)).iter_sse():
-            # Once there was an id, the library makes an event of every further empty line. The standard does not, and
-            # where it stops doing so would depend on the cuts.
-            if event.data or event.event != "message":
-                yield event
+        name, lines = "", 0
+        data: list[str] = []
+        # Of all that Python takes for line ends, this knows just the three of the format.
+        for ended in io.StringIO(events.decode("utf-8", "replace"), newline=None):
+            line = ended.removesuffix("\n")
+            if not line:
+                event = Event(name or "message", "\n".join(data))
+                if event.data or event.name != "message":
+                    yield event
+                name, data, lines = "", [], 0
+                continue
+            lines += 1
+            if lines > MAX_LINES:
+                raise EventTooLong(f"an event has more than {MAX_LINES:,} lines")
+            if line[0] in _BARE_JSON:
+                data.append(line)
+                continue
+            field, colon, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if field == "data":
+                data.append(value)
+            elif field == "event":
+                name = value
+            # Older llama.cpp servers name the field after what happened.
+            elif field == "error" and colon:
+                name = "error"
+                data.append(value)

@@ -1,0 +1,124 @@
+"""What the body of an error says, whoever wrote it: its words, the names it gives, and how long to wait. No I/O."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from pydantic import JsonValue
+
+from .json_text import read_json
+from .retry_after import length_of, wait_in_words
+
+# Where bodies name the fault: OpenAI's, Google's, TGI's, AWS's and OpenRouter's keys.
+_NAMES: Final = ("code", "type", "status", "status_code", "error_type", "reason", "__type", "limit_source")
+# Where they say how long to wait, in seconds or as a length of time: Google's, OpenRouter's and Hugging Face's keys.
+_WAITS: Final = ("retryDelay", "retry_after", "retry_after_seconds", "estimated_time")
+# What of a list of reasons, and of one reason in characters, is read: more than anybody has written yet.
+_REASONS: Final = 100
+_LONGEST: Final = 100_000
+_WORDS: Final = ("message", "detail", "error_description", "msg", "Message")
+
+
+class Said(NamedTuple):
+    """What an error body says: its words, the names it gives, and a status if it holds one.
+
+    `names` are in lower case. `wait` is in seconds. `headers` are the ones that a gateway passes on from behind it.
+    """
+
+    words: str
+    names: frozenset[str] = frozenset()
+    status: int | None = None
+    wait: float | None = None
+    headers: Mapping[str, str] = {}
+
+
+def understand(value: JsonValue) -> Said:
+    """Read an error body: `error` as an object or a text, `message` or `detail` without one, a list of one, a text.
+
+    A gateway's own words (`Provider returned error`) give way to those of the provider behind it.
+    """
+    if isinstance(value, list):
+        value = value[0] if value else None
+    if not isinstance(value, dict):
+        words = value[:_LONGEST] if isinstance(value, str) else ""
+        return Said(words, wait=wait_in_words(words))
+    inner = value.get("error") or _first(value.get("errors"))
+    error = inner if isinstance(inner, dict) else value
+    words = next((text for text in _words_of(inner, error) if text), "")[:_LONGEST]
+    names: set[str] = set()
+    status = wait = None
+    for source in _sources(value, error):
+        for key in _NAMES:
+            named = source.get(key)
+            if isinstance(named, str):
+                names.add(plain_name(named))
+            status = status or _as_status(named)
+        for key in _WAITS:
+            wait = _length(source.get(key)) if wait is None else wait
+    metadata = _dict(error.get("metadata"))
+    if metadata.get("flagged_input"):
+        names.add("flagged_input")
+    behind = _behind(metadata.get("raw"))
+    headers = {name.lower(): text for name, text in _dict(metadata.get("headers")).items() if isinstance(text, str)}
+    words = behind.words or words
+    for found in (wait_in_words(words), behind.wait):
+        wait = found if wait is None else wait
+    return Said(words, frozenset(names | behind.names), status or behind.status, wait, headers)
+
+
+def plain_name(name: str) -> str:
+    """Make names comparable: in lower case, and without what AWS puts around them (`com.amazon...#Name:http://...`)."""
+    return name.rpartition("#")[2].partition(":")[0].lower()
+
+
+def _behind(raw: JsonValue) -> Said:
+    if isinstance(raw, str):
+        try:
+            return understand(read_json(raw))
+        except ValueError:
+            return Said(raw)
+    return understand(raw)
+
+
+def _sources(value: dict[str, JsonValue], error: dict[str, JsonValue]) -> Iterator[dict[str, JsonValue]]:
+    """Every object of a body that may name the fault, the best first."""
+    yield error
+    yield value
+    yield _dict(error.get("innererror"))
+    yield _dict(error.get("metadata"))
+    details = error.get("details")
+    for detail in details[:_REASONS] if isinstance(details, list) else ():
+        yield _dict(detail)
+
+
+def _words_of(inner: JsonValue, error: dict[str, JsonValue]) -> Iterator[str]:
+    """Every place where an error body may keep its words, the best first."""
+    if isinstance(inner, str):
+        yield inner
+    for key in _WORDS:
+        found = error.get(key)
+        if isinstance(found, list):
+            found = "; ".join(
+                str(item.get("msg", "")) if isinstance(item, dict) else str(item) for item in found[:_REASONS]
+            )
+        if isinstance(found, dict):
+            found = found.get("message")
+        if isinstance(found, str):
+            yield found
+
+
+def _first(value: JsonValue) -> JsonValue:
+    return value[0] if isinstance(value, list) and value else None
+
+
+def _dict(value: JsonValue) -> dict[str, JsonValue]:
+    return value if isinstance(value, dict) else {}
+
+
+def _length(value: JsonValue) -> float | None:
+    return length_of(str(value)) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+
+
+def _as_status(value: JsonValue) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value[:9])
+    return value if isinstance(value, int) and 400 <= value < 600 else None  # noqa: PLR2004 (HTTP)

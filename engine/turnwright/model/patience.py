@@ -1,0 +1,100 @@
+"""How long a model server is waited for, and what is said when that was too long. No I/O, and no clock of its own.
+
+A server that computes is told from one that hangs by what it sends. Some send signs of life while the model thinks:
+comments (`: OPENROUTER PROCESSING`, `: keep-alive`) or events that say nothing (`ping`). These keep a connection
+open, and a server that has lost its model may send them for ever. So they count, and not without end.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from turnwright.errors import ConfigError
+from turnwright_states import Cause
+
+from .protocol import ModelError
+
+# How long is waited, in seconds and in all, for what follows the finish reason: the usage, and sometimes more text,
+# come at once or not at all. The reply is whole by then, so whatever is late is not worth its wait.
+_AFTER: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long to wait, in seconds: to connect, until a reply begins, while it is silent, and after it is whole.
+
+    `first_byte` is counted from the request to the first event with a part of the reply in it, whatever else comes
+    before. Inside the reply a server may be silent for `idle`; while it sends signs of life, the next part may take as
+    long as the first one. `after` bounds all that follows the finish reason.
+
+    Raises `ConfigError` for a time that is not above zero.
+    """
+
+    connect: float = 10.0
+    first_byte: float = 300.0
+    idle: float = 60.0
+    after: float = _AFTER
+
+    def __post_init__(self) -> None:
+        for name in ("connect", "first_byte", "idle", "after"):
+            seconds: float = getattr(self, name)
+            if not seconds > 0:
+                raise ConfigError(f"the {name} time-out is {seconds}: it must be above 0 seconds")
+
+
+class Waiting:
+    """The wait for one answer of the server `where`, from the moment `now` on. All moments are in seconds.
+
+    What the bytes meant is known only to who decodes them, and is told before each read.
+    """
+
+    def __init__(self, patience: Patience, where: str, now: float) -> None:
+        self._patience = patience
+        self._where = where
+        # Since when the reply has not come on.
+        self._since = now
+        self._read = now
+        self._came = 0
+        self._whole = False
+        self._alive = False
+        self._silent = False
+
+    def limit(self, now: float, *, came: int, whole: bool) -> float:
+        """How long the read that begins `now` may take.
+
+        `came` is how far the reply has come, a number that changes with each part of it; `whole` is whether its
+        finish reason has come.
+        """
+        if whole and self._whole:
+            if came != self._came:
+                # Whoever took what had come may have been slow. That is not the server's fault.
+                self._since += now - self._read
+        elif came != self._came or whole:
+            self._since = now
+            self._alive = False
+        self._came, self._whole = came, whole
+        left = max(self._since + self._bound - now, 0.0)
+        self._silent = came > 0 and self._patience.idle < left
+        return self._patience.idle if self._silent else left
+
+    def heard(self, now: float) -> None:
+        """Take note that a read has brought bytes."""
+        self._read = now
+        self._alive = True
+
+    @property
+    def _bound(self) -> float:
+        if self._whole:
+            return self._patience.after
+        return max(self._patience.first_byte, self._patience.idle) if self._came else self._patience.first_byte
+
+    def over(self) -> ModelError:
+        """Make the error for a read that took longer than its limit."""
+        again = "Try again, or allow it more time"
+        if self._alive and not self._silent:
+            said = f"{self._where} sent nothing but signs of life for {self._bound:g} s. {again} (first_byte_timeout)."
+        elif self._came:
+            idle = self._patience.idle
+            said = f"{self._where} was silent for {idle:g} s in the middle of its reply. {again} (idle_timeout)."
+        else:
+            said = f"{self._where} did not begin to answer within {self._bound:g} s. {again} (first_byte_timeout)."
+        return ModelError(said, cause=Cause.TIMEOUT)

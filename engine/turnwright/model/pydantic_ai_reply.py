@@ -1,0 +1,133 @@
+"""A reply, put together from what pydantic-ai streams. No I/O."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from pydantic import JsonValue
+from pydantic_ai.messages import (
+    ModelResponse,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+)
+from pydantic_ai.usage import RequestUsage
+
+from turnwright_states import Cause, Finish, Usage
+
+from .json_text import read_count, whole_object
+from .pieces import MAX_ARGUMENTS, Meter, Pieces, TooLarge, mend
+from .protocol import Delta, ModelError, ReasoningDelta, Reply, ReplyCall, TextDelta
+from .pydantic_ai_details import details_of
+
+_FINISHES: Final = {"length": Finish.LENGTH, "content_filter": Finish.CONTENT_FILTER}
+
+
+class Hearing:
+    """Takes the events of one response as they come, and then the response."""
+
+    def __init__(self) -> None:
+        self._meter = Meter()
+        self._text = Pieces(self._meter)
+        self._reasoning = Pieces(self._meter)
+
+    def take(self, event: ModelResponseStreamEvent) -> Iterator[Delta]:
+        """Give what an event adds to the text or the reasoning. Raises `TooLarge` once the reply passes a bound."""
+        match event:
+            case PartStartEvent(part=TextPart(content=piece)):
+                yield from self._texted(piece)
+            case PartDeltaEvent(delta=TextPartDelta(content_delta=piece)):
+                yield from self._texted(piece)
+            case PartStartEvent(part=ThinkingPart(content=piece)):
+                yield from self._thought(piece)
+            case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(piece))):
+                yield from self._thought(piece)
+            case PartDeltaEvent(delta=ToolCallPartDelta(args_delta=str(piece))):
+                self._meter.take(len(piece))
+            case _:
+                pass
+
+    def rest(self, reply: Reply) -> Iterator[Delta]:
+        """Give what of the whole reply has not been given yet: some of it only stands in the whole."""
+        for told, whole, give in (
+            (str(self._reasoning), reply.reasoning, self._thought),
+            (str(self._text), reply.text, self._texted),
+        ):
+            if whole.startswith(told):
+                yield from give(whole[len(told) :])
+
+    def _texted(self, piece: str) -> Iterator[Delta]:
+        text = self._text.add(piece)
+        if text:
+            yield TextDelta(text)
+
+    def _thought(self, piece: str) -> Iterator[Delta]:
+        text = self._reasoning.add(piece)
+        if text:
+            yield ReasoningDelta(text)
+
+
+def whole_reply(response: ModelResponse) -> Reply:
+    """Translate a whole response.
+
+    Raises `ModelError` with what there is as its `partial` for one that broke off, that failed at the provider's side,
+    or that the provider would have us wait for; `TooLarge` for arguments that are too long.
+    """
+    reply = reply_of(response)
+    if response.state == "suspended":
+        why = "the provider has not finished: it runs tools of its own, or works in the background"
+        raise ModelError(f"{why}. Switch that off in the settings.", cause=Cause.REJECTED, partial=reply)
+    if response.state != "complete":
+        raise ModelError("the stream ended before the reply did", cause=Cause.INTERRUPTED, partial=reply)
+    if response.finish_reason == "error":
+        said = f" ({reply.finish_reason})" if reply.finish_reason else ""
+        raise ModelError(f"the provider could not finish its reply{said}", cause=Cause.SERVER_ERROR, partial=reply)
+    return reply
+
+
+def reply_of(response: ModelResponse) -> Reply:
+    """Translate a response as far as it has come. Parts that are no text, thinking or call of ours are left out."""
+    return Reply(
+        text="".join(mend(part.content) for part in response.parts if isinstance(part, TextPart)),
+        reasoning="".join(mend(part.content) for part in response.parts if isinstance(part, ThinkingPart)),
+        reasoning_details=details_of(response),
+        calls=tuple(_call(part) for part in response.parts if isinstance(part, ToolCallPart)),
+        finish=_FINISHES.get(response.finish_reason or "", Finish.STOP),
+        usage=_usage(response.usage),
+        finish_reason=_word(response),
+    )
+
+
+def _call(part: ToolCallPart) -> ReplyCall:
+    raw = part.args if isinstance(part.args, str) else _dumped(part.args)
+    if len(raw) > MAX_ARGUMENTS:
+        raise TooLarge(f"the arguments of a call are longer than {MAX_ARGUMENTS:,} characters")
+    raw = mend(raw)
+    return ReplyCall(name=mend(part.tool_name), arguments=whole_object(raw), raw=raw, id=mend(part.tool_call_id))
+
+
+def _dumped(arguments: Mapping[str, JsonValue] | None) -> str:
+    if arguments is None:
+        return ""
+    try:
+        return json.dumps(arguments, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        # The text is kept, and is no JSON: what is only nearly right must not run.
+        return repr(arguments)
+
+
+def _usage(usage: RequestUsage) -> Usage | None:
+    # A provider that says nothing leaves zeros: no request reads nothing and writes nothing.
+    read, written = read_count(usage.input_tokens), read_count(usage.output_tokens)
+    return Usage(input_tokens=read or 0, output_tokens=written or 0) if read or written else None
+
+
+def _word(response: ModelResponse) -> str | None:
+    said = (response.provider_details or {}).get("finish_reason")
+    return said if isinstance(said, str) else response.finish_reason

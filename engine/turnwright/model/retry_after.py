@@ -1,0 +1,150 @@
+"""How long a provider asks us to wait, read out of its headers and its words. No I/O, and no clock of its own.
+
+Providers say it in a dozen ways, and some only say when a limit is full again. An explicit wait goes before all of
+them; whether there is another attempt at all is for the chart to say (DESIGN 4.10).
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+_MILLISECONDS: Final = ("retry-after-ms", "x-ms-retry-after-ms")
+# When a limit is full again says nothing about a failure of another kind, and most providers say it with every answer.
+_LIMITED: Final = frozenset({429, 503, 529})
+
+# When a limit is full again, a number this large is a date: seconds since 1970, or milliseconds. Nobody asks to wait
+# for thirty years. `Retry-After` knows no such dates (RFC 9110).
+_EPOCH: Final = 1e9
+_EPOCH_MS: Final = 1e11
+
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?", re.IGNORECASE)
+# The values of a header that came more than once are joined by commas. The comma of an HTTP date stands before a day.
+_BETWEEN: Final = re.compile(r",(?!\s*[0-9]{1,2}[ -][A-Za-z])")
+
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_LENGTH: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|[smhd])")
+_LENGTHS: Final = re.compile(rf"(?:{_LENGTH.pattern})+")
+
+_SPOKEN_UNIT: Final = r"milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d"
+_SPOKEN: Final = re.compile(rf"(\d+(?:\.\d+)?)\s*({_SPOKEN_UNIT})(?![a-z])", re.IGNORECASE)
+_ASKED: Final = re.compile(
+    r"\b(?:try again|retry|wait)(?:\s+(?:again|in|after|for|at least))*\s+"
+    rf"((?:\d+(?:\.\d+)?\s*(?:{_SPOKEN_UNIT})(?![a-z])[\s,]*(?:and\s+)?)+)",
+    re.IGNORECASE,
+)
+
+
+def retry_after(headers: Mapping[str, str], *, status: int, now: float, told: float | None = None) -> float | None:
+    """Return the seconds that a provider asks us to wait, 0 or more; None where it says nothing that can be read.
+
+    `Retry-After` wins, in milliseconds, seconds or as a date; then `told`, what the body says; then, for the statuses
+    429, 503 and 529, when the limits are full again: those that are spent, all of them, or where none is said to be,
+    the one that is full first. Of two headers of one name the longer wait counts. `headers` are looked up in lower
+    case; `now` is the time in seconds since 1970.
+
+    Source: RFC 9110; "Rate limits" of OpenAI, Anthropic, Groq, Mistral and OpenRouter; the IETF's draft of RateLimit
+    header fields.
+    """
+    for name in _MILLISECONDS:
+        milliseconds = _longest(headers.get(name, ""), _number)
+        if milliseconds is not None:
+            return max(milliseconds / 1000, 0.0)
+    asked = _longest(headers.get("retry-after", ""), lambda value: _wait(value, now))
+    if asked is not None:
+        return asked
+    if told is not None or status not in _LIMITED:
+        return told
+    resets = [
+        (_number(remaining) == 0, seconds)
+        for remaining, reset in _limits(headers)
+        if (seconds := _seconds_until(reset, now)) is not None
+    ]
+    spent = [seconds for is_spent, seconds in resets if is_spent]
+    return max(spent) if spent else min((seconds for _, seconds in resets if seconds), default=None)
+
+
+def length_of(text: str) -> float | None:
+    """Read a length of time as Go and Google write it (`34s`, `6m0s`, `350ms`, `1m12.5s`), or a number of seconds."""
+    text = text.strip()
+    if not _LENGTHS.fullmatch(text):
+        seconds = _number(text)
+        return None if seconds is None else max(seconds, 0.0)
+    return _finite(sum(float(number) * _UNITS[unit] for number, unit in _LENGTH.findall(text)))
+
+
+def wait_in_words(words: str) -> float | None:
+    """Read the wait out of a sentence, such as `Please try again in 1m12.5s.` or `Please retry after 6 seconds.`"""
+    asked = _ASKED.search(words)
+    if asked is None:
+        return None
+    # The first letter says which unit it is, but for the two that begin with an m.
+    return _finite(sum(float(number) * _UNITS[_short(unit.lower())] for number, unit in _SPOKEN.findall(asked[1])))
+
+
+def _short(unit: str) -> str:
+    return "ms" if unit == "ms" or unit.startswith("milli") else unit[0]
+
+
+def _limits(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Each limit that the headers tell of: what remains of it, which may be left unsaid, and when it is full again."""
+    for name in headers:
+        words = name.lower().replace("rate-limit", "ratelimit").split("-")
+        if "reset" in words and any(word.startswith("ratelimit") for word in words):
+            yield headers.get(name.lower().replace("reset", "remaining"), ""), headers[name]
+    together = headers.get("ratelimit", "")
+    for limit in together.split(","):
+        fields = _fields(limit.split(";"))
+        if "t" in fields:
+            yield fields.get("r", ""), fields["t"]
+    fields = _fields(re.split("[,;]", together))
+    if "reset" in fields:
+        yield fields.get("remaining", ""), fields["reset"]
+
+
+def _fields(parts: list[str]) -> dict[str, str]:
+    return {name.strip(): value.strip() for name, _, value in (part.partition("=") for part in parts)}
+
+
+def _longest(value: str, read: Callable[[str], float | None]) -> float | None:
+    """Read a header that may have come more than once."""
+    return max((wait for each in _BETWEEN.split(value) if (wait := read(each)) is not None), default=None)
+
+
+def _wait(value: str, now: float) -> float | None:
+    """Read a wait: a number of seconds, their sum in units, or the date until which it lasts."""
+    length = length_of(value)
+    if length is not None:
+        return length
+    moment = _moment(value)
+    return None if moment is None else max(moment - now, 0.0)
+
+
+def _seconds_until(value: str, now: float) -> float | None:
+    """Read what a provider may write for a moment: as for a wait, or the seconds or milliseconds since 1970."""
+    number = _number(value)
+    if number is None or number < _EPOCH:
+        return _wait(value, now)
+    return max((number / 1000 if number >= _EPOCH_MS else number) - now, 0.0)
+
+
+def _moment(value: str) -> float | None:
+    """The seconds since 1970 of a date as RFC 3339 or HTTP writes it."""
+    for read in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            moment = read(value.strip())
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def _number(value: str) -> float | None:
+    value = value.strip()
+    return _finite(float(value)) if _NUMBER.fullmatch(value) else None
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

@@ -1,0 +1,63 @@
+"""What the properties of both decoders share: texts that are hard, ways to write events, and all that can be seen."""
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright.model.protocol import ReasoningDelta, Reply, TextDelta
+from turnwright.model.reply_stream import ReplyStream
+from turnwright_states import Cause
+
+TEXT = st.sampled_from(["", "a", "é\u2028", "😀", "\ud83d", "\ude00", '{"a"', ": 1}", "stop", "f", "[DONE]"])
+SCALAR: st.SearchStrategy[JsonValue] = st.none() | st.booleans() | st.integers(-2, 2) | TEXT
+CUTS = st.lists(st.integers(0, 2000), max_size=6)
+NOISE = st.sampled_from([": PROCESSING", "event: error", "event: x", "{", '{"error": "x"}', "id: 1", "  ", "<p>"])
+END = st.sampled_from(["\n\n", "\r\n\r\n", "\r\r", "\n", "\r\n", "\r", "\r\n\n"])
+Seen = tuple[str, str, Reply, str | None, bool, str | None, Cause | None, Reply | None]
+
+
+def streams(data: st.SearchStrategy[str], noise: st.SearchStrategy[str] = NOISE) -> st.SearchStrategy[bytes]:
+    """Make streams of events that hold `data`, with lines of `noise` in between."""
+    line = st.builds(lambda prefix, data: prefix + data, st.sampled_from(["data: ", "data:"]), data) | noise
+    return st.builds(
+        lambda mark, lines, rest: (mark + "".join(line + end for line, end in lines) + rest).encode(),
+        st.sampled_from(["", "", "\ufeff", "\n", " "]),
+        st.lists(st.tuples(line, END), max_size=8),
+        line | st.just(""),
+    )
+
+
+def cut(data: bytes, cuts: list[int]) -> list[bytes]:
+    """Cut `data` at these places."""
+    edges = sorted({min(place, len(data)) for place in cuts} | {0, len(data)})
+    return [data[start:end] for start, end in pairwise(edges)]
+
+
+def run(make: Callable[[], ReplyStream], *pieces: bytes) -> Seen:
+    """Decode the pieces: the text and the reasoning of the deltas, and all that the stream says of itself."""
+    stream = make()
+    deltas = [delta for piece in pieces for delta in stream.feed(piece)] + stream.end()
+    error = stream.error
+    return (
+        "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)),
+        "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)),
+        stream.partial,
+        stream.partial.finish_reason,
+        stream.complete,
+        str(error) if error else None,
+        error.cause if error else None,
+        error.partial if error else None,
+    )
+
+
+def kept(seen: Seen) -> list[str]:
+    """Every text that a decoder kept."""
+    text, reasoning, reply, *_ = seen
+    texts = [text, reasoning, reply.text, reply.reasoning, reply.finish_reason or ""]
+    texts += [json.dumps(detail, ensure_ascii=False) for detail in reply.reasoning_details]
+    for call in reply.calls:
+        texts += [call.id, call.name, call.raw, json.dumps(call.arguments, ensure_ascii=False, allow_nan=False)]
+    return texts

@@ -1,0 +1,360 @@
+"""What a model takes, and that a request is made to fit it without losing anything."""
+
+import gc
+import itertools
+import re
+import weakref
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from turnwright.message import (
+    FilePart,
+    Message,
+    ReasoningPart,
+    StepStartPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from turnwright.model.capabilities import Capabilities
+from turnwright.model.fit import fit
+from turnwright.model.protocol import Request, ToolChoice, ToolSpec
+from turnwright.pairing import check_pairing
+
+NOTE = ToolSpec("note", "Note something.", {"type": "object", "properties": {}})
+PICTURE = FilePart.of(b"png", "image/png")
+
+DEFAULT = Capabilities()
+NO_NONE = Capabilities(supports_tool_choice_none=False)
+NEEDS_TOOLS = Capabilities(needs_tools_if_history_has_tools=True)
+BEDROCK = Capabilities(needs_tools_if_history_has_tools=True, supports_tool_choice_none=False)
+STRICT = Capabilities(strict_alternation=True)
+SINGLE = Capabilities(parallel_tool_calls=False)
+STRICT_AND_SINGLE = Capabilities(strict_alternation=True, parallel_tool_calls=False)
+
+
+def asking(*ids: str, text: str = "") -> Message:
+    return Message.assistant(text, [ToolCallPart(id=each, name="note", arguments={"id": each}) for each in ids])
+
+
+def result(call: str, text: str = "noted") -> Message:
+    return Message.result(call, "note", text)
+
+
+HI = Message.user("hi")
+STOP = Message.user("Stop here.")
+BATCH = (HI, asking("a"), result("a"))
+
+
+def said(request: Request) -> list[tuple[str, str]]:
+    """Who speaks, and what; a call by its id, a result by what it answers."""
+    return [(message.role, _said(message)) for message in request.messages]
+
+
+def _said(message: Message) -> str:
+    results = [part.call for part in message.parts if isinstance(part, ToolResultPart)]
+    return " ".join(filter(None, [message.text, *(call.id for call in message.calls), *results]))
+
+
+# Most requests fit as they are.
+
+
+@pytest.mark.parametrize("choice", ["auto", "none", "required"])
+def test_a_request_that_fits_is_the_same_object(choice: ToolChoice) -> None:
+    request = Request((Message.system("be brief"), *BATCH, STOP), tools=(NOTE,), tool_choice=choice)
+    assert fit(request, DEFAULT) is request
+
+
+# Tools that may not be used.
+
+
+def test_where_none_is_unknown_the_tools_are_left_out() -> None:
+    request = Request((*BATCH, STOP), tools=(NOTE,), tool_choice="none")
+    assert fit(request, NO_NONE) == replace(request, tools=())
+
+
+def test_where_the_tools_cannot_be_left_out_the_model_is_told_not_to_call_them() -> None:
+    fitted = fit(Request((*BATCH, STOP), tools=(NOTE,), tool_choice="none"), BEDROCK)
+    assert (fitted.tools, fitted.tool_choice) == ((NOTE,), "auto")
+    assert fitted.messages[:-1] == (*BATCH, STOP)
+    assert fitted.messages[-1].role == "user"
+    assert "do not call any" in fitted.messages[-1].text
+
+
+def test_where_nothing_was_called_they_can_be_left_out_everywhere() -> None:
+    assert fit(Request((HI,), tools=(NOTE,), tool_choice="none"), BEDROCK) == Request((HI,), tool_choice="none")
+
+
+def test_calls_of_a_conversation_get_their_tools_defined() -> None:
+    """An agent without tools goes on with a session whose earlier agent had some."""
+    other = Message.assistant(calls=[ToolCallPart(id="b", name="erase"), ToolCallPart(id="c", name="note")])
+    request = Request((*BATCH, other, Message.result("b", "erase", ""), result("c"), STOP))
+    fitted = fit(request, NEEDS_TOOLS)
+    assert [tool.name for tool in fitted.tools] == ["note", "erase"]
+    assert all(tool.parameters == {"type": "object"} and tool.description for tool in fitted.tools)
+    assert fitted.tool_choice == "none"
+    assert fitted.messages is request.messages
+    assert fit(request, BEDROCK).tool_choice == "auto"
+    assert "do not call any" in fit(request, BEDROCK).messages[-1].text
+
+
+def test_tools_that_may_be_used_stay() -> None:
+    request = Request(BATCH, tools=(NOTE,))
+    assert fit(request, BEDROCK) is request
+
+
+# Taking turns.
+
+
+def test_what_one_side_says_in_a_row_is_one_message() -> None:
+    messages = (
+        Message.system("be brief"),
+        Message.system("be kind"),
+        Message.user("one", [PICTURE]),
+        Message.user(""),
+        Message.user("two"),
+        Message.assistant("three"),
+        asking("a", text="four"),
+        result("a"),
+    )
+    fitted = fit(Request(messages), STRICT)
+    assert said(fitted) == [
+        ("system", "be brief\n\nbe kind"),
+        ("user", "one\n\ntwo"),
+        ("assistant", "three\n\nfour a"),
+        ("tool", "a"),
+    ]
+    assert fitted.messages[1].files == (PICTURE,)
+
+
+def test_the_assistant_speaks_between_results_and_the_user() -> None:
+    fitted = fit(Request((*BATCH, STOP)), STRICT)
+    assert said(fitted)[2:] == [("tool", "a"), ("assistant", "OK."), ("user", "Stop here.")]
+
+
+def test_later_instructions_become_the_users() -> None:
+    messages = (Message.system("be brief"), HI, Message.system("be kind"), Message.system(""))
+    assert said(fit(Request(messages), STRICT)) == [("system", "be brief"), ("user", "hi\n\nbe kind")]
+
+
+def test_the_user_speaks_first() -> None:
+    greeting = (Message.system("be brief"), Message.assistant("Hello!"), HI)
+    assert [role for role, _ in said(fit(Request(greeting), STRICT))] == ["system", "user", "assistant", "user"]
+    assert [role for role, _ in said(fit(Request(BATCH[1:]), STRICT))] == ["user", "assistant", "tool"]
+
+
+def test_what_is_not_sent_does_not_come_between() -> None:
+    """An assistant's message of reasoning alone is no turn: on the wire, two of the user's would follow each other."""
+    silent = Message(role="assistant", parts=(StepStartPart(step_number=1, started_at=0), ReasoningPart(text="hm")))
+    assert said(fit(Request((HI, silent, STOP)), STRICT)) == [("user", "hi\n\nStop here.")]
+
+
+# The last word.
+
+
+def test_behind_an_assistants_last_word_the_user_says_go_on() -> None:
+    silent = Message(role="assistant", parts=(ReasoningPart(text="hm"),))
+    request = Request((HI, Message.assistant("I think"), silent))
+    assert said(fit(request, DEFAULT))[-1] == ("user", "Go on.")
+    assert fit(request, Capabilities(allows_prefill=True)) is request
+
+
+# One call at a time.
+
+
+def test_several_calls_are_told_one_after_the_other() -> None:
+    """Each has its result right behind it; what was said with them stays with the first."""
+    thought = ReasoningPart(text="hm", details=({"type": "reasoning.encrypted", "data": "x"},))
+    batch = asking("a", "b", "c", text="So.")
+    batch = batch.model_copy(update={"parts": (thought, *batch.parts)})
+    results = (result("c"), result("a"), result("b"))
+    fitted = fit(Request((HI, batch, *results, STOP)), SINGLE)
+    assert said(fitted) == [
+        ("user", "hi"),
+        ("assistant", "So. a"),
+        ("tool", "a"),
+        ("assistant", "b"),
+        ("tool", "b"),
+        ("assistant", "c"),
+        ("tool", "c"),
+        ("user", "Stop here."),
+    ]
+    assert [thought in message.parts for message in fitted.messages if message.role == "assistant"] == [
+        True,
+        False,
+        False,
+    ]
+    assert fitted.messages[6] is results[0]
+
+
+# Anything, for anybody.
+
+#: All there are.
+ALL = tuple(
+    Capabilities(
+        supports_tool_choice_none=none,
+        needs_tools_if_history_has_tools=needs,
+        strict_alternation=strict,
+        allows_prefill=prefill,
+        parallel_tool_calls=parallel,
+    )
+    for none, needs, strict, prefill, parallel in itertools.product((False, True), repeat=5)
+)
+
+IDS = st.sampled_from(["", "a", "b", "call00001"])
+NAMES = st.sampled_from(["note", "erase"])
+
+
+@st.composite
+def paired(draw: st.DrawFn) -> tuple[Message, ...]:
+    """Any paired list, with a text of its own for each text, result and file, to tell them apart."""
+    numbers = itertools.count()
+
+    def text() -> TextPart:
+        return TextPart(text=draw(st.sampled_from(["", " ", f"<{next(numbers)}>"])))
+
+    def file() -> FilePart:
+        return FilePart.of(f"{next(numbers)}".encode(), "image/png")
+
+    out: list[Message] = []
+    for kind in draw(st.lists(st.sampled_from(["system", "user", "shown", "said", "thought", "asked"]), max_size=8)):
+        if kind == "asked":
+            calls = draw(st.lists(st.builds(ToolCallPart, id=IDS, name=NAMES), min_size=1, max_size=3))
+            out.append(Message(role="assistant", parts=(ReasoningPart(text="hm"), text(), *calls)))
+            for call in draw(st.permutations(calls)):
+                shown = [file()] if draw(st.booleans()) else []
+                out.append(Message.result(call.id, call.name, f"<{next(numbers)}>", files=shown))
+        elif kind == "thought":
+            out.append(Message(role="assistant", parts=(ReasoningPart(text="hm"),)))
+        elif kind == "shown":
+            out.append(Message(role="user", parts=(text(), file(), text())))
+        else:
+            role = "assistant" if kind == "said" else "system" if kind == "system" else "user"
+            out.append(Message(role=role, parts=(text(), text())))
+    return tuple(out)
+
+
+REQUESTS = st.builds(
+    Request,
+    messages=paired(),
+    tools=st.sampled_from([(), (NOTE,)]),
+    tool_choice=st.sampled_from(["auto", "none", "required"]),
+)
+
+
+def words(messages: Sequence[Message]) -> list[str]:
+    """The texts that were numbered, in their order."""
+    return re.findall(r"<\d+>", " ".join(message.text for message in messages))
+
+
+def exchanges(messages: Sequence[Message]) -> list[tuple[str, str, str]]:
+    """Each call with the text of its result; ids are paired by occurrence."""
+    out: list[tuple[str, str, str]] = []
+    for number, message in enumerate(messages):
+        results = [
+            part
+            for after in messages[number + 1 : number + 1 + len(message.calls)]
+            for part in after.parts
+            if isinstance(part, ToolResultPart)
+        ]
+        for call in message.calls:
+            answer = next(part for part in results if part.call == call.id)
+            results.remove(answer)
+            out.append((call.id, call.name, answer.text))
+    return out
+
+
+def files(messages: Sequence[Message]) -> list[str]:
+    found = [
+        shown
+        for message in messages
+        for part in message.parts
+        for shown in ([part] if isinstance(part, FilePart) else part.files if isinstance(part, ToolResultPart) else [])
+    ]
+    return sorted(file.data for file in found)
+
+
+def heard(messages: Sequence[Message]) -> str:
+    """Who speaks, a letter a message; `c` is an assistant that calls. What is not sent has none."""
+    letters = {"system": "s", "user": "u", "tool": "t", "assistant": "a"}
+    return "".join(
+        "c" if message.calls else letters[message.role]
+        for message in messages
+        if message.role != "assistant" or message.text or message.calls
+    )
+
+
+@given(REQUESTS)
+@example(Request((asking("a", "a"), result("a", "<1>"), result("a", "<2>"))))
+def test_any_request_is_made_to_fit_any_model(request: Request) -> None:
+    """Each flag's rule holds, pairs stay pairs, and no text, call, result or file is lost or changes its place."""
+    for capabilities in ALL:
+        fitted = fit(request, capabilities)
+        check_pairing(fitted.messages)
+        assert words(fitted.messages) == words(request.messages)
+        assert exchanges(fitted.messages) == exchanges(request.messages)
+        assert files(fitted.messages) == files(request.messages)
+        assert (fitted.max_tokens, fitted.first) == (request.max_tokens, request.first)
+        obeys(fitted, request, capabilities)
+
+
+def obeys(fitted: Request, request: Request, capabilities: Capabilities) -> None:
+    calls = [call for message in request.messages for call in message.calls]
+    spoken = heard(fitted.messages)
+    if not capabilities.supports_tool_choice_none:
+        assert not fitted.tools or fitted.tool_choice != "none"
+    if capabilities.needs_tools_if_history_has_tools and calls:
+        assert fitted.tools
+        assert request.tools or {tool.name for tool in fitted.tools} == {call.name for call in calls}
+    if request.tool_choice == "none" and fitted.tools and fitted.tool_choice != "none":
+        assert "do not call any" in fitted.messages[-1].text
+    if capabilities.strict_alternation:
+        assert re.fullmatch(r"s?(u(ct+)*a)*(u(ct+)*)?", spoken), spoken
+    if not capabilities.allows_prefill:
+        assert not spoken.endswith("a")
+    if not capabilities.parallel_tool_calls:
+        assert all(len(message.calls) <= 1 for message in fitted.messages)
+
+
+@given(REQUESTS)
+def test_what_is_fitted_needs_no_more_fitting(request: Request) -> None:
+    for capabilities in ALL:
+        fitted = fit(request, capabilities)
+        assert fit(fitted, capabilities) is fitted
+
+
+@given(REQUESTS)
+def test_the_same_messages_always_give_the_same_objects(request: Request) -> None:
+    """Encoders keep what they encoded by identity. Else each step would encode all that was ever made to fit."""
+    kept = {id(message) for message in request.messages if message.role == "tool"}
+    for capabilities in ALL:
+        first, again = fit(request, capabilities).messages, fit(request, capabilities).messages
+        assert list(map(id, first)) == list(map(id, again))
+        assert kept <= set(map(id, first))
+
+
+@pytest.mark.parametrize("capabilities", [STRICT, SINGLE, STRICT_AND_SINGLE])
+def test_a_step_adds_to_what_was_made_and_changes_nothing_before_it(capabilities: Capabilities) -> None:
+    messages: tuple[Message, ...] = (HI, Message.user("there"))
+    before: tuple[Message, ...] = ()
+    for number in range(5):
+        messages += (asking(f"{number}a", f"{number}b"), result(f"{number}a"), result(f"{number}b"))
+        fitted = fit(Request((*messages, STOP)), capabilities).messages
+        ended = fit(Request(messages), capabilities).messages
+        assert all(one is other for one, other in zip(before, fitted, strict=False))
+        before = ended
+
+
+def test_what_was_made_goes_when_the_messages_go() -> None:
+    batch = (asking("a", "b"), result("a"), result("b"), Message.user("x"), Message.user("y"))
+    made = [weakref.ref(message) for message in fit(Request(batch), STRICT_AND_SINGLE).messages]
+    results = [weakref.ref(message) for message in batch]
+    del batch
+    gc.collect()
+    assert [ref() for ref in results] == [None] * 5
+    shared = [ref() for ref in made if ref() is not None]
+    assert [message.text for message in shared if message] == ["Begin.", "OK."]
