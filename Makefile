@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+MCP_SERVERS := $(VENV)/mcp-servers
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -30,6 +31,12 @@ $(VENV)/.test: pyproject.toml | $(VENV)/.installed
 	$(PIP) install --quiet --editable '.[test]'
 	@touch $@
 
+# Servers by the authors of MCP, for the tests that talk to real ones; nothing of them runs while they are installed.
+$(MCP_SERVERS)/.installed: Makefile | $(BIN)/python
+	@{ npm install --prefix $(MCP_SERVERS) --no-save --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel error \
+	  @modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31 \
+	  && touch $@; } || echo 'npm is missing or found no packages: the tests with real MCP servers will be skipped'
+
 $(VENV)/.mutants: pyproject.toml | $(VENV)/.installed
 	$(PIP) install --quiet --editable '.[mutants]'
 	@touch $@
@@ -44,7 +51,7 @@ run: $(VENV)/.local ## Drive one turn of the embedded model with real tools
 	$(BIN)/turnwright run --model local --agents examples/calculator.md --tools examples/arithmetic.py \
 	  --store sqlite:///turns.db "What is 17 * 23? Use the multiply tool."
 
-test: $(VENV)/.test ## Run all tests; one fails when no test took some row of the chart
+test: $(VENV)/.test $(MCP_SERVERS)/.installed ## Run all tests; one fails when no test took some row of the chart
 	$(BIN)/python -m pytest -n auto --dist worksteal --turnwright-rows-require
 
 coverage: $(VENV)/.test ## Run the tests of the pure machine; fails below 100 % of its branches

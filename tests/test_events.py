@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from turnwright import Agent, Engine, tool
+from turnwright import Agent, Engine, FilePart, Message, ToolResult, tool
 from turnwright.events import (
     FactEvent,
     Pending,
@@ -17,6 +17,7 @@ from turnwright.events import (
     TurnPaused,
 )
 from turnwright.hub import Hub
+from turnwright.message import TextPart, ToolCallPart, ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states import EndReason, InterruptKind, Outcome, State, Usage
 from turnwright_states import facts as f
@@ -53,6 +54,34 @@ async def test_every_line_begins_with_type_turn_and_seq() -> None:
         "step_finished",
         "halted",
     ]
+
+
+async def test_a_line_tells_the_size_of_a_file_and_not_its_content() -> None:
+    """Of the prompt, of what was said before, of a result: a line of megabytes serves nobody, and the facts keep it."""
+    picture = FilePart.of(b"png" * 7, "image/png", "a.png")
+    linked = FilePart(media_type="image/png", url="https://example.org/a.png")
+    said = Message(role="user", parts=(TextPart(text="Look."), picture))
+    shown = Message(role="tool", parts=(ToolResultPart(call="c1", name="draw", text="drawn", files=(picture,)),))
+    asked = Message(role="assistant", parts=(ToolCallPart(id="c1", name="draw"),))
+
+    @tool
+    async def draw() -> ToolResult:
+        return ToolResult("drawn", {"data": "kept", "media_type": "x"}, (picture, linked))
+
+    engine = Engine(model=ScriptedModel(asks_for(("draw", {})), "Done."), tools=[draw])
+    async with engine.stream(AGENT, "hi", files=[picture, linked], history=[said, asked, shown]) as events:
+        heard = [event async for event in events]
+    told = [event.to_json() for event in heard]
+    of_picture = {"media_type": "image/png", "name": "a.png", "size": 21}
+    of_linked = {"media_type": "image/png", "url": "https://example.org/a.png"}
+    (settled,) = (line for line in told if line["type"] == "call_settled")
+    assert settled["files"] == [of_picture, of_linked]
+    assert settled["structured"] == {"data": "kept", "media_type": "x"}, "the tool's own data is left alone"
+    assert told[0]["files"] == [of_picture, of_linked]
+    assert picture.data not in json.dumps(told)
+    assert json.dumps(told[0]["history"]).count('"size": 21') == 2
+    facts = [event.fact for event in heard if isinstance(event, FactEvent)]
+    assert any(isinstance(fact, f.CallSettled) and fact.files[0]["data"] == picture.data for fact in facts)
 
 
 async def test_the_last_line_of_an_ended_turn() -> None:

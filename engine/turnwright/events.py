@@ -32,6 +32,8 @@ JsonLine = dict[str, JsonValue]
 
 #: Fields that a line has also when they are at their defaults: an `ok` says something.
 _ALWAYS: Final = frozenset({"status", "finish", "text", "result"})
+#: Fields of facts with files in them, or messages that may have some.
+_WITH_FILES: Final = frozenset({"files", "history"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,14 @@ class FactEvent(TurnEvent):
         return self.fact.kind
 
     def to_json(self) -> JsonLine:
-        """The fact's fields without the hash. Defaults are left out, but for what a reader looks for."""
+        """The fact's fields without the hash. Defaults are left out, but for what a reader looks for.
+
+        Of a file stands its `size` in bytes in place of its content, which is in the journal.
+        """
         whole = isinstance(self.fact, f.TurnStarted)
         fields = self.fact.model_dump(mode="json", exclude_defaults=not whole, exclude={"hash"})
+        for name in _WITH_FILES & fields.keys():
+            fields[name] = without_content(fields[name])
         for name in _ALWAYS & type(self.fact).model_fields.keys():
             value = getattr(self.fact, name)
             fields.setdefault(name, None if value is None else str(value))
@@ -126,6 +133,38 @@ class ReplyRestarted(TurnEvent):
     def type(self) -> str:
         """`reply_restarted`."""
         return "reply_restarted"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolProgress(TurnEvent):
+    """A call that runs says how far it is: `progress` of `total`, where it knows that, in a unit of its own.
+
+    It is not journalled, and none comes once the call has its result, or waits for a person.
+    """
+
+    call: str
+    tool: str
+    progress: float
+    total: float | None = None
+    message: str = ""
+
+    @property
+    def type(self) -> str:
+        """`tool_progress`."""
+        return "tool_progress"
+
+    def to_json(self) -> JsonLine:
+        """How far the call is."""
+        return {
+            "type": self.type,
+            "turn": self.turn,
+            "seq": self.seq,
+            "call": self.call,
+            "tool": self.tool,
+            "progress": self.progress,
+            "total": self.total,
+            "message": self.message,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +244,8 @@ class TurnHalted(TurnEvent):
     error: str = ""
     undelivered: tuple[str, ...] = ()
     sentinel: SentinelPart | None = None
+    #: What there was of a reply that was cut off; it is a message of its own.
+    partial: str = ""
 
     @property
     def type(self) -> str:
@@ -234,6 +275,19 @@ class TurnHalted(TurnEvent):
         return line
 
 
+def without_content(value: JsonValue) -> JsonValue:
+    """Files, or messages with files in them, as JSON: with the `size` of a file in bytes for its content (`data`)."""
+    if isinstance(value, list):
+        return [without_content(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    data = value.get("data")
+    if "media_type" not in value or not isinstance(data, str):
+        return {name: without_content(one) if name in ("parts", "files") else one for name, one in value.items()}
+    rest = {name: one for name, one in value.items() if name != "data"}
+    return {**rest, "size": len(data) * 3 // 4 - data[-2:].count("=")} if data else rest
+
+
 def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> TurnEvent:
     """The event of the fact at `seq`, which is the last one that `transcript` has taken in."""
     turn = transcript.turn
@@ -252,6 +306,7 @@ def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> Tu
                 error=fact.error,
                 undelivered=fact.undelivered,
                 sentinel=transcript.sentinel,
+                partial=fact.partial,
             )
         case f.Paused():
             pending = tuple(Pending.of(turn, interrupt) for interrupt in turn.interrupts.values())

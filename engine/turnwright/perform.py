@@ -5,6 +5,7 @@ None of them retries, and none decides: an attempt that failed is fed as one, an
 
 import logging
 from collections.abc import Mapping
+from typing import Final
 
 import anyio
 from pydantic import JsonValue
@@ -34,7 +35,11 @@ from .request import build_request
 from .segment import Segment
 from .setup import FinishedCall
 from .tools.batch import run_batch, settle_after_crash
+from .tools.text import shorten
 from .tools.tool import ToolError
+
+#: How much of a name that a model made up it is told, in characters: it can be as long as a reply.
+_SHOWN_NAME: Final = 100
 
 _LOG = logging.getLogger(__name__)
 
@@ -175,7 +180,12 @@ def _failed(segment: Segment, error: ModelError, usage: Usage | None = None) -> 
     attempt = limits.max_retries - counters.retries_left + 1
     segment.wait = segment.setup.backoff.wait(attempt, error.retry_after)
     return AttemptFailed(
-        cause=error.cause, message=str(error), partial=segment.partial, usage=usage, elapsed=segment.elapsed()
+        cause=error.cause,
+        message=str(error),
+        partial=segment.partial,
+        usage=usage,
+        wait=segment.wait,
+        elapsed=segment.elapsed(),
     )
 
 
@@ -190,7 +200,9 @@ def _looked_up(segment: Segment, call: ReplyCall) -> ToolCall:
     tool = segment.tools.get(call.name)
     problem, loop_key = "", None
     if tool is None:
-        problem = f"there is no tool {call.name!r}; the tools are: {', '.join(segment.tools) or 'none'}"
+        problem = (
+            f"there is no tool {shorten(call.name, _SHOWN_NAME)!r}; the tools are: {', '.join(segment.tools) or 'none'}"
+        )
     elif arguments is not None:
         try:
             tool.parse(arguments)

@@ -10,6 +10,7 @@ from turnwright_states import (
     Answered,
     AwaitPerson,
     BadAnswer,
+    Call,
     Event,
     Expire,
     State,
@@ -17,7 +18,7 @@ from turnwright_states import (
 
 from .agent import Agent
 from .answers import unanswered
-from .events import ReasoningPiece, ReplyRestarted, TextPiece
+from .events import ReasoningPiece, ReplyRestarted, TextPiece, ToolProgress
 from .inbox import answered
 from .ledger import Ledger
 from .message import Message
@@ -25,6 +26,7 @@ from .model.protocol import Model, ReasoningDelta, TextDelta
 from .setup import Setup
 from .store import InboxItem, InboxKind
 from .tools.batch import Delegate, Surroundings, nobody_delegates
+from .tools.context import AbortSignal
 from .tools.tool import Tool
 
 
@@ -67,7 +69,7 @@ class Segment:
         self._poked = anyio.Event()
         self._abort: InboxItem | None = None
         #: Set when an abort was taken in: for those who are not cancelled by it at once.
-        self.stopped = anyio.Event()
+        self.stopped = AbortSignal()
         #: What the driver does now, and an event that is set when it is done.
         self._scope: anyio.CancelScope | None = None
         self._idle = anyio.Event()
@@ -86,6 +88,8 @@ class Segment:
             delegate=self.delegate,
             now=self.setup.now,
             stopping=lambda: self.aborting,
+            abort=self.stopped,
+            progress=self._hear_of_call,
         )
 
     async def feed(self, event: Event) -> None:
@@ -120,6 +124,22 @@ class Segment:
         if self._draft.pieces and ledger.publish is not None:
             ledger.publish(ReplyRestarted(turn=ledger.turn_id, seq=ledger.claim.seq))
         self._draft = Draft()
+
+    def _hear_of_call(self, call: Call, progress: float, total: float | None, message: str) -> None:
+        """Pass on to the listeners how far a call is."""
+        ledger = self.ledger
+        if ledger.publish is not None:
+            ledger.publish(
+                ToolProgress(
+                    turn=ledger.turn_id,
+                    seq=ledger.claim.seq,
+                    call=call.id,
+                    tool=call.name,
+                    progress=progress,
+                    total=total,
+                    message=message,
+                )
+            )
 
     # What may interrupt it.
 

@@ -18,6 +18,16 @@ from .pairing import HistoryMode
 from .tools.tool import Tool, describe
 
 
+def checked_model(model: Model) -> Model:
+    """The model, if it is one. Raises `ConfigError`, naming the ways to get one."""
+    if not (isinstance(getattr(model, "name", None), str) and callable(getattr(model, "stream", None))):
+        raise ConfigError(
+            f"{model!r} is no model: give an object of turnwright.model, such as OpenAIChat(...) or"
+            " AnthropicMessages(...), and pydantic_ai_model(...) for one of pydantic-ai's"
+        )
+    return model
+
+
 @dataclass(frozen=True, slots=True)
 class FinishedCall:
     """A call of a batch with its result, as a synthesis sees it."""
@@ -86,6 +96,8 @@ class Setup:
         for name, seconds in (("grace", self.grace), ("poll", self.poll)):
             if not 0 <= seconds < math.inf or (name == "poll" and not seconds):
                 raise ConfigError(f"{name} is a time in seconds, and not {seconds!r}")
+        if self.model is not None:
+            checked_model(self.model)
         if isinstance(self.tell_budget, str) and not self.tell_budget.strip():
             raise ConfigError("tell_budget is blank: give True for the usual words, or words of your own")
 
@@ -93,7 +105,7 @@ class Setup:
         """The agent's model. Raises `ConfigError` when there is none."""
         if agent.model is not None and self.models is not None:
             try:
-                return self.models(agent.model)
+                return checked_model(self.models(agent.model))
             except ConfigError:
                 raise
             except Exception as error:
@@ -108,5 +120,9 @@ class Setup:
         unknown = [name for name in agent.tools_needed if name not in self.tools]
         if unknown:
             offered = ", ".join(self.tools) or "none"
-            raise ConfigError(f"agent {agent.name!r}: tools: there is no tool {unknown[0]!r} (offered: {offered})")
+            hint = "; SERVER__TOOL is a tool of an MCP server, which `run --mcp FILE` and mcp_tools() offer"
+            raise ConfigError(
+                f"agent {agent.name!r}: tools: there is no tool {unknown[0]!r} (offered: {offered})"
+                f"{hint if '__' in unknown[0] else ''}"
+            )
         return {name: tool for name, tool in self.tools.items() if agent.may_use(name, delegates=tool.delegates)}

@@ -8,12 +8,16 @@ never changes and no two parts share one.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from pydantic import JsonValue, ValidationError
+
 from turnwright_states import EndReason, Outcome, State, Turn
 from turnwright_states import facts as f
 
 from .conclude import fixed_summary, sentinel_text
+from .errors import StoreError
 from .message import (
     AnyPart,
+    FilePart,
     Message,
     ReasoningPart,
     Role,
@@ -87,7 +91,7 @@ class Transcript:
         self.tools = self._phase(fact)
         match fact:
             case f.TurnStarted():
-                self._done.append(_message("user", TextPart(seq=at, text=fact.prompt)))
+                self._done.append(_message("user", TextPart(seq=at, text=fact.prompt), *_files(at + 1, fact.files)))
             case f.StepStarted():
                 self._close()
                 self._open.append(StepStartPart(seq=at, step_number=fact.number, started_at=fact.elapsed))
@@ -127,7 +131,15 @@ class Transcript:
 
     def _settle(self, at: int, fact: f.CallSettled) -> None:
         name = next((p.name for p in self._open if isinstance(p, ToolCallPart) and p.id == fact.call), "")
-        part = ToolResultPart(seq=at, call=fact.call, name=name, status=fact.status, text=fact.result)
+        part = ToolResultPart(
+            seq=at,
+            call=fact.call,
+            name=name,
+            status=fact.status,
+            text=fact.result,
+            structured=fact.structured,
+            files=_files(at + 1, fact.files),
+        )
         self._results[fact.call] = part
 
     def _finish(self, at: int, fact: f.StepFinished) -> None:
@@ -205,6 +217,13 @@ class Transcript:
             self._done.extend(self._step())
         self._done.extend(self._steers)
         self._open, self._results, self._started, self._steers = [], {}, set(), []
+
+
+def _files(at: int, files: Iterable[Mapping[str, JsonValue]]) -> tuple[FilePart, ...]:
+    try:
+        return tuple(FilePart.model_validate({**file, "seq": seq}) for seq, file in enumerate(files, start=at))
+    except ValidationError as error:
+        raise StoreError(f"a file in the journal cannot be read: {error.errors()[0]['msg']}") from None
 
 
 def _message(role: Role, *parts: AnyPart) -> Message:

@@ -13,7 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from turnwright import Agent, Budget, ConfigError, EndReason, Engine, Limits, Message, Outcome, ToolContext, tool
+from turnwright import (
+    Agent,
+    Budget,
+    ConfigError,
+    EndReason,
+    Engine,
+    FilePart,
+    Limits,
+    Message,
+    Outcome,
+    ToolContext,
+    ToolResult,
+    tool,
+)
 from turnwright.message import StepStartPart
 from turnwright.model import Backoff, ModelError, Reply, ReplyCall, Request, ScriptedModel, TextDelta, asks_for
 from turnwright.setup import FinishedCall, Synthesis
@@ -126,6 +139,19 @@ SCENARIOS = {
         ),
         people=(Answers(0, "yes"), Answers(0, 'so "it" is'), Answers(1, "never"), Answers(0, "", first=1)),
     ),
+    "finished: answered after questions in the middle of calls": Scenario(
+        script=(TWICE, asks_for(("send", {"to": "me"}), ("search", {"words": "it"})), TWICE, "Done."),
+        behaviours=(
+            Asks(midway=True), Asks(times=2, then=Raises(), midway=True), Returns(), Asks(midway=True), Asks(),
+        ),
+        people=(Answers(0, "yes"), Answers(0, 'so "it" is'), Answers(1, "never"), Answers(0, "", first=1)),
+    ),
+    "finished: answered after a crash behind a question": Scenario(
+        script=(asks_for(("send", {"to": "me"})), "Done."), behaviours=(Asks(times=2, midway=True),), crash=Crash(6)
+    ),
+    "finished: answered with questions refused": Scenario(
+        script=(TWICE, "Done."), behaviours=(Returns(), Asks(midway=True)), limits=Limits(max_pauses=0)
+    ),
     "finished: text_only": Scenario(script=(READ,), limits=Limits(steps=0)),
     "finished: truncated": Scenario(script=(Reply(text="It is", finish=Finish.LENGTH),)),
     "synthesis_done: synthesised": Scenario(script=(READ,), synthesis=(None, "All of it.")),
@@ -237,6 +263,12 @@ async def block() -> str:
 
 
 @tool
+async def draw() -> ToolResult:
+    """Draw a picture, and say what is in it."""
+    return ToolResult("drawn", {"points": [1, 2.5], "of": None}, (FilePart.of(b"png", "image/png", "a.png"),))
+
+
+@tool
 async def hang(context: ToolContext) -> str:
     """Never come back, and have the turn aborted."""
     await Told.engine.abort(context.turn)
@@ -264,10 +296,12 @@ def model_with_a_bug(_: Request) -> Reply:
     raise ZeroDivisionError
 
 
-async def drive(engine: Engine, agent: Agent | None = None, history: Sequence[Message] = ()) -> Facts:
+async def drive(
+    engine: Engine, agent: Agent | None = None, history: Sequence[Message] = (), files: Sequence[FilePart] = ()
+) -> Facts:
     """The facts of one turn; every approval is given."""
     Told.engine = engine
-    turn = await engine.run(agent or Agent(name="Anybody"), "Go on.", history=history)
+    turn = await engine.run(agent or Agent(name="Anybody"), "Go on.", history=history, files=files)
     if turn.paused:
         turn = await engine.resume(turn.id, {asked.id: "yes" for asked in turn.pending})
     return await engine.store.facts(turn.id)
@@ -302,12 +336,18 @@ DRIVEN: dict[str, Callable[[], Awaitable[Facts]]] = {
     "synthesis_done: synthesised at the second attempt": lambda: drive(
         Engine(model=ScriptedModel(READ), tools=TOOLS, synthesise=Hesitant(), backoff=Backoff(initial=0))
     ),
+    "finished: answered with data and a picture": lambda: drive(
+        scripted(asks_for(("draw", {})), "Done.", tools=[draw])
+    ),
     "finished: answered after other arguments": lambda: drive(scripted(FICKLE, "Done.", tools=[Fickle()])),
     "cap_hit: deadline in a process that was held up": lambda: drive(
         scripted(BLOCKS, "Late.", tools=[block], parallel=1), LATE
     ),
     "cap_hit: step_cap when the time was up too": lambda: drive(
         scripted(BLOCKS, "Late.", tools=[block], parallel=1), LATE.model_copy(update={"steps": 1})
+    ),
+    "finished: answered about a picture": lambda: drive(
+        scripted("A pixel."), files=[FilePart.of(b"png", "image/png", "a.png")]
     ),
     "finished: answered with a history": lambda: drive(
         scripted("Done."),
@@ -378,6 +418,7 @@ CHANGES = [
     ("doom_loop: doom_loop by keys", '"call00002": "', '"call00002": "other than'),
     ("finished: answered after polling", 'exempt=("poll",)', "exempt=()"),
     ("finished: answered after questions", "grant()", "deny()"),
+    ("finished: answered after questions in the middle of calls", '"call00001": (1,)', '"call00001": (2,)'),
     ("aborted: superseded", '"superseded"', '"abort"'),
     ("finished: answered after a crash and a second run", '"rerun"', '"unknown"'),
     ("finished: answered after failed attempts", "Cause.TIMEOUT", "Cause.REJECTED"),
@@ -435,6 +476,18 @@ def test_the_file_says_what_it_is_and_what_it_holds(printed: dict[str, str]) -> 
     assert head.startswith('"""Turn finished: answered, recorded 2026-11-22, to be played again.\n')
     for words in ("pytest FILE", "secrets among them", "Not reproduced: times and waits"):
         assert words in " ".join(head.split())
+
+
+def test_data_files_and_questions_in_the_middle_are_printed(printed: dict[str, str]) -> None:
+    text = printed["finished: answered with data and a picture"]
+    assert 'structured={"points": [1, 2.5], "of": None}' in text
+    assert 'files=(FilePart(media_type="image/png", data="cG5n", name="a.png"),)' in text
+    assert (
+        '    files=(FilePart(media_type="image/png", data="cG5n", name="a.png"),),'
+        in printed["finished: answered about a picture"]
+    )
+    text = printed["finished: answered after questions in the middle of calls"]
+    assert 'asked_in={"call00001": (1,), "call00002": (1, 2), "call00004": (1,)},' in text
 
 
 def test_what_is_changed_to_be_played_is_said(printed: dict[str, str]) -> None:

@@ -11,6 +11,7 @@ from turnwright import (
     Budget,
     ConfigError,
     EndReason,
+    FilePart,
     Limits,
     Outcome,
     State,
@@ -49,10 +50,12 @@ def test_a_recording_is_played_to_its_end_as_often_as_one_likes() -> None:
         assert results_of(turn) == TWO.results
 
 
-def test_two_results_are_equal_when_text_and_status_are() -> None:
+def test_two_results_are_equal_when_text_and_status_data_and_files_are() -> None:
     assert Recorded("a", attempt=2) == Recorded("a")
     assert Recorded("a", CallStatus.ERROR) != Recorded("a")
     assert Recorded("a") != Recorded("b")
+    assert Recorded("a", structured={"n": 1}) != Recorded("a")
+    assert Recorded("a", files=(FilePart.of(b"a", "image/png"),)) != Recorded("a")
 
 
 def test_the_limits_and_the_tools_of_the_recording_hold_not_those_of_its_agent() -> None:

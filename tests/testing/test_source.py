@@ -222,6 +222,7 @@ def test_a_long_import_stands_on_several_lines() -> None:
     for part in get_args(get_args(AnyPart)[0]):
         imports.name(part)
     assert imports.lines() == [
+        "from turnwright import FilePart",
         "from turnwright.message import (",
         "    ReasoningPart,",
         "    SentinelPart,",

@@ -1,8 +1,10 @@
 """How the calls of one step run, fed into a real machine: what is journalled, and when."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 import anyio
 import anyio.lowlevel
@@ -10,7 +12,9 @@ import pytest
 from pydantic import JsonValue
 
 from turnwright.errors import StoreError
-from turnwright.tools import Ask, Tool, ToolContext, ToolFailed, tool
+from turnwright.message import FilePart
+from turnwright.testing import clock
+from turnwright.tools import Ask, Rate, Tool, ToolContext, ToolFailed, ToolResult, tool
 from turnwright.tools.batch import Surroundings, run_batch, settle_after_crash
 from turnwright_states import (
     Answered,
@@ -196,6 +200,36 @@ async def test_a_long_result_is_cut() -> None:
     assert len(batch.settled()[0][1]) < 66_000
 
 
+async def test_data_and_files_are_settled_with_the_text() -> None:
+    picture = FilePart.of(b"png", "image/png", "chart.png")
+
+    @tool
+    async def draw() -> ToolResult:
+        return ToolResult("drawn", {"points": 3}, (picture,))
+
+    batch = Batch(draw)
+    await batch.run()
+    (settled,) = (fact for fact in batch.facts if isinstance(fact, f.CallSettled))
+    assert (settled.status, settled.result, settled.structured) == (CallStatus.OK, "drawn", {"points": 3})
+    assert [FilePart.model_validate(file) for file in settled.files] == [picture]
+
+
+async def test_data_that_is_no_json_is_an_error_and_its_siblings_run() -> None:
+    @tool
+    async def measure() -> ToolResult:
+        return ToolResult("measured", math.nan)
+
+    batch = Batch(measure, fine)
+    await batch.run()
+    assert sorted(batch.settled()) == [
+        (
+            CallStatus.ERROR,
+            "measure: the data of its result is not JSON: Out of range float values are not JSON compliant",
+        ),
+        (CallStatus.OK, "fine"),
+    ]
+
+
 async def test_a_call_that_needs_leave_is_not_started() -> None:
     """It waits, with the time until which somebody may answer; its siblings run."""
     batch = Batch(erase, fine)
@@ -233,6 +267,350 @@ async def test_a_call_may_ask_again_and_again_until_no_pause_is_left() -> None:
         batch.machine.feed(Answered(interrupt=f"question-{n}", decision=Decision.REPLY, text="so"))
     await batch.run()
     assert batch.settled() == [(CallStatus.REFUSED, "not executed: this turn may not pause for a person any more")]
+
+
+# Questions in the middle of the work.
+
+
+async def test_a_call_that_asks_in_the_middle_waits_and_begins_anew_with_the_answer() -> None:
+    """It takes its place in the budget once, and no retry."""
+    began: list[int] = []
+
+    @tool
+    async def move(context: ToolContext) -> str:
+        began.append(context.attempt)
+        return f"moved to {context.ask('Where to?', ['here', 'there'], expires_in=60)}"
+
+    batch = Batch(move, fine)
+    retries = batch.machine.turn.counters.retries_left
+    await batch.run()
+    assert batch.machine.state is State.PAUSED
+    (interrupt,) = batch.machine.turn.interrupts.values()
+    assert (interrupt.id, interrupt.kind, interrupt.question) == ("question-1", InterruptKind.QUESTION, "Where to?")
+    assert (interrupt.choices, interrupt.expires_at, interrupt.tool) == (("here", "there"), NOW + 60, "move")
+    assert batch.settled() == [(CallStatus.OK, "fine")]
+    batch.machine.feed(Answered(interrupt="question-1", decision=Decision.REPLY, text="there"))
+    await batch.run()
+    assert batch.settled() == [(CallStatus.OK, "fine"), (CallStatus.OK, "moved to there")]
+    assert began == [1, 2]
+    assert (batch.machine.turn.counters.calls, batch.machine.turn.counters.retries_left) == (2, retries)
+
+
+async def test_leave_to_run_does_not_answer_a_question_and_is_not_asked_for_again() -> None:
+    @tool(approval=True)
+    async def move(context: ToolContext) -> str:
+        return context.ask("Where to?")
+
+    batch = Batch(move)
+    await batch.run()
+    batch.machine.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    await batch.run()
+    assert list(batch.machine.turn.interrupts) == ["question-1"]
+    batch.machine.feed(Answered(interrupt="question-1", decision=Decision.REPLY, text="there"))
+    await batch.run()
+    assert batch.settled() == [(CallStatus.OK, "there")]
+
+
+async def test_a_call_that_is_turned_down_in_the_middle_is_denied() -> None:
+    @tool
+    async def move(context: ToolContext) -> str:
+        return context.ask("Where to?")
+
+    batch = Batch(move)
+    await batch.run()
+    batch.facts += batch.machine.feed(Answered(interrupt="question-1", decision=Decision.DENY, text="stay"))
+    assert batch.settled() == [(CallStatus.DENIED, "denied by the person: stay")]
+
+
+async def test_a_call_that_asks_on_and_on_ends_with_the_pauses() -> None:
+    @tool
+    async def curious(context: ToolContext) -> None:
+        for number in range(100):
+            context.ask(f"{number}?")
+
+    batch = Batch(curious, limits=Limits(max_pauses=2))
+    for number in (1, 2):
+        await batch.run()
+        assert batch.machine.turn.interrupts[f"question-{number}"].question == f"{number - 1}?"
+        batch.machine.feed(Answered(interrupt=f"question-{number}", decision=Decision.REPLY, text="so"))
+    await batch.run()
+    ((status, text),) = batch.settled()
+    assert status is CallStatus.UNKNOWN
+    assert "may not pause to ask" in text
+
+
+async def test_what_asks_before_it_runs_may_ask_in_the_same_words() -> None:
+    class Early(Tool):
+        def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
+            assert not arguments
+            context.ask("Where to?")
+            return None
+
+        async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+            assert not values
+            return context.answers[0].text
+
+    batch = Batch(Early(name="early", description="", parameters={"type": "object"}))
+    await batch.run()
+    assert batch.kinds() == ["call_waiting call00001"]
+    batch.machine.feed(Answered(interrupt="question-1", decision=Decision.REPLY, text="there"))
+    await batch.run()
+    assert batch.settled() == [(CallStatus.OK, "there")]
+
+
+async def test_an_idempotent_call_keeps_its_answers_when_it_is_run_again_after_a_crash() -> None:
+    @tool(idempotent=True)
+    async def move(context: ToolContext) -> str:
+        return f"{context.attempt}: {context.ask('Where to?')}"
+
+    batch = Batch(move)
+    await batch.run()
+    batch.machine.feed(Answered(interrupt="question-1", decision=Decision.REPLY, text="there"))
+    await batch.crash()
+    await batch.settle()
+    assert batch.settled() == [(CallStatus.OK, "3: there")]
+
+
+async def test_a_call_that_is_run_again_after_a_crash_may_ask() -> None:
+    @tool(idempotent=True)
+    async def move(context: ToolContext) -> str:
+        return context.ask("Where to?")
+
+    batch = Batch(move)
+    await batch.crash()
+    await batch.settle()
+    assert batch.machine.state is State.PAUSED
+
+
+# Barriers.
+
+
+def walls(*shape: str) -> tuple[Batch, list[str]]:
+    """A batch of calls that wait a little, `|` one of a sequential tool, and what came to pass."""
+    told: list[str] = []
+
+    def made(name: str, *, wall: bool) -> Tool:
+        @tool(name=name, sequential=wall)
+        async def act() -> None:
+            told.append(f"{name}+")
+            await anyio.wait_all_tasks_blocked()
+            told.append(f"{name}-")
+
+        return act
+
+    return Batch(
+        *(made(f"{'wall' if one == '|' else one}{place}", wall=one == "|") for place, one in enumerate(shape))
+    ), told
+
+
+async def test_a_sequential_call_runs_alone_and_the_others_side_by_side_between() -> None:
+    batch, told = walls("a", "b", "|", "|", "c", "d", "|")
+    await batch.run()
+    assert [sorted(told[:2]), sorted(told[2:4])] == [["a0+", "b1+"], ["a0-", "b1-"]]
+    assert told[4:8] == ["wall2+", "wall2-", "wall3+", "wall3-"]
+    assert [sorted(told[8:10]), sorted(told[10:12])] == [["c4+", "d5+"], ["c4-", "d5-"]]
+    assert told[12:] == ["wall6+", "wall6-"]
+    kinds = batch.kinds()
+    assert kinds.index("call_settled call00003") < kinds.index("call_started call00004")
+    assert len(batch.settled()) == 7
+
+
+async def test_a_sequential_call_that_waits_for_a_person_holds_nobody_up() -> None:
+    """Nor does one before it that waits: their siblings run, and keep their results (DESIGN 4.12)."""
+
+    @tool(sequential=True, approval=True)
+    async def deploy() -> str:
+        return "deployed"
+
+    @tool(sequential=True)
+    async def move(context: ToolContext) -> str:
+        return context.ask("Where to?")
+
+    batch = Batch(erase, deploy, move, fine)
+    await batch.run()
+    assert batch.settled() == [(CallStatus.OK, "fine")]
+    assert list(batch.machine.turn.interrupts) == ["approval-1", "approval-2", "question-1"]
+    assert batch.kinds()[-2:] == ["call_started call00004", "call_settled call00004"]
+
+
+async def test_a_journal_that_fails_before_a_barrier_lets_nothing_pass_it() -> None:
+    @tool(sequential=True)
+    async def never() -> None:
+        raise AssertionError("it ran")
+
+    batch = Batch(fine, never)
+
+    async def failing(event: Event) -> None:
+        if isinstance(event, CallSettled):
+            raise StoreError("disk full")
+        await batch.report(event)
+
+    with pytest.raises(StoreError):
+        await batch.run(report=failing)
+
+
+# Places of tools.
+
+
+async def test_a_call_that_waits_for_a_place_of_its_tool_leaves_those_of_the_batch_to_others() -> None:
+    """One place in the batch, and the tool's is taken elsewhere: the siblings run meanwhile, in call order."""
+
+    @tool(concurrency=1)
+    async def rare() -> str:
+        return "rare"
+
+    assert rare.pace is not None
+    taken = rare.pace.place_now()
+    assert taken is not None
+
+    @tool
+    async def let_go() -> str:
+        taken.leave()
+        return "let go"
+
+    batch = Batch(rare, fine, let_go)
+    await batch.run(parallel=1)
+    assert [text for _, text in batch.settled()] == ["fine", "let go", "rare"]
+    assert batch.kinds()[-2:] == ["call_started call00001", "call_settled call00001"]
+
+
+def test_a_call_that_waits_for_a_place_has_not_started_and_its_time_does_not_run() -> None:
+    """The event loop skips the time."""
+
+    @tool(timeout=0.5, concurrency=1)
+    async def rare() -> str:
+        return "rare"
+
+    batch = Batch(rare)
+
+    async def scene() -> None:
+        assert rare.pace is not None
+        taken = rare.pace.place_now()
+        assert taken is not None
+        async with anyio.create_task_group() as group:
+            group.start_soon(batch.run)
+            await anyio.sleep(1)
+            assert batch.kinds() == []
+            taken.leave()
+
+    clock.run(scene)
+    assert batch.settled() == [(CallStatus.OK, "rare")]
+
+
+async def test_a_call_that_wants_leave_asks_for_it_before_it_waits_for_a_place() -> None:
+    @tool(approval=True, concurrency=1)
+    async def rare() -> str:
+        return "rare"
+
+    assert rare.pace is not None
+    taken = rare.pace.place_now()
+    assert taken is not None
+    batch = Batch(rare)
+    await batch.run()
+    assert batch.machine.state is State.PAUSED
+    taken.leave()
+    batch.machine.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    await batch.run()
+    assert batch.settled() == [(CallStatus.OK, "rare")]
+
+
+@pytest.mark.parametrize("parallel", [1, 2, 8])
+async def test_two_batches_share_the_places_of_a_tool(parallel: int) -> None:
+    running, most = 0, 0
+
+    @tool(concurrency=2)
+    async def rare() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await anyio.wait_all_tasks_blocked()
+        running -= 1
+
+    batches = [Batch(rare, fine, times=4) for _ in range(3)]
+    async with anyio.create_task_group() as group:
+        for batch in batches:
+            group.start_soon(partial(batch.run, parallel=parallel))
+    assert most == 2
+    assert [len(batch.settled()) for batch in batches] == [8, 8, 8]
+
+
+async def test_a_call_that_fails_to_be_journalled_gives_its_place_back() -> None:
+    @tool(concurrency=1, rate=Rate(1, 1000))
+    async def rare() -> str:
+        return "rare"
+
+    async def failing(event: Event) -> None:
+        raise StoreError(f"disk full: {event.call}")
+
+    with pytest.raises(StoreError):
+        await Batch(rare).run(report=failing)
+    batch = Batch(rare)
+    await batch.run()
+    assert batch.settled() == [(CallStatus.OK, "rare")]
+
+
+async def test_a_turn_that_is_stopped_while_a_call_waits_for_a_place_leaves_cleanly() -> None:
+    @tool(concurrency=1)
+    async def rare() -> str:
+        return "rare"
+
+    assert rare.pace is not None
+    taken = rare.pace.place_now()
+    assert taken is not None
+    stopped = Batch(rare, times=2)
+    async with anyio.create_task_group() as group:
+        group.start_soon(stopped.run)
+        await anyio.wait_all_tasks_blocked()
+        group.cancel_scope.cancel()
+    assert stopped.kinds() == []
+    taken.leave()
+    batch = Batch(rare)
+    await batch.run()
+    assert batch.settled() == [(CallStatus.OK, "rare")]
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+async def test_a_call_that_waits_for_a_place_hears_that_its_turn_is_to_be_stopped(crashed: bool) -> None:
+    """At the head of the queue as well as behind it: the batch is over at once, and no call of it has started."""
+
+    @tool(concurrency=1, idempotent=True)
+    async def rare() -> str:
+        return "rare"
+
+    assert rare.pace is not None
+    taken = rare.pace.place_now()
+    assert taken is not None
+    batch = Batch(rare, times=2)
+    if crashed:
+        await batch.crash()
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(batch.settle if crashed else batch.run)
+            await anyio.wait_all_tasks_blocked()
+            batch.around.abort.set()
+    assert batch.kinds() == []
+    taken.leave()
+    other = Batch(rare)
+    await other.run()
+    assert other.settled() == [(CallStatus.OK, "rare")]
+
+
+async def test_a_call_that_is_run_again_after_a_crash_keeps_the_pace() -> None:
+    @tool(idempotent=True, concurrency=1)
+    async def put() -> str:
+        return "put"
+
+    assert put.pace is not None
+    taken = put.pace.place_now()
+    assert taken is not None
+    batch = Batch(put)
+    await batch.crash()
+    async with anyio.create_task_group() as group:
+        group.start_soon(batch.settle)
+        await anyio.wait_all_tasks_blocked()
+        assert batch.kinds() == []
+        taken.leave()
+    assert batch.settled() == [(CallStatus.OK, "put")]
 
 
 async def test_a_journal_that_fails_stops_the_batch_and_comes_out_as_it_is() -> None:

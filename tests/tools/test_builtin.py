@@ -32,7 +32,7 @@ def named(root: Path, name: str) -> Tool:
 
 
 def call(root: Path, name: str, arguments: Mapping[str, JsonValue], context: ToolContext = CONTEXT) -> str:
-    return anyio.run(named(root, name).run, arguments, context)
+    return anyio.run(named(root, name).run, arguments, context).text
 
 
 def run(root: Path, name: str, context: ToolContext = CONTEXT, /, **arguments: JsonValue) -> str:

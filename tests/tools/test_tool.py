@@ -31,7 +31,7 @@ GRANTED = ToolContext(turn="t1", call="c1", answers=(Answer(Decision.GRANT),))
 
 
 def run(made: Tool, arguments: Mapping[str, JsonValue] | None = None, context: ToolContext = CONTEXT) -> str:
-    return anyio.run(made.run, arguments or {}, context)
+    return anyio.run(made.run, arguments or {}, context).text
 
 
 @tool
@@ -354,6 +354,10 @@ def many() -> Any:  # noqa: ANN401 (what it gives does not matter)
         (lambda: tool(timeout=0)(do), "tool do: timeout is a number of seconds above 0, or None, not 0"),
         (lambda: tool(timeout=True)(do), "tool do: timeout is a number of seconds above 0, or None, not True"),
         (lambda: tool(expires_in=float("nan"))(do), "tool do: expires_in is a number of seconds above 0"),
+        (
+            lambda: tool(approval="yes")(do),  # type: ignore[call-overload]
+            "tool do: approval is True, False or a function of the arguments, not 'yes'",
+        ),
         (lambda: tool(many), "tool many: it is a generator"),
         (lambda: tool(Echo), "@tool takes a function or a bound method, not <class"),
     ],

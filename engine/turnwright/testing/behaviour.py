@@ -56,13 +56,15 @@ class Runs:
 class Asks:
     """The call asks a person before it runs, until it has been answered so many `times`; then it does `then`.
 
-    `expires_in` is the time to answer in seconds.
+    `expires_in` is the time to answer in seconds. `midway`: it asks in the middle of its work, and a question whatever
+    the `kind`; so it runs anew for each answer.
     """
 
     kind: Literal[InterruptKind.QUESTION, InterruptKind.GRANT, InterruptKind.APPROVAL] = InterruptKind.APPROVAL
     times: int = 1
     expires_in: float | None = None
     then: "Returns | Floods | Raises | Hangs | Runs" = field(default_factory=Returns)
+    midway: bool = False
 
 
 Behaviour = Returns | Floods | Raises | Hangs | Runs | Asks
@@ -115,6 +117,9 @@ class StandIn(Tool):
             on_crash=real.on_crash,
             exempt=real.exempt,
             expires_in=real.expires_in,
+            sequential=real.sequential,
+            concurrency=real.concurrency,
+            rate=real.rate,
         )
         self._real = real
         self._stage = stage
@@ -135,16 +140,21 @@ class StandIn(Tool):
         """See `Tool.asks`: the real tool asks first, then the behaviour."""
         ask = self._real.asks(arguments, context)
         behaviour = self._stage.behaviour(context)
-        if ask is None and isinstance(behaviour, Asks) and len(context.answers) < behaviour.times:
+        if ask is not None or not isinstance(behaviour, Asks) or behaviour.midway:
+            return ask
+        if len(context.answers) < behaviour.times:
             grant = self.name if behaviour.kind is InterruptKind.GRANT else None
             return Ask(behaviour.kind, question=f"{self.name}?", grant=grant, expires_in=behaviour.expires_in)
-        return ask
+        return None
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
         """Do what the stage says, and let it note that this call was executed."""
         self._stage.executions.append(Execution(context.turn, context.call, self.name, context.attempt))
         behaviour = self._stage.behaviour(context)
         does = behaviour.then if isinstance(behaviour, Asks) else behaviour
+        if isinstance(behaviour, Asks) and behaviour.midway:
+            for number in range(behaviour.times):
+                context.ask(f"{self.name} {number}?", expires_in=behaviour.expires_in)
         match does:
             case Returns(text=text):
                 return text

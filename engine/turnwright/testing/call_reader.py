@@ -3,6 +3,7 @@
 from typing import Literal
 
 from turnwright.errors import ConfigError
+from turnwright.message import FilePart
 from turnwright.tools import Ask
 from turnwright_states import Call, CallState, CallStatus, InterruptKind, State, Turn, batch
 from turnwright_states import facts as f
@@ -18,6 +19,7 @@ class CallReader:
         self.results: dict[str, Recorded] = {}
         self.exempt: set[str] = set()
         self.asks: dict[str, tuple[Ask, ...]] = {}
+        self._asked_in: dict[str, tuple[int, ...]] = {}
         self.loop_keys: dict[str, str] = {}
         #: The names that were offered, as the answer to an unknown one lists them; then those that were called.
         self._offered: list[str] = []
@@ -27,6 +29,11 @@ class CallReader:
     def tools(self) -> tuple[str, ...]:
         """The names of the tools, each once."""
         return tuple(dict.fromkeys([*self._offered, *self._called]))
+
+    @property
+    def asked_in(self) -> dict[str, tuple[int, ...]]:
+        """The attempts in which calls asked, without those that asked only before they ran."""
+        return {call: attempts for call, attempts in self._asked_in.items() if any(attempts)}
 
     def reply(self, fact: f.ModelReplied, turn: Turn) -> None:
         """Take the calls of a reply in. `turn` stands where it arrived."""
@@ -43,9 +50,10 @@ class CallReader:
                 elif not call.key and call.name not in turn.always_for:
                     self.exempt.add(call.name)
 
-    def ask(self, call: str, ask: Ask) -> None:
-        """A call asked a person."""
+    def ask(self, call: str, ask: Ask, attempt: int = 0) -> None:
+        """A call asked a person, in the middle of this attempt, or before it ran."""
         self.asks[call] = (*self.asks.get(call, ()), ask)
+        self._asked_in[call] = (*self._asked_in.get(call, ()), attempt)
 
     def settle(self, fact: f.CallSettled, call: Call) -> None:
         """Take a result in."""
@@ -63,6 +71,8 @@ class CallReader:
             fact.status,
             at=at,
             attempt=max(call.attempt, 1) if came_back else 1,
+            structured=fact.structured,
+            files=tuple(map(FilePart.model_validate, fact.files)),
         )
 
     def blame(self, call: str) -> None:

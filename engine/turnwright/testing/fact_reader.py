@@ -13,7 +13,7 @@ from turnwright.agent import Agent
 from turnwright.answers import Reply as Answer
 from turnwright.answers import deny, grant
 from turnwright.errors import ConfigError
-from turnwright.message import Message, SentinelPart, StepFinishPart, StepStartPart
+from turnwright.message import FilePart, Message, SentinelPart, StepFinishPart, StepStartPart
 from turnwright.model.protocol import ModelError, Reply, ReplyCall
 from turnwright.tools import Ask, OnCrash
 from turnwright.tools.batch import UNKNOWN_OUTCOME
@@ -111,6 +111,7 @@ class _Reader:
         recording = Recording(
             agent=_agent(started.agent),
             prompt=started.prompt,
+            files=tuple(map(FilePart.model_validate, started.files)),
             limits=self._limits(started.limits),
             history=tuple(_bare(message) for message in said if message.says_something),
             model=tuple(self._lines),
@@ -119,6 +120,7 @@ class _Reader:
             on_crash=self._on_crash,
             loop_keys=self._calls.loop_keys,
             asks=self._calls.asks,
+            asked_in=self._calls.asked_in,
             results=dict(sorted(self._calls.results.items())),
             synthesis=tuple(self._synthesis) if started.synthesis else None,
             then=tuple(self._then),
@@ -205,8 +207,9 @@ class _Reader:
         if fact.interrupt.kind is InterruptKind.UNKNOWN_OUTCOME:
             self._died(fact.call, "ask")
         else:
-            asked = fact.interrupt
-            self._calls.ask(fact.call, Ask(asked.kind, asked.question, asked.choices, asked.grant))
+            asked, call = fact.interrupt, self._turn.batch[fact.call]
+            attempt = call.attempt if call.state is CallState.STARTED else 0
+            self._calls.ask(fact.call, Ask(asked.kind, asked.question, asked.choices, asked.grant), attempt)
         self._touched.add(fact.call)
 
     def _died(self, call: str, how: OnCrash) -> None:

@@ -24,6 +24,8 @@ Invariant = Callable[[Driven], Check]
 
 #: Bytes of the notice that a result was cut.
 _NOTICE: Final = 100
+#: What a person says to a call that had begun, so that it begins again.
+_GOES_ON: Final = (Decision.RERUN, Decision.REPLY)
 #: Facts after which no call is open: every call has its result in what was said so far.
 _AT_REST: Final = (f.StepFinished, f.Stopping, f.Concluded, f.Halted)
 
@@ -271,11 +273,17 @@ def _endings(driven: Driven) -> Iterator[str]:
 
 
 def _reruns(driven: Driven) -> Iterator[str]:
-    """The calls that a person let run again, once for each time."""
-    asked = {fact.interrupt.id: fact.call for fact in _of(driven, f.CallWaiting)}
-    for answer in _of(driven, f.Answered):
-        if answer.decision is Decision.RERUN and answer.interrupt in asked:
-            yield asked[answer.interrupt]
+    """The calls that a person let run again, or answered in the middle of their work, once for each time."""
+    asked: dict[str, str] = {}
+    began: set[str] = set()
+    for _, fact in driven.facts:
+        if isinstance(fact, f.CallStarted):
+            began.add(fact.call)
+        elif isinstance(fact, f.CallWaiting) and fact.call in began:
+            asked[fact.interrupt.id] = fact.call
+            began.discard(fact.call)
+        elif isinstance(fact, f.Answered) and fact.decision in _GOES_ON and fact.interrupt in asked:
+            yield asked[fact.interrupt]
 
 
 def _applied(turn: Turn, fact: f.Fact) -> bool:

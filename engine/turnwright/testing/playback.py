@@ -16,8 +16,9 @@ import anyio.lowlevel
 from pydantic import JsonValue
 
 from turnwright.agent import Agent
+from turnwright.answering import Answers
 from turnwright.ending import supersede
-from turnwright.engine import Answers, Engine
+from turnwright.engine import Engine
 from turnwright.errors import StoreError, TurnwrightError
 from turnwright.inbox import abort_item
 from turnwright.message import ToolResultPart
@@ -27,7 +28,7 @@ from turnwright.model.scripted import ScriptedModel
 from turnwright.result import TurnResult
 from turnwright.setup import FinishedCall, Price
 from turnwright.store import Claim, MemoryStore, NewTurn, Status
-from turnwright.tools import RESULT_LIMIT, Ask, Tool, ToolContext, ToolError
+from turnwright.tools import RESULT_LIMIT, Ask, NeedsPerson, Tool, ToolContext, ToolError, ToolResult
 from turnwright_states import CallStatus, Decision, Usage
 from turnwright_states.facts import Fact, Notice
 
@@ -60,7 +61,15 @@ def playback(recording: Recording) -> TurnResult:
 def results_of(turn: TurnResult) -> dict[str, Recorded]:
     """The result of each call of the turn, by the call's id."""
     parts = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
-    return {part.call: Recorded(part.text, part.status) for part in parts}
+    return {
+        part.call: Recorded(
+            part.text,
+            part.status,
+            structured=part.structured,
+            files=tuple(file.model_copy(update={"seq": 0}) for file in part.files),
+        )
+        for part in parts
+    }
 
 
 class _Player:
@@ -77,9 +86,10 @@ class _Player:
 
     async def play(self) -> TurnResult:
         """Everything that happened, in order."""
-        agent, said = self._recording.agent, self._recording.history
-        agent = Agent.model_validate(agent.model_dump(include=_WHO))
-        await self._drive(partial(self._engine.run, agent, self._recording.prompt, history=said))
+        recorded = self._recording
+        agent = Agent.model_validate(recorded.agent.model_dump(include=_WHO))
+        begin = partial(self._engine.run, agent, recorded.prompt, files=recorded.files, history=recorded.history)
+        await self._drive(begin)
         while self._then:
             act = self._then.popleft()
             if isinstance(act, At) and act.what == "left":
@@ -286,24 +296,35 @@ class _Tool(Tool):
         del arguments
         self._journal.hold_up()
         recorded = self._recording.results.get(context.call)
-        asks = self._recording.asks.get(context.call, ())
-        answered = sum(answer.decision is not Decision.RERUN for answer in context.answers)
-        if answered < len(asks):
-            return asks[answered]
+        ask, attempt = self._next_ask(context)
+        if ask is not None and not attempt:
+            return ask
         if recorded is not None and recorded.at == "bug":
             raise RuntimeError("a bug, as it was recorded")
         if recorded is not None and recorded.at == "start":
-            raise ToolError(recorded.text)
+            raise ToolError(_uncut(recorded.text))
         return None
+
+    def _next_ask(self, context: ToolContext) -> tuple[Ask | None, int]:
+        """What the call is to ask next, and in which attempt; 0 is before it runs."""
+        asks = self._recording.asks.get(context.call, ())
+        answered = sum(answer.decision is not Decision.RERUN for answer in context.answers)
+        if answered >= len(asks):
+            return None, 0
+        attempts = self._recording.asked_in.get(context.call, ())
+        return asks[answered], attempts[answered] if answered < len(attempts) else 0
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
         """Come back as the call did, or never."""
         del values
         self._journal.hold_up()
+        ask, attempt = self._next_ask(context)
+        if ask is not None and attempt == context.attempt:
+            raise NeedsPerson(ask)
         recorded = self._recording.results.get(context.call)
         if recorded is not None and context.attempt == recorded.attempt:
             if recorded.status is CallStatus.OK:
-                return _uncut(recorded.text)
+                return ToolResult(_uncut(recorded.text), recorded.structured, recorded.files)
             if recorded.status is CallStatus.ERROR:
                 raise ToolError(_uncut(recorded.text))
         await anyio.sleep_forever()

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pydantic import JsonValue
+
 from turnwright.agent import Agent
-from turnwright.engine import Answers
-from turnwright.message import Message
+from turnwright.answering import Answers
+from turnwright.message import FilePart, Message
 from turnwright.model.protocol import ModelError, Reply
 from turnwright.tools import Ask, OnCrash
 from turnwright_states import CallStatus, Limits
@@ -18,7 +20,9 @@ from turnwright_states import CallStatus, Limits
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What came of one call: its result, as the model was given it. Two are equal when text and status are.
+    """What came of one call: its result, as the model was given it.
+
+    Two are equal when text, status, data and files are.
 
     The tool that is played returns the text of an `ok`, and raises that of an `error`. Every other status is the
     engine's own, or a person's: it must come out by itself.
@@ -31,6 +35,8 @@ class Recorded:
     at: Literal["run", "start", "reply", "bug"] = field(default="run", compare=False)
     #: The attempt that came back. Those before it never did.
     attempt: int = field(default=1, compare=False)
+    structured: JsonValue = None
+    files: tuple[FilePart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,8 @@ class Recording:
     prompt: str
     limits: Limits = field(default_factory=Limits)
     """What the agent's and the engine's limits came to."""
+    files: tuple[FilePart, ...] = ()
+    """What was shown with the prompt."""
     history: tuple[Message, ...] = ()
     """What was said before."""
     model: tuple[str | Reply | ModelError | Unfinished | Broke, ...] = ()
@@ -87,7 +95,10 @@ class Recording:
     loop_keys: Mapping[str, str] = field(default_factory=dict)
     """What the doom-loop detector compared of a call, by its id, where that was not its arguments."""
     asks: Mapping[str, tuple[Ask, ...]] = field(default_factory=dict)
-    """What a call asked of a person before it ran, by its id."""
+    """What a call asked of a person, by its id."""
+    asked_in: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The attempt in the middle of which each of these was asked, 0 for one before the call ran. A call that is not
+    here asked them all before it ran."""
     results: Mapping[str, Recorded] = field(default_factory=dict)
     """What came of each call, by its id. A call that is not here never came back."""
     synthesis: tuple[str | ModelError | Broke | None, ...] | None = None

@@ -192,7 +192,7 @@ def scripts(
 
 
 def behaviours(*, run_tools: bool = False) -> st.SearchStrategy[Behaviour]:
-    """What a call does: it returns, raises, hangs until it is cancelled, floods the model, or asks a person first.
+    """What a call does: it returns, raises, hangs until it is cancelled, floods the model, or asks a person.
 
     With `run_tools` time is real, so nothing hangs for long, and the real tool runs most of the time.
     """
@@ -201,7 +201,8 @@ def behaviours(*, run_tools: bool = False) -> st.SearchStrategy[Behaviour]:
     errors = st.sampled_from(["RuntimeError", "ToolError", "SystemExit"])
     rest = _mixed((4 if run_tools else 2, works), (1, st.builds(Raises, errors)), (1, hangs), (1, st.just(Floods())))
     times = st.sampled_from([1, 1, 1, 1, 1, 2, 2, 3, _INSATIABLE])
-    asks = st.builds(Asks, st.sampled_from(_ASKING), times, st.sampled_from([None, _NO_TIME]), rest)
+    midway = st.sampled_from([False, False, True])
+    asks = st.builds(Asks, st.sampled_from(_ASKING), times, st.sampled_from([None, _NO_TIME]), rest, midway)
     return _mixed((3, rest), (2, asks))
 
 

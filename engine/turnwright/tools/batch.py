@@ -2,8 +2,9 @@
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -22,13 +23,20 @@ from turnwright_states import (
     InterruptKind,
 )
 
-from .context import Answer, Ask, ToolContext
-from .text import cap
+from .context import AbortSignal, Answer, Ask, Line, NeedsPerson, ToolContext
+from .pace import Pace, Place
+from .result import ToolResult, bounded, kept
 from .tool import Tool, ToolError, describe, holds
 
 Report = Callable[[CallStarted | CallSettled | CallWaits], Awaitable[None]]
+#: Hears how far a call is: its progress, of how much, and a message.
+Progress = Callable[[Call, float, float | None, str], None]
 #: Drives the sub-agent of a started call, until it has ended or waits for a person.
 Delegate = Callable[[Call], Awaitable[CallSettled | CallWaits]]
+
+
+def nobody_listens(call: Call, progress: float, total: float | None, message: str) -> None:
+    """Where nobody listens to a turn, the progress of its calls is told to nobody."""
 
 
 async def nobody_delegates(call: Call) -> CallSettled | CallWaits:
@@ -52,22 +60,79 @@ class Surroundings:
     now: Callable[[], float] = time.time
     #: Whether the turn is about to be stopped, so that no further call may start.
     stopping: Callable[[], bool] = lambda: False
+    #: Set when the turn is about to be stopped, for the calls that run.
+    abort: AbortSignal = field(default_factory=AbortSignal)
+    progress: Progress = nobody_listens
     delegate: Delegate = nobody_delegates
 
 
 async def run_batch(calls: tuple[Call, ...], around: Surroundings, report: Report, limiter: anyio.Semaphore) -> None:
     """Run every call that is ready, at most as many at once as `limiter` lets through.
 
-    `report` journals what it is given before it returns; whatever it raises ends the batch and is raised here. A
-    tool's own errors become results. Cancelling the batch cancels the calls. A sub-agent that was started before is
-    taken up where it stands: its own journal accounts for what happened to it.
+    A call of a sequential tool runs alone: behind those before it, and before those after it. `report` journals what
+    it is given before it returns; whatever it raises ends the batch and is raised here. A tool's own errors become
+    results. Cancelling the batch cancels the calls. A sub-agent that was started before is taken up where it stands:
+    its own journal accounts for what happened to it.
     """
+    ready = (call for call in calls if call.state is CallState.READY or _is_taken_up(call))
+    for side_by_side in _between_barriers(ready, around):
+        await _in_tasks([partial(_in_turn, call, around, report, limiter) for call in side_by_side])
 
-    async def run(call: Call) -> None:
+
+def _between_barriers(calls: Iterable[Call], around: Surroundings) -> Iterator[list[Call]]:
+    """The calls in their order, in groups that may run side by side."""
+    group: list[Call] = []
+    for call in calls:
+        tool = around.tools.get(call.name)
+        if tool is None or not tool.sequential:
+            group.append(call)
+            continue
+        if group:
+            yield group
+        yield [call]
+        group = []
+    if group:
+        yield group
+
+
+async def _in_turn(call: Call, around: Surroundings, report: Report, limiter: anyio.Semaphore) -> None:
+    """Run a call when there is room for it in its batch, and among all calls of its tool where that keeps a pace.
+
+    Nothing is held while it waits, so that nobody waits for it: of the two places, the second is taken at once or
+    the first is given back. If it is the batch that has no room then, another call of the batch is running: a call
+    comes back here fewer times than its batch has calls.
+    """
+    while True:
         async with limiter:
-            await _run(call, around, report)
+            pace = await _run(call, around, report)
+        if pace is None:
+            return
+        async with _place_of(pace, around) as place:
+            if place is None:
+                return
+            try:
+                limiter.acquire_nowait()
+            except anyio.WouldBlock:
+                continue
+            try:
+                if not around.stopping():
+                    await _execute(call, around.tools[call.name], around, report, place)
+            finally:
+                limiter.release()
+        return
 
-    await _in_tasks([partial(run, call) for call in calls if call.state is CallState.READY or _is_taken_up(call)])
+
+@asynccontextmanager
+async def _place_of(pace: Pace, around: Surroundings) -> AsyncIterator[Place | None]:
+    """Wait for a place and hold it while the block runs; None where the turn is about to be stopped before."""
+    place = None
+    with around.abort.ends():
+        place = await pace.wait()
+    try:
+        yield place
+    finally:
+        if place is not None:
+            place.leave()
 
 
 async def settle_after_crash(calls: tuple[Call, ...], around: Surroundings, report: Report) -> None:
@@ -80,7 +145,7 @@ async def settle_after_crash(calls: tuple[Call, ...], around: Surroundings, repo
             continue
         tool = around.tools[call.name]
         if tool.on_crash == "rerun":
-            await _in_tasks([partial(_execute, call, tool, around, report)])
+            await _in_tasks([partial(_rerun, call, tool, around, report)])
         elif tool.on_crash == "ask":
             question = f"The process died while {call.name} ran. Run it again, or leave its outcome unknown?"
             await report(
@@ -93,7 +158,7 @@ async def settle_after_crash(calls: tuple[Call, ...], around: Surroundings, repo
                 )
             )
         else:
-            await report(_settled(call, CallStatus.UNKNOWN, UNKNOWN_OUTCOME, around))
+            await report(_settled(call, CallStatus.UNKNOWN, ToolResult(UNKNOWN_OUTCOME), around))
 
 
 async def _in_tasks(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
@@ -120,45 +185,76 @@ async def _in_tasks(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
         raise failures[0]
 
 
-async def _run(call: Call, around: Surroundings, report: Report) -> None:
+async def _run(call: Call, around: Surroundings, report: Report) -> Pace | None:
+    """Run a call, or say what it wants of a person. Returns the pace that it has to wait for, if it has to."""
     if around.stopping():
-        return
+        return None
     if _is_taken_up(call):
         await report(await around.delegate(call))
-        return
+        return None
     tool = around.tools[call.name]
-    context = _context(call, around)
     try:
-        ask = tool.asks(call.arguments, context)
+        ask = tool.asks(call.arguments, _context(call, around))
         if ask is None:
             # An approved call is checked again: what was right when it was asked may not be now.
             tool.parse(call.arguments)
+    except NeedsPerson as needs:
+        ask = needs.ask
     except ToolError as error:
-        await report(_settled(call, CallStatus.ERROR, str(error), around))
-        return
+        await report(_settled(call, CallStatus.ERROR, ToolResult(str(error)), around))
+        return None
     if ask is not None:
         await report(_waits(call, ask, around))
+        return None
+    place = None
+    if tool.pace is not None:
+        place = tool.pace.place_now()
+        if place is None:
+            return tool.pace
+    try:
+        await _execute(call, tool, around, report, place)
+    finally:
+        if place is not None:
+            place.leave()
+    return None
+
+
+async def _rerun(call: Call, tool: Tool, around: Surroundings, report: Report) -> None:
+    if tool.pace is None:
+        await _execute(call, tool, around, report)
         return
-    await _execute(call, tool, around, report)
+    async with _place_of(tool.pace, around) as place:
+        if place is not None:
+            await _execute(call, tool, around, report, place)
 
 
-async def _execute(call: Call, tool: Tool, around: Surroundings, report: Report) -> None:
+async def _execute(call: Call, tool: Tool, around: Surroundings, report: Report, place: Place | None = None) -> None:
     child = child_id(around.turn, call.id) if call.made.lease is not None else None
     await report(CallStarted(call=call.id, child=child, elapsed=around.elapsed()))
     if call.state is not CallState.STARTED:  # a rerun without a retry left was settled instead
         return
-    if child is not None:
-        await report(await around.delegate(call))
-        return
-    try:
-        result, status = await tool.run(call.arguments, _context(call, around)), CallStatus.OK
-    except ToolError as error:
-        result, status = str(error), CallStatus.ERROR
-    except BaseException as error:
-        if not await _is_its_own(error):
-            raise
-        result, status = describe(error), CallStatus.ERROR
-    await report(_settled(call, status, cap(result), around))
+    if place is not None:
+        place.start()
+    await report(await (_outcome(call, tool, around) if child is None else around.delegate(call)))
+
+
+async def _outcome(call: Call, tool: Tool, around: Surroundings) -> CallSettled | CallWaits:
+    """Let the tool do its work, and say what came of it. Nobody hears of its progress any more then."""
+    with around.abort.below() as abort:
+        line = Line(partial(around.progress, call))
+        try:
+            result = await tool.run(call.arguments, _context(call, around, abort=abort, line=line))
+            return _settled(call, CallStatus.OK, result, around)
+        except NeedsPerson as needs:
+            return _waits(call, needs.ask, around)
+        except ToolError as error:
+            return _settled(call, CallStatus.ERROR, ToolResult(str(error)), around)
+        except BaseException as error:
+            if not await _is_its_own(error):
+                raise
+            return _settled(call, CallStatus.ERROR, ToolResult(describe(error)), around)
+        finally:
+            line.close()
 
 
 async def _is_its_own(error: BaseException) -> bool:
@@ -178,13 +274,31 @@ def _is_taken_up(call: Call) -> bool:
     return call.state is CallState.STARTED and call.made.lease is not None
 
 
-def _context(call: Call, around: Surroundings) -> ToolContext:
+def _context(
+    call: Call, around: Surroundings, *, abort: AbortSignal | None = None, line: Line | None = None
+) -> ToolContext:
     answers = tuple(Answer(answer.decision, answer.text) for answer in call.answers)
-    return ToolContext(around.turn, call.id, max(call.attempt, 1), answers, around.grants)
+    return ToolContext(
+        turn=around.turn,
+        call=call.id,
+        attempt=max(call.attempt, 1),
+        answers=answers,
+        grants=around.grants,
+        abort=abort or AbortSignal(),
+        _line=line or Line(),
+    )
 
 
-def _settled(call: Call, status: CallStatus, result: str, around: Surroundings) -> CallSettled:
-    return CallSettled(call=call.id, status=status, result=result, elapsed=around.elapsed())
+def _settled(call: Call, status: CallStatus, result: ToolResult, around: Surroundings) -> CallSettled:
+    result = bounded(result)
+    return CallSettled(
+        call=call.id,
+        status=status,
+        result=result.text,
+        structured=result.structured,
+        files=tuple(map(kept, result.files)),
+        elapsed=around.elapsed(),
+    )
 
 
 def _waits(call: Call, ask: Ask, around: Surroundings) -> CallWaits:

@@ -26,13 +26,17 @@ from turnwright.errors import ConfigError, TurnwrightError
 from turnwright.model.protocol import ToolSpec
 from turnwright_states import Decision, InterruptKind
 
-from .context import Ask, ToolContext
+from .context import Ask, NeedsPerson, ToolContext
 from .docstring import parse_docstring
+from .pace import Pace, Rate
+from .result import NotJson, ToolResult, to_result
 from .schema import Arguments, InvalidArguments
-from .text import clean, shorten, to_text
+from .text import clean, shorten
+from .timing import limited
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
+E = TypeVar("E", bound=BaseException)
 
 #: What happens to a call that had started when the process died (DESIGN 4.13).
 OnCrash = Literal["rerun", "unknown", "ask"]
@@ -55,6 +59,9 @@ class ToolOptions(TypedDict, total=False):
     exempt: bool
     expires_in: float | None
     read_only: bool | None
+    sequential: bool
+    concurrency: int | None
+    rate: Rate | None
 
 
 class ToolError(TurnwrightError):
@@ -87,8 +94,13 @@ class Tool(ABC):
     the time to answer in seconds. `read_only` says that no call changes anything, or (False) that a call may; None
     that it is not known. The tool budget of an agent that sets none is chosen by it (`Budgets`).
 
-    Raises `ConfigError` for a name that providers refuse, a time that is not above 0, and `rerun` without
-    `idempotent=True`. Source: DESIGN 4.5, 4.6, 4.12, 4.13.
+    The calls of a step run side by side, but a `sequential` one only when those before it are settled or wait for a
+    person, and those after it only when it is or does. At most `concurrency` calls of the tool run at once in an event
+    loop, over all its turns; `rate` bounds how often one starts in this process. A call that has to wait for either
+    has not started: its time-out does not run yet, and the other calls of its step go on.
+
+    Raises `ConfigError` for a name that providers refuse, a time that is not above 0, a `concurrency` below 1, and
+    `rerun` without `idempotent=True`. Source: DESIGN 4.5, 4.6, 4.12, 4.13.
     """
 
     #: Whether a call drives a turn of its own, with a share of what is left to the calling turn (DESIGN 4.14).
@@ -108,6 +120,9 @@ class Tool(ABC):
         exempt: bool = False,
         expires_in: float | None = None,
         read_only: bool | None = None,
+        sequential: bool = False,
+        concurrency: int | None = None,
+        rate: Rate | None = None,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigError(
@@ -120,6 +135,12 @@ class Tool(ABC):
                 f"tool {name}: on_crash='rerun' needs idempotent=True, for a call may then run twice:"
                 " say so if that does no harm, else use 'unknown' or 'ask'"
             )
+        if not (isinstance(approval, bool) or callable(approval)):
+            raise ConfigError(f"tool {name}: approval is True, False or a function of the arguments, not {approval!r}")
+        if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
+            raise ConfigError(f"tool {name}: concurrency is a whole number of calls, at least 1, not {concurrency!r}")
+        if not (rate is None or isinstance(rate, Rate)):
+            raise ConfigError(f"tool {name}: rate is a Rate(calls=..., per=...), not {rate!r}")
         self.name = name
         self.description = description
         self.parameters = parameters
@@ -129,6 +150,11 @@ class Tool(ABC):
         self.exempt = exempt
         self.expires_in = _seconds(name, "expires_in", expires_in)
         self.read_only = read_only
+        self.sequential = sequential
+        self.concurrency = concurrency
+        self.rate = rate
+        #: Where its calls wait for each other; None for a tool whose calls need not.
+        self.pace = None if concurrency is None and rate is None else Pace(concurrency, rate)
         self.spec = ToolSpec(name=name, description=description, parameters=parameters)
         self._approval = approval
         self._loop_key = loop_key
@@ -174,29 +200,39 @@ class Tool(ABC):
             return None
         return Ask(kind=InterruptKind.APPROVAL, expires_in=self.expires_in)
 
-    async def run(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> str:
-        """Check the arguments, run the call within the tool's time, and give its result as text, of any length.
+    async def run(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> ToolResult:
+        """Check the arguments, run the call within the tool's time, and give its result, of any size.
 
         Raises `ToolInputError`, `ToolTimeout`, or `ToolFailed` for whatever the tool itself raises, also for
-        `SystemExit` and others that are no `Exception`: a tool must not end the process, nor the turn. Ctrl-C passes
+        `SystemExit` and others that are no `Exception`: a tool must not end the process, nor the turn; and for data
+        that is not JSON. Raises `NeedsPerson` where the tool asks a person, also from within a group. Ctrl-C passes
         through, for it is a person who wants all of this to stop; so does a cancellation, for whoever runs the call
-        knows whether somebody asked for it.
+        knows whether somebody asked for it. `context.abort` is set then, and when the time is over.
         """
         values = self.parse(arguments)
-        with anyio.move_on_after(self.timeout):
+        with limited(self.timeout):
             try:
-                return to_text(await self.execute(values, context))
-            except ToolError:
+                return to_result(await self.execute(values, context))
+            except (ToolError, NeedsPerson):
                 raise
+            except NotJson as error:
+                raise ToolFailed(f"{self.name}: {error}") from None
             except BaseException as error:
-                if holds(error, KeyboardInterrupt) or holds(error, anyio.get_cancelled_exc_class()):
+                if holds(error, KeyboardInterrupt):
                     raise
+                if holds(error, anyio.get_cancelled_exc_class()):
+                    context.abort.set()
+                    raise
+                asked = _found(error, NeedsPerson)
+                if asked is not None:
+                    raise NeedsPerson(asked.ask) from error
                 raise ToolFailed(describe(error)) from error
+        context.abort.set()
         raise ToolTimeout(f"{self.name} did not finish within {self.timeout:g} s; a part of its work may be done")
 
     @abstractmethod
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
-        """Do the work of one call, with what `parse` gave. What is returned becomes text."""
+        """Do the work of one call, with what `parse` gave. What is returned becomes a `ToolResult`, mostly text."""
 
     def _wants_approval(self, arguments: Mapping[str, JsonValue]) -> bool:
         if isinstance(self._approval, bool):
@@ -239,7 +275,7 @@ class FunctionTool(Tool, Generic[P, R_co]):
         )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call the function, unchanged: no check, no time-out, and no text made of what it returns."""
+        """Call the function, unchanged: no check, no time-out, and nothing made of what it returns."""
         return self._function(*args, **kwargs)  # type: ignore[return-value]
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
@@ -302,6 +338,14 @@ def _seconds(name: str, field: str, value: float | None) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
         raise ConfigError(f"tool {name}: {field} is a number of seconds above 0, or None, not {value!r}")
     return float(value)
+
+
+def _found(error: BaseException, kind: type[E]) -> E | None:
+    """The first error of a kind in a group, or the error itself; None if there is none."""
+    if isinstance(error, kind):
+        return error
+    inner = (_found(one, kind) for one in error.exceptions) if isinstance(error, BaseExceptionGroup) else ()
+    return next((one for one in inner if one is not None), None)
 
 
 def holds(error: BaseException, kind: type[BaseException]) -> bool:

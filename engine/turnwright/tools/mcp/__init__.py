@@ -1,0 +1,17 @@
+"""Tools of MCP servers: configured as other clients configure them, and called as tools of ours."""
+
+from .config import Approve, McpServer, mcp_servers, read_mcp_config
+from .hints import McpHints, Policy
+from .names import tool_names
+from .servers import mcp_tools
+
+__all__ = [
+    "Approve",
+    "McpHints",
+    "McpServer",
+    "Policy",
+    "mcp_servers",
+    "mcp_tools",
+    "read_mcp_config",
+    "tool_names",
+]

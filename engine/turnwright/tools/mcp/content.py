@@ -1,0 +1,81 @@
+"""What a server's result is to us: text for the model, data for programs, files."""
+
+import json
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Final
+from urllib.parse import urlsplit
+
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+from pydantic import ValidationError
+
+from turnwright.message import FilePart
+from turnwright.tools.result import ToolResult
+from turnwright.tools.text import NO_OUTPUT
+from turnwright.tools.tool import ToolError
+
+_UNKNOWN_TYPE: Final = "application/octet-stream"
+
+
+def read_result(result: CallToolResult) -> ToolResult:
+    """Give the result of a call. Raises `ToolError` with its text where the server says that it is an error.
+
+    Text stays text, one block after the other. Pictures, sounds and resources of bytes become files; a resource of
+    text becomes text, and a link the line that names it. Without any text, structured content is the text too.
+    """
+    said: list[str] = []
+    files: list[FilePart] = []
+    for block in result.content:
+        _take(block, said, files)
+    text = "\n".join(said)
+    if result.is_error:
+        raise ToolError(text or "the server says that the call failed, and not why")
+    if not text and result.structured_content is not None:
+        text = json.dumps(result.structured_content, ensure_ascii=False)
+    if not text:
+        text = _counted(files) if files else NO_OUTPUT
+    return ToolResult(text, result.structured_content, tuple(files))
+
+
+def _take(block: ContentBlock, said: list[str], files: list[FilePart]) -> None:
+    match block:
+        case TextContent(text=text):
+            said.append(text)
+        case ImageContent(data=data, mime_type=kind) | AudioContent(data=data, mime_type=kind):
+            _attach(data, kind, "", said, files)
+        case ResourceLink(uri=uri, name=name, description=about):
+            said.append(f"[resource {name}: {uri}]" + (f" {about}" if about else ""))
+        case EmbeddedResource(resource=BlobResourceContents(uri=uri, blob=data, mime_type=kind)):
+            _attach(data, kind or _UNKNOWN_TYPE, _name_of(uri), said, files)
+        case EmbeddedResource(resource=TextResourceContents(uri=uri, text=text)):
+            said.append(f"[resource {uri}]\n{text}")
+
+
+def _attach(data: str, kind: str, name: str, said: list[str], files: list[FilePart]) -> None:
+    try:
+        files.append(FilePart(media_type=kind, data=data, name=name))
+    except ValidationError as error:
+        why = error.errors(include_input=False)[0]["msg"].removeprefix("Value error, ")
+        said.append(f"[the server sent a file that is left out: {why}]")
+
+
+def _name_of(uri: str) -> str:
+    try:
+        return PurePosixPath(urlsplit(uri).path).name
+    except ValueError:  # no address at all; the file can do without a name
+        return ""
+
+
+def _counted(files: Sequence[FilePart]) -> str:
+    kinds = ", ".join(file.media_type for file in files)
+    return f"({len(files)} file{'s' if len(files) > 1 else ''}: {kinds})"

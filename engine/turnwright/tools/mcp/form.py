@@ -1,0 +1,198 @@
+"""Forms: what a server asks a person for in the middle of a call, as a question, and the answer as its fields.
+
+A form is a flat JSON Schema (MCP, "elicitation"): texts, numbers, yes or no, one of several, some of several. A person
+answers with a text, for that is what answers of turns are.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final, TypeGuard
+
+from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema.exceptions import SchemaError
+from pydantic import JsonValue
+
+Schema = Mapping[str, object]
+
+_TRUE: Final = frozenset({"yes", "y", "true", "1", "on"})
+_FALSE: Final = frozenset({"no", "n", "false", "0", "off"})
+_LINE: Final = re.compile(r"\s*([^=:\s]+)\s*[=:]\s*(.*)")
+_HINTS: Final[Mapping[str, str]] = {
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "minItems": "at least {} of them",
+    "maxItems": "at most {} of them",
+}
+
+
+class BadAnswer(ValueError):  # noqa: N818 (reads as what happened)
+    """The answer does not fit the form. The message says why, and what would."""
+
+
+def describe_form(message: str, schema: Schema) -> tuple[str, tuple[str, ...]]:
+    """Give the question that puts a form to a person, and the choices where it has one field with a few answers."""
+    fields, required = _fields(schema), _required(schema)
+    if not fields:
+        return f"{message}\nAnswer anything to agree.", ()
+    if len(fields) == 1:
+        ((name, field),) = fields.items()
+        said = _describe(name, field, required=True)
+        return f"{message}\n{said}", tuple(_options(field).values()) or (
+            ("yes", "no") if field.get("type") == "boolean" else ()
+        )
+    lines = [f"- {_describe(name, field, required=name in required)}" for name, field in fields.items()]
+    how = "Answer with a line for each field, NAME=VALUE, or with a JSON object."
+    return "\n".join([message, *lines, how]), ()
+
+
+def read_form(answer: str, schema: Schema) -> dict[str, JsonValue]:
+    """Read a person's answer to a form. Fields that it leaves out take their defaults. Raises `BadAnswer`."""
+    fields = _fields(schema)
+    given = _given(answer, fields)
+    content: dict[str, JsonValue] = {}
+    for name, field in fields.items():
+        if name in given:
+            content[name] = _value(name, field, given[name])
+        elif _is_json(default := field.get("default")):
+            content[name] = default
+    try:
+        wrong = sorted(Draft202012Validator(dict(schema), format_checker=FormatChecker()).iter_errors(content), key=str)
+    except (SchemaError, re.error) as error:  # a pattern that is none is found only when it is tried
+        raise BadAnswer(f"the server's form is broken ({type(error).__name__})") from None
+    if wrong:
+        raise BadAnswer("; ".join(f"{one.json_path.removeprefix('$.')}: {one.message}" for one in wrong))
+    return content
+
+
+def _fields(schema: Schema) -> dict[str, Schema]:
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return {}
+    return {str(name): field if isinstance(field, Mapping) else {} for name, field in properties.items()}
+
+
+def _required(schema: Schema) -> frozenset[str]:
+    names = schema.get("required")
+    return frozenset(str(name) for name in names) if isinstance(names, Sequence) else frozenset()
+
+
+def _describe(name: str, field: Schema, *, required: bool) -> str:
+    """Say what one field takes, in a line."""
+    kind = {"boolean": "yes or no", "array": "some of", "string": str(field.get("format", "text"))}
+    options = _options(field)
+    said = ["one of" if options and field.get("type") != "array" else kind.get(str(field.get("type")), "")]
+    if not said[0]:
+        said = [str(field.get("type", "any value"))]
+    if options:
+        said[0] += " " + ", ".join(
+            f"{value} ({title})" if title != value else value for value, title in options.items()
+        )
+    said += [hint.format(field[key]) for key, hint in _HINTS.items() if key in field]
+    if "default" in field:
+        said.append(f"default {json.dumps(field['default'], ensure_ascii=False, default=str)}")
+    elif not required:
+        said.append("may be left out")
+    about = " - ".join(str(field[key]) for key in ("title", "description") if field.get(key))
+    return f"{name} ({'; '.join(said)})" + (f": {about}" if about else "")
+
+
+def _options(field: Schema) -> dict[str, str]:
+    """The values that a field takes, with their titles; none if it takes others."""
+    items = field.get("items")
+    source = items if field.get("type") == "array" and isinstance(items, Mapping) else field
+    named = source.get("oneOf", source.get("anyOf"))
+    if isinstance(named, Sequence):
+        told = [one for one in named if isinstance(one, Mapping) and "const" in one]
+        return {str(one["const"]): str(one.get("title", one["const"])) for one in told}
+    values = source.get("enum")
+    if not isinstance(values, Sequence):
+        return {}
+    titles = source.get("enumNames")
+    shown = titles if isinstance(titles, Sequence) and len(titles) == len(values) else values
+    return {str(value): str(title) for value, title in zip(values, shown, strict=True)}
+
+
+def _given(answer: str, fields: Mapping[str, Schema]) -> dict[str, object]:
+    """What the answer says of each field. Of a single one it may be the value alone."""
+    text = answer.strip()
+    if not fields:
+        return {}
+    if len(fields) == 1:
+        return _alone(text, *fields.items())
+    if text.startswith("{"):
+        try:
+            return _known(json.loads(text), fields)
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, BadAnswer):
+                raise
+            raise BadAnswer("it is not a JSON object, though it begins like one") from None
+    lines = [line for line in text.splitlines() if line.strip()]
+    matches = [_LINE.fullmatch(line) for line in lines]
+    for line, match in zip(lines, matches, strict=True):
+        if match is None:
+            raise BadAnswer(f"{line!r} is not NAME=VALUE")
+    return _known({match[1]: match[2] for match in matches if match}, fields)
+
+
+def _alone(text: str, item: tuple[str, Schema]) -> dict[str, object]:
+    """What an answer to a single field says: the value, also with its name before it, or in a JSON object."""
+    name, field = item
+    with suppress(ValueError, RecursionError):
+        said = json.loads(text) if text.startswith("{") else None
+        if isinstance(said, dict) and list(said) == [name]:
+            return {name: said[name]}
+    match = _LINE.fullmatch(text)
+    if match and match[1] == name:
+        return {name: match[2]}
+    return {} if not text and "default" in field else {name: text}
+
+
+def _known(said: Mapping[str, object], fields: Mapping[str, Schema]) -> dict[str, object]:
+    strange = [name for name in said if name not in fields]
+    if strange:
+        raise BadAnswer(f"there is no field {strange[0]!r} (there are {', '.join(fields)})")
+    return dict(said)
+
+
+def _value(name: str, field: Schema, said: object) -> JsonValue:
+    """Make of a text what the field's type wants; what came as JSON stays what it is."""
+    if not isinstance(said, str):
+        return said if _is_json(said) else str(said)
+    text, kind = said.strip(), field.get("type")
+    if kind == "boolean":
+        if text.lower() in _TRUE | _FALSE:
+            return text.lower() in _TRUE
+        raise BadAnswer(f"{name}: {said!r} is neither yes nor no")
+    if kind in ("integer", "number"):
+        try:
+            return int(text) if kind == "integer" or re.fullmatch(r"[+-]?\d+", text) else float(text)
+        except ValueError:
+            raise BadAnswer(f"{name}: {said!r} is no {'whole ' if kind == 'integer' else ''}number") from None
+    if kind == "array":
+        parts = _listed(text)
+        return [_option(part, field) for part in parts]
+    return _option(said if not _options(field) else text, field)
+
+
+def _listed(text: str) -> list[str]:
+    if text.startswith("["):
+        try:
+            return [str(one) for one in json.loads(text)]
+        except (ValueError, RecursionError):
+            raise BadAnswer("it is not a JSON list, though it begins like one") from None
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _option(text: str, field: Schema) -> str:
+    """The value that a person means: itself, or the one with that title."""
+    options = _options(field)
+    meant = [value for value, title in options.items() if title.lower() == text.lower() and text not in options]
+    return meant[0] if meant else text
+
+
+def _is_json(value: object) -> TypeGuard[JsonValue]:
+    return value is not None and isinstance(value, str | int | float | bool | list | dict)

@@ -1,0 +1,70 @@
+"""What in a server's configuration is a secret: told by the place where it stands, by its name, and by its looks."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+from urllib.parse import unquote, unquote_plus, urlsplit
+
+#: Secrets shorter than this could be any word of a text.
+_SHORTEST: Final = 6
+#: From this length on, a piece of an address with a digit in it is taken for a key.
+_KEY_LENGTH: Final = 16
+
+_NAME: Final = r"[\w.-]*(?:key|token|secret|passw|passphrase|pwd|auth|credential|cookie|signature)[\w.-]*"
+#: `--api-key`, with its value in the next argument.
+_OPTION: Final = re.compile(rf"--?{_NAME}", re.IGNORECASE)
+#: The same for a header, `NAME: VALUE`.
+_HEADER: Final = re.compile(r"-H|--headers?")
+#: `API_KEY=value`, `--token=value`, `X-Api-Key: value`, from the beginning to the end.
+_WHOLE: Final = re.compile(rf"(?:-*(?:{_NAME})\s*[=:]|--header=[^:]*:)\s*(.+)", re.IGNORECASE | re.DOTALL)
+#: The same in the middle of something, as in JSON.
+_WITHIN: Final = re.compile(
+    rf"""{_NAME}["']?\s*[=:]\s*["']?(?:(?:bearer|basic|token)\s+)?([^\s"',;&{{}}]+)""", re.IGNORECASE
+)
+_SCHEMES: Final = frozenset({"basic", "bearer", "token"})
+
+
+def hidden_words(values: Iterable[str]) -> frozenset[str]:
+    """What no message may show, were it one word of a value: `Bearer KEY` is a secret, and so is `KEY`."""
+    words = (word for value in values for word in (value, *value.split()))
+    return frozenset(word for word in words if len(word) >= _SHORTEST and word.lower() not in _SCHEMES)
+
+
+def in_arguments(arguments: Sequence[str]) -> Iterator[str]:
+    """The secrets among the arguments of a program: what an option with such a name is given, and keys in addresses."""
+    before = ""
+    for argument in arguments:
+        if _HEADER.fullmatch(before):
+            yield argument.partition(":")[2].strip()
+        elif _OPTION.fullmatch(before) and not argument.startswith("-"):
+            yield argument
+        if whole := _WHOLE.fullmatch(argument):
+            yield whole[1]
+        yield from _WITHIN.findall(argument)
+        if "://" in argument:
+            yield from in_address(argument)
+        before = argument
+
+
+def in_address(address: str) -> Iterator[str]:
+    """The secrets in a URL: who asks, its query, and what in its path looks like a key."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # it is none, or none that anybody could reach
+        return
+    if "@" in parts.netloc:
+        who = parts.netloc.rpartition("@")[0]
+        for word in (who, *who.split(":", 1)):
+            yield from (word, unquote(word))
+    yield parts.query
+    for pair in re.split("[&;]", parts.query):
+        name, _, value = pair.partition("=")
+        if re.fullmatch(_NAME, name, re.IGNORECASE) or _looks_like_a_key(value or name):
+            yield from (value or name, unquote_plus(value or name))
+    for piece in parts.path.split("/"):
+        if _looks_like_a_key(piece):
+            yield from (piece, unquote(piece))
+
+
+def _looks_like_a_key(text: str) -> bool:
+    return len(text) >= _KEY_LENGTH and any(letter.isdigit() for letter in text)

@@ -1,0 +1,192 @@
+"""Opens servers for as long as a block runs, and gives their tools."""
+
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import anyio
+
+from turnwright.errors import ConfigError
+from turnwright.tasks import beside
+from turnwright.tools.tool import Tool
+
+from .config import McpServer, mcp_servers, read_mcp_config
+from .hints import Policy
+from .names import tool_names
+
+if TYPE_CHECKING:
+    import anyio.abc
+    from mcp.client import Transport
+    from mcp_types import Tool as Listed
+
+    from .session import McpSession, Way
+
+#: Seconds that a call may take, and that a server may take until it has told its tools.
+CALL_TIMEOUT: Final = 300.0
+STARTUP_TIMEOUT: Final = 60.0
+
+_LOG: Final = logging.getLogger(__name__)
+_PLAIN: Final = McpServer(command="-")
+
+
+@asynccontextmanager
+async def mcp_tools(
+    *sources: str | Path | Mapping[str, object],
+    approve: Policy = "annotated",
+    timeout: float = CALL_TIMEOUT,  # noqa: ASYNC109 (of a call, not of this)
+    startup: float = STARTUP_TIMEOUT,
+) -> AsyncIterator[list[Tool]]:
+    """Open the servers while the block runs, and give the tools that they offer.
+
+        async with mcp_tools("mcp.json") as tools, Engine(model=..., tools=[*tools, read_file]) as engine:
+            await engine.run(agent, "Tidy the notes.")
+
+    A source is the path of a configuration (`read_mcp_config`), the same as an object with `mcpServers`, or servers by
+    name: an `McpServer`, a server object of the SDK, a function that makes a transport of the SDK, or an open `Client`
+    of the SDK, which stays open and answers for itself what the server asks of a person.
+
+    A tool is called `server__tool`; see `tool_names` for what happens to long and strange names. `approve` decides
+    whose calls wait for a person: `annotated` (the server's hints say it, see `approval_for`), `always`, `never`, or a
+    function of a tool's `McpHints` that gives what `Tool(approval=...)` takes. Tools in a server's `auto_approve` do
+    not wait. `timeout` is for one call, `startup` for one server to start and to tell its tools, both in seconds; a
+    server's configuration may say otherwise.
+
+    Raises `ConfigError` when the extra is not installed, when a configuration is wrong, when two servers have one name,
+    and for every server that does not start. Then none stays open.
+    """
+    try:
+        from .session import McpSession  # noqa: PLC0415 (an optional extra)
+    except ImportError as error:
+        raise ConfigError(f"MCP servers need the extra: pip install 'turnwright[mcp]' ({error})") from None
+    targets = _targets(sources)
+    keeper = _Keeper()
+    async with beside(keeper.keep):
+        await keeper.ready.wait()
+        opened = []
+        for name, target in targets.items():
+            server = target if isinstance(target, McpServer) else _PLAIN
+            session = McpSession(
+                name, _way(name, target), keeper.group, startup=server.startup or startup, secrets=server.secrets
+            )
+            opened.append((session, server))
+        try:
+            listed = await _start([session for session, _ in opened])
+            yield _tools(opened, listed, approve=approve, timeout=timeout)
+        finally:
+            with anyio.CancelScope(shield=True):
+                async with anyio.create_task_group() as group:
+                    for session, _ in opened:
+                        group.start_soon(session.close)
+
+
+class _Keeper:
+    """A task group that lives in a task of its own, so that what a block raises comes out of it as it is."""
+
+    group: "anyio.abc.TaskGroup"
+
+    def __init__(self) -> None:
+        self.ready = anyio.Event()
+
+    async def keep(self) -> None:
+        async with anyio.create_task_group() as self.group:
+            self.ready.set()
+            await anyio.sleep_forever()
+
+
+def _targets(sources: Sequence[str | Path | Mapping[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for source in sources:
+        servers: Mapping[str, object]
+        if isinstance(source, str | Path):
+            servers = read_mcp_config(source)
+        elif isinstance(source.get("mcpServers", source.get("servers")), Mapping):
+            servers = mcp_servers(source)
+        else:
+            servers = source
+        for name, target in servers.items():
+            if name in found:
+                raise ConfigError(f"there are two MCP servers with the name {name!r}: rename one of them")
+            if not (isinstance(target, McpServer) and target.disabled):
+                found[name] = target
+    return found
+
+
+def _way(name: str, target: object) -> "Way":
+    from mcp.client import Client  # noqa: PLC0415 (an optional extra)
+    from mcp.server import MCPServer, Server  # noqa: PLC0415 (an optional extra)
+
+    from .connect import connect_to  # noqa: PLC0415 (an optional extra)
+
+    if isinstance(target, McpServer):
+        return connect_to(target)
+    if isinstance(target, Client | MCPServer | Server):
+        return target
+    if callable(target):
+        make = cast("Callable[[], Transport]", target)
+        return lambda _: make()
+    raise ConfigError(
+        f"MCP server {name!r}: give an McpServer, a server or an open client of the SDK, or a function that makes a"
+        f" transport, and not {type(target).__name__}"
+    )
+
+
+async def _start(sessions: "Sequence[McpSession]") -> "list[list[Listed]]":
+    """Start all servers at once. Raises `ConfigError` that names each one that does not start."""
+    from .session import ServerDown  # noqa: PLC0415 (an optional extra)
+
+    listed: dict[int, list[Listed]] = {}
+    down: list[str] = []
+
+    async def one(number: int, session: "McpSession") -> None:
+        try:
+            listed[number] = await session.start()
+        except ServerDown as error:
+            down.append(f"MCP server {session.name!r} does not start: {error}")
+
+    async with anyio.create_task_group() as group:
+        for number, session in enumerate(sessions):
+            group.start_soon(one, number, session)
+    if down:
+        raise ConfigError("\n".join(sorted(down)))
+    return [listed[number] for number in range(len(sessions))]
+
+
+def _tools(
+    opened: "Sequence[tuple[McpSession, McpServer]]",
+    listed: "Sequence[list[Listed]]",
+    *,
+    approve: Policy,
+    timeout: float,
+) -> list[Tool]:
+    from .tool import McpTool  # noqa: PLC0415 (an optional extra)
+
+    offered: dict[tuple[str, str], tuple[McpSession, McpServer, Listed]] = {}
+    for (session, server), tools in zip(opened, listed, strict=True):
+        for tool in tools:
+            if _is_offered(server, tool):
+                offered.setdefault((session.name, tool.name), (session, server, tool))
+    return [
+        McpTool(
+            session,
+            tool,
+            name=name,
+            policy=server.approve or approve,
+            approved=_fits(tool.name, server.auto_approve),
+            timeout=server.timeout or timeout,
+        )
+        for name, (session, server, tool) in zip(tool_names(list(offered)), offered.values(), strict=True)
+    ]
+
+
+def _is_offered(server: McpServer, tool: "Listed") -> bool:
+    if tool.execution is not None and tool.execution.task_support == "required":
+        _LOG.info("tool %s can only be called as a task of MCP, which is not done here; it is left out", tool.name)
+        return False
+    return _fits(tool.name, server.include) and not _fits(tool.name, server.exclude)
+
+
+def _fits(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,37 @@
+"""The time that one call of a tool may take, and what of it does not count."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+import anyio
+
+#: What ends the call that runs here when its time is over.
+_LIMIT: Final[ContextVar[anyio.CancelScope | None]] = ContextVar("turnwright_call_limit", default=None)
+
+
+@contextmanager
+def limited(seconds: float | None) -> Iterator[None]:
+    """Run a block for so many seconds at most; None sets no bound. A block that takes longer is left quietly."""
+    with anyio.move_on_after(seconds) as scope:
+        token = _LIMIT.set(scope)
+        try:
+            yield
+        finally:
+            _LIMIT.reset(token)
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Stop the clock of the call that runs here while the block waits for others, before any work is done."""
+    scope = _LIMIT.get()
+    if scope is None:
+        yield
+        return
+    left, scope.deadline = scope.deadline - anyio.current_time(), math.inf
+    try:
+        yield
+    finally:
+        scope.deadline = anyio.current_time() + left

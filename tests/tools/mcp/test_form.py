@@ -1,0 +1,122 @@
+"""Forms of servers: the question that a person reads, and what their answer means."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwright.tools.mcp.form import BadAnswer, describe_form, read_form
+
+
+def form(required: tuple[str, ...] = (), **fields: Mapping[str, object]) -> dict[str, object]:
+    """A form with these fields."""
+    return {"type": "object", "properties": fields, "required": list(required)}
+
+
+TEXT = {"type": "string"}
+SIZE = {"type": "string", "enum": ["s", "l"], "enumNames": ["Small", "Large"]}
+HERO = {"type": "string", "oneOf": [{"const": "h1", "title": "Superman"}, {"const": "h2", "title": "Batman"}]}
+FISH = {"type": "array", "items": {"anyOf": [{"const": "f1", "title": "Tuna"}, {"const": "f2", "title": "Trout"}]}}
+
+
+@pytest.mark.parametrize(
+    ("field", "line", "choices"),
+    [
+        (TEXT | {"title": "Name", "description": "In full"}, "x (text): Name - In full", ()),
+        (TEXT | {"format": "email"}, "x (email)", ()),
+        ({"type": "integer", "minimum": 1, "maximum": 9}, "x (integer; at least 1; at most 9)", ()),
+        ({"type": "boolean", "default": False}, "x (yes or no; default false)", ("yes", "no")),
+        (SIZE, "x (one of s (Small), l (Large))", ("Small", "Large")),
+        (HERO, "x (one of h1 (Superman), h2 (Batman))", ("Superman", "Batman")),
+        (FISH, "x (some of f1 (Tuna), f2 (Trout))", ("Tuna", "Trout")),
+    ],
+)
+def test_a_field_is_described_in_a_line(field: dict[str, Any], line: str, choices: tuple[str, ...]) -> None:
+    assert describe_form("Please:", form(x=field)) == (f"Please:\n{line}", choices)
+
+
+def test_several_fields_are_a_line_each() -> None:
+    question, choices = describe_form("Book:", form(("name",), name=TEXT, size=SIZE))
+    assert question.splitlines() == [
+        "Book:",
+        "- name (text)",
+        "- size (one of s (Small), l (Large); may be left out)",
+        "Answer with a line for each field, NAME=VALUE, or with a JSON object.",
+    ]
+    assert choices == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "said", "value"),
+    [
+        (TEXT, "Ada = Lovelace", "Ada = Lovelace"),
+        (TEXT, "x=Ada", "Ada"),
+        (TEXT, '{"x": "Ada"}', "Ada"),
+        (TEXT, "{braces}", "{braces}"),
+        ({"type": "integer"}, " 7 ", 7),
+        ({"type": "number"}, "7.5", 7.5),
+        ({"type": "number"}, "7", 7),
+        ({"type": "boolean"}, "Yes", True),
+        ({"type": "boolean"}, "false", False),
+        (SIZE, "l", "l"),
+        (SIZE, "large", "l"),
+        (HERO, "Batman", "h2"),
+        (FISH, "Tuna, f2", ["f1", "f2"]),
+        (FISH, '["f1"]', ["f1"]),
+        (TEXT | {"default": "Ada"}, "", "Ada"),
+    ],
+)
+def test_one_field_is_answered_with_its_value(field: dict[str, Any], said: str, value: object) -> None:
+    assert read_form(said, form(("x",), x=field)) == {"x": value}
+
+
+@pytest.mark.parametrize("said", ["name=Ada\nage: 36", '{"name": "Ada", "age": 36}', "age=36\n\n  name = Ada"])
+def test_several_fields_are_answered_in_lines_or_in_json(said: str) -> None:
+    """What is left out takes its default, or stays out."""
+    asked = form(("name",), name=TEXT, age={"type": "integer"}, size=SIZE | {"default": "s"}, note=TEXT)
+    assert read_form(said, asked) == {"name": "Ada", "age": 36, "size": "s"}
+
+
+def test_a_form_without_fields_is_agreed_to() -> None:
+    assert read_form("sure", {"type": "object", "properties": {}}) == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "words"),
+    [
+        (form(x={"type": "integer"}), "seven", "x: 'seven' is no whole number"),
+        (form(x={"type": "boolean"}), "perhaps", "neither yes nor no"),
+        (form(x={"type": "integer", "maximum": 9}), "10", "x: 10 is greater than the maximum of 9"),
+        (form(x=SIZE), "xl", "'xl' is not one of"),
+        (form(x=TEXT | {"format": "email"}), "ada", "'ada' is not a 'email'"),
+        (form(x=TEXT | {"minLength": 3}), "ad", "too short"),
+        (form(("a", "b"), a=TEXT, b=TEXT), "a=1", "'b' is a required property"),
+        (form(a=TEXT, b=TEXT), "hello", "'hello' is not NAME=VALUE"),
+        (form(a=TEXT, b=TEXT), "c=1", "there is no field 'c' (there are a, b)"),
+        (form(a=TEXT, b=TEXT), "{", "is not a JSON object"),
+        (form(x=FISH), "[", "is not a JSON list"),
+        (form(x=TEXT | {"pattern": "("}), "a", "the server's form is broken"),
+    ],
+)
+def test_what_does_not_fit_says_why(asked: dict[str, Any], said: str, words: str) -> None:
+    with pytest.raises(BadAnswer) as caught:
+        read_form(said, asked)
+    assert words in str(caught.value)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.text(alphabet=st.characters(codec="ascii"), max_size=9), min_size=3))
+def test_json_brings_any_texts(said: dict[str, str]) -> None:
+    assert read_form(json.dumps(said), form(a=TEXT, b=TEXT, c=TEXT)) == said
+
+
+@given(st.text(max_size=40), st.sampled_from([TEXT, SIZE, HERO, FISH, {"type": "integer"}, {"type": "boolean"}]))
+def test_any_answer_is_read_or_refused(said: str, field: dict[str, Any]) -> None:
+    try:
+        content = read_form(said, form(x=field))
+    except BadAnswer as bad:
+        assert str(bad)  # noqa: PT017 (either of the two is a fact)
+    else:
+        assert set(content) <= {"x"}

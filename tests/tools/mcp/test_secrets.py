@@ -1,0 +1,76 @@
+"""What in a server's configuration is a secret, though nothing says so: keys among arguments, and in addresses."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from turnwright.hiding import Secrets
+from turnwright.tools.mcp.secrets import hidden_words, in_address, in_arguments
+
+SECRET = "hunter2-pass"  # noqa: S105 (nobody's)
+KEY = "a1b2c3d4e5f6a7b8"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--header", f"Authorization: Bearer {SECRET}"],
+        ["--header", f"Authorization:{SECRET}"],
+        ["--header", f"X-Anything: {SECRET}"],
+        ["-H", f"X-Anything: {SECRET}"],
+        [f"--header=X-Anything: {SECRET}"],
+        [f"Authorization: Bearer {SECRET}"],
+        ["--api-key", SECRET],
+        ["--apiKey", SECRET],
+        [f"--token={SECRET}"],
+        [f"--access_token={SECRET}"],
+        ["-password", SECRET],
+        ["run", "-e", f"GITHUB_PERSONAL_ACCESS_TOKEN={SECRET}", "image"],
+        [f"--client-secret={SECRET} with, what & ever"],
+        ["--config", f'{{"apiKey": "{SECRET}", "mode": "x"}}'],
+        [f"https://x.example/mcp?api_key={SECRET}&mode=x"],
+        [f"postgresql://me:{SECRET}@x.example/db"],
+        ["mcp-remote", f"https://x.example/s/{KEY}/mcp"],
+    ],
+)
+def test_a_secret_among_arguments_is_hidden(arguments: Sequence[str]) -> None:
+    said = Secrets(hidden_words(in_arguments(arguments))).hide(f"{' '.join(arguments)} | {arguments[-1]}")
+    assert SECRET not in said
+    assert KEY not in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-y", "@modelcontextprotocol/server-filesystem", "/home/somebody/documents"],
+        ["mcp-remote", "https://x.example/mcp", "--transport", "http-first"],
+        ["--token", "--verbose", "documents"],
+        ["--mode=careful", "--folder=/srv/somewhere", "NODE_OPTIONS=--trace-warnings"],
+    ],
+)
+def test_what_looks_like_none_is_shown(arguments: Sequence[str]) -> None:
+    said = " ".join(arguments)
+    assert Secrets(hidden_words(in_arguments(arguments))).hide(said) == said
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://x.example/mcp", "https://x.example/mcp"),
+        (f"https://x.example/mcp?api_key={SECRET}", "https://x.example/mcp?***"),
+        (f"https://x.example/mcp?{KEY}", "https://x.example/mcp?***"),
+        (f"https://me-myself:{SECRET}@x.example/mcp", "https://***@x.example/mcp"),
+        (f"https://{SECRET}@x.example/mcp", "https://***@x.example/mcp"),
+        (f"https://x.example/s/{KEY}/mcp", "https://x.example/s/***/mcp"),
+        ("https://x.example/long-name-without-number/mcp", "https://x.example/long-name-without-number/mcp"),
+        ("https://[x", "https://[x"),
+    ],
+)
+def test_an_address_is_shown_without_who_asks_without_its_query_and_without_keys(address: str, shown: str) -> None:
+    assert Secrets(hidden_words(in_address(address))).hide(address) == shown
+
+
+def test_a_key_of_an_address_is_hidden_by_itself_too() -> None:
+    """As a server quotes it, which has read what the address says."""
+    secrets = Secrets(hidden_words(in_address("https://me:pass%20word@x.example/mcp?mode=careful&key=hunter%2F2&to=x")))
+    assert secrets.hide("'hunter/2' and hunter%2F2, pass word, careful") == "'***' and ***, ***, careful"

@@ -1,0 +1,330 @@
+"""What a tool can do while it runs: ask, tell, and hear that it should stop. Without a turn around it."""
+
+import math
+import threading
+from collections.abc import Callable
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+
+from turnwright.tools import AbortSignal, Answer, Ask, NeedsPerson, ToolContext, ToolTimeout, tool
+from turnwright.tools.context import Line
+from turnwright_states import Decision, InterruptKind
+
+pytestmark = pytest.mark.anyio
+
+#: What a thread looks up from now and then, as a tool would from its work.
+PATIENCE = threading.Event()
+both = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+
+
+def fresh(*answers: Answer) -> ToolContext:
+    return ToolContext(turn="t", call="c", answers=answers)
+
+
+def said(*texts: str) -> ToolContext:
+    return fresh(*(Answer(Decision.REPLY, text) for text in texts))
+
+
+def asked(context: ToolContext, question: str = "Why?") -> Ask:
+    with pytest.raises(NeedsPerson) as needs:
+        context.ask(question)
+    return needs.value.ask
+
+
+# A context alone, as in a test of a tool.
+
+
+async def test_turn_and_call_are_enough_for_a_context() -> None:
+    context = ToolContext(turn="t", call="c")
+    assert (context.key, context.attempt, context.answers, context.abort.aborted) == ("t:c", 1, (), False)
+    context.progress(1, 2, "half")
+    assert asked(context) == Ask(InterruptKind.QUESTION, "Why?")
+
+
+def test_two_contexts_of_one_call_are_equal() -> None:
+    assert ToolContext(turn="t", call="c") == ToolContext(turn="t", call="c")
+    assert "abort" not in repr(ToolContext(turn="t", call="c"))
+
+
+# Questions.
+
+
+def test_the_nth_question_is_answered_by_the_nth_reply() -> None:
+    context = said("one", "two")
+    assert [context.ask("a"), context.ask("b")] == ["one", "two"]
+    assert asked(context, "c").question == "c"
+
+
+def test_only_replies_answer() -> None:
+    """Leave to run, and leave to run again, are answers to somebody else."""
+    context = fresh(Answer(Decision.GRANT), Answer(Decision.REPLY, "so"), Answer(Decision.RERUN))
+    assert context.ask("a") == "so"
+    assert asked(context, "b").question == "b"
+
+
+def test_an_empty_reply_is_one() -> None:
+    assert said("").ask("Why?") == ""
+
+
+def test_what_is_asked_is_what_the_person_sees() -> None:
+    with pytest.raises(NeedsPerson) as needs:
+        fresh().ask("Which?", ["red", "blue"], expires_in=60)
+    assert needs.value.ask == Ask(InterruptKind.QUESTION, "Which?", ("red", "blue"), expires_in=60)
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "words"),
+    [
+        (lambda context: context.ask(" "), ValueError, "question is a text that says something"),
+        (lambda context: context.ask(7), ValueError, "question is a text that says something"),
+        (lambda context: context.ask("Why?", "red"), TypeError, "choices are texts in a list"),
+        (lambda context: context.ask("Why?", [1]), TypeError, "choices are texts in a list"),
+        (lambda context: context.ask("Why?", expires_in=0), ValueError, "expires_in is a number of seconds above 0"),
+        (lambda context: context.ask("Why?", expires_in=math.nan), ValueError, "expires_in is a finite number"),
+    ],
+)
+def test_a_question_that_says_nothing_is_a_mistake_of_the_tool(
+    ask: Callable[[ToolContext], str], error: type[Exception], words: str
+) -> None:
+    """Also where its answer is there already: else the mistake would show in the first attempt alone."""
+    for context in (fresh(), said("so")):
+        with pytest.raises(error, match=words):
+            ask(context)
+
+
+async def test_a_question_passes_a_tool_that_catches_every_exception() -> None:
+    @tool
+    async def careful(context: ToolContext) -> str:
+        try:
+            return context.ask("Why?")
+        except Exception:  # noqa: BLE001 (what such tools do)
+            return "swallowed"
+
+    with pytest.raises(NeedsPerson):
+        await careful.run({}, fresh())
+    assert (await careful.run({}, said("so"))).text == "so"
+
+
+async def test_a_question_from_a_thread_and_one_from_a_group_of_tasks_pass_too() -> None:
+    @tool
+    def in_a_thread(context: ToolContext) -> str:
+        return context.ask("Why?")
+
+    @tool
+    async def in_a_group(context: ToolContext) -> None:
+        async def ask() -> None:
+            context.ask("Why?")
+
+        async with anyio.create_task_group() as outer, anyio.create_task_group() as inner:
+            outer.start_soon(anyio.sleep_forever)
+            inner.start_soon(ask)
+
+    for made in (in_a_thread, in_a_group):
+        with pytest.raises(NeedsPerson) as needs:
+            await made.run({}, fresh())
+        assert needs.value.ask.question == "Why?"
+
+
+# Progress.
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, True, "1", None, 10**400], ids=repr)
+def test_progress_is_a_finite_number(bad: float) -> None:
+    context = fresh()
+    with pytest.raises(ValueError, match="progress is a finite number"):
+        context.progress(bad)
+    if bad is not None:
+        with pytest.raises(ValueError, match="total is a finite number"):
+            context.progress(0, bad)
+
+
+class Listener:
+    """Hears of one call, and knows in which thread it did."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[float, float | None, str]] = []
+        self.threads: set[int] = set()
+
+    def __call__(self, progress: float, total: float | None, message: str) -> None:
+        self.heard.append((progress, total, message))
+        self.threads.add(threading.get_ident())
+
+
+async def test_progress_is_heard_at_once_in_the_event_loop() -> None:
+    listener = Listener()
+    context = ToolContext(turn="t", call="c", _line=Line(listener))
+    context.progress(1)
+    context.progress(2.5, 10, "half\ud83d" + "x" * 2000)
+    (one, (progress, total, message)) = listener.heard
+    assert (one, progress, total) == ((1, None, ""), 2.5, 10)
+    assert (message[:5], len(message)) == ("half?", 1000)
+
+
+@both
+async def test_progress_of_a_thread_is_heard_in_the_event_loop_in_order_before_the_thread_is_done() -> None:
+    listener = Listener()
+    context = ToolContext(turn="t", call="c", _line=Line(listener))
+
+    def work() -> None:
+        for number in range(100):
+            context.progress(number)
+
+    await anyio.to_thread.run_sync(work)
+    assert [progress for progress, _, _ in listener.heard] == list(range(100))
+    assert listener.threads == {threading.get_ident()}
+
+
+@both
+async def test_a_thread_that_says_how_far_it_is_waits_for_nobody() -> None:
+    """The event loop has something else to do until the thread is done."""
+    listener = Listener()
+    context = ToolContext(turn="t", call="c", _line=Line(listener))
+    thread = threading.Thread(target=context.progress, args=(1,), daemon=True)
+    thread.start()
+    thread.join(5)
+    assert (thread.is_alive(), listener.heard) == (False, [])
+    with anyio.fail_after(5):
+        while not listener.heard:
+            await anyio.lowlevel.checkpoint()
+    assert listener.threads == {threading.get_ident()}
+
+
+@both
+async def test_nobody_hears_of_a_call_whose_line_is_closed() -> None:
+    """Also what a thread had said before, and had not come through yet."""
+    listener = Listener()
+    line = Line(listener)
+    context = ToolContext(turn="t", call="c", _line=line)
+    thread = threading.Thread(target=context.progress, args=(1,))
+    thread.start()
+    thread.join()
+    line.close()
+    context.progress(2)
+    await anyio.wait_all_tasks_blocked()
+    assert listener.heard == []
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_thread_that_outlives_the_event_loop_may_still_say_how_far_it_is(backend: str) -> None:
+    listener = Listener()
+
+    async def make() -> ToolContext:
+        return ToolContext(turn="t", call="c", _line=Line(listener))
+
+    context = anyio.run(make, backend=backend)
+    thread = threading.Thread(target=context.progress, args=(1,))
+    thread.start()
+    thread.join()
+    assert listener.heard == []
+
+
+# The signal.
+
+
+async def test_who_waits_for_the_signal_goes_on_when_it_is_set() -> None:
+    signal, order = AbortSignal(), list[str]()
+
+    async def wait(name: str) -> None:
+        await signal.wait()
+        order.append(name)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait, "one")
+        group.start_soon(wait, "two")
+        await anyio.wait_all_tasks_blocked()
+        assert (order, signal.aborted) == ([], False)
+        signal.set()
+    assert (sorted(order), signal.aborted) == (["one", "two"], True)
+    await signal.wait()
+    signal.set()
+
+
+async def test_what_the_signal_ends_is_left_when_it_is_set() -> None:
+    signal, left = AbortSignal(), list[bool]()
+
+    async def work() -> None:
+        with signal.ends() as scope:
+            await anyio.sleep_forever()
+        left.append(scope.cancelled_caught)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(work)
+        group.start_soon(work)
+        await anyio.wait_all_tasks_blocked()
+        assert left == []
+        signal.set()
+    await work()
+    assert left == [True, True, True]
+
+
+async def test_a_signal_ends_nothing_that_came_to_its_own_end() -> None:
+    signal = AbortSignal()
+    with signal.ends() as scope:
+        await anyio.lowlevel.checkpoint()
+    signal.set()
+    await anyio.lowlevel.checkpoint()
+    assert not scope.cancel_called
+
+
+async def test_a_signal_reaches_those_below_it_and_none_above() -> None:
+    signal = AbortSignal()
+    with signal.below() as one, signal.below() as two:
+        one.set()
+        assert (one.aborted, two.aborted, signal.aborted) == (True, False, False)
+        signal.set()
+        assert two.aborted
+    with signal.below() as late:
+        assert late.aborted
+
+
+async def test_a_call_that_is_over_hears_no_more() -> None:
+    signal = AbortSignal()
+    with signal.below() as over:
+        pass
+    signal.set()
+    assert not over.aborted
+
+
+async def test_a_thread_that_runs_out_of_time_is_told() -> None:
+    told = threading.Event()
+
+    @tool(timeout=0.25)
+    def work(context: ToolContext) -> None:
+        while not context.abort.aborted:
+            PATIENCE.wait(0.001)
+        told.set()
+
+    with pytest.raises(ToolTimeout):
+        await work.run({}, fresh())
+    assert await anyio.to_thread.run_sync(told.wait, 5)
+
+
+async def test_a_thread_whose_call_is_cancelled_is_told() -> None:
+    begun, told = threading.Event(), threading.Event()
+
+    @tool
+    def work(context: ToolContext) -> None:
+        begun.set()
+        while not context.abort.aborted:
+            PATIENCE.wait(0.001)
+        told.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(work.run, {}, fresh())
+        assert await anyio.to_thread.run_sync(begun.wait, 5)
+        group.cancel_scope.cancel()
+    assert await anyio.to_thread.run_sync(told.wait, 5)
+
+
+async def test_a_call_that_comes_to_its_end_is_not_told_to_stop() -> None:
+    contexts: list[ToolContext] = []
+
+    @tool(timeout=60)
+    async def work(context: ToolContext) -> None:
+        contexts.append(context)
+
+    await work.run({}, fresh())
+    assert not contexts[0].abort.aborted

@@ -1,0 +1,182 @@
+"""What a tool may give back, and what of it a journal is given."""
+
+import json
+import math
+from collections.abc import Callable
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright.message import FilePart
+from turnwright.tools import RESULT_LIMIT, ToolContext, ToolFailed, ToolResult, tool
+from turnwright.tools.result import FILES_LIMIT, MOST_FILES, STRUCTURED_LIMIT, NotJson, bounded, kept, to_result
+from turnwright_states import CallSettled, State
+from turnwright_states import facts as f
+
+PICTURE = FilePart.of(b"png", "image/png", "chart.png")
+NAMELESS = FilePart.of(b"pdf", "application/pdf")
+
+
+@pytest.mark.parametrize(
+    ("returned", "result"),
+    [
+        ("text", ToolResult("text")),
+        (None, ToolResult("(no output)")),
+        ({"a": 1}, ToolResult('{"a":1}')),
+        (["a", 1], ToolResult('["a",1]')),
+        (PICTURE, ToolResult("[file: chart.png, image/png]", None, (PICTURE,))),
+        (NAMELESS, ToolResult("[file: application/pdf]", None, (NAMELESS,))),
+        (
+            ["Before:", PICTURE, {"after": 1}, NAMELESS],
+            ToolResult(
+                'Before:\n[file: chart.png, image/png]\n{"after":1}\n[file: application/pdf]',
+                None,
+                (PICTURE, NAMELESS),
+            ),
+        ),
+        ((PICTURE, "After."), ToolResult("[file: chart.png, image/png]\nAfter.", None, (PICTURE,))),
+        (ToolResult("two", {"n": 2}, (PICTURE,)), ToolResult("two", {"n": 2}, (PICTURE,))),
+        (ToolResult("", {"n": 2}), ToolResult("", {"n": 2})),
+        (ToolResult("", None, (PICTURE,)), ToolResult("[file: chart.png, image/png]", None, (PICTURE,))),
+        (ToolResult("a\ud83d"), ToolResult("a?")),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_what_a_tool_returns_becomes_a_result(returned: object, result: ToolResult) -> None:
+    assert to_result(returned) == result
+
+
+def test_a_file_whose_name_looks_like_more_stays_in_its_line() -> None:
+    said = to_result(FilePart.of(b"x", "text/plain", "a\n[file: b" + "c" * 200)).text
+    assert said.startswith(r"[file: a\n[file: bc")
+    assert (said.count("\n"), len(said) < 120) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ToolResult(7), "text is what the model reads"),  # type: ignore[arg-type]
+        (lambda: ToolResult("x", None, ("a.png",)), "files are of FilePart, not str"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_result_of_something_else_is_refused_where_it_is_made(make: Callable[[], ToolResult], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        make()
+
+
+def test_files_may_be_given_in_a_list_or_alone() -> None:
+    assert ToolResult("x", files=[PICTURE]).files == (PICTURE,)  # type: ignore[arg-type]
+    assert ToolResult("x", files=PICTURE).files == (PICTURE,)  # type: ignore[arg-type]
+
+
+def nested(depth: int) -> JsonValue:
+    value: JsonValue = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def circular() -> list[JsonValue]:
+    value: list[JsonValue] = []
+    value.append(value)
+    return value
+
+
+NOT_JSON = {
+    "NaN": math.nan,
+    "infinity": [math.inf],
+    "half a surrogate": {"a": "\ud83d"},
+    "half a surrogate as a key": {"\ud83d": 1},
+    "an object": {"a": object()},
+    "a set": {1, 2},
+    "a key of another type": {(1, 2): 3},
+    "a number of too many digits": 10**5000,
+    "a circle": circular(),
+    "101 lists": nested(101),
+    "far too many lists": nested(5000),
+}
+
+
+@pytest.mark.parametrize("structured", NOT_JSON.values(), ids=NOT_JSON.keys())
+def test_data_that_is_no_json_fails_the_call_and_says_so(structured: JsonValue) -> None:
+    @tool
+    async def measure() -> ToolResult:
+        return ToolResult("measured", structured)
+
+    with pytest.raises(NotJson):
+        to_result(ToolResult("measured", structured))
+    with pytest.raises(ToolFailed, match=r"^measure: the data of its result is"):
+        anyio.run(measure.run, {}, ToolContext(turn="t", call="c"))
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner, inner),
+)
+
+
+@given(VALUES)
+def test_whatever_data_comes_through_is_read_back_from_the_journal_as_it_was(value: JsonValue) -> None:
+    try:
+        result = bounded(to_result(ToolResult("text", value)))
+    except NotJson:
+        return
+    event = CallSettled(call="c", result=result.text, structured=result.structured)
+    fact = f.CallSettled(elapsed=0, state=State.TOOL_EXEC, call="c", structured=event.structured)
+    read = f.parse_fact(fact.kind, fact.payload())
+    assert isinstance(read, f.CallSettled)
+    assert read.structured == result.structured
+    assert json.loads(json.dumps(value)) == result.structured
+
+
+def test_what_the_tool_does_to_its_data_later_changes_nothing() -> None:
+    data: dict[str, JsonValue] = {"n": [1]}
+    result = to_result(ToolResult("", data))
+    data["n"] = 2
+    assert result.structured == {"n": [1]}
+
+
+def test_a_result_within_bounds_is_left_as_it_is() -> None:
+    result = ToolResult("x" * RESULT_LIMIT, ["y" * (STRUCTURED_LIMIT - 4)], (PICTURE,) * MOST_FILES)
+    assert bounded(result) == result
+
+
+def test_data_that_is_too_large_is_left_out_and_the_text_says_so() -> None:
+    result = bounded(ToolResult("text", ["y" * (STRUCTURED_LIMIT - 3)]))
+    assert result == ToolResult("[left out: the data of this result: 262,145 bytes of JSON, and 262,144 fit]\ntext")
+
+
+def test_files_that_do_not_fit_are_left_out_and_the_text_names_them() -> None:
+    """The others are kept, also those behind."""
+    large = FilePart.of(bytes(FILES_LIMIT - 2), "image/png", "large.png")
+    result = bounded(ToolResult("text", None, (PICTURE, large, NAMELESS)))
+    assert result.files == (PICTURE, NAMELESS)
+    assert result.text == (
+        "[left out: large.png, image/png: 8,388,606 bytes; the files of a result are at most 32,"
+        " of 8,388,608 bytes together]\ntext"
+    )
+    exact = FilePart.of(bytes(FILES_LIMIT - 3), "image/png")
+    assert bounded(ToolResult("text", None, (PICTURE, exact))).files == (PICTURE, exact)
+
+
+def test_no_result_has_more_files_than_a_transcript_has_room_for() -> None:
+    linked = FilePart(media_type="image/png", url="https://example.org/a.png")
+    result = bounded(ToolResult("text", None, (linked,) * 1000))
+    assert len(result.files) == MOST_FILES
+    assert len(result.text) < 5000
+    assert result.text.endswith("[left out: 936 more files]\ntext")
+
+
+def test_no_cut_takes_the_notices_away() -> None:
+    result = bounded(ToolResult("x" * 100_000, ["y" * STRUCTURED_LIMIT]))
+    assert result.text.startswith("[left out: the data of this result")
+    assert "[cut: the first 65536 of" in result.text
+
+
+@pytest.mark.parametrize("file", [PICTURE, NAMELESS, FilePart(media_type="image/*", url="https://example.org/a.png")])
+def test_a_file_is_kept_as_the_files_of_a_prompt_are(file: FilePart) -> None:
+    assert FilePart.model_validate(kept(file)) == file
+    assert "seq" not in kept(file)
