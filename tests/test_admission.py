@@ -8,7 +8,7 @@ from turnwright.model.scripted import ScriptedModel
 from turnwright.setup import Setup
 
 AGENT = Agent(name="Tidier")
-ALL = "session, history, continues, context"
+ALL = "session, history, files, continues, context"
 
 
 def given(**options: object) -> TurnOptions:

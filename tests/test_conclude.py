@@ -1,6 +1,6 @@
 """A limit is reached: what the model is asked then, and what the turn says when it does not answer."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import anyio
 import pytest
@@ -9,7 +9,7 @@ from turnwright import Agent, Budget, Engine, Price, TurnResult, tool
 from turnwright.message import SentinelPart, ToolResultPart
 from turnwright.model.protocol import ModelError, Reply, ReplyCall, Request, TextDelta
 from turnwright.model.retry import Backoff
-from turnwright.model.scripted import Line, ScriptedModel, asks_for
+from turnwright.model.scripted import Said, ScriptedModel, asks_for
 from turnwright_states import CallStatus, Cause, EndReason, Finish, Limits, Outcome, State, Usage
 from turnwright_states import facts as f
 
@@ -27,12 +27,14 @@ async def note(n: int = 0) -> str:
 class Counting(ScriptedModel):
     """Asks for another note at each step, and concludes with `last`."""
 
-    def __init__(self, last: Line = "That was it.", *, usage: Usage | None = None, text: str = "") -> None:
+    def __init__(
+        self, last: Said | Callable[[Request], Said] = "That was it.", *, usage: Usage | None = None, text: str = ""
+    ) -> None:
         self.n = 0
         super().__init__(self._say, repeat=True)
         self._last, self._usage, self._text = last, usage, text
 
-    def _say(self, request: Request) -> Reply | str | ModelError:
+    def _say(self, request: Request) -> Said:
         if request.tool_choice == "none":
             return self._last(request) if callable(self._last) else self._last
         self.n += 1
@@ -118,7 +120,7 @@ async def test_an_agent_may_word_the_request_itself() -> None:
     ],
     ids=["empty", "calls", "refused", "down", "filtered"],
 )
-async def test_a_turn_never_ends_silently(last: Line) -> None:
+async def test_a_turn_never_ends_silently(last: Said | Callable[[Request], Said]) -> None:
     """Without a conclusion of the model's there is a fixed one: the limit, the steps, the tools, the last text."""
     model = Counting(last, text="Looking into it.")
     turn = await Engine(model=model, tools=[note], limits=Limits(steps=2), backoff=AT_ONCE).run(AGENT, "hi")
@@ -265,7 +267,7 @@ async def test_the_deadline_stops_a_stream_and_keeps_what_was_said() -> None:
             await anyio.sleep_forever()
 
     model = Endless()
-    turn = await Engine(model=model, limits=Limits(seconds=0.03)).run(AGENT, "hi")
+    turn = await Engine(model=model, limits=Limits(seconds=0.3)).run(AGENT, "hi")
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.CAP_HIT, EndReason.DEADLINE, "Out of time.")
     assert "Once upon" in [message.text for message in turn.messages]
     assert "Once upon" in [message.text for message in model.requests[1].messages]
@@ -284,7 +286,7 @@ async def test_the_deadline_stops_a_tool_and_closes_its_call() -> None:
 
     asking = asks_for(("note", {}), ("dawdle", {}), text="Let me see.")
     turn = await Engine(
-        model=ScriptedModel(asking, "Out of time."), tools=[note, dawdle], limits=Limits(seconds=0.05)
+        model=ScriptedModel(asking, "Out of time."), tools=[note, dawdle], limits=Limits(seconds=0.3)
     ).run(AGENT, "hi")
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.CAP_HIT, EndReason.DEADLINE, "Out of time.")
     parts = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
@@ -305,7 +307,7 @@ async def test_the_deadline_ends_a_turn_in_text() -> None:
             yield TextDelta("Once upon")
             await anyio.sleep_forever()
 
-    turn = await Engine(model=Endless(), limits=Limits(steps=0, seconds=0.03)).run(AGENT, "hi")
+    turn = await Engine(model=Endless(), limits=Limits(steps=0, seconds=0.3)).run(AGENT, "hi")
     assert (turn.outcome, turn.reason, turn.steps) == (Outcome.CAP_HIT, EndReason.DEADLINE, 0)
     assert sentinel(turn).startswith("Time is up")
     assert "Once upon" in [message.text for message in turn.messages]

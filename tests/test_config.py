@@ -168,6 +168,7 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "store": ("sqlite:///x.db", "sqlite:///x.db"),
     "agents": ('["a.md", "b.md"]', ("a.md", "b.md")),
     "tools": ("tools.py", "tools.py"),
+    "mcp": ("mcp.json", ("mcp.json",)),
     "root": ("..", ".."),
     "history": ("strict", "strict"),
     "prices": ('{"m": {"input": 1, "output": 2}}', Price(1, 2)),
@@ -591,6 +592,7 @@ class TestFiles:
             store = "sqlite:///turns.db?durability=normal"
             agents = "AGENTS.md"
             tools = "kit/tools.py"
+            mcp = "mcp.json"
             root = "."
             conclude_prompt_file = "sum.txt"
             """,
@@ -598,6 +600,7 @@ class TestFiles:
         assert said.store == f"sqlite:///{tmp_path}/turns.db?durability=normal"
         assert said.agents == (f"{tmp_path}/AGENTS.md",)
         assert (said.tools, said.root) == (f"{tmp_path}/kit/tools.py", str(tmp_path))
+        assert said.mcp == (f"{tmp_path}/mcp.json",)
         assert said.conclude_prompt_file == f"{tmp_path}/sum.txt"
 
     @pytest.mark.parametrize("store", ["sqlite:////abs/turns.db", "memory:", "postgresql://u@h/d"])

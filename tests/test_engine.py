@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
 from turnwright import Agent, ConfigError, Engine, Message, TurnResult, UnknownTurn, tool
 from turnwright.message import ToolResultPart
-from turnwright.model.protocol import ReplyCall
+from turnwright.model.protocol import Model, ReplyCall, Request
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import Claim, MemoryStore, Status
 from turnwright.testing.faults import StoreWrapper
@@ -29,6 +30,12 @@ ONE = Usage(input_tokens=1, output_tokens=1)
 async def note(text: str = "") -> str:
     """Write something down."""
     return f"noted {text}"
+
+
+@tool(approval=True)
+async def erase() -> str:
+    """Erase it."""
+    return "erased"
 
 
 def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
@@ -269,6 +276,13 @@ async def test_an_engine_without_a_model_says_so() -> None:
         await Engine().run(AGENT, "hi")
 
 
+async def test_the_name_of_a_tool_that_a_model_made_up_is_quoted_in_part() -> None:
+    """A name can be as long as a reply, and the model reads the result again with every step."""
+    engine = Engine(model=ScriptedModel(asks_for(("x" * 2**20, {})), "Sorry."), tools=[note])
+    turn = await engine.run(AGENT, "hi")
+    assert results(turn) == [(CallStatus.ERROR, f"there is no tool '{'x' * 99}…'; the tools are: note")]
+
+
 async def test_an_agent_with_an_unknown_tool_does_not_start() -> None:
     engine = Engine(model=ScriptedModel("hi"), tools=[note])
     with pytest.raises(ConfigError, match=r"agent 'Tidier'.*'nota'.*offered: note"):
@@ -345,3 +359,32 @@ async def test_time_that_is_up_while_the_last_append_of_a_batch_is_under_way_is_
     model = ScriptedModel(asks_for(("erase", {"n": 1})), "Done.")
     engine = Engine(model=model, tools=[erase], store=Slow(MemoryStore()), limits=Limits(seconds=0.03))
     assert (await engine.run(AGENT, "hi")).state is State.PAUSED
+
+
+@pytest.mark.parametrize("model", ["gpt-5-mini", object()])
+async def test_what_is_no_model_is_refused_with_the_ways_to_get_one(model: Model) -> None:
+    with pytest.raises(ConfigError, match=r"is no model: give an object of turnwright\.model, such as OpenAIChat"):
+        Engine(model=model)
+    engine = Engine(models=lambda _: model)
+    with pytest.raises(ConfigError, match="is no model"):
+        await engine.run(Agent(name="A", model="m"), "hi")
+
+
+async def test_a_prompt_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the prompt is a text, and not NoneType"):
+        await Engine(model=ScriptedModel("Hello.")).run(AGENT, None)  # type: ignore[arg-type]
+
+
+async def test_answers_that_name_no_interrupt_are_refused() -> None:
+    engine = Engine(model=ScriptedModel(asks_for(("erase", {}))), tools=[erase])
+    paused = await engine.run(AGENT, "hi")
+    with pytest.raises(ConfigError, match="answers are a mapping of each interrupt's id to its answer, and not 'yes'"):
+        await engine.resume(paused.id, "yes")  # type: ignore[arg-type]
+
+
+async def test_a_scripted_line_may_be_a_function_that_waits() -> None:
+    async def think(request: Request) -> str:
+        await anyio.lowlevel.checkpoint()
+        return f"{len(request.messages)} messages"
+
+    assert (await Engine(model=ScriptedModel(think)).run(AGENT, "hi")).text == "2 messages"

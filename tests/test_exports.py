@@ -19,7 +19,7 @@ def test_every_exported_name_is_there_once(package: object) -> None:
 
 
 def test_importing_turnwright_loads_no_http_client_and_no_command_line() -> None:
-    heavy = ("httpx", "typer", "rich", "tenacity", "pydantic_settings", "psycopg")
+    heavy = ("httpx", "typer", "rich", "tenacity", "pydantic_settings", "psycopg", "mcp", "pydantic_ai", "ag_ui")
     code = f"import sys, turnwright; print([m for m in {heavy} if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from turnwright import Agent, ConfigError, Engine, Message, SessionBusy, TurnResult, UnknownTurn, tool
-from turnwright.message import SentinelPart, ToolCallPart, ToolResultPart
+from turnwright.message import ReasoningPart, SentinelPart, ToolCallPart, ToolResultPart
 from turnwright.model.protocol import Reply, Request
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.pairing import check_pairing
@@ -83,6 +83,99 @@ async def test_what_stopped_an_earlier_turn_is_in_the_transcript() -> None:
     sent = [part for message in model.requests[2].messages for part in message.parts]
     assert [part.reason for part in sent if isinstance(part, SentinelPart)] == [EndReason.STEP_CAP]
     assert said(model.requests[2])[-2:] == [("assistant", "Half done."), ("user", "go on")]
+
+
+SIGNED = {"type": "reasoning.encrypted", "data": "x"}
+
+
+def reasonings(request: Request) -> list[tuple[str, bool]]:
+    """The reasoning that a model is shown, and whether it is signed."""
+    parts = [part for message in request.messages for part in message.parts]
+    return [(part.text, bool(part.details)) for part in parts if isinstance(part, ReasoningPart)]
+
+
+@pytest.mark.parametrize(("name", "signed"), [("first", True), ("second", False)])
+async def test_signatures_of_a_turn_go_to_the_model_that_made_them(name: str, signed: bool) -> None:
+    """Another one cannot read them, and many servers refuse them; the words are for all. Within a turn they stay."""
+    store = MemoryStore()
+    thought = Reply(text="One.", reasoning="hm", reasoning_details=(SIGNED,))
+    asked = asks_for(("note", {"n": 1}))
+    asked = Reply(calls=asked.calls, reasoning="so", reasoning_details=(SIGNED,))
+    first = ScriptedModel(asked, thought, name="first")
+    await Engine(model=first, tools=[note], store=store).run(AGENT, "hi", session="s1")
+    assert reasonings(first.requests[1]) == [("so", True)]
+    later = ScriptedModel("Two.", name=name)
+    await Engine(model=later, tools=[note], store=store).run(AGENT, "and?", session="s1")
+    assert reasonings(later.requests[0]) == [("so", signed), ("hm", signed)]
+
+
+async def test_signatures_are_dropped_of_a_turn_that_another_model_goes_on_with() -> None:
+    store = MemoryStore()
+    thought = Reply(text="One.", reasoning="hm", reasoning_details=(SIGNED,))
+    before = await Engine(model=ScriptedModel(thought, name="first"), store=store).run(AGENT, "hi")
+    later = ScriptedModel("Two.", name="second")
+    await Engine(model=later, store=store).run(AGENT, "and?", continues=before.id)
+    assert reasonings(later.requests[0]) == [("hm", False)]
+
+
+@pytest.mark.parametrize(("name", "signed"), [("first", True), ("second", False)])
+async def test_signatures_that_a_fork_brings_along_are_of_the_forked_turns_model(name: str, signed: bool) -> None:
+    """Whether another model drives the fork, or goes on from it."""
+    store = MemoryStore()
+    first = ScriptedModel(*[Reply(text="One.", reasoning="hm", reasoning_details=(SIGNED,))] * 3, name="first")
+    engine = Engine(model=first, store=store)
+    await engine.run(AGENT, "hi", session="s1")
+    turn = await engine.run(AGENT, "and?", session="s1")
+    driven, gone_on_from = await engine.fork(turn.id, at=2), await engine.fork(turn.id, at=2)
+    await engine.resume(gone_on_from)
+    later = ScriptedModel("Two.", "Three.", name=name)
+    other = Engine(model=later, store=store)
+    await other.resume(driven)
+    await other.run(AGENT, "more", continues=gone_on_from)
+    assert reasonings(later.requests[0]) == [("hm", signed)]
+    assert reasonings(later.requests[1]) == [("hm", signed)] * 2
+
+
+@pytest.mark.parametrize(("name", "signed"), [("first", True), ("second", False)])
+async def test_signatures_of_a_turn_do_not_go_to_a_model_that_takes_it_up(name: str, signed: bool) -> None:
+    """Its own replies are signed, and stay so."""
+    store = MemoryStore()
+    thought = Reply(text="One.", reasoning="hm", reasoning_details=(SIGNED,))
+    asked = Reply(calls=asks_for(("erase", {"path": "a"})).calls, reasoning="so", reasoning_details=(SIGNED,))
+    first = ScriptedModel(thought, asked, name="first")
+    engine = Engine(model=first, tools=[note, erase], store=store)
+    await engine.run(AGENT, "hi", session="s1")
+    turn = await engine.run(AGENT, "erase it", session="s1")
+    again = Reply(calls=asks_for(("note", {"n": 1})).calls, reasoning="now", reasoning_details=(SIGNED,))
+    later = ScriptedModel(again, "Done.", name=name)
+    other = Engine(model=later, tools=[note, erase], store=store)
+    ended = await other.resume(turn.id, {turn.pending[0].id: True})
+    assert (ended.text, [call.text for call in ended.messages[2].parts if isinstance(call, ToolResultPart)]) == (
+        "Done.",
+        ["a"],
+    )
+    assert reasonings(later.requests[0]) == [("hm", signed), ("so", signed)]
+    assert reasonings(later.requests[1]) == [("hm", signed), ("so", signed), ("now", True)]
+
+
+async def test_a_history_that_was_brought_to_a_model_is_not_signed_for_another_one() -> None:
+    store = MemoryStore()
+    part = ReasoningPart(text="hm", details=(SIGNED,))
+    history = [Message.user("hi"), Message(role="assistant", parts=(part, *Message.assistant("One.").parts))]
+    await Engine(model=ScriptedModel("Two.", name="first"), store=store).run(
+        AGENT, "and?", session="s1", history=history
+    )
+    later = ScriptedModel("Three.", name="second")
+    await Engine(model=later, store=store).run(AGENT, "more", session="s1")
+    assert reasonings(later.requests[0]) == [("hm", False)]
+
+
+async def test_signatures_in_a_history_that_was_brought_are_left_alone() -> None:
+    part = ReasoningPart(text="hm", details=(SIGNED,))
+    history = [Message.user("hi"), Message(role="assistant", parts=(part, *Message.assistant("One.").parts))]
+    model = ScriptedModel("Two.")
+    await Engine(model=model).run(AGENT, "and?", history=history)
+    assert reasonings(model.requests[0]) == [("hm", True)]
 
 
 class Hanging:

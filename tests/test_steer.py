@@ -425,7 +425,7 @@ async def test_a_turn_that_expires_in_text_hands_it_back() -> None:
         await anyio.sleep_forever()
         return Reply()
 
-    stage = Stage(line, limits=Limits(steps=0, seconds=0.01))
+    stage = Stage(line, limits=Limits(steps=0, seconds=0.3))
     # Seconds of driving are real, and the loop's are not: the deadline is the loop's.
     turn = await stage.run()
     assert (turn.outcome, turn.reason, turn.undelivered) == (Outcome.CAP_HIT, EndReason.DEADLINE, ("too late",))

@@ -29,7 +29,7 @@ from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import Claim, MemoryStore, NewTurn, Status, Store
 from turnwright.subagent import AgentTool, agent_tool, callees
 from turnwright.testing.faults import FaultyStore, StoreWrapper
-from turnwright.tools import Tool, ToolContext
+from turnwright.tools import Tool, ToolContext, ToolResult
 from turnwright.tools.builtin import builtin_tools
 from turnwright_states import CallStatus, InterruptKind, State
 from turnwright_states import facts as f
@@ -762,7 +762,7 @@ async def test_a_failure_of_the_engine_ends_the_sub_agents_first() -> None:
     company.hire(MUTE)
 
     class Broken(Tool):
-        async def run(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> str:
+        async def run(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> ToolResult:
             del arguments, context
             await company.silent.waits.wait()
             raise RuntimeError("a bug")

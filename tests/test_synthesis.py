@@ -142,7 +142,7 @@ async def test_the_deadline_holds_for_it_too() -> None:
         return str(batch)
 
     model = ScriptedModel(asks_for(("note", {})), "Out of time.")
-    turn = await Engine(model=model, tools=[note], synthesise=dawdle, limits=Limits(seconds=0.03)).run(AGENT, "hi")
+    turn = await Engine(model=model, tools=[note], synthesise=dawdle, limits=Limits(seconds=0.3)).run(AGENT, "hi")
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.CAP_HIT, EndReason.DEADLINE, "Out of time.")
 
 

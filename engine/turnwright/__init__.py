@@ -19,13 +19,13 @@ from .errors import (
     TurnwrightError,
     UnknownTurn,
 )
-from .message import Message
+from .message import FilePart, Message
 from .opencode_md import load_opencode_agents
 from .result import TurnResult
 from .setup import FinishedCall, Price
 from .subagent import AgentTool, agent_tool
 from .team import agent_tools
-from .tools import Ask, Tool, ToolContext, tool
+from .tools import Ask, Tool, ToolContext, ToolError, ToolResult, tool
 
 __all__ = [
     "Agent",
@@ -40,6 +40,7 @@ __all__ = [
     "EndReason",
     "Engine",
     "Fenced",
+    "FilePart",
     "FinishedCall",
     "Limits",
     "Message",
@@ -51,6 +52,8 @@ __all__ = [
     "StoreError",
     "Tool",
     "ToolContext",
+    "ToolError",
+    "ToolResult",
     "TurnBusy",
     "TurnEnded",
     "TurnResult",

@@ -14,7 +14,7 @@ from .errors import ConfigError
 from .events import first_events
 from .inbox import writable
 from .ledger import Publish
-from .message import Message
+from .message import FilePart, Message
 from .pairing import UnpairedError, check_pairing
 from .setup import Setup
 from .store import Claim, NewTurn, Status, Store
@@ -28,6 +28,8 @@ class TurnOptions(TypedDict, total=False):
     history: Sequence[Message | Mapping[str, JsonValue]]
     """What was said before, where there is no session: messages, or mappings in the chat completions format. Calls
     without a result, and results without a call, are repaired when they are sent, or refused: `Engine(history=...)`."""
+    files: Sequence[FilePart]
+    """Pictures and documents that are shown with the prompt."""
     continues: str | None
     """A turn to go on from after a limit stopped it; its session is taken over."""
     context: Mapping[str, JsonValue]
@@ -59,6 +61,7 @@ def admit(setup: Setup, agent: Agent, prompt: str, options: TurnOptions) -> Star
         session=options.get("session"),
         model=model.name,
         agent=agent.to_json(),
+        files=tuple(_file(number, file) for number, file in enumerate(options.get("files", ()))),
         history=tuple(message.model_dump(mode="json") for message in history),
         synthesis=setup.synthesise is not None,
         continues=options.get("continues"),
@@ -95,6 +98,15 @@ def limits_for(agent: Agent, setup: Setup) -> Limits:
     if "tool_calls" in setup.limits.model_fields_set | agent.overrides.keys():
         return limits
     return limits.model_copy(update={"tool_calls": setup.budgets.of(class_of(tools.values()))})
+
+
+def _file(number: int, file: FilePart) -> dict[str, JsonValue]:
+    if not isinstance(file, FilePart):
+        raise ConfigError(
+            f"files: file {number} is no FilePart: write FilePart.read(path), or FilePart.of(content, type)"
+        )
+    kept: dict[str, JsonValue] = file.model_dump(mode="json", exclude_defaults=True, exclude={"seq"})
+    return kept
 
 
 def _check_names(options: Collection[str]) -> None:

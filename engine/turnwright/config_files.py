@@ -171,7 +171,7 @@ def beside(path: Path, key: str, value: object) -> object:
     """The value as it holds from any folder: a relative path in a file starts at the file's own folder."""
     folder = path.parent.absolute()
     match key, value:
-        case "agents", tuple():
+        case "agents" | "mcp", tuple():
             return tuple(_from(folder, str(one)) for one in value)
         case "root" | "conclude_prompt_file", str():
             return _from(folder, value)

@@ -95,7 +95,7 @@ class Settings(_Section):
     model: Text | None = None
     """The model of agents that name none; `local` is the embedded one."""
     base_url: Text | None = None
-    """An OpenAI-compatible endpoint, such as `https://host/v1`. OPENAI_BASE_URL is another name for its variable."""
+    """The endpoint of the model, such as `https://host/v1`. OPENAI_BASE_URL is another name for its variable."""
     timeout: float | None = None
     """Seconds that an endpoint may be silent, above 0: to connect, to begin its answer, and inside it."""
     store: Text = "sqlite:///turns.db"
@@ -104,6 +104,8 @@ class Settings(_Section):
     """Files in which an agent that is named is looked for; none means `AGENTS.md` in the working folder."""
     tools: Text | None = None
     """A module or a `.py` file whose `@tool` functions are offered."""
+    mcp: tuple[Text, ...] = ()
+    """Files that name MCP servers whose tools are offered, in the format that other clients use."""
     root: Text = "."
     """The folder that the built-in tools may read."""
     history: HistoryMode = "repair"
@@ -130,7 +132,7 @@ class Settings(_Section):
     def _as_seconds(cls, value: object) -> object:
         return _as_limit("seconds", value)
 
-    @field_validator("agents", mode="before")
+    @field_validator("agents", "mcp", mode="before")
     @classmethod
     def _one_or_several(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value

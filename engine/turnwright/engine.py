@@ -10,36 +10,31 @@ from typing import Self, Unpack
 import anyio
 
 from turnwright_states import Limits, State
-from turnwright_states.facts import Answered
 
 from .admission import TurnOptions, admit, limits_for, write_turn
 from .agent import Agent
-from .answers import Reply, read_answer
+from .answering import Answers, post_answers, standing, standing_live, taken_in
 from .budgets import Budgets
 from .certificate import Certificate, certificate
 from .driver import Driver
 from .ending import end_turn, supersede
-from .errors import BadAnswer, ConfigError, SessionBusy, TurnBusy, TurnEnded, UnknownTurn
+from .errors import ConfigError, SessionBusy, TurnBusy, UnknownTurn
 from .events import TurnEvent
-from .following import follow
+from .following import follow, until_it_rests
 from .fork import fork_turn
 from .hub import Hub, Observer
 from .ids import new_id, root_of
-from .inbox import abort_item, answer_item, steer_item, steers
+from .inbox import abort_item, steer_item
 from .model.protocol import Model
 from .model.retry import Backoff
 from .pairing import HistoryMode
 from .recovery import recover_turns
-from .result import TurnResult, result_of
+from .result import TurnResult
 from .setup import Prepare, Price, Setup, Synthesis
 from .store import Claim, InboxKind, Store, TurnRow, open_store
 from .subagent import callees
 from .tasks import beside
 from .tools.tool import Tool
-
-Answers = Mapping[str, str | bool | Reply]
-
-_TAKEN = "somebody else has answered it, and the first answer stands"
 
 
 class Engine:
@@ -147,15 +142,39 @@ class Engine:
         if root != turn_id:
             raise ConfigError(f"turn {turn_id} is a sub-agent's, and its parent drives it: resume turn {root}")
         if not answers:
-            await self._live(turn_id)
+            await standing_live(self.store, turn_id)
             return await self._take_up(turn_id)
-        replies = await self._answer(turn_id, answers)
+        replies = await post_answers(self.store, turn_id, answers, now=self.setup.now())
         while True:
             with suppress(TurnBusy):
                 await self._take_up(turn_id)
                 break
             await anyio.sleep(self.setup.poll)
-        return await self._taken(turn_id, replies)
+        return await taken_in(self.store, turn_id, replies)
+
+    @asynccontextmanager
+    async def stream_resume(
+        self, turn_id: str, answers: Answers | None = None
+    ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+        """Do what `resume` does, and follow it, as `stream` follows a new turn.
+
+        The events begin with the first that the journal does not have yet, and end with `TurnHalted` or `TurnPaused`,
+        the latter also where not all was answered. Raises in the block what `resume` raises.
+        """
+        after = (await self.store.facts(turn_id))[-1][0]
+        under_way = True
+
+        async def resume() -> None:
+            nonlocal under_way
+            try:
+                await self.resume(turn_id, answers)
+            finally:
+                under_way = False
+                if turn_id not in self._driver.segments:
+                    self._hub.close(turn_id)  # nothing may have happened that would have ended the waiting
+
+        async with beside(resume):
+            yield until_it_rests(self._follow(turn_id, after, lambda: under_way), turn_id, after, self.get)
 
     async def steer(self, turn_id: str, text: str) -> None:
         """Say something to a turn that runs. It is taken in before its next model call that may use tools.
@@ -165,10 +184,10 @@ class Engine:
         `TurnEnded`, and `ConfigError` for a message that says nothing. Source: DESIGN 4.15.
         """
         item = steer_item(turn_id, text)
-        await self._live(turn_id)
+        await standing_live(self.store, turn_id)
         await self.store.post(item)
         if item in await self.store.inbox(turn_id):
-            await self._live(turn_id)  # it may have ended since it was asked
+            await standing_live(self.store, turn_id)  # it may have ended since it was asked
 
     async def fork(self, turn_id: str, *, at: int) -> str:
         """Copy the first `at` facts of a turn into a new turn, which `resume` drives on from there. Returns its id.
@@ -228,15 +247,11 @@ class Engine:
         Re-attaches to a turn that this engine drives, and reads the journal of one that another process drives.
         Raises `UnknownTurn` when it is iterated.
         """
-        segments, poll = self._driver.segments, self.setup.poll
-        return follow(
-            self.store, self._hub, turn_id, after=after, is_driven_here=lambda: turn_id in segments, poll=poll
-        )
+        return self._follow(turn_id, after, lambda: False)
 
     async def get(self, turn_id: str) -> TurnResult:
         """How a turn stands now. Raises `UnknownTurn`."""
-        facts = await self.store.facts(turn_id)
-        return result_of(turn_id, facts, tuple(steers(await self.store.inbox(turn_id)).values()))
+        return await standing(self.store, turn_id)
 
     def explain(self, agent: Agent) -> Certificate:
         """What bounds a turn of this agent here, and who set it. Raises `ConfigError` for what is no agent."""
@@ -278,30 +293,16 @@ class Engine:
             await self._supersede(session)
         return await write_turn(self.store, turn_id, started, created_at=self.setup.now(), publish=self._hub.publish)
 
-    async def _answer(self, turn_id: str, answers: Answers) -> dict[str, Reply]:
-        """Put the answers into the turn's inbox, if all of them fit. Returns what they decide."""
-        before = await self._live(turn_id)
-        now = self.setup.now()
-        replies = {name: read_answer(before.pending, name, answer, now=now) for name, answer in answers.items()}
-        items = {answer_item(turn_id, name, reply): name for name, reply in replies.items()}
-        taken = {item.id for item in await self.store.post(*items)}
-        for item, name in items.items():
-            if item.id in taken:
-                raise BadAnswer(name, _TAKEN, [one.id for one in before.pending])
-        return replies
-
-    async def _taken(self, turn_id: str, replies: Mapping[str, Reply]) -> TurnResult:
-        """How the turn stands. Raises `BadAnswer` if somebody else's answer was taken instead."""
-        result = await self.get(turn_id)
-        decided = {
-            fact.interrupt: Reply(fact.decision, fact.text)
-            for _, fact in await self.store.facts(turn_id)
-            if isinstance(fact, Answered)
-        }
-        for name, reply in replies.items():
-            if decided.get(name, reply) != reply:
-                raise BadAnswer(name, _TAKEN, [one.id for one in result.pending])
-        return result
+    def _follow(self, turn_id: str, after: int, expected: Callable[[], bool]) -> AsyncIterator[TurnEvent]:
+        return follow(
+            self.store,
+            self._hub,
+            turn_id,
+            after=after,
+            is_driven_here=lambda: turn_id in self._driver.segments,
+            is_expected=expected,
+            poll=self.setup.poll,
+        )
 
     async def _drive(self, turn_id: str, claim: Claim | None = None) -> TurnResult:
         await self._drive_once(turn_id, claim)
@@ -352,12 +353,6 @@ class Engine:
             segment.poke()
         elif not await self.store.is_driven(turn_id):
             await end_turn(self.store, turn_id, self._hub.publish)
-
-    async def _live(self, turn_id: str) -> TurnResult:
-        result = await self.get(turn_id)
-        if result.outcome is not None and result.reason is not None:
-            raise TurnEnded(turn_id, result.outcome, result.reason)
-        return result
 
     async def _ended(self, turn_id: str) -> TurnRow:
         row = await self.store.get(turn_id)

@@ -1,20 +1,29 @@
 """Follows one turn: first what its journal has, then what happens, wherever the turn is driven."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
 
 from .events import FactEvent, TurnEvent, TurnHalted, TurnPaused, event_of
 from .hub import Hub
+from .result import TurnResult
 from .store import Store
 from .transcript import Transcript
 
 
 async def follow(
-    store: Store, hub: Hub, turn_id: str, *, after: int, is_driven_here: Callable[[], bool], poll: float
+    store: Store,
+    hub: Hub,
+    turn_id: str,
+    *,
+    after: int,
+    is_driven_here: Callable[[], bool],
+    poll: float,
+    is_expected: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[TurnEvent]:
     """Every event of a turn whose `seq` is above `after`, until it halts, pauses, or nobody drives it.
 
+    `is_expected` says that it is about to be driven here: then its events are waited for, though nobody drives it yet.
     The journal of a turn that another process drives is read every `poll` seconds, each fact of it once. Raises
     `UnknownTurn`.
     """
@@ -22,13 +31,14 @@ async def follow(
     while True:
         with hub.follow(turn_id) as followed:
             # Asked before the journal is read: what a driver writes before it lets go is then in it.
-            driven = await store.is_driven(turn_id)
+            driven, expected = await store.is_driven(turn_id), is_expected()
+            rests = False
             for event in await journal.grown(seq):
-                seq = event.seq
+                seq, rests = event.seq, isinstance(event, TurnPaused | TurnHalted)
                 yield event
-            if not driven:
+            if not driven and (rests or not expected):
                 return
-            if not is_driven_here():
+            if driven and not is_driven_here():
                 await anyio.sleep(poll)
                 continue
             async for event in followed:
@@ -43,6 +53,22 @@ async def follow(
                     yield event
                 if isinstance(event, TurnPaused | TurnHalted):
                     return
+
+
+async def until_it_rests(
+    events: AsyncIterator[TurnEvent], turn_id: str, after: int, stands: Callable[[str], Awaitable[TurnResult]]
+) -> AsyncIterator[TurnEvent]:
+    """The events, which begin after the fact `after`; and, if the turn rests behind the last, what it waits for.
+
+    Answers to a part of what is asked add facts, but no second pause: who follows would not hear what is still open.
+    """
+    last: TurnEvent | None = None
+    async for last in events:
+        yield last
+    if not isinstance(last, TurnPaused | TurnHalted):
+        turn = await stands(turn_id)
+        if turn.paused:
+            yield TurnPaused(turn=turn_id, seq=last.seq if last is not None else after, pending=turn.pending)
 
 
 class _Journal:

@@ -55,7 +55,12 @@ def steers(items: Iterable[InboxItem]) -> dict[str, str]:
 
 
 def writable(text: str, what: str = "the message") -> str:
-    """The text, if it can be written down. Raises `ConfigError` for half a surrogate pair, naming `what` it is."""
+    """The text, if it can be written down. Raises `ConfigError`, naming `what` it is, for what is none.
+
+    Half a surrogate pair cannot be written.
+    """
+    if not isinstance(text, str):
+        raise ConfigError(f"{what} is a text, and not {type(text).__name__}")
     try:
         text.encode()
     except UnicodeEncodeError as error:

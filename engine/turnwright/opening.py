@@ -5,12 +5,12 @@ import logging
 from pydantic import ValidationError
 
 from turnwright_states import CallState, Turn
-from turnwright_states.facts import TurnStarted
+from turnwright_states.facts import Fact, ModelReplied, TurnStarted
 
 from .agent import Agent
 from .errors import ConfigError, StoreError, UnknownTurn
 from .ledger import Ledger, Publish, beginning
-from .message import Message
+from .message import Message, ReasoningPart
 from .pairing import UnpairedError, check_pairing, renamed, repaired
 from .segment import Segment
 from .setup import Setup
@@ -32,8 +32,12 @@ async def open_segment(store: Store, setup: Setup, claim: Claim, publish: Publis
     except ValidationError as error:
         raise StoreError(f"turn {claim.turn}: its agent cannot be read: {error.errors()[0]['msg']}") from error
     _need_tools(claim.turn, ledger.machine.turn, setup)
-    history = _paired(claim.turn, await said_before(store, claim.turn, ledger.started), setup)
-    return Segment(setup, ledger, agent=agent, model=setup.model_for(agent), history=tuple(renamed(history)))
+    model = setup.model_for(agent)
+    if model.name != ledger.started.model:
+        facts = [(seq, _unsigned_fact(fact)) for seq, fact in await store.facts(claim.turn)]
+        ledger.transcript = Transcript.following(ledger.machine.turn, facts)
+    history = _paired(claim.turn, await said_before(store, claim.turn, ledger.started, model.name), setup)
+    return Segment(setup, ledger, agent=agent, model=model, history=tuple(renamed(history)))
 
 
 def _paired(turn_id: str, history: list[Message], setup: Setup) -> list[Message]:
@@ -61,18 +65,26 @@ def _need_tools(turn_id: str, turn: Turn, setup: Setup) -> None:
         raise ConfigError(f"turn {turn_id}: its open calls need the tools {', '.join(missing)}: give them (--tools)")
 
 
-async def said_before(store: Store, turn_id: str, started: TurnStarted) -> list[Message]:
-    """The messages that the embedder brought, the turn that this one goes on from, the session's earlier turns."""
+async def said_before(store: Store, turn_id: str, started: TurnStarted, model: str | None = None) -> list[Message]:
+    """The messages that the embedder brought, the turn that this one goes on from, the session's earlier turns.
+
+    They are as they may be sent to `model`, by default the one that the turn began with: without the signatures of
+    another one. Whose are in a history that was brought for this turn is the embedder's knowledge, and they stay.
+    """
+    model = started.model if model is None else model
     earlier: list[str] = []
     if started.session is not None:
         number = (await store.get(turn_id)).number
         rows = await store.turns(session=started.session, live=False)
         earlier = [row.id for row in reversed(rows) if row.number < number]
     messages = _brought(turn_id, started)
+    if started.forked_from is not None and started.model != model:
+        # What was brought is what the original was told, whose model was the same.
+        messages = list(map(_unsigned, messages))
     if started.continues is not None and started.continues not in earlier:
-        messages += await _said_in(store, started.continues, within=())
+        messages += await _said_in(store, started.continues, within=(), model=model)
     for other in earlier:
-        messages += await _said_in(store, other, within=earlier)
+        messages += await _said_in(store, other, within=earlier, model=model)
     return messages
 
 
@@ -84,15 +96,33 @@ def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
         raise StoreError(f"turn {turn_id}: its history cannot be read: {error.errors()[0]['msg']}") from error
 
 
-async def _said_in(store: Store, turn_id: str, within: "list[str] | tuple[str, ...]") -> list[Message]:
-    """What one earlier turn was given and what it said. `within` are the turns whose own words are taken anyway."""
+async def _said_in(store: Store, turn_id: str, within: "list[str] | tuple[str, ...]", model: str) -> list[Message]:
+    """What one earlier turn was given and what it said, as it may be sent to `model`.
+
+    `within` are the turns whose own words are taken anyway.
+    """
     try:
         facts = await store.facts(turn_id)
     except UnknownTurn:
         _LOG.warning("turn %s was deleted, and what it said is missing from what is said before a later one", turn_id)
         return []
     first = beginning(turn_id, facts)
-    messages = _brought(turn_id, first)
+    brought, said = _brought(turn_id, first), list(Transcript.of(facts).messages)
+    if first.model != model:
+        # A history is for the model that it was brought for; that of a fork is from it.
+        brought, said = list(map(_unsigned, brought)), list(map(_unsigned, said))
     if first.continues is not None and first.continues not in within:
-        messages += await _said_in(store, first.continues, within)
-    return [*messages, *Transcript.of(facts).messages]
+        brought += await _said_in(store, first.continues, within, model)
+    return [*brought, *said]
+
+
+def _unsigned(message: Message) -> Message:
+    """The message without another model's signatures, which its provider alone can read, and which others refuse."""
+    if not any(isinstance(part, ReasoningPart) and part.details for part in message.parts):
+        return message
+    parts = (p.model_copy(update={"details": ()}) if isinstance(p, ReasoningPart) else p for p in message.parts)
+    return message.model_copy(update={"parts": tuple(parts)})
+
+
+def _unsigned_fact(fact: Fact) -> Fact:
+    return fact.model_copy(update={"reasoning_details": ()}) if isinstance(fact, ModelReplied) else fact

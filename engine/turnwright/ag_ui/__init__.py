@@ -1,0 +1,10 @@
+"""A turn as a run of the AG-UI protocol, for frontends that speak it: events out, a run's input in.
+
+Needs `pip install 'turnwright[ag-ui]'`. What becomes of what is written in `docs/ag-ui.md`.
+"""
+
+from .encoder import AgUiEncoder, encode_events, to_sse
+from .messages import messages_of
+from .run_input import RunRequest, read_input
+
+__all__ = ["AgUiEncoder", "RunRequest", "encode_events", "messages_of", "read_input", "to_sse"]

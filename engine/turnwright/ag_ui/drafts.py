@@ -1,0 +1,46 @@
+"""What a client hears of a message that streams in: its beginning, each piece, its end."""
+
+from collections.abc import Iterator
+
+from ag_ui.core import (
+    BaseEvent,
+    ReasoningEndEvent,
+    ReasoningMessageContentEvent,
+    ReasoningMessageEndEvent,
+    ReasoningMessageStartEvent,
+    ReasoningStartEvent,
+    TextMessageContentEvent,
+    TextMessageEndEvent,
+    TextMessageStartEvent,
+)
+
+from .messages import Draft
+
+
+def write(identifier: str, draft: Draft, delta: str) -> Iterator[BaseEvent]:
+    """Say more of it, and open it first where it is not open."""
+    owner = draft.owner
+    if not draft.open:
+        draft.open = True
+        if draft.kind == "text":
+            yield TextMessageStartEvent(message_id=identifier, role="assistant", subagent_run_id=owner)
+        else:
+            yield ReasoningStartEvent(message_id=identifier, subagent_run_id=owner)
+            yield ReasoningMessageStartEvent(message_id=identifier, role="reasoning", subagent_run_id=owner)
+    draft.pieces.append(delta)
+    if draft.kind == "text":
+        yield TextMessageContentEvent(message_id=identifier, delta=delta, subagent_run_id=owner)
+    else:
+        yield ReasoningMessageContentEvent(message_id=identifier, delta=delta, subagent_run_id=owner)
+
+
+def close(identifier: str, draft: Draft) -> Iterator[BaseEvent]:
+    """End it where it is open."""
+    if not draft.open:
+        return
+    draft.open = False
+    if draft.kind == "text":
+        yield TextMessageEndEvent(message_id=identifier, subagent_run_id=draft.owner)
+    else:
+        yield ReasoningMessageEndEvent(message_id=identifier, subagent_run_id=draft.owner)
+        yield ReasoningEndEvent(message_id=identifier, subagent_run_id=draft.owner)

@@ -1,0 +1,279 @@
+"""Encodes what is heard of a turn as one run of AG-UI, or as several where people were asked in between."""
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from typing import Final
+
+from ag_ui.core import (
+    PROTOCOL_VERSION,
+    BaseEvent,
+    RunAgentInput,
+    RunErrorEvent,
+    RunFinishedCancelledOutcome,
+    RunFinishedEvent,
+    RunFinishedInterruptOutcome,
+    RunFinishedSuccessOutcome,
+    RunStartedEvent,
+    SubagentErrorEvent,
+    SubagentFinishedEvent,
+    SubagentFinishedSuccessOutcome,
+    SubagentFinishedSuspendedOutcome,
+    SubagentStartedEvent,
+)
+from ag_ui.encoder import EventEncoder
+from pydantic import JsonValue
+
+from turnwright.events import FactEvent, Piece, ReplyRestarted, ToolProgress, TurnEvent, TurnHalted, TurnPaused
+from turnwright.ids import root_of
+from turnwright_states import Outcome
+
+from .interrupts import interrupt_id, interrupt_of, left_open
+from .lane import Lane
+from .messages import Conversation, call_id, clean, clean_json, metadata
+from .usage import RunUsage
+
+_DONE: Final = frozenset({Outcome.FINISHED, Outcome.SYNTHESIS_DONE})
+#: What is heard but not journalled.
+_PASSING: Final = (Piece, ReplyRestarted, ToolProgress)
+_LEFT: Final = "nobody drives turn {turn} any more: resume it"
+
+
+class AgUiEncoder:
+    """Takes the events of one turn, and of its sub-agents, and gives AG-UI's: a valid stream, whatever comes when.
+
+    `run` is what the client asked with; its messages are what the client holds. `after` is the `seq` of the last event
+    that the client has heard of this turn: 0 for a new turn, that of the pause for one that goes on, any other for a
+    client that comes back. Feed the encoder from the turn's first event (`engine.stream`, or `engine.events(turn)`):
+    it is silent up to there, and then begins with a snapshot of the messages. Given later events alone, the stream is
+    valid too, but restates nothing.
+
+    Call `close` when there are no more events: a run that nobody ended must be ended. It does no I/O. Source: AG-UI
+    1.0, "Runs and Steps", "Streaming Messages", "Subagents".
+    """
+
+    def __init__(self, run: RunAgentInput, *, after: int = 0) -> None:
+        self._run = run
+        self._after = after
+        #: Nothing has been told yet: the client is to be brought up to date first.
+        self._behind = after > 0
+        self._conversation = Conversation(run.messages)
+        self._usage = RunUsage()
+        self._turn = ""
+        self._lanes: dict[str, Lane] = {}
+        #: Sub-agents whose invocation this run has announced; those that ended.
+        self._announced: set[str] = set()
+        self._ended: set[str] = set()
+        self._runs = 0
+        self._open = False
+        self._over = False
+        #: How the turn rests, or ended, by all that was heard of it; None while it goes on.
+        self._rests: TurnPaused | TurnHalted | None = None
+
+    def encode(self, event: TurnEvent) -> list[BaseEvent]:
+        """What the event is to the client, in order; nothing for what it has heard, and for other turns."""
+        self._turn = self._turn or root_of(event.turn)
+        if root_of(event.turn) != self._turn or self._over:
+            return []
+        return list(self._encode(event))
+
+    def close(self, error: str = "") -> list[BaseEvent]:
+        """End the stream: nothing if its run has ended, else how the turn stands, or that nobody drives it (an error).
+
+        `error` is what went wrong instead, in words for people: an exception of the engine.
+        """
+        return [] if self._over else list(self._close(error))
+
+    def _encode(self, event: TurnEvent) -> Iterator[BaseEvent]:
+        own = event.turn == self._turn
+        lane = self._lane(event.turn)
+        if own:
+            self._look_whether_it_rests(lane, event)
+        if own and self._behind and not self._is_new(event):
+            self._absorb(lane, event)
+            return
+        if self._behind and not own:
+            self._absorb_subagent(lane, event)
+            return
+        if not self._open:
+            if self._runs and (isinstance(event, _PASSING) or (own and isinstance(event, TurnPaused))):
+                return  # of the run that is over: what begins another one is written down, and is no pause
+            yield from self._begin()
+        if not own:
+            yield from self._announce(lane, event)
+        yield from lane.encode(event)
+        if own:
+            yield from self._account(event)
+        elif isinstance(event, TurnHalted):
+            yield from self._end_subagent(lane, event)
+
+    def _is_new(self, event: TurnEvent) -> bool:
+        if isinstance(event, _PASSING):
+            return event.seq >= self._after
+        return event.seq > self._after
+
+    def _look_whether_it_rests(self, lane: Lane, event: TurnEvent) -> None:
+        if isinstance(event, TurnPaused | TurnHalted):
+            self._rests = event
+        elif isinstance(event, FactEvent) and isinstance(self._rests, TurnPaused):
+            self._rests = left_open(self._rests, event, lane.asked)
+
+    def _absorb(self, lane: Lane, event: TurnEvent) -> None:
+        """Take in what the client has heard: nothing is told of it."""
+        list(lane.encode(event))
+        if isinstance(event, FactEvent):
+            self._usage.add(event.fact)
+        elif isinstance(event, TurnPaused):
+            self._usage.begin()
+
+    def _absorb_subagent(self, lane: Lane, event: TurnEvent) -> None:
+        list(lane.encode(event))
+        if isinstance(event, TurnHalted):
+            self._ended.add(lane.turn)
+
+    def _account(self, event: TurnEvent) -> Iterator[BaseEvent]:
+        match event:
+            case FactEvent():
+                self._usage.add(event.fact)
+            case TurnPaused() | TurnHalted():
+                yield from self._finish(event)
+            case _:
+                pass
+
+    # The run.
+
+    def _begin(self) -> Iterator[BaseEvent]:
+        self._open = True
+        self._runs += 1
+        yield RunStartedEvent(
+            thread_id=self._run.thread_id,
+            run_id=self._run_id,
+            protocol_version=PROTOCOL_VERSION,
+            parent_run_id=self._run.parent_run_id,
+            metadata=metadata(turn=self._turn),
+        )
+        if self._behind:
+            self._behind = False
+            for lane in self._lanes.values():
+                lane.restate()
+            yield self._conversation.snapshot()
+        yield from self._lane(self._turn).resume()
+
+    @property
+    def _run_id(self) -> str:
+        """The id that was asked for; a feed that goes on after a pause has further runs."""
+        return self._run.run_id if self._runs <= 1 else f"{self._run.run_id}/{self._runs}"
+
+    def _finish(self, event: TurnPaused | TurnHalted) -> Iterator[BaseEvent]:
+        pending = event.pending if isinstance(event, TurnPaused) else ()
+        for turn in sorted(self._announced, reverse=True):  # a sub-agent's own ones first
+            yield from self._close_subagent(turn, [interrupt_id(self._turn, one.id) for one in pending])
+        root = self._lane(self._turn)
+        yield from root.suspend()
+        self._open = False
+        self._announced.clear()
+        thread, run = self._run.thread_id, self._run_id
+        if isinstance(event, TurnPaused):
+            asked = [interrupt_of(self._turn, one, root.asked.get(one.id, "")) for one in event.pending]
+            waits = RunFinishedInterruptOutcome(interrupts=asked)
+            yield RunFinishedEvent(thread_id=thread, run_id=run, outcome=waits, usage=self._usage.told())
+            self._usage.begin()
+            return
+        self._over = True
+        self._usage.end(event.usage)
+        record = _record(event)
+        yield root.own.named("halted", record)
+        if event.outcome is Outcome.FAILED:
+            yield RunErrorEvent(message=_why(event), code=str(event.reason), usage=self._usage.told())
+        elif event.outcome in _DONE:
+            yield RunFinishedEvent(
+                thread_id=thread,
+                run_id=run,
+                outcome=RunFinishedSuccessOutcome(),
+                result=clean_json(record),
+                usage=self._usage.told(),
+            )
+        else:
+            # A run that a limit or a person stopped has no return value; what it said are its messages.
+            stopped = RunFinishedCancelledOutcome()
+            yield RunFinishedEvent(thread_id=thread, run_id=run, outcome=stopped, usage=self._usage.told())
+
+    def _close(self, error: str) -> Iterator[BaseEvent]:
+        if self._turn and self._behind:
+            yield from self._begin()
+        if self._open and self._rests is not None and not error:
+            yield from self._finish(self._rests)
+        elif self._open or error or not self._runs:
+            for turn in sorted(self._announced, reverse=True):
+                yield from self._lanes[turn].suspend()
+            if self._turn:
+                yield from self._lane(self._turn).suspend()
+            message = error or (_LEFT.format(turn=self._turn) if self._turn else "nothing was heard of the turn")
+            yield RunErrorEvent(message=clean(message), code="error" if error else "left", usage=self._usage.told())
+        self._over = True
+
+    # Sub-agents.
+
+    def _lane(self, turn: str) -> Lane:
+        if turn not in self._lanes:
+            self._lanes[turn] = Lane(turn, self._conversation, None if turn == self._turn else turn)
+        return self._lanes[turn]
+
+    def _announce(self, lane: Lane, event: TurnEvent | None = None) -> Iterator[BaseEvent]:
+        if lane.turn in self._announced | self._ended:
+            return
+        parent, _, call = lane.turn.rpartition(":")
+        if parent != self._turn:
+            yield from self._announce(self._lane(parent))
+        self._announced.add(lane.turn)
+        if isinstance(event, FactEvent):
+            lane.meet(event.fact)
+        yield SubagentStartedEvent(
+            subagent_run_id=lane.turn,
+            name=lane.name or lane.turn,
+            parent_subagent_run_id=None if parent == self._turn else parent,
+            parent_tool_call_id=call_id(parent, call),
+        )
+        yield from lane.resume()
+
+    def _end_subagent(self, lane: Lane, event: TurnHalted) -> Iterator[BaseEvent]:
+        yield from lane.suspend()
+        yield lane.own.named("halted", _record(event))
+        self._announced.discard(lane.turn)
+        self._ended.add(lane.turn)
+        if event.outcome in _DONE:
+            yield SubagentFinishedEvent(subagent_run_id=lane.turn, outcome=SubagentFinishedSuccessOutcome())
+        else:  # nothing stands between success and failure there
+            yield SubagentErrorEvent(subagent_run_id=lane.turn, message=_why(event), code=str(event.reason))
+
+    def _close_subagent(self, turn: str, asked: list[str]) -> Iterator[BaseEvent]:
+        """A sub-agent that has not ended when the run does: it waits, or its end was not heard."""
+        yield from self._lanes[turn].suspend()
+        if asked:
+            raised = [one for one in asked if one.rpartition("/")[0] == turn.replace(":", "/")]
+            outcome = SubagentFinishedSuspendedOutcome(interrupt_ids=raised or None)
+            yield SubagentFinishedEvent(subagent_run_id=turn, outcome=outcome)
+        else:
+            self._ended.add(turn)
+            yield SubagentErrorEvent(subagent_run_id=turn, message="its end was not heard", code="left")
+
+
+async def encode_events(events: AsyncIterable[TurnEvent], encoder: AgUiEncoder) -> AsyncIterator[BaseEvent]:
+    """AG-UI's events for those of a turn as they come, and its end: `engine.stream(...)` or `engine.events(turn)`."""
+    async for event in events:
+        for told in encoder.encode(event):
+            yield told
+    for told in encoder.close():
+        yield told
+
+
+def to_sse(event: BaseEvent) -> str:
+    """The event as a frame of server-sent events, as the protocol's own library writes it."""
+    return EventEncoder().encode(event)
+
+
+def _record(event: TurnHalted) -> dict[str, JsonValue]:
+    """How a turn ended: its line of `turnwright run --json`, without what every line begins with."""
+    return {name: value for name, value in event.to_json().items() if name not in ("type", "seq")}
+
+
+def _why(event: TurnHalted) -> str:
+    return clean(event.sentinel.text if event.sentinel is not None else event.error or str(event.reason))

@@ -1,0 +1,150 @@
+"""What a paused turn asks, as AG-UI's interrupts; and what was answered, as answers of ours."""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from ag_ui.core import Interrupt, ResumeEntry
+from pydantic import JsonValue
+
+from turnwright.answers import Reply, unanswered
+from turnwright.errors import BadAnswer
+from turnwright.events import FactEvent, Pending, TurnPaused
+from turnwright_states import DECISIONS, Decision, InterruptKind
+from turnwright_states import facts as f
+
+from .messages import call_id, clean, clean_json, metadata
+
+_LOG = logging.getLogger(__name__)
+
+#: The protocol's own reasons where one fits; others carry our prefix.
+_REASONS: Final[Mapping[InterruptKind, str]] = {
+    InterruptKind.QUESTION: "input_required",
+    InterruptKind.GRANT: "tool_call",
+    InterruptKind.APPROVAL: "tool_call",
+    InterruptKind.UNKNOWN_OUTCOME: "turnwright:unknown_outcome",
+    InterruptKind.DOOM_LOOP: "turnwright:doom_loop",
+}
+_APPROVAL: Final[dict[str, JsonValue]] = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean"},
+        "reason": {"type": "string", "description": "What the model is told when it is turned down."},
+    },
+    "required": ["approved"],
+}
+_ABANDONED: Final = "nobody answered"
+
+
+def interrupt_id(turn: str, interrupt: str) -> str:
+    """The id of an interrupt in its conversation; `read_interrupt_id` reads it."""
+    return f"{turn}/{interrupt}"
+
+
+def read_interrupt_id(identifier: str) -> tuple[str, str]:
+    """The turn and its interrupt; both empty for an id that is none of ours."""
+    turn, slash, interrupt = identifier.partition("/")
+    return (turn, interrupt) if slash else ("", "")
+
+
+def interrupt_of(turn: str, asked: Pending, call: str) -> Interrupt:
+    """An open interrupt of a turn. `call` is the call that it is about, by our id; empty for a doom loop."""
+    *path, _ = asked.id.split("/")
+    return Interrupt(
+        id=interrupt_id(turn, asked.id),
+        reason=_REASONS[asked.kind],
+        message=clean(asked.question or _words(asked)),
+        tool_call_id=call_id(turn, call) if call else None,
+        response_schema=_schema(asked),
+        expires_at=None if asked.expires_at is None else _date(asked.expires_at),
+        # A forwarded interrupt is a sub-agent's, and its id names the calls that lead there.
+        subagent_run_id=":".join([turn, *path]) if path else None,
+        metadata=metadata(
+            kind=str(asked.kind),
+            tool=asked.tool or None,
+            arguments=asked.arguments,
+            choices=list(asked.choices) or None,
+            grant=asked.grant,
+        ),
+    )
+
+
+def left_open(paused: TurnPaused, event: FactEvent, calls: Mapping[str, str]) -> TurnPaused | None:
+    """What the next fact leaves of a pause: the interrupts that are still open; None for a turn that rests no more.
+
+    `calls` are the calls that interrupts are about, by the interrupt's id: a call with a result asks nothing.
+    """
+    match event.fact:
+        case f.Answered(interrupt=answered):
+            pending = tuple(one for one in paused.pending if one.id != answered)
+        case f.CallSettled(call=call):
+            pending = tuple(one for one in paused.pending if calls.get(one.id) != call)
+        case _:
+            pending = paused.pending
+    return replace(paused, seq=event.seq, pending=pending) if pending else None
+
+
+def answers_of(pending: Sequence[Pending], entries: Mapping[str, ResumeEntry]) -> dict[str, str | bool | Reply]:
+    """What `entries`, by the ids of our interrupts, answer to what a turn asks: for `Engine.resume`.
+
+    An interrupt that was abandoned is decided as one that nobody answers in time. Entries that answer nothing that is
+    open are left out, with a warning. Raises `BadAnswer` for an interrupt without an entry, and for a payload of
+    another shape than its `responseSchema`.
+    """
+    ids = [one.id for one in pending]
+    for name in entries.keys() - set(ids):
+        _LOG.warning("the resume answers %r, which is not open: left out", name)
+    answers: dict[str, str | bool | Reply] = {}
+    for asked in pending:
+        entry = entries.get(asked.id)
+        if entry is None:
+            raise BadAnswer(asked.id, "the resume has no entry for it, and every open interrupt needs one", ids)
+        if entry.status == "cancelled":
+            answers[asked.id] = Reply(unanswered(asked.kind), _ABANDONED)
+        else:
+            answers[asked.id] = _answer(asked, entry.payload, ids)
+    return answers
+
+
+def _answer(asked: Pending, payload: object, ids: Sequence[str]) -> str | bool | Reply:
+    if isinstance(payload, str | bool):
+        return payload
+    approves = asked.kind in (InterruptKind.APPROVAL, InterruptKind.GRANT)
+    if approves and isinstance(payload, Mapping):
+        if payload.get("editedArgs") is not None:
+            raise BadAnswer(asked.id, "arguments cannot be edited here: turn the call down and say why", ids)
+        approved, reason = payload.get("approved"), payload.get("reason", "")
+        if isinstance(approved, bool) and isinstance(reason, str):
+            return Reply(Decision.GRANT if approved else Decision.DENY, reason)
+    wanted = json.dumps(_schema(asked))
+    raise BadAnswer(asked.id, f"its payload does not fit its responseSchema, {wanted}", ids)
+
+
+def _schema(asked: Pending) -> dict[str, JsonValue]:
+    match asked.kind:
+        case InterruptKind.APPROVAL | InterruptKind.GRANT:
+            return _APPROVAL
+        case InterruptKind.QUESTION:
+            # Choices are offered; any other text is taken too.
+            return clean_json({"type": "string", **({"examples": list(asked.choices)} if asked.choices else {})})
+        case _:
+            return {"type": "string", "enum": [str(decision) for decision in DECISIONS[asked.kind]]}
+
+
+def _words(asked: Pending) -> str:
+    if asked.kind is InterruptKind.DOOM_LOOP:
+        return "The model repeats itself. Go on?"
+    arguments = "" if asked.arguments is None else f" {json.dumps(asked.arguments, ensure_ascii=False)}"
+    if asked.kind is InterruptKind.UNKNOWN_OUTCOME:
+        return f"Nobody knows whether {asked.tool}{arguments} ran. Run it again?"
+    return f"May {asked.tool}{arguments} run?"
+
+
+def _date(seconds: float) -> str | None:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    except (OverflowError, OSError, ValueError):  # later than any calendar goes
+        return None

@@ -1,0 +1,172 @@
+"""Reads what an AG-UI client sends: a new message, or answers to what a paused turn asked."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ag_ui.core import (
+    ActivityMessage,
+    AssistantMessage,
+    AudioPart,
+    ContentPart,
+    DocumentPart,
+    FileSource,
+    ImagePart,
+    ReasoningMessage,
+    ResumeEntry,
+    RunAgentInput,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+    VideoPart,
+)
+from ag_ui.core import Message as AgUiMessage
+from pydantic import ValidationError
+
+from turnwright.answers import Reply
+from turnwright.errors import ConfigError
+from turnwright.events import Pending
+from turnwright.message import FilePart, Message
+
+from .interrupts import answers_of, read_interrupt_id
+
+#: What a part is where nothing says so.
+_TYPES: Final[Mapping[str, str]] = {
+    "image": "image/*",
+    "audio": "audio/*",
+    "video": "video/*",
+    "document": "application/*",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What a client wants: a turn that begins with `prompt`, or, where `turn` says which, a paused one to go on.
+
+    `session` is its thread, `run` its run. `files` belong to the prompt; `history` is what the client says was said
+    before, for an engine that does not know the session. `context` is what the application wants the model to know, a
+    line an entry, for the agent's instructions. `left_out` says in words for people what is not used here.
+    """
+
+    session: str
+    run: str
+    prompt: str = ""
+    files: tuple[FilePart, ...] = ()
+    history: tuple[Message, ...] = ()
+    turn: str = ""
+    context: str = ""
+    left_out: tuple[str, ...] = ()
+    #: The entries of the resume, by the ids that the turn's interrupts have with us.
+    entries: Mapping[str, ResumeEntry] = field(default_factory=dict)
+
+    def answers(self, pending: Sequence[Pending]) -> dict[str, str | bool | Reply]:
+        """What to resume the turn with. `pending` is what it waits for: `(await engine.get(turn)).pending`.
+
+        An abandoned interrupt is decided as one that nobody answers in time. Raises `BadAnswer` for an interrupt that
+        the resume leaves uncovered, and for a payload that does not fit.
+        """
+        return answers_of(pending, self.entries)
+
+
+def read_input(run: RunAgentInput) -> RunRequest:
+    """Read a run's input: its thread is the session, its last message the prompt.
+
+    The application's own tools are not called here, and its state is not kept: `left_out` says so. A part that cannot
+    be used (a provider's file handle, content that is not base64) is left out likewise, as the protocol demands.
+
+    Raises `ConfigError` for an input that ends with anything but the user's message and resumes nothing, and for a
+    resume of several turns at once. Source: AG-UI 1.0, "Run Input", "Interrupts and Resume".
+    """
+    left_out = list(_unused(run))
+    entries: dict[str, dict[str, ResumeEntry]] = {}
+    for entry in run.resume or ():
+        turn, interrupt = read_interrupt_id(entry.interrupt_id)
+        if turn:
+            entries.setdefault(turn, {})[interrupt] = entry
+        else:
+            left_out.append(f"resume: {entry.interrupt_id!r} is no interrupt of a turn")
+    if len(entries) > 1:
+        raise ConfigError(f"the resume answers {len(entries)} turns at once: {', '.join(entries)}: answer one a run")
+    context = "\n".join(f"{one.description}: {one.value}" for one in run.context or ())
+    if entries:
+        ((turn, answers),) = entries.items()
+        return RunRequest(
+            run.thread_id, run.run_id, turn=turn, context=context, left_out=tuple(left_out), entries=answers
+        )
+    said = [message for message in run.messages if not isinstance(message, ActivityMessage | ReasoningMessage)]
+    if not said or not isinstance(said[-1], UserMessage):
+        last = f"the last message is of the role {said[-1].role}" if said else "there are no messages"
+        raise ConfigError(f"there is nothing to answer: {last}, and the run resumes nothing: end with the user's")
+    history = tuple(_history(said[:-1], left_out))
+    prompt, files = _content(said[-1].content, left_out, f"message {said[-1].id}")
+    return RunRequest(
+        run.thread_id,
+        run.run_id,
+        prompt=prompt,
+        files=files,
+        history=history,
+        context=context,
+        left_out=tuple(left_out),
+    )
+
+
+def _unused(run: RunAgentInput) -> Iterator[str]:
+    if run.tools:
+        names = ", ".join(one.name for one in run.tools)
+        yield f"tools: the application's own are not called here: {names}"
+    if run.state:
+        yield "state: a turn keeps none for the application"
+
+
+def _history(messages: Sequence[AgUiMessage], left_out: list[str]) -> Iterator[Message]:
+    names: dict[str, str] = {}
+    for message in messages:
+        where = f"message {message.id}"
+        match message:
+            case UserMessage(content=content):
+                yield Message.user(*_content(content, left_out, where))
+            case ToolMessage(content=content, tool_call_id=call):
+                text, files = _content(content, left_out, where)
+                yield Message.result(call, names.get(call, ""), text, files=files)
+            case AssistantMessage():
+                calls = [call.model_dump(mode="json", by_alias=False) for call in message.tool_calls or ()]
+                names |= {call.id: call.function.name for call in message.tool_calls or ()}
+                chat = {"role": "assistant", "content": message.content, "tool_calls": calls}
+                yield Message.from_chat(json.loads(json.dumps(chat)))
+            case ActivityMessage() | ReasoningMessage():
+                pass
+            case _:
+                yield Message.system(message.content)
+
+
+def _content(content: str | Sequence[ContentPart], left_out: list[str], where: str) -> tuple[str, tuple[FilePart, ...]]:
+    """The text and the files of a content; what cannot be used is named in `left_out`."""
+    if isinstance(content, str):
+        return content, ()
+    texts, files = [], []
+    for part in content:
+        if isinstance(part, TextPart):
+            texts.append(part.text)
+            continue
+        file = _file(part)
+        if isinstance(file, FilePart):
+            files.append(file)
+        else:
+            left_out.append(f"{where}: {part.type}: {file}")
+    return "\n".join(texts), tuple(files)
+
+
+def _file(part: ImagePart | AudioPart | VideoPart | DocumentPart) -> FilePart | str:
+    """The part as a file, or why it is none."""
+    source = part.source
+    if isinstance(source, FileSource):
+        return "it is a provider's handle, which only that provider can read"
+    media_type = (source.mime_type or _TYPES[part.type]).lower().partition(";")[0].strip()
+    named = part.metadata.get("filename") if isinstance(part.metadata, Mapping) else None
+    name = named if isinstance(named, str) else ""
+    data, url = (source.value, "") if source.type == "data" else ("", source.value)
+    try:
+        return FilePart(media_type=media_type, data=data, url=url, name=name)
+    except ValidationError as error:
+        return error.errors()[0]["msg"]

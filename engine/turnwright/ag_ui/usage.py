@@ -1,0 +1,64 @@
+"""What the model calls of one run used: a turn that was paused is several runs, and each reports its own."""
+
+from ag_ui.core import TokenUsage
+
+from turnwright_states import Usage
+from turnwright_states import facts as f
+
+
+class RunUsage:
+    """Sums the usage of a turn's facts, run by run."""
+
+    def __init__(self) -> None:
+        self._model = ""
+        #: Whether the turn was heard from its beginning: else nobody can say what this run used.
+        self._known = False
+        #: Of the whole turn so far, sub-agents included.
+        self._turn = Usage()
+        #: Of this run: the turn's own model calls, and the tokens of its sub-agents, of whatever model.
+        self._own = Usage()
+        self._delegated = 0
+
+    def begin(self) -> None:
+        """A run begins."""
+        self._own, self._delegated = Usage(), 0
+
+    def add(self, fact: f.Fact) -> None:
+        """Take a fact in."""
+        match fact:
+            case f.TurnStarted(model=model):
+                self._model, self._known = model, True
+            case f.ModelReplied() | f.AttemptFailed() | f.Stopping() | f.Concluded() if fact.usage is not None:
+                self._own += fact.usage
+                self._turn += fact.usage
+            case f.CallSettled(spent=spent) if spent is not None:
+                self._delegated += spent.tokens
+                self._turn += Usage(input_tokens=spent.tokens)
+            case _:
+                pass
+
+    def end(self, turn: Usage) -> None:
+        """The turn has ended, and used that: what is new in it, this run's last model call used."""
+        self._own += Usage(
+            input_tokens=max(turn.input_tokens - self._turn.input_tokens, 0),
+            output_tokens=max(turn.output_tokens - self._turn.output_tokens, 0),
+        )
+        self._turn = turn
+
+    def told(self) -> list[TokenUsage] | None:
+        """An entry for the turn's model, and one for its sub-agents; None where no provider said anything."""
+        own, entries = self._own, list[TokenUsage]()
+        if not self._known:
+            return None
+        if own.tokens:
+            entries.append(
+                TokenUsage(
+                    model=self._model or None,
+                    input_tokens=own.input_tokens,
+                    output_tokens=own.output_tokens,
+                    total_tokens=own.tokens,
+                )
+            )
+        if self._delegated:
+            entries.append(TokenUsage(total_tokens=self._delegated))
+        return entries or None

@@ -1,0 +1,130 @@
+"""A turn is taken up and followed: what is heard begins where its journal ended, and ends when it does."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from turnwright import Agent, BadAnswer, Engine, TurnEnded, tool
+from turnwright.events import TextPiece, TurnEvent, TurnHalted, TurnPaused
+from turnwright.model.protocol import Reply, Request
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.store import SqliteStore
+from turnwright_states import Outcome
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Cleaner")
+
+
+@tool(approval=True)
+async def erase(path: str = "a") -> str:
+    """Erase a file."""
+    return f"erased {path}"
+
+
+def says(request: Request) -> Reply:
+    """As every process would have it: first it wants two files erased, then it is done."""
+    if request.messages[-1].role == "tool":
+        return Reply(text="All gone.")
+    return asks_for(("erase", {"path": "a"}), ("erase", {"path": "b"}))
+
+
+def engine_of(store: SqliteStore | str = "memory:") -> Engine:
+    return Engine(model=ScriptedModel(says, repeat=True), tools=[erase], store=store, poll=0.01)
+
+
+async def test_what_is_heard_is_what_the_journal_did_not_have() -> None:
+    engine = engine_of()
+    paused = await engine.run(AGENT, "Clean up")
+    before = len(await engine.store.facts(paused.id))
+    with anyio.fail_after(5):
+        async with engine.stream_resume(paused.id, {"approval-1": True, "approval-2": False}) as events:
+            heard = [event async for event in events]
+    facts = await engine.store.facts(paused.id)
+    told = [event for event in heard if not isinstance(event, TextPiece)]
+    assert [(event.seq, event.type) for event in told] == [(seq, fact.kind) for seq, fact in facts[before:]]
+    assert [event.text for event in heard if isinstance(event, TextPiece)] == ["All", " gone."]
+    assert isinstance(heard[-1], TurnHalted)
+
+
+async def test_answers_that_leave_the_turn_paused_end_with_what_is_still_open() -> None:
+    """No second pause is written down: nothing more comes until the other interrupt is answered."""
+    engine = engine_of()
+    paused = await engine.run(AGENT, "Clean up")
+    with anyio.fail_after(5):
+        async with engine.stream_resume(paused.id, {"approval-1": True}) as events:
+            answered, rests = [event async for event in events]
+        assert (answered.type, rests.type, rests.seq) == ("answered", "paused", answered.seq)
+        assert isinstance(rests, TurnPaused)
+        assert [asked.id for asked in rests.pending] == ["approval-2"]
+        async with engine.stream_resume(paused.id, {"approval-2": True}) as events:
+            assert [event.type async for event in events][-1] == "halted"
+
+
+@pytest.mark.parametrize("answers", [None, {}])
+async def test_a_turn_that_nobody_answers_says_what_it_waits_for(answers: dict[str, str] | None) -> None:
+    engine = engine_of()
+    paused = await engine.run(AGENT, "Clean up")
+    with anyio.fail_after(5):
+        async with engine.stream_resume(paused.id, answers) as events:
+            (rests,) = [event async for event in events]
+    assert isinstance(rests, TurnPaused)
+    assert rests.pending == paused.pending
+
+
+async def test_an_answer_that_does_not_fit_is_raised_and_changes_nothing() -> None:
+    engine = engine_of()
+    paused = await engine.run(AGENT, "Clean up")
+    before = await engine.store.facts(paused.id)
+    with pytest.raises(BadAnswer, match="perhaps"), anyio.fail_after(5):
+        async with engine.stream_resume(paused.id, {"approval-1": "perhaps"}) as events:
+            assert [event async for event in events] == []
+    assert await engine.store.facts(paused.id) == before
+
+
+async def test_a_turn_that_has_ended_cannot_be_taken_up() -> None:
+    engine = Engine(model=ScriptedModel("Hello."))
+    ended = await engine.run(AGENT, "Hi")
+    with pytest.raises(TurnEnded), anyio.fail_after(5):
+        async with engine.stream_resume(ended.id) as events:
+            assert [event async for event in events] == []
+
+
+async def test_leaving_early_stops_driving_and_the_turn_can_be_taken_up_again() -> None:
+    engine = engine_of()
+    paused = await engine.run(AGENT, "Clean up")
+    with anyio.fail_after(5):
+        async with engine.stream_resume(paused.id, {"approval-1": True, "approval-2": True}) as events:
+            async for event in events:
+                if event.type == "call_started":
+                    break
+        assert (await engine.get(paused.id)).outcome is None
+        async with engine.stream_resume(paused.id) as events:
+            assert isinstance([event async for event in events][-1], TurnHalted)
+    assert (await engine.get(paused.id)).outcome is Outcome.FINISHED
+
+
+async def test_a_turn_that_another_process_drives_is_given_the_answers_and_followed(tmp_path: Path) -> None:
+    """As two processes do, two stores share one file."""
+    address = tmp_path / "turns.db"
+    heard: list[TurnEvent] = []
+    async with (
+        engine_of(SqliteStore(address)) as first,
+        engine_of(SqliteStore(address)) as second,
+    ):
+        paused = await first.run(AGENT, "Clean up")
+        claim = await first.store.claim(paused.id)
+
+        async def let_go() -> None:
+            while len(await first.store.inbox(paused.id)) < 2:  # noqa: ASYNC110 (another process writes it)
+                await anyio.sleep(0.01)
+            await first.store.release(claim)
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as group:
+                group.start_soon(let_go)
+                async with second.stream_resume(paused.id, {"approval-1": True, "approval-2": True}) as events:
+                    heard += [event async for event in events]
+    assert [event.type for event in heard if event.type == "answered"] == ["answered", "answered"]
+    assert isinstance(heard[-1], TurnHalted)
