@@ -20,7 +20,7 @@ from pathlib import Path
 from turnwright.cli import main
 
 #: What the command line imports only when it asks a model.
-LATER = ("httpx", "httpx_sse", "tenacity")
+LATER = ("httpx", "tenacity")
 #: Seconds between two looks at who has ended, and where nobody runs, at whether we are still wanted.
 POLL = 0.005
 IDLE = 0.5

@@ -4,6 +4,7 @@ The cases run a few at once, each against a server of its own; the tests then lo
 """
 
 import json
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -112,11 +113,11 @@ CASES = (
     Case(
         "half a stream",
         ((STREAM + HELLO,),),
-        "the stream ended before the reply did",
+        "ended before the reply did: there was no finish reason",
         text="Hello",
         causes=("interrupted",),
     ),
-    Case("half a line", ((STREAM + HELLO + b'data: {"choi',),), "ended", text="Hello", causes=("interrupted",)),
+    Case("half a line", ((STREAM + HELLO + b'data: {"choi',),), "no whole JSON", text="Hello", causes=("interrupted",)),
     Case("an empty stream", ((STREAM,),), "ended", causes=("interrupted",)),
     Case(
         "an empty reply",
@@ -128,7 +129,7 @@ CASES = (
     Case(
         "no JSON in a chunk",
         ((STREAM + HELLO + b"data: {oops}\n\n",),),
-        "ended",
+        "no whole JSON: {oops}",
         text="Hello",
         causes=("interrupted",),
     ),
@@ -211,8 +212,14 @@ def test_a_retry_waits_as_long_as_the_provider_asks(cli: "Cli", endpoint: "Endpo
     endpoint.plays(error("429 Too Many Requests", "slow down", "Retry-After: 1")).says("Hello")
     done = cli.run("run", "hi", "--json")
     failed, replied = done.of("attempt_failed")[0], done.of("model_replied")[0]
+    assert failed["wait"] >= 1.0
     assert replied["elapsed"] - failed["elapsed"] >= 1.0
     assert done.code == 0
+
+
+def test_the_wait_before_another_attempt_is_told_on_the_plain_display(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.plays(error("429 Too Many Requests", "slow down", "Retry-After: 1")).says("Hello")
+    assert re.search(r"attempt failed, trying again in 1\.\d s: .* answered 429: slow down", cli.run("run", "hi").out)
 
 
 def test_an_attempt_that_failed_is_told_on_the_plain_display(cli: "Cli", endpoint: "Endpoint") -> None:

@@ -177,3 +177,39 @@ def test_a_reader_that_leaves_is_no_error(cli: "Cli", capped: "Done", command: l
         process.stdout.close()
         err = process.stderr.read()
     assert (process.returncode, err) == (1, "")
+
+
+DRAWING = """
+from turnwright import FilePart, ToolContext, ToolResult, tool
+
+
+@tool
+def draw(context: ToolContext) -> ToolResult:
+    context.progress(1, 2, "half")
+    return ToolResult("drawn", {"points": 3}, (FilePart.of(b"png" * 1000, "image/png", "a.png"),))
+"""
+
+
+def test_a_picture_is_shown_as_one_line_that_names_it(cli: "Cli", endpoint: "Endpoint") -> None:
+    """While it runs and afterwards; its content is in the journal alone."""
+    cli.write("drawing.py", DRAWING)
+    endpoint.calls(("draw", {})).says("Done.")
+    ran = cli.run("run", "Draw it", "--tools", "drawing.py")
+    (turn,) = re.findall(r"turn (\w+)", ran.out)[:1]
+    shown = cli.run("show", turn)
+    for out in (ran.out, shown.out):
+        assert "[file: a.png, image/png, 3,000 bytes]" in out
+        assert "cG5n" not in out
+    record = cli.run("show", turn, "--json").out
+    assert '"size": 3000' in record
+    assert '"structured": {"points": 3}' in record
+    assert "cG5n" not in record
+    assert "cG5n" in cli.run("show", turn, "--journal").out
+
+
+def test_progress_is_a_line_of_json(cli: "Cli", endpoint: "Endpoint") -> None:
+    cli.write("drawing.py", DRAWING)
+    endpoint.calls(("draw", {})).says("Done.")
+    done = cli.run("run", "Draw it", "--tools", "drawing.py", "--json")
+    (told,) = (event for event in done.events if event["type"] == "tool_progress")
+    assert (told["tool"], told["progress"], told["total"], told["message"]) == ("draw", 1, 2, "half")

@@ -1,6 +1,8 @@
 """The `turnwright` command: registers the commands, and turns errors into a line and an exit code."""
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -26,7 +28,6 @@ from .verify import verify
 
 app = typer.Typer(
     name="turnwright",
-    help="Drive one turn of an LLM agent as an explicit finite-state machine, and show that it ends.",
     epilog=(
         "Exit codes: 0 finished, 1 failed, 2 usage or configuration, 3 paused, 4 cap hit, 5 doom loop, 6 inconclusive,"
         " 130 aborted, 143 stopped by SIGTERM (the turn can be resumed)."
@@ -59,6 +60,23 @@ for command in (
     trace,
 ):
     app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"turnwright {version('turnwright')}")
+        raise typer.Exit
+
+
+@app.callback()
+def turnwright(
+    *,
+    _: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=_print_version),
+    ] = False,
+) -> None:
+    """Drive one turn of an LLM agent as an explicit finite-state machine, and show that it ends."""
 
 
 def main() -> None:

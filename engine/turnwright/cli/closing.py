@@ -16,6 +16,10 @@ from .view import one_line, safe
 #: What becomes of an interrupt that nobody answered in time, where it is not denied.
 _UNANSWERED: Final = {InterruptKind.DOOM_LOOP: "stopped", InterruptKind.UNKNOWN_OUTCOME: "left unknown"}
 
+#: How much of a question is shown: characters of a line, and lines behind the first.
+_LONGEST_LINE: Final = 600
+_MOST_LINES: Final = 40
+
 #: Outcomes after which a command goes on, and reasons of the others after which it may help.
 _GOES_ON: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP})
 _MAY_GO_ON: Final = frozenset(
@@ -29,7 +33,11 @@ def closing_lines(result: TurnResult, *, said: str = "", hints: bool = True, sto
     `hints`: which commands go on from here, in the store of that address.
     """
     flags = store_flag(store)
-    lines = _paused(result, flags) if result.paused else _ended(result, flags, hints=hints)
+    lines = (
+        _paused(result, flags, lost=store.startswith("memory:"))
+        if result.paused
+        else _ended(result, flags, hints=hints)
+    )
     if flags and any(flags in line for line in lines) and password_hint(store):
         lines.append(f"store: {password_hint(store)}")
     lines += [f"not delivered: {one_line(text, 600)}" for text in result.undelivered]
@@ -94,20 +102,31 @@ def _why(reason: EndReason, messages: tuple[Message, ...]) -> str:
     return f"{REASONS[reason].means} {REASONS[reason].next}"
 
 
-def _paused(result: TurnResult, flags: str) -> list[str]:
+def _paused(result: TurnResult, flags: str, *, lost: bool) -> list[str]:
     lines = [f"paused: the turn waits for {count(len(result.pending), 'answer')}."]
+    if lost:
+        lines.append("  Its store was in memory and is gone, so nobody can answer it: run it with another --store.")
     # What a sub-agent asks is answered in the turn that began it all.
     root, _, calls = result.id.partition(":")
     path = f"{calls.replace(':', '/')}/" if calls else ""
     for place, one in enumerate(result.pending):
-        lines.append(f"  {one.id}: {one_line(_question(one), 600)}")
+        lines += _asked(one)
         if one.expires_at is not None:
             until = datetime.fromtimestamp(one.expires_at).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
             lines.append(f"    until {until}; after that: {_UNANSWERED.get(one.kind, 'denied')}")
+        if lost:
+            continue
         asked = not path or place == 0  # the turn above is asked one thing at a time
         how = f"turnwright resume {root}{flags} {_how(one.kind, path + one.id)}"
         lines.append(f"    {how if asked else 'will be asked after that'}")
     return lines
+
+
+def _asked(one: Pending) -> list[str]:
+    """What a person is asked. Further lines of a question are marked as its own: they must not pass for ours."""
+    first, *rest = [one_line(line, _LONGEST_LINE) for line in _question(one).strip().split("\n")]
+    left_out = [f"... ({len(rest) - _MOST_LINES} more lines: --json shows all)"] if len(rest) > _MOST_LINES else []
+    return [f"  {one.id}: {first}", *(f"    | {line}" for line in [*rest[:_MOST_LINES], *left_out])]
 
 
 def _question(one: Pending) -> str:

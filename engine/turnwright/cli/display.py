@@ -20,10 +20,12 @@ from turnwright_states import facts as f
 from .closing import closing_lines
 from .options import DEFAULT_STORE
 from .process import Output
-from .view import TurnView, one_line, safe, shown_arguments
+from .view import TurnView, file_line, one_line, safe, shown_arguments
 
 #: How far a sub-agent stands to the right of whoever called it.
 _INDENT: Final = "    "
+#: Seconds of waiting that somebody who looks on would notice.
+_WORTH_TELLING: Final = 0.05
 _COLOURS = {"ok": "green", "error": "red", "denied": "yellow", "refused": "yellow", "aborted": "red", "unknown": "red"}
 
 
@@ -129,7 +131,8 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911
     match event.fact:
         case f.TurnStarted():
             # What a sub-agent was told stands in its call.
-            said = [] if view.path else [*forked(event.fact), one_line(event.fact.prompt)]
+            started = event.fact
+            said = [] if view.path else [*forked(started), one_line(started.prompt), *map(file_line, started.files)]
             return [headline(view), *(f"             {line}" for line in said)]
         case f.StepStarted(number=number, nudge=nudge):
             return [f"STREAM       step {number} of {view.limits.cap}" + ("  (nudged)" if nudge else "")]
@@ -139,16 +142,17 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911
                 *_indented(text),
                 *(f"TOOL_EXEC    {_named(view, call.id)}({shown_arguments(call)})" for call in calls),
             ]
-        case f.CallSettled(call=call, result=result) if call in view.calls:
+        case f.CallSettled(call=call, result=result, files=files) if call in view.calls:
             one = view.calls[call]
             took = f" {one.took}" if one.took else ""
-            return [f"             {_named(view, call)}: {one.status}{took}: {one_line(result)}"]
+            lines = [f"{_named(view, call)}: {one.status}{took}: {one_line(result)}", *map(file_line, files)]
+            return [f"             {line}" for line in lines]
         case f.CallWaiting(interrupt=interrupt):
             return [f"             {interrupt.tool} waits: {view.answered_as(interrupt.id)}"]
         case f.MessageAdded(text=text):
             return [f"             message: {one_line(text, 400)}"]
-        case f.AttemptFailed(message=message, retry=retry):
-            return [f"             attempt failed{', trying again' if retry else ''}: {one_line(message, 400)}"]
+        case f.AttemptFailed():
+            return [f"             {failed_attempt(event.fact)}"]
         case f.Stopping(reason=reason):
             return [f"CONCLUDE     {reason}"]
         case f.Notice():
@@ -202,13 +206,13 @@ class LiveDisplay(_Quiet):
                 if view.path:
                     self._print_head(self.view.above(view))
                 lines = [Text(line, style="dim") for line in [headline(view), *forked(started)]]
-                self._print(view, *lines, Text(safe(started.prompt), style="bold"))
+                files = [Text(file_line(file), style="dim") for file in started.files]
+                self._print(view, *lines, Text(safe(started.prompt), style="bold"), *files)
             case FactEvent(fact=f.StepFinished()):
                 self._print_step(view)
                 view.text, view.calls = "", {}
-            case FactEvent(fact=f.AttemptFailed(message=message, retry=retry)):
-                what = "attempt failed, trying again" if retry else "attempt failed"
-                self._print(view, Text(f"  {what}: {one_line(message, 400)}", style="yellow"))
+            case FactEvent(fact=f.AttemptFailed() as failed):
+                self._print(view, Text(f"  {failed_attempt(failed)}", style="yellow"))
             case FactEvent(fact=f.MessageAdded(text=text)):
                 self._print(view, Text(f"  message: {one_line(text, 400)}", style="bold"))
             case FactEvent(fact=f.Stopping(reason=reason)):
@@ -297,6 +301,13 @@ def headline(view: TurnView) -> str:
     return f"turn {view.turn}  agent {agent}  model {model}  cap {view.limits.cap} steps  budget {calls} tool calls"
 
 
+def failed_attempt(failed: f.AttemptFailed) -> str:
+    """The line that tells of a failed attempt: whether another one follows, and when."""
+    wait = f" in {failed.wait:.1f} s" if failed.wait >= _WORTH_TELLING else ""
+    again = f", trying again{wait}" if failed.retry else ""
+    return f"attempt failed{again}: {one_line(failed.message, 400)}"
+
+
 def forked(started: f.TurnStarted) -> list[str]:
     """The line that tells of which turn this one is a copy, and how far; none if it is its own."""
     return [] if started.forked_from is None else [f"forked from {started.forked_from} at fact {started.forked_at}"]
@@ -310,7 +321,7 @@ def _progress(view: TurnView) -> str:
 def _table(view: TurnView) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 2))
     for name, call in view.calls.items():
-        status = call.status or ("running" if call.started is not None else "")
+        status = call.status or (call.progress or "running" if call.started is not None else "")
         table.add_row(
             Text(_named(view, name), style="cyan"),
             Text(call.arguments, overflow="ellipsis", no_wrap=True),

@@ -20,7 +20,16 @@ from .closing import closing_lines
 from .columns import print_columns
 from .display import choose_display
 from .live import execute
-from .options import DEFAULT_STORE, BaseUrlOption, JsonOption, StoreOption, TimeoutOption, ToolsOption, TurnArgument
+from .options import (
+    DEFAULT_STORE,
+    BaseUrlOption,
+    JsonOption,
+    McpOption,
+    StoreOption,
+    TimeoutOption,
+    ToolsOption,
+    TurnArgument,
+)
 from .process import say
 from .run import engine_for
 from .stores import Journal, read_journal, store_flag, use_store
@@ -39,6 +48,7 @@ def fork(
     no_run: Annotated[bool, typer.Option("--no-run", help="Only copy, and say how to go on.")] = False,
     store: StoreOption = DEFAULT_STORE,
     tools: ToolsOption = None,
+    mcp: McpOption = None,
     base_url: BaseUrlOption = None,
     timeout: TimeoutOption = None,
     as_json: JsonOption = False,
@@ -57,11 +67,11 @@ def fork(
         return
     display = choose_display(as_json=as_json, store=store)
     started, opened = beginning(turn, journal), open_store(store, create=False)
-    engine = engine_for(turn, started, opened, display.hear, tools=tools, base_url=base_url, timeout=timeout)
+    opening = engine_for(turn, started, opened, display.hear, tools=tools, mcp=mcp, base_url=base_url, timeout=timeout)
     copied, facts = use_store(store, partial(_forked, turn=turn, at=at))
     display.hear(FactEvent(turn=copied, seq=1, fact=facts[0][1]))
     display.view.recall(copied, [fact for _, fact in facts])
-    execute(display, engine, partial(engine.resume, copied))
+    execute(display, opening, lambda engine: engine.resume(copied))
 
 
 def _list(turn: str, journal: Journal, *, flags: str, as_json: bool) -> None:

@@ -7,6 +7,7 @@ verdict on the turn: the process lets go of it, and another takes it up.
 import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from types import FrameType
 from typing import Final
 
@@ -22,7 +23,9 @@ from .display import Display
 from .following import Followed
 from .stores import password_hint, store_flag
 
-Work = Callable[[], Awaitable[TurnResult]]
+Work = Callable[[Engine], Awaitable[TurnResult]]
+#: What opens the engine, with whatever its tools need to be open as well. An engine opens itself.
+Opening = AbstractAsyncContextManager[Engine]
 
 #: Seconds that the event loop has to leave in order when it was told to.
 _ORDERLY: Final = 1.0
@@ -42,10 +45,10 @@ class Left(Exception):  # noqa: N818 (reads as what happened)
         self.code = code
 
 
-def execute(display: Display, engine: Engine, work: Work, followed: Followed | None = None) -> None:
+def execute(display: Display, opening: Opening, work: Work, followed: Followed | None = None) -> None:
     """Drive, show, and leave with the turn's exit code. `followed` is the turn, where another process may drive it."""
     try:
-        result, seq = anyio.run(_drive, display, engine, work, followed)
+        result, seq = anyio.run(_drive, display, opening, work, followed)
     except Left as left:
         process.say(str(left))
         raise typer.Exit(left.code) from None
@@ -53,8 +56,8 @@ def execute(display: Display, engine: Engine, work: Work, followed: Followed | N
     raise typer.Exit(codes.exit_code(result))
 
 
-async def _drive(display: Display, engine: Engine, work: Work, followed: Followed | None) -> tuple[TurnResult, int]:
-    async with engine:
+async def _drive(display: Display, opening: Opening, work: Work, followed: Followed | None) -> tuple[TurnResult, int]:
+    async with opening as engine:
         with display, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             # The loop hears of a signal by a file descriptor, and not by the handler, which can therefore be ours: it
             # is called too while a tool blocks the loop, or will not be cancelled.
@@ -63,7 +66,7 @@ async def _drive(display: Display, engine: Engine, work: Work, followed: Followe
             signal.signal(signal.SIGTERM, _Insistence(1, patience, codes.TERMINATED, _farewell(display, _TOLD)))
             try:
                 async with beside(_heed, signals, display, engine, followed):
-                    result = await work()
+                    result = await work(engine)
             except Left:
                 if display.view.state.outcome is None:
                     raise

@@ -1,7 +1,6 @@
 """The options that several commands share, and what they mean."""
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -12,10 +11,6 @@ from turnwright.agent import Agent
 from turnwright.agent_files import read_agents
 from turnwright.agents_md import find_agent
 from turnwright.errors import ConfigError
-from turnwright.model.local import LocalModel
-from turnwright.model.local_weights import LOCAL_MODEL, local_model_available, missing_message
-from turnwright.model.openai_chat import OpenAIChat
-from turnwright.model.protocol import Model
 from turnwright.subagent import AgentTool
 from turnwright.team import agent_tools, primary_agents
 from turnwright.tools import Tool, builtin_tools, load_tools
@@ -24,10 +19,6 @@ if TYPE_CHECKING:
     from turnwright.config import Config
 
 DEFAULT_STORE: Final = "sqlite:///turns.db"
-DEFAULT_MODEL: Final = "gpt-5-mini"
-LOCAL: Final = "local"
-#: Seconds to connect, however long a server may take to answer.
-CONNECT_TIMEOUT: Final = 10.0
 
 #: The flags that are settings of the configuration, by key.
 FLAGS: Final[Mapping[str, str]] = {
@@ -37,6 +28,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "timeout": "--timeout",
     "agents": "--agents",
     "tools": "--tools",
+    "mcp": "--mcp",
     "root": "--root",
 }
 
@@ -74,8 +66,12 @@ ToolsOption = Annotated[
     str | None,
     typer.Option("--tools", metavar="MODULE", help="A module or a .py file whose @tool functions are offered."),
 ]
+McpOption = Annotated[
+    list[Path] | None,
+    typer.Option("--mcp", metavar="FILE", help="MCP servers whose tools are offered, as in mcp.json; may be repeated."),
+]
 BaseUrlOption = Annotated[
-    str | None, typer.Option("--base-url", metavar="URL", help="An OpenAI-compatible endpoint, such as .../v1.")
+    str | None, typer.Option("--base-url", metavar="URL", help="The model's endpoint, such as .../v1.")
 ]
 TimeoutOption = Annotated[
     float | None,
@@ -129,51 +125,6 @@ def with_steps(agent: Agent, steps: int | None) -> Agent:
         return Agent.model_validate(agent.to_json() | {"steps": steps})
     except ValidationError as error:
         raise ConfigError(f"--steps: {error.errors()[0]['msg']}") from None
-
-
-def choose_model(name: str | None, base_url: str | None, timeout: float | None = None) -> Model:
-    """The model that the flags and the environment name, else the embedded one.
-
-    `timeout` is how many seconds an endpoint may be silent, above 0. Raises `ConfigError`, naming the ways to get a
-    model, when nothing is configured and no model is installed.
-    """
-    endpoint = base_url or os.environ.get("OPENAI_BASE_URL", "").strip()
-    configured = bool(endpoint or os.environ.get("OPENAI_API_KEY"))
-    if name in (LOCAL, LOCAL_MODEL) or (name is None and not configured):
-        if not local_model_available():
-            raise ConfigError(missing_message())
-        return LocalModel()
-    if name is None:
-        # A server of one model takes any name; OpenAI's needs a real one.
-        name = "default" if endpoint else DEFAULT_MODEL
-    if timeout is None:
-        return OpenAIChat(name, base_url=base_url)
-    return OpenAIChat(
-        name,
-        base_url=base_url,
-        connect_timeout=min(timeout, CONNECT_TIMEOUT),
-        first_byte_timeout=timeout,
-        idle_timeout=timeout,
-    )
-
-
-def models_for(
-    served: Model, agent: Agent, base_url: str | None, timeout: float | None = None
-) -> Callable[[str], Model]:
-    """The models of a turn's agents by name: `served` is its own agent's, whatever that one names."""
-    made = {name: served for name in (served.name, name_of(served), agent.model) if name is not None}
-
-    def find(name: str) -> Model:
-        if name not in made:
-            made[name] = choose_model(name, base_url, timeout)
-        return made[name]
-
-    return find
-
-
-def name_of(model: Model) -> str:
-    """What `--model` calls this model."""
-    return LOCAL if isinstance(model, LocalModel) else model.name
 
 
 def choose_tools(module: str | None, root: Path) -> list[Tool]:

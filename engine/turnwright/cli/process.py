@@ -117,7 +117,8 @@ def _taken() -> TextIO:
     with suppress(OSError):  # no file is behind it, as in a test that runs us in its own process
         descriptor = ours.fileno()
         ours.flush()
-        ours = os.fdopen(os.dup(descriptor), "w", encoding="utf-8")
+        # For as long as the process lives, so that nobody closes it.
+        ours = os.fdopen(os.dup(descriptor), "w", encoding="utf-8", closefd=False)
         os.dup2(_STDERR, descriptor)
     sys.stdout = sys.stderr
     return ours

@@ -34,6 +34,8 @@ class Remembered(BaseModel):
     timeout: float | None = None
     tools: str | None = None
     root: Path | None = None
+    #: The files that name MCP servers. What they hold is read each time: there may be secrets in it.
+    mcp: tuple[Path, ...] = ()
     #: The sub-agents that stood beside the turn's agent: their files may have changed since.
     subagents: tuple[JsonObject, ...] = ()
     #: Under which limits those begin, however the configuration has changed since; none without any.
@@ -49,6 +51,7 @@ class Remembered(BaseModel):
         timeout: float | None,
         tools: str | None,
         root: Path,
+        mcp: Sequence[Path] = (),
         helpers: Sequence[AgentTool] = (),
         limits: Limits | None = None,
     ) -> Self:
@@ -64,6 +67,7 @@ class Remembered(BaseModel):
             timeout=timeout,
             tools=tools,
             root=root.resolve(),
+            mcp=tuple(file.expanduser().resolve() for file in mcp),
             subagents=tuple(helper.agent.to_json() for helper in helpers),
             limits=limits if helpers else None,
         )

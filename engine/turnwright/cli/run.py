@@ -1,6 +1,6 @@
 """`turnwright run` and `resume`: drive a turn, with its events on the screen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +15,7 @@ from turnwright.errors import BadAnswer, ConfigError, StoreError, TurnBusy, Turn
 from turnwright.events import TurnEvent
 from turnwright.ids import root_of
 from turnwright.ledger import beginning
+from turnwright.message import FilePart
 from turnwright.result import TurnResult
 from turnwright.store import Store, TurnRow, open_store
 from turnwright.tasks import beside
@@ -23,7 +24,9 @@ from turnwright_states.facts import TurnStarted
 
 from .display import choose_display
 from .following import Followed
-from .live import execute
+from .live import Opening, execute
+from .mcp import with_mcp
+from .models import make_model, model_named, models_for
 from .options import (
     DEFAULT_STORE,
     AgentOption,
@@ -31,17 +34,15 @@ from .options import (
     BaseUrlOption,
     ConfigOption,
     JsonOption,
+    McpOption,
     RootOption,
     StoreOption,
     TimeoutOption,
     ToolsOption,
     TurnArgument,
     choose_agent,
-    choose_model,
     choose_tools,
     configuration,
-    models_for,
-    name_of,
     with_steps,
 )
 from .process import say
@@ -60,12 +61,22 @@ def run(
     agent: AgentOption = None,
     agents: AgentsOption = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="ID", help="The model; `local` is the embedded one.")
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="ID",
+            help="The model: an id, anthropic:ID, pydantic-ai:PROVIDER:ID, or local, the embedded one.",
+        ),
     ] = None,
     base_url: BaseUrlOption = None,
     timeout: TimeoutOption = None,
     tools: ToolsOption = None,
+    mcp: McpOption = None,
     root: RootOption = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--file", metavar="FILE", help="A picture or a document to show with it; may be repeated."),
+    ] = None,
     steps: Annotated[int | None, typer.Option("--steps", metavar="N", help="The agent's steps, for this turn.")] = None,
     session: Annotated[
         str | None, typer.Option("--session", metavar="ID", help="The conversation that the turn belongs to.")
@@ -85,6 +96,7 @@ def run(
     """
     display = choose_display(as_json=as_json, store=store)
     said = _prompt(prompt, going_on=continues is not None)
+    shown = [FilePart.read(file) for file in files or ()]
     before = None if continues is None else beginning(continues, read_journal(store, continues))
     kept = Remembered() if before is None else Remembered.from_json(before.context)
     if before is not None and kept.foreign and model is None and base_url is None:
@@ -105,13 +117,15 @@ def run(
         options["limits"] = kept.limits or before.limits
     url = said_so.settings.base_url if before is None else kept.endpoint(base_url)
     timeout = kept.timeout if timeout is None and kept.timeout is not None else said_so.settings.timeout
-    named = model or (chosen.model if flagged else None) or kept.model or chosen.model or said_so.settings.model
-    served = choose_model(named, url, timeout)
+    asked = model or (chosen.model if flagged else None) or kept.model or chosen.model or said_so.settings.model
+    named = model_named(asked, url)
+    served = make_model(named, url, timeout)
     tools, root = tools or kept.tools or said_so.settings.tools, root or kept.root or Path(said_so.settings.root)
-    engine = Engine(
+    servers = mcp or kept.mcp or tuple(map(Path, said_so.settings.mcp))
+    make = partial(
+        Engine,
         model=served,
-        models=models_for(served, chosen, url, timeout),
-        tools=[*choose_tools(tools, root), *helpers],
+        models=models_for(served, named, chosen, url, timeout),
         store=open_store(store),
         limits=options["limits"],
         prices=options["prices"],
@@ -121,16 +135,21 @@ def run(
         observers=[display.hear],
     )
     context = Remembered.of(
-        model=name_of(served),
+        model=named,
         base_url=url,
         from_flag=base_url is not None or kept.from_flag,
         timeout=timeout,
         tools=tools,
         root=root,
+        mcp=servers,
         helpers=helpers,
         limits=options["limits"],
     ).to_json()
-    execute(display, engine, lambda: engine.run(chosen, said, session=session, continues=continues, context=context))
+    execute(
+        display,
+        with_mcp(servers, make, [*choose_tools(tools, root), *helpers]),
+        lambda engine: engine.run(chosen, said, files=shown, session=session, continues=continues, context=context),
+    )
 
 
 def resume(
@@ -147,6 +166,7 @@ def resume(
     ] = None,
     store: StoreOption = DEFAULT_STORE,
     tools: ToolsOption = None,
+    mcp: McpOption = None,
     base_url: BaseUrlOption = None,
     timeout: TimeoutOption = None,
     as_json: JsonOption = False,
@@ -163,11 +183,13 @@ def resume(
     followed = Followed(display.hear, row, facts, driven=driven)
     answers = _answers(answer or [], grants or [], denials or [], followed.open)
     started, opened = beginning(turn, facts), open_store(store, create=False)
-    engine = engine_for(turn, started, opened, followed.observe, tools=tools, base_url=base_url, timeout=timeout)
+    opening = engine_for(
+        turn, started, opened, followed.observe, tools=tools, mcp=mcp, base_url=base_url, timeout=timeout
+    )
     if answers and driven:
         say(f"turn {turn} is driven by another process, which is given the answers; waiting for it")
 
-    async def work() -> TurnResult:
+    async def work(engine: Engine) -> TurnResult:
         try:
             async with beside(followed.follow, engine):
                 result = await engine.resume(turn, answers)
@@ -176,7 +198,7 @@ def resume(
         await followed.catch_up(engine.store)
         return result
 
-    execute(display, engine, work, followed)
+    execute(display, opening, work, followed)
 
 
 def engine_for(
@@ -186,10 +208,11 @@ def engine_for(
     hear: Callable[[TurnEvent], None],
     *,
     tools: str | None,
+    mcp: Sequence[Path] | None,
     base_url: str | None,
     timeout: float | None,
-) -> Engine:
-    """An engine with the model and the tools that a turn began with, unless a flag says otherwise.
+) -> Opening:
+    """What opens an engine with the model and the tools that a turn began with, unless a flag says otherwise.
 
     Raises `ConfigError` when they are not known here, or not there any more.
     """
@@ -206,20 +229,23 @@ def engine_for(
         )
     url = kept.endpoint(base_url)
     patience = kept.timeout if timeout is None and kept.timeout is not None else said_so.settings.timeout
-    served = choose_model(kept.model or started.model, url, patience)
+    named = model_named(kept.model or started.model, url)
+    served = make_model(named, url, patience)
     options = said_so.engine_options()
-    return Engine(
+    make = partial(
+        Engine,
         model=served,
-        models=models_for(served, _same_agent(started), url, patience),
+        models=models_for(served, named, _same_agent(started), url, patience),
         prices=options["prices"],
         history=options["history"],
         budgets=options["budgets"],
         tell_budget=options["tell_budget"],
-        tools=[*choose_tools(tools or kept.tools, kept.root or Path()), *kept.helpers()],
         store=store,
         limits=kept.limits,
         observers=[hear],
     )
+    own = [*choose_tools(tools or kept.tools, kept.root or Path()), *kept.helpers()]
+    return with_mcp(mcp or kept.mcp, make, own)
 
 
 async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool, dict[str, Journal]]:

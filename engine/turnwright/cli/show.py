@@ -12,9 +12,11 @@ from pydantic import JsonValue
 
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
+from turnwright.events import without_content
 from turnwright.ledger import beginning
 from turnwright.message import (
     AnyPart,
+    FilePart,
     Message,
     SentinelPart,
     StepFinishPart,
@@ -33,7 +35,7 @@ from .display import forked
 from .options import DEFAULT_STORE, JsonOption, StoreOption, TurnArgument
 from .stores import use_store
 from .subturns import sub_turns
-from .view import one_line, safe
+from .view import file_line, one_line, safe
 
 
 def show(
@@ -117,10 +119,15 @@ def _result_record(result: TurnResult) -> dict[str, JsonValue]:
         "pending": [one.to_json() for one in result.pending],
         "undelivered": list(result.undelivered),
         "messages": [
-            {"id": name, **message.model_dump(mode="json")}
+            {"id": name, **message.model_dump(mode="json", exclude={"parts"}), "parts": _parts(message)}
             for name, message in zip(message_ids(result.id, result.messages), result.messages, strict=True)
         ],
     }
+
+
+def _parts(message: Message) -> JsonValue:
+    """The parts as JSON, without the contents of files: those are in the journal (`--journal`)."""
+    return without_content([part.model_dump(mode="json") for part in message.parts])
 
 
 def _origin(started: TurnStarted) -> dict[str, JsonValue]:
@@ -160,7 +167,7 @@ def _said(message: Message, below: Mapping[str, TurnRow]) -> str:
     return "\n".join(f"{message.role + ':' if not index else '':<11}{line}" for index, line in enumerate(lines))
 
 
-def _part(part: AnyPart, below: Mapping[str, TurnRow]) -> list[str]:
+def _part(part: AnyPart, below: Mapping[str, TurnRow]) -> list[str]:  # noqa: PLR0911 (one case a part: flat)
     match part:
         case StepStartPart():
             return [f"-- step {part.step_number}"]
@@ -171,7 +178,10 @@ def _part(part: AnyPart, below: Mapping[str, TurnRow]) -> list[str]:
             return [call, *([_drove(below[part.id])] if part.id in below else [])]
         case ToolResultPart():
             first, *rest = safe(part.text).splitlines() or [""]
-            return [f"{part.call}  {part.status}: {first}", *(f"  {line}" for line in rest)]
+            files = [file_line(file.model_dump()) for file in part.files]
+            return [f"{part.call}  {part.status}: {first}", *(f"  {line}" for line in [*rest, *files])]
+        case FilePart():
+            return [file_line(part.model_dump())]
         case SentinelPart():
             return [f"[{part.kind}: {safe(part.text)}]"]
         case _:

@@ -2,11 +2,23 @@
 
 import time
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from turnwright.events import FactEvent, Pending, ReplyRestarted, TextPiece, TurnEvent, TurnHalted, TurnPaused
+from pydantic import JsonValue
+
+from turnwright.events import (
+    FactEvent,
+    Pending,
+    ReplyRestarted,
+    TextPiece,
+    ToolProgress,
+    TurnEvent,
+    TurnHalted,
+    TurnPaused,
+    without_content,
+)
 from turnwright_states import Limits, State
 from turnwright_states import facts as f
 
@@ -23,6 +35,8 @@ class CallView:
     #: Whether a sub-agent does it.
     delegated: bool = False
     status: str = ""
+    #: How far it is, as it says itself.
+    progress: str = ""
     seconds: float | None = None
     started: float | None = None
 
@@ -113,6 +127,8 @@ class TurnView:
                 self.text += event.text
             case ReplyRestarted():
                 self.text = ""
+            case ToolProgress() if event.call in self.calls:
+                self.calls[event.call].progress = _progress(event)
             case TurnPaused():
                 self.state, self.pending = State.PAUSED, event.pending
             case TurnHalted():
@@ -141,7 +157,7 @@ class TurnView:
                 self._started_at[fact.call] = fact.elapsed
                 if fact.call in self.calls:
                     self.calls[fact.call].started = time.monotonic()
-                    self.calls[fact.call].status = ""
+                    self.calls[fact.call].status = self.calls[fact.call].progress = ""
             case f.CallSettled() if fact.call in self.calls:
                 call = self.calls[fact.call]
                 call.status = str(fact.status)
@@ -166,6 +182,21 @@ def shown_arguments(call: f.CallMade, width: int = 120) -> str:
     else:
         text = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
     return one_line(text, width)
+
+
+def file_line(file: Mapping[str, JsonValue]) -> str:
+    """A picture or a document in one line, from its JSON: its name and type, and its size or its address."""
+    shown = without_content(dict(file))
+    fields = shown if isinstance(shown, dict) else {}
+    size = fields.get("size")
+    place = f"{size:,} bytes" if isinstance(size, int) else str(fields.get("url", ""))
+    said = (str(fields.get("name", "")), str(fields.get("media_type", "")), place)
+    return f"[file: {one_line(', '.join(one for one in said if one))}]"
+
+
+def _progress(event: ToolProgress) -> str:
+    of = "" if event.total is None else f" of {event.total:g}"
+    return one_line(f"{event.progress:g}{of} {event.message}", 60)
 
 
 def safe(text: str) -> str:
