@@ -45,3 +45,37 @@ def test_a_graph_of_langgraph_is_stopped_with_a_reason() -> None:
         f"        {meaning.means} {meaning.next}",
         "        model: I read 5 pages, and there are more.",
     ]
+
+
+def test_a_loop_of_ones_own_pauses_dies_and_ends_without_asyncio() -> None:
+    """Three processes, one journal: what had started when the second died is not run again."""
+    *said, journal, asyncio = printed("own_loop.py")
+    assert said == [
+        "process 1: waits for approval-1",
+        "process 2: was answered, and died in delete",
+        "process 3: cap_hit, step_cap at 2 steps",
+    ]
+    assert journal.split().count("call_started") == 1
+    assert journal.split()[-1] == "halted"
+    assert asyncio == "asyncio:   not loaded"
+
+
+@pytest.mark.skipif(find_spec("trio") is None, reason="needs trio: pip install 'turnwright[examples]'")
+def test_under_trio_a_deadline_ends_a_tool_that_would_wait_for_a_day() -> None:
+    ended, facts = printed("under_trio.py")
+    assert ended == "cap_hit, deadline at 1 steps"
+    kinds = [kind for kind in facts.split() if kind != "notice"]
+    assert kinds.count("call_settled") == 3
+    assert kinds[-4:] == ["step_finished", "stopping", "concluded", "halted"]
+
+
+@pytest.mark.skipif(find_spec("langgraph") is None, reason="needs LangGraph: pip install 'turnwright[examples]'")
+def test_a_node_of_langgraph_runs_a_turn_that_asks_and_hands_its_reason_to_the_edges() -> None:
+    """What a person approved runs once, though LangGraph runs its nodes again when it resumes."""
+    files = ["old1.log", "old2.log", "old3.log", "old4.log"]
+    assert printed("langgraph_node.py") == [
+        *(f"asked:    delete_file({{'path': '{file}'}})" for file in files),
+        f"ran:      {' '.join(files)}",
+        "outcome:  cap_hit step_cap handed over",
+        "model:    I deleted 4 files, and there are more.",
+    ]

@@ -1,0 +1,218 @@
+r"""Turns behind HTTP, with FastAPI: `python examples/fastapi_turns.py` serves them on port 8000 (no network, no key).
+
+Needs FastAPI and uvicorn: `pip install 'turnwright[examples]'`. Then, in another terminal:
+
+    curl -N localhost:8000/turns -H 'content-type: application/json' -d '{"prompt": "Delete old.log"}'
+    curl -N localhost:8000/turns/TURN/answers -H 'content-type: application/json' \
+         -d '{"answers": {"approval-1": "yes"}}'
+    curl -N localhost:8000/turns/TURN/events -H 'last-event-id: 3'
+
+A turn belongs to the server, not to the request that began it: whoever disconnects stops nothing, and attaches again
+with the id of the last event that it saw, as a browser's `EventSource` does by itself. What a server that died left
+unfinished is taken up when it starts again. Put your model, your tools and your agent where the three of this file are.
+"""
+
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+import anyio
+import uvicorn
+from anyio.abc import TaskGroup, TaskStatus
+from fastapi import APIRouter, Depends, FastAPI, Header, Request
+from fastapi.responses import JSONResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import BaseModel
+
+from turnwright import (
+    Agent,
+    BadAnswer,
+    ConfigError,
+    Engine,
+    SessionBusy,
+    TurnBusy,
+    TurnEnded,
+    TurnwrightError,
+    UnknownTurn,
+    tool,
+)
+from turnwright.events import TurnEvent
+from turnwright.model import Reply, ScriptedModel, asks_for
+from turnwright.model import Request as ModelRequest
+
+AGENT = Agent(name="Cleaner", instructions="You keep a folder tidy.", steps=10)
+
+#: What each error of ours is in HTTP. Whatever else is wrong is the server's own fault.
+STATUS: dict[type[Exception], int] = {
+    UnknownTurn: 404,
+    SessionBusy: 409,
+    TurnBusy: 409,
+    TurnEnded: 409,
+    BadAnswer: 422,
+    ConfigError: 422,
+}
+
+_LOG = logging.getLogger(__name__)
+
+Following = AbstractAsyncContextManager[AsyncIterator[TurnEvent]]
+
+
+@tool(approval=True)
+async def delete_file(path: str) -> str:
+    """Delete a file."""
+    return f"deleted {path}"
+
+
+def say(request: ModelRequest) -> Reply:
+    """Stands in for your model: it deletes what it is told to, and then it is done."""
+    last = request.messages[-1]
+    if last.role == "tool":
+        return Reply(text="Done. I have seen to it, and nothing else was touched.")
+    return asks_for(("delete_file", {"path": last.text.split()[-1]}), text="Let me see.")
+
+
+class Turns:
+    """Drives turns beside the requests that ask for them."""
+
+    def __init__(self, engine: Engine, group: TaskGroup) -> None:
+        self.engine = engine
+        self._group = group
+
+    async def begin(self, prompt: str, session: str | None) -> str:
+        """Begin a turn, and return its id. Raises what `Engine.stream` raises before the turn is written down."""
+        return str(await self._group.start(self._drive, self.engine.stream(AGENT, prompt, session=session)))
+
+    async def answer(self, turn_id: str, answers: dict[str, str]) -> None:
+        """Give a paused turn the answers, and drive it on. Raises what `Engine.resume` raises for them."""
+        await self._group.start(self._drive, self.engine.stream_resume(turn_id, answers))
+
+    async def _drive(self, following: Following, *, task_status: TaskStatus[str]) -> None:
+        """Follow a turn to its end or its next pause; say at its first event that it is under way."""
+        under_way = False
+        try:
+            async with following as events:
+                async for event in events:
+                    if not under_way:
+                        task_status.started(event.turn)
+                        under_way = True
+        except Exception:
+            if not under_way:
+                raise  # the request is told
+            _LOG.exception("a turn was let go of; it is taken up when this server starts again")
+        if not under_way:
+            task_status.started("")
+
+
+class NewTurn(BaseModel):
+    """What a turn is begun with."""
+
+    prompt: str
+    session: str | None = None
+
+
+class Answers(BaseModel):
+    """What a person says to the open interrupts of a turn."""
+
+    answers: dict[str, str]
+
+
+@dataclass
+class Followed:
+    """Whose events a request is answered with: those of a turn, after its `seq`-th fact."""
+
+    turn: str
+    seq: int
+
+
+# These run before the first byte of an answer, so what is refused has a status of its own.
+
+
+async def begun(request: Request, new: NewTurn) -> Followed:
+    """Begin a turn."""
+    turns: Turns = request.app.state.turns
+    return Followed(await turns.begin(new.prompt, new.session), 0)
+
+
+async def attached(request: Request, turn: str, last_event_id: Annotated[int, Header()] = 0) -> Followed:
+    """Attach to a turn."""
+    turns: Turns = request.app.state.turns
+    await turns.engine.get(turn)
+    return Followed(turn, last_event_id)
+
+
+async def answered(request: Request, turn: str, said: Answers, last_event_id: Annotated[int, Header()] = 0) -> Followed:
+    """Answer a turn."""
+    turns: Turns = request.app.state.turns
+    await turns.answer(turn, said.answers)
+    return Followed(turn, last_event_id)
+
+
+router = APIRouter()
+
+
+async def events_of(request: Request, followed: Followed) -> AsyncIterator[ServerSentEvent]:
+    """The turn's events until it ends, pauses, or the client goes away."""
+    turns: Turns = request.app.state.turns
+    async for event in turns.engine.events(followed.turn, after=followed.seq):
+        # A piece of a reply has the id of the fact before it: who attaches again gets the reply as a whole.
+        yield ServerSentEvent(event=event.type, id=str(event.seq), data=event.to_json())
+
+
+@router.post("/turns", response_class=EventSourceResponse)
+async def begin(request: Request, followed: Annotated[Followed, Depends(begun)]) -> AsyncIterator[ServerSentEvent]:
+    """Begin a turn and follow it."""
+    async for event in events_of(request, followed):
+        yield event
+
+
+@router.get("/turns/{turn}/events", response_class=EventSourceResponse)
+async def attach(request: Request, followed: Annotated[Followed, Depends(attached)]) -> AsyncIterator[ServerSentEvent]:
+    """Follow a turn from where the client was."""
+    async for event in events_of(request, followed):
+        yield event
+
+
+@router.post("/turns/{turn}/answers", response_class=EventSourceResponse)
+async def answer(request: Request, followed: Annotated[Followed, Depends(answered)]) -> AsyncIterator[ServerSentEvent]:
+    """Answer a paused turn, and follow it from where the client was."""
+    async for event in events_of(request, followed):
+        yield event
+
+
+@router.delete("/turns/{turn}", status_code=204)
+async def abort(request: Request, turn: str) -> None:
+    """Stop a turn."""
+    turns: Turns = request.app.state.turns
+    await turns.engine.abort(turn)
+
+
+async def refused(_: Request, error: Exception) -> JSONResponse:
+    """Say what was wrong with a request, in the words of the error."""
+    return JSONResponse({"detail": str(error)}, STATUS.get(type(error), 500))
+
+
+def make_app(store: str) -> FastAPI:
+    """The application. `store` is the address of a store."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        model = ScriptedModel(say, repeat=True)
+        async with Engine(model=model, tools=[delete_file], store=store) as engine, anyio.create_task_group() as group:
+            app.state.turns = Turns(engine, group)
+            group.start_soon(engine.recover)
+            yield
+            # Turns that run are let go of, and taken up when the server starts again.
+            group.cancel_scope.cancel()
+
+    app = FastAPI(lifespan=lifespan)
+    app.include_router(router)
+    app.add_exception_handler(TurnwrightError, refused)
+    return app
+
+
+if __name__ == "__main__":
+    app = make_app(os.environ.get("TURNWRIGHT_STORE", "sqlite:///turns.db"))
+    uvicorn.run(app, host="127.0.0.1", port=int(os.environ.get("PORT", "8000")), log_level="warning")

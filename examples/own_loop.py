@@ -1,0 +1,148 @@
+"""The pure machine under a loop of your own, without asyncio: `python examples/own_loop.py` (no network, no key).
+
+Only `turnwright_states` is used. Your loop keeps four promises: it feeds what happened, in order; it writes down the
+facts that `feed` returns before it does anything else; then it does what `action` says; and after a crash it folds
+what it wrote and goes on. Here the journal is a file of one line a fact, and the process ends twice before the turn
+does: while a person is asked, and in the middle of a tool.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from time import monotonic
+
+from pydantic import JsonValue
+
+from turnwright_states import (
+    Answered,
+    AwaitPerson,
+    Call,
+    CallModel,
+    CallSettled,
+    CallStarted,
+    CallState,
+    CallStatus,
+    CallWaits,
+    Conclude,
+    Concluded,
+    Decision,
+    Event,
+    Halt,
+    InterruptKind,
+    Limits,
+    ModelReplied,
+    RunTools,
+    Started,
+    ToolCall,
+    TurnMachine,
+)
+from turnwright_states.facts import Fact, parse_fact
+
+
+class Died(Exception):  # noqa: N818 (reads as what happened)
+    """The process is gone. What is in the file is all that is left."""
+
+
+class Journal:
+    """One line a fact. A store of yours would append the facts of one event in one transaction."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def append(self, facts: Iterable[Fact]) -> None:
+        """Write the facts of one event down."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write("".join(f"{fact.kind} {fact.payload()}\n" for fact in facts))
+
+    def facts(self) -> Iterator[Fact]:
+        """Read every fact."""
+        # Not `splitlines`: a text may hold other line ends than ours.
+        for seq, line in enumerate(self._path.read_text(encoding="utf-8").split("\n")[:-1], start=1):
+            kind, _, payload = line.partition(" ")
+            yield parse_fact(kind, payload, seq)
+
+
+class Loop:
+    """Your loop. `dies_in` names the tool in which the process dies."""
+
+    def __init__(self, machine: TurnMachine, journal: Journal, *, dies_in: str = "") -> None:
+        self.machine = machine
+        self.journal = journal
+        self.dies_in = dies_in
+        self.began = monotonic() - machine.turn.elapsed
+
+    def feed(self, event: Event) -> None:
+        """Feed what happened, with the time, and write down what follows from it."""
+        elapsed = monotonic() - self.began
+        self.journal.append(self.machine.feed(event.model_copy(update={"elapsed": elapsed})))
+
+    def run(self) -> Halt | AwaitPerson:
+        """Do what the machine asks for until the turn has ended, or rests."""
+        while True:
+            action = self.machine.action
+            match action:
+                case Halt() | AwaitPerson():
+                    return action
+                case CallModel():
+                    self.feed(ask_model(tools=action.tools))
+                case Conclude():
+                    self.feed(
+                        Concluded(text=f"I stop here ({action.reason}). old.log may be gone; look before you go on.")
+                    )
+                case RunTools():
+                    for call in action.calls:
+                        self.call(call)
+
+    def call(self, call: Call) -> None:
+        """Run one call: it is written down that it starts, and what came of it."""
+        if call.state is CallState.STARTED:  # by a process that died
+            result = "outcome unknown: the process died while it ran; verify before retrying"
+            self.feed(CallSettled(call=call.id, status=CallStatus.UNKNOWN, result=result))
+        elif call.name == "delete" and not call.answers:
+            self.feed(CallWaits(call=call.id, interrupt_kind=InterruptKind.APPROVAL))
+        else:
+            self.feed(CallStarted(call=call.id))
+            if call.name == self.dies_in:
+                raise Died
+            self.feed(CallSettled(call=call.id, result=f"{call.name}({json.dumps(dict(call.arguments))}): done"))
+
+
+def ask_model(*, tools: bool) -> Event:
+    """Stands in for your provider's client: this model always wants to delete the same file."""
+    arguments: Mapping[str, JsonValue] = {"path": "old.log"}
+    return ModelReplied(calls=(ToolCall(name="delete", arguments=arguments),)) if tools else ModelReplied(text="No.")
+
+
+def main() -> None:
+    """One turn, over three processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Journal(Path(folder) / "turn.jsonl")
+        machine, facts = TurnMachine.start(Started(prompt="Delete old.log", limits=Limits(steps=2)))
+        journal.append(facts)
+
+        rests = Loop(machine, journal).run()
+        assert isinstance(rests, AwaitPerson)  # noqa: S101
+        print("process 1: waits for", ", ".join(interrupt.id for interrupt in rests.interrupts))
+
+        second = Loop(TurnMachine.resume(journal.facts()), journal, dies_in="delete")
+        second.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+        try:
+            second.run()
+        except Died:
+            print("process 2: was answered, and died in delete")
+
+        third = Loop(TurnMachine.resume(journal.facts()), journal)
+        while isinstance(third.run(), AwaitPerson):
+            interrupt = next(iter(third.machine.turn.interrupts))
+            third.feed(Answered(interrupt=interrupt, decision=Decision.DENY, text="once is enough"))
+        ended = third.run()
+        assert isinstance(ended, Halt)  # noqa: S101
+        print(f"process 3: {ended.outcome}, {ended.reason} at {third.machine.turn.counters.steps} steps")
+        print("journal:  ", " ".join(fact.kind for fact in journal.facts()))
+        print("asyncio:  ", "loaded" if "asyncio" in sys.modules else "not loaded")
+
+
+if __name__ == "__main__":
+    main()
