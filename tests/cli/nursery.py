@@ -19,8 +19,8 @@ from pathlib import Path
 
 from turnwright.cli import main
 
-#: What the command line imports only when it asks a model.
-LATER = ("httpx", "tenacity")
+#: What the command line imports only when it drives a turn.
+LATER = ("anyio._backends._asyncio", "httpcore", "httpx", "tenacity", "turnwright.config")
 #: Seconds between two looks at who has ended, and where nobody runs, at whether we are still wanted.
 POLL = 0.005
 IDLE = 0.5
@@ -80,8 +80,11 @@ def become(asked: dict[str, object], streams: list[int]) -> None:
 
 
 if __name__ == "__main__":
+    # The HTTP library would import it where it is there, and it is a third of all imports; nobody here runs under it.
+    sys.modules["trio"] = None  # type: ignore[assignment]
     for module in LATER:
         importlib.import_module(module)
+    del sys.modules["trio"]
     gc.freeze()  # a child need not look through all of this again
     serve(sys.argv[1])
     main()
