@@ -364,6 +364,10 @@ class Cli:
         path = self.folder / name
         wait_until(lambda: path.exists() and path.stat().st_size)
 
+    def await_time(self, at: float) -> None:
+        """Wait until so many seconds have passed since the epoch of Unix."""
+        wait_until(lambda: time.time() > at)
+
     def await_children(self, pid: int, number: int) -> None:
         """Wait until a process has so many children."""
 

@@ -42,7 +42,7 @@ def send() -> str:
     return "sent"
 
 
-@tool(approval=True, expires_in=0.01)
+@tool(approval=True, expires_in=1)
 def hurry() -> str:
     """Ask for a moment."""
     return "hurried"
@@ -162,7 +162,9 @@ def test_a_pause_says_until_when_it_can_be_answered(cli: "Cli", endpoint: "Endpo
 
 def test_what_nobody_answered_in_time_is_denied_when_the_turn_is_touched(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("hurry", {})).says("A pity.")
-    turn = turn_of(cli) if cli.run("run", "Work", "--tools", "mine.py").code == 3 else ""
-    done = cli.run("resume", turn, "--json")
+    paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
+    (asked,) = paused.pending
+    cli.await_time(asked["expires_at"])
+    done = cli.run("resume", paused.turn, "--json")
     assert (done.code, done.last["text"], done.last["tool_calls"]) == (0, "A pity.", 0)
     assert [event["decision"] for event in done.of("answered")] == ["deny"]
