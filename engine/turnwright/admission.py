@@ -105,8 +105,7 @@ def _file(number: int, file: FilePart) -> dict[str, JsonValue]:
         raise ConfigError(
             f"files: file {number} is no FilePart: write FilePart.read(path), or FilePart.of(content, type)"
         )
-    kept: dict[str, JsonValue] = file.model_dump(mode="json", exclude_defaults=True, exclude={"seq"})
-    return kept
+    return file.kept()
 
 
 def _check_names(options: Collection[str]) -> None:

@@ -101,6 +101,11 @@ class FilePart(Part):
         """Its `url`, or its content as a `data:` URL."""
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
+    def kept(self) -> dict[str, JsonValue]:
+        """The file as a journal keeps it; `model_validate` takes it back."""
+        fields: dict[str, JsonValue] = self.model_dump(mode="json", exclude_defaults=True, exclude={"seq"})
+        return fields
+
     @classmethod
     def of(cls, content: bytes, media_type: str, name: str = "") -> Self:
         """A file with this content. Raises `TypeError` for content that is no bytes."""

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from turnwright.message import FilePart
 from turnwright.tools import RESULT_LIMIT, ToolContext, ToolFailed, ToolResult, tool
-from turnwright.tools.result import FILES_LIMIT, MOST_FILES, STRUCTURED_LIMIT, NotJson, bounded, kept, to_result
+from turnwright.tools.result import FILES_LIMIT, MOST_FILES, STRUCTURED_LIMIT, NotJson, bounded, to_result
 from turnwright_states import CallSettled, State
 from turnwright_states import facts as f
 
@@ -178,5 +178,5 @@ def test_no_cut_takes_the_notices_away() -> None:
 
 @pytest.mark.parametrize("file", [PICTURE, NAMELESS, FilePart(media_type="image/*", url="https://example.org/a.png")])
 def test_a_file_is_kept_as_the_files_of_a_prompt_are(file: FilePart) -> None:
-    assert FilePart.model_validate(kept(file)) == file
-    assert "seq" not in kept(file)
+    assert FilePart.model_validate(file.kept()) == file
+    assert "seq" not in file.kept()

@@ -108,6 +108,7 @@ def _cause(error: Exception, *, begun: bool) -> Cause | None:
     names = set() if named else set(_classes(error))
     tests: tuple[tuple[Callable[[], bool], Cause], ...] = (
         (lambda: isinstance(error, exceptions.ContentFilterError), Cause.CONTENT_FILTER),
+        # How adapters of pydantic-ai say that their provider does not take what is in the request: sound, say.
         (lambda: isinstance(error, exceptions.UserError | NotImplementedError), Cause.BAD_REQUEST),
         (lambda: isinstance(error, TooLarge), Cause.REJECTED),
         (lambda: any("timeout" in name.lower() for name in names), Cause.TIMEOUT),

@@ -124,7 +124,8 @@ class PydanticAIModel:
                 )
                 stack.push_async_callback(_close, answer)
             except NotImplementedError:
-                # Nothing has been sent. What is not implemented may be something else; then this says so too.
+                # So says an adapter of pydantic-ai that cannot stream. Nothing has been sent. What it does not
+                # implement may be something else; then this says so too.
                 answer = await direct.model_request(
                     self._model, messages, model_settings=settings, model_request_parameters=parameters
                 )

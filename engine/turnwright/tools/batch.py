@@ -25,7 +25,7 @@ from turnwright_states import (
 
 from .context import AbortSignal, Answer, Ask, Line, NeedsPerson, ToolContext
 from .pace import Pace, Place
-from .result import ToolResult, bounded, kept
+from .result import ToolResult, bounded
 from .tool import Tool, ToolError, describe, holds
 
 Report = Callable[[CallStarted | CallSettled | CallWaits], Awaitable[None]]
@@ -296,7 +296,7 @@ def _settled(call: Call, status: CallStatus, result: ToolResult, around: Surroun
         status=status,
         result=result.text,
         structured=result.structured,
-        files=tuple(map(kept, result.files)),
+        files=tuple(file.kept() for file in result.files),
         elapsed=around.elapsed(),
     )
 

@@ -85,12 +85,6 @@ def bounded(result: ToolResult) -> ToolResult:
     return ToolResult(cap("\n".join([*notices, result.text])), structured, files)
 
 
-def kept(file: FilePart) -> dict[str, JsonValue]:
-    """A file as a journal keeps it."""
-    fields: dict[str, JsonValue] = file.model_dump(mode="json", exclude_defaults=True, exclude={"seq"})
-    return fields
-
-
 def _fitting(files: Sequence[FilePart]) -> tuple[tuple[FilePart, ...], list[str]]:
     fitting: list[FilePart] = []
     notices: list[str] = []
