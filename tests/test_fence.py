@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -220,64 +222,68 @@ class Hanging:
         yield Reply(text=self._text)
 
 
-async def test_the_loser_lets_go_of_nothing_that_is_the_winners(place: Place) -> None:
-    """Nor does it consume what others said to the turn meanwhile."""
+@dataclass
+class TakenOver:
+    """A turn whose first driver was given up for dead while its model hung; another one drives it now."""
+
+    turn: str
+    models: Sequence[Hanging]
+    engines: Sequence[Engine]
+    #: What the first driver's run raised.
+    raised: list[Fenced] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def taken_over(place: Place) -> AsyncIterator[TakenOver]:
+    """Both models hang when the block begins; the block ends when both drivers have."""
     models = [Hanging("Lost."), Hanging("Won.")]
     engines = [Engine(model=model, store=place.open()) for model in models]
-    raised: list[Fenced] = []
+    scene = TakenOver("", models, engines)
 
     async def lose() -> None:
         try:
             await engines[0].run(AGENT, "hi")
         except Fenced as error:
-            raised.append(error)
+            scene.raised.append(error)
 
     async with anyio.create_task_group() as group:
         group.start_soon(lose)
         await models[0].hangs.wait()
         await place.bury()
         (row,) = await engines[1].store.turns()
+        scene.turn = row.id
         group.start_soon(engines[1].resume, row.id)
         await models[1].hangs.wait()
-        await engines[1].steer(row.id, "to whom it may concern")
-        models[0].go.set()
+        yield scene
+
+
+async def test_the_loser_lets_go_of_nothing_that_is_the_winners(place: Place) -> None:
+    """Nor does it consume what others said to the turn meanwhile."""
+    async with taken_over(place) as scene:
+        (lost, won), winner, turn_id = scene.models, scene.engines[1], scene.turn
+        await winner.steer(turn_id, "to whom it may concern")
+        lost.go.set()
         await anyio.sleep(1)
-        assert raised
-        assert await engines[1].store.is_driven(row.id)
-        assert [item.kind for item in await engines[1].store.inbox(row.id)] == [InboxKind.STEER]
-        models[1].go.set()
-    (row,) = await engines[1].store.turns()
-    (fenced,) = raised
+        assert scene.raised
+        assert await winner.store.is_driven(turn_id)
+        assert [item.kind for item in await winner.store.inbox(turn_id)] == [InboxKind.STEER]
+        won.go.set()
+    (row,) = await winner.store.turns()
+    (fenced,) = scene.raised
     assert (fenced.turn, fenced.epoch) == (row.id, 1)
-    turn = await engines[1].get(row.id)
+    turn = await winner.get(row.id)
     assert (turn.text, turn.undelivered) == ("Won.", ("to whom it may concern",))
-    assert "attempt_failed" in [fact.kind for _, fact in await engines[1].store.facts(row.id)], "it had crashed"
+    assert "attempt_failed" in [fact.kind for _, fact in await winner.store.facts(row.id)], "it had crashed"
 
 
 async def test_an_abort_of_the_loser_stops_the_winner(place: Place) -> None:
     """Whoever is asked, the turn is stopped: the loser's engine drives it no more, and finds that out."""
-    models = [Hanging("Lost."), Hanging("Won.")]
-    engines = [Engine(model=model, store=place.open()) for model in models]
-    raised: list[Fenced] = []
-
-    async def lose() -> None:
-        try:
-            await engines[0].run(AGENT, "hi")
-        except Fenced as error:
-            raised.append(error)
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(lose)
-        await models[0].hangs.wait()
-        await place.bury()
-        (row,) = await engines[1].store.turns()
-        group.start_soon(engines[1].resume, row.id)
-        await models[1].hangs.wait()
-        await engines[1].abort(row.id)
-        models[0].go.set()
-    assert len(raised) == 1
-    (row,) = await engines[1].store.turns()
-    turn = await engines[1].get(row.id)
+    async with taken_over(place) as scene:
+        await scene.engines[1].abort(scene.turn)
+        scene.models[0].go.set()
+    assert len(scene.raised) == 1
+    (row,) = await scene.engines[1].store.turns()
+    turn = await scene.engines[1].get(row.id)
     assert (turn.outcome, turn.reason) == (Outcome.ABORTED, EndReason.ABORTED)
 
 
