@@ -1,6 +1,8 @@
 """An agent keeps what was written, refuses what `Limits` refuses, and lays its limits over the engine's."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -9,6 +11,30 @@ from pydantic import BaseModel, ValidationError
 
 from turnwright.agent import Agent, Budget
 from turnwright_states import Limits
+
+#: Uses every kind of deferred model for the first time in many threads at once, and prints what they raised.
+IN_MANY_THREADS = """
+import sys, threading
+from turnwright import Agent, Budget, Budgets, Limits
+sys.setswitchinterval(1e-6)
+uses = [
+    lambda: Agent(name="A", steps=3, budget={"tool_calls": 3}),
+    lambda: Agent.model_validate({"name": "A", "tools": ["read_file"]}).to_json(),
+    lambda: Budget(tokens=3).model_dump(),
+    lambda: (Limits(steps=4), Budgets(writing=2)),
+] * 4
+together, raised = threading.Barrier(len(uses)), []
+def use(one):
+    together.wait()
+    try:
+        one()
+    except BaseException as error:
+        raised.append(error)
+threads = [threading.Thread(target=use, args=(one,)) for one in uses]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(raised)
+"""
 
 COUNTS = st.integers(0, 10_000) | st.none()
 AMOUNTS = st.floats(min_value=1e-6, max_value=1e9) | st.none()
@@ -292,3 +318,8 @@ def test_a_sub_agent_may_call_others_only_if_it_names_them(
     first = Agent(name="A", tools=tools)
     second = Agent(name="A", tools=tools, description="Works.", mode="subagent")
     assert [one.may_use("look", delegates=True) for one in (first, second)] == [primary, sub]
+
+
+def test_many_threads_at_once_may_make_the_first_agents() -> None:
+    ran = subprocess.run([sys.executable, "-c", IN_MANY_THREADS], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

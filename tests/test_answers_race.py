@@ -82,6 +82,11 @@ class Desk:
 class Yielding(StoreWrapper):
     """Lets everybody else go first, before each call."""
 
+    @property
+    def inline(self) -> bool:
+        """Every method may let others run."""
+        return False
+
     def __getattribute__(self, name: str) -> object:
         """The methods of a store, each a little late."""
         found = super().__getattribute__(name)
@@ -291,6 +296,11 @@ async def test_two_may_answer_two_interrupts_at_once(desk: Desk, late: int) -> N
 
 class Interrupted(StoreWrapper):
     """Does `what` at its `at`-th call of a driver, before it or after it."""
+
+    @property
+    def inline(self) -> bool:
+        """Every method may let others run."""
+        return False
 
     def __init__(self, inner: Store, what: Callable[[], Awaitable[object]], *, at: int, after: bool) -> None:
         super().__init__(inner)

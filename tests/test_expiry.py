@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec import structs
 
 from turnwright import Agent, BadAnswer, Engine, TurnResult, tool
 from turnwright.message import ToolResultPart
@@ -196,7 +197,7 @@ async def test_a_doom_loop_that_expires_is_stopped() -> None:
         def _given(self, fact: f.Fact) -> f.Fact:
             if not isinstance(fact, f.Paused) or fact.interrupt is None:
                 return fact
-            return fact.model_copy(update={"interrupt": fact.interrupt.model_copy(update={"expires_at": 1000.0})})
+            return structs.replace(fact, interrupt=structs.replace(fact.interrupt, expires_at=1000.0))
 
     @tool
     async def note() -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright import Agent, ConfigError, Engine, tool
@@ -26,7 +27,7 @@ async def zoom() -> str:
 
 
 def shown(message: Message) -> list[FilePart]:
-    return [file.model_copy(update={"seq": 0}) for file in message.files]
+    return [structs.replace(file, seq=0) for file in message.files]
 
 
 async def test_what_is_shown_with_the_prompt_reaches_the_model_in_its_order() -> None:

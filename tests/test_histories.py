@@ -79,6 +79,40 @@ async def test_a_history_that_is_not_paired_is_sent_paired() -> None:
     assert said(model.requests[1]) == [*before, ("assistant", ""), ("tool", "ok: noted 3")]
 
 
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (Message(role="ai"), "role: Input should be 'system', 'user', 'assistant' or 'tool'"),  # type: ignore[arg-type]
+        (Message(role="user", parts=("Hi",)), "parts.0: Input should be"),  # type: ignore[arg-type]
+        (Message(role="user", parts=None), "parts: Input should be a valid tuple"),  # type: ignore[arg-type]
+        (Message.user(None), "parts.0.text.text: Input should be a valid string"),  # type: ignore[arg-type]
+        (
+            Message.assistant(calls=[ToolCallPart(id="c1", name="note", arguments={"n": object()})]),  # type: ignore[dict-item]
+            "parts.0.tool_call.arguments.n: input was not a valid JSON value",
+        ),
+        (Message.result("c1", "note", "a", "fine"), "parts.0.tool_result.status: Input should be"),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_message_that_is_none_is_refused_by_its_number_and_its_field(message: Message, why: str) -> None:
+    """Messages are looked at where they come in: to make one in code checks nothing."""
+    engine = Engine(model=ScriptedModel("Done."))
+    with pytest.raises(ConfigError) as error:
+        await engine.run(AGENT, "And now?", history=[Message.user("hi"), message])
+    assert str(error.value).startswith(f"history: message 1: {why}")
+    assert await engine.store.turns() == []
+
+
+async def test_a_history_stays_what_it_was_when_it_was_brought() -> None:
+    arguments: dict[str, JsonValue] = {"n": 1}
+    history = [Message.assistant(calls=[ToolCallPart(id="c1", name="note", arguments=arguments)])]
+    engine = Engine(model=ScriptedModel("Done."), store=(store := MemoryStore()))
+    turn = await engine.run(AGENT, "And now?", history=history)
+    arguments["n"] = 2
+    started = (await store.facts(turn.id))[0][1]
+    assert isinstance(started, TurnStarted)
+    assert Message.of_json(started.history[0]).calls[0].arguments == {"n": 1}
+
+
 async def test_what_is_repaired_of_a_history_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     """However many requests it is sent with."""
     model = ScriptedModel(asks_for(("note", {})), asks_for(("note", {"n": 1})), "Done.")
@@ -94,7 +128,7 @@ async def test_the_journal_keeps_a_history_as_it_was_brought() -> None:
     paused = await Engine(model=model, tools=[erase], store=store).run(AGENT, "Go", session="s1", history=BROUGHT)
     started = (await store.facts(paused.id))[0][1]
     assert isinstance(started, TurnStarted)
-    assert [Message.model_validate(one) for one in started.history] == [Message.from_chat(one) for one in BROUGHT]
+    assert [Message.of_json(one) for one in started.history] == [Message.from_chat(one) for one in BROUGHT]
 
     later = ScriptedModel("Kept.", "Yes.")
     engine = Engine(model=later, tools=[erase], store=store)

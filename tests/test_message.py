@@ -1,5 +1,6 @@
 """Messages as embedders bring them: the chat completions format, as real clients and servers write it."""
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from turnwright import ConfigError, Message
 from turnwright.message import MAX_FILE, FilePart, TextPart, ToolCallPart
@@ -132,7 +133,112 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path, name: str
 )
 def test_a_file_that_no_provider_would_take_is_refused(fields: Mapping[str, str], why: str) -> None:
     with pytest.raises(ValueError, match=re.escape(why)):
-        FilePart.model_validate(fields)
+        FilePart.of_json(fields)
+
+
+@pytest.mark.parametrize("field", ["media_type", "data", "url", "name"])
+def test_a_files_fields_are_texts(field: str) -> None:
+    """Also in code, where no other part is looked at: what a tool makes a file of is often not its own."""
+    fields: dict[str, object] = {"media_type": "image/png", "data": "aGk=", field: 3}
+    with pytest.raises(ValueError, match=f"{field} is text, not int"):
+        FilePart(**fields)  # type: ignore[arg-type]
+
+
+def test_a_data_url_is_read_as_the_content_that_it_holds() -> None:
+    assert FilePart(media_type="image/*", url=PIXEL.address) == PIXEL
+
+
+# As JSON, in journals and in what is printed.
+
+WHOLE: Chat = {
+    "role": "assistant",
+    "parts": [
+        {"seq": 1, "type": "step_start", "step_number": 1, "started_at": 0.5},
+        {"seq": 2, "type": "reasoning", "text": "hm", "details": [{"signature": "s"}]},
+        {"seq": 3, "type": "text", "text": "Hello."},
+        {"seq": 4, "type": "file", "media_type": "image/png", "data": "aGk=", "url": "", "name": "a.png"},
+        {"seq": 5, "type": "tool_call", "id": "c1", "name": "look", "arguments": {"path": ["a", None]}},
+        {
+            "seq": 6,
+            "type": "tool_result",
+            "call": "c1",
+            "name": "look",
+            "status": "ok",
+            "text": "a",
+            "structured": {"n": 1},
+            "files": [PIXEL.to_json()],
+        },
+        {"seq": 7, "type": "step_finish", "step_number": 1, "input_tokens": 7, "output_tokens": 3, "seconds": 0.5},
+        {"seq": 8, "type": "sentinel", "kind": "cap_hit", "reason": "step_cap", "text": "Enough."},
+    ],
+}
+
+
+def test_a_message_is_json_and_comes_back_from_it() -> None:
+    """With its fields in this order, which people read."""
+    message = Message.of_json(WHOLE)
+    assert json.dumps(message.to_json()) == json.dumps(WHOLE)
+    assert Message.of_json(message.to_json()) == message
+    assert [type(part).__name__ for part in message.parts] == [
+        "StepStartPart",
+        "ReasoningPart",
+        "TextPart",
+        "FilePart",
+        "ToolCallPart",
+        "ToolResultPart",
+        "StepFinishPart",
+        "SentinelPart",
+    ]
+
+
+def test_fields_with_a_default_may_be_missing_from_json() -> None:
+    said: Chat = {"role": "tool", "parts": [{"type": "tool_result", "call": "c1", "name": "look", "text": "a"}]}
+    assert Message.of_json(said) == Message.result("c1", "look", "a")
+
+
+def test_what_is_read_shares_nothing_with_what_it_was_read_from() -> None:
+    arguments: Chat = {"path": ["a"]}
+    message = Message.of_json(
+        {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "look", "arguments": arguments}]}
+    )
+    arguments["path"] = ["b"]
+    assert message.calls[0].arguments == {"path": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"role": "ai"}, "role: Input should be 'system', 'user', 'assistant' or 'tool'"),
+        ({"parts": []}, "role: Field required"),
+        ({"role": "user", "text": "Hi"}, "text: Extra inputs are not permitted"),
+        ({"role": "user", "parts": [{"type": "text"}]}, "parts.0.text.text: Field required"),
+        ({"role": "user", "parts": [{"text": "Hi"}]}, "parts.0: Unable to extract tag using discriminator 'type'"),
+        ({"role": "user", "parts": [{"type": "sound"}]}, "parts.0: Input tag 'sound'"),
+        ({"role": "user", "parts": [{"type": "text", "text": 3}]}, "parts.0.text.text: Input should be a valid string"),
+        (
+            {"role": "user", "parts": [{"type": "text", "text": "Hi"}, {"type": "file", "media_type": "png"}]},
+            "parts.1.file: media_type is a MIME type such as image/png, not 'png'",
+        ),
+        (
+            {"role": "tool", "parts": [{"type": "tool_result", "call": "", "name": "", "text": "", "status": "fine"}]},
+            "parts.0.tool_result.status: Input should be 'ok'",
+        ),
+    ],
+)
+def test_json_that_is_no_message_is_refused_by_field(fields: Chat, why: str) -> None:
+    with pytest.raises(ValueError) as error:  # noqa: PT011 (the text is compared below)
+        Message.of_json(fields)
+    assert str(error.value).startswith(why)
+
+
+def test_a_pydantic_model_may_hold_messages() -> None:
+    """As an embedder's own models do, which go over its own wires."""
+    holder = TypeAdapter(dict[str, Message])
+    message = Message.of_json(WHOLE)
+    assert holder.validate_python({"a": message})["a"] is message
+    assert holder.validate_json(holder.dump_json({"a": message})) == {"a": message}
+    with pytest.raises(ValidationError, match=r"a\.parts\.0\.text\.text"):
+        holder.validate_python({"a": {"role": "user", "parts": [{"type": "text"}]}})
 
 
 def test_several_texts_of_one_content_are_kept_apart_and_read_as_one() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright.message import Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from turnwright.message import Message, ReasoningPart, Role, TextPart, ToolCallPart, ToolResultPart
 from turnwright.pairing import NO_RESULT, UnpairedError, check_pairing, renamed, repaired
 from turnwright_states import CallStatus
 
@@ -79,9 +79,9 @@ def test_unpaired_messages_are_named(messages: tuple[Message, ...], why: str) ->
 # Repairs.
 
 
-def together(*messages: Message, role: str = "tool") -> Message:
+def together(*messages: Message, role: Role = "tool") -> Message:
     """One message with the parts of several."""
-    return Message.model_validate({"role": role, "parts": [part for message in messages for part in message.parts]})
+    return Message(role=role, parts=tuple(part for message in messages for part in message.parts))
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ async def test_recovery_does_not_stop_at_a_thousand() -> None:
 async def test_a_call_whose_tool_asks_waits_for_a_person_after_the_crash() -> None:
     asking = asks_for(("send", {"to": "Ann"}), ("note", {}))
     for decision, status in (("rerun", CallStatus.OK), ("unknown", CallStatus.UNKNOWN)):
-        memory, turn_id = await dead(asking, tools=[send, note], at=4)
+        memory, turn_id = await dead(asking, tools=[send, note], at=3)
         engine = Engine(model=ScriptedModel("Done."), tools=[send, note], store=memory)
         (paused,) = await engine.recover()
         (asked,) = paused.pending
@@ -243,16 +243,16 @@ async def test_an_ended_turn_cannot_be_resumed() -> None:
 
 
 async def test_a_store_that_cannot_be_read_while_a_turn_runs_is_a_store_error() -> None:
-    """Also when it is the inbox that is looked at now and then: no group of errors, and the turn is let go of."""
+    """Also when it is the inboxes that are looked at now and then: no group of errors, and the turn is let go of."""
 
     class Flaky(MemoryStore):
         shared = True
         broken = False
 
-        async def inbox(self, turn_id: str) -> list[InboxItem]:
+        async def aborts(self) -> list[InboxItem]:
             if self.broken:
-                raise StoreError(f"the inbox of {turn_id} cannot be read")
-            return await super().inbox(turn_id)
+                raise StoreError("the inboxes cannot be read")
+            return await super().aborts()
 
     store = Flaky()
 
@@ -262,7 +262,7 @@ async def test_a_store_that_cannot_be_read_while_a_turn_runs_is_a_store_error() 
         await anyio.sleep_forever()
 
     engine = Engine(model=ScriptedModel(asks_for(("dawdle", {}))), tools=[dawdle], store=store)
-    with anyio.fail_after(2), pytest.raises(StoreError, match="the inbox of"):
+    with anyio.fail_after(2), pytest.raises(StoreError, match="the inboxes cannot"):
         await engine.run(AGENT, "hi")
     assert not await store.is_driven((await store.turns())[0].id)
 
@@ -373,12 +373,12 @@ async def test_a_turn_that_cannot_be_read_is_left_alone_and_keeps_nobody_else_fr
 
 
 async def test_who_is_told_that_a_turn_is_busy_ends_nobodys_stream() -> None:
-    """Its driver may not even have read the journal yet."""
+    """Its driver may not even have looked into its inbox yet."""
 
     class Slow(StoreWrapper):
-        async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, f.Fact]]:
+        async def inbox(self, turn_id: str) -> list[InboxItem]:
             await anyio.sleep(0.05)
-            return await super().facts(turn_id, after)
+            return await super().inbox(turn_id)
 
     engine = Engine(model=ScriptedModel("Done."), store=Slow(MemoryStore()))
     types: list[str] = []

@@ -479,6 +479,11 @@ async def test_whatever_can_be_written_is_heard_as_it_was_said(tmp_path: Path, t
 class Interrupted(StoreWrapper):
     """Calls `what` in the middle of its `at`-th call: before it is done, or after."""
 
+    @property
+    def inline(self) -> bool:
+        """Every method may let others run."""
+        return False
+
     def __init__(self, inner: Store, what: Callable[[], Awaitable[object]], *, at: int, after: bool) -> None:
         super().__init__(inner)
         self._what, self._at, self._after = what, at, after

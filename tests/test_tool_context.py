@@ -8,6 +8,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
+from msgspec import structs
 
 from turnwright import (
     Agent,
@@ -77,7 +78,7 @@ async def test_data_and_files_of_a_result_are_in_the_transcript_and_in_the_journ
     turn = await engine.run(AGENT, "hi")
     (part,) = parts(turn)
     assert (part.text, part.structured) == ("drawn", {"points": [1, 2]})
-    assert [file.model_copy(update={"seq": 0}) for file in part.files] == [PICTURE]
+    assert [structs.replace(file, seq=0) for file in part.files] == [PICTURE]
     await facts_that_follow(engine, turn.id)
 
 

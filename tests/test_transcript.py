@@ -197,6 +197,22 @@ async def test_a_parts_place_never_changes_and_is_its_own() -> None:
     assert TextPart(seq=min(known), text="hi") == known[min(known)]
 
 
+async def test_what_is_closed_stays_as_it_is_and_what_is_open_follows_it() -> None:
+    """The very same messages, however long the journal grows: who looked at them need not look again."""
+    asking = (asks_for(("note", {"n": n}), ("note", {"n": -n})) for n in (1, 2))
+    engine = Engine(model=ScriptedModel(*asking, "That was it."), tools=[note])
+    turn = await engine.run(AGENT, "hi")
+    transcript, known = Transcript(), list[Message]()
+    for seq, fact in await engine.store.facts(turn.id):
+        transcript.turn.apply(fact)
+        transcript.add(seq, fact)
+        assert list(map(id, transcript.closed[: len(known)])) == list(map(id, known))
+        assert transcript.messages == (*transcript.closed, *transcript.open)
+        known = list(transcript.closed)
+    assert transcript.open == ()
+    assert kinds(known) == kinds(turn.messages)
+
+
 async def test_what_was_sent_is_what_the_journal_gives() -> None:
     model = ScriptedModel(asks_for(("note", {"n": 1}), text="Let me see."), "Done.")
     turn = await Engine(model=model, tools=[note]).run(AGENT, "hi")

@@ -1,12 +1,12 @@
 """Turnwright drives one turn of an LLM agent as an explicit finite-state machine."""
 
+from typing import TYPE_CHECKING
+
 from turnwright_states import EndReason, Limits, Outcome, State, Usage
 
 from .agent import Agent, Budget
-from .agents_md import AgentFileError, find_agent, load_agents, parse_agents
 from .answers import Reply, deny, grant
 from .budgets import Budgets
-from .certificate import Certificate
 from .engine import Engine
 from .errors import (
     BadAnswer,
@@ -19,13 +19,29 @@ from .errors import (
     TurnwrightError,
     UnknownTurn,
 )
+from .late import late
 from .message import FilePart, Message
-from .opencode_md import load_opencode_agents
 from .result import TurnResult
 from .setup import FinishedCall, Price
 from .subagent import AgentTool, agent_tool
 from .team import agent_tools
 from .tools import Ask, Tool, ToolContext, ToolError, ToolResult, tool
+
+# A turn is run without them: agents made in code need no YAML, and few ask what bounds one.
+if TYPE_CHECKING:
+    from .agents_md import AgentFileError, find_agent, load_agents, parse_agents
+    from .certificate import Certificate
+    from .opencode_md import load_opencode_agents
+else:
+    _HOMES = {
+        "AgentFileError": ".agents_md",
+        "Certificate": ".certificate",
+        "find_agent": ".agents_md",
+        "load_agents": ".agents_md",
+        "load_opencode_agents": ".opencode_md",
+        "parse_agents": ".agents_md",
+    }
+    __getattr__, __dir__ = late(__name__, _HOMES)
 
 __all__ = [
     "Agent",

@@ -1,19 +1,20 @@
 """Admits a new turn: checks all that can be checked, and writes its first facts."""
 
-import difflib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TypedDict
 
-from pydantic import JsonValue, ValidationError
+import msgspec
+from pydantic import JsonValue
 
 from turnwright_states import Limits, Started, TurnMachine
+from turnwright_states.facts import Fact
 
 from .agent import Agent
 from .budgets import class_of
 from .errors import ConfigError
 from .events import first_events
 from .inbox import writable
-from .ledger import Publish
+from .ledger import Listeners
 from .message import FilePart, Message
 from .pairing import UnpairedError, check_pairing
 from .setup import Setup
@@ -62,28 +63,36 @@ def admit(setup: Setup, agent: Agent, prompt: str, options: TurnOptions) -> Star
         model=model.name,
         agent=agent.to_json(),
         files=tuple(_file(number, file) for number, file in enumerate(options.get("files", ()))),
-        history=tuple(message.model_dump(mode="json") for message in history),
+        history=tuple(message.to_json() for message in history),
         synthesis=setup.synthesise is not None,
         continues=options.get("continues"),
         context=options.get("context", {}),
     )
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """A turn that was just written and claimed: what its driver would else have to read from the journal again."""
+
+    claim: Claim
+    agent: Agent
+    machine: TurnMachine
+    facts: Sequence[Fact]
+
+
 async def write_turn(
-    store: Store, turn_id: str, started: Started, *, created_at: float, publish: Publish | None
-) -> Claim:
-    """Write an admitted turn with its first facts, claim it, and tell the listeners.
+    store: Store, turn_id: str, agent: Agent, started: Started, *, created_at: float, listeners: Listeners | None
+) -> Begun:
+    """Write an admitted turn of this agent with its first facts, claim it, and tell the listeners.
 
     `created_at` is in seconds since the epoch of Unix. Raises `SessionBusy` and `StoreError`, as `Store.create` does.
     """
     machine, facts = TurnMachine.start(started)
-    agent = str(started.agent["name"])
-    new = NewTurn(id=turn_id, session=started.session, agent=agent, model=started.model, created_at=created_at)
+    new = NewTurn(id=turn_id, session=started.session, agent=agent.name, model=started.model, created_at=created_at)
     claim = await store.create(new, facts, Status.of(machine.turn))
-    if publish is not None:
+    if listeners is not None and turn_id in listeners.followed:
         for event in first_events(turn_id, facts, machine.turn):
-            publish(event)
-    return claim
+            listeners.publish(event)
+    return Begun(claim, agent, machine, facts)
 
 
 def limits_for(agent: Agent, setup: Setup) -> Limits:
@@ -112,6 +121,8 @@ def _check_names(options: Collection[str]) -> None:
     # Python takes any name for `**options`, and a turn without the session that was meant runs all the same.
     for name in options:
         if name not in _OPTIONS:
+            import difflib  # noqa: PLC0415 (only for who made a mistake)
+
             # Long names are no slips of the finger, and comparing them is slow.
             near = difflib.get_close_matches(name.lower()[:40], _OPTIONS, n=1)
             meant = f"did you mean {near[0]!r}? The options are" if near else "use one of"
@@ -123,9 +134,8 @@ def _messages(history: Sequence[Message | Mapping[str, JsonValue]], *, strict: b
     messages: list[Message] = []
     for number, message in enumerate(history):
         try:
-            messages.append(message if isinstance(message, Message) else Message.from_chat(message))
-        except ValidationError as error:
-            raise ConfigError(f"history: message {number}: {error.errors()[0]['msg']}") from None
+            brought = message if isinstance(message, Message) else Message.from_chat(message)
+            messages.append(Message.of_json(brought.to_json()))
         except ValueError as error:
             raise ConfigError(f"history: message {number}: {error}") from None
     if strict:

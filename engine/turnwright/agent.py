@@ -5,7 +5,6 @@ value like any other: it switches the limit off. A limit that the agent does not
 set" and "set to None" differ, and equality, JSON and the journal keep the difference.
 """
 
-import difflib
 import re
 import reprlib
 import unicodedata
@@ -31,11 +30,11 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from turnwright_states import Limits
 from turnwright_states.limits import Concluding, DoomResponse
 
+from .attribute_docs import described
 from .errors import ConfigError
 
 Mode = Literal["primary", "subagent", "all"]
 
-_DEFAULTS: Final = Limits()
 #: Control characters, line and paragraph separators, halves of surrogate pairs: a name with one of them would
 #: break the lines that it is printed in.
 _UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
@@ -78,7 +77,8 @@ class MisfitLimitError(ConfigError):
 class _Overlay(BaseModel):
     """Values to lay over an engine's `Limits`, under the names and the checks that `Limits` has."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    # Built by the first agent that is made: importing this is to cost little.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, json_schema_extra=described)
 
     @property
     def overrides(self) -> dict[str, object]:
@@ -127,7 +127,8 @@ class _Overlay(BaseModel):
 
     @model_serializer(mode="wrap")
     def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        return {name: value for name, value in handler(self).items() if name in self.model_fields_set}
+        given = self.model_fields_set
+        return {name: value for name, value in handler(self).items() if name in given}
 
 
 class Budget(_Overlay):
@@ -235,12 +236,13 @@ class Agent(_Overlay):
         budget = self.budget.overrides if isinstance(self.budget, Budget) else {"tool_calls": self.budget}
         return super().overrides | budget
 
-    def limits_for(self, base: Limits = _DEFAULTS) -> Limits:
-        """This agent's limits laid over `base`, the engine's; the ceiling stays the engine's.
+    def limits_for(self, base: Limits | None = None) -> Limits:
+        """This agent's limits laid over `base`, the engine's, or `Limits()`; the ceiling stays the engine's.
 
         Each value was checked as `Limits` does when the agent was made. Raises `MisfitLimitError`, a `ConfigError`, for
         one that `base` does not allow, being the limits of a preset.
         """
+        base = base or Limits()
         try:
             laid = type(base).model_validate(base.model_dump() | self.overrides)
         except ValidationError as error:
@@ -334,6 +336,8 @@ def _problem(details: ErrorDetails, known: Collection[str]) -> str:
 
 
 def _unknown(name: str, known: Collection[str]) -> str:
+    import difflib  # noqa: PLC0415 (only for who made a mistake)
+
     if name == "ceiling":
         return "is the engine's, not an agent's: set `steps`"
     if name in Budget.model_fields:

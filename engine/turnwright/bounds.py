@@ -4,9 +4,10 @@ The certificate (`turnwright explain`) and the closing line of a run are made fr
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from turnwright_states import EndReason, Limits, Turn
 
@@ -31,8 +32,7 @@ EXACTNESS: Final[dict[Exactness, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """One bound of a turn.
 
     `value` is None when it is off. `settings` names the fields of `Limits` that its formula reads, the one to change

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from turnwright_states import Limits
 
+from .attribute_docs import described
 from .tools.tool import Tool
 
 
@@ -37,7 +38,7 @@ class Budgets(BaseModel):
     `ValueError`), naming field and value. Source: DESIGN 4.5, and the constants of BooCode's plan.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, json_schema_extra=described)
 
     read_only: int | None = 50
     """For an agent all of whose tools only read."""

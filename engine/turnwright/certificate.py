@@ -17,6 +17,7 @@ from turnwright_states.chart import ROWS, VERSION
 from turnwright_states.limits import MAX_DEPTH
 
 from .agent import Agent
+from .attribute_docs import described
 from .bounds import EXACTNESS, Bound, Exactness, bounds_of
 from .budgets import Budgets, ToolClass, class_of
 from .tools.tool import Tool
@@ -50,8 +51,13 @@ class SetBy(StrEnum):
 Classed = Callable[[Agent], tuple[ToolClass, int | None, SetBy]]
 
 
+def _headed(schema: dict[str, JsonValue], model: type[BaseModel]) -> None:
+    described(schema, model)
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+
+
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=described)
 
 
 class ChartStamp(_Part):
@@ -128,10 +134,7 @@ class SubAgents(_Part):
 class Certificate(_Part):
     """What bounds every turn of an agent: each bound with its value, its formula, who set it, and how exact it is."""
 
-    model_config = ConfigDict(
-        title="Turnwright certificate",
-        json_schema_extra={"$schema": "https://json-schema.org/draft/2020-12/schema"},
-    )
+    model_config = ConfigDict(title="Turnwright certificate", json_schema_extra=_headed)
 
     # `schema` is a method's name in pydantic.
     schema_: Annotated[Format, Field(alias="schema")]

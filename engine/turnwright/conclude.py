@@ -7,7 +7,6 @@ silently (DESIGN 4.7).
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Final
 
 from turnwright_states import REASONS, CallStatus, EndReason, Outcome, Turn
@@ -21,6 +20,8 @@ _RAN: Final = frozenset({CallStatus.OK, CallStatus.ERROR, CallStatus.UNKNOWN})
 @cache
 def prompt(name: str) -> str:
     """A prompt that ships with the package: `conclude` or `nudge`."""
+    from importlib.resources import files  # noqa: PLC0415 (it brings zipfile and tempfile, and few turns need a prompt)
+
     return (files("turnwright") / "prompts" / f"{name}.txt").read_text(encoding="utf-8")
 
 

@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 from turnwright_states import Limits
 from turnwright_states.limits import PresetName
 
+from .attribute_docs import attribute_docs
 from .budgets import Budgets
 from .pairing import HistoryMode
 from .setup import Price
@@ -51,7 +52,7 @@ Text = Annotated[str, AfterValidator(_says_something)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Behavior(_Section):
@@ -154,28 +155,36 @@ class Settings(_Section):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting. `kind` says in words which values it takes; `default` is the value without any source."""
+    """One setting. `kind` says in words which values it takes; `default` is the value without any source.
+
+    `section` is the model of which it is a field.
+    """
 
     key: str
     kind: str
     default: object
-    means: str
+    section: type[BaseModel]
     number: bool
     """Whether its values are numbers, or true and false."""
     may_be_off: bool
     """Whether a word of `NO_LIMIT` may stand in its place."""
+
+    @property
+    def means(self) -> str:
+        """What it means, in a line."""
+        return attribute_docs(self.section).get(self.key.rpartition(".")[2], "").replace("\n", " ")
 
 
 def _all_settings() -> Iterator[Setting]:
     for name, field in Settings.model_fields.items():
         if isinstance(section := field.default, BaseModel):
             for inner, inner_field in type(section).model_fields.items():
-                yield _setting(f"{name}.{inner}", inner_field, limit=True)
+                yield _setting(f"{name}.{inner}", type(section), inner_field, limit=True)
         else:
-            yield _setting(name, field, limit=False)
+            yield _setting(name, Settings, field, limit=False)
 
 
-def _setting(key: str, field: FieldInfo, *, limit: bool) -> Setting:
+def _setting(key: str, section: type[BaseModel], field: FieldInfo, *, limit: bool) -> Setting:
     choices = [one for one in get_args(field.annotation) if one is not NoneType]
     nullable = NoneType in get_args(field.annotation)
     whole = choices[0] if nullable else field.annotation
@@ -189,7 +198,7 @@ def _setting(key: str, field: FieldInfo, *, limit: bool) -> Setting:
         key=key,
         kind=f'{kind} or "{NO_LIMIT[0]}"' if off else kind,
         default=field.default,
-        means=(field.description or "").replace("\n", " "),
+        section=section,
         number=whole in (int, float, bool),
         may_be_off=off,
     )

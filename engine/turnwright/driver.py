@@ -2,72 +2,74 @@
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
+from typing import Final
 
 import anyio
+import anyio.lowlevel
 
-from turnwright_states import Abort, AwaitPerson, Event, Expire, Fail, Halt
+from turnwright_states import Abort, Action, AwaitPerson, Event, Expire, Fail, Halt
 
+from .admission import Begun
 from .ending import end_children
 from .errors import CannotDrive, ConfigError, Fenced, StoreError, TurnBusy
 from .inbox import CALLS
-from .ledger import Publish
+from .ledger import Listeners
 from .opening import open_segment
 from .perform import account_for_crash, perform
+from .result import TurnResult
 from .segment import Segment
 from .setup import Setup
-from .store import Claim, Store
+from .store import Claim, InboxItem, Store
 from .subagent import Children
 from .tasks import beside
 from .tools.tool import describe
+from .watch import Watch
+
+#: What closes the calls that are open.
+_STOPS: Final = frozenset[type[Event]]((Abort, Expire, Fail))
 
 _LOG = logging.getLogger(__name__)
 
 
 class Driver:
-    """Drives turns of one store with one setup. `publish` hears every event of every turn."""
+    """Drives turns of one store with one setup. `listeners` hear of the turns that they follow."""
 
-    def __init__(self, store: Store, setup: Setup, publish: Publish | None = None) -> None:
+    def __init__(self, store: Store, setup: Setup, listeners: Listeners | None = None) -> None:
         self._store = store
         self._setup = setup
-        self._publish = publish
+        self._listeners = listeners
         #: The turns that are being driven here, by id.
         self.segments: dict[str, Segment] = {}
+        self._watch = Watch(store, setup.poll, self.abort)
 
-    async def drive(self, turn_id: str, claim: Claim | None = None) -> None:
+    async def drive(self, turn_id: str, begun: Begun | None = None) -> TurnResult | None:
         """Drive a turn until it has ended or is paused. Returns at once when it already has, or is.
 
-        `claim` is the one that created the turn; without it the turn is claimed here. Raises `UnknownTurn`,
+        `begun` is a turn that was just written; without it the turn is claimed here. Returns how the turn stood when
+        it was let go of, without what its inbox still has; None where only the journal can tell. Raises `UnknownTurn`,
         `TurnBusy`, `Fenced` and `StoreError`, and `CannotDrive` when the turn's tools or model are not there. How the
         turn ends is never an exception. When the task is cancelled the turn is let go of, and can be taken up again.
         """
-        await self._drive(turn_id, claim)
+        result = await self._drive(turn_id, begun)
         # Who posts to a turn that nobody drives takes it up; what was posted while this driver let go is its to see.
         with suppress(TurnBusy):
-            while await self._is_called(turn_id):
-                await self._drive(turn_id, None)
+            while (result is None or result.outcome is None) and await self._is_called(turn_id):
+                result = await self._drive(turn_id, None)
+        return result
 
-    async def _drive(self, turn_id: str, claim: Claim | None) -> None:
-        if claim is None and (await self._store.get(turn_id)).status.outcome is not None:
-            return  # nothing is left to do, so neither its tools nor its model are needed
-        async with self._taken_up(turn_id, claim) as segment:
-            while True:
-                event = await segment.take_in()
-                action = segment.machine.action
-                if isinstance(action, Halt) or (event is None and isinstance(action, AwaitPerson)):
-                    return
-                try:
-                    event = event or await perform(segment, action)
-                except (StoreError, Fenced, CannotDrive):
-                    raise
-                except Exception as error:  # noqa: BLE001 (whatever it is, the turn ends and says so)
-                    _LOG.exception("turn %s failed in %s", turn_id, segment.machine.state)
-                    event = Fail(error=describe(error), partial=segment.partial, elapsed=segment.elapsed())
-                await _feed(segment, event)
+    async def _drive(self, turn_id: str, begun: Begun | None) -> TurnResult | None:
+        if begun is None and (await self._store.get(turn_id)).status.outcome is not None:
+            return None  # nothing is left to do, so neither its tools nor its model are needed
+        async with self._taken_up(turn_id, begun) as segment:
+            while not await _go_on(segment):
+                pass
+        return segment.result()
 
-    def _poke(self, turn_id: str) -> None:
-        if turn_id in self.segments:
-            self.segments[turn_id].poke()
+    def abort(self, request: InboxItem) -> None:
+        """Stop what is done for a turn, if it is driven here. `request` waits in its inbox."""
+        if request.turn in self.segments:
+            self.segments[request.turn].interruption.abort(request)
 
     async def _is_called(self, turn_id: str) -> bool:
         """Whether an abort or an answer waits for a turn that has not ended."""
@@ -75,19 +77,20 @@ class Driver:
         return called and (await self._store.get(turn_id)).status.outcome is None
 
     @asynccontextmanager
-    async def _taken_up(self, turn_id: str, claim: Claim | None) -> AsyncIterator[Segment]:
-        """Claim, fold, watch the inbox while the turn is driven, and let go whatever happens."""
-        held = claim or await self._store.claim(turn_id)
+    async def _taken_up(self, turn_id: str, begun: Begun | None) -> AsyncIterator[Segment]:
+        """Claim, fold, watch for an abort while the turn is driven, and let go whatever happens."""
+        held = begun.claim if begun is not None else await self._store.claim(turn_id)
         # A crash is accounted for before the turn is let go of, or else it is left for the next driver to account for.
         crashed = held.crashed
         try:
             try:
-                segment = await open_segment(self._store, self._setup, held, self._publish)
+                segment = await open_segment(self._store, self._setup, held, self._listeners, begun)
             except ConfigError as error:
                 raise CannotDrive(str(error)) from None
-            segment.delegate = Children(segment, self.drive, self._poke).work
+            segment.delegate = Children(segment, self.drive, self.abort).work
             self.segments[turn_id] = segment
-            async with beside(segment.watch):
+            # A store of this process alone needs no watch: who posts here tells the driver.
+            async with beside(self._watch.keep) if self._store.shared else nullcontext():
                 await _feed(segment, await account_for_crash(segment, crashed=crashed))
                 crashed = False
                 yield segment
@@ -114,9 +117,39 @@ class Driver:
             _LOG.warning("turn %s could not be let go of", claim.turn, exc_info=True)
 
 
+async def _go_on(segment: Segment) -> bool:
+    """Do what the machine asks, one action after the other. True when the turn rests; False for an interruption."""
+    machine, interruption = segment.machine, segment.interruption
+    event: Event | None = None
+    before: type[Action] = Halt
+    with interruption.scope() as scope:
+        while not scope.cancel_called:
+            await _feed(segment, event)
+            event = await segment.take_in()
+            action = machine.action
+            kind = type(action)
+            if kind is Halt or (event is None and kind is AwaitPerson):
+                return True
+            # Tools let others run; between two actions of a kind none ran, and a model need not have waited at all.
+            if kind is before or segment.ledger.heard:
+                await anyio.lowlevel.checkpoint()
+            before = kind
+            try:
+                event = event or await perform(segment, action)
+            except (StoreError, Fenced, CannotDrive):
+                raise
+            except Exception as error:  # noqa: BLE001 (whatever it is, the turn ends and says so)
+                _LOG.exception("turn %s failed in %s", segment.ledger.turn_id, machine.state)
+                event = Fail(error=describe(error), partial=segment.partial, elapsed=segment.elapsed())
+    # Here nothing is cancelled any more.
+    await _feed(segment, event or interruption.event())
+    return False
+
+
 async def _feed(segment: Segment, event: Event | None) -> None:
     """Feed what came of an action. What stops the turn ends its sub-agents first, and says what they used."""
-    if isinstance(event, Abort | Expire | Fail):
+    if event is None:
+        return
+    if type(event) in _STOPS:
         event = event.model_copy(update={"spent": await end_children(segment.ledger)})
-    if event is not None:
-        await segment.feed(event)
+    await segment.feed(event)

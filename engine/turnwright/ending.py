@@ -13,7 +13,7 @@ from .answers import Reply, unanswered
 from .errors import TurnBusy, UnknownTurn
 from .ids import child_id
 from .inbox import ABORT, abort_item, answer_item
-from .ledger import Ledger, Publish
+from .ledger import Ledger, Listeners
 from .result import TurnResult, result_of
 from .store import Store
 
@@ -21,7 +21,7 @@ from .store import Store
 _PATIENCE: Final = 0.05
 
 
-async def end_turn(store: Store, turn_id: str, publish: Publish | None = None) -> None:
+async def end_turn(store: Store, turn_id: str, listeners: Listeners | None = None) -> None:
     """Abort a turn at rest, or one whose driver is gone, and its sub-agents before it.
 
     One that somebody drives is left to its driver, which finds the request in its inbox. Where the turn is a sub-agent
@@ -30,28 +30,28 @@ async def end_turn(store: Store, turn_id: str, publish: Publish | None = None) -
     raises. Source: DESIGN 4.11, 4.14.
     """
     with suppress(TurnBusy):
-        await _end_claimed(store, turn_id, publish)
+        await _end_claimed(store, turn_id, listeners)
         with suppress(UnknownTurn):  # its parents are not in this store
             await _withdraw(store, turn_id)
 
 
-async def supersede(store: Store, turn_id: str, publish: Publish | None = None) -> None:
+async def supersede(store: Store, turn_id: str, listeners: Listeners | None = None) -> None:
     """End a paused turn because a new message came (DESIGN 4.12), or leave it as it is.
 
     Raises `TurnBusy` if somebody drives it, and `StoreError`. One that has gone on meanwhile is left alone.
     """
-    async with _claimed(store, turn_id, publish) as ledger:
+    async with _claimed(store, turn_id, listeners) as ledger:
         if ledger.machine.state is State.PAUSED:
             await _end(ledger, EndReason.SUPERSEDED)
 
 
 @asynccontextmanager
-async def _claimed(store: Store, turn_id: str, publish: Publish | None) -> AsyncIterator[Ledger]:
+async def _claimed(store: Store, turn_id: str, listeners: Listeners | None) -> AsyncIterator[Ledger]:
     """A turn that nobody drives. A crash that its end does not settle is left for the next driver to account for."""
     claim = await store.claim(turn_id)
     crashed = claim.crashed
     try:
-        ledger = await Ledger.open(store, claim, publish)
+        ledger = await Ledger.open(store, claim, listeners)
         yield ledger
         crashed = crashed and ledger.machine.turn.state.outcome is None
     finally:
@@ -69,7 +69,7 @@ async def end_children(ledger: Ledger) -> dict[str, Spent]:
         if call.made.lease is not None and call.counted:
             child = child_id(ledger.turn_id, call.id)
             with suppress(UnknownTurn):  # it never began
-                await end_child(ledger.store, child, ledger.publish)
+                await end_child(ledger.store, child, ledger.listeners)
                 spent[call.id] = spent_by(result_of(child, await ledger.store.facts(child)))
     return spent
 
@@ -79,28 +79,28 @@ def spent_by(result: TurnResult) -> Spent:
     return Spent(calls=result.tool_calls, tokens=result.usage.tokens, cost=result.usage.cost)
 
 
-async def end_child(store: Store, turn_id: str, publish: Publish | None = None) -> None:
+async def end_child(store: Store, turn_id: str, listeners: Listeners | None = None) -> None:
     """Abort a sub-agent, and its own before it, in the name of the turn that called it and that drives it no more.
 
     It has ended when this returns. Raises `UnknownTurn` and what the store raises.
     """
     while (await store.get(turn_id)).status.outcome is None:
         try:
-            await _end_claimed(store, turn_id, publish)
+            await _end_claimed(store, turn_id, listeners)
         except TurnBusy:
             # Somebody else is about to end it, or is a driver that its parent has lost; both find the request.
             await store.post(abort_item(turn_id))
             await anyio.sleep(_PATIENCE)
 
 
-async def _end_claimed(store: Store, turn_id: str, publish: Publish | None) -> None:
-    async with _claimed(store, turn_id, publish) as ledger:
+async def _end_claimed(store: Store, turn_id: str, listeners: Listeners | None) -> None:
+    async with _claimed(store, turn_id, listeners) as ledger:
         await _end(ledger, EndReason.ABORTED)
 
 
 async def _end(ledger: Ledger, reason: AbortReason) -> None:
     if ledger.machine.turn.state.outcome is None:
-        await ledger.feed(Abort(reason=reason, spent=await end_children(ledger)), (ABORT,))
+        await ledger.feed(Abort(reason=reason, spent=await end_children(ledger)), consumed=(ABORT,))
 
 
 async def _withdraw(store: Store, turn_id: str) -> None:

@@ -1,40 +1,44 @@
 """What an orchestrator embeds: starts turns, follows them, steers and answers them, stops them, takes them up again."""
 
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 import anyio
+import anyio.lowlevel
 
 from turnwright_states import Limits, State
 
-from .admission import TurnOptions, admit, limits_for, write_turn
+from .admission import Begun, TurnOptions, admit, limits_for, write_turn
 from .agent import Agent
 from .answering import Answers, post_answers, standing, standing_live, taken_in
 from .budgets import Budgets
-from .certificate import Certificate, certificate
 from .driver import Driver
 from .ending import end_turn, supersede
-from .errors import ConfigError, SessionBusy, TurnBusy, UnknownTurn
+from .errors import ConfigError, SessionBusy, StoreError, TurnBusy, UnknownTurn
 from .events import TurnEvent
 from .following import follow, until_it_rests
-from .fork import fork_turn
 from .hub import Hub, Observer
 from .ids import new_id, root_of
-from .inbox import abort_item, steer_item
+from .inbox import abort_item, steer_item, steers
 from .model.protocol import Model
 from .model.retry import Backoff
 from .pairing import HistoryMode
 from .recovery import recover_turns
 from .result import TurnResult
 from .setup import Prepare, Price, Setup, Synthesis
-from .store import Claim, InboxKind, Store, TurnRow, open_store
+from .store import InboxKind, Store, TurnRow, open_store
 from .subagent import callees
 from .tasks import beside
 from .tools.tool import Tool
+
+if TYPE_CHECKING:
+    from .certificate import Certificate
 
 
 class Engine:
@@ -100,7 +104,7 @@ class Engine:
             clock=clock,
         )
         self._hub = Hub(observers)
-        self._driver = Driver(self.store, self.setup, self._hub.publish)
+        self._driver = Driver(self.store, self.setup, self._hub)
 
     async def run(self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """Run one turn until it has ended or is paused.
@@ -109,8 +113,8 @@ class Engine:
         here, and what `Driver.drive` raises; how the turn ends is a value.
         """
         turn_id = new_id()
-        claim = await self._begin(turn_id, agent, prompt, **options)
-        return await self._drive(turn_id, claim)
+        begun = await self._begin(turn_id, agent, prompt, **options)
+        return await self._drive(turn_id, begun)
 
     @asynccontextmanager
     async def stream(
@@ -124,8 +128,8 @@ class Engine:
         turn_id = new_id()
 
         with self._hub.follow(turn_id) as followed:
-            claim = await self._begin(turn_id, agent, prompt, **options)
-            async with beside(self._drive, turn_id, claim):
+            begun = await self._begin(turn_id, agent, prompt, **options)
+            async with beside(self._drive, turn_id, begun):
                 yield followed
 
     async def resume(self, turn_id: str, answers: Answers | None = None) -> TurnResult:
@@ -196,6 +200,8 @@ class Engine:
         not touched. Until it is resumed, the fork is an unfinished turn that nobody drives, to `recover` as well.
         Raises what `fork_turn` raises: `ConfigError` for an `at` that is not the end of an event, naming the nearest.
         """
+        from .fork import fork_turn  # noqa: PLC0415 (it reads journals back to their events, which no turn does)
+
         return await fork_turn(self.store, turn_id, at, new_id=f"fork-{new_id()}")
 
     async def abort(self, turn_id: str) -> None:
@@ -253,8 +259,10 @@ class Engine:
         """How a turn stands now. Raises `UnknownTurn`."""
         return await standing(self.store, turn_id)
 
-    def explain(self, agent: Agent) -> Certificate:
+    def explain(self, agent: Agent) -> "Certificate":
         """What bounds a turn of this agent here, and who set it. Raises `ConfigError` for what is no agent."""
+        from .certificate import certificate  # noqa: PLC0415 (its models take long to make, and no turn needs them)
+
         setup = self.setup
         limits_for(agent, setup)
         return certificate(
@@ -281,7 +289,7 @@ class Engine:
     ) -> None:
         await self.aclose()
 
-    async def _begin(self, turn_id: str, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> Claim:
+    async def _begin(self, turn_id: str, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> Begun:
         """Check everything that can be checked, then write the turn's first facts."""
         session, continues = options.get("session"), options.get("continues")
         started = admit(self.setup, agent, prompt, options)
@@ -291,7 +299,7 @@ class Engine:
             started = started.model_copy(update={"session": session})
         if session is not None:
             await self._supersede(session)
-        return await write_turn(self.store, turn_id, started, created_at=self.setup.now(), publish=self._hub.publish)
+        return await write_turn(self.store, turn_id, agent, started, created_at=self.setup.now(), listeners=self._hub)
 
     def _follow(self, turn_id: str, after: int, expected: Callable[[], bool]) -> AsyncIterator[TurnEvent]:
         return follow(
@@ -304,8 +312,11 @@ class Engine:
             poll=self.setup.poll,
         )
 
-    async def _drive(self, turn_id: str, claim: Claim | None = None) -> TurnResult:
-        await self._drive_once(turn_id, claim)
+    async def _drive(self, turn_id: str, begun: Begun | None = None) -> TurnResult:
+        ended = await self._drive_once(turn_id, begun)
+        if ended is not None and ended.outcome is not None:
+            late = steers(await self.store.inbox(turn_id))
+            return replace(ended, undelivered=(*ended.undelivered, *late.values())) if late else ended
         while True:
             # Somebody may have answered just now, and drive it on: that end or pause is waited for.
             driven = await self.store.is_driven(turn_id)
@@ -314,16 +325,22 @@ class Engine:
                 return result
             await anyio.sleep(self.setup.poll)
 
-    async def _drive_once(self, turn_id: str, claim: Claim | None = None) -> None:
+    async def _drive_once(self, turn_id: str, begun: Begun | None = None) -> TurnResult | None:
         busy = False
+        unread = 0
         try:
-            await self._driver.drive(turn_id, claim)
+            return await self._driver.drive(turn_id, begun)
         except TurnBusy:
             busy = True  # its events go on, and so do its followers
             raise
         finally:
             if not busy and turn_id not in self._driver.segments:
-                self._hub.close(turn_id)
+                unread = self._hub.close(turn_id)
+            if isinstance(sys.exception(), StoreError):
+                # Who follows the turn and waits for its events hears of what was written, before the error ends that.
+                with anyio.CancelScope(shield=True):
+                    for _ in range(unread + 1):
+                        await anyio.lowlevel.checkpoint()
 
     def _model(self, models: Callable[[str], Model], name: str) -> Model:
         """The model of that name, made once: it may have connections, which are closed with the engine."""
@@ -333,7 +350,7 @@ class Engine:
 
     async def _take_up(self, turn_id: str) -> TurnResult:
         if any(item.kind is InboxKind.ABORT for item in await self.store.inbox(turn_id)):
-            await end_turn(self.store, turn_id, self._hub.publish)  # which needs neither its tools nor its model
+            await end_turn(self.store, turn_id, self._hub)  # which needs neither its tools nor its model
         return await self._drive(turn_id)
 
     async def _supersede(self, session: str) -> None:
@@ -342,17 +359,17 @@ class Engine:
             if row.status.state is not State.PAUSED:
                 raise SessionBusy(session, row.id)
             try:
-                await supersede(self.store, row.id, self._hub.publish)
+                await supersede(self.store, row.id, self._hub)
             except TurnBusy:
                 raise SessionBusy(session, row.id) from None
 
     async def _abort(self, turn_id: str) -> None:
-        await self.store.post(abort_item(turn_id))
-        segment = self._driver.segments.get(turn_id)
-        if segment is not None:
-            segment.poke()
+        request = abort_item(turn_id)
+        await self.store.post(request)
+        if turn_id in self._driver.segments:
+            self._driver.abort(request)
         elif not await self.store.is_driven(turn_id):
-            await end_turn(self.store, turn_id, self._hub.publish)
+            await end_turn(self.store, turn_id, self._hub)
 
     async def _ended(self, turn_id: str) -> TurnRow:
         row = await self.store.get(turn_id)

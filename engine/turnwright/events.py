@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+import msgspec
 from pydantic import JsonValue
 
 from turnwright_states import EndReason, InterruptKind, Outcome, Turn, Usage
@@ -36,8 +37,7 @@ _ALWAYS: Final = frozenset({"status", "finish", "text", "result"})
 _WITH_FILES: Final = frozenset({"files", "history"})
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEvent:
+class TurnEvent(msgspec.Struct, frozen=True):
     """Something about the turn `turn`, at its fact `seq`."""
 
     turn: str
@@ -53,8 +53,7 @@ class TurnEvent:
         return {"type": self.type, "turn": self.turn, "seq": self.seq}
 
 
-@dataclass(frozen=True, slots=True)
-class FactEvent(TurnEvent):
+class FactEvent(TurnEvent, frozen=True):
     """A fact was journalled. `type` is the fact's kind.
 
     `message` is the id of the message that a `step_started` begins, `tools` what the tools of a step came to, where
@@ -76,11 +75,11 @@ class FactEvent(TurnEvent):
 
         Of a file stands its `size` in bytes in place of its content, which is in the journal.
         """
-        whole = isinstance(self.fact, f.TurnStarted)
-        fields = self.fact.model_dump(mode="json", exclude_defaults=not whole, exclude={"hash"})
+        fields = self.fact.to_json()
+        fields.pop("hash", None)
         for name in _WITH_FILES & fields.keys():
             fields[name] = without_content(fields[name])
-        for name in _ALWAYS & type(self.fact).model_fields.keys():
+        for name in _ALWAYS.intersection(self.fact.__struct_fields__):
             value = getattr(self.fact, name)
             fields.setdefault(name, None if value is None else str(value))
         line = {"type": self.type, "turn": self.turn, "seq": self.seq, **fields}
@@ -93,8 +92,7 @@ class FactEvent(TurnEvent):
         return line
 
 
-@dataclass(frozen=True, slots=True)
-class Piece(TurnEvent):
+class Piece(TurnEvent, frozen=True):
     """A piece of a reply: the `index`-th of this attempt."""
 
     kind: ClassVar[str]
@@ -111,22 +109,19 @@ class Piece(TurnEvent):
         return {"type": self.type, "turn": self.turn, "seq": self.seq, "index": self.index, "text": self.text}
 
 
-@dataclass(frozen=True, slots=True)
-class TextPiece(Piece):
+class TextPiece(Piece, frozen=True):
     """A piece of the answer."""
 
     kind: ClassVar[str] = "text_delta"
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningPiece(Piece):
+class ReasoningPiece(Piece, frozen=True):
     """A piece of what the model thinks aloud."""
 
     kind: ClassVar[str] = "reasoning_delta"
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyRestarted(TurnEvent):
+class ReplyRestarted(TurnEvent, frozen=True):
     """The reply so far is void: the model is called again. Drop its pieces."""
 
     @property
@@ -135,8 +130,7 @@ class ReplyRestarted(TurnEvent):
         return "reply_restarted"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolProgress(TurnEvent):
+class ToolProgress(TurnEvent, frozen=True):
     """A call that runs says how far it is: `progress` of `total`, where it knows that, in a unit of its own.
 
     It is not journalled, and none comes once the call has its result, or waits for a person.
@@ -209,8 +203,7 @@ class Pending:
         return line
 
 
-@dataclass(frozen=True, slots=True)
-class TurnPaused(TurnEvent):
+class TurnPaused(TurnEvent, frozen=True):
     """The turn rests until each of `pending` is answered. `tools` is there unless a doom loop is asked about."""
 
     pending: tuple[Pending, ...]
@@ -230,8 +223,7 @@ class TurnPaused(TurnEvent):
         return line
 
 
-@dataclass(frozen=True, slots=True)
-class TurnHalted(TurnEvent):
+class TurnHalted(TurnEvent, frozen=True):
     """The turn is over: how, why, and what it came to. `sentinel` tells why it was stopped, if it was."""
 
     outcome: Outcome
@@ -271,7 +263,11 @@ class TurnHalted(TurnEvent):
         if self.undelivered:
             line["undelivered"] = list(self.undelivered)
         if self.sentinel is not None:
-            line["sentinel"] = self.sentinel.model_dump(mode="json", include={"kind", "reason", "text"})
+            line["sentinel"] = {
+                "kind": str(self.sentinel.kind),
+                "reason": str(self.sentinel.reason),
+                "text": self.sentinel.text,
+            }
         return line
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 import anyio
+from msgspec import structs
 
 from turnwright_states import TurnMachine
 from turnwright_states.facts import Fact
@@ -36,16 +37,15 @@ async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str) -> str:
     _need_place(turn_id, at, fork_places(turn_id, journal), len(journal))
     first = beginning(turn_id, journal)
     history = await said_before(store, turn_id, first)
-    started = first.model_copy(
-        update={
-            "session": None,
-            "continues": None,
-            "parent_turn": None,
-            "parent_call": None,
-            "history": tuple(message.model_dump(mode="json") for message in history),
-            "forked_from": turn_id,
-            "forked_at": at,
-        }
+    started = structs.replace(
+        first,
+        session=None,
+        continues=None,
+        parent_turn=None,
+        parent_call=None,
+        history=tuple(message.to_json() for message in history),
+        forked_from=turn_id,
+        forked_at=at,
     )
     facts: list[Fact] = [started, *(fact for _, fact in journal[1:at])]
     new = NewTurn(id=new_id, session=None, agent=row.agent, model=row.model, created_at=time.time())

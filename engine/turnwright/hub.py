@@ -2,17 +2,30 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from .events import TurnEvent
+
+if TYPE_CHECKING:  # most turns are followed by nobody
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 Observer = Callable[[TurnEvent], None]
 
 _LOG = logging.getLogger(__name__)
+
+
+class _All:
+    """Every turn."""
+
+    def __contains__(self, turn_id: object) -> bool:
+        return True
+
+
+_ALL: Final = _All()
 
 
 class Hub:
@@ -21,6 +34,8 @@ class Hub:
     def __init__(self, observers: Sequence[Observer] = ()) -> None:
         self._observers = tuple(observers)
         self._followers: defaultdict[str, list[MemoryObjectSendStream[TurnEvent]]] = defaultdict(list)
+        #: The turns whose events somebody hears: all of them, where there is an observer.
+        self.followed: Container[str] = _ALL if self._observers else self._followers
 
     def publish(self, event: TurnEvent) -> None:
         """Pass an event on. An observer's error is logged, and changes nothing."""
@@ -35,7 +50,7 @@ class Hub:
                 follower.send_nowait(event)
 
     @contextmanager
-    def follow(self, turn_id: str) -> Iterator[MemoryObjectReceiveStream[TurnEvent]]:
+    def follow(self, turn_id: str) -> "Iterator[MemoryObjectReceiveStream[TurnEvent]]":
         """The events of one turn from now on. A follower that is slow delays nobody; its events wait in memory."""
         send, receive = anyio.create_memory_object_stream[TurnEvent](float("inf"))
         self._followers[turn_id].append(send)
@@ -50,8 +65,14 @@ class Hub:
             send.close()
             receive.close()
 
-    def close(self, turn_id: str) -> None:
-        """Nobody drives the turn any more, nor its sub-agents: the streams of their followers end."""
+    def close(self, turn_id: str) -> int:
+        """Nobody drives the turn any more, nor its sub-agents: the streams of their followers end.
+
+        Returns how many events the one that is farthest behind has still to read.
+        """
+        unread = 0
         for name in [name for name in self._followers if name == turn_id or name.startswith(f"{turn_id}:")]:
             for follower in self._followers.pop(name):
+                unread = max(unread, follower.statistics().current_buffer_used)
                 follower.close()
+        return unread

@@ -3,8 +3,8 @@
 The machine decides, the store appends in one transaction, and only then do listeners hear of it.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Container, Sequence
+from typing import Final, Protocol
 
 import anyio
 
@@ -12,93 +12,130 @@ from turnwright_states import (
     Abort,
     Answered,
     AttemptFailed,
-    AwaitPerson,
     BadJournal,
     CallSettled,
     CallStarted,
+    CallState,
     CallWaits,
     Concluded,
     Event,
     Expire,
     Fail,
+    Finish,
     ModelReplied,
-    RunTools,
+    State,
     Steered,
     Synthesised,
     TurnMachine,
 )
 from turnwright_states.facts import Fact, TurnStarted
+from turnwright_states.state import FINAL
 
 from .errors import StoreError
 from .events import TurnEvent, event_of
 from .inbox import steers
+from .result import StatePath, TurnResult, stands
 from .store import Claim, InboxItem, Status, Store
 from .transcript import Transcript
 
-Publish = Callable[[TurnEvent], None]
-
 #: Events with which a batch may be over: messages are taken in before, so that CHECK hears of them.
-_MAY_SETTLE: Final = (Answered, CallSettled, CallWaits)
+_MAY_SETTLE: Final[frozenset[type[Event]]] = frozenset({Answered, CallSettled, CallWaits})
 #: Events with which the turn may be over: messages that wait then are kept with its end.
-_MAY_END: Final = (ModelReplied, AttemptFailed, Synthesised, Concluded, Expire, Abort, Fail)
+_MAY_END: Final[frozenset[type[Event]]] = frozenset({AttemptFailed, Synthesised, Concluded, Expire, Abort, Fail})
+_CAN_RUN: Final = (CallState.READY, CallState.STARTED)
+
+
+class Listeners(Protocol):
+    """Those who follow turns. No event is made for a turn that nobody follows."""
+
+    @property
+    def followed(self) -> Container[str]:
+        """The turns that somebody follows."""
+        ...
+
+    def publish(self, event: TurnEvent) -> None:
+        """Pass an event on."""
+        ...
 
 
 class Ledger:
-    """One claimed turn, folded from `facts`.
+    """One claimed turn, folded from `facts`; or with the machine that made them.
 
     Raises `StoreError` when they are no journal of a turn.
     """
 
     def __init__(
-        self, store: Store, claim: Claim, facts: Sequence[tuple[int, Fact]], publish: Publish | None = None
+        self,
+        store: Store,
+        claim: Claim,
+        facts: Sequence[tuple[int, Fact]],
+        listeners: Listeners | None = None,
+        machine: TurnMachine | None = None,
     ) -> None:
         self.store = store
         self.claim = claim
         self.started = beginning(claim.turn, facts)
         try:
-            self.machine = TurnMachine.resume(fact for _, fact in facts)
+            self.machine = machine or TurnMachine.resume(fact for _, fact in facts)
         except BadJournal as error:
             raise StoreError(f"turn {claim.turn}: {error}") from error
         self.transcript = Transcript.following(self.machine.turn, facts)
-        self.publish = publish
+        self.path = StatePath([fact for _, fact in facts])
+        self.listeners = listeners
+        self._last = facts[-1][1]
         self._lock = anyio.Lock()
         self._failed = False
 
     @classmethod
-    async def open(cls, store: Store, claim: Claim, publish: Publish | None = None) -> "Ledger":
+    async def open(cls, store: Store, claim: Claim, listeners: Listeners | None = None) -> "Ledger":
         """Read the journal of a claimed turn. Raises `StoreError`."""
-        return cls(store, claim, await store.facts(claim.turn), publish)
+        return cls(store, claim, await store.facts(claim.turn), listeners)
 
     @property
     def turn_id(self) -> str:
         """The turn's id."""
         return self.claim.turn
 
-    async def feed(self, event: Event, consumed: Sequence[str] = ()) -> None:
-        """Let the machine decide, append what follows, then tell the listeners.
+    def result(self) -> TurnResult:
+        """How the turn stands, without what its inbox still has."""
+        return stands(self.turn_id, self.transcript, self.path, self._last)
+
+    @property
+    def heard(self) -> bool:
+        """Whether anybody follows the turn."""
+        return self.listeners is not None and self.claim.turn in self.listeners.followed
+
+    def publish(self, event: TurnEvent) -> None:
+        """Tell those who follow the turn, if any do."""
+        if self.listeners is not None:
+            self.listeners.publish(event)
+
+    async def feed(self, event: Event, *more: Event, consumed: Sequence[str] = ()) -> None:
+        """Let the machine decide, append what follows, then tell the listeners. `more` are calls that start with it.
 
         `consumed` are the inbox items that this event came from. Messages to the turn that wait in its inbox are taken
         in before a batch is over, and kept as undelivered with whatever ends the turn (DESIGN 4.15). Raises what the
         store raises: the machine is then ahead of the journal, and so every later call raises `StoreError`. Take the
         turn up again from its journal.
         """
+        # Where nothing suspends before the append is over, nobody can cut in, nor cancel it; a lock and two shields
+        # cost more than all the rest of this.
+        if self.store.inline:
+            await self._take(event, more, consumed)
+            return
         # What has happened is written down also when whoever says so is cancelled: a finished call keeps its result.
         # A call that has not started yet may be cancelled while it waits for its turn to be written.
         with anyio.CancelScope(shield=not isinstance(event, CallStarted)):
             async with self._lock:
-                waiting: dict[str, str] = {}
-                if isinstance(event, _MAY_END):
-                    waiting = steers(await self.store.inbox(self.turn_id))
-                    event = event.model_copy(update={"undelivered": tuple(waiting.values())}) if waiting else event
-                elif isinstance(event, _MAY_SETTLE) and self._is_last():
-                    await self._take_in(await self.store.inbox(self.turn_id), event.elapsed)
-                await self._feed(event, consumed, at_the_end=tuple(waiting))
+                with anyio.CancelScope(shield=True):
+                    await self._take(event, more, consumed)
 
     async def take_in(self, items: Sequence[InboxItem], elapsed: float) -> None:
         """Take in the messages to the turn that are among the items of its inbox."""
-        with anyio.CancelScope(shield=True):
-            async with self._lock:
-                await self._take_in(items, elapsed)
+        if items:
+            with anyio.CancelScope(shield=True):
+                async with self._lock:
+                    await self._take_in(items, elapsed)
 
     async def drop(self, item_id: str) -> None:
         """Consume the inbox item with this id, which came to nothing: an answer that fits no more, say.
@@ -107,41 +144,64 @@ class Ledger:
         """
         with anyio.CancelScope(shield=True):
             async with self._lock:
-                self._check()
+                if self._failed:
+                    raise self._ahead()
                 await self.store.append(self.claim, (), Status.of(self.machine.turn), (item_id,))
 
     async def _take_in(self, items: Sequence[InboxItem], elapsed: float) -> None:
         for item, text in steers(items).items():
-            await self._feed(Steered(text=text, elapsed=elapsed), (item,))
+            await self._feed(Steered(text=text, elapsed=elapsed), (), (item,))
 
-    async def _feed(self, event: Event, consumed: Sequence[str], at_the_end: Sequence[str] = ()) -> None:
-        self._check()
-        facts = self.machine.feed(event)
-        turn, first = self.machine.turn, self.claim.seq + 1
-        if turn.state.outcome is not None:
-            consumed = (*consumed, *at_the_end)
-        self._failed = True
-        with anyio.CancelScope(shield=True):
-            await self.store.append(self.claim, facts, Status.of(turn), consumed)
-        self._failed = False
-        for seq, fact in enumerate(facts, start=first):
-            self.transcript.add(seq, fact)
-            if self.publish is not None:
-                self.publish(event_of(self.turn_id, seq, fact, self.transcript))
+    async def _take(self, event: Event, more: Sequence[Event], consumed: Sequence[str]) -> None:
+        late: tuple[str, ...] = ()
+        kind = type(event)
+        if kind in _MAY_END or (kind is ModelReplied and self._may_end(event)):
+            waiting = steers(await self.store.inbox(self.claim.turn))
+            if waiting:
+                late = tuple(waiting)
+                event = event.model_copy(update={"undelivered": tuple(waiting.values())})
+        elif kind in _MAY_SETTLE and self._may_settle():
+            await self._take_in(await self.store.inbox(self.claim.turn), event.elapsed)
+        await self._feed(event, more, consumed, at_the_end=late)
 
-    def _check(self) -> None:
+    async def _feed(
+        self, event: Event, more: Sequence[Event], consumed: Sequence[str], at_the_end: Sequence[str] = ()
+    ) -> None:
         if self._failed:
-            raise StoreError(f"turn {self.turn_id}: an append failed before; the turn can be resumed")
+            raise self._ahead()
+        claim, machine = self.claim, self.machine
+        facts = machine.feed(event)
+        self._failed = True  # until all that the machine has taken is written
+        for one in more:
+            facts += machine.feed(one)
+        turn, seq = machine.turn, claim.seq
+        if turn.state in FINAL:
+            consumed = (*consumed, *at_the_end)
+        await self.store.append(claim, facts, Status.of(turn), consumed)
+        self._failed = False
+        heard = self.listeners is not None and claim.turn in self.listeners.followed
+        self._last = facts[-1]
+        self.path.extend(facts)
+        for fact in facts:
+            seq += 1
+            self.transcript.add(seq, fact)
+            if heard:
+                self.publish(event_of(claim.turn, seq, fact, self.transcript))
 
-    def _is_last(self) -> bool:
-        """Whether one call alone can still run, or one alone still waits for a person."""
-        match self.machine.action:
-            case RunTools(calls=calls):
-                return len(calls) == 1
-            case AwaitPerson(interrupts=(asked,)):
-                return bool(asked.call)
-            case _:
-                return False
+    def _ahead(self) -> StoreError:
+        return StoreError(f"turn {self.turn_id}: an append failed before; the turn can be resumed")
+
+    def _may_end(self, reply: Event) -> bool:
+        """Whether this reply may end the turn: one with calls that may run does not."""
+        whole = isinstance(reply, ModelReplied) and reply.calls and reply.finish is not Finish.CONTENT_FILTER
+        return not whole or self.machine.state is not State.STREAM
+
+    def _may_settle(self) -> bool:
+        """Whether one call alone can still run, or one alone waits for a person."""
+        turn = self.machine.turn
+        if turn.state is State.TOOL_EXEC:
+            return sum([call.state in _CAN_RUN for call in turn.batch.values()]) == 1
+        return turn.state is State.PAUSED and [bool(asked.call) for asked in turn.interrupts.values()] == [True]
 
 
 def beginning(turn_id: str, facts: Sequence[tuple[int, Fact]]) -> TurnStarted:

@@ -11,13 +11,16 @@ import mimetypes
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal, NoReturn, Self
+from typing import Annotated, ClassVar, Final, Literal, NoReturn, Self, final
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
+import msgspec
+from pydantic import Field, GetCoreSchemaHandler, JsonValue
+from pydantic_core import CoreSchema, core_schema
 
 from turnwright_states import CallStatus, EndReason, Outcome
 
 from .errors import ConfigError
+from .values import Value
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -28,57 +31,53 @@ _MEDIA_TYPE: Final = re.compile(r"[a-z]+/[\w.+*-]+")
 _DATA_URL: Final = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,", re.IGNORECASE)
 
 
-class Part(BaseModel):
+# The garbage collector need not look at parts: a part is made after all that it holds, so no cycle goes through one.
+class Part(Value, frozen=True, kw_only=True, gc=False):
     """A part of a message. `seq` is its place in the turn; no two parts of a turn share one."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    type: ClassVar[str]
 
     seq: int = 0
 
+    def to_json(self) -> dict[str, JsonValue]:
+        """The part as JSON, with its `type`; `of_json` takes it back."""
+        return {"seq": self.seq, "type": self.type, **super().to_json()}
 
-class TextPart(Part):
+
+@final
+class TextPart(Part, frozen=True, kw_only=True):
     """Text that a person, the model or the engine wrote."""
 
-    type: Literal["text"] = "text"
+    type: ClassVar[str] = "text"
+
     text: str
 
 
-class FilePart(Part):
+class FilePart(Part, frozen=True, kw_only=True):
     """A picture or a document: its content as base64 (`data`), or the address where the provider finds it (`url`).
 
     `media_type` is a MIME type, such as `image/png` or `application/pdf`; `image/*` where only that is known. `name`
     is a file name, for people and for providers that want one. Which types a model reads is its provider's affair.
 
-    Raises pydantic's `ValidationError` (a `ValueError`) unless there is either content or an address, for content that
-    is not base64 or larger than `MAX_FILE`, an address that is neither http(s) nor a `data:` URL, and a media type
-    that is none.
+    Raises `ValueError` unless there is either content or an address, for content that is not base64 or larger than
+    `MAX_FILE`, an address that is neither http(s) nor a `data:` URL, and a media type that is none.
     """
 
-    type: Literal["file"] = "file"
+    type: ClassVar[str] = "file"
+
     media_type: str
-    data: str = Field(default="", repr=False)
+    data: str = ""
     url: str = ""
     name: str = ""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _inline(cls, fields: object) -> object:
-        """Take the content out of a `data:` URL: there is one way to say the same."""
-        url = fields.get("url") if isinstance(fields, Mapping) else None
-        found = _DATA_URL.match(url) if isinstance(fields, Mapping) and isinstance(url, str) else None
-        if found is None or not isinstance(fields, Mapping) or not isinstance(url, str):
-            return fields
-        return {**fields, "media_type": found[1].lower() or "text/plain", "url": "", "data": url[found.end() :]}
-
-    @field_validator("media_type")
-    @classmethod
-    def _is_a_type(cls, value: str) -> str:
-        if not _MEDIA_TYPE.fullmatch(value):
-            raise ValueError(f"media_type is a MIME type such as image/png, not {value[:40]!r}")
-        return value
-
-    @model_validator(mode="after")
-    def _is_somewhere(self) -> Self:
+    def __post_init__(self) -> None:
+        for name in ("media_type", "data", "url", "name"):
+            if not isinstance(getattr(self, name), str):
+                raise _unreadable(name, getattr(self, name), "text")
+        for name, value in _inlined(self.url).items():
+            msgspec.structs.force_setattr(self, name, value)
+        if not _MEDIA_TYPE.fullmatch(self.media_type):
+            raise ValueError(f"media_type is a MIME type such as image/png, not {self.media_type[:40]!r}")
         if bool(self.data) == bool(self.url):
             raise ValueError("a file has either its content (data, as base64) or an address (url)")
         if self.url and not self.url.lower().startswith(("https://", "http://")):
@@ -89,7 +88,19 @@ class FilePart(Part):
             base64.b64decode(self.data, validate=True)
         except (binascii.Error, ValueError):
             raise ValueError("data is the content as base64") from None
-        return self
+
+    def __repr__(self) -> str:  # without the content: a picture is a megabyte of letters
+        return f"FilePart(media_type={self.media_type!r}, url={self.url!r}, name={self.name!r}, seq={self.seq})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """As of any part. A `data:` URL says itself of which media type it is."""
+
+        def read(fields: object) -> object:
+            return {**fields, **_inlined(fields.get("url"))} if isinstance(fields, Mapping) else fields
+
+        fields = super().__get_pydantic_core_schema__(source, handler)
+        return core_schema.no_info_before_validator_function(read, fields)
 
     @property
     def is_image(self) -> bool:
@@ -102,9 +113,8 @@ class FilePart(Part):
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
     def kept(self) -> dict[str, JsonValue]:
-        """The file as a journal keeps it; `model_validate` takes it back."""
-        fields: dict[str, JsonValue] = self.model_dump(mode="json", exclude_defaults=True, exclude={"seq"})
-        return fields
+        """The file as a journal keeps it; `of_json` takes it back."""
+        return {name: said for name in ("media_type", "data", "url", "name") if (said := getattr(self, name))}
 
     @classmethod
     def of(cls, content: bytes, media_type: str, name: str = "") -> Self:
@@ -136,31 +146,36 @@ class FilePart(Part):
         return cls.of(content, media_type, path.name)
 
 
-class ReasoningPart(Part):
+class ReasoningPart(Part, frozen=True, kw_only=True):
     """What the model thought aloud. `details` goes back to the provider unchanged (signatures)."""
 
-    type: Literal["reasoning"] = "reasoning"
+    type: ClassVar[str] = "reasoning"
+
     text: str
     details: tuple[Mapping[str, JsonValue], ...] = ()
 
 
-class ToolCallPart(Part):
+@final
+class ToolCallPart(Part, frozen=True, kw_only=True):
     """A call that the model asked for. `id` is ours, unique in the turn, and is what is sent."""
 
-    type: Literal["tool_call"] = "tool_call"
+    type: ClassVar[str] = "tool_call"
+
     id: str
     name: str
     #: Empty where the model's text was not a JSON object; the result then says so.
-    arguments: Mapping[str, JsonValue] = Field(default_factory=dict)
+    arguments: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
 
 
-class ToolResultPart(Part):
+@final
+class ToolResultPart(Part, frozen=True, kw_only=True):
     """The one result of a call: what the model reads, and the same as data for programs (`structured`).
 
     `files` are shown to the model with the text, where its provider takes them.
     """
 
-    type: Literal["tool_result"] = "tool_result"
+    type: ClassVar[str] = "tool_result"
+
     call: str
     name: str
     status: CallStatus = CallStatus.OK
@@ -169,32 +184,38 @@ class ToolResultPart(Part):
     files: tuple[FilePart, ...] = ()
 
 
-class StepStartPart(Part):
+class StepStartPart(Part, frozen=True, kw_only=True):
     """A step began: its number, and the seconds of driving at which it did."""
 
-    type: Literal["step_start"] = "step_start"
+    type: ClassVar[str] = "step_start"
+
     step_number: int
     started_at: float
 
 
-class StepFinishPart(Part):
+class StepFinishPart(Part, frozen=True, kw_only=True):
     """A step ended: what it used, and how long it took in seconds of driving."""
 
-    type: Literal["step_finish"] = "step_finish"
+    type: ClassVar[str] = "step_finish"
+
     step_number: int
     input_tokens: int
     output_tokens: int
     seconds: float
 
 
-class SentinelPart(Part):
+class SentinelPart(Part, frozen=True, kw_only=True):
     """Tells the user why the turn was stopped, and what to do next."""
 
-    type: Literal["sentinel"] = "sentinel"
+    type: ClassVar[str] = "sentinel"
+
     kind: Outcome
     reason: EndReason
     text: str
 
+
+#: What only the engine and people read.
+_BOOKKEEPING: Final = frozenset({StepStartPart, StepFinishPart, SentinelPart})
 
 AnyPart = Annotated[
     TextPart | FilePart | ReasoningPart | ToolCallPart | ToolResultPart | StepStartPart | StepFinishPart | SentinelPart,
@@ -202,10 +223,8 @@ AnyPart = Annotated[
 ]
 
 
-class Message(BaseModel):
+class Message(Value, frozen=True, kw_only=True, weakref=True):
     """One message of a conversation. A message of role `tool` holds exactly one `ToolResultPart`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     role: Role
     parts: tuple[AnyPart, ...] = ()
@@ -213,22 +232,25 @@ class Message(BaseModel):
     @property
     def text(self) -> str:
         """The text parts, joined."""
-        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+        return "".join([part.text for part in self.parts if type(part) is TextPart])
 
     @property
     def files(self) -> tuple[FilePart, ...]:
         """The pictures and documents, in their order."""
-        return tuple(part for part in self.parts if isinstance(part, FilePart))
+        return tuple([part for part in self.parts if isinstance(part, FilePart)])
 
     @property
     def says_something(self) -> bool:
         """Whether there is anything in it but the engine's bookkeeping (steps and sentinels)."""
-        return not all(isinstance(part, StepStartPart | StepFinishPart | SentinelPart) for part in self.parts)
+        for part in self.parts:  # noqa: SIM110 (each message of a turn is asked, and a generator costs more than it does)
+            if type(part) not in _BOOKKEEPING:
+                return True
+        return False
 
     @property
     def calls(self) -> tuple[ToolCallPart, ...]:
         """The tool calls, in the order in which the model asked for them."""
-        return tuple(part for part in self.parts if isinstance(part, ToolCallPart))
+        return tuple([part for part in self.parts if type(part) is ToolCallPart])
 
     @classmethod
     def system(cls, text: str) -> "Message":
@@ -322,19 +344,22 @@ def _part_of(part: JsonValue) -> TextPart | FilePart:
 
 def _file_of(fields: Mapping[str, JsonValue]) -> FilePart:
     try:
-        return FilePart.model_validate(fields)
-    except ValidationError as error:
-        first = error.errors()[0]
-        said = str(first.get("ctx", {}).get("error") or f"{first['loc'][0]}: {first['msg']}")
-        raise ValueError(f"content holds a file that cannot be read: {said}") from None
+        return FilePart.of_json(fields)
+    except ValueError as error:
+        raise ValueError(f"content holds a file that cannot be read: {error}") from None
+
+
+def _inlined(url: object) -> dict[str, str]:
+    """The fields of a file whose content stands in a `data:` URL: there is one way to say the same."""
+    if not isinstance(url, str) or (found := _DATA_URL.match(url)) is None:
+        return {}
+    return {"media_type": found[1].lower() or "text/plain", "url": "", "data": url[found.end() :]}
 
 
 def _calls_of(calls: JsonValue) -> list[ToolCallPart]:
-    if calls is None:
-        return []
-    if not isinstance(calls, list):
+    if not isinstance(calls, list | None):
         raise _unreadable("tool_calls", calls, "a list")
-    return [_call_of(call) for call in calls]
+    return [_call_of(call) for call in calls or ()]
 
 
 def _call_of(call: JsonValue) -> ToolCallPart:

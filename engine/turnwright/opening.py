@@ -2,14 +2,16 @@
 
 import logging
 
+from msgspec import structs
 from pydantic import ValidationError
 
 from turnwright_states import CallState, Turn
 from turnwright_states.facts import Fact, ModelReplied, TurnStarted
 
+from .admission import Begun
 from .agent import Agent
 from .errors import ConfigError, StoreError, UnknownTurn
-from .ledger import Ledger, Publish, beginning
+from .ledger import Ledger, Listeners, beginning
 from .message import Message, ReasoningPart
 from .pairing import UnpairedError, check_pairing, renamed, repaired
 from .segment import Segment
@@ -20,17 +22,20 @@ from .transcript import Transcript
 _LOG = logging.getLogger(__name__)
 
 
-async def open_segment(store: Store, setup: Setup, claim: Claim, publish: Publish | None) -> Segment:
-    """The claimed turn, ready to be driven.
+async def open_segment(
+    store: Store, setup: Setup, claim: Claim, listeners: Listeners | None, begun: Begun | None = None
+) -> Segment:
+    """The claimed turn, ready to be driven. One that was just `begun` need not be read.
 
     Raises `ConfigError` when a tool that the turn still needs, or its model, is not there, or what was said before is
     not paired and the setup is strict about it, and `StoreError` when its journal cannot be read.
     """
-    ledger = await Ledger.open(store, claim, publish)
-    try:
-        agent = Agent.from_json(ledger.started.agent)
-    except ValidationError as error:
-        raise StoreError(f"turn {claim.turn}: its agent cannot be read: {error.errors()[0]['msg']}") from error
+    if begun is None:
+        ledger = await Ledger.open(store, claim, listeners)
+        agent = _agent(ledger)
+    else:
+        facts = list(enumerate(begun.facts, start=1))
+        ledger, agent = Ledger(store, claim, facts, listeners, begun.machine), begun.agent
     _need_tools(claim.turn, ledger.machine.turn, setup)
     model = setup.model_for(agent)
     if model.name != ledger.started.model:
@@ -38,6 +43,14 @@ async def open_segment(store: Store, setup: Setup, claim: Claim, publish: Publis
         ledger.transcript = Transcript.following(ledger.machine.turn, facts)
     history = _paired(claim.turn, await said_before(store, claim.turn, ledger.started, model.name), setup)
     return Segment(setup, ledger, agent=agent, model=model, history=tuple(renamed(history)))
+
+
+def _agent(ledger: Ledger) -> Agent:
+    try:
+        return Agent.from_json(ledger.started.agent)
+    except ValidationError as error:
+        said = error.errors()[0]["msg"]
+        raise StoreError(f"turn {ledger.turn_id}: its agent cannot be read: {said}") from error
 
 
 def _paired(turn_id: str, history: list[Message], setup: Setup) -> list[Message]:
@@ -91,9 +104,9 @@ async def said_before(store: Store, turn_id: str, started: TurnStarted, model: s
 def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
     """The history that an embedder brought. Raises `StoreError` for one that this release cannot read."""
     try:
-        return [Message.model_validate(message) for message in started.history]
-    except ValidationError as error:
-        raise StoreError(f"turn {turn_id}: its history cannot be read: {error.errors()[0]['msg']}") from error
+        return [Message.of_json(message) for message in started.history]
+    except ValueError as error:
+        raise StoreError(f"turn {turn_id}: its history cannot be read: {error}") from error
 
 
 async def _said_in(store: Store, turn_id: str, within: "list[str] | tuple[str, ...]", model: str) -> list[Message]:
@@ -120,9 +133,9 @@ def _unsigned(message: Message) -> Message:
     """The message without another model's signatures, which its provider alone can read, and which others refuse."""
     if not any(isinstance(part, ReasoningPart) and part.details for part in message.parts):
         return message
-    parts = (p.model_copy(update={"details": ()}) if isinstance(p, ReasoningPart) else p for p in message.parts)
-    return message.model_copy(update={"parts": tuple(parts)})
+    parts = (structs.replace(p, details=()) if isinstance(p, ReasoningPart) else p for p in message.parts)
+    return structs.replace(message, parts=tuple(parts))
 
 
 def _unsigned_fact(fact: Fact) -> Fact:
-    return fact.model_copy(update={"reasoning_details": ()}) if isinstance(fact, ModelReplied) else fact
+    return structs.replace(fact, reasoning_details=()) if isinstance(fact, ModelReplied) else fact

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
+from msgspec import structs
+
 from turnwright_states import CallStatus
 
 from .errors import TurnwrightError
@@ -32,26 +34,66 @@ class UnpairedError(TurnwrightError):
     """A message list holds a call without its result, or a result without its call. Names the message."""
 
 
+class Paired:
+    """Messages in which every call is followed by exactly one result, before anybody else speaks.
+
+    Each is looked at once, when it is added, so that who sends a conversation again and again, a little longer each
+    time, pays for what is new. The calls of the last message that asks may still be open.
+    """
+
+    __slots__ = ("_asked_at", "_messages", "_waiting")
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        #: The open calls, by id, and the number of the message that they are in.
+        self._waiting: list[str] = []
+        self._asked_at = 0
+
+    def add(self, message: Message) -> None:
+        """Add the next message. Raises `UnpairedError`, and leaves it out, where it does not follow."""
+        calls: list[str] = []
+        results: list[str] = []
+        for part in message.parts:
+            # Their classes are final; to ask whether it is an instance of one that it is not takes ten times as long.
+            if type(part) is ToolCallPart:
+                calls += (part.id,)
+            elif type(part) is ToolResultPart:
+                results += (part.call,)
+        number, role = len(self._messages), message.role
+        if calls and role != "assistant":
+            raise UnpairedError(f"message {number}: a tool call in a message of role {role}")
+        if role == "tool":
+            if len(results) != 1 or results[0] not in self._waiting:
+                raise UnpairedError(f"message {number}: a tool result that answers no open call")
+            self._waiting.remove(results[0])
+        else:
+            if self._waiting:
+                raise self._unanswered(f" before message {number}")
+            if results:
+                raise UnpairedError(f"message {number}: a tool result in a message of role {role}")
+            self._waiting, self._asked_at = calls, number
+        self._messages.append(message)
+
+    def followed_by(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """All of them and then these, which are not added. Raises `UnpairedError` unless no call is left open."""
+        whole = self
+        if messages:
+            whole = Paired()
+            whole._messages, whole._waiting = self._messages.copy(), self._waiting.copy()
+            whole._asked_at = self._asked_at
+            for message in messages:
+                whole.add(message)
+        if whole._waiting:
+            raise whole._unanswered()
+        return tuple(whole._messages)
+
+    def _unanswered(self, before: str = "") -> UnpairedError:
+        return UnpairedError(f"message {self._asked_at}: call {self._waiting[0]!r} has no result{before}")
+
+
 def check_pairing(messages: Sequence[Message]) -> None:
     """Raise `UnpairedError` unless every call is followed by exactly one result, before anybody else speaks."""
-    waiting: list[str] = []
-    asked_at = 0
-    for number, message in enumerate(messages):
-        results = [part for part in message.parts if isinstance(part, ToolResultPart)]
-        if message.calls and message.role != "assistant":
-            raise UnpairedError(f"message {number}: a tool call in a message of role {message.role}")
-        if message.role == "tool":
-            if len(results) != 1 or results[0].call not in waiting:
-                raise UnpairedError(f"message {number}: a tool result that answers no open call")
-            waiting.remove(results[0].call)
-            continue
-        if waiting:
-            raise UnpairedError(f"message {asked_at}: call {waiting[0]!r} has no result before message {number}")
-        if results:
-            raise UnpairedError(f"message {number}: a tool result in a message of role {message.role}")
-        waiting, asked_at = [call.id for call in message.calls], number
-    if waiting:
-        raise UnpairedError(f"message {asked_at}: call {waiting[0]!r} has no result")
+    Paired().followed_by(messages)
 
 
 def repaired(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
@@ -88,12 +130,12 @@ def renamed(messages: Iterable[Message]) -> list[Message]:
         for index, part in enumerate(message.parts):
             place = (number, index)
             if isinstance(part, ToolCallPart):
-                parts.append(part.model_copy(update={"id": name(place)}))
+                parts.append(structs.replace(part, id=name(place)))
             elif isinstance(part, ToolResultPart):
-                parts.append(part.model_copy(update={"call": name(answers.get(place, place))}))
+                parts.append(structs.replace(part, call=name(answers.get(place, place))))
             else:
                 parts.append(part)
-        out.append(message.model_copy(update={"parts": tuple(parts)}))
+        out.append(structs.replace(message, parts=tuple(parts)))
     return out
 
 
@@ -147,7 +189,7 @@ class _Repair:
         kept = tuple(part for part in message.parts if not isinstance(part, ToolResultPart) and part not in misplaced)
         if len(kept) == len(message.parts):
             return message
-        return message.model_copy(update={"parts": kept}) if kept else None
+        return structs.replace(message, parts=kept) if kept else None
 
     def _answer(self, number: int, rest: Message) -> None:
         """Send the results of a message's calls."""

@@ -30,11 +30,11 @@ from turnwright_states import (
 )
 
 from .conclude import limit_reached
+from .heard import call_heard, reply_heard
 from .model.protocol import ModelError, Reply, ReplyCall, Request
-from .request import build_request
 from .segment import Segment
 from .setup import FinishedCall
-from .tools.batch import run_batch, settle_after_crash
+from .tools.batch import Values, run_batch, settle_after_crash
 from .tools.text import shorten
 from .tools.tool import ToolError
 
@@ -46,16 +46,18 @@ _LOG = logging.getLogger(__name__)
 
 async def perform(segment: Segment, action: Action) -> Event | None:
     """Do one action. Returns what to feed; None when everything was fed on the way."""
-    _log(segment, action)
+    if _LOG.isEnabledFor(logging.INFO):
+        _log(segment, action)
+    during = segment.interruption.during
     match action:
         case CallModel():
-            return await segment.bounded(lambda: _call_model(segment, action))
+            return await during(lambda: _call_model(segment, action))
         case RunTools(calls=calls):
-            return await segment.bounded(lambda: _run_tools(segment, calls))
+            return await during(lambda: _run_tools(segment, calls))
         case Synthesise():
-            return await segment.bounded(lambda: _synthesise(segment))
+            return await during(lambda: _synthesise(segment))
         case Conclude():
-            return await segment.bounded(lambda: _conclude(segment, action), deadline=False)
+            return await during(lambda: _conclude(segment, action), deadline=False)
         case _:
             raise TypeError(f"{type(action).__name__} is nothing to perform")
 
@@ -76,12 +78,19 @@ async def account_for_crash(segment: Segment, *, crashed: bool) -> Event | None:
 
     `crashed`: it died. A call that was started is settled as its tool says, however its driver ended.
     """
-    if await segment.look_for_abort():
+    interruption = segment.interruption
+    await interruption.look()
+    if interruption.aborting:
         return None  # what is to be stopped need not be repaired
     action = segment.machine.action
     if isinstance(action, RunTools):
         started = tuple(call for call in action.calls if call.state is CallState.STARTED)
-        return await segment.bounded(lambda: _settle_started(segment, started)) if started else None
+        if not started:
+            return None
+        event: Event | None = None
+        with interruption.scope() as scope:
+            event = await interruption.during(lambda: _settle_started(segment, started))
+        return interruption.event() if event is None and scope.cancelled_caught else event
     if crashed and isinstance(action, CallModel | Conclude | Synthesise):
         message = "the process died during this call"
         return AttemptFailed(cause=Cause.CRASH, message=message, elapsed=segment.elapsed())
@@ -98,15 +107,10 @@ async def _call_model(segment: Segment, action: CallModel) -> Event:
                 text=segment.partial, finish=Finish.CONTENT_FILTER, usage=usage, elapsed=segment.elapsed()
             )
         return _failed(segment, error, usage)
-    return ModelReplied(
-        text=reply.text,
-        reasoning=reply.reasoning,
-        reasoning_details=reply.reasoning_details,
-        calls=tuple(_looked_up(segment, call) for call in reply.calls),
-        finish=reply.finish,
-        usage=_priced(segment, reply.usage),
-        elapsed=segment.elapsed(),
-    )
+    checked: list[Values | None] = []
+    calls = tuple([_looked_up(segment, call, checked) for call in reply.calls])
+    segment.checked = checked
+    return reply_heard(reply, calls, _priced(segment, reply.usage), segment.elapsed())
 
 
 async def _conclude(segment: Segment, action: Conclude) -> Event:
@@ -119,7 +123,7 @@ async def _conclude(segment: Segment, action: Conclude) -> Event:
             return _failed(segment, error, usage)
         return Concluded(
             text=reply.text if reply.text.strip() else None,
-            calls=tuple(_looked_up(segment, call) for call in reply.calls),
+            calls=tuple(_looked_up(segment, call, []) for call in reply.calls),
             usage=_priced(segment, reply.usage),
             elapsed=segment.elapsed(),
         )
@@ -131,9 +135,10 @@ async def _conclude(segment: Segment, action: Conclude) -> Event:
 async def _reply(segment: Segment, action: CallModel | Conclude) -> Reply:
     """One attempt: wait if the one before asked for it, hear what people say, build the request, stream the reply."""
     segment.restart()
-    await _back_off(segment)
-    if isinstance(action, CallModel) and action.tools:
-        await segment.hear_messages()
+    if segment.wait:
+        await _back_off(segment)
+        if isinstance(action, CallModel) and action.tools:
+            await segment.hear_messages()
     reply = await _stream(segment, await _request(segment, action))
     if reply.text or reply.calls:  # an empty one is a failed attempt, and what was heard of it is dropped
         segment.heard()
@@ -147,18 +152,10 @@ async def _back_off(segment: Segment) -> None:
 
 
 async def _request(segment: Segment, action: CallModel | Conclude) -> Request:
-    messages = (*segment.history, *segment.ledger.transcript.messages)
-    prepare = segment.setup.prepare
-    return build_request(
-        action,
-        segment.machine.turn,
-        segment.agent,
-        messages=messages if prepare is None else await prepare(messages),
-        tools=[tool.spec for tool in segment.tools.values()],
-        mode=segment.setup.history,
-        tell_budget=segment.setup.tell_budget,
-        turn_id=segment.ledger.turn_id,
-    )
+    conversation, turn, prepare = segment.conversation, segment.machine.turn, segment.setup.prepare
+    if prepare is None:
+        return conversation.request(action, turn)
+    return conversation.request(action, turn, await prepare(conversation.messages))
 
 
 async def _stream(segment: Segment, request: Request) -> Reply:
@@ -194,26 +191,27 @@ def _priced(segment: Segment, usage: Usage | None) -> Usage | None:
     return usage if usage is None or price is None else price.of(usage)
 
 
-def _looked_up(segment: Segment, call: ReplyCall) -> ToolCall:
-    """A call of a reply with what its tool says of it: whether it can run, and what the doom detector compares."""
+def _looked_up(segment: Segment, call: ReplyCall, checked: list[Values | None]) -> ToolCall:
+    """A call of a reply with what its tool says of it: whether it can run, and what the doom detector compares.
+
+    What its tool made of the arguments is added to `checked`.
+    """
     arguments: Mapping[str, JsonValue] | None = call.arguments
     tool = segment.tools.get(call.name)
-    problem, loop_key = "", None
+    problem, loop_key, values = "", None, None
     if tool is None:
         problem = (
             f"there is no tool {shorten(call.name, _SHOWN_NAME)!r}; the tools are: {', '.join(segment.tools) or 'none'}"
         )
     elif arguments is not None:
         try:
-            tool.parse(arguments)
+            values = tool.parse(arguments)
         except ToolError as error:
             problem = str(error)
         loop_key = tool.loop_key(arguments)
-    return ToolCall(
-        name=call.name,
-        arguments=arguments,
-        raw=call.raw,
-        provider_id=call.id,
+    checked.append(values)
+    return call_heard(
+        call,
         problem=problem,
         loop_key=loop_key,
         exempt=tool is not None and tool.exempt,
@@ -222,13 +220,12 @@ def _looked_up(segment: Segment, call: ReplyCall) -> ToolCall:
 
 
 async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Event | None:
-    limiter = anyio.Semaphore(segment.setup.parallel)
-    await run_batch(calls, segment.surroundings(), segment.feed, limiter)
+    await run_batch(calls, segment.surroundings(), segment.ledger.feed, segment.setup.parallel)
     return None
 
 
 async def _settle_started(segment: Segment, calls: tuple[Call, ...]) -> Event | None:
-    await settle_after_crash(calls, segment.surroundings(), segment.feed)
+    await settle_after_crash(calls, segment.surroundings(), segment.ledger.feed)
     return None
 
 

@@ -1,9 +1,9 @@
 """What the tools of one step came to, and the ids of the messages of a turn."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
 from pydantic import JsonValue
 
 from turnwright_states import CallStatus
@@ -19,8 +19,7 @@ class PhaseResult(StrEnum):
     SYNTHESIS_DONE = "synthesis_done"
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseCall:
+class PhaseCall(msgspec.Struct, frozen=True):
     """A call of the step. `status` is None while it waits for a person."""
 
     id: str
@@ -28,8 +27,7 @@ class PhaseCall:
     status: CallStatus | None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolPhase:
+class ToolPhase(msgspec.Struct, frozen=True):
     """What the tools of a step came to.
 
     `count` is how many of `calls` took a place in the tool budget: those that started. `next_message` is the number

@@ -12,6 +12,28 @@ from .message import Message
 from .transcript import Transcript
 
 
+class StatePath:
+    """The states that a turn goes through, in order: CHECK before each decision, CONTINUE after each whole step."""
+
+    __slots__ = ("states",)
+
+    def __init__(self, facts: Iterable[f.Fact] = ()) -> None:
+        self.states: list[State] = []
+        self.extend(facts)
+
+    def extend(self, facts: Iterable[f.Fact]) -> None:
+        """Go on to where these facts leave the turn."""
+        states = self.states
+        for fact in facts:
+            kind, state = type(fact), fact.state
+            if kind is f.TurnStarted:
+                states.append(State.CHECK)
+            elif kind is f.StepFinished and state is State.CHECK:
+                states.append(State.CONTINUE)
+            if not states or states[-1] is not state:
+                states.append(state)
+
+
 @dataclass(frozen=True, slots=True)
 class TurnResult:
     """A turn that has ended, or rests, or was left by its driver.
@@ -49,9 +71,15 @@ class TurnResult:
 
 def result_of(turn_id: str, facts: Sequence[tuple[int, f.Fact]], late: Sequence[str] = ()) -> TurnResult:
     """The result that the facts of a turn, oldest first, amount to. `late` are messages that its inbox still has."""
-    transcript = Transcript.of(facts)
-    turn = transcript.turn
     last = facts[-1][1] if facts else None
+    return stands(turn_id, Transcript.of(facts), StatePath(fact for _, fact in facts), last, late)
+
+
+def stands(
+    turn_id: str, transcript: Transcript, path: StatePath, last: f.Fact | None, late: Sequence[str] = ()
+) -> TurnResult:
+    """The result of a turn that is folded already: its transcript, its path, and its last fact."""
+    turn = transcript.turn
     return TurnResult(
         id=turn_id,
         state=turn.state,
@@ -65,21 +93,8 @@ def result_of(turn_id: str, facts: Sequence[tuple[int, f.Fact]], late: Sequence[
         seconds=turn.elapsed,
         pending=tuple(Pending.of(turn, interrupt) for interrupt in turn.interrupts.values()),
         messages=transcript.messages,
-        path=path_of(fact for _, fact in facts),
+        path=tuple(path.states),
         next_limit=nearest(turn, {turn.reason, *turn.also_reached}),
         error=last.error if isinstance(last, f.Halted) else "",
         undelivered=(*last.undelivered, *late) if isinstance(last, f.Halted) else (),
     )
-
-
-def path_of(facts: Iterable[f.Fact]) -> tuple[State, ...]:
-    """The states that a turn went through, in order: CHECK before each decision, CONTINUE after each whole step."""
-    path: list[State] = []
-    for fact in facts:
-        if isinstance(fact, f.TurnStarted):
-            path.append(State.CHECK)
-        elif isinstance(fact, f.StepFinished) and fact.state is State.CHECK:
-            path.append(State.CONTINUE)
-        if not path or path[-1] is not fact.state:
-            path.append(fact.state)
-    return tuple(path)

@@ -3,8 +3,10 @@
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import get_args
+
+import msgspec
 
 from turnwright_states import CallStatus, Limits, Usage
 
@@ -55,8 +57,7 @@ Prepare = Callable[[tuple[Message, ...]], Awaitable[Sequence[Message]]]
 Synthesis = Callable[[tuple[FinishedCall, ...]], Awaitable[str | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(msgspec.Struct, frozen=True):
     """What a driver is given.
 
     `model` serves every agent that names none; `models` finds the model that an agent names. `limits` are the defaults
@@ -73,15 +74,15 @@ class Setup:
 
     model: Model | None = None
     models: Callable[[str], Model] | None = None
-    tools: Mapping[str, Tool] = field(default_factory=dict)
-    limits: Limits = field(default_factory=Limits)
-    prices: Mapping[str, Price] = field(default_factory=dict)
+    tools: Mapping[str, Tool] = msgspec.field(default_factory=dict)
+    limits: Limits = msgspec.field(default_factory=Limits)
+    prices: Mapping[str, Price] = msgspec.field(default_factory=dict)
     prepare: Prepare | None = None
     synthesise: Synthesis | None = None
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: Backoff = msgspec.field(default_factory=Backoff)
     parallel: int = 8
     history: HistoryMode = "repair"
-    budgets: Budgets = field(default_factory=Budgets)
+    budgets: Budgets = msgspec.field(default_factory=Budgets)
     tell_budget: bool | str = False
     grace: float = 1.0
     poll: float = 0.25

@@ -22,7 +22,7 @@ from turnwright_states import (
 from turnwright_states import facts as f
 from turnwright_states.batch import unaccounted
 
-from .admission import admit, write_turn
+from .admission import Begun, admit, write_turn
 from .agent import Agent
 from .answers import Reply, unanswered
 from .ending import end_child, spent_by
@@ -33,14 +33,13 @@ from .inbox import abort_item, answer_item
 from .ledger import beginning
 from .result import TurnResult, result_of
 from .segment import Segment
-from .store import Claim
+from .store import InboxItem
 from .tasks import beside
 from .tools.context import ToolContext
 from .tools.text import cap
 from .tools.tool import Approval, LoopKey, Tool, ToolInputError
 
-Drive = Callable[[str, Claim | None], Awaitable[None]]
-Poke = Callable[[str], None]
+Drive = Callable[[str, Begun | None], Awaitable[object]]
 Journal = Sequence[tuple[int, f.Fact]]
 
 _PARAMETERS: Final[dict[str, JsonValue]] = {
@@ -128,13 +127,16 @@ def callees(tools: Mapping[str, Tool], agent: Agent) -> dict[str, Agent]:
 
 
 class Children:
-    """The sub-agents of one turn that is being driven. `drive` drives a turn; `poke` wakes one that is driven here."""
+    """The sub-agents of one turn that is being driven.
 
-    def __init__(self, segment: Segment, drive: Drive, poke: Poke) -> None:
+    `drive` drives a turn; `abort` stops what is done for one that is driven here.
+    """
+
+    def __init__(self, segment: Segment, drive: Drive, abort: Callable[[InboxItem], None]) -> None:
         self._segment = segment
         self._store = segment.ledger.store
         self._drive = drive
-        self._poke = poke
+        self._abort = abort
 
     async def work(self, call: Call) -> CallSettled | CallWaits:
         """Drive the sub-agent of a started call until it has ended, or waits for a person.
@@ -153,15 +155,15 @@ class Children:
         except ConfigError as error:
             spent = Spent()
             with suppress(UnknownTurn):  # it never began
-                await end_child(self._store, child, self._segment.ledger.publish)
+                await end_child(self._store, child, self._segment.ledger.listeners)
                 spent = spent_by(result_of(child, await self._store.facts(child)))
             return self._settled(call, CallStatus.ERROR, f"the sub-agent cannot run here: {error}", spent)
 
-    async def _drive_on(self, child: str, call: Call, claim: Claim | None) -> CallSettled | CallWaits:
+    async def _drive_on(self, child: str, call: Call, begun: Begun | None) -> CallSettled | CallWaits:
         while True:
             async with beside(self._pass_on_an_abort, child):
-                await self._drive_when_free(child, claim)
-            claim = None
+                await self._drive_when_free(child, begun)
+            begun = None
             facts = await self._store.facts(child)
             result = result_of(child, facts)
             if result.outcome is not None:
@@ -172,15 +174,17 @@ class Children:
             for asked in result.pending:
                 await self._store.post(answer_item(child, asked.id, Reply(unanswered(asked.kind), _NO_PAUSE)))
 
-    async def _drive_when_free(self, child: str, claim: Claim | None) -> None:
+    async def _drive_when_free(self, child: str, begun: Begun | None) -> None:
         while True:
             try:
-                return await self._drive(child, claim)
+                await self._drive(child, begun)
             except TurnBusy:
                 # Somebody is ending it, or a server has yet to notice that its last driver is gone.
                 await anyio.sleep(self._segment.setup.poll)
+            else:
+                return
 
-    async def _begin(self, child: str, call: Call) -> Claim | None:
+    async def _begin(self, child: str, call: Call) -> Begun | None:
         """Write the sub-agent's turn, or, if it is there, hand it the answers that people gave.
 
         Raises `ConfigError` for an agent that cannot run here, and `UnknownTurn` for a turn that was there before.
@@ -192,12 +196,13 @@ class Children:
                 raise
             # Between here and the driver, which lets go of what it was given, nothing may be cancelled.
             with anyio.CancelScope(shield=True):
-                publish, now = self._segment.ledger.publish, self._segment.setup.now()
-                return await write_turn(self._store, child, self._started(call), created_at=now, publish=publish)
+                listeners, now = self._segment.ledger.listeners, self._segment.setup.now()
+                agent, started = self._started(call)
+                return await write_turn(self._store, child, agent, started, created_at=now, listeners=listeners)
         await self._hand_down(child, call)
         return None
 
-    def _started(self, call: Call) -> Started:
+    def _started(self, call: Call) -> tuple[Agent, Started]:
         segment = self._segment
         tool = segment.setup.tools.get(call.name)
         if not isinstance(tool, AgentTool):
@@ -211,14 +216,8 @@ class Children:
                 f"agent {tool.agent.name!r}: the calling turn has a cost budget, which needs the price of model"
                 f" {started.model!r}: give the engine prices={{name: Price(input=..., output=...)}}"
             )
-        return started.model_copy(
-            update={
-                "limits": limits,
-                "parent_turn": segment.ledger.turn_id,
-                "parent_call": call.id,
-                "depth": turn.depth + 1,
-            }
-        )
+        lineage = {"parent_turn": segment.ledger.turn_id, "parent_call": call.id, "depth": turn.depth + 1}
+        return tool.agent, started.model_copy(update={"limits": limits, **lineage})
 
     async def _hand_down(self, child: str, call: Call) -> None:
         """Pass on what people answered to the sub-agent's own interrupts."""
@@ -235,9 +234,10 @@ class Children:
 
     async def _pass_on_an_abort(self, child: str) -> None:
         """An abort reaches the sub-agent too, whose tools have as long to finish then as this turn's own."""
-        await self._segment.stopped.wait()
-        await self._store.post(abort_item(child))
-        self._poke(child)
+        await self._segment.interruption.signal.wait()
+        request = abort_item(child)
+        await self._store.post(request)
+        self._abort(request)
 
     def _settled(self, call: Call, status: CallStatus, result: str, spent: Spent | None) -> CallSettled:
         return CallSettled(call=call.id, status=status, result=result, spent=spent, elapsed=self._segment.elapsed())

@@ -5,10 +5,10 @@ messages to the running turn come after them. A part's `seq` is made from its fa
 never changes and no two parts share one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar, Final
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from turnwright_states import EndReason, Outcome, State, Turn
 from turnwright_states import facts as f
@@ -43,18 +43,19 @@ class Transcript:
         self.turn = turn or Turn()
         #: What the turn says in the end, once it has ended.
         self.text = ""
-        #: What the tools of a step came to, if the fact that was taken in last says so.
-        self.tools: ToolPhase | None = None
         #: Why the turn was stopped, once it was.
         self.sentinel: SentinelPart | None = None
-        self._done: list[Message] = []
+        self._closed: list[Message] = []
         self._open: list[AnyPart] = []
+        #: The names of the calls of the open batch, by id.
+        self._calls: dict[str, str] = {}
         self._results: dict[str, ToolResultPart] = {}
         #: The calls of the open batch that were started.
         self._started: set[str] = set()
         self._steers: list[Message] = []
         self._concluded: f.Concluded | None = None
         self._synthesis: str | None = None
+        self._last: f.Fact | None = None
 
     @classmethod
     def of(cls, facts: Iterable[tuple[int, f.Fact]]) -> "Transcript":
@@ -74,50 +75,60 @@ class Transcript:
         return transcript
 
     @property
+    def closed(self) -> Sequence[Message]:
+        """The messages that will not change any more. It is one list, which only grows."""
+        return self._closed
+
+    @property
+    def open(self) -> tuple[Message, ...]:
+        """The messages of the open step, with the results that are there, and of those who spoke to it."""
+        return (*(self._step() if self._open else ()), *self._steers)
+
+    @property
     def messages(self) -> tuple[Message, ...]:
         """The messages so far. Of an open batch, the results that are there."""
-        if not self._open:
-            return (*self._done, *self._steers)
-        return (*self._done, *self._step(), *self._steers)
+        return (*self._closed, *self.open)
 
     @property
     def results(self) -> Mapping[str, ToolResultPart]:
         """The results of the open batch, by call id."""
         return self._results
 
-    def add(self, seq: int, fact: f.Fact) -> None:  # noqa: C901 (one case a fact: flat)
-        """Take the fact at `seq` in. The turn's own fold must have taken it before."""
-        at = seq * _PARTS_A_FACT
-        self.tools = self._phase(fact)
+    @property
+    def tools(self) -> ToolPhase | None:
+        """What the tools of a step came to, if the fact that was taken in last says so."""
+        fact = self._last
+        result: PhaseResult
+        following: int | None
         match fact:
-            case f.TurnStarted():
-                self._done.append(_message("user", TextPart(seq=at, text=fact.prompt), *_files(at + 1, fact.files)))
-            case f.StepStarted():
-                self._close()
-                self._open.append(StepStartPart(seq=at, step_number=fact.number, started_at=fact.elapsed))
-            case f.ModelReplied():
-                self._reply(at, fact)
-            case f.CallStarted():
-                self._started.add(fact.call)
-            case f.CallSettled():
-                self._settle(at, fact)
-            case f.MessageAdded():
-                # Never between a call and its result; before a reply that is still to come, it is what it replies to.
-                said = self._done if fact.state is State.STREAM else self._steers
-                said.append(_message("user", TextPart(seq=at, text=fact.text)))
-            case f.Synthesised():
-                self._synthesis = fact.text
-            case f.StepFinished():
-                self._finish(at, fact)
-            case f.Stopping():
-                self._partial(at, fact.partial)
-                self._close()
-            case f.Concluded():
-                self._concluded = fact
-            case f.Halted():
-                self._halt(at, fact)
+            # Only CONTINUE leads from a finished step back to CHECK; the assistant's next message, whatever is decided
+            # there, comes right after those of the steps.
+            case f.StepFinished(state=State.CHECK):
+                result, following = PhaseResult.CONTINUE, fact.number + 1
+            case f.Synthesised() if fact.text is not None:
+                result, following = PhaseResult.SYNTHESIS_DONE, self.turn.counters.steps + 1
+            # A doom loop's pause comes after its round has been finished.
+            case f.Paused(interrupt=None):
+                result, following = PhaseResult.PAUSED, None
             case _:
-                pass
+                return None
+        settled = {call: part.status for call, part in self._results.items()}
+        calls = tuple(PhaseCall(call, name, settled.get(call)) for call, name in self._calls.items())
+        return ToolPhase(result, len(self._started), calls, following)
+
+    def add(self, seq: int, fact: f.Fact) -> None:
+        """Take the fact at `seq` in. The turn's own fold must have taken it before."""
+        self._last = fact
+        kind = type(fact)
+        if kind in self._takers:
+            self._takers[kind](self, seq * _PARTS_A_FACT, fact)
+
+    def _begin(self, at: int, fact: f.TurnStarted) -> None:
+        self._closed.append(_message("user", TextPart(seq=at, text=fact.prompt), *_files(at + 1, fact.files)))
+
+    def _start(self, at: int, fact: f.StepStarted) -> None:
+        self._close()
+        self._open.append(StepStartPart(seq=at, step_number=fact.number, started_at=fact.elapsed))
 
     def _reply(self, at: int, fact: f.ModelReplied) -> None:
         if fact.reasoning or fact.reasoning_details:
@@ -128,19 +139,36 @@ class Transcript:
         for index, call in enumerate(fact.calls):
             part = ToolCallPart(seq=at + 2 + index, id=call.id, name=call.name, arguments=call.arguments or {})
             self._open.append(part)
+            self._calls[call.id] = call.name
+
+    def _start_call(self, _: int, fact: f.CallStarted) -> None:
+        self._started.add(fact.call)
 
     def _settle(self, at: int, fact: f.CallSettled) -> None:
-        name = next((p.name for p in self._open if isinstance(p, ToolCallPart) and p.id == fact.call), "")
-        part = ToolResultPart(
+        self._results[fact.call] = ToolResultPart(
             seq=at,
             call=fact.call,
-            name=name,
+            name=self._calls.get(fact.call, ""),
             status=fact.status,
             text=fact.result,
             structured=fact.structured,
-            files=_files(at + 1, fact.files),
+            files=_files(at + 1, fact.files) if fact.files else (),
         )
-        self._results[fact.call] = part
+
+    def _hear(self, at: int, fact: f.MessageAdded) -> None:
+        # Never between a call and its result; before a reply that is still to come, it is what it replies to.
+        said = self._closed if fact.state is State.STREAM else self._steers
+        said.append(_message("user", TextPart(seq=at, text=fact.text)))
+
+    def _synthesise(self, _: int, fact: f.Synthesised) -> None:
+        self._synthesis = fact.text
+
+    def _stop(self, at: int, fact: f.Stopping) -> None:
+        self._partial(at, fact.partial)
+        self._close()
+
+    def _conclude(self, _: int, fact: f.Concluded) -> None:
+        self._concluded = fact
 
     def _finish(self, at: int, fact: f.StepFinished) -> None:
         part = StepFinishPart(
@@ -165,7 +193,7 @@ class Transcript:
             self.text = self._synthesis or ""
             said.append(TextPart(seq=at + 1, text=self.text))
         elif fact.reason is EndReason.TEXT_ONLY and not self.text:
-            self.text = fixed_summary(self.turn, fact.reason, self._done)
+            self.text = fixed_summary(self.turn, fact.reason, self._closed)
             said.append(TextPart(seq=at + 1, text=self.text))
         if fact.outcome in _STOPPED:
             refused = self._concluded.refused if self._concluded else ()
@@ -173,57 +201,50 @@ class Transcript:
             self.sentinel = SentinelPart(seq=at + 2, kind=fact.outcome, reason=fact.reason, text=text)
             said.append(self.sentinel)
         if said:
-            self._done.append(_message("assistant", *said))
-
-    def _phase(self, fact: f.Fact) -> ToolPhase | None:
-        result: PhaseResult
-        following: int | None
-        match fact:
-            # Only CONTINUE leads from a finished step back to CHECK; the assistant's next message, whatever is decided
-            # there, comes right after those of the steps.
-            case f.StepFinished(state=State.CHECK):
-                result, following = PhaseResult.CONTINUE, fact.number + 1
-            case f.Synthesised() if fact.text is not None:
-                result, following = PhaseResult.SYNTHESIS_DONE, self.turn.counters.steps + 1
-            # A doom loop's pause comes after its round has been finished.
-            case f.Paused(interrupt=None):
-                result, following = PhaseResult.PAUSED, None
-            case _:
-                return None
-        parts = [part for part in self._open if isinstance(part, ToolCallPart)]
-        results = self._results
-        calls = (PhaseCall(p.id, p.name, results[p.id].status if p.id in results else None) for p in parts)
-        return ToolPhase(result, len(self._started), tuple(calls), following)
+            self._closed.append(_message("assistant", *said))
 
     def _conclusion(self, reason: EndReason) -> str:
         text = self._concluded.text if self._concluded else None
-        return text or fixed_summary(self.turn, reason, self._done)
+        return text or fixed_summary(self.turn, reason, self._closed)
 
     def _partial(self, at: int, text: str) -> None:
         if text:
             self._open.append(TextPart(seq=at, text=text))
 
     def _step(self) -> Sequence[Message]:
-        results = [
-            _message("tool", self._results[part.id])
-            for part in self._open
-            if isinstance(part, ToolCallPart) and part.id in self._results
-        ]
-        return (_message("assistant", *self._open), *results)
+        calls, results = self._calls, self._results
+        answers = [Message(role="tool", parts=(results[call],)) for call in calls if call in results]
+        return [Message(role="assistant", parts=tuple(self._open)), *answers]
 
     def _close(self) -> None:
         """The open step is over: its messages will not change any more."""
         if self._open:
-            self._done.extend(self._step())
-        self._done.extend(self._steers)
-        self._open, self._results, self._started, self._steers = [], {}, set(), []
+            self._closed += self._step()
+        self._closed += self._steers
+        self._open, self._calls, self._results, self._started, self._steers = [], {}, {}, set(), []
+
+    #: How each kind of fact is taken in, with the place of its first part; the others leave the transcript as it is.
+    #: To look the kind up costs a fraction of trying one after the other.
+    _takers: ClassVar[Mapping[type[f.Fact], Callable[..., None]]] = {
+        f.TurnStarted: _begin,
+        f.StepStarted: _start,
+        f.ModelReplied: _reply,
+        f.CallStarted: _start_call,
+        f.CallSettled: _settle,
+        f.MessageAdded: _hear,
+        f.Synthesised: _synthesise,
+        f.StepFinished: _finish,
+        f.Stopping: _stop,
+        f.Concluded: _conclude,
+        f.Halted: _halt,
+    }
 
 
 def _files(at: int, files: Iterable[Mapping[str, JsonValue]]) -> tuple[FilePart, ...]:
     try:
-        return tuple(FilePart.model_validate({**file, "seq": seq}) for seq, file in enumerate(files, start=at))
-    except ValidationError as error:
-        raise StoreError(f"a file in the journal cannot be read: {error.errors()[0]['msg']}") from None
+        return tuple(FilePart.of_json({**file, "seq": seq}) for seq, file in enumerate(files, start=at))
+    except ValueError as error:
+        raise StoreError(f"a file in the journal cannot be read: {error}") from None
 
 
 def _message(role: Role, *parts: AnyPart) -> Message:

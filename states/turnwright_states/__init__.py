@@ -2,6 +2,7 @@
 
 from . import facts
 from .actions import Action, AwaitPerson, CallModel, Conclude, Halt, RunTools, Synthesise
+from .call import Call, CallState
 from .errors import BadAnswer, BadCall, BadJournal, IllegalEvent, MachineError
 from .events import (
     DECISIONS,
@@ -32,7 +33,7 @@ from .loop_guard import Ask, Go, LoopGuard, Owed, Permit, Stop
 from .machine import TurnMachine
 from .reasons import REASONS, REASONS_OF, Cause, EndReason, Meaning
 from .state import Outcome, State, Trigger
-from .turn import Call, CallState, Turn, fold
+from .turn import Turn, fold
 
 __all__ = [
     "DECISIONS",

@@ -1,15 +1,14 @@
 """What the machine asks its driver to do next. The driver does it, and feeds back what came of it."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
+from .call import Call
 from .facts import Interrupt
 from .reasons import EndReason
 from .state import Outcome
-from .turn import Call
 
 
-@dataclass(frozen=True, slots=True)
-class CallModel:
+class CallModel(Struct, frozen=True):
     """Call the model, and feed `ModelReplied`, `AttemptFailed` or `Expire`.
 
     `tools`: whether it may call tools; if not, the definitions are kept and `tool_choice` is `none`. `nudge`: tell
@@ -21,8 +20,7 @@ class CallModel:
     max_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunTools:
+class RunTools(Struct, frozen=True):
     """Run these calls: feed `CallStarted` before each, then `CallSettled` or `CallWaits`; `Expire` when time is up.
 
     A call that is already started was started by a process that died.
@@ -31,22 +29,19 @@ class RunTools:
     calls: tuple[Call, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Synthesise:
+class Synthesise(Struct, frozen=True):
     """Offer the finished batch to the synthesis, and feed `Synthesised`."""
 
     batch: tuple[Call, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitPerson:
+class AwaitPerson(Struct, frozen=True):
     """Rest until each interrupt is answered: feed `Answered` for each."""
 
     interrupts: tuple[Interrupt, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Conclude:
+class Conclude(Struct, frozen=True):
     """Ask the model to say what was done and what is left, tools disabled: feed `Concluded` or `AttemptFailed`.
 
     `seconds` and `max_tokens` bound each attempt; the turn's own deadline and budget do not bind it.
@@ -57,8 +52,7 @@ class Conclude:
     max_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Halt:
+class Halt(Struct, frozen=True):
     """The turn is over."""
 
     outcome: Outcome

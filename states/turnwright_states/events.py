@@ -29,7 +29,8 @@ Writable = Annotated[str, AfterValidator(_writable)]
 class Frozen(BaseModel):
     """A value that crosses the border of the machine: immutable, and strict about unknown fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # What checks it is built when the first one is made, and not for kinds that a process never makes.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Usage(Frozen):
@@ -145,7 +146,7 @@ class Started(Event):
     """A turn begins. Everything that its resumption needs to know is in here."""
 
     prompt: str
-    limits: Limits = Limits()
+    limits: Limits = Field(default_factory=Limits)
     #: The conversation that the turn belongs to, and the model's id: for people and for those who resume.
     session: str | None = None
     model: str = ""

@@ -3,43 +3,61 @@
 A fact is a decision that was made. The fold (`turn.py`) trusts it and asks no guard again, so a new release cannot
 change the past. Each fact names the state in which the machine stands after it, and a short hash of everything else
 the machine knows then. Payloads are JSON, versioned (`v`), without the fields that are at their empty defaults.
+
+To make a fact checks nothing: the machine makes them, of events that were checked. A journal is checked when it is
+read (`parse_fact`).
 """
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
-from pydantic import Field, JsonValue, ValidationError
-from pydantic_core import PydanticSerializationError
+from msgspec import DecodeError, Meta, Struct, convert, field, to_builtins
+from msgspec import ValidationError as Misfit
+from msgspec.json import Decoder
+from msgspec.structs import force_setattr
 
 from .errors import BadJournal
-from .events import (
-    CallStatus,
-    Decision,
-    Finish,
-    Frozen,
-    InterruptKind,
-    JsonObject,
-    Spent,
-    Usage,
-)
+from .events import CallStatus, Decision, Finish, InterruptKind, Spent, Usage
 from .limits import Limits
+from .payload import misfit, model, plain, text_of
 from .reasons import Cause, EndReason
 from .state import Outcome, State
 
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from .events import JsonObject
+else:  # What is any JSON there is to a type checker, msgspec only takes as anything.
+    JsonValue = Any
+    JsonObject = Mapping[str, Any]
+
 #: The version of the payloads that this release writes.
 PAYLOAD_VERSION: Final = 1
+#: The one zero that `omit_defaults` leaves out, which compares by identity.
+_ZERO: Final = 0.0
+_LARGEST: Final = 1.7976931348623157e308
 
 
-class Lease(Frozen):
+# The garbage collector need not look at what a journal keeps: all that is in it was made before, so no cycle goes
+# through it.
+class _Kept(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """What a journal keeps."""
+
+
+class Lease(_Kept, frozen=True, kw_only=True):
     """The share of what is left that a sub-agent may use; None where the parent has no such budget."""
 
     calls: int | None = None
     tokens: int | None = None
     cost: float | None = None
 
+    def __str__(self) -> str:
+        return f"calls={self.calls} tokens={self.tokens} cost={self.cost}"
 
-class CallMade(Frozen):
+
+class CallMade(_Kept, frozen=True, kw_only=True):
     """One call of a reply, with what was decided about it."""
 
     #: Ours, unique in the turn, and nine letters and digits, which every provider takes.
@@ -60,7 +78,7 @@ class CallMade(Frozen):
     lease: Lease | None = None
 
 
-class Interrupt(Frozen):
+class Interrupt(_Kept, frozen=True, kw_only=True):
     """A person is asked. `call` is empty for a doom loop."""
 
     id: str
@@ -79,7 +97,7 @@ class Interrupt(Frozen):
         return bool(self.call) and self.id.startswith(f"{self.call}/")
 
 
-class Fact(Frozen):
+class Fact(_Kept, frozen=True, tag_field="v", tag=PAYLOAD_VERSION):
     """What every fact carries. `elapsed` is in seconds of driving since the turn began."""
 
     kind: ClassVar[str]
@@ -90,18 +108,16 @@ class Fact(Frozen):
 
     def payload(self) -> str:
         """The fact as the JSON text that a store keeps."""
-        # The limits of a turn are written whole: a later release may have other defaults. No files are none for ever.
-        whole = isinstance(self, TurnStarted)
-        without = {"files"} if isinstance(self, TurnStarted) and not self.files else None
-        try:
-            text = self.model_dump_json(exclude_defaults=not whole, exclude=without)
-        except PydanticSerializationError:  # half a surrogate pair, which no UTF-8 can write
-            fields = self.model_dump(exclude_defaults=not whole, exclude=without)
-            text = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode(errors="replace").decode()
-        return f'{{"v":{PAYLOAD_VERSION},' + text[1:]
+        return text_of(self)
+
+    def to_json(self) -> "dict[str, JsonValue]":
+        """The same as data, without its version. Nothing in it is shared with the fact."""
+        fields: dict[str, JsonValue] = json.loads(text_of(self))
+        del fields["v"]
+        return fields
 
 
-class TurnStarted(Fact):
+class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     """The turn began."""
 
     kind = "turn_started"
@@ -109,7 +125,7 @@ class TurnStarted(Fact):
     limits: Limits
     session: str | None = None
     model: str = ""
-    agent: JsonObject = Field(default_factory=dict)
+    agent: JsonObject = field(default_factory=dict)
     files: tuple[JsonObject, ...] = ()
     history: tuple[JsonObject, ...] = ()
     synthesis: bool = False
@@ -119,11 +135,22 @@ class TurnStarted(Fact):
     continues: str | None = None
     forked_from: str | None = None
     forked_at: int | None = None
-    context: JsonObject = Field(default_factory=dict)
+    context: JsonObject = field(default_factory=dict)
     chart: int
 
+    def payload(self) -> str:
+        """The fact as the JSON text that a store keeps.
 
-class StepStarted(Fact):
+        Its limits are written whole: a later release may have other defaults. No files are none for ever.
+        """
+        if self.files:
+            return text_of(self)
+        fields = to_builtins(self, enc_hook=plain)
+        del fields["files"]
+        return text_of(fields)
+
+
+class StepStarted(Fact, frozen=True, kw_only=True):
     """CHECK allowed another step. `nudge`: the model is told that it repeats itself."""
 
     kind = "step_started"
@@ -131,7 +158,7 @@ class StepStarted(Fact):
     nudge: bool = False
 
 
-class ModelReplied(Fact):
+class ModelReplied(Fact, frozen=True, kw_only=True):
     """The model's reply is whole, and it is decided which of its calls run."""
 
     kind = "model_replied"
@@ -143,7 +170,7 @@ class ModelReplied(Fact):
     usage: Usage | None = None
 
 
-class AttemptFailed(Fact):
+class AttemptFailed(Fact, frozen=True, kw_only=True):
     """An attempt failed. `retry`: another one follows, after `wait` seconds."""
 
     kind = "attempt_failed"
@@ -153,10 +180,14 @@ class AttemptFailed(Fact):
     message: str = ""
     partial: str = ""
     usage: Usage | None = None
-    wait: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    wait: Annotated[float, Meta(ge=0, le=_LARGEST)] = _ZERO
+
+    def __post_init__(self) -> None:
+        if not self.wait:
+            force_setattr(self, "wait", _ZERO)
 
 
-class CallStarted(Fact):
+class CallStarted(Fact, frozen=True, kw_only=True):
     """A call is about to run."""
 
     kind = "call_started"
@@ -165,7 +196,7 @@ class CallStarted(Fact):
     child: str | None = None
 
 
-class CallSettled(Fact):
+class CallSettled(Fact, frozen=True, kw_only=True):
     """A call has its one result: the text for the model, and for programs the same as data (`structured`).
 
     `files` are the pictures and documents that belong to it.
@@ -180,7 +211,7 @@ class CallSettled(Fact):
     spent: Spent | None = None
 
 
-class CallWaiting(Fact):
+class CallWaiting(Fact, frozen=True, kw_only=True):
     """A call waits for a person."""
 
     kind = "call_waiting"
@@ -188,21 +219,21 @@ class CallWaiting(Fact):
     interrupt: Interrupt
 
 
-class Paused(Fact):
+class Paused(Fact, frozen=True, kw_only=True):
     """The turn rests. `interrupt` is the doom loop's; those of calls were journalled as they came."""
 
     kind = "paused"
     interrupt: Interrupt | None = None
 
 
-class Synthesised(Fact):
+class Synthesised(Fact, frozen=True, kw_only=True):
     """The synthesis looked at the batch; null is written too, else a crash would run it twice."""
 
     kind = "synthesised"
     text: str | None = None
 
 
-class Answered(Fact):
+class Answered(Fact, frozen=True, kw_only=True):
     """A person answered."""
 
     kind = "answered"
@@ -215,7 +246,7 @@ class Answered(Fact):
     always_for: tuple[str, ...] = ()
 
 
-class StepFinished(Fact):
+class StepFinished(Fact, frozen=True, kw_only=True):
     """The step is over: what it used, and how long it took in seconds of driving."""
 
     kind = "step_finished"
@@ -224,7 +255,7 @@ class StepFinished(Fact):
     seconds: float
 
 
-class Stopping(Fact):
+class Stopping(Fact, frozen=True, kw_only=True):
     """A limit was reached: the model is asked to conclude."""
 
     kind = "stopping"
@@ -234,14 +265,14 @@ class Stopping(Fact):
     usage: Usage | None = None
 
 
-class MessageAdded(Fact):
+class MessageAdded(Fact, frozen=True, kw_only=True):
     """A message to the running turn was taken in; it is shown after the results of the open batch."""
 
     kind = "message_added"
     text: str
 
 
-class Concluded(Fact):
+class Concluded(Fact, frozen=True, kw_only=True):
     """The concluding call answered. `refused` names the tools that it asked for all the same."""
 
     kind = "concluded"
@@ -250,7 +281,7 @@ class Concluded(Fact):
     usage: Usage | None = None
 
 
-class Halted(Fact):
+class Halted(Fact, frozen=True, kw_only=True):
     """The turn is over."""
 
     kind = "halted"
@@ -264,13 +295,17 @@ class Halted(Fact):
     usage: Usage | None = None
 
 
-class Notice(Fact):
+class Notice(Fact, frozen=True, kw_only=True):
     """Something that people should know, once: a limit at 80 % (`used` of `of`), or usage that is not told."""
 
     kind = "notice"
     limit: str
-    used: Annotated[float, Field(ge=0)] = 0
-    of: Annotated[float, Field(ge=0)] = 0
+    used: Annotated[float, Meta(ge=0)] = _ZERO
+    of: Annotated[float, Meta(ge=0)] = _ZERO
+
+    def __post_init__(self) -> None:
+        for name in ("used", "of"):
+            force_setattr(self, name, float(getattr(self, name)) or _ZERO)
 
 
 KINDS: Final[Mapping[str, type[Fact]]] = {
@@ -296,6 +331,10 @@ KINDS: Final[Mapping[str, type[Fact]]] = {
 }
 
 
+#: How each payload begins that this release writes.
+_HEAD: Final = f'{{"v":{PAYLOAD_VERSION},'
+
+
 def parse_fact(kind: str, payload: str, seq: int = 0) -> Fact:
     """Read one fact from its kind and its JSON text.
 
@@ -304,6 +343,20 @@ def parse_fact(kind: str, payload: str, seq: int = 0) -> Fact:
     """
     if kind not in KINDS:
         raise BadJournal(seq, f"its kind {kind!r} is unknown to this release")
+    if payload.startswith(_HEAD):
+        try:
+            return _decoder(KINDS[kind]).decode(payload)
+        except (DecodeError, ValueError, RecursionError):
+            pass  # What is wrong with it, if anything is, the slower way finds out.
+    return _parse(kind, payload, seq)
+
+
+@cache
+def _decoder(kind: type[Fact]) -> Decoder[Fact]:
+    return Decoder(kind, dec_hook=model)
+
+
+def _parse(kind: str, payload: str, seq: int) -> Fact:
     try:
         fields = json.loads(payload)
     except (ValueError, RecursionError):
@@ -316,8 +369,6 @@ def parse_fact(kind: str, payload: str, seq: int = 0) -> Fact:
         why = f"its payload has version {version!r}, and this release reads {PAYLOAD_VERSION}"
         raise BadJournal(seq, why, newer=newer)
     try:
-        return KINDS[kind].model_validate(fields)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise BadJournal(seq, f"its payload does not fit {kind}: {field}: {first['msg']}") from None
+        return convert(fields, KINDS[kind], dec_hook=model)
+    except Misfit as error:
+        raise BadJournal(seq, f"its payload does not fit {kind}: {misfit(error)}") from None

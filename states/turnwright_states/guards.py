@@ -9,8 +9,9 @@ bare flag, and the shorthands of `SHORTHANDS`.
 """
 
 import ast
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Final
 
 from .counters import Counters
 
@@ -55,20 +56,12 @@ class Guard:
     outside the language, an unknown name, or an atom without words.
     """
 
-    __slots__ = ("_tree", "holds", "text")
-
-    #: Evaluates the guard over one turn's counters.
-    holds: Callable[[Counters], bool]
+    __slots__ = ("text", "tree")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        try:
-            self._tree = ast.parse(text or "True", mode="eval").body
-        except SyntaxError as error:
-            raise GuardError(f"guard {text!r}: {error.msg}") from None
-        if text:
-            _check(self._tree, text)
-        self.holds = _compile(self._tree)
+        #: The expression as it was parsed.
+        self.tree = _parsed(text)
 
     def __repr__(self) -> str:
         return f"Guard({self.text!r})"
@@ -79,19 +72,40 @@ class Guard:
     def __hash__(self) -> int:
         return hash(self.text)
 
+    def __call__(self, counters: Counters) -> bool:
+        """Whether it holds over these counters of a turn."""
+        return self.holds(counters)
+
     def __reduce__(self) -> tuple[type["Guard"], tuple[str]]:
         # Its text is all there is to a guard: so it travels between processes.
         return Guard, (self.text,)
 
     @property
+    def holds(self) -> Callable[[Counters], bool]:
+        """What evaluates it over the counters of a turn."""
+        return _compiled(self.tree)
+
+    @property
     def words(self) -> str:
         """The guard as a reviewer reads it; empty for a fallback."""
-        return _words(self._tree, negated=False, inner=False) if self.text else ""
+        return _words(self.tree, negated=False, inner=False) if self.text else ""
 
     @property
     def promela(self) -> str:
         """The guard as an expression of Promela, shorthands written out; `true` for a fallback."""
-        return _promela(_expanded(self._tree)) if self.text else "true"
+        return _promela(_expanded(self.tree)) if self.text else "true"
+
+
+@cache
+def _parsed(text: str) -> ast.expr:
+    """The expression; the same for the same text, so that it is looked through and compiled once."""
+    try:
+        tree = ast.parse(text or "True", mode="eval").body
+    except SyntaxError as error:
+        raise GuardError(f"guard {text!r}: {error.msg}") from None
+    if text:
+        _check(tree, text)
+    return tree
 
 
 def _check(node: ast.expr, text: str) -> None:
@@ -124,14 +138,29 @@ def _expanded(node: ast.expr) -> ast.expr:
     return expanded
 
 
-def _compile(node: ast.expr) -> Callable[[Counters], bool]:
+@cache
+def _compiled(node: ast.expr) -> Callable[[Counters], Any]:
     # Compiled rather than walked: the machine evaluates some ten guards a step. The tree was checked node by node
     # against the language above and comes from the chart's own literals, never from input.
     body = _OnCounters().visit(_expanded(node))
     arguments = ast.arguments(posonlyargs=[], args=[ast.arg(arg="c")], kwonlyargs=[], kw_defaults=[], defaults=[])
     source = ast.fix_missing_locations(ast.Expression(ast.Lambda(args=arguments, body=body)))
-    function: Callable[[Counters], bool] = eval(compile(source, "<guard>", "eval"), {"__builtins__": {}})  # noqa: S307
+    function: Callable[[Counters], Any] = eval(compile(source, "<guard>", "eval"), {"__builtins__": {}})  # noqa: S307
     return function
+
+
+def first_of(rows: Sequence[Sequence[tuple[Guard, bool]]]) -> Callable[[Counters], int]:
+    """A function that finds the place of the first row whose guards all hold; -1 if there is none.
+
+    A row is its guards, each with whether it must hold or must not. It is one expression, so that a ladder of ten rows
+    costs one call and not ten.
+    """
+    ladder: ast.expr = ast.Constant(-1)
+    for place, guards in reversed(list(enumerate(rows))):
+        tests = [guard.tree if wanted else ast.UnaryOp(ast.Not(), guard.tree) for guard, wanted in guards]
+        test = ast.BoolOp(ast.And(), [ast.Constant(value=True), *tests])
+        ladder = ast.IfExp(test=test, body=ast.Constant(place), orelse=ladder)
+    return _compiled(ladder)
 
 
 def _words(node: ast.expr, *, negated: bool, inner: bool) -> str:

@@ -32,7 +32,7 @@ class Limits(BaseModel):
     field and the value. Source: DESIGN 1 and 4.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     steps: int | None = None
     """Steps that a turn may take; at least 0. None means `ceiling`."""

@@ -18,7 +18,8 @@ A promise that is broken raises an error that says which event came in which sta
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from . import facts as f
 from .actions import AwaitPerson, CallModel, Conclude, Halt, RunTools
@@ -49,8 +50,7 @@ from .reasons import REASONS, Cause, EndReason
 from .state import Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Go:
+class Go(Struct, frozen=True):
     """The model may be called. `tools`, `nudge` and `max_tokens` are those of `CallModel`."""
 
     tools: bool
@@ -58,8 +58,7 @@ class Go:
     max_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """No step may start any more.
 
     With `conclude` the model may be called once more, tools disabled, and `outcome` is None until that is told.
@@ -82,8 +81,7 @@ class Stop:
         return f"{meaning.means} {meaning.next}"
 
 
-@dataclass(frozen=True, slots=True)
-class Permit:
+class Permit(Struct, frozen=True):
     """One call of a reply. It runs, or `refusal` is the text of its result.
 
     `id` is the guard's, unique in the turn; `provider_id` is the one that the call came with.
@@ -100,15 +98,13 @@ class Permit:
         return not self.refusal
 
 
-@dataclass(frozen=True, slots=True)
-class Owed:
+class Owed(Struct, frozen=True):
     """Calls that have no result yet; the model may not be called without (DESIGN 4.8)."""
 
     calls: tuple[Permit, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """The turn is paused until each of these is `answered`."""
 
     interrupts: tuple[f.Interrupt, ...]

@@ -10,12 +10,13 @@ It does no I/O and never waits. A driver, ours or yours, keeps four promises:
 `feed` either returns facts or raises; when it raises, nothing has changed.
 """
 
-from collections.abc import Iterable
-from typing import Self
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, NoReturn, Self
 
 from . import batch
 from . import facts as f
 from .actions import Action, AwaitPerson, CallModel, Conclude, Halt, RunTools, Synthesise
+from .call import CallState
 from .chart import CHART, VERSION, Chart, Row
 from .errors import BadAnswer, BadCall, BadJournal, IllegalEvent
 from .events import (
@@ -42,7 +43,7 @@ from .events import (
 from .moves import Moves
 from .reasons import Cause
 from .state import State, Trigger
-from .turn import CallState, Turn
+from .turn import Turn
 
 _SETTLES_AT_ONCE = {Decision.DENY: CallStatus.DENIED, Decision.UNKNOWN: CallStatus.UNKNOWN}
 
@@ -59,17 +60,33 @@ class TurnMachine(Moves):
     def start(cls, event: Started, *, chart: Chart = CHART) -> tuple[Self, list[f.Fact]]:
         """Begin a turn. Returns the machine and the first facts. `chart` is another one only when it is checked."""
         machine = cls(Turn(event.limits), chart)
-        machine._elapsed = round(event.elapsed, 6)
+        machine._event, machine._elapsed = event, round(event.elapsed, 6)
         row = machine._fire(Trigger.PROCEED)
-        machine._emit(
-            f.TurnStarted,
-            state=State.TEXT_ONLY if row.dest is State.TEXT_ONLY else State.CHECK,
+        started = f.TurnStarted(
+            machine._elapsed,
+            State.TEXT_ONLY if row.dest is State.TEXT_ONLY else State.CHECK,
+            prompt=event.prompt,
+            limits=event.limits,
+            session=event.session,
+            model=event.model,
+            agent=event.agent,
+            files=event.files,
+            history=event.history,
+            synthesis=event.synthesis,
+            parent_turn=event.parent_turn,
+            parent_call=event.parent_call,
+            depth=event.depth,
+            continues=event.continues,
+            forked_from=event.forked_from,
+            forked_at=event.forked_at,
+            context=event.context,
             chart=VERSION,
-            **{name: getattr(event, name) for name in Started.model_fields if name not in Event.model_fields},
         )
+        machine._emit(started)
         if row.dest is not State.TEXT_ONLY:
             machine._leave_check(row)
-        return machine, machine._taken_out()
+        facts, machine._out = machine._out, []
+        return machine, facts
 
     @classmethod
     def resume(cls, facts: Iterable[f.Fact], *, chart: Chart = CHART) -> "TurnMachine":
@@ -96,76 +113,62 @@ class TurnMachine(Moves):
     @property
     def action(self) -> Action:
         """What the driver must do now."""
-        turn, limits = self.turn, self.turn.limits
-        left = None if limits.tokens is None else max(limits.tokens - turn.usage.tokens, 1)
+        turn = self.turn
         match turn.state:
             case State.STREAM:
-                return CallModel(tools=True, nudge=turn.nudge, max_tokens=left)
-            case State.TEXT_ONLY:
-                return CallModel(tools=False, max_tokens=left)
+                return CallModel(True, turn.nudge, self._tokens_left())
             case State.TOOL_EXEC:
                 runnable = self._runnable()
                 return RunTools(runnable) if runnable else Synthesise(tuple(turn.batch.values()))
+            case State.TEXT_ONLY:
+                return CallModel(False, max_tokens=self._tokens_left())
             case State.PAUSED:
                 return AwaitPerson(tuple(turn.interrupts.values()))
             case State.CONCLUDE if turn.carried is not None:
-                return Conclude(turn.carried, limits.conclude_seconds, limits.conclude_tokens)
+                return Conclude(turn.carried, turn.limits.conclude_seconds, turn.limits.conclude_tokens)
             case _:
                 outcome, reason = turn.state.outcome, turn.reason
                 if outcome is None or reason is None:
                     raise IllegalEvent("action", turn.state)
                 return Halt(outcome, reason, turn.also_reached)
 
+    def _tokens_left(self) -> int | None:
+        tokens = self.turn.limits.tokens
+        return None if tokens is None else max(tokens - self.turn.tokens, 1)
+
     def copy(self) -> "TurnMachine":
         """A copy that can be fed without changing this one."""
         return TurnMachine(self.turn.copy(), self._chart)
 
-    def feed(self, event: Event) -> list[f.Fact]:  # noqa: C901, PLR0912 (one case an event: flat)
+    def feed(self, event: Event) -> list[f.Fact]:
         """Take in what happened, and return the facts that follow, oldest first. Afterwards see `action`.
 
         Raises `IllegalEvent` when the chart has no row for the event in this state, `BadCall` when it names a call
         that cannot take it, and `BadAnswer` when it names an interrupt that is not open. Nothing has changed then.
         """
+        elapsed, before = event.elapsed, self.turn.elapsed
         # To the microsecond that is written, so that whatever is computed of it follows from the journal alone.
-        self._elapsed = max(round(event.elapsed, 6), self.turn.elapsed)
-        self._undelivered = event.undelivered
-        match event:
-            case ModelReplied():
-                self._replied(event)
-            case CallStarted():
-                self._call_started(event)
-            case CallSettled():
-                self._call_settled(event)
-            case CallWaits():
-                self._call_waits(event)
-            case Synthesised():
-                self._need_synthesis(event)
-                self._synthesised(event.text)
-            case AttemptFailed():
-                self._attempt_failed(event)
-            case Answered():
-                self._answered(event)
-            case Steered():
-                self._need_ear(event)
-                self._emit(f.MessageAdded, text=event.text)
-            case Concluded():
-                self._concluded(event)
-            case Expire():
-                self._expire(event)
-            case Abort():
-                self._abort(event)
-            case Fail():
-                row = self._fire(Trigger.FAIL)
-                self._halt(row, error=event.error, partial=event.partial, spent=event.spent)
-            case _:
-                raise IllegalEvent(type(event).__name__, self.state)
-        return self._taken_out()
+        if elapsed > before:
+            elapsed = round(elapsed, 6)
+        self._elapsed = elapsed if elapsed > before else before  # noqa: FURB136 (likewise, and `max` is a call)
+        self._event = event
+        try:
+            take = self._TAKES[type(event)]
+        except KeyError:
+            take = next((self._TAKES[kind] for kind in type(event).__mro__ if kind in self._TAKES), TurnMachine._refuse)
+        take(self, event)
+        facts, self._out = self._out, []
+        return facts
 
     # What each event does. Everything that can be refused is refused before the first fact.
 
+    def _refuse(self, event: Event) -> NoReturn:
+        raise IllegalEvent(type(event).__name__, self.state)
+
     def _replied(self, event: ModelReplied) -> None:
         counters, calls = self.turn.counters, event.calls
-        self._need_row(Trigger.REPLIED, event)
+        if not self._chart.accepts(self.state, Trigger.REPLIED):
+            self._refuse(event)
         if not event.text and not calls and event.finish is not Finish.CONTENT_FILTER:
             message = "the model replied with neither text nor tool calls"
             return self._attempt_failed(AttemptFailed(cause=Cause.EMPTY_REPLY, message=message, usage=event.usage))
@@ -173,9 +176,9 @@ class TurnMachine(Moves):
         counters.made, counters.truncated = len(calls), event.finish is Finish.LENGTH
         counters.filtered = event.finish is Finish.CONTENT_FILTER
         before, row = self.state, self._fire(Trigger.REPLIED)
-        self._emit(
-            f.ModelReplied,
-            state=State.TOOL_EXEC if row.dest is State.TOOL_EXEC else before,
+        replied = f.ModelReplied(
+            self._elapsed,
+            State.TOOL_EXEC if row.dest is State.TOOL_EXEC else before,
             text=event.text,
             reasoning=event.reasoning,
             reasoning_details=event.reasoning_details,
@@ -183,13 +186,17 @@ class TurnMachine(Moves):
             finish=event.finish,
             usage=event.usage,
         )
+        self._emit(replied)
+        runs = False
         for call in made:
             if call.refused:
                 status = CallStatus.ERROR if call.invalid else CallStatus.REFUSED
-                self._emit(f.CallSettled, call=call.id, status=status, result=call.refused)
-        if row.dest is State.TOOL_EXEC:
-            return self._settle_if_done()
-        return self._halt(row)
+                self._settle_call(self.turn.batch[call.id], status, call.refused)
+            else:
+                runs = True
+        if row.dest is not State.TOOL_EXEC:
+            return self._halt(row)
+        return None if runs else self._settle_if_done()
 
     def _decide(self, event: ModelReplied) -> tuple[f.CallMade, ...]:
         return batch.decide(self.turn, event.calls, event.usage, allowed=self.state is State.STREAM)
@@ -199,10 +206,11 @@ class TurnMachine(Moves):
         if call.state is CallState.STARTED and self.turn.counters.retries_left == 0:
             text = "outcome unknown: the process died while it ran, and no retry is left; verify before retrying"
             spent = batch.unaccounted(call)
-            self._emit(f.CallSettled, call=call.id, status=CallStatus.UNKNOWN, result=text, spent=spent)
+            self._settle_call(call, CallStatus.UNKNOWN, text, spent)
             return self._settle_if_done()
-        self._emit(f.CallStarted, call=call.id, attempt=call.attempt + 1, child=event.child)
-        return None
+        state = self.turn.state
+        started = f.CallStarted(self._elapsed, state, call=call.id, attempt=call.attempt + 1, child=event.child)
+        return self._emit(started)
 
     def _call_settled(self, event: CallSettled) -> None:
         call = self._call(event, event.call)
@@ -211,8 +219,9 @@ class TurnMachine(Moves):
         lease = call.made.lease
         if event.spent is not None and (lease is None or (lease.calls is not None and event.spent.calls > lease.calls)):
             raise BadCall("CallSettled", call.id, f"it spent {event.spent.calls} calls of a lease of {lease}")
-        self._emit(
-            f.CallSettled,
+        settled = f.CallSettled(
+            self._elapsed,
+            self.turn.state,
             call=call.id,
             status=event.status,
             result=event.result,
@@ -220,6 +229,7 @@ class TurnMachine(Moves):
             files=event.files,
             spent=event.spent,
         )
+        self._emit(settled)
         self._settle_if_done()
 
     def _call_waits(self, event: CallWaits) -> None:
@@ -231,7 +241,7 @@ class TurnMachine(Moves):
             # Counted: it has begun, though an answer may have made it ready to begin again.
             status = CallStatus.UNKNOWN if call.counted else CallStatus.REFUSED
             result = batch.UNKNOWN_OUTCOME if call.counted else batch.NO_PAUSE
-            self._emit(f.CallSettled, call=call.id, status=status, result=result, spent=batch.unaccounted(call))
+            self._settle_call(call, status, result, batch.unaccounted(call))
             return self._settle_if_done()
         interrupt = f.Interrupt(
             id=f"{call.id}/{event.forwarded}" if event.forwarded else self._next_interrupt(kind),
@@ -243,11 +253,15 @@ class TurnMachine(Moves):
             grant=event.grant,
             expires_at=event.expires_at,
         )
-        self._emit(f.CallWaiting, call=call.id, interrupt=interrupt)
+        self._emit(f.CallWaiting(self._elapsed, self.turn.state, call=call.id, interrupt=interrupt))
         return self._settle_if_done()
 
+    def _offered(self, event: Synthesised) -> None:
+        self._need_synthesis(event)
+        self._synthesised(event.text)
+
     def _synthesised(self, text: str | None) -> None:
-        self._emit(f.Synthesised, text=text)
+        self._emit(f.Synthesised(self._elapsed, self.turn.state, text=text))
         self._settle(synthesised=text is not None)
 
     def _attempt_failed(self, event: AttemptFailed) -> None:
@@ -260,8 +274,9 @@ class TurnMachine(Moves):
             counters.may_pass = event.cause.may_pass
             before, row = self.state, self._fire(Trigger.ATTEMPT_FAILED)
             retry = row.dest is before
-        self._emit(
-            f.AttemptFailed,
+        failed = f.AttemptFailed(
+            self._elapsed,
+            self.turn.state,
             attempt=self.turn.limits.max_retries - counters.retries_left + 1,
             cause=event.cause,
             retry=retry,
@@ -270,6 +285,7 @@ class TurnMachine(Moves):
             usage=event.usage,
             wait=event.wait if retry else 0.0,
         )
+        self._emit(failed)
         if retry:
             return None
         if row is None:
@@ -277,7 +293,8 @@ class TurnMachine(Moves):
         return self._halt(row, cause=event.cause, error=event.message, partial=event.partial)
 
     def _answered(self, event: Answered) -> None:
-        self._need_row(Trigger.ANSWERED, event)
+        if not self._chart.accepts(self.state, Trigger.ANSWERED):
+            self._refuse(event)
         turn, counters, pending = self.turn, self.turn.counters, self.turn.interrupts
         asked = pending.get(event.interrupt)
         if asked is None:
@@ -289,27 +306,33 @@ class TurnMachine(Moves):
         counters.doom_asked = not asked.call
         counters.go_on = event.decision in (Decision.GO_ON, Decision.ALWAYS)
         row = self._fire(Trigger.ANSWERED)
-        self._emit(
-            f.Answered,
-            state=State.PAUSED if row.dest is State.CONCLUDE else row.dest,
+        answered = f.Answered(
+            self._elapsed,
+            State.PAUSED if row.dest is State.CONCLUDE else row.dest,
             interrupt=asked.id,
             decision=event.decision,
             text=event.text,
             grant=asked.grant if event.decision is Decision.GRANT else None,
             always_for=turn.loop_tools if event.decision is Decision.ALWAYS and not asked.call else (),
         )
+        self._emit(answered)
         if event.decision in _SETTLES_AT_ONCE and not asked.forwarded:
-            status, spent = _SETTLES_AT_ONCE[event.decision], batch.unaccounted(turn.batch[asked.call])
-            self._emit(f.CallSettled, call=asked.call, status=status, result=_result_of(event), spent=spent)
+            call = turn.batch[asked.call]
+            self._settle_call(call, _SETTLES_AT_ONCE[event.decision], _result_of(event), batch.unaccounted(call))
         if row.dest is State.TOOL_EXEC:
             self._settle_if_done()
         elif row.dest is not State.PAUSED:
             self._leave_check(self._fire(Trigger.PROCEED) if row.dest is State.CHECK else row)
 
+    def _steered(self, event: Steered) -> None:
+        self._need_ear(event)
+        self._emit(f.MessageAdded(self._elapsed, self.turn.state, text=event.text))
+
     def _concluded(self, event: Concluded) -> None:
         row = self._fire(Trigger.CONCLUDED)
-        refused = tuple(call.name for call in event.calls)
-        self._emit(f.Concluded, text=event.text or None, refused=refused, usage=event.usage)
+        text, refused = event.text or None, tuple(call.name for call in event.calls)
+        concluded = f.Concluded(self._elapsed, self.turn.state, text=text, refused=refused, usage=event.usage)
+        self._emit(concluded)
         self._halt(row)
 
     def _expire(self, event: Expire) -> None:
@@ -324,6 +347,25 @@ class TurnMachine(Moves):
     def _abort(self, event: Abort) -> None:
         row = self._fire(Trigger.ABORT)
         self._halt(row, aborted=event.reason, partial=event.partial, spent=event.spent)
+
+    def _fail(self, event: Fail) -> None:
+        row = self._fire(Trigger.FAIL)
+        self._halt(row, error=event.error, partial=event.partial, spent=event.spent)
+
+    _TAKES: ClassVar[dict[type, Callable[["TurnMachine", Any], None]]] = {
+        ModelReplied: _replied,
+        CallStarted: _call_started,
+        CallSettled: _call_settled,
+        CallWaits: _call_waits,
+        Synthesised: _offered,
+        AttemptFailed: _attempt_failed,
+        Answered: _answered,
+        Steered: _steered,
+        Concluded: _concluded,
+        Expire: _expire,
+        Abort: _abort,
+        Fail: _fail,
+    }
 
 
 def _result_of(event: Answered) -> str:

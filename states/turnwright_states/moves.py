@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from . import facts as f
+from .call import Call, CallState
 from .chart import ReasonFrom, Row
 from .events import DECISIONS, CallStatus, InterruptKind, Spent, Usage
 from .reasons import Cause, EndReason
 from .recorder import Recorder
 from .state import State, Trigger
-from .turn import CallState
 
 _NOTHING: Final[Mapping[str, Spent]] = {}
 
@@ -22,7 +22,10 @@ class Moves(Recorder):
     def _settle_if_done(self) -> None:
         """Leave TOOL_EXEC once no call can run and nothing is to be offered to the synthesis."""
         turn = self.turn
-        if self._runnable() or (turn.synthesis and not turn.counters.waiting and not turn.synthesis_done):
+        for call in turn.batch.values():
+            if call.state is CallState.READY or call.state is CallState.STARTED:
+                return
+        if turn.synthesis and not turn.counters.waiting and not turn.synthesis_done:
             return
         self._settle()
 
@@ -30,7 +33,7 @@ class Moves(Recorder):
         self.turn.counters.synthesised = synthesised
         row = self._fire(Trigger.SETTLED)
         if row.dest is State.PAUSED:
-            self._emit(f.Paused, state=State.PAUSED)
+            self._emit(f.Paused(self._elapsed, State.PAUSED))
         elif row.dest is State.CONTINUE:
             row = self._fire(Trigger.PROCEED)
             self._finish_step(state=row.dest)
@@ -43,7 +46,8 @@ class Moves(Recorder):
         """Write down what CHECK decided."""
         turn = self.turn
         if row.dest is State.STREAM:
-            self._emit(f.StepStarted, state=State.STREAM, number=turn.counters.steps + 1, nudge=turn.counters.doom)
+            number, nudge = turn.counters.steps + 1, turn.counters.doom
+            self._emit(f.StepStarted(self._elapsed, State.STREAM, number=number, nudge=nudge))
         elif row.dest is State.PAUSED:
             interrupt = f.Interrupt(
                 id=self._next_interrupt(InterruptKind.DOOM_LOOP),
@@ -52,14 +56,18 @@ class Moves(Recorder):
                 question=f"The model keeps asking for the same calls ({', '.join(turn.loop_tools)}). Go on?",
                 choices=tuple(DECISIONS[InterruptKind.DOOM_LOOP]),
             )
-            self._emit(f.Paused, state=State.PAUSED, interrupt=interrupt)
+            self._emit(f.Paused(self._elapsed, State.PAUSED, interrupt=interrupt))
         else:
             self._stop(row)
 
     def _stop(self, row: Row, *, partial: str = "", usage: Usage | None = None) -> None:
         assert isinstance(row.reason, EndReason)  # noqa: S101 (a row into CONCLUDE names its reason)
         also = tuple(reason for reason in self.turn.counters.reached() if reason is not row.reason)
-        self._emit(f.Stopping, state=State.CONCLUDE, reason=row.reason, also_reached=also, partial=partial, usage=usage)
+        self._emit(
+            f.Stopping(
+                self._elapsed, State.CONCLUDE, reason=row.reason, also_reached=also, partial=partial, usage=usage
+            )
+        )
 
     def _halt(
         self,
@@ -86,16 +94,20 @@ class Moves(Recorder):
         waiting = CallStatus.DENIED if reason is EndReason.SUPERSEDED else CallStatus.ABORTED
         self._close_calls(f"not finished: the turn ended ({reason})", waiting=waiting, spent=spent)
         self._finish_step()
+        outcome = row.dest.outcome
+        assert outcome is not None  # noqa: S101 (the rows that end a turn lead to final states)
         self._emit(
-            f.Halted,
-            state=row.dest,
-            outcome=row.dest.outcome,
-            reason=reason,
-            also_reached=also,
-            partial=partial,
-            undelivered=self._undelivered,
-            error=error,
-            usage=usage,
+            f.Halted(
+                self._elapsed,
+                row.dest,
+                outcome=outcome,
+                reason=reason,
+                also_reached=also,
+                partial=partial,
+                undelivered=self._event.undelivered,
+                error=error,
+                usage=usage,
+            )
         )
 
     def _also_reached(self, row: Row, reason: EndReason) -> tuple[EndReason, ...]:
@@ -115,7 +127,12 @@ class Moves(Recorder):
             status = waiting if call.state is CallState.WAITING else CallStatus.ABORTED
             # Nobody saw how far it got, and a thread may even come to its end.
             result = f"{why}; it had begun: verify before retrying" if call.state is CallState.STARTED else why
-            self._emit(f.CallSettled, call=call.id, status=status, result=result, spent=spent.get(call.id))
+            self._settle_call(call, status, result, spent.get(call.id))
+
+    def _settle_call(self, call: Call, status: CallStatus, result: str, spent: Spent | None = None) -> None:
+        """Give a call the result that is decided here, and by no tool."""
+        settled = f.CallSettled(self._elapsed, self.turn.state, call=call.id, status=status, result=result, spent=spent)
+        self._emit(settled)
 
     def _finish_step(self, *, state: State | None = None, usage: Usage | None = None) -> None:
         """Finish the step, if one is open.
@@ -125,9 +142,11 @@ class Moves(Recorder):
         turn = self.turn
         if turn.step_open:
             self._emit(
-                f.StepFinished,
-                state=state or turn.state,
-                number=turn.counters.steps,
-                usage=turn.step_usage + (usage or Usage()),
-                seconds=round(self._elapsed - turn.step_started_at, 6),
+                f.StepFinished(
+                    self._elapsed,
+                    state or turn.state,
+                    number=turn.counters.steps,
+                    usage=turn.step_usage if usage is None else turn.step_usage + usage,
+                    seconds=round(self._elapsed - turn.step_started_at, 6),
+                )
             )

@@ -42,7 +42,7 @@ _ABORTED: Final[tuple[AbortReason, ...]] = (EndReason.ABORTED, EndReason.SUPERSE
 
 def beginning(fact: f.TurnStarted) -> Started:
     """The event that a journal begins with."""
-    shared = Started.model_fields.keys() & f.TurnStarted.model_fields.keys()
+    shared = Started.model_fields.keys() & set(fact.__struct_fields__)
     return Started.model_validate({name: getattr(fact, name) for name in shared})
 
 

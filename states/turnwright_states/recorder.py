@@ -1,24 +1,32 @@
-"""Makes facts and applies each as it makes it, so that what the machine knows is always the fold of what it said."""
+"""Writes facts down and applies each as it is written, so that what the machine knows is the fold of what it said."""
+
+from typing import ClassVar, Final
+
+from msgspec.structs import force_setattr
 
 from . import facts as f
+from .call import Call, CallState
 from .chart import Chart, Row
 from .errors import BadCall, IllegalEvent
 from .events import Event, InterruptKind
 from .state import State, Trigger
-from .turn import Call, CallState, Turn
+from .turn import Turn
 
 #: Facts after which a limit may have come near.
-_RAISES = (f.StepStarted, f.ModelReplied, f.AttemptFailed, f.CallStarted, f.CallSettled)
+_RAISES: Final = frozenset({f.StepStarted, f.ModelReplied, f.AttemptFailed, f.CallStarted, f.CallSettled})
 
 
 class Recorder:
     """What the machine stands on: the turn, where `transitions.Machine` stands, and the facts of the event at hand."""
 
-    __slots__ = ("_chart", "_elapsed", "_out", "_undelivered", "state", "turn")
+    __slots__ = ("_chart", "_elapsed", "_event", "_out", "state", "turn")
 
-    # Of the event at hand: its time, and the messages that were not taken in.
+    #: Whether facts get their hashes. A walk, in which nobody reads them, goes without.
+    hashed: ClassVar[bool] = True
+
+    # The event at hand, and its time to the microsecond.
+    _event: Event
     _elapsed: float
-    _undelivered: tuple[str, ...]
 
     def __init__(self, turn: Turn, chart: Chart) -> None:
         #: What is known of the turn: counters, the open batch, the open interrupts.
@@ -31,38 +39,24 @@ class Recorder:
     def _fire(self, trigger: Trigger) -> Row:
         return self._chart.fire(self, trigger, self.turn.counters)
 
-    def _emit(self, kind: type[f.Fact], *, state: State | None = None, **fields: object) -> None:
-        fact = kind.model_validate({"elapsed": self._elapsed, "state": state or self.turn.state, **fields})
-        self.turn.apply(fact)
-        self._seal(fact)
+    def _emit(self, fact: f.Fact) -> None:
+        """Write a fact down. Nobody has seen it: so it gets its hash, which is of the state after it, though frozen."""
+        turn = self.turn
+        turn.apply(fact)
+        if self.hashed:
+            force_setattr(fact, "hash", turn.digest())
         self._out.append(fact)
-        if kind in _RAISES:
+        if turn.near and type(fact) in _RAISES:
             self._notice(fact)
 
-    def _seal(self, fact: f.Fact) -> None:
-        # Frozen for everybody else: the hash is of the state after the fact, so it is known only now.
-        object.__setattr__(fact, "hash", self.turn.digest())
-
     def _notice(self, fact: f.Fact) -> None:
+        """Give notice of each limit that is near, and of a reply whose usage is not told: once."""
         turn = self.turn
         if isinstance(fact, f.ModelReplied) and fact.usage is None and "usage_unknown" not in turn.noticed:
-            self._emit(f.Notice, limit="usage_unknown")
+            self._emit(f.Notice(self._elapsed, turn.state, limit="usage_unknown"))
         for limit, used, most in turn.use():
-            # Four fifths without fractions: 0.8 is no binary number.
             if most and limit not in turn.noticed and 5 * used >= 4 * most:
-                self._emit(f.Notice, limit=limit, used=used, of=most)
-
-    def _taken_out(self) -> list[f.Fact]:
-        facts, self._out = self._out, []
-        return facts
-
-    def _need_row(self, trigger: Trigger, event: Event) -> None:
-        if not self._chart.accepts(self.state, trigger):
-            raise IllegalEvent(type(event).__name__, self.state)
-
-    def _need_tools(self, event: Event) -> None:
-        if self.state is not State.TOOL_EXEC:
-            raise IllegalEvent(type(event).__name__, self.state)
+                self._emit(f.Notice(self._elapsed, turn.state, limit=limit, used=used, of=most))
 
     def _need_ear(self, event: Event) -> None:
         """A message is taken in before a model call that may use tools, and never between a call and its result.
@@ -80,22 +74,23 @@ class Recorder:
         raise IllegalEvent(type(event).__name__, self.state)
 
     def _need_synthesis(self, event: Event) -> None:
-        self._need_tools(event)
-        if self._runnable() or not self.turn.synthesis:
+        if self.state is not State.TOOL_EXEC or self._runnable() or not self.turn.synthesis:
             raise IllegalEvent(type(event).__name__, self.state)
 
     def _call(self, event: Event, call_id: str) -> Call:
-        self._need_tools(event)
-        call = self.turn.batch.get(call_id)
-        if call is None:
-            raise BadCall(type(event).__name__, call_id, "there is no such call in the open batch")
-        if call.state not in (CallState.READY, CallState.STARTED):
+        if self.state is not State.TOOL_EXEC:
+            raise IllegalEvent(type(event).__name__, self.state)
+        try:
+            call = self.turn.batch[call_id]
+        except KeyError:
+            raise BadCall(type(event).__name__, call_id, "there is no such call in the open batch") from None
+        if call.state is not CallState.READY and call.state is not CallState.STARTED:
             raise BadCall(type(event).__name__, call_id, f"it is {call.state}")
         return call
 
     def _runnable(self) -> tuple[Call, ...]:
         calls = self.turn.batch.values()
-        return tuple(call for call in calls if call.state in (CallState.READY, CallState.STARTED))
+        return tuple([call for call in calls if call.state is CallState.READY or call.state is CallState.STARTED])
 
     def _next_interrupt(self, kind: InterruptKind) -> str:
         name = (

@@ -22,6 +22,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from msgspec import Struct, structs
 from pydantic import BaseModel, ValidationError
 
 from . import facts as f
@@ -39,7 +40,7 @@ CLAIM: Final = "every fact follows from the ones before"
 #: What a loop key looks like, whatever a tool made it from.
 _KEY: Final = re.compile("[0-9a-f]{12}")
 #: The fields that every fact has are compared after its own: a wrong count is worth more words than a wrong hash.
-_LAST: Final = tuple(f.Fact.model_fields)
+_LAST: Final = f.Fact.__struct_fields__
 #: What the machine says of an event that it refuses, and what is no news here.
 _NOTHING_CHANGED: Final = re.compile("[:;] nothing was changed$")
 #: The longest value that a message quotes whole.
@@ -173,7 +174,7 @@ class _Witness(TurnMachine):
         if not made.own_key or not _KEY.fullmatch(key):
             return made
         self.believed.append(made.id)
-        return made.model_copy(update={"key": key})
+        return structs.replace(made, key=key)
 
 
 class _Fit(NamedTuple):
@@ -249,11 +250,14 @@ class _Course:
         keys = [made.key for made in head.calls] if isinstance(head, f.ModelReplied) else ()
         witness = _Witness(machine.turn.copy(), self._chart, keys)
         try:
-            last = event.model_copy(update={"undelivered": self._undelivered})
-            made = witness.feed(last)
+            made = witness.feed(event)
+            if witness.state in FINAL and self._undelivered:
+                event = type(event).model_validate(dict(event) | {"undelivered": self._undelivered})
+                witness = _Witness(machine.turn.copy(), self._chart, keys)
+                made = witness.feed(event)
         except MachineError as error:
             return BadJournal(at + 1, f"{head.kind}: {_NOTHING_CHANGED.sub('', str(error))}")
-        return self._parting(made, at) or _Fit(last if witness.state in FINAL else event, witness, len(made))
+        return self._parting(made, at) or _Fit(event, witness, len(made))
 
     def _parting(self, made: Sequence[f.Fact], at: int) -> BadJournal | None:
         """Where the facts from the index `at` on part from those that follow; None if they agree."""
@@ -277,7 +281,7 @@ def _difference(fact: f.Fact, due: f.Fact) -> str:
         return ""
     if fact.kind != due.kind:
         return f"{fact.kind} stands where {due.kind} follows from the facts before it"
-    names = (*(name for name in type(due).model_fields if name not in _LAST), *_LAST)
+    names = (*(name for name in due.__struct_fields__ if name not in _LAST), *_LAST)
     differ = filter(None, (_apart(name, getattr(fact, name), getattr(due, name)) for name in names))
     return next(
         f"{fact.kind}: {field} is {_quoted(is_)}, and {_quoted(follows)} follows from the facts before it"
@@ -290,8 +294,9 @@ def _apart(name: str, one: object, other: object) -> tuple[str, object, object] 
     if one == other:
         return None
     inner: Iterable[tuple[str, object, object]] = ()
-    if isinstance(one, BaseModel) and isinstance(other, BaseModel) and type(one) is type(other):
-        inner = ((field, getattr(one, field), getattr(other, field)) for field in type(one).model_fields)
+    if isinstance(one, BaseModel | Struct) and type(one) is type(other):
+        names = one.__struct_fields__ if isinstance(one, Struct) else type(one).model_fields
+        inner = ((field, getattr(one, field), getattr(other, field)) for field in names)
     elif isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
         inner = ((str(place), left, other[place]) for place, left in enumerate(one))
     for field, left, right in inner:

@@ -65,3 +65,13 @@ RESTING: Final = frozenset({State.PAUSED})
 LIVE: Final = frozenset({State.STREAM, State.TOOL_EXEC, State.CONCLUDE, State.TEXT_ONLY})
 #: The turn is over.
 FINAL: Final = frozenset(OUTCOMES)
+#: The stage of each state in the rank; the smaller, the nearer the end.
+STAGE: Final = {
+    State.PAUSED: 6,
+    State.STREAM: 5,
+    State.TOOL_EXEC: 4,
+    State.CONTINUE: 3,
+    State.CHECK: 2,
+    State.CONCLUDE: 1,
+    State.TEXT_ONLY: 1,
+}

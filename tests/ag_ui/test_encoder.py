@@ -1,10 +1,10 @@
 """What a client of AG-UI hears of a turn: what streams in, how it ends, and what it finds when it comes back."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 from ag_ui.core import UserMessage
+from msgspec.structs import replace
 
 from turnwright import Agent, Engine, Limits, agent_tool, deny, tool
 from turnwright.ag_ui import AgUiEncoder, encode_events, messages_of, to_sse

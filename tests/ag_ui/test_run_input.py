@@ -10,7 +10,7 @@ from turnwright import Agent, BadAnswer, ConfigError, Engine, Limits, tool
 from turnwright.ag_ui import AgUiEncoder, RunRequest, messages_of, read_input
 from turnwright.answers import Reply
 from turnwright.events import Pending, TurnPaused
-from turnwright.message import FilePart
+from turnwright.message import FilePart, ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.result import TurnResult
 from turnwright_states import Decision, EndReason, InterruptKind, Outcome
@@ -50,7 +50,8 @@ def test_calls_and_results_of_the_history_are_paired_by_their_ids_and_named() ->
     assert (system.role, system.text) == ("system", "Be brief.")
     assert [(call.id, call.name, call.arguments) for call in assistant.calls] == [("c1", "note", {"n": 1})]
     (part,) = result.parts
-    assert part.model_dump(include={"call", "name", "text"}) == {"call": "c1", "name": "note", "text": "noted"}
+    assert isinstance(part, ToolResultPart)
+    assert (part.call, part.name, part.text) == ("c1", "note", "noted")
 
 
 def test_pictures_and_documents_are_files_of_the_prompt() -> None:

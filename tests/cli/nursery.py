@@ -17,10 +17,21 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from turnwright import Agent
 from turnwright.cli import main
+from turnwright.cli.app import ROOMS
 
-#: What the command line imports only when it drives a turn.
-LATER = ("anyio._backends._asyncio", "httpcore", "httpx", "tenacity", "turnwright.config")
+#: What the command line imports only when it runs a command, or drives a turn.
+LATER = (
+    *(f"turnwright.cli.{room}" for room in ROOMS.values()),
+    *(f"turnwright.model.{room}" for room in ("anthropic", "local", "openai_chat")),
+    "anyio._backends._asyncio",
+    "httpcore",
+    "httpx",
+    "tenacity",
+    "turnwright.config",
+    "turnwright.store.sqlite",
+)
 #: Seconds between two looks at who has ended, and where nobody runs, at whether we are still wanted.
 POLL = 0.005
 IDLE = 0.5
@@ -85,6 +96,7 @@ if __name__ == "__main__":
     for module in LATER:
         importlib.import_module(module)
     del sys.modules["trio"]
+    Agent(name="The first one builds what all others are checked with.")
     gc.freeze()  # a child need not look through all of this again
     serve(sys.argv[1])
     main()

@@ -35,7 +35,8 @@ def age(file: Path, **seconds: float) -> None:
     """Let turns have ended so many seconds ago."""
     with closing(sqlite3.connect(file)) as db, db:
         for turn, ago in seconds.items():
-            db.execute("UPDATE turns SET updated_at = ? WHERE turn_id = ?", (time.time() - ago, turn.removeprefix("t")))
+            at = (time.time() - ago, turn.removeprefix("t"))
+            db.execute("UPDATE facts SET at = ? WHERE turn = (SELECT number FROM turns WHERE turn_id = ?)", at)
 
 
 def test_a_turn_is_deleted_with_its_sub_turns(cli: "Cli", endpoint: "Endpoint") -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec import structs
 
 from turnwright.answers import Reply
 from turnwright.store import open_store
@@ -57,7 +58,7 @@ def place_of(seen: Seen, kind: type[f.Fact]) -> int:
 def changed(seen: Seen, kind: type[f.Fact], **fields: object) -> Seen:
     """The same, and the first fact of a kind is another."""
     facts, place = list(seen.facts), place_of(seen, kind)
-    facts[place] = (facts[place][0], facts[place][1].model_copy(update=fields))
+    facts[place] = (facts[place][0], structs.replace(facts[place][1], **fields))
     return replace(seen, facts=facts)
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 AGENT = Agent(name="Tidier")
 #: Appends of a whole turn: five in the first step, seven in the second, three in the third, and the last reply.
-APPENDS = 16
+APPENDS = 15
 #: Before and after each append in memory and SQLite; on PostgreSQL, where it takes longer, before or after each.
 SWEEP = [
     pytest.param(place, at, after, id=f"{place}-{'after' if after else 'before'}-{at}")
@@ -105,7 +105,10 @@ class DiesAtBirth(FaultyStore):
 def shown(turn: TurnResult) -> list[object]:
     """The transcript without what differs from run to run: places in the journal, and times."""
     return [
-        (message.role, part.model_dump(exclude={"seq", "seconds", "started_at"}))
+        (
+            message.role,
+            {name: value for name, value in part.to_json().items() if name not in ("seq", "seconds", "started_at")},
+        )
         for message in turn.messages
         for part in message.parts
         if not isinstance(part, StepStartPart | StepFinishPart)
@@ -229,7 +232,7 @@ async def test_with_other_tools_only_what_was_running_is_unknown(
     await second.aclose()
 
 
-@pytest.mark.parametrize("at", [1, 6, 13, 16])
+@pytest.mark.parametrize("at", [1, 5, 12, 15])
 async def test_a_crash_during_a_model_call_costs_a_retry(at: int) -> None:
     """The reply was not written, so the model is asked again, and that is written first (DESIGN 4.10)."""
     memory, world = MemoryStore(), World(idempotent=False)
@@ -288,7 +291,7 @@ async def test_a_store_that_fails_once_leaves_a_turn_that_can_be_taken_up(at: in
 async def test_two_results_at_once_and_a_store_that_fails_at_the_first() -> None:
     """The second is not written either: its facts would speak of a state that the journal never reached."""
     memory = MemoryStore()
-    store = FaultyStore(memory, at=4, heals=True)  # the reply, two starts, and then the first of two results
+    store = FaultyStore(memory, at=3, heals=True)  # the reply, two starts in one, and then the first of two results
     world = World(idempotent=True)
     with pytest.raises(StoreError):
         await world.engine(store).run(AGENT, "hi")

@@ -1,6 +1,7 @@
 """What the properties of both decoders share: texts that are hard, ways to write events, and all that can be seen."""
 
 import json
+import re
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -13,6 +14,9 @@ from turnwright_states import Cause
 
 TEXT = st.sampled_from(["", "a", "é\u2028", "😀", "\ud83d", "\ude00", '{"a"', ": 1}", "stop", "f", "[DONE]"])
 SCALAR: st.SearchStrategy[JsonValue] = st.none() | st.booleans() | st.integers(-2, 2) | TEXT
+EDITS: st.SearchStrategy[list[tuple[int, int]]] = st.just([]) | st.lists(
+    st.tuples(st.integers(0), st.sampled_from(b'{}[]",:\\\n\r 0eud\x00\xff') | st.integers(0, 255)), max_size=2
+)
 CUTS = st.lists(st.integers(0, 2000), max_size=6)
 NOISE = st.sampled_from([": PROCESSING", "event: error", "event: x", "{", '{"error": "x"}', "id: 1", "  ", "<p>"])
 END = st.sampled_from(["\n\n", "\r\n\r\n", "\r\r", "\n", "\r\n", "\r", "\r\n\n"])
@@ -34,6 +38,19 @@ def cut(data: bytes, cuts: list[int]) -> list[bytes]:
     """Cut `data` at these places."""
     edges = sorted({min(place, len(data)) for place in cuts} | {0, len(data)})
     return [data[start:end] for start, end in pairwise(edges)]
+
+
+def events_in(data: bytes) -> list[bytes]:
+    """Cut `data` behind each empty line: what may be read quickly is, and as one piece nothing is."""
+    return re.findall(rb".+?\n\n|.+\Z", data, re.DOTALL)
+
+
+def edited(data: bytes, edits: list[tuple[int, int]]) -> bytes:
+    """Put other bytes at these places."""
+    changed = bytearray(data)
+    for place, byte in edits:
+        changed[place % len(changed)] = byte
+    return bytes(changed)
 
 
 def run(make: Callable[[], ReplyStream], *pieces: bytes) -> Seen:

@@ -200,7 +200,7 @@ class TestFiles:
     def test_only_the_user_and_results_show_files(self) -> None:
         file = FilePart.of(b"pix", "image/png")
         for role in ("system", "assistant"):
-            message = Message.model_validate({"role": role, "parts": (TextPart(text="a"), file)})
+            message = Message(role=role, parts=(TextPart(text="a"), file))
             assert content(message) == [{"type": "text", "text": "a"}]
 
     @given(st.binary(min_size=1), st.sampled_from(["text/plain", "image/png", "application/pdf", "video/mp4"]))

@@ -3,7 +3,7 @@
 import copy
 import json
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import cast
 
 import pytest
@@ -16,7 +16,7 @@ from turnwright.model.anthropic_stream import MessagesStream
 from turnwright.model.protocol import ModelError, Reply, ReplyCall
 from turnwright_states import Usage
 
-from .streams import CUTS, NOISE, SCALAR, TEXT, cut, kept, run, streams
+from .streams import CUTS, EDITS, NOISE, SCALAR, TEXT, cut, edited, events_in, kept, run, streams
 
 Event = dict[str, JsonValue]
 
@@ -75,6 +75,27 @@ ANY = st.recursive(
     max_leaves=8,
 )
 
+# The events that are read quickly; and the fields that are looked into, to be put into them.
+PIECE = st.one_of(
+    st.builds(lambda text: {"type": "text_delta", "text": text}, TEXT | st.text()),
+    st.builds(lambda text: {"type": "thinking_delta", "thinking": text}, TEXT),
+    st.builds(lambda text: {"type": "input_json_delta", "partial_json": text}, TEXT),
+)
+GOING_ON = st.builds(
+    lambda index, delta: {"type": "content_block_delta", "index": index, "delta": delta}, st.integers(0, 7), PIECE
+)
+WATCHED = ["type", "index", "delta", "error", "object", "usage", "message", "stop_reason", "text", "thinking"]
+WATCHED += ["partial_json", "signature", "content_block"]
+TELLING: list[JsonValue] = [None, "", "x", "error", "ping", 1, [], {"error": "e"}, {"input_tokens": 3}]
+TELLING += [*NAMES, "text_delta", "thinking_delta", "input_json_delta", "signature_delta"]
+OTHERS = st.lists(
+    st.tuples(st.integers(0), st.sampled_from(WATCHED), st.sampled_from(TELLING) | SCALAR | ANY), max_size=2
+)
+OPEN: list[Event] = [
+    {"type": "content_block_start", "index": index, "content_block": {"type": kind, "id": "a", "name": "f"}}
+    for index, kind in enumerate([*KINDS, ""])
+]
+
 # What a reply is made of: its blocks, each with the pieces in which it comes.
 PIECES = st.lists(st.text(max_size=5), max_size=4)
 ARGUMENTS = st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=5), max_size=3)
@@ -95,6 +116,7 @@ FIELDS = {
     "server_tool_use": ("input_json_delta", "partial_json"),
 }
 BEGUN: dict[str, Event] = {"text": {"text": ""}, "thinking": {"thinking": "", "signature": ""}}
+STOP: Event = {"type": "message_stop"}
 Block = tuple[str, list[str], str]
 
 
@@ -188,13 +210,58 @@ def decode_with(events: list[Event], place: int, other: JsonValue, *, whole: boo
 def test_the_result_does_not_depend_on_the_cuts(data: bytes, cuts: list[int]) -> None:
     assert run(bounded, *cut(data, cuts)) == run(bounded, data)
     assert run(bounded, *(bytes([byte]) for byte in data)) == run(bounded, data)
+    assert run(bounded, *events_in(data)) == run(bounded, data)
+
+
+@pytest.mark.parametrize("name", WATCHED)
+def test_the_quick_way_sees_whatever_the_plain_way_sees_in_an_event(name: str) -> None:
+    """In each object of an event that is quick, each field that means something anywhere, with each such value."""
+    deltas: list[tuple[int, Event]] = [
+        (0, {"type": "text_delta", "text": "a"}),
+        (3, {"type": "input_json_delta", "partial_json": "a"}),
+    ]
+    for (index, delta), value in product(deltas, TELLING):
+        quick: Event = {"type": "content_block_delta", "index": index, "delta": delta}
+        events: list[Event] = [{**quick, name: value}, {**quick, "delta": {**delta, name: value}}]
+        for event in events:
+            data = sse([*OPEN, quick]) + f"event: content_block_delta\ndata: {json.dumps(event)}\n\n".encode()
+            assert run(MessagesStream, *events_in(data)) == run(MessagesStream, data), event
+
+
+@given(
+    events=st.lists(GOING_ON, min_size=1, max_size=6),
+    others=OTHERS,
+    edits=EDITS,
+    ascii_only=st.booleans(),
+    small=st.booleans(),
+)
+def test_the_quick_way_reads_what_the_plain_way_reads(
+    events: list[Event],
+    others: list[tuple[int, str, JsonValue]],
+    edits: list[tuple[int, int]],
+    ascii_only: bool,
+    small: bool,
+) -> None:
+    objects = [each for event in events for each in (event, cast("Event", event["delta"]))]
+    for place, name, value in others:
+        objects[place % len(objects)][name] = value
+    head = "event: content_block_delta\ndata:"
+    lines = "".join(f"{head} {json.dumps(each, ensure_ascii=ascii_only)}\n\n" for each in events)
+    quick = edited(lines.encode("utf-8", "surrogatepass"), edits)
+    data = sse(OPEN) + quick
+
+    def make() -> MessagesStream:
+        return MessagesStream(max_event=300, max_reply=9000, max_arguments=10) if small else MessagesStream()
+
+    assert run(make, *events_in(data), sse([STOP])) == run(make, data + sse([STOP]))
+    assert run(make, sse(OPEN), quick) == run(make, data)
 
 
 @given(blocks=BLOCKS, cuts=CUTS, end=st.sampled_from(["\n", "\r\n", "\r"]))
 def test_a_reply_is_read_as_it_was_sent(blocks: list[Block], cuts: list[int], end: str) -> None:
     data = sse(list(events_of(blocks)), end)
     expected = reply_of(blocks)
-    for pieces in ([data], cut(data, cuts), [bytes([byte]) for byte in data]):
+    for pieces in ([data], cut(data, cuts), events_in(data), [bytes([byte]) for byte in data]):
         seen = run(MessagesStream, *pieces)
         assert seen == (expected.text, expected.reasoning, expected, "end_turn", True, None, None, None)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
-from turnwright.message import Message, ReasoningPart, TextPart, ToolCallPart
+from turnwright.message import Message, ReasoningPart, Role, TextPart, ToolCallPart
 from turnwright.model.anthropic_wire import MAX_TOKENS, MIN_BUDGET, Encoder
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.protocol import Request, ToolChoice, ToolSpec
@@ -124,11 +124,12 @@ class TestMessages:
         self, data: st.DataObject
     ) -> None:
         texts = st.sampled_from(["", " ", "a", "b\n"])
+        roles: st.SearchStrategy[Role] = st.sampled_from(("system", "user", "assistant"))
         messages: list[Message] = []
         for number in range(data.draw(st.integers(0, 5))):
-            role = data.draw(st.sampled_from(["system", "user", "assistant"]))
+            role = data.draw(roles)
             if role != "assistant":
-                messages.append(Message.model_validate({"role": role, "parts": (TextPart(text=data.draw(texts)),)}))
+                messages.append(Message(role=role, parts=(TextPart(text=data.draw(texts)),)))
                 continue
             calls = [ToolCallPart(id=f"c{number}-{each}", name="f") for each in range(data.draw(st.integers(0, 3)))]
             messages.append(Message.assistant(data.draw(texts), calls))

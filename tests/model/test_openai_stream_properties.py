@@ -3,7 +3,8 @@
 import contextlib
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import product
 from typing import cast
 
 import pytest
@@ -16,7 +17,7 @@ from turnwright.model.protocol import ModelError, Reply
 
 from .chunks import STOP, Chunk, chunk, decode, sse
 from .provider_streams import STREAMS
-from .streams import CUTS, SCALAR, TEXT, cut, kept, run, streams
+from .streams import CUTS, EDITS, SCALAR, TEXT, cut, edited, events_in, kept, run, streams
 
 CALL = st.fixed_dictionaries(
     {},
@@ -75,6 +76,43 @@ ANY = st.recursive(
     max_leaves=8,
 )
 ALIKE: list[JsonValue] = [None, True, 0, -1.5, 10**400, "", "x", [], [[]], {}, {"type": []}, {"text": {}}]
+# The chunks that are read quickly; and the fields that are looked into, to be put into them.
+PIECE: st.SearchStrategy[Chunk] = st.one_of(
+    st.builds(lambda text: {"content": text}, TEXT | st.text()),
+    st.builds(
+        lambda text, name: {"content": None, name: text}, TEXT, st.sampled_from(["reasoning", "reasoning_content"])
+    ),
+    st.builds(
+        lambda text, index: {"tool_calls": [{"index": index, "function": {"arguments": text}}]}, TEXT, st.integers(0, 1)
+    ),
+)
+GOING_ON: st.SearchStrategy[JsonValue] = st.builds(chunk, PIECE)
+FIELDS = [
+    *("choices", "usage", "object", "type", "error", "errors", "x_groq", "base_resp", "index", "delta", "message"),
+    *("finish_reason", "content", "refusal", "reasoning", "reasoning_content", "reasoning_details", "reasoning_text"),
+    *("thinking", "thinking_blocks", "tool_calls", "function_call", "function", "id", "name", "arguments"),
+    *("extra_content", "role", "x"),
+]
+# What says something in one of them.
+TELLING: list[JsonValue] = [
+    None,
+    "",
+    "error",
+    "ping",
+    1,
+    {"content": "m"},
+    {"prompt_tokens": 3},
+    {"name": "g", "arguments": "{}"},
+    {"error": "e"},
+    {"status_code": 1002},
+    [],
+    [{"type": "thinking", "thinking": "t"}],
+    [{"type": "text", "text": "t", "refusal": "r"}],
+]
+OTHERS = st.lists(
+    st.tuples(st.integers(0), st.sampled_from(FIELDS), st.sampled_from(TELLING) | SCALAR | ANY), max_size=2
+)
+BEGUN = chunk({"content": "", "tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{"}}]})
 Holder = dict[str, JsonValue] | list[JsonValue]
 
 MOST = 12_000
@@ -86,10 +124,77 @@ def bounded() -> ChatStream:
     return ChatStream(max_event=300, max_reply=3000, max_arguments=10)
 
 
+def small() -> ChatStream:
+    """Make a decoder whose bounds a provider's short stream keeps, and what is added to it may pass."""
+    return ChatStream(max_reply=MOST, max_arguments=MOST_ARGUMENTS)
+
+
 @given(data=STREAM, cuts=CUTS)
 def test_the_result_does_not_depend_on_the_cuts(data: bytes, cuts: list[int]) -> None:
     assert run(bounded, *cut(data, cuts)) == run(bounded, data)
     assert run(bounded, *(bytes([byte]) for byte in data)) == run(bounded, data)
+    assert run(bounded, *events_in(data)) == run(bounded, data)
+
+
+def objects_in(value: JsonValue) -> Iterator[Chunk]:
+    """Every object of a value."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from objects_in(inner)
+
+
+def with_others(chunks: list[JsonValue], others: list[tuple[int, str, JsonValue]]) -> list[JsonValue]:
+    """Put other fields into some of the objects of the chunks."""
+    chunks = copy.deepcopy(chunks)
+    for place, name, value in others:
+        objects = list(objects_in(chunks))
+        if objects:
+            objects[place % len(objects)][name] = copy.deepcopy(value)
+    return chunks
+
+
+@given(
+    chunks=st.lists(GOING_ON, max_size=6),
+    others=OTHERS,
+    edits=EDITS,
+    ascii_only=st.booleans(),
+    make=st.sampled_from([bounded, small]),
+)
+def test_the_quick_way_reads_what_the_plain_way_reads(
+    chunks: list[JsonValue],
+    others: list[tuple[int, str, JsonValue]],
+    edits: list[tuple[int, int]],
+    ascii_only: bool,
+    make: Callable[[], ChatStream],
+) -> None:
+    lines = [f"data: {json.dumps(each, ensure_ascii=ascii_only)}\n\n" for each in with_others(chunks, others)]
+    quick = edited("".join(lines).encode("utf-8", "surrogatepass") or b"\n", edits)
+    data = sse(BEGUN, done=False) + quick
+    assert run(make, *events_in(data), b"data: [DONE]\n\n") == run(make, data + b"data: [DONE]\n\n")
+    assert run(make, sse(BEGUN, done=False), quick) == run(make, data)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_quick_way_sees_whatever_the_plain_way_sees_in_a_chunk(name: str) -> None:
+    """In each object of a chunk that is quick, each field that means something anywhere, with each such value."""
+    call: Chunk = {"index": 0, "function": {"arguments": "}"}}
+    begun: Chunk = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{"}}
+    turns: list[tuple[Chunk, Chunk]] = [
+        ({"role": "assistant"}, {"reasoning": "a"}),
+        ({"tool_calls": [begun]}, {"tool_calls": [call]}),
+    ]
+    for first, more in turns:
+        quick = chunk(more)
+        for place, value in product(range(len(list(objects_in(quick)))), TELLING):
+            data = sse(chunk(first), quick, *with_others([quick], [(place, name, value)]))
+            assert run(ChatStream, *events_in(data)) == run(ChatStream, data), (place, value)
+
+
+@given(name=st.sampled_from(sorted(STREAMS)), edits=EDITS)
+def test_what_a_provider_sends_is_read_alike_event_by_event(name: str, edits: list[tuple[int, int]]) -> None:
+    data = edited(STREAMS[name][0], edits)
+    assert run(small, *events_in(data)) == run(small, data)
 
 
 @given(data=STREAM | st.binary())
@@ -135,14 +240,10 @@ def put(chunks: list[JsonValue], place: int, other: JsonValue) -> None:
         holder[key] = copy.deepcopy(other)  # type: ignore[index]
 
 
-def small() -> ChatStream:
-    """Make a decoder whose bounds a provider's short stream keeps, and what is added to it may pass."""
-    return ChatStream(max_reply=MOST, max_arguments=MOST_ARGUMENTS)
-
-
 def nothing_worse_than_the_documented_error(data: bytes) -> None:
     """Whatever comes is a reply or the error, can be encoded, and is bounded."""
     seen = run(small, data)
+    assert run(small, *events_in(data)) == seen
     texts = kept(seen)
     "".join(texts).encode()
     assert all(len(call.raw) <= MOST_ARGUMENTS for call in seen[2].calls)

@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
 from turnwright.message import (
+    AnyPart,
     FilePart,
     Message,
     ReasoningPart,
@@ -155,6 +156,13 @@ def test_a_message_is_encoded_once_and_forgotten_with_the_message() -> None:
     assert encode(Request((kept, Message.user("new"))), encoder)["messages"][1]["content"] == "new"
 
 
+def test_replies_of_which_nothing_is_sent_may_come_last() -> None:
+    silent = Message(role="assistant", parts=(ReasoningPart(text="hm"),))
+    encoder = Encoder("m")
+    for messages in ((HELLO, silent), (HELLO, silent, silent), (HELLO, silent, silent, silent)):
+        assert encode(Request(messages), encoder)["messages"] == [{"role": "user", "content": "hello"}]
+
+
 # Pictures and files.
 
 
@@ -280,7 +288,7 @@ def test_files_of_a_result_are_encoded_once() -> None:
 
 
 def thinking(*details: dict[str, JsonValue], text: str = "hm", calls: int = 0) -> Message:
-    parts = (
+    parts: tuple[AnyPart, ...] = (
         ReasoningPart(text=text, details=details),
         TextPart(text="So."),
         *(ToolCallPart(id=f"c{number}", name="read") for number in range(calls)),

@@ -3,12 +3,15 @@
 import base64
 
 import pytest
+from hypothesis import given
 from pydantic_ai.messages import (
     AudioUrl,
     BinaryContent,
     DocumentUrl,
     ImageUrl,
+    ModelMessage,
     ModelRequest,
+    ModelRequestPart,
     ModelResponse,
     SystemPromptPart,
     TextPart,
@@ -20,8 +23,11 @@ from pydantic_ai.messages import (
 
 from turnwright.message import FilePart, Message, StepStartPart
 from turnwright.message import ToolCallPart as OurCall
+from turnwright.model.protocol import Request
 from turnwright.model.pydantic_ai_wire import messages_of, parameters_of
 from turnwright_states import CallStatus
+
+from .conversations import conversations
 
 PNG = FilePart.of(b"\x89PNG", "image/png", "a.png")
 
@@ -125,3 +131,17 @@ def test_a_result_shows_its_files() -> None:
 def test_no_tools_are_none() -> None:
     assert parameters_of(()).function_tools == []
     assert parameters_of(()).allow_text_output
+
+
+@given(conversations())
+def test_what_goes_on_is_translated_as_its_messages_are_one_by_one(made: list[Request]) -> None:
+    for request in made:
+        parts: list[ModelRequestPart] = []
+        plain: list[ModelMessage] = []
+        for (message,) in filter(None, (messages_of([each]) for each in request.messages)):
+            if isinstance(message, ModelRequest):
+                parts += message.parts
+                continue
+            plain += [ModelRequest(parts=parts), message] if parts else [message]
+            parts = []
+        assert messages_of(request.messages) == [*plain, *([ModelRequest(parts=parts)] if parts else [])]

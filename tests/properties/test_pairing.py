@@ -1,12 +1,13 @@
 """What holds of the repair of any list of messages, however it was cut, shuffled or made up."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from turnwright.message import AnyPart, Message, TextPart, ToolCallPart, ToolResultPart
-from turnwright.pairing import NO_RESULT, UnpairedError, check_pairing, renamed, repaired
+from turnwright.pairing import NO_RESULT, Paired, UnpairedError, check_pairing, renamed, repaired
 from turnwright_states import CallStatus
 
 IDS = st.sampled_from(["", "a", "b", "call00001", "past00001"])
@@ -33,10 +34,10 @@ def numbered(messages: Sequence[Message]) -> list[Message]:
     out: list[Message] = []
     for number, message in enumerate(messages):
         parts = tuple(
-            part if isinstance(part, ToolCallPart) else part.model_copy(update={"text": f"{number}.{index}"})
+            part if isinstance(part, ToolCallPart) else structs.replace(part, text=f"{number}.{index}")
             for index, part in enumerate(message.parts)
         )
-        out.append(message.model_copy(update={"parts": parts}))
+        out.append(structs.replace(message, parts=parts))
     return out
 
 
@@ -127,6 +128,70 @@ def _answer(said: Sequence[tuple[int, AnyPart]], name: str, nth: int) -> str:
                 return part.text
             waiting, answered = waiting - 1, answered + 1
     return NO_RESULT
+
+
+def fault(messages: Sequence[Message]) -> str:
+    """What is wrong with a list, by definition, looking at all of it; nothing if it is paired."""
+    for number, message in enumerate(messages):
+        asker = max((n for n in range(number) if messages[n].role != "tool"), default=-1)
+        asked = [call.id for call in messages[asker].calls] if asker >= 0 else []
+        answered = [part.call for each in messages[asker + 1 : number] for part in results_in(each)]
+        still = without(asked, answered)
+        if message.calls and message.role != "assistant":
+            return f"message {number}: a tool call in a message of role {message.role}"
+        if message.role == "tool":
+            if len(results_in(message)) != 1 or results_in(message)[0].call not in still:
+                return f"message {number}: a tool result that answers no open call"
+        elif still:
+            return f"message {asker}: call {still[0]!r} has no result before message {number}"
+        elif results_in(message):
+            return f"message {number}: a tool result in a message of role {message.role}"
+    last = max((n for n, message in enumerate(messages) if message.role != "tool"), default=-1)
+    rest = [part.call for each in messages[last + 1 :] for part in results_in(each)]
+    still = without([call.id for call in messages[last].calls], rest) if last >= 0 else []
+    return f"message {last}: call {still[0]!r} has no result" if still else ""
+
+
+def results_in(message: Message) -> list[ToolResultPart]:
+    return [part for part in message.parts if isinstance(part, ToolResultPart)]
+
+
+def without(asked: Sequence[str], answered: Sequence[str]) -> list[str]:
+    left = list(asked)
+    for one in answered:
+        left.remove(one)
+    return left
+
+
+def refused(check: Callable[[Sequence[Message]], object], messages: Sequence[Message]) -> str:
+    """Why `check` refuses the messages; nothing if it takes them."""
+    try:
+        check(messages)
+    except UnpairedError as error:
+        return str(error)
+    return ""
+
+
+@given(LISTS)
+def test_a_list_is_refused_for_its_first_fault_and_for_no_other_reason(messages: list[Message]) -> None:
+    assert refused(check_pairing, messages) == fault(messages)
+
+
+@given(LISTS | paired_lists(), st.lists(MESSAGES, max_size=2))
+def test_a_list_that_grows_is_looked_at_as_one_that_is_whole(messages: list[Message], once: list[Message]) -> None:
+    """Whatever follows it for once; and what does not follow is left out."""
+    known, so_far = Paired(), list[Message]()
+    for message in messages:
+        why = refused(known.followed_by, once)
+        assert why == fault([*so_far, *once])
+        assert why or known.followed_by(once) == (*so_far, *once)
+        try:
+            known.add(message)
+        except UnpairedError as error:
+            assert str(error) == fault([*so_far, message])  # noqa: PT017 (either is right)
+        else:
+            so_far.append(message)
+    assert refused(known.followed_by, ()) == fault(so_far)
 
 
 @given(LISTS)

@@ -34,8 +34,9 @@ from turnwright_states import (
     Trigger,
     TurnMachine,
 )
-from turnwright_states.chart import CHART, ROWS, Chart, LeanEvent, Row
+from turnwright_states.chart import CHART, ROWS, Chart, Row
 from turnwright_states.counters import NAMES, Counters
+from turnwright_states.lean_event import LeanEvent
 from turnwright_states.state import FINAL, LIVE, RESTING, TRANSIENT
 
 if TYPE_CHECKING:

@@ -195,16 +195,12 @@ def test_journals_that_cannot_be_folded(begin: Begin) -> None:
         (
             "paused",
             '{"v":1,"elapsed":0,"state":"THERE"}',
-            (
-                "its payload does not fit paused: state: Input should be 'CHECK', 'STREAM', 'TOOL_EXEC', 'CONTINUE', "
-                "'PAUSED', 'CONCLUDE', 'TEXT_ONLY', 'FINISHED', 'SYNTHESIS_DONE', 'CAP_HIT', 'DOOM_LOOP', 'ABORTED'"
-                " or 'FAILED'"
-            ),
+            "its payload does not fit paused: state: Invalid enum value 'THERE'",
         ),
         (
             "call_waiting",
             '{"v":1,"elapsed":0,"state":"TOOL_EXEC","call":"c","interrupt":{"id":"x","kind":"approval","of":1}}',
-            "its payload does not fit call_waiting: interrupt.of: Extra inputs are not permitted",
+            "its payload does not fit call_waiting: interrupt.of: Object contains unknown field `of`",
         ),
     ],
 )

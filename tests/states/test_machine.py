@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from turnwright_states import (
     Abort,
@@ -277,7 +278,7 @@ def test_resuming_asks_no_guard_again(begin: "Begin") -> None:
     for name in ("look", "list", "find"):
         turn.step(name)
     started = turn.of(facts.TurnStarted)[0]
-    tighter = started.model_copy(update={"limits": Limits(steps=1, tool_calls=1)})
+    tighter = replace(started, limits=Limits(steps=1, tool_calls=1))
     assert TurnMachine.resume([tighter, *turn.facts[1:]]).state is State.STREAM
 
 
@@ -350,6 +351,13 @@ def test_before_its_first_fact_nothing_is_known_of_a_turn() -> None:
 def test_what_is_no_fact_cannot_be_folded() -> None:
     with pytest.raises(TypeError, match=r"^Fact is no fact of a turn$"):
         fold([facts.Fact(elapsed=0, state=State.CHECK)])
+
+
+def test_a_fact_of_a_class_below_its_kind_is_folded_as_that_kind() -> None:
+    class Marked(facts.Notice, frozen=True, kw_only=True):
+        """A notice that an embedder tells from the others."""
+
+    assert fold([Marked(elapsed=0, state=State.CHECK, limit="steps")]).noticed == ("steps",)
 
 
 def test_a_conclusion_survives_a_crash(begin: "Begin") -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from turnwright_states import (
     CallStatus,
@@ -20,6 +21,7 @@ from turnwright_states import (
     facts,
 )
 from turnwright_states.chart import CHART, ROWS, Chart, Row
+from turnwright_states.facts import Fact
 from turnwright_states.guards import Guard
 from turnwright_states.verify import Case, Claim, Violation, WalkedMachine, walk
 
@@ -59,43 +61,43 @@ class Emitting(WalkedMachine):
 
     __slots__ = ()
 
-    def _emit(self, kind: type[facts.Fact], *, state: State | None = None, **fields: object) -> None:
+    def _emit(self, fact: Fact) -> None:
         left = self.turn.counters.retries_left
-        super()._emit(kind, state=state, **fields)
-        self.spoil(kind, left)
+        super()._emit(fact)
+        self.spoil(fact, left)
 
-    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:
+    def spoil(self, fact: Fact, retries_left: int) -> None:
         """Undo something."""
 
 
 class FreePauses(Emitting):
     __slots__ = ()
 
-    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
-        self.turn.counters.pauses_left += kind is facts.Paused
+    def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        self.turn.counters.pauses_left += isinstance(fact, facts.Paused)
 
 
 class FreeSteps(Emitting):
     __slots__ = ()
 
-    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
-        self.turn.counters.steps -= kind is facts.StepStarted
+    def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        self.turn.counters.steps -= isinstance(fact, facts.StepStarted)
 
 
 class FreeReruns(Emitting):
     __slots__ = ()
 
-    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:
-        if kind is facts.CallStarted:
+    def spoil(self, fact: Fact, retries_left: int) -> None:
+        if isinstance(fact, facts.CallStarted):
             self.turn.counters.retries_left = retries_left
 
 
 class RecountedReruns(Emitting):
     __slots__ = ()
 
-    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+    def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
         again = sum(call.attempt > 1 for call in self.turn.batch.values())
-        self.turn.counters.calls += again if kind is facts.CallStarted else 0
+        self.turn.counters.calls += again if isinstance(fact, facts.CallStarted) else 0
 
 
 class OneCallTooMany(WalkedMachine):
@@ -121,15 +123,7 @@ class SynthesisesForever(WalkedMachine):
     __slots__ = ()
 
     def _synthesised(self, text: str | None) -> None:
-        super()._synthesised(text) if text else self._emit(facts.Synthesised, text=None)
-
-
-class HaltsTwice(WalkedMachine):
-    __slots__ = ()
-
-    def _concluded(self, event: object) -> None:
-        super()._concluded(event)  # type: ignore[arg-type]
-        self._emit(facts.Halted, outcome=self.state.outcome, reason=EndReason.STEP_CAP)
+        super()._synthesised(text) if text else self._emit(facts.Synthesised(self._elapsed, self.turn.state))
 
 
 class LendsTooMuch(WalkedMachine):
@@ -139,7 +133,7 @@ class LendsTooMuch(WalkedMachine):
 
     def _decide(self, event: ModelReplied) -> tuple[facts.CallMade, ...]:
         return tuple(
-            made.model_copy(update={"lease": facts.Lease(calls=1 + (made.lease.calls or 0))}) if made.lease else made
+            replace(made, lease=facts.Lease(calls=1 + (made.lease.calls or 0))) if made.lease else made
             for made in super()._decide(event)
         )
 
@@ -149,41 +143,41 @@ class Changing(WalkedMachine, ABC):
 
     __slots__ = ()
 
-    def _emit(self, kind: type[facts.Fact], *, state: State | None = None, **fields: object) -> None:
-        super()._emit(kind, state=state, **self.change(kind, fields))
+    def _emit(self, fact: Fact) -> None:
+        super()._emit(self.change(fact))
 
     @abstractmethod
-    def change(self, kind: type[facts.Fact], fields: dict[str, object]) -> dict[str, object]:
+    def change(self, fact: Fact) -> Fact:
         """Write something else."""
 
 
 class ForgetsTheLease(Changing):
     __slots__ = ()
 
-    def change(self, kind: type[facts.Fact], fields: dict[str, object]) -> dict[str, object]:
-        lost = kind is facts.CallSettled and fields["status"] is CallStatus.UNKNOWN
-        return fields | {"spent": None} if lost else fields
+    def change(self, fact: Fact) -> Fact:
+        lost = isinstance(fact, facts.CallSettled) and fact.status is CallStatus.UNKNOWN
+        return replace(fact, spent=None) if lost else fact
 
 
 class AlsoTheReason(Changing):
     __slots__ = ()
 
-    def change(self, kind: type[facts.Fact], fields: dict[str, object]) -> dict[str, object]:
-        return fields | {"also_reached": (fields["reason"],)} if kind is facts.Stopping else fields
+    def change(self, fact: Fact) -> Fact:
+        return replace(fact, also_reached=(fact.reason,)) if isinstance(fact, facts.Stopping) else fact
 
 
 class EndsAlsoForItsReason(Changing):
     __slots__ = ()
 
-    def change(self, kind: type[facts.Fact], fields: dict[str, object]) -> dict[str, object]:
-        return fields | {"also_reached": (fields["reason"],)} if kind is facts.Halted else fields
+    def change(self, fact: Fact) -> Fact:
+        return replace(fact, also_reached=(fact.reason,)) if isinstance(fact, facts.Halted) else fact
 
 
 class NothingElse(Changing):
     __slots__ = ()
 
-    def change(self, kind: type[facts.Fact], fields: dict[str, object]) -> dict[str, object]:
-        return fields | {"also_reached": ()} if kind is facts.Stopping else fields
+    def change(self, fact: Fact) -> Fact:
+        return replace(fact, also_reached=()) if isinstance(fact, facts.Stopping) else fact
 
 
 class HaltsEarly(Emitting):
@@ -191,40 +185,50 @@ class HaltsEarly(Emitting):
 
     __slots__ = ()
 
-    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
-        if kind is facts.Stopping:
-            self._emit(facts.Halted, outcome=Outcome.CAP_HIT, reason=EndReason.STEP_CAP)
+    def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        if isinstance(fact, facts.Stopping):
+            end = facts.Halted(fact.elapsed, fact.state, outcome=Outcome.CAP_HIT, reason=EndReason.STEP_CAP)
+            self._emit(end)
 
 
-class StandsElsewhere(WalkedMachine):
+class HaltsTwice(Emitting):
+    __slots__ = ()
+
+    def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        halts = [one for one in self._out if isinstance(one, facts.Halted)]
+        if isinstance(fact, facts.Halted) and len(halts) == 1:
+            self._emit(replace(fact, reason=EndReason.STEP_CAP))
+
+
+class StandsElsewhere(Changing):
     """Its facts say that a turn which concludes still runs its calls."""
 
     __slots__ = ()
 
-    def _emit(self, kind: type[facts.Fact], *, state: State | None = None, **fields: object) -> None:
-        super()._emit(kind, state=State.TOOL_EXEC if kind is facts.Stopping else state, **fields)
+    def change(self, fact: Fact) -> Fact:
+        return replace(fact, state=State.TOOL_EXEC) if isinstance(fact, facts.Stopping) else fact
 
 
 class EndsAsAnother(Changing):
     __slots__ = ()
 
-    def change(self, kind: type[facts.Fact], fields: dict[str, object]) -> dict[str, object]:
-        return fields | {"outcome": Outcome.SYNTHESIS_DONE} if kind is facts.Halted else fields
+    def change(self, fact: Fact) -> Fact:
+        return replace(fact, outcome=Outcome.SYNTHESIS_DONE) if isinstance(fact, facts.Halted) else fact
 
 
 class FreeForwardedPauses(Emitting):
     __slots__ = ()
 
-    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+    def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
         forwarded = any(asked.forwarded for asked in self.turn.interrupts.values())
-        self.turn.counters.pauses_left += kind is facts.Paused and forwarded
+        self.turn.counters.pauses_left += isinstance(fact, facts.Paused) and forwarded
 
 
 class MessagesCost(Emitting):
     __slots__ = ()
 
-    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
-        self.turn.counters.retries_left -= kind is facts.MessageAdded
+    def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        self.turn.counters.retries_left -= isinstance(fact, facts.MessageAdded)
 
 
 class MessagesComeBack(Emitting):
@@ -232,8 +236,8 @@ class MessagesComeBack(Emitting):
 
     __slots__ = ()
 
-    def spoil(self, kind: type[facts.Fact], retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
-        self.turn.nudge ^= kind is facts.MessageAdded
+    def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
+        self.turn.nudge ^= isinstance(fact, facts.MessageAdded)
 
 
 class StrictLimits(Limits):

@@ -15,6 +15,7 @@ from turnwright_states import (
     Answered,
     AttemptFailed,
     AwaitPerson,
+    Call,
     CallModel,
     CallSettled,
     CallStarted,
@@ -44,7 +45,7 @@ from turnwright_states import (
     facts,
 )
 from turnwright_states.facts import Fact, parse_fact
-from turnwright_states.turn import Call, Turn
+from turnwright_states.turn import Turn
 
 # The surroundings: a model, tools and people who throw a die at each point where they could do this or that. The throws
 # are repeated for as long as the turn lasts, so that a few of them make a long turn, and a loop.
@@ -282,6 +283,39 @@ def test_nothing_comes_after_halted_and_each_notice_once(setting: Setting) -> No
     noticed = [fact.limit for fact in journal if isinstance(fact, facts.Notice)]
     assert len(noticed) == len(set(noticed))
     assert [fact.elapsed for fact in journal] == sorted(fact.elapsed for fact in journal)
+
+
+#: After these a limit may have come near.
+RAISING = (facts.StepStarted, facts.ModelReplied, facts.AttemptFailed, facts.CallStarted, facts.CallSettled)
+
+
+@given(ANY)
+def test_a_limit_is_noticed_by_the_first_fact_after_which_four_fifths_are_used(setting: Setting) -> None:
+    """No sooner and no later, and beside it that usage is not told."""
+    turn, journal = Turn(), play(setting).journal
+    due: list[str] = []
+    for fact in journal:
+        if isinstance(fact, facts.Notice):
+            assert fact.limit == due.pop(0)
+        else:
+            assert not due
+        turn.apply(fact)
+        if isinstance(fact, RAISING):
+            told = isinstance(fact, facts.ModelReplied) and fact.usage is None
+            due = ["usage_unknown"] if told and "usage_unknown" not in turn.noticed else []
+            near = [name for name, used, most in turn.use() if most and 5 * used >= 4 * most]
+            due += [name for name in near if name not in turn.noticed]
+    assert not due
+
+
+@given(ANY)
+def test_every_fact_that_the_machine_makes_comes_back_from_its_payload(setting: Setting) -> None:
+    """Nobody looks at what it makes: so a journal reads each of them, as it was."""
+    for fact in play(setting).journal:
+        payload = fact.payload()
+        back = parse_fact(fact.kind, payload)
+        assert back == fact
+        assert back.payload() == payload
 
 
 def known(turn: Turn) -> dict[str, object]:

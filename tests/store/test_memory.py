@@ -1,9 +1,13 @@
 """The store in memory, held against the suite of all stores."""
 
-import pytest
+from collections.abc import Sequence
 
-from turnwright.store import MemoryStore, Store
+import pytest
+from anyio.lowlevel import checkpoint
+
+from turnwright.store import Claim, InboxItem, MemoryStore, Status, Store
 from turnwright.testing.store_suite import Bench, StoreSuite
+from turnwright_states.facts import Fact
 
 
 class MemoryBench:
@@ -28,3 +32,20 @@ class TestMemoryStore(StoreSuite):
 def test_nobody_else_can_write_to_it() -> None:
     """So nobody has to look at its inboxes now and then."""
     assert not MemoryStore().shared
+
+
+class SlowToWrite(MemoryStore):
+    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+        await checkpoint()
+        return await super().append(claim, facts, status, consumed)
+
+
+class SlowToLook(MemoryStore):
+    async def inbox(self, turn_id: str) -> list[InboxItem]:
+        await checkpoint()
+        return await super().inbox(turn_id)
+
+
+def test_what_a_subclass_does_is_not_taken_for_inline() -> None:
+    """It may suspend, as these do."""
+    assert [store().inline for store in (MemoryStore, SlowToWrite, SlowToLook)] == [True, False, False]

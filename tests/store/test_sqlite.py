@@ -17,14 +17,15 @@ pytestmark = pytest.mark.anyio
 
 
 class SqliteBench:
-    """One file. Each handle has a lock of its own, as each process has."""
+    """One file. Each handle has a lock of its own, as each process has. `crowd`: see `SqliteStore`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, crowd: int | None = None) -> None:
         self.path = path
+        self.crowd = crowd
         self.opened: list[Store] = []
 
     async def open(self) -> Store:
-        self.opened.append(SqliteStore(self.path, durability="normal"))
+        self.opened.append(SqliteStore(self.path, durability="normal", crowd=self.crowd))
         return self.opened[-1]
 
     async def bury(self, store: Store) -> None:

@@ -18,23 +18,31 @@ from turnwright.testing.store_suite import Written
 
 pytestmark = pytest.mark.anyio
 
-#: What the release of schema 1 wrote: an ended turn, a paused one with answers in its inbox, and one whose driver died.
-_SCHEMA_1 = Path(__file__).with_name("schema_1.sql")
+#: What the releases of older schemas wrote: an ended turn, a paused one with answers in its inbox, and one whose driver
+#: died. In schema 2 a fourth one was deleted.
+_OLDER = (1, 2)
+
+
+@pytest.fixture(params=_OLDER)
+def older(request: pytest.FixtureRequest) -> int:
+    """An older schema."""
+    version: int = request.param
+    return version
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A file of schema 1."""
+def path(tmp_path: Path, older: int) -> Path:
+    """A file of that schema."""
     path = tmp_path / "turns.db"
     with closing(sqlite3.connect(path)) as old:
         old.execute("PRAGMA journal_mode=WAL")
-        old.executescript(_SCHEMA_1.read_text())
+        old.executescript(Path(__file__).with_name(f"schema_{older}.sql").read_text())
     return path
 
 
 @pytest.fixture
 def store(path: Path) -> Iterator[SqliteStore]:
-    """The file of schema 1, opened by this release."""
+    """The older file, opened by this release."""
     store = SqliteStore(path, durability="normal")
     yield store
     anyio.run(store.aclose)
@@ -47,7 +55,7 @@ def dump(path: Path, *tables: str) -> list[tuple[object, ...]]:
         return [*rows, *other.execute("PRAGMA user_version")]
 
 
-async def test_an_older_file_is_not_used_before_it_is_migrated(store: SqliteStore, path: Path) -> None:
+async def test_an_older_file_is_not_used_before_it_is_migrated(store: SqliteStore, path: Path, older: int) -> None:
     """It can be opened; all else says what to run, and changes nothing."""
     before = dump(path, "turns", "facts", "inbox")
     written, claim = Written(), Claim("a-late", epoch=1, seq=3)
@@ -64,7 +72,9 @@ async def test_an_older_file_is_not_used_before_it_is_migrated(store: SqliteStor
         store.inbox("t-a"),
         store.delete("t-b"),
     ):
-        with pytest.raises(ConfigError, match=f"schema 1, .* needs {SCHEMA_VERSION}: run `turnwright migrate --store"):
+        with pytest.raises(
+            ConfigError, match=f"schema {older}, .* needs {SCHEMA_VERSION}: run `turnwright migrate --store"
+        ):
             await call
     assert dump(path, "turns", "facts", "inbox") == before
 
@@ -79,19 +89,41 @@ def test_the_command_that_is_named_can_be_run(path: Path) -> None:
     anyio.run(store.aclose)
 
 
-async def test_a_migration_keeps_everything(store: SqliteStore, path: Path) -> None:
+_TURNS = (
+    "SELECT turn_id, session, agent, model, created_at, epoch, owner, state, reason, steps, tool_calls, live FROM turns"
+)
+_ITEMS = "SELECT turn_id, id, kind, payload, at FROM inbox"
+_FACTS = "SELECT turn_id, seq, kind, payload, at FROM facts"
+
+
+def rows(path: Path, *queries: str) -> list[tuple[object, ...]]:
+    """What these queries find, in an order of its own."""
+    with closing(sqlite3.connect(path)) as other:
+        return sorted((row for query in queries for row in other.execute(query)), key=repr)
+
+
+async def test_a_migration_keeps_everything(store: SqliteStore, path: Path, older: int) -> None:
     """Every row, fact and item of an inbox; turns are numbered by their time, then by their id, items likewise."""
-    turns, facts, inbox = dump(path, "turns"), dump(path, "facts"), dump(path, "inbox")
-    assert await store.migrate() == (1, SCHEMA_VERSION)
-    assert [row[1:] for row in sorted(dump(path, "turns")[:-1], key=lambda row: str(row[1]))] == turns[:-1]
-    assert dump(path, "facts")[:-1] == facts[:-1]
-    assert sorted(row[1:] for row in dump(path, "inbox")[:-1]) == inbox[:-1]
+    before = rows(path, _TURNS, _FACTS, _ITEMS)
+    assert await store.migrate() == (older, SCHEMA_VERSION)
+    turns = f"{_TURNS} JOIN facts ON turn = number WHERE seq = (SELECT max(seq) FROM facts WHERE turn = number)"  # noqa: S608
+    assert rows(path, turns, f"{_FACTS} JOIN turns ON turn = number", _ITEMS) == before
     assert [(row.id, row.number) for row in await store.turns()] == [("a-late", 3), ("t-b", 2), ("t-a", 1)]
     assert [item.id for item in await store.inbox("t-a")] == ["a", "b", "z"]
     assert [len(await store.facts(turn_id)) for turn_id in ("t-a", "t-b", "a-late")] == [6, 6, 3]
 
 
-async def test_a_migrated_store_goes_on(store: SqliteStore) -> None:
+async def test_a_migration_keeps_when_a_turn_was_last_written(store: SqliteStore, path: Path) -> None:
+    """With its last fact, or after that: a status may have been written alone."""
+    with closing(sqlite3.connect(path)) as old:
+        old.execute("UPDATE turns SET updated_at = 1800000000 WHERE turn_id = 't-a'")
+        old.commit()
+    await store.migrate()
+    times = {row.id: row.updated_at for row in await store.turns()}
+    assert times == {"t-a": 1_800_000_000, "t-b": 1_700_000_105, "a-late": 1_700_000_102}
+
+
+async def test_a_migrated_store_goes_on(store: SqliteStore, older: int) -> None:
     """A claim follows the one before, a crash is still noticed, a session is still busy, numbers go on."""
     await store.migrate()
     rested, crashed = await store.claim("t-a"), await store.claim("a-late")
@@ -100,7 +132,7 @@ async def test_a_migrated_store_goes_on(store: SqliteStore) -> None:
     with pytest.raises(SessionBusy, match="t-a"):
         await Written("new", session="s2").create(store)
     await Written("new").create(store)
-    assert (await store.get("new")).number == 4
+    assert (await store.get("new")).number == 3 + older  # none is given twice: schema 2 gave a fourth
     await store.post(InboxItem("t-a", "0", InboxKind.STEER))
     assert [item.id for item in await store.inbox("t-a")] == ["a", "b", "z", "0"]
 
@@ -118,10 +150,10 @@ async def test_a_migrated_file_is_as_a_new_one(store: SqliteStore, path: Path) -
     assert schema(path) == schema(path.with_name("new.db"))
 
 
-async def test_a_migration_is_done_once(store: SqliteStore, path: Path) -> None:
+async def test_a_migration_is_done_once(store: SqliteStore, path: Path, older: int) -> None:
     """A handle that was opened before sees that another migrated, and there is nothing left to do."""
     other = SqliteStore(path)
-    assert await other.migrate() == (1, SCHEMA_VERSION)
+    assert await other.migrate() == (older, SCHEMA_VERSION)
     rows = await other.turns()
     assert await store.turns() == rows
     assert await store.migrate() == (SCHEMA_VERSION, SCHEMA_VERSION)
@@ -129,7 +161,7 @@ async def test_a_migration_is_done_once(store: SqliteStore, path: Path) -> None:
     await other.aclose()
 
 
-async def test_nobody_migrates_under_a_driver(store: SqliteStore, path: Path) -> None:
+async def test_nobody_migrates_under_a_driver(store: SqliteStore, path: Path, older: int) -> None:
     """Its process has the older release. The turn is named, and all stays as it was until it is let go of."""
     driver = OwnerLock(path)
     with closing(sqlite3.connect(path)) as old:
@@ -140,15 +172,15 @@ async def test_nobody_migrates_under_a_driver(store: SqliteStore, path: Path) ->
         await store.migrate()
     assert dump(path, "turns", "facts", "inbox") == before
     driver.let_go()
-    assert await store.migrate() == (1, SCHEMA_VERSION)
+    assert await store.migrate() == (older, SCHEMA_VERSION)
 
 
 async def test_a_migration_that_fails_changes_nothing(store: SqliteStore, path: Path) -> None:
     """It is one transaction; here, a table is in its way that somebody else put there."""
     with closing(sqlite3.connect(path)) as other:
-        other.execute("CREATE TABLE inbox_1 (theirs TEXT)")
+        other.execute("CREATE TABLE facts_2 (theirs TEXT)")
     before = dump(path, "turns", "facts", "inbox")
-    with pytest.raises(StoreError, match=r"inbox_1.*nothing was written"):
+    with pytest.raises(StoreError, match=r"facts_2.*nothing was written"):
         await store.migrate()
     assert dump(path, "turns", "facts", "inbox") == before
 
@@ -161,6 +193,22 @@ async def test_a_file_that_became_newer_is_left_alone(store: SqliteStore, path: 
         with pytest.raises(ConfigError, match=r"newer release .*upgrade turnwright"):
             await call
     assert dump(path) == [(99,)]
+
+
+async def test_a_file_that_becomes_newer_under_a_driver_is_left_alone(tmp_path: Path) -> None:
+    """Its next look into the inbox and its next append say so, also where the last ones found all as it should be."""
+    path, written = tmp_path / "turns.db", Written()
+    store = SqliteStore(path, durability="normal")
+    claim = await written.create(store)
+    assert await store.inbox("t1") == await store.inbox("t1") == []
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    before = dump(path, "turns", "facts")
+    for call in (store.inbox("t1"), store.append(claim, written.answer(), written.status), store.inbox("t1")):
+        with pytest.raises(ConfigError, match=r"newer release .*upgrade turnwright"):
+            await call
+    assert dump(path, "turns", "facts") == before
+    await store.aclose()
 
 
 def test_a_file_of_a_newer_release_is_left_alone(tmp_path: Path) -> None:
@@ -198,10 +246,10 @@ def migrated(path: Path) -> tuple[int, int]:
     return anyio.run(run)
 
 
-def test_of_several_that_migrate_at_once_one_does_it(path: Path) -> None:
+def test_of_several_that_migrate_at_once_one_does_it(path: Path, older: int) -> None:
     """The others wait and find it done."""
     done = at_once(4, lambda: migrated(path))
-    assert done == [(1, SCHEMA_VERSION), *[(SCHEMA_VERSION, SCHEMA_VERSION)] * 3]
+    assert done == [(older, SCHEMA_VERSION), *[(SCHEMA_VERSION, SCHEMA_VERSION)] * 3]
     assert len(dump(path, "turns", "facts", "inbox")) == 3 + 15 + 4 + 1
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import anyio
 import pytest
+from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright.message import Message, ToolResultPart
@@ -256,7 +257,7 @@ class TestMakesIdsUnique(Suite):
 
 class EmptiesBadArguments(Honest):
     def call(self, said: SaidCall) -> ReplyCall:
-        return replace(super().call(said), arguments=_arguments(said.arguments) or {})
+        return structs.replace(super().call(said), arguments=_arguments(said.arguments) or {})
 
 
 class TestEmptiesBadArguments(Suite):
@@ -266,7 +267,7 @@ class TestEmptiesBadArguments(Suite):
 
 class TakesNoArgumentsForBad(Honest):
     def call(self, said: SaidCall) -> ReplyCall:
-        return replace(super().call(said), arguments=_arguments(said.arguments) if said.arguments else None)
+        return structs.replace(super().call(said), arguments=_arguments(said.arguments) if said.arguments else None)
 
 
 class TestTakesNoArgumentsForBad(Suite):
@@ -276,7 +277,7 @@ class TestTakesNoArgumentsForBad(Suite):
 
 class GuessesUsage(Honest):
     def whole(self, says: Says) -> Reply:
-        return replace(super().whole(says), usage=says.usage or Usage())
+        return structs.replace(super().whole(says), usage=says.usage or Usage())
 
 
 class TestGuessesUsage(Suite):
@@ -286,7 +287,7 @@ class TestGuessesUsage(Suite):
 
 class ForgetsTheFinish(Honest):
     def whole(self, says: Says) -> Reply:
-        return replace(super().whole(says), finish=Finish.STOP)
+        return structs.replace(super().whole(says), finish=Finish.STOP)
 
 
 class TestForgetsTheFinish(Suite):
@@ -296,7 +297,7 @@ class TestForgetsTheFinish(Suite):
 
 class DropsDisabledTools(Honest):
     def send(self, request: Request) -> None:
-        super().send(replace(request, tools=()) if request.tool_choice == "none" else request)
+        super().send(structs.replace(request, tools=()) if request.tool_choice == "none" else request)
 
 
 class TestDropsDisabledTools(Suite):
@@ -308,7 +309,7 @@ class ReordersMessages(Honest):
     def send(self, request: Request) -> None:
         results = [message for message in request.messages if message.role == "tool"]
         others = [message for message in request.messages if message.role != "tool"]
-        super().send(replace(request, messages=(*others, *results)))
+        super().send(structs.replace(request, messages=(*others, *results)))
 
 
 class TestReordersMessages(Suite):
@@ -343,7 +344,7 @@ class TestFailsOnNothing(Suite):
 
 class ForgetsTheBound(Honest):
     def send(self, request: Request) -> None:
-        super().send(replace(request, max_tokens=None))
+        super().send(structs.replace(request, max_tokens=None))
 
 
 class TestForgetsTheBound(Suite):

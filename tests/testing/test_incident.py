@@ -11,6 +11,7 @@ import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright import (
@@ -503,7 +504,7 @@ def test_what_comes_out_otherwise_is_said_and_not_asserted() -> None:
     """A journal that no engine writes: the model's answer did not end the turn as answers do."""
     facts = list(facts_of("finished: answered"))
     seq, last = facts[-1]
-    facts[-1] = (seq, last.model_copy(update={"reason": EndReason.TRUNCATED}))
+    facts[-1] = (seq, structs.replace(last, reason=EndReason.TRUNCATED))
     text = as_test("forged", facts)
     assert "DIFFERENT: turn.reason was <EndReason.TRUNCATED: 'truncated'>" in " ".join(text.split())
     assert "assert turn.outcome == Outcome.FINISHED" in text
@@ -569,7 +570,7 @@ def test_what_cannot_be_played_is_refused(fact: f.Fact, words: str) -> None:
 def test_a_bug_while_calls_ran_is_refused() -> None:
     facts = facts_of("aborted: aborted in a call")
     (seq, halted) = facts[-1]
-    failed = halted.model_copy(update={"outcome": Outcome.FAILED, "reason": EndReason.ENGINE_ERROR})
+    failed = structs.replace(halted, outcome=Outcome.FAILED, reason=EndReason.ENGINE_ERROR)
     with pytest.raises(ConfigError, match="a bug ended the turn while calls ran"):
         as_test("turn", [*facts[:-1], (seq, failed)])
 
@@ -614,7 +615,7 @@ def test_results_that_come_out_otherwise_are_said_to() -> None:
     facts = list(facts_of("finished: answered after mistakes"))
     for place, (seq, fact) in enumerate(facts):
         if isinstance(fact, f.CallSettled) and "not one whole JSON object" in fact.result:
-            facts[place] = (seq, fact.model_copy(update={"result": "forged"}))
+            facts[place] = (seq, structs.replace(fact, result="forged"))
     text = as_test("turn", facts)
     assert "DIFFERENT: some calls have other results" in " ".join(text.split())
     assert "results_of" not in text

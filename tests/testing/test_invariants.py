@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from turnwright import Agent, Outcome, tool
 from turnwright.message import Message
@@ -57,7 +58,7 @@ def changed(driven: Driven, place: int, **fields: object) -> Driven:
     """The turn with another fact in that place."""
     facts = list(driven.facts)
     seq, fact = facts[place]
-    facts[place] = (seq, fact.model_copy(update=fields))
+    facts[place] = (seq, structs.replace(fact, **fields))
     return replace(driven, facts=facts)
 
 
@@ -173,14 +174,14 @@ def an_assistant_message_last(right: Driven) -> Driven:
 
 def no_tools_offered(right: Driven) -> Driven:
     assert right.requests is not None
-    return replace(right, requests=[replace(one, tools=()) for one in right.requests])
+    return replace(right, requests=[structs.replace(one, tools=()) for one in right.requests])
 
 
 def with_request(right: Driven, change: Callable[[Sequence[Message]], Sequence[Message]]) -> Driven:
     """The last request with other messages."""
     assert right.requests is not None
     last: Request = right.requests[-1]
-    return replace(right, requests=[*right.requests[:-1], replace(last, messages=tuple(change(last.messages)))])
+    return replace(right, requests=[*right.requests[:-1], structs.replace(last, messages=tuple(change(last.messages)))])
 
 
 def not_journalled(right: Driven) -> Driven:
@@ -252,7 +253,7 @@ def test_a_rerun_that_a_person_asked_for_is_no_second_run(right: Driven) -> None
     again = replace(right.executions[0], attempt=2)
     place = of(right, f.CallStarted)[0]
     facts = [fact for _, fact in right.facts]
-    restarted = facts[place].model_copy(update={"attempt": 2})
+    restarted = structs.replace(facts[place], attempt=2)
     twice = with_facts(ran(right, again), [*facts[: place + 1], restarted, *facts[place + 1 :]])
     claimed = "no call runs again, unless its tool is idempotent or a person said so"
     assert claimed in violated(twice)

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -15,7 +15,7 @@ from turnwright.errors import StoreError
 from turnwright.message import FilePart
 from turnwright.testing import clock
 from turnwright.tools import Ask, Rate, Tool, ToolContext, ToolFailed, ToolResult, tool
-from turnwright.tools.batch import Surroundings, run_batch, settle_after_crash
+from turnwright.tools.batch import Report, Surroundings, run_batch, settle_after_crash
 from turnwright_states import (
     Answered,
     Call,
@@ -59,12 +59,13 @@ class Batch:
         action = self.machine.action
         return action.calls if isinstance(action, RunTools) else ()
 
-    async def report(self, event: Event) -> None:
-        self.facts += self.machine.feed(event)
+    async def report(self, *events: Event) -> None:
+        for event in events:
+            self.facts += self.machine.feed(event)
 
-    async def run(self, *, parallel: int = 8, report: Callable[[Event], Awaitable[None]] | None = None) -> None:
+    async def run(self, *, parallel: int = 8, report: Report | None = None) -> None:
         with anyio.fail_after(2):
-            await run_batch(self.calls, self.around, report or self.report, anyio.Semaphore(parallel))
+            await run_batch(self.calls, self.around, report or self.report, parallel)
 
     async def crash(self) -> None:
         """Start every call, and lose the process."""
@@ -211,7 +212,7 @@ async def test_data_and_files_are_settled_with_the_text() -> None:
     await batch.run()
     (settled,) = (fact for fact in batch.facts if isinstance(fact, f.CallSettled))
     assert (settled.status, settled.result, settled.structured) == (CallStatus.OK, "drawn", {"points": 3})
-    assert [FilePart.model_validate(file) for file in settled.files] == [picture]
+    assert [FilePart.of_json(file) for file in settled.files] == [picture]
 
 
 async def test_data_that_is_no_json_is_an_error_and_its_siblings_run() -> None:
@@ -440,10 +441,10 @@ async def test_a_journal_that_fails_before_a_barrier_lets_nothing_pass_it() -> N
 
     batch = Batch(fine, never)
 
-    async def failing(event: Event) -> None:
-        if isinstance(event, CallSettled):
+    async def failing(*events: Event) -> None:
+        if any(isinstance(event, CallSettled) for event in events):
             raise StoreError("disk full")
-        await batch.report(event)
+        await batch.report(*events)
 
     with pytest.raises(StoreError):
         await batch.run(report=failing)
@@ -539,8 +540,8 @@ async def test_a_call_that_fails_to_be_journalled_gives_its_place_back() -> None
     async def rare() -> str:
         return "rare"
 
-    async def failing(event: Event) -> None:
-        raise StoreError(f"disk full: {event.call}")
+    async def failing(*events: Event) -> None:
+        raise StoreError(f"disk full: {events[0].call}")
 
     with pytest.raises(StoreError):
         await Batch(rare).run(report=failing)
@@ -626,10 +627,10 @@ async def test_a_journal_that_fails_stops_the_batch_and_comes_out_as_it_is() -> 
 
     batch = Batch(dawdle, fine)
 
-    async def failing(event: Event) -> None:
-        if isinstance(event, CallSettled):
+    async def failing(*events: Event) -> None:
+        if any(isinstance(event, CallSettled) for event in events):
             raise StoreError("disk full")
-        await batch.report(event)
+        await batch.report(*events)
 
     with pytest.raises(StoreError, match="disk full"):
         await batch.run(report=failing)

@@ -271,19 +271,18 @@ async def test_a_signal_ends_nothing_that_came_to_its_own_end() -> None:
 
 async def test_a_signal_reaches_those_below_it_and_none_above() -> None:
     signal = AbortSignal()
-    with signal.below() as one, signal.below() as two:
-        one.set()
-        assert (one.aborted, two.aborted, signal.aborted) == (True, False, False)
-        signal.set()
-        assert two.aborted
-    with signal.below() as late:
-        assert late.aborted
+    one, two = signal.below(), signal.below()
+    one.set()
+    assert (one.aborted, two.aborted, signal.aborted) == (True, False, False)
+    signal.set()
+    assert two.aborted
+    assert signal.below().aborted
 
 
 async def test_a_call_that_is_over_hears_no_more() -> None:
     signal = AbortSignal()
-    with signal.below() as over:
-        pass
+    over = signal.below()
+    signal.forget(over)
     signal.set()
     assert not over.aborted
 

@@ -7,8 +7,10 @@ from enum import StrEnum
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 from pydantic import BaseModel
 
+from turnwright import Message
 from turnwright.tools import RESULT_LIMIT, cap
 from turnwright.tools.text import clean, one_line, shorten, to_text
 
@@ -22,6 +24,11 @@ class Point(BaseModel):
 class Pair:
     left: int
     right: Point
+
+
+class Place(Struct):
+    x: int
+    point: Point | None = None
 
 
 class Odd:
@@ -44,6 +51,9 @@ class Colour(StrEnum):
         (bytearray(b"abc"), "abc"),
         (Point(x=1), '{"x":1,"name":"ä"}'),
         (Pair(1, Point(x=2)), '{"left":1,"right":{"x":2,"name":"ä"}}'),
+        (Place(x=1, point=Point(x=2)), '{"x":1,"point":{"x":2,"name":"ä"}}'),
+        ([Place(x=1)], '[{"x":1,"point":null}]'),
+        ({"said": Message.user("Hi")}, '{"said":{"role":"user","parts":[{"seq":0,"type":"text","text":"Hi"}]}}'),
         ({"a": [1, None, True], "日": 1.5}, '{"a":[1,null,true],"日":1.5}'),
         ([], "[]"),
         ((1, "a"), '[1,"a"]'),

@@ -3,11 +3,11 @@
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
 from ag_ui.core import Interrupt, ResumeEntry
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright.answers import Reply, unanswered

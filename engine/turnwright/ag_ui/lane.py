@@ -19,7 +19,7 @@ from ag_ui.core import (
     ToolMessage,
     UserMessage,
 )
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue
 
 from turnwright.events import (
     FactEvent,
@@ -51,8 +51,6 @@ from .messages import (
     result_metadata,
 )
 from .own_events import OwnEvents
-
-_FILES: Final = TypeAdapter(tuple[FilePart, ...])
 
 #: After these facts a model is called; with these its reply is there.
 _CALLS: Final = f.TurnStarted | f.StepStarted | f.Stopping
@@ -149,7 +147,7 @@ class Lane:
             case f.TurnStarted() as fact:
                 self.meet(fact)
                 if self.owner is None and not self._conversation.has_prompt:
-                    files = _FILES.validate_python(fact.files)
+                    files = tuple(map(FilePart.of_json, fact.files))
                     self._conversation.tell(
                         UserMessage(id=f"{self.turn}/user-1", content=content_of(fact.prompt, files))
                     )
@@ -213,7 +211,7 @@ class Lane:
 
     def _settle_call(self, fact: f.CallSettled) -> Events:
         identifier = call_id(self.turn, fact.call)
-        content = content_of(fact.result, _FILES.validate_python(fact.files))
+        content = content_of(fact.result, tuple(map(FilePart.of_json, fact.files)))
         beside = result_metadata(fact.status, fact.structured)
         yield from self.own.end_progress(fact)
         message = ToolMessage(

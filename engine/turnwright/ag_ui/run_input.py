@@ -22,7 +22,6 @@ from ag_ui.core import (
     VideoPart,
 )
 from ag_ui.core import Message as AgUiMessage
-from pydantic import ValidationError
 
 from turnwright.answers import Reply
 from turnwright.errors import ConfigError
@@ -168,5 +167,5 @@ def _file(part: ImagePart | AudioPart | VideoPart | DocumentPart) -> FilePart | 
     data, url = (source.value, "") if source.type == "data" else ("", source.value)
     try:
         return FilePart(media_type=media_type, data=data, url=url, name=name)
-    except ValidationError as error:
-        return error.errors()[0]["msg"]
+    except ValueError as error:
+        return str(error)

@@ -1,65 +1,73 @@
 """The `turnwright` command: registers the commands, and turns errors into a line and an exit code."""
 
 import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from turnwright.errors import Fenced, StoreError, TurnwrightError
 
 from . import codes, process
-from .agents import agents
-from .config import config
-from .decode import decode
-from .demo import demo
-from .diagram import diagram
-from .explain import explain
-from .fork import fork
-from .fuzz import fuzz
-from .inbox import abort, steer
-from .replay import replay
-from .run import resume, run
-from .show import show
-from .trace import trace
-from .turns import turns
-from .upkeep import delete, migrate, prune
-from .verify import verify
 
-app = typer.Typer(
-    name="turnwright",
-    epilog=(
-        "Exit codes: 0 finished, 1 failed, 2 usage or configuration, 3 paused, 4 cap hit, 5 doom loop, 6 inconclusive,"
-        " 130 aborted, 143 stopped by SIGTERM (the turn can be resumed)."
-    ),
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-for command in (
-    demo,
-    run,
-    resume,
-    abort,
-    steer,
-    turns,
-    show,
-    replay,
-    fork,
-    delete,
-    prune,
-    migrate,
-    explain,
-    config,
-    agents,
-    diagram,
-    verify,
-    fuzz,
-    decode,
-    trace,
-):
-    app.command()(command)
+#: The room of each command, in the order of the help. Only the one that was asked for is loaded: what all of them need
+#: takes longer to load than most of them take to run.
+ROOMS: Final = {
+    "demo": "demo",
+    "run": "run",
+    "resume": "run",
+    "abort": "inbox",
+    "steer": "inbox",
+    "turns": "turns",
+    "show": "show",
+    "replay": "replay",
+    "fork": "fork",
+    "delete": "upkeep",
+    "prune": "upkeep",
+    "migrate": "upkeep",
+    "explain": "explain",
+    "config": "config",
+    "agents": "agents",
+    "diagram": "diagram",
+    "verify": "verify",
+    "fuzz": "fuzz",
+    "decode": "decode",
+    "trace": "trace",
+}
+
+
+def command(name: str) -> Callable[..., object]:
+    """The function of a command, out of its room."""
+    found: Callable[..., object] = getattr(import_module(f".{ROOMS[name]}", __package__), name)
+    return found
+
+
+def _asked_for(arguments: Sequence[str]) -> Sequence[str]:
+    """The commands that these arguments need: one, or all of them where the help or a mistake lists them."""
+    if arguments == ["--version"]:
+        return ()
+    return arguments[:1] if arguments and arguments[0] in ROOMS else tuple(ROOMS)
+
+
+def _app(commands: Sequence[str]) -> typer.Typer:
+    """The command line with these commands."""
+    app = typer.Typer(
+        name="turnwright",
+        epilog=(
+            "Exit codes: 0 finished, 1 failed, 2 usage or configuration, 3 paused, 4 cap hit, 5 doom loop,"
+            " 6 inconclusive, 130 aborted, 143 stopped by SIGTERM (the turn can be resumed)."
+        ),
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(turnwright)
+    for name in commands:
+        app.command()(command(name))
+    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -68,7 +76,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def turnwright(
     *,
     _: Annotated[
@@ -89,7 +96,7 @@ def _code() -> int:
     """Run the command, and return the exit code."""
     try:
         process.check_arguments(sys.argv[1:])
-        app()
+        _app(_asked_for(sys.argv[1:]))()
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else 0 if ending.code is None else codes.FAILED
     except (StoreError, Fenced) as error:

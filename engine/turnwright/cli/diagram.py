@@ -21,7 +21,7 @@ from turnwright.draw import (
     write,
 )
 from turnwright.errors import ConfigError
-from turnwright.result import path_of
+from turnwright.result import StatePath
 from turnwright_states.replay import replay
 
 from . import codes
@@ -119,7 +119,8 @@ def _turn(turn: str, store: str) -> Overlay:
         typer.echo(f"turnwright diagram: turn {turn} cannot be drawn: {replayed.check.detail}", err=True)
         raise typer.Exit(codes.FAILED)
     rows = [row for group in replayed.groups for row in group.rows]
-    return turn_overlay(turn, replayed.machine.turn, rows, path=path_words(path_of(fact for _, fact in facts)))
+    path = StatePath(fact for _, fact in facts)
+    return turn_overlay(turn, replayed.machine.turn, rows, path=path_words(tuple(path.states)))
 
 
 def _write(directory: Path) -> None:

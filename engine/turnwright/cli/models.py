@@ -4,12 +4,10 @@ import os
 from collections.abc import Callable
 from typing import Final, TypedDict
 
+from turnwright import model as models  # which loads only the one that is made
 from turnwright.agent import Agent
 from turnwright.errors import ConfigError
-from turnwright.model.anthropic import AnthropicMessages
-from turnwright.model.local import LocalModel
 from turnwright.model.local_weights import LOCAL_MODEL, local_model_available, missing_message
-from turnwright.model.openai_chat import OpenAIChat
 from turnwright.model.protocol import Model
 from turnwright.model.pydantic_ai import pydantic_ai_model
 
@@ -54,7 +52,7 @@ def make_model(name: str, base_url: str | None, timeout: float | None = None) ->
     if name == LOCAL:
         if not local_model_available():
             raise ConfigError(missing_message())
-        return LocalModel()
+        return models.LocalModel()
     if api == PYDANTIC_AI:
         return pydantic_ai_model(rest, settings=None if timeout is None else {"timeout": timeout})
     patience = _Patience()
@@ -64,8 +62,8 @@ def make_model(name: str, base_url: str | None, timeout: float | None = None) ->
         )
     if api == ANTHROPIC:
         # The configuration takes what OpenAI's clients read for an address; that is not Anthropic's.
-        return AnthropicMessages(rest, base_url=None if base_url == _openai_base_url() else base_url, **patience)
-    return OpenAIChat(name, base_url=base_url, **patience)
+        return models.AnthropicMessages(rest, base_url=None if base_url == _openai_base_url() else base_url, **patience)
+    return models.OpenAIChat(name, base_url=base_url, **patience)
 
 
 def models_for(

@@ -119,7 +119,7 @@ def _result_record(result: TurnResult) -> dict[str, JsonValue]:
         "pending": [one.to_json() for one in result.pending],
         "undelivered": list(result.undelivered),
         "messages": [
-            {"id": name, **message.model_dump(mode="json", exclude={"parts"}), "parts": _parts(message)}
+            {"id": name, "role": message.role, "parts": _parts(message)}
             for name, message in zip(message_ids(result.id, result.messages), result.messages, strict=True)
         ],
     }
@@ -127,7 +127,7 @@ def _result_record(result: TurnResult) -> dict[str, JsonValue]:
 
 def _parts(message: Message) -> JsonValue:
     """The parts as JSON, without the contents of files: those are in the journal (`--journal`)."""
-    return without_content([part.model_dump(mode="json") for part in message.parts])
+    return without_content([part.to_json() for part in message.parts])
 
 
 def _origin(started: TurnStarted) -> dict[str, JsonValue]:
@@ -178,10 +178,10 @@ def _part(part: AnyPart, below: Mapping[str, TurnRow]) -> list[str]:  # noqa: PL
             return [call, *([_drove(below[part.id])] if part.id in below else [])]
         case ToolResultPart():
             first, *rest = safe(part.text).splitlines() or [""]
-            files = [file_line(file.model_dump()) for file in part.files]
+            files = [file_line(file.to_json()) for file in part.files]
             return [f"{part.call}  {part.status}: {first}", *(f"  {line}" for line in [*rest, *files])]
         case FilePart():
-            return [file_line(part.model_dump())]
+            return [file_line(part.to_json())]
         case SentinelPart():
             return [f"[{part.kind}: {safe(part.text)}]"]
         case _:

@@ -1,9 +1,10 @@
 """Models: what the driver asks of one, and the ones that we speak ourselves."""
 
-from .anthropic import AnthropicMessages
+from typing import TYPE_CHECKING
+
+from turnwright.late import late
+
 from .capabilities import Capabilities
-from .local import LocalModel
-from .openai_chat import OpenAIChat
 from .protocol import (
     Model,
     ModelError,
@@ -18,6 +19,16 @@ from .protocol import (
 from .pydantic_ai import pydantic_ai_model
 from .retry import Backoff
 from .scripted import ScriptedModel, asks_for
+
+# What talks HTTP or starts a server is most of what this package weighs, and a turn uses at most one of them.
+if TYPE_CHECKING:
+    from .anthropic import AnthropicMessages
+    from .local import LocalModel
+    from .openai_chat import OpenAIChat
+else:
+    __getattr__, __dir__ = late(
+        __name__, {"AnthropicMessages": ".anthropic", "LocalModel": ".local", "OpenAIChat": ".openai_chat"}
+    )
 
 __all__ = [
     "AnthropicMessages",

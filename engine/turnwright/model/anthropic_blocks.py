@@ -5,9 +5,9 @@ last text that ends in a blank, and to thinking that was changed. Nothing of tha
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal, Self
 
+import msgspec
 from pydantic import JsonValue
 
 from turnwright.message import FilePart, Message, Role, TextPart, ToolResultPart
@@ -17,9 +17,11 @@ from .anthropic_order import Block, in_order, is_thinking, text_blocks
 from .encoding import dump, sendable_name
 from .file_words import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of, text_in
 
+#: Whose message on the wire something belongs to.
+Side = Literal["user", "assistant"]
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+
+class Blocks(msgspec.Struct, frozen=True):
     """One message, encoded: its blocks as objects with commas between them, and empty where there is nothing to send.
 
     `content` is without the thinking, `thought` with it; the same object where there is none. Thinking alone is
@@ -30,7 +32,7 @@ class Blocks:
     role: Role
     content: bytes
     thought: bytes
-    side: Literal["user", "assistant"]
+    side: Side
     begins_with_thinking: bool = False
 
     @classmethod
@@ -40,10 +42,12 @@ class Blocks:
         # Refused at the end of a message, and nothing is left there for it to lead to.
         while row and is_thinking(row[-1]):
             row.pop()
-        said = _joined(block for block in row if not is_thinking(block))
-        side: Literal["user", "assistant"] = "assistant" if role == "assistant" else "user"
-        thinks = any(map(is_thinking, row))
-        return cls(role, said, _joined(row) if thinks else said, side, thinks and is_thinking(row[0]))
+        rest = [block for block in row if not is_thinking(block)]
+        said = _joined(rest)
+        side: Side = "assistant" if role == "assistant" else "user"
+        if len(rest) == len(row):
+            return cls(role, said, said, side)
+        return cls(role, said, _joined(row), side, is_thinking(row[0]))
 
 
 def encode_blocks(message: Message) -> Blocks:

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from turnwright_states import Finish, Usage
 
 from .anthropic_order import CALL, THINKING, order_of
+from .anthropic_quick import read_event
 from .json_text import read_count, whole_object
 from .pieces import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, Meter, Pieces, TooLarge, mend
 from .protocol import Delta, ReasoningDelta, Reply, ReplyCall, TextDelta
@@ -88,6 +89,25 @@ class MessageBuilder:
             case _:
                 pass
         return []
+
+    def add_quickly(self, data: bytes, deltas: list[Delta]) -> bool:
+        """Take the data of a delta that goes on with its block, and add to `deltas`; return whether it did.
+
+        Raises one of `NOT_QUICK` where the event is not quick, and `TooLarge` as `add` does; then it adds nothing.
+        """
+        event = read_event(data)
+        block, delta = self._by_index.get(event.index), event.delta
+        if block is None or block.kind == _OTHER or (block.kind == _TOOL) is not (delta.type == "input_json_delta"):
+            return False
+        if delta.type == "text_delta":
+            if delta.text:
+                deltas.append(TextDelta(block.text.add_mended(delta.text)))
+        elif delta.type == "thinking_delta":
+            if delta.thinking:
+                deltas.append(ReasoningDelta(block.thinking.add_mended(delta.thinking)))
+        elif delta.partial_json:
+            block.add_arguments(delta.partial_json)
+        return True
 
     @property
     def finished(self) -> bool:

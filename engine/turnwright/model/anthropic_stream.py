@@ -48,6 +48,7 @@ class MessagesStream(ReplyStream):
 
     REPLY: ClassVar = "reply of the Messages API"
     REASON: ClassVar = "stop reason"
+    QUICK: ClassVar = b"event: content_block_delta\ndata: {"
 
     def __init__(
         self,

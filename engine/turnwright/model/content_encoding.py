@@ -37,6 +37,8 @@ class Unpacker:
         if len(names) > 1 or not _WINDOWS.keys() >= set(names):
             raise UnknownEncodingError(encoding)
         self._window = _WINDOWS[names[0]] if names else None
+        #: Whether there is anything to unpack. If not, what is fed is given as it is.
+        self.packed = self._window is not None
         self._inflate: zlib._Decompress | None = None
         self._head = b""
 

@@ -17,6 +17,7 @@ from anyio.lowlevel import RunVar
 from turnwright.hiding import Secrets
 from turnwright_states import Cause
 
+from .alarm import TooLate, alarm
 from .content_encoding import UnknownEncodingError, Unpacker, UnpackError
 from .endpoint import Endpoint
 from .failure import MIN_SECRET, excerpt, http_failure
@@ -32,6 +33,8 @@ _SHORT: Final = 64 * 1024
 # How long the end of a finished answer is awaited, in seconds. Many servers and gateways take a connection that is
 # closed before it for a client that gave up, and do not count what it used. Who leaves it open is not waited for.
 _DRAIN: Final = 0.1
+# How many pieces are given, where they come without any waiting, before others have their turn, and time its end.
+_TURN: Final = 64
 
 _numbers: Final = itertools.count()
 
@@ -164,15 +167,29 @@ class Answer:
     """The bytes of one answer, unpacked, as they come. `async with` closes the connection, also when cancelled."""
 
     def __init__(self, response: "httpx.Response", unpacker: Unpacker, endpoint: Endpoint, waiting: Waiting) -> None:
+        import httpx  # noqa: PLC0415
+
         self._response = response
         self._unpacker = unpacker
         self._endpoint = endpoint
         self._waiting = waiting
-        # What httpx itself would unpack is not bounded. The stream is a generator, as httpx makes it; it is closed by
-        # hand, for one that is left open outlives its event loop.
+        self._alarm = alarm()
+        self._late = httpx.TimeoutException
+        self._broken: tuple[type[Exception], ...] = (
+            httpx.HTTPError,
+            httpx.StreamError,
+            UnpackError,
+            OSError,
+            anyio.BrokenResourceError,
+            anyio.ClosedResourceError,
+        )
+        # What httpx itself would unpack is not bounded, and its iterators cost more a chunk than all that is done
+        # here. The stream is a generator, as httpx makes it; it is closed by hand, for one that is left open outlives
+        # its event loop.
         stream = cast("httpx.AsyncByteStream", response.stream)
         self._packed = cast("AsyncGenerator[bytes, None]", aiter(stream))
         self._pieces: Iterator[bytes] = iter(())
+        self._given = 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -180,6 +197,7 @@ class Answer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._alarm.off()
         # A cancelled task must still give the connection back.
         with anyio.CancelScope(shield=True):
             await self._packed.aclose()
@@ -193,18 +211,34 @@ class Answer:
 
         Raises `ModelError`, without a partial reply, if that is too long, or the connection breaks.
         """
+        now = self._alarm.now()
         try:
-            with anyio.fail_after(self._waiting.limit(anyio.current_time(), came=came, whole=whole)):
-                data = await self._next()
-        except TimeoutError as error:
+            with self._alarm.until(now + self._waiting.limit(now, came=came, whole=whole)):
+                if self._unpacker.packed or self._given == _TURN:
+                    data = await self._next()
+                else:
+                    # As `_next`, without a coroutine in between.
+                    self._given += 1
+                    data = await self._packed.__anext__() or await self._next()
+        except StopAsyncIteration:
+            data = b""
+        except (TooLate, self._late) as error:
             raise self._waiting.over() from error
-        self._waiting.heard(anyio.current_time())
+        except self._broken as error:
+            said = excerpt(str(error) or type(error).__name__, self._endpoint.secrets)
+            raise ModelError(
+                f"the connection to {self._endpoint.shown} broke in the middle of the reply: {said.rstrip('.')}. "
+                "Try again.",
+                cause=Cause.INTERRUPTED,
+            ) from error
+        if whole:
+            self._waiting.heard(self._alarm.now())
         return data
 
     async def beginning(self, *, within: float) -> bytes:
         """Return as much of a short body as comes `within` so many seconds; what goes wrong only makes it shorter."""
         body = bytearray()
-        with anyio.move_on_after(within), contextlib.suppress(ModelError, TimeoutError):
+        with anyio.move_on_after(within), contextlib.suppress(self._late, *self._broken):
             while len(body) < _SHORT and (data := await self._next()):
                 body += data
         return bytes(body[:_SHORT])
@@ -214,32 +248,14 @@ class Answer:
         await self.beginning(within=_DRAIN)
 
     async def _next(self) -> bytes:
-        import httpx  # noqa: PLC0415
-
-        try:
-            while True:
-                for piece in self._pieces:
-                    # Much may come of little, without any waiting: others must have their turn, and time its end.
-                    await anyio.lowlevel.checkpoint()
-                    return piece
-                packed = await anext(self._packed, None)
-                if packed is None:
-                    self._unpacker.close()
-                    return b""
-                self._pieces = self._unpacker.feed(packed)
-        except httpx.TimeoutException as error:
-            raise TimeoutError from error
-        except (
-            httpx.HTTPError,
-            httpx.StreamError,
-            UnpackError,
-            OSError,
-            anyio.BrokenResourceError,
-            anyio.ClosedResourceError,
-        ) as error:
-            said = excerpt(str(error) or type(error).__name__, self._endpoint.secrets)
-            raise ModelError(
-                f"the connection to {self._endpoint.shown} broke in the middle of the reply: {said.rstrip('.')}. "
-                "Try again.",
-                cause=Cause.INTERRUPTED,
-            ) from error
+        """Return the next piece, empty at the end. Much may come of little: each gives others their turn."""
+        self._given = 0
+        await anyio.lowlevel.checkpoint()
+        while True:
+            for piece in self._pieces:
+                return piece
+            packed = await anext(self._packed, None)
+            if packed is None:
+                self._unpacker.close()
+                return b""
+            self._pieces = self._unpacker.feed(packed)

@@ -10,12 +10,15 @@ long as they live, since encoders keep what they encoded by identity (DESIGN 10)
 """
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from msgspec import structs
 
 from turnwright.message import AnyPart, Message, TextPart, ToolCallPart, ToolResultPart
 
+from .beginnings import Beginnings
 from .capabilities import Capabilities
 from .encoding import sendable_name
 from .protocol import Request, ToolSpec
@@ -45,24 +48,27 @@ def fit(request: Request, capabilities: Capabilities) -> Request:
     """
     request = _with_tools(request, capabilities)
     messages = request.messages
-    if not capabilities.parallel_tool_calls:
-        messages = _one_by_one(messages)
-    if capabilities.strict_alternation:
-        messages = _alternating(messages)
+    beginnings = _BEGINNINGS.get((capabilities.parallel_tool_calls, capabilities.strict_alternation))
+    if beginnings is not None:
+        messages = _whole(*beginnings.of(messages), capabilities)
     if not capabilities.allows_prefill and _ends_with_assistant(messages):
         messages = (*messages, _GO_ON)
-    return request if messages == request.messages else replace(request, messages=messages)
+    unchanged = messages is request.messages or messages == request.messages
+    return request if unchanged else structs.replace(request, messages=messages)
 
 
 def _with_tools(request: Request, capabilities: Capabilities) -> Request:
-    needed = capabilities.needs_tools_if_history_has_tools and any(message.calls for message in request.messages)
-    if not request.tools and needed:
-        request = replace(request, tools=_called(request.messages), tool_choice="none")
-    if not request.tools or request.tool_choice != "none" or capabilities.supports_tool_choice_none:
+    needs_tools, knows_none = capabilities.needs_tools_if_history_has_tools, capabilities.supports_tool_choice_none
+    if request.tools and (knows_none or request.tool_choice != "none"):
         return request
-    if not needed:
-        return replace(request, tools=())
-    return replace(request, tool_choice="auto", messages=(*request.messages, _NO_TOOLS))
+    called = needs_tools and any(message.calls for message in request.messages)
+    if not request.tools and called:
+        request = structs.replace(request, tools=_called(request.messages), tool_choice="none")
+    if not request.tools or knows_none:
+        return request
+    if not called:
+        return structs.replace(request, tools=())
+    return structs.replace(request, tool_choice="auto", messages=(*request.messages, _NO_TOOLS))
 
 
 def _called(messages: Sequence[Message]) -> tuple[ToolSpec, ...]:
@@ -81,7 +87,7 @@ def _is_silent(message: Message) -> bool:
     return message.role == "assistant" and not message.text and not message.calls
 
 
-def _one_by_one(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def _one_by_one(messages: Sequence[Message]) -> list[Message]:
     out: list[Message] = []
     at = 0
     while at < len(messages):
@@ -89,7 +95,7 @@ def _one_by_one(messages: tuple[Message, ...]) -> tuple[Message, ...]:
         batch = messages[at : at + 1 + count]
         out += _MADE.of(batch, _told_singly) if count > 1 else batch
         at += len(batch)
-    return tuple(out)
+    return out
 
 
 def _told_singly(batch: Sequence[Message]) -> tuple[Message, ...]:
@@ -102,7 +108,7 @@ def _told_singly(batch: Sequence[Message]) -> tuple[Message, ...]:
     rest = tuple(part for part in asking.parts if not isinstance(part, ToolCallPart))
     told: list[Message] = []
     for call in asking.calls:
-        told.append(asking.model_copy(update={"parts": (*rest, call)}))
+        told.append(structs.replace(asking, parts=(*rest, call)))
         rest = ()
         answer = next((number for number, result in enumerate(results) if _answers(result, call)), None)
         if answer is not None:
@@ -114,37 +120,74 @@ def _answers(message: Message, call: ToolCallPart) -> bool:
     return any(isinstance(part, ToolResultPart) and part.call == call.id for part in message.parts)
 
 
-def _alternating(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    out: list[Message] = []
-    for run in _runs(messages):
-        role, before = run[0].role, out[-1].role if out else "system"
-        if role == "user" and before == "tool":
-            out.append(BRIDGE)
-        elif role == "assistant" and before == "system":
-            out.append(_BEGIN)
-        out += run if len(run) == 1 or role == "tool" else _MADE.of(run, _merged)
-    return tuple(out)
+class _Row(NamedTuple):
+    """The beginning of a conversation, made to fit: what is done, and the messages of one role that come last.
+
+    `opened` is whether the instructions at the beginning are over: only the first messages may be some.
+    """
+
+    done: tuple[Message, ...] = ()
+    last: tuple[Message, ...] = ()
+    opened: bool = False
 
 
-def _runs(messages: Sequence[Message]) -> Iterator[list[Message]]:
-    """The messages that are heard, those of one role in a row together. Only the first run may be instructions."""
-    run: list[Message] = []
-    begun = False
+def _longer(row: _Row, messages: Sequence[Message], *, parallel: bool, strict: bool) -> _Row:
+    """The beginning with more messages behind it."""
+    new, last, opened = _taken(row, messages, parallel=parallel, strict=strict)
+    return _Row((*row.done, *new), tuple(last), opened)
+
+
+def _whole(row: _Row, rest: Sequence[Message], capabilities: Capabilities) -> tuple[Message, ...]:
+    """A conversation of a beginning and the rest."""
+    parallel, strict = capabilities.parallel_tool_calls, capabilities.strict_alternation
+    new, last, _ = _taken(row, rest, parallel=parallel, strict=strict)
+    return (*row.done, *new, *_ended(last, new or row.done))
+
+
+def _taken(
+    row: _Row, messages: Sequence[Message], *, parallel: bool, strict: bool
+) -> tuple[list[Message], list[Message], bool]:
+    """What is done with more messages behind a row, what comes last, and whether the instructions are over."""
+    if not parallel:
+        messages = _one_by_one(messages)
+    if not strict:
+        return [*messages], [], True
+    new: list[Message] = []
+    last, opened = [*row.last], row.opened
     for each in messages:
-        if _is_silent(each) or (each.role == "system" and begun and not each.text):
+        later = each.role == "system" and opened
+        if _is_silent(each) or (later and not each.text):
             continue
-        begun = begun or each.role != "system"
-        message = _MADE.of([each], _as_user)[0] if each.role == "system" and begun else each
-        if run and run[0].role != message.role:
-            yield run
-            run = []
-        run.append(message)
-    if run:
-        yield run
+        opened = opened or each.role != "system"
+        message = _MADE.of([each], _as_user)[0] if later else each
+        if last and last[0].role != message.role:
+            new += _ended(last, new or row.done)
+            last = []
+        last.append(message)
+    return new, last, opened
+
+
+def _ended(run: Sequence[Message], before: Sequence[Message]) -> list[Message]:
+    """Messages of one role in a row, which nothing more will come to, as one; and before them whoever has to speak."""
+    if not run:
+        return []
+    out: list[Message] = []
+    role, heard = run[0].role, before[-1].role if before else "system"
+    if role == "user" and heard == "tool":
+        out += _MADE.of(run[:1], _bridge)
+    elif role == "assistant" and heard == "system":
+        out.append(_BEGIN)
+    out += run if len(run) == 1 or role == "tool" else _MADE.of(run, _merged)
+    return out
+
+
+def _bridge(_before: Sequence[Message]) -> tuple[Message, ...]:
+    # One of its own each time: what is kept of a conversation must not be kept for as long as a constant lives.
+    return (structs.replace(BRIDGE),)
 
 
 def _as_user(messages: Sequence[Message]) -> tuple[Message, ...]:
-    return (messages[0].model_copy(update={"role": "user"}),)
+    return (structs.replace(messages[0], role="user"),)
 
 
 def _merged(run: Sequence[Message]) -> tuple[Message, ...]:
@@ -157,10 +200,10 @@ def _merged(run: Sequence[Message]) -> tuple[Message, ...]:
             if not isinstance(part, TextPart) or not part.text or parted:
                 parts.append(part)
             else:
-                parts.append(part.model_copy(update={"text": f"\n\n{part.text}"}))
+                parts.append(structs.replace(part, text=f"\n\n{part.text}"))
             parted = parted or (isinstance(part, TextPart) and bool(part.text))
         said = said or bool(message.text)
-    return (run[0].model_copy(update={"parts": tuple(parts)}),)
+    return (structs.replace(run[0], parts=tuple(parts)),)
 
 
 class _Made:
@@ -188,3 +231,7 @@ class _Made:
 
 
 _MADE: Final = _Made()
+_BEGINNINGS: Final[Mapping[tuple[bool, bool], Beginnings[_Row]]] = {
+    (parallel, strict): Beginnings(_Row(), partial(_longer, parallel=parallel, strict=strict))
+    for parallel, strict in ((True, True), (False, False), (False, True))
+}

@@ -9,7 +9,7 @@ from turnwright.errors import ConfigError
 
 from .capabilities import Capabilities, checked_capabilities
 from .endpoint import Endpoint
-from .exchange import Answer, Poster
+from .exchange import Poster
 from .fit import fit
 from .patience import Patience
 from .protocol import ModelError, ReasoningDelta, Reply, Request, TextDelta
@@ -76,7 +76,17 @@ class HttpModel(ABC, Generic[Decoder]):
         """
         decoder = self._decoder()
         async with await self._poster.post(self._encode(fit(request, self._capabilities))) as answer:
-            while not decoder.done and (data := await _more(answer, decoder)):
+            while not decoder.done:
+                try:
+                    data = await answer.read(came=decoder.progress, whole=decoder.complete)
+                except ModelError as lost:
+                    if decoder.complete:
+                        # After the finish reason at most the usage is lost, and asking again would be paid again.
+                        break
+                    lost.partial = decoder.partial
+                    raise
+                if not data:
+                    break
                 for delta in decoder.feed(data):
                     yield delta
             for delta in decoder.end():
@@ -92,14 +102,3 @@ class HttpModel(ABC, Generic[Decoder]):
     @abstractmethod
     def _decoder(self) -> Decoder:
         """Make the decoder of one reply."""
-
-
-async def _more(answer: Answer, decoder: ReplyStream) -> bytes:
-    try:
-        return await answer.read(came=decoder.progress, whole=decoder.complete)
-    except ModelError as lost:
-        if decoder.complete:
-            # After the finish reason at most the usage is lost, and asking again would be paid again.
-            return b""
-        lost.partial = decoder.partial
-        raise

@@ -8,13 +8,13 @@ import itertools
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from weakref import WeakSet
 
 import anyio.to_thread
 from anyio.lowlevel import RunVar
+from msgspec import structs
 
 from .capabilities import Capabilities
 from .known_servers import known_capabilities
@@ -95,7 +95,7 @@ class LocalModel:
         """Stream the reply to `request` (see `Model.stream`). Starts the server if it does not run."""
         chat = await self._connected()
         if request.max_tokens is None:
-            request = replace(request, max_tokens=_MAX_TOKENS)
+            request = structs.replace(request, max_tokens=_MAX_TOKENS)
         async with aclosing(chat.stream(request)) as pieces:
             async for piece in pieces:
                 yield piece

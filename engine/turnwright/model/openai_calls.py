@@ -13,6 +13,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from .json_text import read_index, whole_object
+from .openai_quick import QuickCall
 from .pieces import MAX_ARGUMENTS, MAX_CALLS, Meter, Pieces, TooLarge, mend
 from .protocol import ReplyCall
 
@@ -55,10 +56,14 @@ class _Call:
         if arguments and not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
         if isinstance(arguments, str):
-            if len(self.arguments) + len(arguments) > self._max_arguments:
-                raise TooLarge(f"the arguments of a call are longer than {self._max_arguments:,} characters")
-            self.arguments.add(arguments)
-            self._follow(arguments)
+            self.add_arguments(arguments)
+
+    def add_arguments(self, piece: str) -> None:
+        """Take a piece of the arguments."""
+        if len(self.arguments) + len(piece) > self._max_arguments:
+            raise TooLarge(f"the arguments of a call are longer than {self._max_arguments:,} characters")
+        self.arguments.add(piece)
+        self._follow(piece)
 
     def keep_extra(self, extra: JsonValue) -> None:
         """Keep what the provider wants back with the call, once: the first that is not empty."""
@@ -161,6 +166,15 @@ class CallAssembler:
             if isinstance(entry, dict):
                 function = entry.get("function")
                 self._add(entry, function if isinstance(function, dict) else {})
+
+    def add_quickly(self, entry: QuickCall) -> None:
+        """Take an entry of a call that `has` its index."""
+        self._last = call = self._by_index[entry.index]
+        call.add_arguments(entry.function.arguments)
+
+    def has(self, entries: Sequence[QuickCall]) -> bool:
+        """Whether the calls of all these entries have begun."""
+        return all(entry.index in self._by_index for entry in entries)
 
     def add_function_call(self, function: dict[str, JsonValue]) -> None:
         """Take a delta of the deprecated `function_call`: one call at most, without an id. Raises `TooLarge`."""

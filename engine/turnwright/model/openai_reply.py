@@ -5,7 +5,7 @@ Each rule below is one of STREAMS.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, cast
 
 from pydantic import JsonValue
 
@@ -14,6 +14,7 @@ from turnwright_states import Cause, Finish, Usage
 from .json_text import read_count, read_index
 from .openai_calls import CallAssembler
 from .openai_details import Details
+from .openai_quick import read_chunk
 from .pieces import MAX_ARGUMENTS, MAX_REPLY, Meter, Pieces, mend
 from .protocol import Delta, ReasoningDelta, Reply, TextDelta
 
@@ -81,6 +82,32 @@ class ReplyBuilder:
         self._count(groq.get("usage") if isinstance(groq, dict) else None)
         self._count(chunk.get("usage"))
         return deltas
+
+    def add_quickly(self, data: bytes, deltas: list[Delta]) -> bool:
+        """Take the data of a chunk that goes on with what has begun, and add to `deltas`; return whether it did.
+
+        Raises one of `NOT_QUICK` where the chunk is not quick, and `TooLarge` as `add` does; then it adds nothing.
+        """
+        chunk = read_chunk(data)
+        main = self._choices.get(0)
+        delta = chunk.choices[0].delta
+        if main is None or (delta.tool_calls and not main.calls.has(delta.tool_calls)):
+            return False
+        text, reasoning = delta.content, delta.reasoning_content or delta.reasoning
+        if text:
+            text = main.text.add_mended(text)
+        if reasoning:
+            reasoning = main.reasoning.add_mended(reasoning)
+        if delta.tool_calls:
+            for entry in delta.tool_calls:
+                main.calls.add_quickly(entry)
+        if chunk.usage is not None:
+            self._count(cast("JsonValue", chunk.usage))
+        if reasoning:
+            deltas.append(ReasoningDelta(reasoning))
+        if text:
+            deltas.append(TextDelta(text))
+        return True
 
     @property
     def finished(self) -> bool:

@@ -52,6 +52,7 @@ class ChatStream(ReplyStream):
 
     REPLY: ClassVar = "chat completion"
     REASON: ClassVar = "finish reason"
+    QUICK: ClassVar = b"data: {"
 
     def __init__(
         self,
@@ -65,17 +66,15 @@ class ChatStream(ReplyStream):
         self._chat = ReplyBuilder(max_reply=max_reply, max_arguments=max_arguments)
         super().__init__(self._chat, secrets=secrets, where=where, max_event=max_event)
 
-    @property
-    def complete(self) -> bool:
-        """Whether the reply is whole: a finish reason or `[DONE]` has come, and nothing says that it broke off."""
-        return super().complete and self._chat.broken is None
-
     def end(self) -> list[Delta]:
         """Say that the bytes have ended; return what the last event added, or the refusal that stands for the text."""
         if self._ended:
             return []
         deltas = super().end()
         return [*deltas, TextDelta(self._chat.refusal)] if self._chat.refusal else deltas
+
+    def _is_complete(self) -> bool:
+        return super()._is_complete() and self._chat.broken is None
 
     def _put(self, event: str, chunk: dict[str, JsonValue]) -> list[Delta]:  # noqa: ARG002 (chunks tell no kinds apart)
         return self._chat.add(chunk)

@@ -1,17 +1,18 @@
 """A request as chat completions wants it on the wire. No I/O."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, TypeGuard
+from typing import Final, Literal, NamedTuple, TypeGuard
 
 from pydantic import JsonValue
 
-from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolResultPart
+from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 
+from .beginnings import Beginnings
 from .capabilities import Capabilities
-from .encoding import Kept, checked_extra, dump, sendable_name
+from .encoding import Kept, checked_extra, dump, lengthened, sendable_name
 from .file_words import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of
 from .fit import BRIDGE
-from .protocol import Request, ToolChoice
+from .protocol import Request, ToolChoice, ToolSpec
 
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 
@@ -19,14 +20,14 @@ MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 RESERVED: Final = frozenset({"model", "messages", "tools", "stream"})
 
 _DEFAULTS: Final = Capabilities()
-#: Details of a reasoning that came from elsewhere, and are for there: Anthropic's own API, and pydantic-ai's providers.
-_FOREIGN: Final = frozenset({"thinking", "redacted_thinking", "block_order", "pydantic_ai"})
 #: A detail that belongs to a call, whose number it holds: `{"type": "extra_content", "call": 0, "extra_content": {}}`.
 _EXTRA: Final = "extra_content"
+#: Details that go elsewhere: with their call, to Anthropic's own API, and to pydantic-ai's providers.
+_NOT_SENT: Final = frozenset({_EXTRA, "thinking", "redacted_thinking", "block_order", "pydantic_ai"})
 
 
 class Encoder:
-    """Makes the body of a request, and keeps each message's encoded form for as long as the message lives.
+    """Makes the body of a request, and keeps what it encodes for as long as it lives (see `Kept` and `Beginnings`).
 
     `max_tokens_field` is the name under which the provider takes `Request.max_tokens`. `extra_body` is added to every
     request and goes before what stands here; a None in it removes a field. `tool_choice_first` takes the place of
@@ -49,10 +50,10 @@ class Encoder:
         self._extra_body = checked_extra(extra_body, RESERVED)
         self._tool_choice_first = tool_choice_first
         self._capabilities = capabilities
-        #: Each message, and the files that a result shows.
-        self._encoded: Kept[tuple[bytes, bytes]] = Kept(
-            lambda message: (_joined(to_wire(message, capabilities)), _joined(_shown_by(message)))
-        )
+        self._tools: Kept[ToolSpec, bytes] = Kept(_tool)
+        self._row = _Row(capabilities)
+        # The last reply may be the `BRIDGE` to a word for one call only, and go with it.
+        self._beginnings = Beginnings(_Begun(), self._row.add, is_sent=self._row.is_sent, steps=2)
 
     def encode(self, request: Request) -> bytes:
         """Make the JSON body that asks for a streamed reply to `request`.
@@ -62,18 +63,9 @@ class Encoder:
         results follow it as one message of the user's, which says whose they are.
         """
         body: dict[str, JsonValue] = {"model": self._model, "stream": True, "stream_options": {"include_usage": True}}
+        tools: tuple[bytes, ...] = ()
         if request.tools:
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": tool.name,
-                        "description": tool.description,
-                        "parameters": dict(tool.parameters),
-                    },
-                }
-                for tool in request.tools
-            ]
+            tools = (b'"tools":[', b",".join(map(self._tools.of, request.tools)), b"],")
             choice = request.tool_choice
             if request.first and choice == "auto":
                 choice = self._tool_choice_first or choice
@@ -85,32 +77,66 @@ class Encoder:
         if request.max_tokens is not None:
             body[self._max_tokens_field] = request.max_tokens
         body.update(self._extra_body)
-        rest = dump({name: value for name, value in body.items() if value is not None})
-        return b'{"messages":[' + b",".join(self._messages(request.messages)) + b"]," + rest[1:]
+        settings = dump({name: value for name, value in body.items() if value is not None})
+        begun, rest = self._beginnings.of(request.messages)
+        messages = b",".join(self._row.whole(begun.shown, rest))
+        return b"".join([b'{"messages":[', *begun.chunks, messages, b"],", *tools, settings[1:]])
 
     @property
     def remembered(self) -> int:
         """How many messages are kept encoded."""
-        return len(self._encoded)
+        return len(self._row.kept)
 
-    def _messages(self, messages: Sequence[Message]) -> Iterator[bytes]:
-        shown: list[bytes] = []
+
+class _Begun(NamedTuple):
+    """The beginning of a conversation: its messages with a comma behind each, and the files of the last batch."""
+
+    chunks: tuple[bytes, ...] = ()
+    shown: tuple[bytes, ...] = ()
+
+
+class _Row:
+    """The messages of conversations, one behind the other."""
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        self._capabilities = capabilities
+        #: Each message, and the files that a result shows.
+        self.kept: Kept[Message, tuple[bytes, bytes]] = Kept(
+            lambda message: (_joined(to_wire(message, capabilities)), _joined(_shown_by(message)))
+        )
+
+    def is_sent(self, message: Message) -> bool:
+        """Whether there is anything of it on the wire."""
+        return bool(self.kept.of(message)[0])
+
+    def add(self, begun: _Begun, messages: Sequence[Message]) -> _Begun:
+        """Put messages behind a beginning."""
+        row, shown = self._encoded(begun.shown, messages)
+        return _Begun(lengthened(begun.chunks, [piece for each in row for piece in (each, b",")]), tuple(shown))
+
+    def whole(self, shown: Sequence[bytes], messages: Sequence[Message]) -> list[bytes]:
+        """The last messages, behind files that are still to be shown."""
+        row, shown = self._encoded(shown, messages)
+        return [*row, *self._showing(shown)]
+
+    def _encoded(self, shown: Sequence[bytes], messages: Sequence[Message]) -> tuple[list[bytes], Sequence[bytes]]:
+        row: list[bytes] = []
         for message in messages:
             if shown and message.role != "tool":
-                yield from self._showing(shown)
-                shown = []
-            encoded, files = self._encoded.of(message)
+                row += self._showing(shown)
+                shown = ()
+            encoded, files = self.kept.of(message)
             if encoded:
-                yield encoded
+                row.append(encoded)
             if files:
-                shown.append(files)
-        if shown:
-            yield from self._showing(shown)
+                shown = (*shown, files)
+        return row, shown
 
-    def _showing(self, files: list[bytes]) -> Iterator[bytes]:
-        if self._capabilities.strict_alternation:
-            yield self._encoded.of(BRIDGE)[0]
-        yield b'{"role":"user","content":[' + b",".join(files) + b"]}"
+    def _showing(self, files: Sequence[bytes]) -> Iterator[bytes]:
+        if files and self._capabilities.strict_alternation:
+            yield self.kept.of(BRIDGE)[0]
+        if files:
+            yield b'{"role":"user","content":[' + b",".join(files) + b"]}"
 
 
 def to_wire(message: Message, capabilities: Capabilities = _DEFAULTS) -> list[dict[str, JsonValue]]:
@@ -125,33 +151,30 @@ def to_wire(message: Message, capabilities: Capabilities = _DEFAULTS) -> list[di
     came, unless `capabilities` say that this one sends none; the text of it goes back where they say so and there are
     no details, which hold the same, or where it is required.
     """
-    if message.role == "tool":
+    role = message.role
+    if role == "tool":
         return [_result(part) for part in message.parts if isinstance(part, ToolResultPart)]
-    if message.role == "user" and message.files:
-        return [{"role": "user", "content": [_part(p) for p in message.parts if _is_shown(p)]}]
-    if message.role != "assistant":
-        return [{"role": message.role, "content": message.text}]
-    if not message.text and not message.calls:
+    if role == "user" and message.files:
+        return [{"role": role, "content": [_part(part) for part in message.parts if _is_shown(part)]}]
+    text = message.text
+    if role != "assistant":
+        return [{"role": role, "content": text}]
+    calls = message.calls
+    if not text and not calls:
         return []
-    wire: dict[str, JsonValue] = {"role": "assistant", "content": message.text or None}
-    details = [dict(detail) for part in message.parts if isinstance(part, ReasoningPart) for detail in part.details]
-    wire.update(_reasoning(message, [detail for detail in details if detail.get("type") != _EXTRA], capabilities))
-    if message.calls:
-        extras = {
-            number: detail.get(_EXTRA)
-            for detail in details
-            if detail.get("type") == _EXTRA and isinstance(number := detail.get("call"), int)
-        }
-        wire["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": sendable_name(call.name), "arguments": dump(dict(call.arguments)).decode()},
-                **({_EXTRA: extras[number]} if number in extras else {}),
-            }
-            for number, call in enumerate(message.calls)
-        ]
+    wire: dict[str, JsonValue] = {"role": role, "content": text or None}
+    thoughts = [part for part in message.parts if isinstance(part, ReasoningPart)]
+    if thoughts or capabilities.reasoning_required:
+        wire.update(_reasoning(thoughts, capabilities))
+    if calls:
+        wire["tool_calls"] = _calls(calls, [detail for part in thoughts for detail in part.details])
     return [wire]
+
+
+def _tool(tool: ToolSpec) -> bytes:
+    parameters = dict(tool.parameters)
+    function: JsonValue = {"name": tool.name, "description": tool.description, "parameters": parameters}
+    return dump({"type": "function", "function": function})
 
 
 def _result(part: ToolResultPart) -> dict[str, JsonValue]:
@@ -160,15 +183,29 @@ def _result(part: ToolResultPart) -> dict[str, JsonValue]:
     return {"role": "tool", "tool_call_id": part.call, "content": text}
 
 
-def _reasoning(
-    message: Message, details: list[dict[str, JsonValue]], capabilities: Capabilities
-) -> dict[str, JsonValue]:
+def _calls(calls: Sequence[ToolCallPart], details: Sequence[Mapping[str, JsonValue]]) -> list[JsonValue]:
+    wire: list[dict[str, JsonValue]] = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": sendable_name(call.name), "arguments": dump(dict(call.arguments)).decode()},
+        }
+        for call in calls
+    ]
+    for detail in details:
+        number = detail.get("call") if detail.get("type") == _EXTRA else None
+        if isinstance(number, int) and 0 <= number < len(wire):
+            wire[number][_EXTRA] = detail.get(_EXTRA)
+    return [*wire]
+
+
+def _reasoning(thoughts: Sequence[ReasoningPart], capabilities: Capabilities) -> dict[str, JsonValue]:
     wire: dict[str, JsonValue] = {}
-    details = [detail for detail in details if detail.get("type") not in _FOREIGN]
+    details = [dict(detail) for part in thoughts for detail in part.details if detail.get("type") not in _NOT_SENT]
     if details and capabilities.reasoning_details:
         wire["reasoning_details"] = [*details]
     field, required = capabilities.reasoning_field, capabilities.reasoning_required
-    text = "".join(part.text for part in message.parts if isinstance(part, ReasoningPart))
+    text = "".join([part.text for part in thoughts])
     if field is not None and (required or (text and not wire)):
         wire[field] = text
     return wire

@@ -55,15 +55,20 @@ class Waiting:
         self._read = now
         self._came = 0
         self._whole = False
+        self._asked = False
         self._alive = False
         self._silent = False
+        self._later = max(patience.first_byte, patience.idle)
+        self._bound = patience.first_byte
 
     def limit(self, now: float, *, came: int, whole: bool) -> float:
-        """How long the read that begins `now` may take.
+        """How long the read that begins `now` may take. That it is asked means that the read before brought bytes.
 
         `came` is how far the reply has come, a number that changes with each part of it; `whole` is whether its
         finish reason has come.
         """
+        self._alive = self._asked
+        self._asked = True
         if whole and self._whole:
             if came != self._came:
                 # Whoever took what had come may have been slow. That is not the server's fault.
@@ -72,20 +77,17 @@ class Waiting:
             self._since = now
             self._alive = False
         self._came, self._whole = came, whole
-        left = max(self._since + self._bound - now, 0.0)
-        self._silent = came > 0 and self._patience.idle < left
-        return self._patience.idle if self._silent else left
+        patience = self._patience
+        self._bound = patience.after if whole else self._later if came else patience.first_byte
+        left = self._since + self._bound - now
+        self._silent = came > 0 and patience.idle < left
+        if self._silent:
+            return patience.idle
+        return left if left > 0 else 0.0
 
     def heard(self, now: float) -> None:
-        """Take note that a read has brought bytes."""
+        """Take note of when a read ended. It matters only where `whole` was said of it."""
         self._read = now
-        self._alive = True
-
-    @property
-    def _bound(self) -> float:
-        if self._whole:
-            return self._patience.after
-        return max(self._patience.first_byte, self._patience.idle) if self._came else self._patience.first_byte
 
     def over(self) -> ModelError:
         """Make the error for a read that took longer than its limit."""

@@ -65,6 +65,16 @@ class Pieces:
         self._text.write(piece)
         return piece
 
+    def add_mended(self, piece: str) -> str:
+        """Append a piece that holds no half of a pair, and is not empty. As `add`, without a look at each character."""
+        if self._half:
+            return self.add(piece)
+        size = len(piece)
+        self._meter.take(size)
+        self._length += size
+        self._text.write(piece)
+        return piece
+
     def __str__(self) -> str:
         return self._text.getvalue() + ("\ufffd" if self._half else "")
 

@@ -4,9 +4,9 @@ Anything with a `name` and a `stream` is a model: there is nothing to inherit fr
 """
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+import msgspec
 from pydantic import JsonValue
 
 from turnwright.errors import TurnwrightError
@@ -16,8 +16,7 @@ from turnwright_states import Cause, Finish, Usage
 ToolChoice = Literal["auto", "none", "required"]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
+class ToolSpec(msgspec.Struct, frozen=True, weakref=True):
     """A tool as the model sees it: `parameters` is a JSON Schema of type object."""
 
     name: str
@@ -25,8 +24,7 @@ class ToolSpec:
     parameters: Mapping[str, JsonValue]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One model call. `max_tokens` bounds what the model may write; None leaves it to the provider.
 
     `first` is true for the first model call of a turn.
@@ -39,15 +37,13 @@ class Request:
     first: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(msgspec.Struct, frozen=True):
     """A piece of the answer, as it streams in."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+class ReasoningDelta(msgspec.Struct, frozen=True):
     """A piece of what the model thinks aloud, as it streams in."""
 
     text: str
@@ -57,8 +53,7 @@ class ReasoningDelta:
 Delta = TextDelta | ReasoningDelta
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyCall:
+class ReplyCall(msgspec.Struct, frozen=True):
     """A tool call of a reply, as the provider sent it.
 
     `arguments` is None where `raw` is not one whole JSON object (an empty `raw` means no arguments: `{}`).
@@ -70,9 +65,8 @@ class ReplyCall:
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A whole reply, or as much of one as arrived before a failure."""
+class Reply(msgspec.Struct, frozen=True, eq=False):
+    """A whole reply, or as much of one as arrived before a failure. Two are equal that differ in `finish_reason`."""
 
     text: str = ""
     reasoning: str = ""
@@ -81,7 +75,16 @@ class Reply:
     finish: Finish = Finish.STOP
     usage: Usage | None = None
     #: The provider's own word for the finish, for people and for `turnwright decode`.
-    finish_reason: str | None = field(default=None, compare=False)
+    finish_reason: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return self._compared() == other._compared() if isinstance(other, Reply) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def _compared(self) -> tuple[object, ...]:
+        return msgspec.structs.astuple(self)[:-1]
 
 
 class ModelError(TurnwrightError):

@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from pydantic_ai.messages import (
     AudioUrl,
@@ -12,6 +12,7 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelRequestPart,
+    ModelResponse,
     MultiModalContent,
     SystemPromptPart,
     ToolReturnPart,
@@ -25,6 +26,8 @@ from pydantic_ai.tools import ToolDefinition
 from turnwright.message import FilePart, Message, ToolResultPart
 from turnwright_states import CallStatus
 
+from .beginnings import Beginnings
+from .encoding import Kept
 from .protocol import ToolSpec
 from .pydantic_ai_details import response_of
 
@@ -46,27 +49,38 @@ _URLS: Final[Mapping[str, type[ImageUrl | AudioUrl | VideoUrl]]] = {
 }
 
 
+class _Begun(NamedTuple):
+    """The beginning of a conversation: what is whole, and what was said since the last reply."""
+
+    done: tuple[ModelMessage, ...] = ()
+    said: tuple[ModelRequestPart, ...] = ()
+
+
 def messages_of(messages: Sequence[Message]) -> list[ModelMessage]:
     """Translate a conversation. What stands between two replies is one request, in its order.
 
-    An assistant's message that holds nothing but the engine's bookkeeping is left out.
+    An assistant's message that holds nothing but the engine's bookkeeping is left out. What a message becomes is the
+    same object each time: pydantic-ai leaves a history as it is.
     """
-    out: list[ModelMessage] = []
-    parts: list[ModelRequestPart] = []
+    begun, said = _longer(*_BEGINNINGS.of(tuple(messages)))
+    return [*begun, ModelRequest(parts=[*said])] if said else [*begun]
+
+
+def _longer(begun: _Begun, messages: Sequence[Message]) -> _Begun:
+    done: list[ModelMessage] = []
+    said = [*begun.said]
     for message in messages:
         if message.role != "assistant":
-            parts += _request_parts(message)
+            said += _REQUESTS.of(message)
             continue
-        response = response_of(message)
+        response = _RESPONSES.of(message)
         if response is None:
             continue
-        if parts:
-            out.append(ModelRequest(parts=parts))
-            parts = []
-        out.append(response)
-    if parts:
-        out.append(ModelRequest(parts=parts))
-    return out
+        if said:
+            done.append(ModelRequest(parts=said))
+            said = []
+        done.append(response)
+    return _Begun((*begun.done, *done), tuple(said))
 
 
 def parameters_of(tools: Sequence[ToolSpec]) -> ModelRequestParameters:
@@ -116,3 +130,8 @@ def _file(part: FilePart) -> MultiModalContent:
     kind: type[ImageUrl | AudioUrl | VideoUrl | DocumentUrl] = DocumentUrl
     kind = _URLS.get(part.media_type.partition("/")[0], kind)
     return kind(url=part.url, media_type=media_type, identifier=name)
+
+
+_REQUESTS: Final[Kept[Message, tuple[ModelRequestPart, ...]]] = Kept(lambda message: tuple(_request_parts(message)))
+_RESPONSES: Final[Kept[Message, ModelResponse | None]] = Kept(response_of)
+_BEGINNINGS: Final = Beginnings(_Begun(), _longer)

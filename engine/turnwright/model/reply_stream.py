@@ -20,12 +20,15 @@ from .failure import NEXT_STEPS, excerpt, stream_failure, without_tags
 from .json_text import read_json
 from .pieces import TooLarge
 from .protocol import Delta, ModelError, Reply
+from .quick import MOST, NOT_QUICK, is_flat
 from .sse import MAX_LINES, Event, EventReader, EventTooLong
 
 #: What errors call the server of a decoder that was told no name.
 SERVER: Final = "the server"
 
 _DONE: Final = "[DONE]"
+_CR: Final = 13
+_LF: Final = 10
 # How much of a body is kept to say what it was, if it was no reply at all.
 _HEAD: Final = 4096
 # Of an event whose lines should be chunks each, the lines that may be no JSON.
@@ -47,6 +50,13 @@ class Builder(Protocol):
         """Take the JSON of one event; return what it added. Raises `TooLarge` once the reply passes a bound."""
         ...
 
+    def add_quickly(self, data: bytes, deltas: list[Delta], /) -> bool:
+        """Take the data of an event that goes on with what has begun, and add to `deltas`; return whether it did.
+
+        Raises one of `NOT_QUICK` where the event is not quick, and `TooLarge` as `add` does; then it adds nothing.
+        """
+        ...
+
     def reply(self) -> Reply:
         """Give the reply as far as it has come."""
         ...
@@ -64,41 +74,44 @@ class ReplyStream(ABC):
     REPLY: ClassVar[str]
     #: What the API calls the word that says why a reply ended.
     REASON: ClassVar[str]
+    #: What stands before the data of its quick events, and the brace that begins it.
+    QUICK: ClassVar[bytes]
 
     def __init__(self, builder: Builder, *, secrets: Collection[str], where: str, max_event: int) -> None:
         self._builder = builder
+        self._add_quickly = builder.add_quickly
         self._secrets = secrets
         self._where = where
         self._max_event = max_event
+        self._most = min(MOST, max_event)
         self._events = EventReader(max_event=max_event)
         self._error: ModelError | None = None
         self._kind: Literal["events", "body", "page"] | None = None
         self._head = bytearray()
         self._body = bytearray()
-        self._last: dict[str, JsonValue] | None = None
-        self._progress = 0
+        # The last chunk, or the data of one that was read quickly.
+        self._last: dict[str, JsonValue] | bytes | None = None
         self._whole = False
         self._ended = False
+        #: How much of a reply has come: a number that grows with each part of one, and not with signs of life.
+        self.progress = 0
+        #: Whether the reply is whole: the provider has said that it ended, or why, and reported no error.
+        self.complete = False
+        # Whether what comes next may be read quickly: the stream is one of events, and between two of them.
+        self._quick = False
 
     def feed(self, data: bytes) -> list[Delta]:
         """Take bytes as they came; return what they added to the text and the reasoning."""
-        if self.done:
-            return []
-        self._head += data[: _HEAD - len(self._head)]
-        if self._kind is None:
-            self._kind = _kind_of(self._head)
-        if self._kind in {"page", "body"}:
-            self._progress += 1
-        if self._kind == "page":
-            if len(self._head) == _HEAD:
-                self._reject()
-            return []
-        if self._kind != "body":
-            return self._take_all(self._events.feed(data))
-        self._body += data
-        if len(self._body) > self._max_event:
-            self._stop(f"the reply is longer than {self._max_event:,} bytes")
-        return []
+        deltas: list[Delta] = []
+        if self._quick:
+            data = self._take_quickly(data, deltas)
+            if not data:
+                return deltas
+        if not self.done:
+            deltas += self._feed(data)
+            self.complete = self._is_complete()
+            self._quick = self._kind == "events" and self._events.between and not self.done
+        return deltas
 
     def end(self) -> list[Delta]:
         """Say that the bytes have ended; return what the last, unterminated event added."""
@@ -110,8 +123,10 @@ class ReplyStream(ABC):
                 deltas += self._take_body()
             deltas += self._take_all(self._events.close())
         self._ended = True
-        if self._error is None and not self.complete:
+        self._quick = False
+        if self._error is None and not self._is_complete():
             self._explain()
+        self.complete = self._is_complete()
         return deltas
 
     def reply(self) -> Reply:
@@ -131,16 +146,6 @@ class ReplyStream(ABC):
         return self._whole or self._error is not None or self._ended
 
     @property
-    def complete(self) -> bool:
-        """Whether the reply is whole: the provider has said that it ended, or why, and reported no error."""
-        return self._error is None and (self._whole or self._builder.finished)
-
-    @property
-    def progress(self) -> int:
-        """How much of a reply has come: a number that grows with each part of one, and not with signs of life."""
-        return self._progress
-
-    @property
     def error(self) -> ModelError | None:
         """What `reply` raises; None while there is nothing wrong."""
         return self._error
@@ -149,6 +154,10 @@ class ReplyStream(ABC):
     def partial(self) -> Reply:
         """The reply as far as it has come, whole or not."""
         return self._builder.reply()
+
+    def _is_complete(self) -> bool:
+        """Find out whether the reply is whole."""
+        return self._error is None and (self._whole or self._builder.finished)
 
     @abstractmethod
     def _put(self, event: str, chunk: dict[str, JsonValue]) -> list[Delta]:
@@ -173,6 +182,50 @@ class ReplyStream(ABC):
     def _sources(self, chunk: dict[str, JsonValue]) -> Iterable[JsonValue]:
         """Where in a chunk an error may stand."""
         return (chunk,)
+
+    def _take_quickly(self, data: bytes, deltas: list[Delta]) -> bytes:
+        """Take the quick events that `data` begins with, and add to `deltas`; return the rest."""
+        if _CR in data:
+            # It may end a line, which only the plain way knows.
+            return data
+        head, at, begin = self.QUICK, 0, len(self.QUICK) - 1
+        try:
+            while data.startswith(head, at):
+                end = data.find(_LF, begin, at + self._most - 1)
+                if end < 0 or not data.startswith(b"\n\n", end):
+                    break
+                found = data[begin:end]
+                if not (is_flat(found) and self._add_quickly(found, deltas)):
+                    break
+                self._last = found
+                self.progress += 1
+                at = end + 2
+                begin = at + len(head) - 1
+        except NOT_QUICK:
+            pass
+        except TooLarge as error:
+            self._stop(str(error))
+            self.complete = self._quick = False
+            return b""
+        return data[at:]
+
+    def _feed(self, data: bytes) -> list[Delta]:
+        """Take bytes the plain way."""
+        self._head += data[: _HEAD - len(self._head)]
+        if self._kind is None:
+            self._kind = _kind_of(self._head)
+        if self._kind in {"page", "body"}:
+            self.progress += 1
+        if self._kind == "page":
+            if len(self._head) == _HEAD:
+                self._reject()
+            return []
+        if self._kind != "body":
+            return self._take_all(self._events.feed(data))
+        self._body += data
+        if len(self._body) > self._max_event:
+            self._stop(f"the reply is longer than {self._max_event:,} bytes")
+        return []
 
     def _take_all(self, events: Iterable[Event]) -> list[Delta]:
         deltas: list[Delta] = []
@@ -232,7 +285,7 @@ class ReplyStream(ABC):
         if not isinstance(chunk, dict):
             return []
         self._last = chunk
-        self._progress += not self._is_ping(event, chunk)
+        self.progress += not self._is_ping(event, chunk)
         deltas = self._put(event, chunk)
         for source in self._sources(chunk):
             if isinstance(source, dict) and self._error is None and _is_error(source):
@@ -266,7 +319,8 @@ class ReplyStream(ABC):
             or _FIELD.search(self._head)
         ):
             # Some servers say on the way out what went wrong, in no form that anybody calls an error.
-            words = self._quote(understand(self._last).words)
+            last = read_json(self._last.decode("utf-8", "replace")) if isinstance(self._last, bytes) else self._last
+            words = self._quote(understand(last).words)
             what = f"the stream from {self._where} ended before the reply did: there was no {self.REASON}"
             self._fail(f"{what}. Its last words{words}" if words else what, Cause.INTERRUPTED)
         else:

@@ -78,6 +78,11 @@ class EventReader:
         if len(self._rest) > self._max_event:
             raise EventTooLong(f"an event is longer than {self._max_event:,} bytes")
 
+    @property
+    def between(self) -> bool:
+        """Whether the stream has begun and no event is open."""
+        return not self._rest and not self._at_start
+
     def close(self) -> Iterator[Event]:
         """Give the last event, if the bytes ended without the empty line that should end it."""
         rest = bytes(self._rest)

@@ -1,9 +1,18 @@
 """Stores: where the journal lives."""
 
+from typing import TYPE_CHECKING
+
+from turnwright.late import late
+
 from .address import open_store
 from .memory import MemoryStore
 from .protocol import NOBODY, Claim, InboxItem, InboxKind, NewTurn, Status, Store, TurnRow
-from .sqlite import SqliteStore
+
+# Who keeps turns in memory, or in PostgreSQL, needs no SQLite.
+if TYPE_CHECKING:
+    from .sqlite import SqliteStore
+else:
+    __getattr__, __dir__ = late(__name__, {"SqliteStore": ".sqlite"})
 
 __all__ = [
     "NOBODY",

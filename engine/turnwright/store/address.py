@@ -8,7 +8,6 @@ from turnwright.errors import ConfigError
 
 from .memory import MemoryStore
 from .protocol import Store
-from .sqlite import Durability, SqliteStore
 
 _POSTGRES: Final = ("postgresql://", "postgres://")
 
@@ -32,10 +31,7 @@ def open_store(address: str, *, create: bool = True) -> Store:
     scheme, separator, rest = address.partition(":///")
     path, _, options = rest.partition("?")
     if scheme == "sqlite" and separator and path and path != "/":
-        durability = _durability(path, options)
-        if not create and not Path(path).exists():
-            raise ConfigError(f"there is no store {path}: name the file that the turns were written to (--store)")
-        return SqliteStore(Path(path), durability=durability)
+        return _sqlite(path, options, create=create)
     raise ConfigError(
         f"store {_without_password(address)!r} is no address that can be opened: use memory:, sqlite:///relative.db,"
         " sqlite:////absolute.db or postgresql://user:password@host/database"
@@ -52,7 +48,9 @@ def _postgres(address: str) -> Store:
     return PostgresStore(address)
 
 
-def _durability(path: str, options: str) -> Durability:
+def _sqlite(path: str, options: str, *, create: bool) -> Store:
+    from .sqlite import Durability, SqliteStore  # noqa: PLC0415 (who keeps turns elsewhere needs no SQLite)
+
     durability: Durability = "full"
     for name, value in parse_qsl(options, keep_blank_values=True):
         known = next((known for known in get_args(Durability) if (name, value) == ("durability", known)), None)
@@ -61,7 +59,9 @@ def _durability(path: str, options: str) -> Durability:
                 f"store sqlite:///{path}: {name}={value} is no option: use durability=full or durability=normal"
             )
         durability = known
-    return durability
+    if not create and not Path(path).exists():
+        raise ConfigError(f"there is no store {path}: name the file that the turns were written to (--store)")
+    return SqliteStore(Path(path), durability=durability)
 
 
 def _without_password(address: str) -> str:

@@ -2,21 +2,45 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 
 from turnwright.errors import Fenced, SessionBusy, StoreError, TurnBusy, UnknownTurn
 from turnwright_states.facts import Fact
 
 from .posting import addressee, in_the_way
-from .protocol import NOBODY, Claim, InboxItem, NewTurn, Status, TurnRow
+from .protocol import NOBODY, Claim, InboxItem, InboxKind, NewTurn, Status, TurnRow
 
 
 @dataclass(slots=True)
 class _Kept:
-    row: TurnRow
+    new: NewTurn
+    number: int
     facts: list[Fact]
+    #: How many facts there are.
+    seq: int
+    status: Status
+    updated_at: float
+    epoch: int = 1
+    owner: str | None = "memory"
     inbox: dict[str, InboxItem] = field(default_factory=dict)
+
+    @property
+    def row(self) -> TurnRow:
+        """The turn as a query shows it: made when one is asked for, and not for each append."""
+        new = self.new
+        return TurnRow(
+            id=new.id,
+            session=new.session,
+            agent=new.agent,
+            model=new.model,
+            created_at=new.created_at,
+            updated_at=self.updated_at,
+            epoch=self.epoch,
+            owner=self.owner,
+            status=self.status,
+            number=self.number,
+        )
 
 
 class MemoryStore:
@@ -29,6 +53,9 @@ class MemoryStore:
     shared = False
 
     def __init__(self) -> None:
+        own = type(self)
+        #: What a subclass puts in the place of these may suspend.
+        self.inline = own.append is MemoryStore.append and own.inbox is MemoryStore.inbox
         #: In the order in which they were made.
         self._turns: dict[str, _Kept] = {}
         self._numbers = count(1)
@@ -41,21 +68,7 @@ class MemoryStore:
         if new.session is not None:
             for row in await self.turns(session=new.session, live=True):
                 raise SessionBusy(new.session, row.id)
-        self._turns[new.id] = _Kept(
-            TurnRow(
-                id=new.id,
-                session=new.session,
-                agent=new.agent,
-                model=new.model,
-                created_at=new.created_at,
-                updated_at=new.created_at,
-                epoch=1,
-                owner="memory",
-                status=status,
-                number=next(self._numbers),
-            ),
-            list(facts),
-        )
+        self._turns[new.id] = _Kept(new, next(self._numbers), list(facts), len(facts), status, new.created_at)
         self._driving.add(new.id)
         return Claim(turn=new.id, epoch=1, seq=len(facts))
 
@@ -64,30 +77,32 @@ class MemoryStore:
         kept = self._kept(turn_id)
         if turn_id in self._driving:
             raise TurnBusy(turn_id, "this process")
-        crashed = kept.row.owner is not None
-        kept.row = replace(kept.row, epoch=kept.row.epoch + 1, owner="memory")
+        crashed = kept.owner is not None
+        kept.epoch, kept.owner = kept.epoch + 1, "memory"
         self._driving.add(turn_id)
-        return Claim(turn=turn_id, epoch=kept.row.epoch, seq=len(kept.facts), crashed=crashed)
+        return Claim(turn=turn_id, epoch=kept.epoch, seq=kept.seq, crashed=crashed)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         """See `Store.release`."""
         kept = self._turns.get(claim.turn)
-        if kept is not None and kept.row.epoch == claim.epoch:
-            kept.row = replace(kept.row, owner=NOBODY if crashed else None)
+        if kept is not None and kept.epoch == claim.epoch:
+            kept.owner = NOBODY if crashed else None
             self._driving.discard(claim.turn)
 
     async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
         """See `Store.append`."""
         kept = self._turns.get(claim.turn)
-        if kept is None or kept.row.epoch != claim.epoch:
+        if kept is None or kept.epoch != claim.epoch:
             raise Fenced(claim.turn, claim.epoch)
-        if facts and claim.seq != len(kept.facts):
-            raise StoreError(f"turn {claim.turn}: fact {claim.seq + 1} does not follow the last one, {len(kept.facts)}")
-        kept.facts.extend(facts)
-        kept.row = replace(kept.row, status=status, updated_at=time.time())
+        if facts:
+            if claim.seq != kept.seq:
+                raise StoreError(f"turn {claim.turn}: fact {claim.seq + 1} does not follow the last one, {kept.seq}")
+            kept.facts += facts
+            kept.seq = claim.seq = claim.seq + len(facts)
+        kept.status = status
+        kept.updated_at = time.time()
         for item in consumed:
             kept.inbox.pop(item, None)
-        claim.seq += len(facts)
         return claim.seq
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
@@ -128,7 +143,12 @@ class MemoryStore:
     async def inbox(self, turn_id: str) -> list[InboxItem]:
         """See `Store.inbox`."""
         kept = self._turns.get(turn_id)
-        return [] if kept is None else list(kept.inbox.values())
+        return list(kept.inbox.values()) if kept is not None and kept.inbox else []
+
+    async def aborts(self) -> list[InboxItem]:
+        """See `Store.aborts`."""
+        waiting = (item for kept in self._turns.values() for item in kept.inbox.values())
+        return [item for item in waiting if item.kind is InboxKind.ABORT]
 
     async def delete(self, turn_id: str) -> int:
         """See `Store.delete`."""

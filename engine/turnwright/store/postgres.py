@@ -26,7 +26,7 @@ from .postgres_owner import OwnerSession, is_held, is_silent, keep_from_forks
 from .postgres_rows import COLUMNS, Row, facts_of, inbox_items, status_of, turn_row
 from .postgres_schema import VERSION, Connection, check, migrate, older
 from .posting import addressee, in_the_way
-from .protocol import NOBODY, Claim, InboxItem, NewTurn, Status, TurnRow
+from .protocol import NOBODY, Claim, InboxItem, InboxKind, NewTurn, Status, TurnRow
 
 _ONE: Final = f"SELECT {COLUMNS} FROM turnwright_turns WHERE turn_id = %s"
 #: The turn :id, and those whose ids begin with it and a colon: the semicolon is the next character.
@@ -79,6 +79,7 @@ class PostgresStore:
     """
 
     shared = True
+    inline = False
 
     def __init__(self, address: str, *, patience: float = 10.0, connections: int = 4) -> None:
         self._conninfo, self.place = parse_address(address, patience)
@@ -208,6 +209,11 @@ class PostgresStore:
     async def inbox(self, turn_id: str) -> list[InboxItem]:
         """See `Store.inbox`."""
         return inbox_items(turn_id, await self._read(_WAITING, (turn_id,)))
+
+    async def aborts(self) -> list[InboxItem]:
+        """See `Store.aborts`."""
+        rows = await self._read("SELECT turn_id, id, payload FROM turnwright_inbox WHERE kind = %s", (InboxKind.ABORT,))
+        return [InboxItem(str(turn), str(name), InboxKind.ABORT, str(payload)) for turn, name, payload in rows]
 
     async def delete(self, turn_id: str) -> int:
         """See `Store.delete`."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from turnwright_states import EndReason, Outcome, State, Turn
 from turnwright_states.facts import Fact
 
@@ -19,9 +21,11 @@ from turnwright_states.facts import Fact
 NOBODY: Final = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    """A copy of where a turn stands, for queries. It can be rebuilt from the facts."""
+class Status(Struct, frozen=True, gc=False):
+    """A copy of where a turn stands, for queries. It can be rebuilt from the facts.
+
+    One is made for each append: hence a struct, which takes a tenth of the time of a frozen dataclass.
+    """
 
     state: State
     steps: int = 0
@@ -36,7 +40,8 @@ class Status:
     @classmethod
     def of(cls, turn: Turn) -> "Status":
         """The status of a folded turn."""
-        return cls(state=turn.state, steps=turn.counters.steps, tool_calls=turn.counters.calls, reason=turn.reason)
+        counters = turn.counters
+        return cls(turn.state, counters.steps, counters.calls, turn.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +115,18 @@ class Store(Protocol):
         """Whether other processes may write to the same turns, so that inboxes must be looked at now and then."""
         ...
 
+    @property
+    def inline(self) -> bool:
+        """Whether the next `append`, and an `inbox` before it, lets nobody else run: nothing in them suspends.
+
+        It holds until somebody else runs, so read it right before. It is never true while an append is under way: who
+        finds it true need not wait for one of the same turn. Where it is false, appends of one turn must follow each
+        other, and a cancelled one may have been written.
+        """
+        ...
+
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
-        """Write a new turn with its first facts, and claim it, in one transaction.
+        """Write a new turn with its first facts, one at least, and claim it, in one transaction.
 
         Raises `SessionBusy` when another turn of the session has not ended, and `StoreError` for an id that is taken.
         """
@@ -167,6 +182,10 @@ class Store(Protocol):
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
         """What waits in a turn's inbox, in the order in which it was posted; empty for a turn that is not there."""
+        ...
+
+    async def aborts(self) -> list[InboxItem]:
+        """The requests to stop that wait in the inboxes of all turns."""
         ...
 
     async def delete(self, turn_id: str) -> int:

@@ -1,7 +1,8 @@
 """The store in one SQLite file: the default for turns that must outlive their process.
 
-Every method runs its few statements inline: a commit costs less than handing it to a thread. WAL mode lets any number
-of processes read while one writes. `synchronous=FULL` makes an acknowledged append survive a loss of power.
+Every method runs its few statements inline: a commit costs less than handing it to a thread. Where many turns run,
+appends share their commits. WAL mode lets any number of processes read while one writes. `synchronous=FULL` makes an
+acknowledged append survive a loss of power.
 """
 
 import os
@@ -12,19 +13,27 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from turnwright.errors import ConfigError, Fenced, SessionBusy, StoreError, TurnBusy, UnknownTurn
+from turnwright.errors import ConfigError, StoreError, TurnBusy, UnknownTurn
 from turnwright_states import BadJournal, EndReason, State
 from turnwright_states.facts import Fact, parse_fact
 
 from .owner import OwnerLock
 from .posting import addressee, in_the_way
-from .protocol import NOBODY, Claim, InboxItem, InboxKind, NewTurn, Status, TurnRow
+from .protocol import Claim, InboxItem, InboxKind, NewTurn, Status, TurnRow
+from .sqlite_group import Group
 from .sqlite_schema import check, immediate, migrate, prepare
+from .sqlite_writes import Append, Create, LetGo, Write, write
 
 Durability = Literal["full", "normal"]
 
-_ROW: Final = (
-    "turn_id, session, agent, model, created_at, updated_at, epoch, owner, state, steps, tool_calls, reason, number"
+#: From how many turns on it pays, as measured: with two a shared wait for the disk, with four a shared commit.
+_CROWDS: Final[dict[Durability, int]] = {"full": 2, "normal": 4}
+
+#: A turn has the status that was written with its last fact.
+_TURNS: Final = (
+    "SELECT turn_id, session, agent, model, created_at, at, epoch, owner, state, steps, tool_calls, reason, number"
+    " FROM turns JOIN facts ON turn = number AND seq = ("
+    "SELECT MAX(seq) FROM facts WHERE turn = number AND state IS NOT NULL)"
 )
 #: The turn :id, and those whose ids begin with it and a colon: the semicolon is the next character.
 _FAMILY: Final = "(turn_id = :id OR (turn_id > :id || ':' AND turn_id < :id || ';'))"
@@ -42,6 +51,9 @@ _HINTS: Final = {
     sqlite3.SQLITE_READONLY: "let this user write the file and its folder",
 }
 
+#: What `sqlite3` raises: also for a text that no UTF-8 can write.
+_ERRORS: Final = (sqlite3.Error, UnicodeEncodeError)
+
 
 class SqliteStore:
     """Keeps turns in the SQLite file `path`, which is made, for this user only, if it is not there.
@@ -51,11 +63,16 @@ class SqliteStore:
     database, is another program's, or was written by a newer release. A file of an older release is left as it is:
     until `migrate` was called, every method raises `ConfigError`. Use it from one thread. A forked process opens its
     own: SQLite's connections cannot be taken along.
+
+    `crowd`: from how many turns on, driven at the same time, what they write in one round of the event loop is one
+    transaction. By default 4, and 2 with `full`, where a transaction waits for the disk.
     """
 
     shared = True
 
-    def __init__(self, path: Path | str, *, durability: Durability = "full", patience: float = 10.0) -> None:
+    def __init__(
+        self, path: Path | str, *, durability: Durability = "full", patience: float = 10.0, crowd: int | None = None
+    ) -> None:
         self.path = Path(path)
         # As SQLite sees it: two that come by different links, or change their folder, mean the same locks.
         place = Path(os.path.realpath(path))
@@ -75,76 +92,72 @@ class SqliteStore:
         except (sqlite3.Error, ConfigError) as error:
             self._db.close()
             raise (error if isinstance(error, ConfigError) else self._unusable(error)) from None
+        self._cursor = self._db.cursor()
+        own = type(self)
+        crowd = _CROWDS[durability] if crowd is None else crowd
+        # What a subclass puts in the place of these may suspend.
+        self._crowd = crowd if own.append is SqliteStore.append and own.inbox is SqliteStore.inbox else 0
+        self._group = Group(self._write, self._explained)
+        #: What `PRAGMA data_version` said when the schema was found to be right, and the turns that this process drives
+        #: whose inboxes were empty then.
+        self._seen: object = None
+        self._empty: set[str] = set()
+
+    @property
+    def inline(self) -> bool:
+        """See `Store.inline`."""
+        return self._group.under_way == 0 and len(self._driving) < self._crowd
 
     def _unusable(self, error: sqlite3.Error | OSError) -> ConfigError:
         return ConfigError(f"store {self.path}: {_explain(error)}")
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
         """See `Store.create`."""
-        owner = self._owner.take()
-        with self._transaction():
-            if self._db.execute("SELECT 1 FROM turns WHERE turn_id = ?", (new.id,)).fetchone() is not None:
-                raise StoreError(f"store {self.path}: turn {new.id} is there already")
-            if new.session is not None:
-                busy = self._db.execute(
-                    "SELECT turn_id FROM turns WHERE session = ? AND live = 1", (new.session,)
-                ).fetchone()
-                if busy is not None:
-                    raise SessionBusy(new.session, busy[0])
-            self._db.execute(
-                "INSERT INTO turns (turn_id, session, agent, model, created_at, updated_at, epoch, owner,"
-                " state, reason, steps, tool_calls, live) VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?)",
-                (new.id, new.session, new.agent, new.model, new.created_at, new.created_at, owner, *_columns(status)),
-            )
-            self._insert(new.id, 0, facts)
-        self._driving[new.id] = 1
-        return Claim(turn=new.id, epoch=1, seq=len(facts))
+        one = Create(new, facts, status, self._owner.take(), self._driving)
+        try:
+            await self._make(one)
+        except BaseException:
+            if not one.waits and one.error is None:
+                # Cancelled when it was made already: nobody has the claim, so it is left as after a crash.
+                del self._driving[new.id]
+            raise
+        return one.claim
 
     async def claim(self, turn_id: str) -> Claim:
         """See `Store.claim`."""
         owner = self._owner.take()
         with self._transaction():
-            row = _row(self._one(f"SELECT {_ROW} FROM turns WHERE turn_id = ?", turn_id))  # noqa: S608 (constant)
-            if row.owner and self._lives(turn_id, row.owner):
-                raise TurnBusy(turn_id, row.owner)
+            epoch, was, seq = self._one(
+                "SELECT epoch, owner, (SELECT MAX(seq) FROM facts WHERE turn = number) FROM turns WHERE turn_id = ?",
+                turn_id,
+            )
+            if was and self._lives(turn_id, was):
+                raise TurnBusy(turn_id, was)
             self._db.execute("UPDATE turns SET epoch = epoch + 1, owner = ? WHERE turn_id = ?", (owner, turn_id))
-            (seq,) = self._db.execute("SELECT MAX(seq) FROM facts WHERE turn_id = ?", (turn_id,)).fetchone()
-        self._driving[turn_id] = row.epoch + 1
-        return Claim(turn=turn_id, epoch=row.epoch + 1, seq=seq or 0, crashed=row.owner is not None)
+        self._driving[turn_id] = epoch + 1
+        return Claim(turn=turn_id, epoch=epoch + 1, seq=seq or 0, crashed=was is not None)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         """See `Store.release`."""
-        if self._driving.get(claim.turn) == claim.epoch:
-            del self._driving[claim.turn]
-        with self._transaction():
-            self._db.execute(
-                "UPDATE turns SET owner = ? WHERE turn_id = ? AND epoch = ?",
-                (NOBODY if crashed else None, claim.turn, claim.epoch),
-            )
+        try:
+            await self._make(LetGo(claim, crashed=crashed))
+        finally:
+            # Not before: until its row says that it was let go of, the turn would look crashed to a claim from here.
+            if self._driving.get(claim.turn) == claim.epoch:
+                del self._driving[claim.turn]
+                self._empty.discard(claim.turn)
 
     async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
         """See `Store.append`."""
-        with self._transaction():
-            changed = self._db.execute(
-                "UPDATE turns SET updated_at = ?, state = ?, reason = ?, steps = ?, tool_calls = ?, live = ?"
-                " WHERE turn_id = ? AND epoch = ?",
-                (time.time(), *_columns(status), claim.turn, claim.epoch),
-            )
-            if changed.rowcount == 0:
-                raise Fenced(claim.turn, claim.epoch)
-            self._insert(claim.turn, claim.seq, facts)
-            if consumed:
-                rows = [(claim.turn, item) for item in consumed]
-                self._db.executemany("DELETE FROM inbox WHERE turn_id = ? AND id = ?", rows)
-        claim.seq += len(facts)
+        await self._make(Append(claim, facts, status, consumed))
         return claim.seq
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         """See `Store.facts`."""
         with self._reading():
-            self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
+            (number,) = self._one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
             rows = self._db.execute(
-                "SELECT seq, kind, payload FROM facts WHERE turn_id = ? AND seq > ? ORDER BY seq", (turn_id, after)
+                "SELECT seq, kind, payload FROM facts WHERE turn = ? AND seq > ? ORDER BY seq", (number, after)
             ).fetchall()
         try:
             return [(seq, parse_fact(kind, payload, seq)) for seq, kind, payload in rows]
@@ -154,7 +167,7 @@ class SqliteStore:
     async def get(self, turn_id: str) -> TurnRow:
         """See `Store.get`."""
         with self._reading():
-            return _row(self._one(f"SELECT {_ROW} FROM turns WHERE turn_id = ?", turn_id))  # noqa: S608 (constant)
+            return _row(self._one(f"{_TURNS} WHERE turn_id = ?", turn_id))
 
     async def turns(
         self, *, session: str | None = None, live: bool | None = None, limit: int | None = None
@@ -164,7 +177,7 @@ class SqliteStore:
         where = " AND ".join(f"{column} = :{column}" for column, value in wanted.items() if value is not None)
         with self._reading():
             rows = self._db.execute(
-                f"SELECT {_ROW} FROM turns WHERE {where or 1} ORDER BY number DESC LIMIT :limit",  # noqa: S608 (constant)
+                f"{_TURNS} WHERE {where or 1} ORDER BY number DESC LIMIT :limit",
                 {**wanted, "limit": -1 if limit is None else limit},
             ).fetchall()
         return [_row(row) for row in rows]
@@ -179,6 +192,7 @@ class SqliteStore:
         if not items:
             return ()
         turn_id, now = addressee(items), time.time()
+        self._empty.discard(turn_id)
         with self._transaction():
             self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
             blocking = in_the_way(self._waiting(turn_id), items)
@@ -191,8 +205,29 @@ class SqliteStore:
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
         """See `Store.inbox`."""
+        try:
+            # It is another one whenever another connection has committed anything: until then, what was seen holds.
+            seen = self._cursor.execute("PRAGMA data_version").fetchone()
+            if seen == self._seen and turn_id in self._empty:
+                return []
+            if seen != self._seen:
+                self._empty.clear()
+                check(self._cursor, self.path)
+                self._seen = seen
+            waiting = self._waiting(turn_id)
+        except _ERRORS as error:
+            raise self._explained(error) from error
+        if not waiting and turn_id in self._driving:
+            self._empty.add(turn_id)
+        return waiting
+
+    async def aborts(self) -> list[InboxItem]:
+        """See `Store.aborts`."""
         with self._reading():
-            return self._waiting(turn_id)
+            rows = self._db.execute(
+                "SELECT turn_id, id, payload FROM inbox WHERE kind = ?", (InboxKind.ABORT,)
+            ).fetchall()
+        return [InboxItem(turn_id, name, InboxKind.ABORT, payload) for turn_id, name, payload in rows]
 
     async def delete(self, turn_id: str) -> int:
         """See `Store.delete`."""
@@ -200,7 +235,9 @@ class SqliteStore:
             self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
             for name, owner in self._driven(_FAMILY, turn_id):
                 raise TurnBusy(name, owner)
-            for table in ("facts", "inbox", "turns"):
+            numbers = f"SELECT number FROM turns WHERE {_FAMILY}"  # noqa: S608 (constant)
+            self._db.execute(f"DELETE FROM facts WHERE turn IN ({numbers})", {"id": turn_id})  # noqa: S608 (constant)
+            for table in ("inbox", "turns"):
                 deleted = self._db.execute(f"DELETE FROM {table} WHERE {_FAMILY}", {"id": turn_id})  # noqa: S608 (constant)
         return deleted.rowcount
 
@@ -232,10 +269,20 @@ class SqliteStore:
                 " migrate when that has ended"
             )
 
-    def _insert(self, turn_id: str, seq: int, facts: Sequence[Fact]) -> None:
-        now = time.time()
-        rows = [(turn_id, n, fact.kind, fact.payload(), now) for n, fact in enumerate(facts, start=seq + 1)]
-        self._db.executemany("INSERT INTO facts VALUES (?, ?, ?, ?, ?)", rows)
+    async def _make(self, one: Write) -> None:
+        """Make one write of driving, with those of other turns where there are many."""
+        if not self.inline:
+            await self._group.add(one)
+            return
+        try:
+            write(self._cursor, self.path, (one,))
+        except _ERRORS as error:
+            raise self._explained(error) from error
+        if one.error is not None:
+            raise one.error
+
+    def _write(self, together: Sequence[Write]) -> None:
+        write(self._cursor, self.path, together)
 
     def _waiting(self, turn_id: str) -> list[InboxItem]:
         rows = self._db.execute("SELECT id, kind, payload FROM inbox WHERE turn_id = ? ORDER BY n", (turn_id,))
@@ -265,9 +312,16 @@ class SqliteStore:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, UnicodeEncodeError) as error:
-            why = _explain(error)
-            raise StoreError(f"store {self.path}: {why}; nothing was written, and the turn can be resumed") from error
+        except _ERRORS as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: Exception) -> Exception:
+        if not isinstance(error, _ERRORS):
+            return error
+        why = _explain(error)
+        explained = StoreError(f"store {self.path}: {why}; nothing was written, and the turn can be resumed")
+        explained.__cause__ = error
+        return explained
 
 
 def _make_private(path: Path) -> None:
@@ -282,10 +336,6 @@ def _explain(error: sqlite3.Error | OSError | UnicodeEncodeError) -> str:
     # The low byte is the primary code. What the module itself raises, for a closed store, has none.
     hint = _HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
     return f"{error}: {hint}" if hint else str(error)
-
-
-def _columns(status: Status) -> tuple[str, str | None, int, int, int]:
-    return (status.state, status.reason, status.steps, status.tool_calls, int(status.outcome is None))
 
 
 def _row(row: _Columns) -> TurnRow:

@@ -72,7 +72,7 @@ class CallReader:
             at=at,
             attempt=max(call.attempt, 1) if came_back else 1,
             structured=fact.structured,
-            files=tuple(map(FilePart.model_validate, fact.files)),
+            files=tuple(map(FilePart.of_json, fact.files)),
         )
 
     def blame(self, call: str) -> None:

@@ -7,6 +7,7 @@ Calls that had started are accounted for (`crash`), or everything that was open 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
+from msgspec import structs
 from pydantic import JsonValue, ValidationError
 
 from turnwright.agent import Agent
@@ -107,11 +108,11 @@ class _Reader:
         if turn.state.outcome is None and turn.state is not State.PAUSED:
             self._then.append(At(self._count, "left", self._parallel(_states(turn))))
             self._notes.append("Nobody has driven it to its end: the test leaves it where its journal ends.")
-        said = history if history is not None else [Message.model_validate(message) for message in started.history]
+        said = history if history is not None else [Message.of_json(message) for message in started.history]
         recording = Recording(
             agent=_agent(started.agent),
             prompt=started.prompt,
-            files=tuple(map(FilePart.model_validate, started.files)),
+            files=tuple(map(FilePart.of_json, started.files)),
             limits=self._limits(started.limits),
             history=tuple(_bare(message) for message in said if message.says_something),
             model=tuple(self._lines),
@@ -365,7 +366,7 @@ def _said(fact: f.Answered, kind: InterruptKind) -> str | Answer:
 def _bare(message: Message) -> Message:
     """The message without the engine's bookkeeping, and without its place in the turn that it was said in."""
     kept = [part for part in message.parts if not isinstance(part, StepStartPart | StepFinishPart | SentinelPart)]
-    return message.model_copy(update={"parts": tuple(part.model_copy(update={"seq": 0}) for part in kept)})
+    return structs.replace(message, parts=tuple(structs.replace(part, seq=0) for part in kept))
 
 
 def _states(turn: Turn) -> dict[str, CallState]:

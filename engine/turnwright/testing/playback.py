@@ -13,6 +13,7 @@ from typing import Final
 
 import anyio
 import anyio.lowlevel
+from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright.agent import Agent
@@ -66,7 +67,7 @@ def results_of(turn: TurnResult) -> dict[str, Recorded]:
             part.text,
             part.status,
             structured=part.structured,
-            files=tuple(file.model_copy(update={"seq": 0}) for file in part.files),
+            files=tuple(structs.replace(file, seq=0) for file in part.files),
         )
         for part in parts
     }
@@ -185,7 +186,7 @@ class _Journal(FaultyStore):
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         """See `Store.facts`. The time that passed is in them."""
         return [
-            (seq, fact.model_copy(update={"elapsed": max(fact.elapsed, self._seconds)}))
+            (seq, structs.replace(fact, elapsed=max(fact.elapsed, self._seconds)))
             if seq in self._before_time
             else (seq, fact)
             for seq, fact in await super().facts(turn_id, after)

@@ -19,8 +19,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import Enum
 from importlib import import_module
+from inspect import Parameter, signature
 from typing import Final
 
+import msgspec
 from pydantic import BaseModel
 
 from turnwright import answers
@@ -165,6 +167,8 @@ def _node(value: object, imports: Imports, depth: int) -> _Node:  # noqa: C901, 
             return _mapping(value, imports, depth)
         case BaseModel():
             return _call(imports.name(type(value)), _fields_of_model(value), imports, depth)
+        case msgspec.Struct():
+            return _call(imports.name(type(value)), _fields_of_struct(value), imports, depth)
         case _ if is_dataclass(value) and not isinstance(value, type):
             return _call(imports.name(type(value)), _fields_of_dataclass(value), imports, depth)
         case _:
@@ -235,6 +239,16 @@ def _fields_of_model(model: BaseModel) -> Iterator[tuple[str, object]]:
             differs = field.is_required() or value != field.get_default(call_default_factory=True)
         if differs:
             yield name, value
+
+
+def _fields_of_struct(value: msgspec.Struct) -> Iterator[tuple[str, object]]:
+    parameters = signature(type(value)).parameters
+    for field in msgspec.structs.fields(value):
+        held = getattr(value, field.name)
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        if field.required or held != default or type(held) is not type(default):
+            named = not field.required or parameters[field.name].kind is Parameter.KEYWORD_ONLY
+            yield field.name if named else "", held
 
 
 def _fields_of_dataclass(value: object) -> Iterator[tuple[str, object]]:

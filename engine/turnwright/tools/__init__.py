@@ -1,12 +1,21 @@
 """Tools: what a model may call, how a batch of calls runs, and the ones that the command line brings."""
 
-from .builtin import builtin_tools
+from typing import TYPE_CHECKING
+
+from turnwright.late import late
+
 from .context import AbortSignal, Answer, Ask, NeedsPerson, ToolContext
-from .load import load_tools
 from .pace import Rate
 from .result import ToolResult
 from .text import RESULT_LIMIT, cap
 from .tool import FunctionTool, OnCrash, Tool, ToolError, ToolFailed, ToolInputError, ToolTimeout, tool
+
+# The tools that the command line brings: an embedder brings its own.
+if TYPE_CHECKING:
+    from .builtin import builtin_tools
+    from .load import load_tools
+else:
+    __getattr__, __dir__ = late(__name__, {"builtin_tools": ".builtin", "load_tools": ".load"})
 
 __all__ = [
     "RESULT_LIMIT",

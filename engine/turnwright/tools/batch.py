@@ -2,11 +2,11 @@
 
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -22,13 +22,23 @@ from turnwright_states import (
     Decision,
     InterruptKind,
 )
+from turnwright_states.making import made
 
 from .context import AbortSignal, Answer, Ask, Line, NeedsPerson, ToolContext
 from .pace import Pace, Place
 from .result import ToolResult, bounded
+from .side_by_side import in_tasks
 from .tool import Tool, ToolError, describe, holds
 
-Report = Callable[[CallStarted | CallSettled | CallWaits], Awaitable[None]]
+
+class Report(Protocol):
+    """Journals what happened to a call before it returns. `more` are calls that start together with it."""
+
+    async def __call__(self, event: CallStarted | CallSettled | CallWaits, /, *more: CallStarted) -> None:
+        """Journal, and return then."""
+        ...
+
+
 #: Hears how far a call is: its progress, of how much, and a message.
 Progress = Callable[[Call, float, float | None, str], None]
 #: Drives the sub-agent of a started call, until it has ended or waits for a person.
@@ -47,9 +57,17 @@ async def nobody_delegates(call: Call) -> CallSettled | CallWaits:
 UNKNOWN_OUTCOME: Final = "outcome unknown: the process died while this call ran; verify before retrying"
 
 
-@dataclass(frozen=True, slots=True)
+#: What `Tool.parse` made of the arguments of a call.
+Values = Mapping[str, object]
+
+
+@dataclass(slots=True)
 class Surroundings:
-    """What a batch needs to know of its turn."""
+    """What a batch needs to know of its turn.
+
+    `checked` are the arguments, by call, that were checked when the reply arrived, which is just now: they are not
+    checked again. Each is used once, for a tool may change what it is given.
+    """
 
     turn: str
     tools: Mapping[str, Tool]
@@ -64,61 +82,97 @@ class Surroundings:
     abort: AbortSignal = field(default_factory=AbortSignal)
     progress: Progress = nobody_listens
     delegate: Delegate = nobody_delegates
+    checked: dict[str, Values] = field(default_factory=dict)
 
 
-async def run_batch(calls: tuple[Call, ...], around: Surroundings, report: Report, limiter: anyio.Semaphore) -> None:
-    """Run every call that is ready, at most as many at once as `limiter` lets through.
+async def run_batch(calls: tuple[Call, ...], around: Surroundings, report: Report, parallel: int) -> None:
+    """Run every call that is ready, at most `parallel` of them at once.
 
     A call of a sequential tool runs alone: behind those before it, and before those after it. `report` journals what
     it is given before it returns; whatever it raises ends the batch and is raised here. A tool's own errors become
     results. Cancelling the batch cancels the calls. A sub-agent that was started before is taken up where it stands:
     its own journal accounts for what happened to it.
     """
-    ready = (call for call in calls if call.state is CallState.READY or _is_taken_up(call))
+    ready = [call for call in calls if call.state is CallState.READY or _is_taken_up(call)]
     for side_by_side in _between_barriers(ready, around):
-        await _in_tasks([partial(_in_turn, call, around, report, limiter) for call in side_by_side])
+        if len(side_by_side) <= parallel and _start_at_once(side_by_side, around):
+            await _start_together(side_by_side, around, report)
+            continue
+        room = anyio.Semaphore(parallel) if len(side_by_side) > parallel else None
+        await in_tasks([partial(_in_turn, call, around, report, room) for call in side_by_side])
 
 
-def _between_barriers(calls: Iterable[Call], around: Surroundings) -> Iterator[list[Call]]:
+def _start_at_once(calls: Sequence[Call], around: Surroundings) -> bool:
+    """Whether nothing is left to ask, to check or to wait for."""
+    for call in calls:
+        if call.id not in around.checked or call.made.lease is not None:
+            return False
+        tool = around.tools[call.name]
+        if not tool.asks_nobody or tool.pace is not None:
+            return False
+    return True
+
+
+async def _start_together(calls: Sequence[Call], around: Surroundings, report: Report) -> None:
+    """Run calls whose starts are journalled in one append: a commit for each would cost more than most tools."""
+    if around.stopping():
+        return
+    elapsed = around.elapsed()
+    first, *more = [made(CallStarted, call=call.id, elapsed=elapsed) for call in calls]
+    await report(first, *more)
+    await in_tasks([partial(_report_outcome, call, around, report) for call in calls])
+
+
+async def _report_outcome(call: Call, around: Surroundings, report: Report) -> None:
+    values = around.checked.pop(call.id)
+    await report(await _outcome(call, around.tools[call.name], around, values))
+
+
+def _between_barriers(calls: Sequence[Call], around: Surroundings) -> list[list[Call]]:
     """The calls in their order, in groups that may run side by side."""
-    group: list[Call] = []
+    groups: list[list[Call]] = []
+    barrier = True
     for call in calls:
         tool = around.tools.get(call.name)
-        if tool is None or not tool.sequential:
-            group.append(call)
-            continue
-        if group:
-            yield group
-        yield [call]
-        group = []
-    if group:
-        yield group
+        alone = tool is not None and tool.sequential
+        if alone or barrier:
+            groups.append([])
+        groups[-1].append(call)
+        barrier = alone
+    return groups
 
 
-async def _in_turn(call: Call, around: Surroundings, report: Report, limiter: anyio.Semaphore) -> None:
+async def _in_turn(call: Call, around: Surroundings, report: Report, room: "anyio.Semaphore | None") -> None:
     """Run a call when there is room for it in its batch, and among all calls of its tool where that keeps a pace.
+
+    `room` is None where the batch has room for all of its calls.
 
     Nothing is held while it waits, so that nobody waits for it: of the two places, the second is taken at once or
     the first is given back. If it is the batch that has no room then, another call of the batch is running: a call
     comes back here fewer times than its batch has calls.
     """
     while True:
-        async with limiter:
+        if room is None:
             pace = await _run(call, around, report)
+        else:
+            async with room:
+                pace = await _run(call, around, report)
         if pace is None:
             return
         async with _place_of(pace, around) as place:
             if place is None:
                 return
             try:
-                limiter.acquire_nowait()
+                if room is not None:
+                    room.acquire_nowait()
             except anyio.WouldBlock:
                 continue
             try:
                 if not around.stopping():
                     await _execute(call, around.tools[call.name], around, report, place)
             finally:
-                limiter.release()
+                if room is not None:
+                    room.release()
         return
 
 
@@ -145,7 +199,7 @@ async def settle_after_crash(calls: tuple[Call, ...], around: Surroundings, repo
             continue
         tool = around.tools[call.name]
         if tool.on_crash == "rerun":
-            await _in_tasks([partial(_rerun, call, tool, around, report)])
+            await in_tasks([partial(_rerun, call, tool, around, report)])
         elif tool.on_crash == "ask":
             question = f"The process died while {call.name} ran. Run it again, or leave its outcome unknown?"
             await report(
@@ -161,30 +215,6 @@ async def settle_after_crash(calls: tuple[Call, ...], around: Surroundings, repo
             await report(_settled(call, CallStatus.UNKNOWN, ToolResult(UNKNOWN_OUTCOME), around))
 
 
-async def _in_tasks(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Run each job in a task of its own, and raise what one of them raises, without a group around it.
-
-    Also a job that is alone: a tool may swallow a cancellation, cancel its own task, or leave marks of one on it, and
-    none of this may reach the task that drives the turn, for there it could not be told from what others ask for.
-    """
-    failures: list[BaseException] = []
-
-    async def run(job: Callable[[], Awaitable[None]], group: anyio.abc.TaskGroup) -> None:
-        try:
-            await job()
-        except GeneratorExit:
-            raise  # the event loop is gone, and nothing can be done any more
-        except BaseException as error:  # noqa: BLE001 (raised below)
-            failures.append(error)
-            group.cancel_scope.cancel()
-
-    async with anyio.create_task_group() as group:
-        for job in jobs:
-            group.start_soon(run, job, group)
-    if failures:
-        raise failures[0]
-
-
 async def _run(call: Call, around: Surroundings, report: Report) -> Pace | None:
     """Run a call, or say what it wants of a person. Returns the pace that it has to wait for, if it has to."""
     if around.stopping():
@@ -193,11 +223,12 @@ async def _run(call: Call, around: Surroundings, report: Report) -> Pace | None:
         await report(await around.delegate(call))
         return None
     tool = around.tools[call.name]
+    values = around.checked.pop(call.id, None)
     try:
-        ask = tool.asks(call.arguments, _context(call, around))
-        if ask is None:
+        ask = None if tool.asks_nobody else tool.asks(call.arguments, _context(call, around))
+        if ask is None and values is None:
             # An approved call is checked again: what was right when it was asked may not be now.
-            tool.parse(call.arguments)
+            values = tool.parse(call.arguments)
     except NeedsPerson as needs:
         ask = needs.ask
     except ToolError as error:
@@ -212,7 +243,7 @@ async def _run(call: Call, around: Surroundings, report: Report) -> Pace | None:
         if place is None:
             return tool.pace
     try:
-        await _execute(call, tool, around, report, place)
+        await _execute(call, tool, around, report, place, values)
     finally:
         if place is not None:
             place.leave()
@@ -228,33 +259,47 @@ async def _rerun(call: Call, tool: Tool, around: Surroundings, report: Report) -
             await _execute(call, tool, around, report, place)
 
 
-async def _execute(call: Call, tool: Tool, around: Surroundings, report: Report, place: Place | None = None) -> None:
+async def _execute(  # noqa: PLR0917 (they go down together, as far as the tool)
+    call: Call,
+    tool: Tool,
+    around: Surroundings,
+    report: Report,
+    place: Place | None = None,
+    values: Values | None = None,
+) -> None:
     child = child_id(around.turn, call.id) if call.made.lease is not None else None
-    await report(CallStarted(call=call.id, child=child, elapsed=around.elapsed()))
+    await report(made(CallStarted, call=call.id, child=child, elapsed=around.elapsed()))
     if call.state is not CallState.STARTED:  # a rerun without a retry left was settled instead
         return
     if place is not None:
         place.start()
-    await report(await (_outcome(call, tool, around) if child is None else around.delegate(call)))
+    await report(await (_outcome(call, tool, around, values) if child is None else around.delegate(call)))
 
 
-async def _outcome(call: Call, tool: Tool, around: Surroundings) -> CallSettled | CallWaits:
+async def _outcome(call: Call, tool: Tool, around: Surroundings, values: Values | None) -> CallSettled | CallWaits:
     """Let the tool do its work, and say what came of it. Nobody hears of its progress any more then."""
-    with around.abort.below() as abort:
+    context, line = _UNSEEN, None
+    if tool.takes_context:
         line = Line(partial(around.progress, call))
-        try:
-            result = await tool.run(call.arguments, _context(call, around, abort=abort, line=line))
-            return _settled(call, CallStatus.OK, result, around)
-        except NeedsPerson as needs:
-            return _waits(call, needs.ask, around)
-        except ToolError as error:
-            return _settled(call, CallStatus.ERROR, ToolResult(str(error)), around)
-        except BaseException as error:
-            if not await _is_its_own(error):
-                raise
-            return _settled(call, CallStatus.ERROR, ToolResult(describe(error)), around)
-        finally:
+        context = _context(call, around, abort=around.abort.below(), line=line)
+    try:
+        if values is not None and tool.runs_plainly:
+            result = await tool.run_checked(values, context)
+        else:
+            result = await tool.run(call.arguments, context)
+        return _settled(call, CallStatus.OK, result, around)
+    except NeedsPerson as needs:
+        return _waits(call, needs.ask, around)
+    except ToolError as error:
+        return _settled(call, CallStatus.ERROR, ToolResult(str(error)), around)
+    except BaseException as error:
+        if not await _is_its_own(error):
+            raise
+        return _settled(call, CallStatus.ERROR, ToolResult(describe(error)), around)
+    finally:
+        if line is not None:
             line.close()
+            around.abort.forget(context.abort)
 
 
 async def _is_its_own(error: BaseException) -> bool:
@@ -289,14 +334,19 @@ def _context(
     )
 
 
+#: For a tool that does not look at what it is told of its call.
+_UNSEEN: Final = ToolContext(turn="", call="")
+
+
 def _settled(call: Call, status: CallStatus, result: ToolResult, around: Surroundings) -> CallSettled:
     result = bounded(result)
-    return CallSettled(
+    return made(
+        CallSettled,
         call=call.id,
         status=status,
         result=result.text,
         structured=result.structured,
-        files=tuple(file.kept() for file in result.files),
+        files=tuple([file.kept() for file in result.files]) if result.files else (),
         elapsed=around.elapsed(),
     )
 

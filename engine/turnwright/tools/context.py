@@ -109,17 +109,17 @@ class AbortSignal:
             finally:
                 self._scopes.discard(scope)
 
-    @contextmanager
-    def below(self) -> "Iterator[AbortSignal]":
-        """A signal that is set with this one while the block runs, and can be set by itself."""
+    def below(self) -> "AbortSignal":
+        """A signal that is set with this one, until `forget` is told of it, and can be set by itself."""
         signal = AbortSignal()
         if self._aborted:
             signal.set()
         self._below.add(signal)
-        try:
-            yield signal
-        finally:
-            self._below.discard(signal)
+        return signal
+
+    def forget(self, below: "AbortSignal") -> None:
+        """Whoever heard that signal is done."""
+        self._below.discard(below)
 
 
 class Line:

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from turnwright.message import FilePart
 
-from .text import cap, one_line, shorten, to_text
+from .text import cap, clean, one_line, shorten, to_text
 
 #: The most that the data of one result may hold, in bytes of its JSON.
 STRUCTURED_LIMIT: Final = 256 * 1024
@@ -46,6 +46,8 @@ class ToolResult:
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
             raise TypeError(f"text is what the model reads, a str, and not {type(self.text).__name__}")
+        if self.files == ():
+            return
         files = (self.files,) if isinstance(self.files, FilePart) else tuple(self.files)
         for file in files:
             if not isinstance(file, FilePart):
@@ -59,6 +61,8 @@ def to_result(value: object) -> ToolResult:
     A `ToolResult` is one. A `FilePart` is one whose text names the file, and a list or tuple with files in it is one
     with the text of each of its elements, a line each. Everything else becomes text, see `to_text`. Raises `NotJson`.
     """
+    if isinstance(value, str):
+        return ToolResult(clean(value))
     if isinstance(value, ToolResult):
         text = to_text(value.text) or _named(value.files)
         return ToolResult(text, None if value.structured is None else _plain(value.structured), value.files)
@@ -73,6 +77,9 @@ def to_result(value: object) -> ToolResult:
 
 def bounded(result: ToolResult) -> ToolResult:
     """The result within its bounds. What is left out is said first in its text, where no cut can take it away."""
+    if result.structured is None and not result.files:
+        text = cap(result.text)
+        return result if text is result.text else ToolResult(text)
     notices: list[str] = []
     structured = result.structured
     if structured is not None:

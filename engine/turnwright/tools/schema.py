@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Number
 from types import UnionType
 from typing import Annotated, Final, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 from turnwright.errors import ConfigError
 
 from .context import ToolContext
+from .quick_check import Expected, QuickCheck
 from .text import one_line, shorten
 
 _SHOWN_PROBLEMS: Final = 8
@@ -62,7 +63,14 @@ class Arguments:
         parameters, self.contexts = _parameters(function, self._label)
         # Fields are numbered, and named by alias: a parameter may have any name, also one that a model's method has.
         self._parameters = {f"p{number}": parameter for number, parameter in enumerate(parameters)}
+        #: Each parameter's field and name, and whether the function itself supplies what is left out.
+        self._names = tuple((field, one.name, one.own_default) for field, one in self._parameters.items())
         self._model = self._build(self._parameters)
+        plain = [
+            one for one in parameters if not isinstance(one.default, FieldInfo) and QuickCheck.covers(one.annotation)
+        ]
+        quick = QuickCheck([Expected(one.name, one.annotation, one.own_default) for one in plain])
+        self._quick = quick if len(plain) == len(parameters) else None
         self.schema: dict[str, JsonValue] = _described(self._model, descriptions)
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
@@ -70,12 +78,14 @@ class Arguments:
 
         What was left out and has a default in the signature is left out here too: the default stays the function's.
         """
+        values = None if self._quick is None else self._quick.parse(arguments)
+        return self.parse_plainly(arguments) if values is None else values
+
+    def parse_plainly(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
+        """Do what `parse` does, without the quick way."""
         model = self._check(arguments)
-        return {
-            parameter.name: getattr(model, field)
-            for field, parameter in self._parameters.items()
-            if field in model.model_fields_set or not parameter.own_default
-        }
+        values, given = vars(model), model.model_fields_set
+        return {name: values[field] for field, name, optional in self._names if not optional or field in given}
 
     def plain(self, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """Check `arguments` and give them as JSON values after coercion, with defaults; raises `InvalidArguments`.
@@ -102,9 +112,10 @@ class Arguments:
         except Exception as error:
             # A validator of the embedder's may raise anything; the call cannot run, and the turn must go on.
             raise InvalidArguments(f"the arguments could not be checked: {type(error).__name__}: {error}") from error
-        taken = {parameter.name: getattr(model, field) for field, parameter in self._parameters.items()}
-        if lines := [f"{where}: should be a number, not a boolean" for where in _booleans(arguments, taken)]:
-            raise InvalidArguments(self._explain(lines))
+        if b"true" in data or b"false" in data:
+            taken = {parameter.name: getattr(model, field) for field, parameter in self._parameters.items()}
+            if lines := [f"{where}: should be a number, not a boolean" for where in _booleans(arguments, taken)]:
+                raise InvalidArguments(self._explain(lines))
         return model
 
     def _explain(self, problems: list[str]) -> str:
@@ -170,6 +181,12 @@ def _parameters(function: Callable[..., object], label: str) -> tuple[list[_Para
         else:
             found.append(_Parameter(parameter.name, annotation, parameter.default))
     return found, tuple(contexts)
+
+
+def _quick(parameters: Sequence[_Parameter]) -> QuickCheck | None:
+    if any(isinstance(one.default, FieldInfo) or not QuickCheck.covers(one.annotation) for one in parameters):
+        return None
+    return QuickCheck([Expected(one.name, one.annotation, one.own_default) for one in parameters])
 
 
 def _is_context(annotation: object) -> bool:

@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Final
 
+from msgspec import Struct, structs
 from pydantic import BaseModel
 from pydantic_core import to_json
+
+from turnwright.values import Value
 
 #: Bytes of UTF-8 that a model is given of one result (DESIGN 9).
 RESULT_LIMIT: Final = 64 * 1024
@@ -17,8 +20,8 @@ def to_text(value: object) -> str:
     """Give the text for a tool's return value.
 
     A string stays as it is. None is `(no output)`. Bytes are decoded if they are UTF-8, else their number is given.
-    Pydantic models, dataclasses, mappings, sequences, sets, numbers and booleans become compact JSON. Anything else
-    is `str(value)`. The text is always encodable as UTF-8.
+    Pydantic models, dataclasses, structs of msgspec, mappings, sequences, sets, numbers and booleans become compact
+    JSON. Anything else is `str(value)`. The text is always encodable as UTF-8.
     """
     if value is None:
         return NO_OUTPUT
@@ -28,7 +31,7 @@ def to_text(value: object) -> str:
         return _decoded(bytes(value))
     if isinstance(value, Mapping):
         return _json(value if isinstance(value, dict) else dict(value))
-    if isinstance(value, BaseModel | list | tuple | set | frozenset | int | float) or is_dataclass(value):
+    if isinstance(value, BaseModel | Struct | list | tuple | set | frozenset | int | float) or is_dataclass(value):
         return _json(value)
     return clean(str(value))
 
@@ -38,6 +41,8 @@ def cap(text: str, limit: int = RESULT_LIMIT) -> str:
 
     A shorter text comes back as it is. The notice is not counted, so cap a text once.
     """
+    if len(text) <= limit and text.isascii():
+        return text
     data = text.encode(errors="replace")
     if len(data) <= limit:
         return data.decode()
@@ -78,8 +83,14 @@ def _decoded(data: bytes) -> str:
         return f"<{len(data)} bytes of binary data>"
 
 
+def _fields_or_text(value: object) -> object:
+    if isinstance(value, Value):
+        return value.to_json()
+    return structs.asdict(value) if isinstance(value, Struct) else str(value)
+
+
 def _json(value: object) -> str:
     try:
-        return to_json(value, fallback=str).decode()
+        return to_json(value, fallback=_fields_or_text).decode()
     except ValueError:  # circular, or bytes inside that are not UTF-8
         return clean(str(value))

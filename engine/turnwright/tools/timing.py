@@ -2,19 +2,27 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Final
 
 import anyio
 
 #: What ends the call that runs here when its time is over.
-_LIMIT: Final[ContextVar[anyio.CancelScope | None]] = ContextVar("turnwright_call_limit", default=None)
+_LIMIT: Final["ContextVar[anyio.CancelScope | None]"] = ContextVar("turnwright_call_limit", default=None)
+
+
+def limited(seconds: float | None) -> AbstractContextManager[None]:
+    """Run a block for so many seconds at most; None sets no bound. A block that takes longer is left quietly."""
+    return _UNLIMITED if seconds is None and _LIMIT.get() is None else _limited(seconds)
+
+
+#: A scope that never ends would cost more than most tools.
+_UNLIMITED: Final = nullcontext()
 
 
 @contextmanager
-def limited(seconds: float | None) -> Iterator[None]:
-    """Run a block for so many seconds at most; None sets no bound. A block that takes longer is left quietly."""
+def _limited(seconds: float | None) -> Iterator[None]:
     with anyio.move_on_after(seconds) as scope:
         token = _LIMIT.set(scope)
         try:

@@ -105,6 +105,8 @@ class Tool(ABC):
 
     #: Whether a call drives a turn of its own, with a share of what is left to the calling turn (DESIGN 4.14).
     delegates = False
+    #: Whether `execute` looks at what it is told of its call. It is not made where nobody looks.
+    takes_context = True
 
     def __init__(
         self,
@@ -158,6 +160,10 @@ class Tool(ABC):
         self.spec = ToolSpec(name=name, description=description, parameters=parameters)
         self._approval = approval
         self._loop_key = loop_key
+        #: Whether no call of the tool wants a person before it runs.
+        self.asks_nobody = approval is False and type(self).asks is Tool.asks
+        #: Whether `run` is nothing but a check and `run_checked`.
+        self.runs_plainly = type(self).run is Tool.run
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -203,13 +209,19 @@ class Tool(ABC):
     async def run(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> ToolResult:
         """Check the arguments, run the call within the tool's time, and give its result, of any size.
 
-        Raises `ToolInputError`, `ToolTimeout`, or `ToolFailed` for whatever the tool itself raises, also for
-        `SystemExit` and others that are no `Exception`: a tool must not end the process, nor the turn; and for data
-        that is not JSON. Raises `NeedsPerson` where the tool asks a person, also from within a group. Ctrl-C passes
-        through, for it is a person who wants all of this to stop; so does a cancellation, for whoever runs the call
-        knows whether somebody asked for it. `context.abort` is set then, and when the time is over.
+        Raises `ToolInputError`, and what `run_checked` raises.
         """
-        values = self.parse(arguments)
+        return await self.run_checked(self.parse(arguments), context)
+
+    async def run_checked(self, values: Mapping[str, object], context: ToolContext) -> ToolResult:
+        """Run a call whose arguments were checked: `values` is what `parse` gave.
+
+        Raises `ToolTimeout`, or `ToolFailed` for whatever the tool itself raises, also for `SystemExit` and others that
+        are no `Exception`: a tool must not end the process, nor the turn; and for data that is not JSON. Raises
+        `NeedsPerson` where the tool asks a person, also from within a group. Ctrl-C passes through, for it is a person
+        who wants all of this to stop; so does a cancellation, for whoever runs the call knows whether somebody asked
+        for it. `context.abort` is set then, and when the time is over.
+        """
         with limited(self.timeout):
             try:
                 return to_result(await self.execute(values, context))
@@ -273,6 +285,8 @@ class FunctionTool(Tool, Generic[P, R_co]):
             parameters=self._arguments.schema,
             **options,
         )
+        if type(self).execute is FunctionTool.execute:
+            self.takes_context = bool(self._arguments.contexts)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function, unchanged: no check, no time-out, and nothing made of what it returns."""
@@ -294,8 +308,12 @@ class FunctionTool(Tool, Generic[P, R_co]):
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
         """Call the function; one that is not async runs in a thread, which a time-out leaves behind."""
-        call = partial(self._function, **values, **dict.fromkeys(self._arguments.contexts, context))
-        result = call() if self._is_async else await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+        if self._arguments.contexts:
+            values = {**values, **dict.fromkeys(self._arguments.contexts, context)}
+        if self._is_async:
+            return await self._function(**values)  # type: ignore[misc]  # what an async function returns
+        call = partial(self._function, **values)
+        result = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
         return await result if inspect.isawaitable(result) else result
 
 

@@ -6,7 +6,8 @@ or a span's id, goes into `data`, which nothing here reads; any other unknown fi
 """
 
 import json
-from typing import Annotated, Final, Literal
+from functools import cache
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
@@ -202,7 +203,10 @@ TraceEvent = Annotated[
     Field(discriminator="event"),
 ]
 
-_EVENT: Final[TypeAdapter[TraceEvent]] = TypeAdapter(TraceEvent)
+
+@cache
+def _reader() -> TypeAdapter[TraceEvent]:
+    return TypeAdapter(TraceEvent)
 
 
 def read_event(text: str, line: int = 1) -> TraceEvent:
@@ -212,7 +216,7 @@ def read_event(text: str, line: int = 1) -> TraceEvent:
     unknown or of another type.
     """
     try:
-        return _EVENT.validate_json(text, strict=True)
+        return _reader().validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"][1:])

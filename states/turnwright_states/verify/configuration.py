@@ -21,14 +21,14 @@ in model calls.
 
 from typing import Final
 
-from turnwright_states import facts as f
+from turnwright_states.call import Call, CallState
 from turnwright_states.chart import CHART, Chart, Row
 from turnwright_states.counters import KEPT
 from turnwright_states.doom import LONGEST_PERIOD
 from turnwright_states.limits import UNLIMITED
 from turnwright_states.machine import TurnMachine
 from turnwright_states.state import State, Trigger
-from turnwright_states.turn import Call, CallState, Turn
+from turnwright_states.turn import Turn
 
 Key = tuple[object, ...]
 
@@ -39,6 +39,7 @@ class WalkedMachine(TurnMachine):
     """The machine, noting the rows it takes, and without the hashes that nobody reads in a walk."""
 
     __slots__ = ("rows",)
+    hashed = False
 
     def __init__(self, turn: Turn, chart: Chart = CHART) -> None:
         super().__init__(turn, chart)
@@ -48,9 +49,6 @@ class WalkedMachine(TurnMachine):
         row = super()._fire(trigger)
         self.rows.append(row)
         return row
-
-    def _seal(self, fact: f.Fact) -> None:
-        """No hash."""
 
     def twin(self) -> "WalkedMachine":
         """A copy of the same class that has taken no rows yet."""

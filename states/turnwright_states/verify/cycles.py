@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from turnwright_states.chart import Row
-from turnwright_states.state import LIVE, State, Trigger
-from turnwright_states.turn import STAGE
+from turnwright_states.state import LIVE, STAGE, State, Trigger
 
 
 class Placed(NamedTuple):

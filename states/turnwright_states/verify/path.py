@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from turnwright_states.call import CallState
 from turnwright_states.chart import CHART, Chart, Row
 from turnwright_states.events import (
     Abort,
@@ -23,7 +24,7 @@ from turnwright_states.events import (
 )
 from turnwright_states.reasons import Cause, EndReason
 from turnwright_states.state import State
-from turnwright_states.turn import CallState, Turn
+from turnwright_states.turn import Turn
 
 from .case import Case
 from .configuration import WalkedMachine

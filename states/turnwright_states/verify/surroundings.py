@@ -11,6 +11,7 @@ from itertools import combinations_with_replacement, product
 from typing import Final
 
 from turnwright_states.actions import Action, AwaitPerson, CallModel, Conclude, RunTools, Synthesise
+from turnwright_states.call import Call, CallState
 from turnwright_states.events import (
     DECISIONS,
     Abort,
@@ -35,7 +36,7 @@ from turnwright_states.events import (
     Usage,
 )
 from turnwright_states.reasons import Cause, EndReason
-from turnwright_states.turn import Call, CallState, Turn
+from turnwright_states.turn import Turn
 
 from .case import Case
 from .configuration import condition, loops_ahead

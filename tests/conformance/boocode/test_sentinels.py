@@ -72,7 +72,7 @@ async def test_it_is_in_the_last_line_of_json(play: "Play", by: str, kind: str, 
 @SENTINELS
 async def test_it_is_a_part_of_the_message_over_json(play: "Play", by: str, kind: str, says: str) -> None:
     """As `turnwright show --json` prints the transcript."""
-    last = json.loads((await stopped(play, by)).result.messages[-1].model_dump_json())
+    last = json.loads(json.dumps((await stopped(play, by)).result.messages[-1].to_json()))
     part = last["parts"][-1]
     assert (part["type"], part["kind"], part["reason"]) == ("sentinel", kind, by)
     assert part["text"].startswith(says)

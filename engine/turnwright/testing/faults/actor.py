@@ -122,6 +122,11 @@ class NotingStore(StoreWrapper):
         super().__init__(inner)
         self._witness = witness
 
+    @property
+    def inline(self) -> bool:
+        """See `StoreWrapper.inline`. Nothing here suspends."""
+        return self.inner.inline
+
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
         """See `Store.create`."""
         claim = await super().create(new, facts, status)

@@ -40,6 +40,11 @@ class KillingStore(StoreWrapper):
         self._at = at
         self._seen = 0
 
+    @property
+    def inline(self) -> bool:
+        """See `StoreWrapper.inline`. To die takes no time."""
+        return self.inner.inline
+
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
         """See `Store.create`."""
         with self._perilous("create", facts):

@@ -20,6 +20,13 @@ class StoreWrapper:
         """See `Store.shared`."""
         return self.inner.shared
 
+    @property
+    def inline(self) -> bool:
+        """See `Store.inline`. What a subclass puts in the place of these methods may suspend: then it is false."""
+        own = type(self)
+        kept = own.append is StoreWrapper.append and own.inbox is StoreWrapper.inbox
+        return kept and self.inner.inline
+
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
         """See `Store.create`."""
         self.enter()
@@ -71,6 +78,11 @@ class StoreWrapper:
         """See `Store.inbox`."""
         self.enter()
         return await self.inner.inbox(turn_id)
+
+    async def aborts(self) -> list[InboxItem]:
+        """See `Store.aborts`."""
+        self.enter()
+        return await self.inner.aborts()
 
     async def delete(self, turn_id: str) -> int:
         """See `Store.delete`."""

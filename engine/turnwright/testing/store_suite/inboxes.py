@@ -30,6 +30,22 @@ class InboxFacts:
         assert await other.inbox("t1") == [abort]
         assert claim.seq == len(written.facts)
 
+    async def test_an_inbox_that_was_empty_is_looked_at_again(self, bench: Bench) -> None:
+        """Each look shows what waits by then, whoever posted it and whatever else was written since the last one."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        claim = await written.create(store)
+        for handle in (store, other):
+            assert await store.inbox("t1") == await store.inbox("t1") == []
+            await handle.post(_answer("q-1"))
+            assert await store.inbox("t1") == [_answer("q-1")]
+            await store.append(claim, (), written.status, ("q-1",))
+        assert await store.inbox("t1") == []
+        await store.release(claim)
+        await store.delete("t1")
+        await Written().create(other)
+        await other.post(_answer("q-2"))
+        assert await store.inbox("t1") == [_answer("q-2")]
+
     async def test_the_same_item_is_there_once(self, bench: Bench) -> None:
         """However often it is posted: nothing stands in its way."""
         store, other = await bench.open(), await bench.open()
@@ -47,6 +63,19 @@ class InboxFacts:
         other = await bench.open()
         await other.claim("t1")
         assert [item.id for item in await other.inbox("t1")] == ["abort"]
+
+    async def test_the_requests_to_stop_are_found_over_all_turns(self, bench: Bench) -> None:
+        """Those that wait, and nothing else that does."""
+        store, other, first, second = await bench.open(), await bench.open(), Written(), Written("t2")
+        claim = await first.create(store)
+        await second.create(store)
+        assert await other.aborts() == []
+        stops = [InboxItem(turn, "abort", InboxKind.ABORT) for turn in ("t1", "t2")]
+        for stop in stops:
+            await other.post(stop, _answer("q-1", turn=stop.turn))
+        assert sorted(await store.aborts(), key=lambda item: item.turn) == stops
+        await store.append(claim, (), first.status, ("abort",))
+        assert await store.aborts() == stops[1:]
 
     async def test_another_answer_is_shown_what_stands_in_its_way(self, bench: Bench) -> None:
         """Under the same id, with another payload or of another kind; the first one stays."""

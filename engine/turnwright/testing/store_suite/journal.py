@@ -19,7 +19,7 @@ class _CannotWriteError(Exception):
     """What a fact says that nobody can write."""
 
 
-class _Unwritable(Notice):
+class _Unwritable(Notice, frozen=True, kw_only=True):
     """A fact that fails only when it is written."""
 
     def payload(self) -> str:

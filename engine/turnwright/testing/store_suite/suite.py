@@ -3,6 +3,7 @@
 import pytest
 
 from .claims import ClaimFacts
+from .crowds import CrowdFacts
 from .deletion import DeletionFacts
 from .inboxes import InboxFacts
 from .journal import JournalFacts
@@ -10,5 +11,5 @@ from .turns import TurnFacts
 
 
 @pytest.mark.anyio
-class StoreSuite(JournalFacts, ClaimFacts, InboxFacts, TurnFacts, DeletionFacts):
+class StoreSuite(JournalFacts, ClaimFacts, InboxFacts, TurnFacts, CrowdFacts, DeletionFacts):
     """Subclass it, and define a fixture `bench` that gives a `Bench`."""

@@ -17,7 +17,6 @@ from mcp_types import (
     TextContent,
     TextResourceContents,
 )
-from pydantic import ValidationError
 
 from turnwright.message import FilePart
 from turnwright.tools.result import ToolResult
@@ -64,9 +63,8 @@ def _take(block: ContentBlock, said: list[str], files: list[FilePart]) -> None:
 def _attach(data: str, kind: str, name: str, said: list[str], files: list[FilePart]) -> None:
     try:
         files.append(FilePart(media_type=kind, data=data, name=name))
-    except ValidationError as error:
-        why = error.errors(include_input=False)[0]["msg"].removeprefix("Value error, ")
-        said.append(f"[the server sent a file that is left out: {why}]")
+    except ValueError as error:
+        said.append(f"[the server sent a file that is left out: {error}]")
 
 
 def _name_of(uri: str) -> str:

@@ -1,0 +1,177 @@
+"""What a store must do with writes of many turns at once, and what it promises of an append that is inline."""
+
+# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
+
+from functools import partial
+from typing import Final
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from turnwright.errors import Fenced, SessionBusy, StoreError
+from turnwright.store import Claim, InboxItem, InboxKind, Store
+
+from .bench import Bench, Written
+
+#: More than a store may take for few.
+_MANY: Final = 40
+
+
+class _Driven:
+    """A turn that the test has made and drives, with a message in its inbox. `fenced`: it was told that it lost it."""
+
+    def __init__(self, written: Written, claim: Claim) -> None:
+        self.written, self.claim = written, claim
+        self.id = written.new.id
+        self.before = list(written.facts)
+        self.fenced = False
+
+    async def append(self, store: Store) -> None:
+        """Append a reply with two calls, and consume the message."""
+        facts = self.written.calls("read_file", "read_file")
+        try:
+            seq = await store.append(self.claim, facts, self.written.status, ("steer",))
+        except Fenced:
+            self.fenced = True
+        else:
+            assert seq == self.claim.seq == len(self.written.facts)
+
+    async def end(self, store: Store) -> None:
+        """Append the end of the turn, and let go of it."""
+        await store.append(self.claim, self.written.abort(), self.written.status)
+        await store.release(self.claim)
+
+
+async def _driven(store: Store) -> list[_Driven]:
+    turns: list[_Driven] = []
+    for n in range(_MANY):
+        written = Written(f"t{n}", session=f"s{n}")
+        turns.append(_Driven(written, await written.create(store)))
+        await store.post(InboxItem(f"t{n}", "steer", InboxKind.STEER))
+    return turns
+
+
+class CrowdFacts:
+    """Part of `StoreSuite`."""
+
+    async def test_an_append_that_is_inline_lets_nobody_else_run(self, bench: Bench) -> None:
+        """Nor does a look into the inbox before it: neither gives way to the event loop, not even once."""
+        store, written = await bench.open(), Written()
+        claim = await written.create(store)
+        for write in (partial(written.calls, "read_file"), written.abort):
+            inline, facts = store.inline, write()
+            looking, appending = store.inbox("t1"), store.append(claim, facts, written.status)
+            if inline:
+                for call, result in ((looking, []), (appending, len(written.facts))):
+                    with pytest.raises(StopIteration) as done:
+                        call.send(None)
+                    assert done.value.value == result
+            else:
+                assert (await looking, await appending) == ([], len(written.facts))
+        assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+
+    async def test_no_append_is_inline_while_another_is_under_way(self, bench: Bench) -> None:
+        """Else one of a turn could overtake another of the same turn."""
+        store = await bench.open()
+        turns = await _driven(store)
+        begun, ended = 0, 0
+
+        async def append(turn: _Driven) -> None:
+            nonlocal begun, ended
+            begun += 1
+            await turn.append(store)
+            ended += 1
+
+        async with anyio.create_task_group() as group:
+            for number, turn in enumerate(turns):
+                group.start_soon(append, turn)
+                if number % 3 == 0:  # now and then somebody comes while others wait
+                    await checkpoint()
+                assert not (store.inline and begun > ended)
+            while ended < len(turns):
+                assert not (store.inline and begun > ended)
+                await checkpoint()
+
+    async def test_what_many_turns_append_at_once_is_all_written(self, bench: Bench) -> None:
+        """Facts, status and what was consumed, for every process to see; their ends and releases too."""
+        store, other = await bench.open(), await bench.open()
+        turns = await _driven(store)
+
+        async def drive(turn: _Driven) -> None:
+            await turn.append(store)
+            await turn.end(store)
+
+        async with anyio.create_task_group() as group:
+            for turn in turns:
+                group.start_soon(drive, turn)
+        for turn in turns:
+            assert await other.facts(turn.id) == list(enumerate(turn.written.facts, start=1))
+            row = await other.get(turn.id)
+            assert (row.status, row.owner, row.epoch) == (turn.written.status, None, 1)
+            assert await other.inbox(turn.id) == []
+            await Written(f"{turn.id}-next", session=turn.written.new.session).create(other)
+
+    async def test_who_was_overtaken_is_told_alone(self, bench: Bench) -> None:
+        """Of those that append at once some are `Fenced`, and have written nothing; all others have."""
+        store = await bench.open()
+        turns = await _driven(store)
+        await bench.bury(store)
+        other = await bench.open()
+        overtaken = turns[3::7]
+        for turn in overtaken:
+            await other.claim(turn.id)
+        async with anyio.create_task_group() as group:
+            for turn in turns:
+                group.start_soon(turn.append, store)
+        assert [turn.id for turn in turns if turn.fenced] == [turn.id for turn in overtaken]
+        for turn in turns:
+            kept = turn.before if turn.fenced else turn.written.facts
+            assert await other.facts(turn.id) == list(enumerate(kept, start=1))
+            assert [item.id for item in await other.inbox(turn.id)] == ["steer"] * turn.fenced
+            assert turn.claim.seq == len(kept)
+
+    async def test_turns_that_are_made_at_once_are_kept_out_alone(self, bench: Bench) -> None:
+        """By an id that is taken, or by their session's live turn; all others are made, and driven."""
+        store, other = await bench.open(), await bench.open()
+        await Written("t3").create(store)
+        await Written("old", session="s5").create(store)
+        refused: dict[str, type[Exception]] = {}
+
+        async def make(number: int) -> None:
+            try:
+                await Written(f"t{number}", session=f"s{number}").create(store)
+            except (StoreError, SessionBusy) as error:
+                refused[f"t{number}"] = type(error)
+
+        async with anyio.create_task_group() as group:
+            for number in range(_MANY):
+                group.start_soon(make, number)
+        assert refused == {"t3": StoreError, "t5": SessionBusy}
+        assert len(await other.turns()) == _MANY  # two that were there, and all but two
+        for number in set(range(_MANY)) - {5}:
+            assert await other.is_driven(f"t{number}")
+
+    async def test_a_cancelled_append_is_written_whole_or_not_at_all(self, bench: Bench) -> None:
+        """Where one can be cancelled: its claim says whether it was, and others are not harmed."""
+        store, other = await bench.open(), await bench.open()
+        turns = await _driven(store)
+
+        async def append(turn: _Driven, *, cancelled: bool) -> None:
+            with anyio.CancelScope() as scope:
+                if cancelled:
+                    group.start_soon(cancel, scope)
+                await turn.append(store)
+
+        async def cancel(scope: anyio.CancelScope) -> None:
+            scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            for number, turn in enumerate(turns):
+                group.start_soon(partial(append, turn, cancelled=number % 3 == 0))
+        for number, turn in enumerate(turns):
+            kept = turn.before if turn.claim.seq == len(turn.before) else turn.written.facts
+            assert await other.facts(turn.id) == list(enumerate(kept, start=1))
+            assert number % 3 == 0 or kept == turn.written.facts
+            assert turn.claim.seq == len(kept)
+            await store.append(turn.claim, turn.written.facts[len(kept) :], turn.written.status)

@@ -1,0 +1,30 @@
+"""When a limit comes near: four fifths of it are used."""
+
+from collections.abc import Collection
+from math import inf
+from typing import Final, NamedTuple
+
+from .limits import Limits
+
+#: Marks out of reach, each of the kind of number that it is compared with, which is quicker.
+_NEVER: Final = (10**30, 10**30, 10**30, inf, inf)
+
+
+class Marks(NamedTuple):
+    """Four times each limit that is set and was not noticed yet; out of reach where there is none.
+
+    A limit is near once five times what is used is as much. Four fifths without fractions: 0.8 is no binary number.
+    """
+
+    steps: float
+    tool_calls: float
+    tokens: float
+    cost: float
+    seconds: float
+
+    @classmethod
+    def of(cls, limits: Limits, noticed: Collection[str]) -> "Marks":
+        """The marks of these limits, but for those whose names are in `noticed`."""
+        most = (limits.cap, limits.tool_calls, limits.tokens, limits.cost, limits.seconds)
+        marks = zip(cls._fields, most, _NEVER, strict=True)
+        return cls(*(4 * one if one and name not in noticed else never for name, one, never in marks))

@@ -1,0 +1,49 @@
+"""The command line loads the command that was asked for, and all of them only to list them."""
+
+import ast
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnwright.cli.app import ROOMS, command
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+#: Runs a command, and prints the rooms of the command line that were loaded for it.
+RUN = """
+import contextlib, io, sys
+from turnwright.cli import app
+with contextlib.redirect_stdout(io.StringIO()):
+    app._code()
+print([room for room in set(app.ROOMS.values()) if f"turnwright.cli.{room}" in sys.modules])
+"""
+
+
+def rooms_for(*arguments: str) -> set[str]:
+    ran = subprocess.run([sys.executable, "-c", RUN, *arguments], capture_output=True, text=True, check=True)
+    found: list[str] = ast.literal_eval(ran.stdout)
+    return set(found)
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_every_command_is_in_its_room(name: str) -> None:
+    assert getattr(command(name), "__name__", "") == name
+
+
+def test_the_help_lists_every_command_in_order(cli: "Cli") -> None:
+    lines = cli.run("--help").out.partition("Commands:")[2].splitlines()
+    assert [line.split()[0] for line in lines if line[:2] == "  " and line[2:3].strip()][: len(ROOMS)] == list(ROOMS)
+
+
+def test_only_the_room_of_the_command_is_loaded() -> None:
+    assert rooms_for("--version") == set()
+    assert rooms_for("decode", "--help") == {"decode"}
+    assert rooms_for("run", "--help").isdisjoint({"demo", "diagram", "fuzz", "show", "verify"})
+
+
+def test_a_command_that_is_not_there_is_a_mistake_like_any_other(cli: "Cli") -> None:
+    done = cli.run("rnu")
+    assert (done.code, "No such command 'rnu'" in done.err) == (2, True)

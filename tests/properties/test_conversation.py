@@ -1,0 +1,122 @@
+"""What a turn sends, built a little longer each time, is what building it from all its messages would be."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from turnwright import Agent
+from turnwright.conversation import Conversation
+from turnwright.message import Message, StepStartPart, TextPart, ToolCallPart, ToolResultPart
+from turnwright.pairing import UnpairedError, check_pairing, repaired
+from turnwright.transcript import Transcript
+from turnwright_states import CallModel, Turn
+
+AGENT = Agent(name="Tidier", instructions="You tidy up.")
+STEP = CallModel(tools=True, max_tokens=None)
+NUDGED = CallModel(tools=True, max_tokens=None, nudge=True)
+
+IDS = st.sampled_from(["", "a", "b"])
+CALLS = st.builds(ToolCallPart, id=IDS, name=st.just("note"), arguments=st.sampled_from([{"n": 1}, {"n": True}]))
+RESULTS = st.builds(ToolResultPart, call=IDS, name=st.just("note"), text=st.sampled_from(["", "noted"]))
+SILENT = st.builds(StepStartPart, step_number=st.integers(1, 3), started_at=st.just(0.0))
+MESSAGES = st.builds(
+    Message,
+    role=st.sampled_from(["user", "assistant", "tool"]),
+    parts=st.lists(CALLS | RESULTS | SILENT | st.just(TextPart(text="So.")), max_size=3).map(tuple),
+)
+#: What a step begins with: it is sent when it says something.
+BEGUN = st.builds(Message, role=st.just("assistant"), parts=st.tuples(SILENT))
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[Message]:
+    """What is said in a step: the reply with its calls, their results, and the user."""
+    calls = draw(st.lists(CALLS, max_size=3))
+    said = [Message(role="assistant", parts=(draw(SILENT), *calls))]
+    said += [Message.result(call.id, call.name, "noted") for call in draw(st.permutations(calls))]
+    return [*said, *([Message.user("And now?")] if draw(st.booleans()) else [])]
+
+
+#: Mostly what turns are made of, and now and then what no turn should be.
+SAID = st.lists(st.one_of(steps(), steps(), steps(), st.lists(MESSAGES, max_size=2)), max_size=3).map(
+    lambda lists: [message for one in lists for message in one]
+)
+
+
+class Told(Transcript):
+    """A transcript of the messages that it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_open: tuple[Message, ...] = ()
+
+    def tell(self, messages: Sequence[Message], is_open: Sequence[Message]) -> None:
+        self._closed += messages
+        self.is_open = tuple(is_open)
+
+    @property
+    def open(self) -> tuple[Message, ...]:
+        return self.is_open
+
+
+def hooked(data: st.DataObject, messages: tuple[Message, ...]) -> Sequence[Message] | None:
+    """What a `prepare` hook makes of the messages; None without one."""
+    note = Message.user("It is noon.")
+    at = data.draw(st.integers(0, len(messages)))
+    kind = data.draw(st.sampled_from(["none", "same", "noted", "begun", "cut", "short", "without", "other", "equal"]))
+    if kind == "other" and at < len(messages):
+        return [*messages[:at], data.draw(MESSAGES), *messages[at + 1 :]]
+    if kind == "equal" and at < len(messages):
+        return [*messages[:at], structs.replace(messages[at]), *messages[at + 1 :]]
+    made: dict[str, Sequence[Message] | None] = {
+        "same": messages,
+        "noted": (*messages, note),
+        "begun": [note, *messages],
+        "cut": messages[at:],
+        "short": list(messages[:at]),
+        "without": [*messages[:at], *messages[at + 1 :]],
+    }
+    return made.get(kind)
+
+
+def plainly(messages: Sequence[Message], asked: Sequence[Message]) -> list[Message]:
+    said = [message for message in messages if message.says_something]
+    return [Message.system(AGENT.instructions), *said, *asked]
+
+
+def same(sent: Sequence[Message], expected: Sequence[Message]) -> bool:
+    """Whether they are the very same messages: encoders keep what they encoded by identity."""
+    return sent[0] == expected[0] and list(map(id, sent[1:])) == list(map(id, expected[1:]))
+
+
+@given(st.data(), st.booleans())
+def test_a_request_is_what_building_it_anew_gives(data: st.DataObject, strict: bool) -> None:
+    history, transcript, turn = data.draw(SAID), Told(), Turn()
+    conversation = Conversation(
+        AGENT, history=history, transcript=transcript, tools=(), mode="strict" if strict else "repair"
+    )
+    for _ in range(data.draw(st.integers(1, 4))):
+        transcript.tell(
+            data.draw(SAID), data.draw(st.lists(BEGUN, max_size=1) | st.lists(MESSAGES, max_size=2) | steps())
+        )
+        messages = conversation.messages
+        assert list(map(id, messages)) == list(map(id, (*history, *transcript.messages)))
+        given, action = hooked(data, messages), data.draw(st.sampled_from([STEP, NUDGED]))
+        asked = [message for message in conversation.request(NUDGED, turn, []).messages[1:] if action is NUDGED]
+        expected = plainly(messages if given is None else given, asked)
+        try:
+            check_pairing(expected)
+        except UnpairedError as error:
+            if not strict:
+                assert list(conversation.request(action, turn, given).messages) == repaired(expected)[0]
+                continue
+            with pytest.raises(UnpairedError) as raised:
+                conversation.request(action, turn, given)
+            assert str(raised.value) == str(error)  # noqa: PT017 (either is right)
+        else:
+            sent = conversation.request(action, turn, given).messages
+            assert same(sent[: len(sent) - len(asked)], expected[: len(expected) - len(asked)])
+            assert list(sent) == expected

@@ -1,0 +1,196 @@
+"""The hash of a turn: it changes with whatever could change what the turn does next, and with nothing else."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+import pytest
+from msgspec.structs import replace
+
+from turnwright_states import (
+    Answered,
+    CallSettled,
+    CallStarted,
+    CallState,
+    Decision,
+    EndReason,
+    InterruptKind,
+    Limits,
+    ModelReplied,
+    State,
+    ToolCall,
+    Turn,
+    TurnMachine,
+    Usage,
+    facts,
+    fold,
+)
+from turnwright_states.counters import KEPT, PASSING
+
+if TYPE_CHECKING:
+    from tests.states.conftest import Begin, Script
+
+
+def busy(begin: "Begin") -> "Script":
+    """A turn in its third step: one call runs, one waits for a person, one is ready."""
+    turn = begin(tool_calls=20, tokens=1000, cost=2.0, doom_response="ask", nudges=1)
+    turn.step("a", usage=Usage(input_tokens=30, cost=0.125))
+    turn.step("b")
+    turn.reply("a", "b", "c")
+    turn.feed(CallStarted(call="call00003"))
+    turn.wait("call00004")
+    return turn
+
+
+def raised(name: str) -> Callable[[Turn], None]:
+    def _raise(turn: Turn) -> None:
+        value = getattr(turn.counters, name)
+        setattr(turn.counters, name, (not value) if isinstance(value, bool) else value + 1)
+
+    return _raise
+
+
+def given(**fields: object) -> Callable[[Turn], None]:
+    def _give(turn: Turn) -> None:
+        for name, value in fields.items():
+            setattr(turn, name, value)
+
+    return _give
+
+
+def asked(turn: Turn) -> None:
+    turn.interrupts["question-1"] = facts.Interrupt(id="question-1", kind=InterruptKind.QUESTION)
+
+
+def of_a_call(**fields: object) -> Callable[[Turn], None]:
+    def _change(turn: Turn) -> None:
+        for name, value in fields.items():
+            setattr(turn.batch["call00005"], name, value)
+
+    return _change
+
+
+#: What a turn knows, each thing changed by itself.
+CHANGES: Final[dict[str, Callable[[Turn], None]]] = {
+    **{name: raised(name) for name in KEPT},
+    "state": given(state=State.PAUSED),
+    "input tokens": given(input_tokens=31),
+    "output tokens": given(output_tokens=1),
+    "cost": given(cost=0.1250000000000001),
+    "calls made": given(calls_made=6),
+    "carried reason": given(carried=EndReason.TOKENS),
+    "reason": given(reason=EndReason.TOKENS),
+    "rounds": lambda turn: turn.apply(facts.MessageAdded(turn.elapsed, turn.state, text="x")),
+    "grants": given(grants=("/src",)),
+    "tools that are left out": given(always_for=frozenset({"a"})),
+    "notices": given(noticed=("steps",)),
+    "an open step": given(step_open=False),
+    "a synthesis": given(synthesis_done=True),
+    "an interrupt": asked,
+    "a call's state": of_a_call(state=CallState.SETTLED),
+    "a call's attempts": of_a_call(attempt=1),
+    "a call that counts": of_a_call(counted=True),
+}
+
+
+def test_each_thing_that_a_turn_knows_changes_its_hash(begin: "Begin") -> None:
+    """And each in its own way."""
+    turn = busy(begin).machine.turn
+    hashes = {"": turn.digest()}
+    for name, change in CHANGES.items():
+        other = turn.copy()
+        change(other)
+        hashes[name] = other.digest()
+    assert len(set(hashes.values())) == len(CHANGES) + 1, sorted((one, name) for name, one in hashes.items())
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_what_one_event_leaves_behind_does_not(begin: "Begin", name: str) -> None:
+    turn = busy(begin).machine.turn
+    before = turn.digest()
+    setattr(turn.counters, name, 1)
+    assert turn.digest() == before
+
+
+def test_neither_do_texts_and_time(begin: "Begin") -> None:
+    turn = busy(begin).machine.turn
+    before = turn.digest()
+    turn.elapsed, turn.step_started_at, turn.nudge = 9.0, 8.0, True
+    assert turn.digest() == before == turn.copy().digest()
+
+
+def test_it_is_eight_hexadecimal_digits_and_the_same_everywhere() -> None:
+    """A number that is written down here: no machine, no Python and no release may find another."""
+    assert Turn(Limits()).digest() == "9c5f0c77"
+    assert Turn(Limits(steps=7, tool_calls=None, doom_response="ask")).digest() == "c186a994"
+
+
+def test_the_order_of_calls_tells_them_apart(begin: "Begin") -> None:
+    one, other = busy(begin).machine.turn, busy(begin).machine.turn
+    one.batch["call00003"].attempt, other.batch["call00005"].attempt = 7, 7
+    assert one.digest() != other.digest()
+
+
+def test_a_count_of_more_than_64_bits_has_a_hash(begin: "Begin") -> None:
+    """Whatever a provider says that it counted, and however often it says so."""
+    turn = begin()
+    turn.step("a", usage=Usage(input_tokens=2**63))
+    turn.step("b", usage=Usage(input_tokens=10**30))
+    hashes = [fact.hash for fact in turn.facts]
+    assert len(set(hashes)) == len(hashes)
+    assert all(fold(turn.facts[: place + 1]).digest() == one for place, one in enumerate(hashes))
+
+
+def test_names_that_cannot_be_written_have_a_hash(begin: "Begin") -> None:
+    """As they stand in a journal that somebody else has written."""
+    turn = begin()
+    turn.reply("a")
+    turn.wait("call00001", InterruptKind.GRANT)
+    turn.feed(Answered(interrupt="grant-1", decision=Decision.GRANT))
+    granted = turn.facts[-1]
+    assert isinstance(granted, facts.Answered)
+    replied = turn.facts[2]
+    assert isinstance(replied, facts.ModelReplied)
+    calls = tuple(replace(call, name="\ud800", key="\udfff") for call in replied.calls)
+    odd = [*turn.facts[:2], replace(replied, calls=calls), *turn.facts[3:-1]]
+    journals = (turn.facts, [*odd, granted], [*odd, replace(granted, grant="\ud800")])
+    assert len({fold(journal).digest() for journal in journals}) == 3
+
+
+def test_rounds_count_for_as_long_as_the_detector_can_see_them(begin: "Begin") -> None:
+    """A round that is forgotten changes nothing any more."""
+
+    def heard(numbers: Iterable[int]) -> int:
+        turn = begin(doom_threshold=2, tool_calls=None)
+        for number in numbers:
+            turn.step(ToolCall(name="a", arguments={"n": number}), "b")
+        known = turn.machine.turn
+        assert known.heard == crc32(b"".join(known.rounds))
+        return known.heard
+
+    assert heard([]) == 0
+    assert heard(range(30)) == heard(range(22, 30)) == heard([7, *range(22, 30)])
+    assert len({heard(range(start, 30)) for start in range(22, 30)}) == 8
+
+
+def test_two_turns_that_can_no_longer_be_told_apart_have_one_hash(begin: "Begin") -> None:
+    """One call was settled before the other here, and after it there."""
+    ends = []
+    for order in (("call00001", "call00002"), ("call00002", "call00001")):
+        turn = begin()
+        turn.reply("a", "b")
+        for call in order:
+            turn.feed(CallStarted(call=call))
+            turn.feed(CallSettled(call=call))
+        ends.append(turn.facts[-1].hash)
+    assert ends[0] == ends[1]
+
+
+def test_a_walk_goes_without() -> None:
+    class Unhashed(TurnMachine):
+        __slots__ = ()
+        hashed = False
+
+    machine = Unhashed(fold([facts.TurnStarted(0.0, State.CHECK, prompt="x", limits=Limits(), chart=1)]))
+    machine.state = machine.turn.state = State.STREAM
+    assert [fact.hash for fact in machine.feed(ModelReplied(text="x"))] == ["", "", ""]

@@ -1,0 +1,178 @@
+"""The lean event does what the stock one does: on every row, in every configuration that a walk meets."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
+from operator import attrgetter
+from typing import Any, Final
+
+import pytest
+import transitions
+
+from turnwright_states import IllegalEvent, Limits, State, Trigger
+from turnwright_states.chart import CHART, ROWS, Chart, Row
+from turnwright_states.counters import NAMES, Counters
+from turnwright_states.guards import Guard
+from turnwright_states.lean_event import HasState, LeanEvent
+from turnwright_states.verify import grid, walk
+
+STOCK: Final = Chart(ROWS, event=transitions.Event)
+Values = tuple[int | bool, ...]
+VALUES: Final[Callable[[Counters], Values]] = attrgetter(*NAMES)
+
+
+class Model:
+    """What the machine moves."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+
+class Watched(Chart):
+    """A chart that keeps each configuration in which it is asked for a row: the state, and all that guards speak of."""
+
+    def __init__(self, rows: tuple[Row, ...]) -> None:
+        super().__init__(rows)
+        self.met: set[tuple[State, Values]] = set()
+
+    def fire(self, model: HasState, trigger: Trigger, counters: Counters) -> Row:
+        self.met.add((model.state, VALUES(counters)))
+        return super().fire(model, trigger, counters)
+
+
+def counters_of(values: Values) -> Counters:
+    counters = Counters(Limits())
+    for name, value in zip(NAMES, values, strict=True):
+        setattr(counters, name, value)
+    return counters
+
+
+def fired(chart: Chart, state: State, trigger: Trigger, counters: Counters) -> tuple[Row | str, State]:
+    """The row that is taken, or the words of the refusal; and where the model stands then."""
+    model = Model(state)
+    try:
+        return chart.fire(model, trigger, counters), model.state
+    except IllegalEvent as refused:
+        return str(refused), model.state
+
+
+def test_in_every_configuration_of_a_walk_both_take_the_same_row_or_refuse() -> None:
+    """Every trigger is tried there, not only the one that came."""
+    watched, taken = Watched(ROWS), set()
+    for case in list(grid(1))[::5]:
+        walk(case, chart=watched)
+    for (state, values), trigger in product(watched.met, Trigger):
+        counters = counters_of(values)
+        found = fired(CHART, state, trigger, counters)
+        assert found == fired(STOCK, state, trigger, counters)
+        assert VALUES(counters) == values
+        taken.add(found[0])
+    assert taken >= set(ROWS)
+
+
+# What `add_transition` takes, over every small value of what is asked.
+
+Told = list[tuple[str, State]]
+
+
+class Machines:
+    """Two machines with the same transitions, one on each event, and what their callbacks told."""
+
+    def __init__(self) -> None:
+        self.machines = [
+            type("Machine", (transitions.Machine,), {"event_cls": event})(
+                model=None, states=list(State), initial=State.CHECK, auto_transitions=False
+            )
+            for event in (LeanEvent, transitions.Event)
+        ]
+        self.told: list[Told] = [[], []]
+        self.models = [Model(State.STREAM), Model(State.STREAM)]
+
+    def add(self, dest: State | None, tells: Iterable[str] = (), **conditions: Any) -> None:  # noqa: ANN401 (as stock)
+        """Add a transition from STREAM on `replied`. Before and after it, its callbacks tell the words of `tells`."""
+        for place, machine in enumerate(self.machines):
+            callbacks = {
+                when: [self._telling(place, f"{when} {word}") for word in tells] for when in ("before", "after")
+            }
+            machine.add_transition(Trigger.REPLIED, State.STREAM, dest, **callbacks, **conditions)
+
+    def _telling(self, place: int, words: str) -> Callable[[Counters], None]:
+        return lambda _counters: self.told[place].append((words, self.models[place].state))
+
+    def fire(self, counters: Counters) -> list[tuple[bool, State, Told]]:
+        """What came of the trigger in each machine: whether it was taken, where the model stands, what was told."""
+        self.models, self.told = [Model(State.STREAM), Model(State.STREAM)], [[], []]
+        taken = [
+            machine.events[Trigger.REPLIED].trigger(model, counters)
+            for machine, model in zip(self.machines, self.models, strict=True)
+        ]
+        return [(took, m.state, told) for took, m, told in zip(taken, self.models, self.told, strict=True)]
+
+
+def configurations() -> Iterator[Counters]:
+    for doom, filtered, made, waiting in product((False, True), (False, True), (0, 1), (0, 1)):
+        counters = Counters(Limits())
+        counters.doom, counters.filtered, counters.made, counters.waiting = doom, filtered, made, waiting
+        yield counters
+
+
+def test_conditions_refusals_and_callbacks_are_the_stock_events() -> None:
+    machines = Machines()
+    machines.add(State.FAILED, conditions=[Guard("filtered"), Guard("not doom")], tells=["a"])
+    machines.add(State.TOOL_EXEC, conditions=Guard("made > 0"), unless=[Guard("doom"), Guard("waiting > 0")])
+    machines.add(State.FINISHED, unless=Guard("filtered"), tells=["b", "c"])
+    machines.add(None, conditions=Guard("waiting > 0"), tells=["inside"])
+    ends = set()
+    for counters in configurations():
+        lean, stock = machines.fire(counters)
+        assert lean == stock
+        ends.add(lean[:2])
+    taken = {(True, state) for state in (State.FINISHED, State.TOOL_EXEC, State.FAILED, State.STREAM)}
+    assert ends == taken | {(False, State.STREAM)}
+
+
+def test_callbacks_come_in_their_order_around_the_move() -> None:
+    machines = Machines()
+    machines.add(State.FINISHED, tells=["a", "b"])
+    lean, stock = machines.fire(Counters(Limits()))
+    told = [("before a", State.STREAM), ("before b", State.STREAM), ("after a", State.FINISHED)]
+    assert lean == stock == (True, State.FINISHED, [*told, ("after b", State.FINISHED)])
+
+
+def test_a_transition_that_is_added_later_counts() -> None:
+    machines = Machines()
+    machines.add(State.FAILED, conditions=Guard("doom"))
+    counters = Counters(Limits())
+    assert [taken for taken, _, _ in machines.fire(counters)] == [False, False]
+    machines.add(State.FINISHED)
+    assert [(taken, state) for taken, state, _ in machines.fire(counters)] == [(True, State.FINISHED)] * 2
+
+
+def test_a_state_without_rows_takes_none() -> None:
+    machines = Machines()
+    machines.add(State.FINISHED)
+    model = Model(State.PAUSED)
+    assert machines.machines[0].events[Trigger.REPLIED].trigger(model, Counters(Limits())) is False
+    assert model.state is State.PAUSED
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_callback_by_its_name_is_refused(when: str) -> None:
+    """There is no model to look it up in."""
+    event, transition = LeanEvent("replied", CHART.machine), transitions.Transition("STREAM", "FAILED")
+    transition.add_callback(when, "note")
+    with pytest.raises(TypeError, match="callbacks of a lean event are functions, and 'note' is none"):
+        event.add_transition(transition)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"conditions": lambda _counters: True},
+        {"unless": "is_doomed"},
+        {"prepare": lambda _counters: None},
+    ],
+    ids=lambda asked: next(iter(asked)),
+)
+def test_what_it_could_not_honour_is_refused(asked: dict[str, object]) -> None:
+    with pytest.raises(TypeError, match="lean event"):
+        Machines().add(State.FAILED, (), **asked)
