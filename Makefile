@@ -4,13 +4,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MCP_SERVERS := $(VENV)/mcp-servers
+PEERS := $(patsubst bench/peers/requirements/%.txt,%,$(wildcard bench/peers/requirements/*.txt))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check coverage examples demo verify faults mutants diagrams format clean
+.PHONY: help install run test check coverage examples demo verify faults bench bench-peers bench-guard mutants diagrams \
+  format clean
 
 help: ## Show the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -36,6 +38,16 @@ $(MCP_SERVERS)/.installed: Makefile | $(BIN)/python
 	@{ npm install --prefix $(MCP_SERVERS) --no-save --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel error \
 	  @modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31 \
 	  && touch $@; } || echo 'npm is missing or found no packages: the tests with real MCP servers will be skipped'
+
+$(VENV)/.bench: pyproject.toml | $(VENV)/.installed
+	$(PIP) install --quiet --editable '.[bench]'
+	@touch $@
+
+# Each peer in an environment of its own: what they need contradicts one another, and must not reach the tests.
+$(VENV)-peers/%/.installed: bench/peers/requirements/%.txt
+	test -d $(VENV)-peers/$* || $(PYTHON) -m venv $(VENV)-peers/$*
+	$(VENV)-peers/$*/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	@touch $@
 
 $(VENV)/.mutants: pyproject.toml | $(VENV)/.installed
 	$(PIP) install --quiet --editable '.[mutants]'
@@ -67,6 +79,14 @@ verify: $(VENV)/.installed ## Prove that every path ends: lint, walk and, where 
 faults: $(VENV)/.test ## Kill drivers a thousand times, and see that nothing is lost; writes docs/reliability (five minutes)
 	$(BIN)/python -m turnwright.testing.faults --json docs/reliability.json --page docs/reliability.md
 
+bench: $(VENV)/.bench ## Measure Turnwright, the bare loop and the peers that are installed; writes bench/RESULTS.md (an hour)
+	$(BIN)/python -m bench
+
+bench-peers: $(PEERS:%=$(VENV)-peers/%/.installed) ## Install the frameworks that Turnwright is measured against, each by itself
+
+bench-guard: $(VENV)/.installed ## Count function calls, bytes and memory a step; fails where one exceeds bench/guard.toml
+	$(BIN)/python -m bench.guard
+
 # In an environment of its own: what LangGraph brings along loads a plugin into every run of pytest.
 examples: $(BIN)/python ## Run the examples, the one with LangGraph too
 	test -d $(VENV)-examples || $(PYTHON) -m venv $(VENV)-examples
@@ -93,4 +113,4 @@ diagrams: $(VENV)/.installed ## Draw diagrams/ again
 	$(BIN)/turnwright diagram --write diagrams
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) $(VENV)-examples dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VENV)-examples $(VENV)-peers dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -1,0 +1,134 @@
+"""What it costs to build the body of a request as a turn grows: 200 steps of two calls each, for each wire.
+
+    python bench/bodies.py [--steps 200] [--calls 2] [--repeat 5]
+
+Prints, for each wire and what its servers take, the CPU time a step of the first and the last quarter, their ratio,
+and how many functions are called for the second request and for the last one. Only the body is built: the request is
+made to fit and encoded, and nothing is sent. Of several turns the fastest counts. The body itself grows, and so does
+the time it takes to copy it once; what is done for each of its messages must not.
+"""
+
+import argparse
+import cProfile
+import gc
+import pstats
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from turnwright.message import Message, ToolCallPart
+from turnwright.model import anthropic_wire, openai_wire
+from turnwright.model.capabilities import Capabilities
+from turnwright.model.fit import fit
+from turnwright.model.protocol import Request, ToolSpec
+
+QUARTERS: Final = 4
+TOOLS: Final = tuple(
+    ToolSpec(name, f"{name} a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
+    for name in ("look", "read", "write", "find")
+)
+
+#: Builds the body of one request, or what takes its place.
+Build = Callable[[Request], object]
+
+
+def openai(capabilities: Capabilities) -> Build:
+    """Bodies of chat completions."""
+    encoder = openai_wire.Encoder("m", capabilities=capabilities)
+    return lambda request: encoder.encode(fit(request, capabilities))
+
+
+def anthropic(capabilities: Capabilities) -> Build:
+    """Bodies of the Messages API."""
+    encoder = anthropic_wire.Encoder("m", thinking={"type": "adaptive"}, capabilities=capabilities)
+    return lambda request: encoder.encode(fit(request, capabilities))
+
+
+def pydantic_ai(capabilities: Capabilities) -> Build:
+    """Messages of pydantic-ai, which makes bodies of its own out of them."""
+    from turnwright.model.pydantic_ai_wire import messages_of, parameters_of  # noqa: PLC0415 (an extra)
+
+    return lambda request: (messages_of(fit(request, capabilities).messages), parameters_of(request.tools))
+
+
+DEFAULT: Final = Capabilities()
+STRICT: Final = Capabilities(strict_alternation=True)
+SINGLE: Final = Capabilities(parallel_tool_calls=False)
+BOTH: Final = Capabilities(strict_alternation=True, parallel_tool_calls=False)
+WIRES: Final[Mapping[str, Callable[[], Build]]] = {
+    "chat completions": lambda: openai(DEFAULT),
+    "chat, strict turns": lambda: openai(STRICT),
+    "chat, one call at a time": lambda: openai(SINGLE),
+    "chat, both": lambda: openai(BOTH),
+    "Messages API": lambda: anthropic(DEFAULT),
+    "Messages API, both": lambda: anthropic(BOTH),
+    "pydantic-ai": lambda: pydantic_ai(DEFAULT),
+}
+
+
+def requests(steps: int, calls: int) -> list[Request]:
+    """The requests of one turn. Its messages are the same objects in each."""
+    messages = [Message.system("You are a careful engineer."), Message.user("Look everywhere.")]
+    made: list[Request] = []
+    for step in range(steps):
+        made.append(Request(tuple(messages), tools=TOOLS, first=step == 0))
+        asked = [ToolCallPart(id=f"call{step}-{n}", name="look", arguments={"place": n}) for n in range(calls)]
+        messages.append(Message.assistant("Looking", asked))
+        messages += [Message.result(call.id, "look", f"nothing at {call.arguments}") for call in asked]
+    return made
+
+
+def times(build: Build, made: list[Request]) -> list[float]:
+    """The CPU time of each body, in microseconds."""
+    spent: list[float] = []
+    for request in made:
+        begun = time.process_time_ns()
+        build(request)
+        spent.append((time.process_time_ns() - begun) / 1000)
+    return spent
+
+
+def called(build: Build, made: list[Request], number: int) -> int:
+    """How many functions are called for the request of that number, once those before it have been built."""
+    for request in made[:number]:
+        build(request)
+    profile = cProfile.Profile()
+    profile.enable()
+    build(made[number])
+    profile.disable()
+    # One of them is what ends the profile.
+    return int(getattr(pstats.Stats(profile), "total_calls", 1)) - 1
+
+
+def measure(name: str, wire: Callable[[], Build], steps: int, calls: int, repeat: int) -> None:
+    """Print a row of the table."""
+    quarter = max(steps // QUARTERS, 1)
+    turns: list[list[float]] = []
+    for _ in range(repeat):
+        made = requests(steps, calls)
+        gc.collect()
+        turns.append(times(wire(), made))
+    # The first body of a turn pays for what is made only once.
+    first = min(statistics.fmean(turn[1:quarter]) for turn in turns)
+    last = min(statistics.fmean(turn[-quarter:]) for turn in turns)
+    second, end = called(wire(), requests(steps, calls), 1), called(wire(), requests(steps, calls), steps - 1)
+    print(f"{name:24}  {first:9.1f}  {last:9.1f}  {last / first:6.2f}  {second:9,}  {end:9,}")
+
+
+def main() -> None:
+    """Read the flags, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--calls", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=5)
+    asked = parser.parse_args()
+    quarter = asked.steps // QUARTERS
+    print(f"{asked.steps} steps of {asked.calls} calls; us a step, and functions called")
+    print(f"{'':24}  {f'first {quarter}':>9}  {f'last {quarter}':>9}  {'ratio':>6}  {'second':>9}  {'last':>9}")
+    for name, wire in WIRES.items():
+        measure(name, wire, asked.steps, asked.calls, asked.repeat)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""Counts what must not creep up, and fails where a count exceeds its limit in `bench/guard.toml`.
+
+    python -m bench.guard [--json] [--profile]
+
+Counts, not seconds, so that it says the same on a busy machine. A step is one of the yardstick's: a text and two calls.
+
+- Function calls a step, builtins included, as cProfile counts them: a turn of 50 steps less one of 10, by 40. And those
+  of the last 50 of 200 steps over those of the first 50, for nothing may cost more because the turn is long.
+- Bytes a step in all tables of the SQLite store, over the first 50 steps.
+- The spread of the facts' bytes over steps 1 to 119: the largest step's less the smallest's. A run of digits counts as
+  one byte wherever it stands, and so does a number, and a hash by its length; so what is left is flat to the byte, or
+  something that is written grows with the turn. (120 steps, because at 160 of 200 a notice is written, once.)
+- Memory a turn in flight, as tracemalloc has it, with 200 turns of 10 steps held in their sixth.
+- Modules that `import turnwright` loads.
+"""
+
+import argparse
+import asyncio
+import cProfile
+import json
+import pstats
+import re
+import subprocess
+import sys
+import tomllib
+import tracemalloc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.measure import calls_a_step
+from bench.turnwright_turns import AGENT, Fake, Turnwright, TurnwrightSqlite
+from bench.yardstick import PROMPT, Gate, Script, Subject, look, run
+from pydantic import JsonValue
+
+from turnwright import Engine, tool
+from turnwright_states.facts import Fact, StepStarted
+
+LIMITS: Final = Path(__file__).parent / "guard.toml"
+LONG: Final = 200
+EDGE: Final = 50
+FLAT: Final = 120
+HELD: Final = 200
+HELD_STEPS: Final = 10
+NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
+WHAT_TO_DO: Final = (
+    "`python -m bench.guard --profile` shows the functions that are called most. Take out what is not needed; where it"
+    " is, raise the limit in bench/guard.toml, and write there what it buys."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Something counted: the key of its limit, what it is in words, and the count."""
+
+    key: str
+    what: str
+    count: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a figure may come to, and why."""
+
+    most: float
+    reason: str
+
+
+def limits(path: Path = LIMITS) -> dict[str, Limit]:
+    """The limits by their keys."""
+    table = tomllib.loads(path.read_text())
+    return {key: Limit(float(entry["most"]), str(entry["reason"])) for key, entry in table.items()}
+
+
+def judge(figures: Sequence[Figure], allowed: dict[str, Limit]) -> list[str]:
+    """What is wrong: figures above their limits, and figures and limits without the other."""
+    known = {figure.key for figure in figures}
+    wrong = [f"bench/guard.toml has a limit for {key}, which is not counted" for key in allowed if key not in known]
+    for figure in figures:
+        limit = allowed.get(figure.key)
+        if limit is None:
+            wrong.append(f"{figure.what}: no limit; write [{figure.key}] into bench/guard.toml")
+        elif figure.count > limit.most:
+            over = figure.count - limit.most
+            share = f" ({over / limit.most:.0%} of it)" if limit.most else ""
+            wrong.append(
+                f"{figure.what}: {figure.count:,.6g}, above the limit of {limit.most:,.6g} by {over:,.6g}{share}\n"
+                f"  [{figure.key}] is there because {limit.reason}"
+            )
+    return wrong
+
+
+def figures() -> list[Figure]:
+    """Count everything."""
+    counted: list[Figure] = []
+    subjects: tuple[tuple[str, str, Turnwright], ...] = (
+        ("memory", "in memory", Turnwright()),
+        ("sqlite", "with SQLite", TurnwrightSqlite()),
+    )
+    for key, where, subject in subjects:
+        counted.append(Figure(f"calls-{key}", f"function calls a step, {where}", calls_a_step(subject)))
+        first, last, _ = asyncio.run(calls_at_the_ends(subject))
+        counted.append(Figure(f"calls-growth-{key}", f"growth of the function calls a step, {where}", last / first))
+    counted.append(Figure("bytes-sqlite", "bytes stored a step, with SQLite", asyncio.run(stored(TurnwrightSqlite()))))
+    sizes = asyncio.run(fact_sizes())
+    counted.append(Figure("bytes-spread", "spread of the facts' bytes over the steps", max(sizes) - min(sizes)))
+    counted.append(Figure("kib-in-flight", "KiB for a turn in flight, in memory", asyncio.run(held(Turnwright()))))
+    counted.append(Figure("modules", "modules that `import turnwright` loads", imported()))
+    return counted
+
+
+async def calls_at_the_ends(subject: Subject) -> tuple[float, float, cProfile.Profile]:
+    """Function calls a step in the first and in the last 50 of 200 steps, and the profile."""
+    profile = cProfile.Profile()
+    counts: dict[int, int] = {}
+
+    def note(step: int) -> None:
+        if step in {1, EDGE + 1, LONG - EDGE, LONG}:
+            profile.disable()
+            counts[step] = sum(entry.callcount for entry in profile.getstats())
+            profile.enable()
+
+    async with subject.opened():
+        await run(subject, Script(HELD_STEPS))
+        profile.enable()
+        await run(subject, Script(LONG, at_step=note))
+        profile.disable()
+    return (counts[EDGE + 1] - counts[1]) / EDGE, (counts[LONG] - counts[LONG - EDGE]) / EDGE, profile
+
+
+async def stored(subject: Subject) -> float:
+    """Bytes stored a step in the first 50 steps."""
+    kept: dict[int, int] = {}
+
+    def note(step: int) -> None:
+        if step in {1, EDGE + 1}:
+            kept[step] = subject.stored() or 0
+
+    async with subject.opened():
+        await run(subject, Script(EDGE + 2, at_step=note))
+    return (kept[EDGE + 1] - kept[1]) / EDGE
+
+
+async def fact_sizes() -> list[int]:
+    """The bytes of the facts of each step but the last, numbers and digits made equal."""
+    kept: list[Fact] = []
+
+    class Kept(Turnwright):
+        """Keeps the facts of its turn."""
+
+        async def turn(self, script: Script) -> str:
+            """One turn, in an engine of its own."""
+            del script
+            async with Engine(model=Fake(), tools=[tool(look)]) as engine:
+                ended = await engine.run(AGENT, PROMPT)
+                kept.extend(fact for _, fact in await engine.store.facts(ended.id))
+            return ended.text
+
+    await run(Kept(), Script(FLAT))
+    return step_sizes(kept)
+
+
+def step_sizes(facts: Sequence[Fact]) -> list[int]:
+    """The bytes of the facts of each step but the last: see `levelled`."""
+    sizes: list[int] = []
+    for fact in facts:
+        if isinstance(fact, StepStarted):
+            sizes.append(0)
+        if sizes:
+            sizes[-1] += len(json.dumps(levelled(json.loads(fact.payload())), separators=(",", ":")))
+    return sizes[:-1]
+
+
+def levelled(value: JsonValue, key: str = "") -> JsonValue:
+    """A payload in which numbers, runs of digits in texts, and hashes do not differ in length."""
+    if isinstance(value, dict):
+        return {name: levelled(inner, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [levelled(inner) for inner in value]
+    if isinstance(value, str):
+        return "#" * len(value) if key in {"hash", "key"} else NUMBER.sub("0", value)
+    return 0 if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+async def held(subject: Subject) -> float:
+    """KiB of memory a turn, with so many held in their sixth step."""
+    async with subject.opened():
+        await run(subject, Script(HELD_STEPS))
+        at_gate: list[int] = []
+        gate = Gate(HELD, lambda: at_gate.append(tracemalloc.get_traced_memory()[0]))
+        scripts = [Script(HELD_STEPS, gate) for _ in range(HELD)]
+        tracemalloc.start()
+        await asyncio.gather(*(run(subject, script) for script in scripts))
+        tracemalloc.stop()
+    return at_gate[0] / HELD / 1024
+
+
+def imported() -> int:
+    """How many modules `import turnwright` loads into a new process."""
+    code = "import sys; before = len(sys.modules); import turnwright; print(len(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)  # noqa: S603
+    return int(done.stdout)
+
+
+def table(counted: Sequence[Figure], allowed: dict[str, Limit]) -> str:
+    """The figures beside their limits, a line each."""
+    width = max(len(figure.what) for figure in counted)
+    most = {key: f"{limit.most:,.6g}" for key, limit in allowed.items()}
+    return "\n".join(
+        f"{figure.what:{width}}  {figure.count:8,.6g}, at most {most.get(figure.key, '?')}" for figure in counted
+    )
+
+
+def verdict(counted: Sequence[Figure], allowed: dict[str, Limit]) -> tuple[str, int]:
+    """What is printed, and the exit code: 1 where anything is wrong."""
+    wrong = judge(counted, allowed)
+    return "\n\n".join([table(counted, allowed), *([*wrong, WHAT_TO_DO] if wrong else [])]), 1 if wrong else 0
+
+
+def main() -> int:
+    """Count, print, and return 1 where a limit is exceeded."""
+    parser = argparse.ArgumentParser(description="Counts what must not creep up.")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON, and judge nothing")
+    parser.add_argument("--profile", action="store_true", help="print the functions that a step calls most")
+    asked = parser.parse_args()
+    if asked.profile:
+        _, _, profile = asyncio.run(calls_at_the_ends(Turnwright()))
+        pstats.Stats(profile).sort_stats("ncalls").print_stats(40)
+        return 0
+    counted = figures()
+    if asked.json:
+        print(json.dumps({figure.key: figure.count for figure in counted}))
+        return 0
+    text, code = verdict(counted, limits())
+    print(text)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

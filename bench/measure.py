@@ -1,0 +1,348 @@
+"""What is measured of a subject, and how. Standard library only.
+
+Every part is measured in a child process of its own, so that none sees what another left in memory or in caches.
+
+- `steps`: CPU (`time.process_time`, all threads) of turns of 10, 50 and 200 steps, in one event loop, each run paired
+  with one of the bare loop just before it. A run of N = 10 or 50 is several turns one after the other, for a resolution
+  above the clock's. Ratio, CPU and growth (the last 50 of 200 steps over the first 50) are medians over the pairs: at
+  least 7, but fewer for N = 200 where 7 would take longer than 30 s. What is made once (`Subject.opened`) is not
+  counted, and garbage is collected before each run and not switched off in it.
+- `calls`: function calls, builtins included (cProfile; a counting hook in other threads), of a turn of 50 steps less
+  those of one of 10, by the 40 steps between: what a turn costs to begin is left out. Independent of the load.
+- `bytes`: what the store holds at the start of steps 1, 51, 150 and 200; and what the process handed to the operating
+  system to write (`/proc/self/io`: whole pages, the write-ahead log and its checkpoints).
+- `peak`: the largest resident size of a process that imports the subject and runs one turn of 200 steps.
+- `flight`: so many turns of 10 steps at once, each in a task of its own. They take turns at every step, and all are
+  held in their sixth until the last has come there: at that moment resident memory, less what it was before the first,
+  is divided by their number. CPU and wall time are those of all steps of all turns. A turn is right when it was asked
+  10 times and returned the final text; the tool's calls are counted too. Rounds are repeated up to 1,000 turns in all,
+  and at least 3 times where that takes less than 30 s: the median is told.
+- `import`: CPU of a process between its start-up and the end of the imports that a user writes; median of 7 processes.
+"""
+
+import argparse
+import asyncio
+import cProfile
+import gc
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from bench.measured import Bytes, Flight, Growth, Measured, Steps
+from bench.yardstick import Gate, Looks, Script, Subject, installed, run
+
+SIZES: Final = (10, 50, 200)
+STEPS_A_RUN: Final = 200
+IN_FLIGHT: Final = (100, 1_000, 10_000)
+IN_FLIGHT_STEPS: Final = 10
+PAIRS: Final = 7
+ENOUGH_S: Final = 30.0
+LONGEST_S: Final = 300.0
+IMPORTS: Final = 7
+EDGE: Final = 50  # how many steps at either end are compared for growth
+
+
+def command(subjects: Sequence[Subject]) -> None:
+    """The command line of every file of subjects."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--list", action="store_true", help="print the subjects' names, and measure nothing")
+    parser.add_argument("--only", metavar="NAME", help="measure this subject alone")
+    parser.add_argument("--quick", action="store_true", help="measure little")
+    parser.add_argument("--part", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.list:
+        print(json.dumps([subject.name for subject in subjects]))
+        return
+    chosen = [subject for subject in subjects if asked.only in {None, subject.name}]
+    if asked.part:
+        print(json.dumps(part(chosen[0], asked.part, quick=asked.quick)))
+        return
+    print(json.dumps({"subjects": [whole(subject, quick=asked.quick) for subject in chosen]}))
+
+
+def whole(subject: Subject, *, quick: bool) -> Measured:
+    """All parts of one subject, each in a child."""
+    measured: Measured = {
+        "name": subject.name,
+        "python": platform.python_version(),
+        "versions": installed(*subject.packages),
+        "modules": list(subject.modules),
+        "notes": list(subject.notes),
+        "flight": {},
+        "failed": {},
+    }
+    for name in ("steps", "calls", "bytes", "peak"):
+        _take(measured, subject, name, quick=quick)
+    for turns in IN_FLIGHT[:1] if quick else IN_FLIGHT:
+        if turns > subject.most_in_flight:
+            measured["failed"][f"flight {turns}"] = f"holds {subject.most_in_flight:,} at most"
+        elif (why := _hopeless(measured, turns // 10)) is not None:
+            measured["failed"][f"flight {turns}"] = why
+        else:
+            _take(measured, subject, f"flight {turns}", quick=quick)
+    measured["import_ms"] = import_ms(subject.modules, 1 if quick else IMPORTS)
+    return measured
+
+
+def _hopeless(measured: Measured, tenth: int) -> str | None:
+    """Why ten times as many turns need not be tried; none where they may do."""
+    if f"flight {tenth}" in measured["failed"]:
+        return f"not tried, for {tenth:,} failed"
+    found = measured["flight"].get(str(tenth))
+    if found is not None and found["wall_s"] * 10 > LONGEST_S:
+        return f"not tried, for {tenth:,} took {found['wall_s']:,.0f} s"
+    return None
+
+
+def _take(measured: Measured, subject: Subject, name: str, *, quick: bool) -> None:
+    """Measure one part in a child, and put it where it belongs."""
+    module = sys.modules["__main__"].__spec__
+    if module is None:
+        raise SystemExit("run it as a module: python -m bench.peers.NAME")
+    called = [
+        sys.executable,
+        "-m",
+        module.name,
+        "--only",
+        subject.name,
+        "--part",
+        name,
+        *(["--quick"] if quick else []),
+    ]
+    began = time.perf_counter()
+    try:
+        done = subprocess.run(called, capture_output=True, text=True, timeout=LONGEST_S, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        measured["failed"][name] = f"took longer than {LONGEST_S:,.0f} s"
+    else:
+        if done.returncode:
+            last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+            measured["failed"][name] = last[0][:200]
+            sys.stderr.write(done.stderr[-4_000:])
+        else:
+            taken = json.loads(done.stdout.strip().splitlines()[-1])
+            if name.startswith("flight"):
+                measured["flight"].update(taken)
+            else:
+                measured.update(taken)
+    sys.stderr.write(f"{subject.name}: {name}: {time.perf_counter() - began:.0f} s\n")
+
+
+def part(subject: Subject, name: str, *, quick: bool) -> dict[str, Any]:
+    """Measure one part here."""
+    what, _, turns = name.partition(" ")
+    if what == "steps":
+        return _run(subject, lambda: steps(subject, quick=quick))
+    if what == "calls":
+        return {"calls_per_step": calls_a_step(subject)}
+    if what == "bytes":
+        return _run(subject, lambda: stored(subject))
+    if what == "peak":
+        return _run(subject, lambda: peak(subject))
+    return _run(subject, lambda: flight(subject, int(turns), quick=quick))
+
+
+def _run(subject: Subject, measure: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> dict[str, Any]:
+    async def inside() -> dict[str, Any]:
+        async with subject.opened():
+            return await measure()
+
+    return asyncio.run(inside())
+
+
+async def steps(subject: Subject, *, quick: bool) -> dict[str, Any]:
+    """CPU a step beside the bare loop's, and growth with the turn."""
+    from bench.bare import Bare  # noqa: PLC0415 (it imports this module)
+
+    bare = Bare()
+    await _cpu(bare, SIZES[0])
+    await _cpu(subject, SIZES[0])
+    found: dict[str, Steps] = {}
+    marks: list[list[float]] = []
+    for size in SIZES[:2] if quick else SIZES:
+        pairs: list[tuple[float, float]] = []
+        began = time.perf_counter()
+        while len(pairs) < PAIRS and (time.perf_counter() - began < ENOUGH_S or not pairs or size < SIZES[-1]):
+            against, _ = await _cpu(bare, size)
+            taken, script = await _cpu(subject, size)
+            pairs.append((taken, against))
+            if size == SIZES[-1]:
+                marks.append(script.marks)
+        found[str(size)] = {
+            "cpu_us": statistics.median(taken for taken, _ in pairs) * 1e6,
+            "bare_us": statistics.median(against for _, against in pairs) * 1e6,
+            "ratio": statistics.median(taken / against for taken, against in pairs),
+            "pairs": len(pairs),
+        }
+    return {"steps": found, **({"growth": growth(marks)} if marks else {})}
+
+
+async def _cpu(subject: Subject, size: int) -> tuple[float, Script]:
+    """CPU seconds a step of as many turns of `size` as make a run, and the script of the last."""
+    turns = max(1, STEPS_A_RUN // size)
+    script = Script(size)
+    gc.collect()
+    began = time.process_time()
+    for _ in range(turns):
+        script = Script(size)
+        await run(subject, script)
+    return (time.process_time() - began) / (turns * size), script
+
+
+def growth(runs: list[list[float]]) -> Growth:
+    """The last 50 steps over the first 50 (median of the runs), from the CPU time at the start of each step."""
+    ends = len(runs[0]) - 1
+    ratios = [(marks[ends] - marks[ends - EDGE]) / (marks[EDGE] - marks[0]) for marks in runs]
+    tens = [
+        statistics.median((marks[min(at + 10, ends)] - marks[at]) / (min(at + 10, ends) - at) for marks in runs) * 1e6
+        for at in range(0, ends, 10)
+    ]
+    return {"ratio": statistics.median(ratios), "runs": len(runs), "by_ten_us": tens}
+
+
+class Counter:
+    """Counts the function calls of threads that are started after it was set."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        threading.setprofile(self._event)
+
+    def _event(self, frame: FrameType, event: str, arg: object) -> None:
+        del frame, arg
+        self.calls += event in {"call", "c_call"}
+
+
+def calls_a_step(subject: Subject) -> float:
+    """Function calls a step, without what a turn costs to begin."""
+    others = Counter()
+
+    async def counted() -> dict[str, float]:
+        found: dict[str, float] = {}
+        await run(subject, Script(SIZES[0]))
+        for size in SIZES[:2]:
+            profile = cProfile.Profile()
+            before = others.calls
+            profile.enable()
+            await run(subject, Script(size))
+            profile.disable()
+            in_here = sum(entry.callcount for entry in profile.getstats())
+            found[str(size)] = in_here + others.calls - before
+        return found
+
+    found = _run(subject, counted)
+    return float(found[str(SIZES[1])] - found[str(SIZES[0])]) / (SIZES[1] - SIZES[0])
+
+
+async def stored(subject: Subject) -> dict[str, Any]:
+    """Bytes a step at the beginning and at the end of a turn of 200 steps."""
+    if subject.stored() is None:
+        return {"bytes": None}
+    await run(subject, Script(SIZES[0]))
+    last = SIZES[-1]
+    kept: dict[int, int] = {}
+    written: dict[int, int | None] = {}
+
+    def note(step: int) -> None:
+        if step in {1, EDGE + 1, last - EDGE, last}:
+            written[step] = bytes_written()
+            kept[step] = subject.stored() or 0
+
+    await run(subject, Script(last, at_step=note))
+    found: Bytes = {
+        "first": (kept[EDGE + 1] - kept[1]) / EDGE,
+        "last": (kept[last] - kept[last - EDGE]) / EDGE,
+        "written_first": _per_step(written[1], written[EDGE + 1]),
+        "written_last": _per_step(written[last - EDGE], written[last]),
+    }
+    return {"bytes": found}
+
+
+def _per_step(before: int | None, after: int | None) -> float | None:
+    return None if before is None or after is None else (after - before) / EDGE
+
+
+def bytes_written() -> int | None:
+    """What this process has handed to the operating system to write so far; none where that cannot be known."""
+    path = Path("/proc/self/io")
+    if not path.exists():
+        return None
+    return next(int(line.split()[1]) for line in path.read_text().splitlines() if line.startswith("wchar"))
+
+
+async def peak(subject: Subject) -> dict[str, float]:
+    """The largest resident size of this process, in MiB, after one turn of 200 steps."""
+    await run(subject, Script(SIZES[-1]))
+    unit = 1024 if sys.platform == "linux" else 1
+    return {"peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20}
+
+
+def resident() -> int | None:
+    """The resident size of this process in bytes; none where that cannot be known."""
+    path = Path("/proc/self/statm")
+    return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if path.exists() else None
+
+
+async def flight(subject: Subject, turns: int, *, quick: bool = False) -> dict[str, Flight]:
+    """So many turns at once, each of 10 steps."""
+    await run(subject, Script(IN_FLIGHT_STEPS))
+    rounds: list[tuple[float, float]] = []
+    wrong = 0
+    missing = 0
+    held: int | None = None
+    began = time.perf_counter()
+    least = 1 if quick else max(3, IN_FLIGHT[1] // turns)
+    while not rounds or (len(rounds) < least and time.perf_counter() - began < ENOUGH_S):
+        gc.collect()
+        first = not rounds
+        before = resident()
+        at_gate: list[int | None] = []
+
+        def note(at_gate: list[int | None] = at_gate) -> None:
+            at_gate.append(resident())
+
+        gate = Gate(turns, note)
+        scripts = [Script(IN_FLIGHT_STEPS, gate) for _ in range(turns)]
+        looks = Looks.count
+        wall, cpu = time.perf_counter(), time.process_time()
+        ended = await asyncio.gather(*(run(subject, script) for script in scripts), return_exceptions=True)
+        rounds.append((time.process_time() - cpu, time.perf_counter() - wall))
+        errors = [end for end in ended if end is not None]
+        wrong = max(wrong, len(errors))
+        missing = max(missing, abs(turns * (IN_FLIGHT_STEPS - 1) * 2 - (Looks.count - looks)))
+        if errors and first:
+            sys.stderr.write(f"{errors[0]!r}\n")
+        if first and before is not None and at_gate and at_gate[0] is not None:
+            held = at_gate[0] - before
+    cpu = statistics.median(cpu for cpu, _ in rounds)
+    found: Flight = {
+        "turns": turns,
+        "right": turns - wrong,
+        "looks_missing": missing,
+        "steps_per_cpu_s": turns * IN_FLIGHT_STEPS / cpu,
+        "cpu_s": cpu,
+        "wall_s": statistics.median(wall for _, wall in rounds),
+        "kib_per_turn": None if held is None else held / turns / 1024,
+        "rounds": len(rounds),
+    }
+    return {str(turns): found}
+
+
+def import_ms(modules: Sequence[str], times: int) -> float:
+    """CPU milliseconds of importing modules in a new process (median; the first, which may compile, is not counted)."""
+    lines = "\n".join(f"import {module}" for module in modules)
+    code = f"import time\nbegan = time.process_time()\n{lines}\nprint(time.process_time() - began)"
+    taken = []
+    for _ in range(times + 1):
+        done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)  # noqa: S603
+        taken.append(float(done.stdout.split()[-1]))
+    return statistics.median(taken[1:]) * 1e3

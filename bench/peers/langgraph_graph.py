@@ -1,0 +1,173 @@
+"""LangGraph, the graph alone: a node for the model, a node for the tools, an edge between, and messages as dicts.
+
+    python -m bench.peers.langgraph_graph
+
+The graph's documentation leaves the model to its user, so the fake is the bare loop's. LangGraph's own agent, with the
+models of LangChain, is in `langgraph_react`.
+"""
+
+import asyncio
+import itertools
+import json
+import operator
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, ClassVar, Final, NotRequired, Protocol, TypedDict
+
+from bench.peers.history import check
+from bench.yardstick import PROMPT, Call, Script, Subject, current, look, main, sqlite_bytes
+
+# Peers are installed in environments of their own: who checks types need not have them.
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver  # pyright: ignore[reportMissingImports]
+from langgraph.graph import END, START, StateGraph  # pyright: ignore[reportMissingImports]
+
+SUPERSTEPS: Final = 1_000  # above the two of each of 200 steps
+
+
+class Message(TypedDict):
+    """A message, as a provider takes it."""
+
+    role: str
+    content: str
+    tool_calls: NotRequired[list[dict[str, str]]]
+    tool_call_id: NotRequired[str]
+
+
+class State(TypedDict):
+    """The graph's state: the messages, to which nodes add."""
+
+    messages: Annotated[list[Message], operator.add]
+
+
+class Graph(Protocol):
+    """What is used of a compiled graph."""
+
+    async def ainvoke(self, state: State, config: dict[str, object], *, durability: str | None = None) -> State:
+        """Run it to its end."""
+        ...
+
+
+async def stream(messages: list[Message]) -> AsyncIterator[str | Call]:
+    """The fake model."""
+    script = current()
+    move = await script.reply()
+    yield move.text
+    for call in move.calls:
+        yield call
+    if not move.calls:
+        check(script, sum(message["role"] == "tool" for message in messages))
+
+
+async def ask_model(state: State) -> State:
+    """The node of the model."""
+    text = ""
+    calls: list[dict[str, str]] = []
+    async for chunk in stream(state["messages"]):
+        if isinstance(chunk, str):
+            text += chunk
+        else:
+            calls.append({"id": chunk.id, "name": chunk.name, "arguments": chunk.arguments})
+    return {"messages": [{"role": "assistant", "content": text, "tool_calls": calls}]}
+
+
+async def run_tools(state: State) -> State:
+    """The node of the tools: the calls of a step at once."""
+    calls = state["messages"][-1].get("tool_calls", [])
+    results = await asyncio.gather(*(look(**json.loads(call["arguments"])) for call in calls))
+    pairs = zip(calls, results, strict=True)
+    return {"messages": [{"role": "tool", "tool_call_id": call["id"], "content": result} for call, result in pairs]}
+
+
+def route(state: State) -> str:
+    """The edge after the model."""
+    return "tools" if state["messages"][-1].get("tool_calls") else END
+
+
+def compiled(saver: AsyncSqliteSaver | None = None) -> Graph:
+    """The graph."""
+    graph = StateGraph(State)
+    graph.add_node("model", ask_model)
+    graph.add_node("tools", run_tools)
+    graph.add_edge(START, "model")
+    graph.add_conditional_edges("model", route, ["tools", END])
+    graph.add_edge("tools", "model")
+    made: Graph = graph.compile(checkpointer=saver)
+    return made
+
+
+class StateGraphInMemory(Subject):
+    """The graph without a checkpointer."""
+
+    name = "langgraph StateGraph"
+    modules = ("langgraph.graph",)
+    packages = ("langgraph", "langchain-core")
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Compile it."""
+        self._graph = compiled()
+        yield
+
+    async def turn(self, script: Script) -> str:
+        """One turn."""
+        del script
+        config: dict[str, object] = {"recursion_limit": SUPERSTEPS}
+        state = await self._graph.ainvoke({"messages": [{"role": "user", "content": PROMPT}]}, config)
+        return state["messages"][-1]["content"]
+
+
+class StateGraphSqlite(Subject):
+    """The graph with its SQLite checkpointer, each turn a thread of its own, and each step stored before the next."""
+
+    name = "langgraph StateGraph, AsyncSqliteSaver sync"
+    modules = ("langgraph.graph", "langgraph.checkpoint.sqlite.aio")
+    packages = ("langgraph", "langgraph-checkpoint-sqlite", "aiosqlite")
+    durability: ClassVar[str] = "sync"
+    notes: ClassVar[tuple[str, ...]] = (
+        "Two checkpoints a step, each with the whole list of messages.",
+        "With durability sync a step is stored before the next begins, as by the others that store.",
+    )
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Compile it with a checkpointer on a temporary file."""
+        self._threads = itertools.count()
+        with tempfile.TemporaryDirectory() as folder:
+            self._path = Path(folder) / "checkpoints.db"
+            async with AsyncSqliteSaver.from_conn_string(str(self._path)) as saver:
+                await saver.setup()
+                self._graph = compiled(saver)
+                yield
+
+    async def turn(self, script: Script) -> str:
+        """One turn."""
+        del script
+        thread = {"thread_id": str(next(self._threads))}
+        config: dict[str, object] = {"recursion_limit": SUPERSTEPS, "configurable": thread}
+        asked: State = {"messages": [{"role": "user", "content": PROMPT}]}
+        state = await self._graph.ainvoke(asked, config, durability=self.durability)
+        return state["messages"][-1]["content"]
+
+    def stored(self) -> int | None:
+        """The bytes of the rows."""
+        return sqlite_bytes(self._path)
+
+
+class StateGraphSqliteBehind(StateGraphSqlite):
+    """The same with the default durability, which stores while the graph goes on."""
+
+    name = "langgraph StateGraph, AsyncSqliteSaver async"
+    durability = "async"
+    notes: ClassVar[tuple[str, ...]] = (
+        "Durability async, the default: the graph goes on while a thread stores.",
+        "A model that answers at once leaves the store far behind, so bytes are told of sync alone; both end the same.",
+    )
+
+    def stored(self) -> None:
+        """Not told, see the notes."""
+
+
+if __name__ == "__main__":
+    main(StateGraphInMemory(), StateGraphSqlite(), StateGraphSqliteBehind())

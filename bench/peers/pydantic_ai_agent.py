@@ -1,0 +1,61 @@
+"""pydantic-ai's Agent, with its FunctionModel as the fake.
+
+    python -m bench.peers.pydantic_ai_agent
+
+Its `run_stream` takes the first text for the answer, and here each step has one, so the run is streamed node by node.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import ClassVar, Final
+
+from bench.peers.history import check
+from bench.yardstick import PROMPT, Script, Subject, current, look, main
+from pydantic_ai import Agent, UsageLimits
+from pydantic_ai.messages import ModelMessage, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
+
+UNLIMITED: Final = UsageLimits(request_limit=None)
+
+
+async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+    """The fake model."""
+    del info
+    script = current()
+    move = await script.reply()
+    yield move.text
+    for index, call in enumerate(move.calls):
+        yield {index: DeltaToolCall(name=call.name, json_args=call.arguments, tool_call_id=call.id)}
+    if not move.calls:
+        check(script, sum(isinstance(part, ToolReturnPart) for message in messages for part in message.parts))
+
+
+class PydanticAi(Subject):
+    """The agent, node by node, each model request streamed: the leanest of the ways that its documentation has."""
+
+    name = "pydantic-ai"
+    modules = ("pydantic_ai",)
+    packages = ("pydantic-ai-slim", "pydantic")
+    notes: ClassVar[tuple[str, ...]] = ("Its FunctionModel estimates the usage of a stream, and cannot be told it.",)
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """One agent for all turns."""
+        self._agent = Agent(FunctionModel(stream_function=stream))
+        self._agent.tool_plain(look)
+        yield
+
+    async def turn(self, script: Script) -> str:
+        """One turn."""
+        del script
+        async with self._agent.iter(PROMPT, usage_limits=UNLIMITED) as run:
+            async for node in run:
+                if Agent.is_model_request_node(node):
+                    async with node.stream(run.ctx) as events:
+                        async for _ in events:
+                            pass
+            return run.result.output if run.result else ""
+
+
+if __name__ == "__main__":
+    main(PydanticAi())

@@ -1,0 +1,197 @@
+"""The page `bench/RESULTS.md`: goals beside measurements, the tables, what with, and how."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import bench.bodies
+import bench.guard
+import bench.measure
+import bench.streams
+from bench.goals import MEMORY, OURS, goals
+from bench.measured import Measured
+from bench.results import FOLDER, Record, Results
+
+SIZES: Final = ("10", "50", "200")
+FLIGHTS: Final = ("100", "1000", "10000")
+NONE: Final = ""
+BARE: Final = "bare loop"
+PAGE: Final = FOLDER / "page.md"
+#: What was tried where a goal is missed; written by hand.
+TRIED: Final = FOLDER / "tried.md"
+
+
+def page(results: Results) -> str:
+    """The whole page: `bench/page.md`, with each `{{name}}` filled in."""
+    parts = {
+        "goals": _goals(results),
+        "tried": TRIED.read_text().strip() if TRIED.exists() else "",
+        "steps": _steps(results),
+        "notes": _notes(results),
+        "flights": _flights(results),
+        "streams": _records("A chunk of a stream", bench.streams, results["streams"]),
+        "bodies": _printed("The body of a request", bench.bodies, results["bodies"]),
+        "counts": _counts(results),
+        "method": _docstring(bench.measure),
+        "machine": _machine(results),
+        "versions": _versions(results),
+    }
+    text = PAGE.read_text()
+    for name, part in parts.items():
+        text = text.replace(f"{{{{{name}}}}}\n\n" if not part else f"{{{{{name}}}}}", part)
+    return text
+
+
+def _goals(results: Results) -> str:
+    met = {True: "met", False: "**missed**", None: "not measured"}
+    rows = [(goal.what, goal.wanted, goal.measured, met[goal.met]) for goal in goals(results)]
+    return table(("goal", "wanted", "measured", ""), rows)
+
+
+def ordered(subjects: Sequence[Measured]) -> list[Measured]:
+    """The bare loops, then Turnwright, then the peers from the cheapest to the dearest."""
+
+    def place(subject: Measured) -> tuple[int, float]:
+        name = subject["name"]
+        ratio = subject.get("steps", {}).get("50", {"ratio": 0.0})["ratio"]
+        return (0 if name.startswith(BARE) else 1 if name in OURS else 2), ratio
+
+    return sorted(subjects, key=place)
+
+
+def _steps(results: Results) -> str:
+    head = ("", *(f"us, N = {size}" for size in SIZES), *(f"of bare, {size}" for size in SIZES))
+    head += ("growth", "calls", "stored", "written", "peak, MiB", "import, ms")
+    rows: list[tuple[str, ...]] = []
+    for subject in ordered(results["subjects"]):
+        steps, stored, growth = subject.get("steps", {}), subject.get("bytes"), subject.get("growth")
+        rows.append(
+            (
+                subject["name"],
+                *(_number(steps[size]["cpu_us"]) if size in steps else NONE for size in SIZES),
+                *(_number(steps[size]["ratio"]) if size in steps else NONE for size in SIZES),
+                f"{growth['ratio']:.2f}" if growth else NONE,
+                _number(subject.get("calls_per_step")),
+                _pair(stored["first"], stored["last"]) if stored else NONE,
+                _pair(stored["written_first"], stored["written_last"]) if stored else NONE,
+                _number(subject.get("peak_mib")),
+                _number(subject.get("import_ms")),
+            )
+        )
+    return table(head, rows)
+
+
+def _flights(results: Results) -> str:
+    head = ("", *(f"steps a CPU second, {int(turns):,} turns" for turns in FLIGHTS))
+    head += (*(f"KiB a turn, {int(turns):,}" for turns in FLIGHTS[1:]), "right", "wall, s")
+    rows: list[tuple[str, ...]] = []
+    for subject in ordered(results["subjects"]):
+        flight = subject["flight"]
+        most = flight[max(flight, key=int)] if flight else None
+        rows.append(
+            (
+                subject["name"],
+                *(_number(flight[turns]["steps_per_cpu_s"]) if turns in flight else NONE for turns in FLIGHTS),
+                *(_number(flight[turns]["kib_per_turn"]) if turns in flight else NONE for turns in FLIGHTS[1:]),
+                _right(most["right"], most["turns"], most["looks_missing"]) if most else NONE,
+                _number(most["wall_s"]) if most else NONE,
+            )
+        )
+    return table(head, rows)
+
+
+def _right(right: int, turns: int, missing: int) -> str:
+    return f"{right:,} of {turns:,}" + (f", {missing:,} calls lost or doubled" if missing else "")
+
+
+def _notes(results: Results) -> str:
+    """What could not be measured, what was measured less often, and what the subjects say of themselves."""
+    lines: list[str] = []
+    for subject in ordered(results["subjects"]):
+        lines.extend(f"- {subject['name']}: {note}" for note in subject["notes"])
+        fewer = [
+            f"N = {size}: {found['pairs']}"
+            for size, found in subject.get("steps", {}).items()
+            if found["pairs"] < bench.measure.PAIRS
+        ]
+        if fewer:
+            lines.append(
+                f"- {subject['name']}: fewer pairs than {bench.measure.PAIRS}, for it is slow ({', '.join(fewer)})"
+            )
+        lines.extend(f"- {subject['name']}: {part} not measured: {why}" for part, why in subject["failed"].items())
+    if results["missing"]:
+        lines.append(f"- Not installed, and not measured: {', '.join(results['missing'])}")
+    return "\n".join(lines)
+
+
+def _counts(results: Results) -> str:
+    allowed = bench.guard.limits()
+    rows = [
+        (
+            key,
+            f"{results['counts'][key]:,.6g}" if key in results["counts"] else NONE,
+            f"{limit.most:,.6g}",
+            limit.reason,
+        )
+        for key, limit in allowed.items()
+    ]
+    return f"{_docstring(bench.guard)}\n\n" + table(("count", "counted", "at most", "because"), rows)
+
+
+def _docstring(module: object) -> str:
+    """What a module says of itself, without its first line and its command line."""
+    text = (getattr(module, "__doc__", None) or "").split("\n\n", 1)[1]
+    return "\n\n".join(part.strip("\n") for part in text.split("\n\n") if not part.startswith("    "))
+
+
+def _versions(results: Results) -> str:
+    rows = [
+        (subject["name"], ", ".join(f"{name} {version}" for name, version in subject["versions"].items()))
+        for subject in ordered(results["subjects"])
+        if subject["versions"] and (subject["name"] == MEMORY or subject["name"] not in OURS)
+    ]
+    return table(("", "packages"), rows)
+
+
+def _records(title: str, module: object, records: Sequence[Record]) -> str:
+    if not records:
+        return ""
+    head = tuple(records[0])
+    rows = [tuple(_cell(record.get(name)) for name in head) for record in records]
+    return f"## {title}\n\n{_docstring(module)}\n\n{table(head, rows)}"
+
+
+def _printed(title: str, module: object, text: str) -> str:
+    return f"## {title}\n\n{_docstring(module)}\n\n```text\n{text}\n```" if text else ""
+
+
+def _machine(results: Results) -> str:
+    where = results["machine"]
+    return (
+        f"{where['processor']}, {where['cores']} cores, {where['memory_gib']:.0f} GiB of memory, {where['system']},"
+        f" Python {where['python']}, SQLite {where['sqlite']}. {where['date']}; {where['load']:.1f} processes wanted to"
+        " run when it began."
+    )
+
+
+def _cell(value: str | float | None) -> str:
+    return value if isinstance(value, str) else _number(value)
+
+
+def _pair(first: float | None, last: float | None) -> str:
+    return NONE if first is None or last is None else f"{first:,.0f} / {last:,.0f}"
+
+
+def _number(value: float | None) -> str:
+    """Three digits that matter, and no exponent."""
+    if value is None:
+        return NONE
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2  # noqa: PLR2004
+    return f"{value:,.{digits}f}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of Markdown; columns of numbers are set right."""
+    right = [all(row[at][:1].isdigit() or not row[at] for row in rows) and bool(rows) for at in range(len(head))]
+    lines = ["| " + " | ".join(head) + " |", "| " + " | ".join("---:" if one else "---" for one in right) + " |"]
+    lines.extend("| " + " | ".join(row) + " |" for row in rows)
+    return "\n".join(lines)

@@ -1,0 +1,22 @@
+"""What building a body costs is printed for each wire. How much it is is the machine's, and not asserted."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[2] / "bench" / "bodies.py"
+
+
+def test_each_wire_has_a_row() -> None:
+    command = [sys.executable, str(SCRIPT), "--steps", "8", "--calls", "1", "--repeat", "1"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    assert printed[0] == "8 steps of 1 calls; us a step, and functions called"
+    assert [line[:24].strip() for line in printed[2:]] == [
+        "chat completions",
+        "chat, strict turns",
+        "chat, one call at a time",
+        "chat, both",
+        "Messages API",
+        "Messages API, both",
+        "pydantic-ai",
+    ]

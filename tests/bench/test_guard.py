@@ -1,0 +1,67 @@
+"""The guard names what exceeds which limit, by how much, and why that limit is there."""
+
+from bench.guard import Figure, Limit, levelled, limits, step_sizes, verdict
+
+from turnwright_states import State
+from turnwright_states.facts import CallSettled, StepStarted
+
+CALLS = Figure("calls", "function calls a step", 401)
+ALLOWED = {"calls": Limit(400, "a step is to be cheap")}
+
+
+def test_a_figure_at_its_limit_is_allowed() -> None:
+    text, code = verdict([Figure("calls", "function calls a step", 400)], ALLOWED)
+    assert code == 0
+    assert text == "function calls a step       400, at most 400"
+
+
+def test_a_figure_above_its_limit_is_named_with_the_reason_and_what_to_do() -> None:
+    text, code = verdict([CALLS], ALLOWED)
+    assert code == 1
+    assert "function calls a step: 401, above the limit of 400 by 1 (0% of it)" in text
+    assert "[calls] is there because a step is to be cheap" in text
+    assert "raise the limit in bench/guard.toml" in text
+
+
+def test_a_limit_of_nothing_is_exceeded_by_anything() -> None:
+    text, code = verdict([Figure("spread", "spread of bytes", 1)], {"spread": Limit(0, "it is flat")})
+    assert code == 1
+    assert "spread of bytes: 1, above the limit of 0 by 1\n" in text
+
+
+def test_a_figure_without_a_limit_is_wrong() -> None:
+    text, code = verdict([CALLS], {})
+    assert code == 1
+    assert "no limit; write [calls] into bench/guard.toml" in text
+
+
+def test_a_limit_for_what_is_not_counted_is_wrong() -> None:
+    text, code = verdict([Figure("calls", "calls", 1)], {**ALLOWED, "gone": Limit(1, "it was counted once")})
+    assert code == 1
+    assert "a limit for gone, which is not counted" in text
+
+
+def test_every_limit_has_a_reason() -> None:
+    assert all(len(limit.reason.split()) > 3 for limit in limits().values())
+
+
+def test_numbers_count_the_same_wherever_they_stand() -> None:
+    short = levelled({"elapsed": 0.1, "call": "call00001", "result": "nothing at 1", "hash": "ff7111fc"})
+    long = levelled({"elapsed": 12.345678, "call": "call00123", "result": "nothing at -123", "hash": "abcdefab"})
+    assert short == long
+
+
+def test_a_text_that_is_longer_is_not_levelled() -> None:
+    assert levelled("nothing at 1") != levelled("nothing at all at 1")
+    assert levelled(True) is True
+
+
+def test_a_fact_that_tells_the_past_again_is_seen() -> None:
+    def step(number: int, result: str) -> list[StepStarted | CallSettled]:
+        started = StepStarted(elapsed=number / 7, state=State.STREAM, number=number)
+        return [started, CallSettled(elapsed=number / 3, state=State.CHECK, call=f"call{number:05}", result=result)]
+
+    flat = [fact for number in range(1, 12) for fact in step(number, f"nothing at {number}")]
+    growing = [fact for number in range(1, 12) for fact in step(number, "nothing at " * number)]
+    assert len(set(step_sizes(flat))) == 1
+    assert len(set(step_sizes(growing))) == 10

@@ -1,0 +1,188 @@
+"""What is measured is what happened: growth, counts, memory's turns, and work that was not done."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from bench.bare import Bare, BareSqlite, bare
+from bench.guard import calls_at_the_ends
+from bench.measure import calls_a_step, flight, growth, stored
+from bench.yardstick import FINAL, Looks, Script, Subject, current, run, sqlite_bytes
+
+
+class Walking(Subject):
+    """A loop that walks over what the turn has done so far."""
+
+    name = "walking"
+
+    async def turn(self, script: Script) -> str:
+        """One turn."""
+        while True:
+            move = await script.reply()
+            for _ in range(script.asked):
+                abs(0)
+            if not move.calls:
+                return move.text
+
+
+class Quitter(Subject):
+    """A loop that ends before its model does."""
+
+    name = "quitter"
+
+    async def turn(self, script: Script) -> str:
+        """One turn."""
+        await script.reply()
+        return FINAL
+
+
+class Growing(Subject):
+    """Stores what it stored before, once more in every step."""
+
+    name = "growing"
+    kept = 0
+
+    async def turn(self, script: Script) -> str:
+        """One turn."""
+        while (await script.reply()).calls:
+            self.kept += script.asked
+        return FINAL
+
+    def stored(self) -> int:
+        """The bytes."""
+        return self.kept
+
+
+def test_growth_is_the_last_fifty_steps_over_the_first() -> None:
+    even = [step * 0.001 for step in range(200)]
+    assert growth([even])["ratio"] == pytest.approx(1)
+    # Each step costs one more than the one before: 149.5 to 198.5 over 0.5 to 49.5, about 174 over 25.
+    rising = [step * step / 2 for step in range(200)]
+    assert growth([rising])["ratio"] == pytest.approx(174 / 25)
+
+
+def test_growth_is_the_median_of_the_runs() -> None:
+    even, rising = [step * 0.001 for step in range(200)], [step * step / 2 for step in range(200)]
+    assert growth([even, even, rising])["ratio"] == pytest.approx(1)
+
+
+def test_the_cost_of_each_ten_steps_is_in_microseconds() -> None:
+    tens = growth([[step * 0.001 for step in range(200)]])["by_ten_us"]
+    assert tens == pytest.approx([1_000] * 20)
+
+
+@pytest.mark.anyio
+async def test_a_loop_that_walks_over_its_history_is_seen_to_grow() -> None:
+    first, last, _ = await calls_at_the_ends(Walking())
+    assert last / first > 3
+    first, last, _ = await calls_at_the_ends(Bare())
+    assert last / first == pytest.approx(1, abs=0.01)
+
+
+def test_what_a_turn_costs_to_begin_is_not_counted_in_a_step() -> None:
+    class Slow(Bare):
+        """Begins slowly."""
+
+        async def turn(self, script: Script) -> str:
+            """One turn."""
+            for _ in range(10_000):
+                abs(0)
+            return await bare(script)
+
+    assert calls_a_step(Slow()) == pytest.approx(calls_a_step(Bare()), abs=1)
+
+
+@pytest.mark.anyio
+async def test_bytes_are_those_of_the_first_and_the_last_steps() -> None:
+    found = (await stored(Growing()))["bytes"]
+    assert (found["first"], found["last"]) == (25.5, 174.5)
+
+
+@pytest.mark.anyio
+async def test_a_subject_without_a_store_has_no_bytes() -> None:
+    assert await stored(Bare()) == {"bytes": None}
+
+
+@pytest.mark.anyio
+async def test_turns_in_flight_are_held_until_all_are_there() -> None:
+    at_once = 0
+    most = 0
+
+    class Watched(Bare):
+        """Counts the turns that are in flight."""
+
+        async def turn(self, script: Script) -> str:
+            """One turn."""
+            nonlocal at_once, most
+            at_once += 1
+            most = max(most, at_once)
+            text = await bare(script)
+            at_once -= 1
+            return text
+
+    found = (await flight(Watched(), 30, quick=True))["30"]
+    assert most == 30
+    assert (found["right"], found["looks_missing"]) == (30, 0)
+
+
+@pytest.mark.anyio
+async def test_turns_that_were_lost_are_counted() -> None:
+    class Careless(Bare):
+        """Forgets the answer and a call when it is busy."""
+
+        turns = 0
+
+        async def turn(self, script: Script) -> str:
+            """One turn."""
+            self.turns += 1
+            number = self.turns
+            text = await bare(script)
+            if number < 3:
+                return text
+            Looks.count -= 1
+            return "?"
+
+    found = (await flight(Careless(), 3, quick=True))["3"]
+    assert (found["right"], found["looks_missing"]) == (1, 2)
+
+
+@pytest.mark.anyio
+async def test_a_turn_that_did_not_do_its_work_is_not_measured() -> None:
+    with pytest.raises(RuntimeError, match="asked 1 times of 3"):
+        await run(Quitter(), Script(3))
+
+
+@pytest.mark.anyio
+async def test_a_fake_that_outlives_a_turn_finds_the_script_of_its_turn() -> None:
+    seen: list[Script] = []
+
+    class Looking(Bare):
+        """Notes the script."""
+
+        async def turn(self, script: Script) -> str:
+            """One turn."""
+            seen.append(current())
+            return await bare(script)
+
+    script = Script(2)
+    await run(Looking(), script)
+    assert seen == [script]
+
+
+@pytest.mark.anyio
+async def test_the_bare_loop_with_sqlite_stores_its_messages() -> None:
+    subject = BareSqlite()
+    async with subject.opened():
+        before = subject.stored()
+        await run(subject, Script(3))
+        assert subject.stored() > before + 5 * len('{"role": "tool"}')
+
+
+def test_the_bytes_of_a_database_are_those_of_its_values(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("create table one (a text, b integer)")
+        connection.execute("insert into one values ('é', 100), (null, null)")
+        connection.commit()
+    assert sqlite_bytes(path) == len("é".encode()) + len("100")
