@@ -6,9 +6,9 @@ A server in a process of its own sends so many small events of a reply, each as 
 `burst` sends them as fast as it can, so that a read finds many; `paced` waits between them, so that each wakes the
 client by itself, unless the machine is so busy that the client comes late. Every client asks for the same stream in
 each round, one after the other, so that what else the machine does falls on all of them; the ratio is that to `httpx,
-split by hand` in the same round. What a stream of few chunks costs is taken off, so that what is left is the chunks'.
-The function calls are those that cProfile counts in one more round, built-in ones included: they hardly depend on the
-machine.
+split by hand` in the same round. Measured is from the first text to the last: a connection, and a context for TLS that
+nobody needs here, are made before. The function calls are those that cProfile counts in one more round, built-in ones
+included: they hardly depend on the machine.
 
 The same two clients are also run on uvloop, an event loop that whoever embeds them may choose. A client whose library
 is not installed is left out, and that is said: `pip install 'turnwright[bench]'` brings them.
@@ -40,8 +40,7 @@ from turnwright.model.protocol import Request, TextDelta
 
 Pace = Literal["burst", "paced"]
 Api = Literal["chat completions", "messages"]
-Client = Callable[[str], Coroutine[object, object, str]]
-Measured = Callable[[Client, str, int], Coroutine[object, object, float]]
+Client = Callable[[str], AsyncIterator[str]]
 
 APIS: Final[tuple[Api, ...]] = ("chat completions", "messages")
 #: What the others are compared with.
@@ -51,7 +50,6 @@ HEADERS: Final = {"accept": "text/event-stream", "accept-encoding": "identity"}
 KEY: Final = "sk-none"
 TEXTS: Final = (" the turn ends, whatever comes,", " and each call has one result", " (so it is said in the chart).\n")
 READ: Final = 65536
-FEW: Final = 20
 MICRO: Final = 1e6
 
 
@@ -71,81 +69,71 @@ class Row:
     missing: str | None = None
 
 
-async def turnwright_chat(address: str) -> str:
+async def turnwright_chat(address: str) -> AsyncIterator[str]:
     """Read a chat completion with `OpenAIChat`."""
-    return await _read(OpenAIChat("m", base_url=address, api_key=KEY))
+    async with OpenAIChat("m", base_url=address, api_key=KEY) as model:
+        async for item in model.stream(Request((Message.user("hello"),))):
+            if isinstance(item, TextDelta):
+                yield item.text
 
 
-async def turnwright_messages(address: str) -> str:
+async def turnwright_messages(address: str) -> AsyncIterator[str]:
     """Read a reply of the Messages API with `AnthropicMessages`."""
-    return await _read(AnthropicMessages("m", base_url=address, api_key=KEY))
+    async with AnthropicMessages("m", base_url=address, api_key=KEY) as model:
+        async for item in model.stream(Request((Message.user("hello"),))):
+            if isinstance(item, TextDelta):
+                yield item.text
 
 
-async def _read(model: OpenAIChat | AnthropicMessages) -> str:
-    async with model:
-        stream = model.stream(Request((Message.user("hello"),)))
-        return "".join([item.text async for item in stream if isinstance(item, TextDelta)])
-
-
-async def httpx_chat(address: str) -> str:
+async def httpx_chat(address: str) -> AsyncIterator[str]:
     """Read a chat completion with httpx, splitting the bytes at blank lines."""
-    texts: list[str] = []
-    async for data in _split(f"{address}/chat/completions"):
-        if data == b"[DONE]":
-            break
-        texts.extend(choice["delta"].get("content") or "" for choice in json.loads(data)["choices"])
-    return "".join(texts)
-
-
-async def httpx_messages(address: str) -> str:
-    """Read a reply of the Messages API with httpx, splitting the bytes at blank lines."""
-    texts: list[str] = []
-    async for data in _split(f"{address}/v1/messages"):
-        event = json.loads(data)
-        if event["type"] == "message_stop":
-            break
-        if event["type"] == "content_block_delta":
-            texts.append(event["delta"].get("text", ""))
-    return "".join(texts)
-
-
-async def _split(url: str) -> AsyncIterator[bytes]:
+    url, rest = f"{address}/chat/completions", b""
     async with httpx.AsyncClient() as client, client.stream("POST", url, json=ASKED, headers=HEADERS) as response:
-        response.raise_for_status()
-        rest = b""
         async for data in response.aiter_bytes():
             *events, rest = (rest + data).split(b"\n\n")
             for event in events:
-                for line in event.split(b"\n"):
-                    if line.startswith(b"data: "):
-                        yield line[6:]
+                if event == b"data: [DONE]":
+                    return
+                for choice in json.loads(event.removeprefix(b"data: "))["choices"]:
+                    if text := choice["delta"].get("content"):
+                        yield text
 
 
-async def httpx_sse_chat(address: str) -> str:
+async def httpx_messages(address: str) -> AsyncIterator[str]:
+    """Read a reply of the Messages API with httpx, splitting the bytes at blank lines."""
+    url, rest = f"{address}/v1/messages", b""
+    async with httpx.AsyncClient() as client, client.stream("POST", url, json=ASKED, headers=HEADERS) as response:
+        async for data in response.aiter_bytes():
+            *events, rest = (rest + data).split(b"\n\n")
+            for event in events:
+                said = json.loads(event.partition(b"\ndata: ")[2])
+                if said["type"] == "content_block_delta":
+                    yield said["delta"]["text"]
+
+
+async def httpx_sse_chat(address: str) -> AsyncIterator[str]:
     """Read a chat completion with httpx and httpx-sse."""
     connect = importlib.import_module("httpx_sse").aconnect_sse
-    texts: list[str] = []
-    async with (
-        httpx.AsyncClient() as client,
-        connect(client, "POST", f"{address}/chat/completions", json=ASKED, headers=HEADERS) as source,
-    ):
+    url = f"{address}/chat/completions"
+    async with httpx.AsyncClient() as client, connect(client, "POST", url, json=ASKED, headers=HEADERS) as source:
         async for event in source.aiter_sse():
             if event.data == "[DONE]":
-                break
-            texts.extend(choice["delta"].get("content") or "" for choice in json.loads(event.data)["choices"])
-    return "".join(texts)
+                return
+            for choice in json.loads(event.data)["choices"]:
+                if text := choice["delta"].get("content"):
+                    yield text
 
 
-async def openai_chat(address: str) -> str:
+async def openai_chat(address: str) -> AsyncIterator[str]:
     """Read a chat completion with OpenAI's own client."""
-    texts: list[str] = []
     async with importlib.import_module("openai").AsyncOpenAI(base_url=address, api_key=KEY, max_retries=0) as client:
         async for chunk in await client.chat.completions.create(**ASKED):
-            texts.extend(choice.delta.content or "" for choice in chunk.choices)
-    return "".join(texts)
+            for choice in chunk.choices:
+                if choice.delta.content:
+                    yield choice.delta.content
 
 
-async def raw_chat(address: str) -> str:
+async def raw_chat(address: str) -> AsyncIterator[str]:
     """Read a chat completion from an asyncio stream, without any HTTP library."""
     host, _, path = address.removeprefix("http://").partition("/")
     name, _, port = host.partition(":")
@@ -155,7 +143,6 @@ async def raw_chat(address: str) -> str:
         f"POST /{path}/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
     )
     await reader.readuntil(b"\r\n\r\n")
-    texts: list[str] = []
     packed = rest = b""
     while data := await reader.read(READ):
         packed += data
@@ -168,10 +155,10 @@ async def raw_chat(address: str) -> str:
             for event in events:
                 if event == b"data: [DONE]":
                     writer.close()
-                    return "".join(texts)
-                choices = json.loads(event.removeprefix(b"data: "))["choices"]
-                texts.extend(choice["delta"].get("content") or "" for choice in choices)
-    raise RuntimeError("the stream broke off")
+                    return
+                for choice in json.loads(event.removeprefix(b"data: "))["choices"]:
+                    if text := choice["delta"].get("content"):
+                        yield text
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +202,9 @@ def measure(*, rounds: int = 9, burst: int = 2000, paced: int = 500, gap: float 
     rows: list[Row] = []
     with serving(gap) as address:
         for api in APIS:
-            rows += _measure(f"{address}/burst", api, "burst", burst, rounds)
+            rows += _measure(f"{address}/burst/{burst}", api, "burst", burst, rounds)
         for api in APIS:
-            rows += _measure(f"{address}/paced", api, "paced", paced, rounds)
+            rows += _measure(f"{address}/paced/{paced}", api, "paced", paced, rounds)
     return rows
 
 
@@ -227,7 +214,7 @@ def _measure(address: str, api: Api, pace: Pace, chunks: int, rounds: int) -> li
     seconds: dict[str, list[float]] = {subject.name: [] for subject in present}
     for warm in (True, *[False] * rounds):
         for subject in present:
-            used = _difference(subject, _timed, address, chunks)
+            used = subject.run(_timed(subject.client, address, chunks))
             if not warm:
                 seconds[subject.name].append(used)
     rows = [
@@ -237,7 +224,7 @@ def _measure(address: str, api: Api, pace: Pace, chunks: int, rounds: int) -> li
             client=subject.name,
             cpu=statistics.median(seconds[subject.name]) * MICRO,
             ratio=statistics.median(map(float.__truediv__, seconds[subject.name], seconds[BY_HAND])),
-            calls=_difference(subject, _counted, address, chunks),
+            calls=subject.run(_counted(subject.client, address, chunks)),
         )
         for subject in present
     ]
@@ -245,29 +232,32 @@ def _measure(address: str, api: Api, pace: Pace, chunks: int, rounds: int) -> li
     return rows + [Row(api=api, pace=pace, client=subject.name, missing=subject.library) for subject in absent]
 
 
-def _difference(subject: Subject, measured: Measured, address: str, chunks: int) -> float:
-    """What one chunk costs: the rest, a connection and a context for TLS that nobody needs here, is the same."""
-    few, many = (subject.run(measured(subject.client, f"{address}/{count}", count)) for count in (FEW, FEW + chunks))
-    return (many - few) / chunks
-
-
 async def _timed(client: Client, address: str, chunks: int) -> float:
+    """Read a stream: the seconds of CPU from the first text to the last, for each."""
+    found: list[str] = []
     gc.collect()
-    began = time.process_time()
-    text = await client(address)
-    used = time.process_time() - began
-    if text != "".join(texts(chunks)):
-        raise RuntimeError(f"{client} got {len(text)} characters of another text")
-    return used
+    async for text in client(address):
+        if not found:
+            began = time.process_time()
+        found.append(text)
+        ended = time.process_time()
+    if found != list(texts(chunks)):
+        raise RuntimeError(f"{client} got other texts")
+    return (ended - began) / (chunks - 1)
 
 
-async def _counted(client: Client, address: str, chunks: int) -> float:  # noqa: ARG001 (as `_timed`)
+async def _counted(client: Client, address: str, chunks: int) -> float:
+    """Read a stream: the function calls from the first text to the last, for each."""
     profile = cProfile.Profile()
-    profile.enable()
-    await client(address)
-    profile.disable()
+    count = 0
+    async for _ in client(address):
+        count += 1
+        if count == 1:
+            profile.enable()
+        elif count == chunks:
+            profile.disable()
     total: int = pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
-    return total
+    return total / (chunks - 1)
 
 
 def texts(count: int) -> Iterator[str]:
