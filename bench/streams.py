@@ -235,12 +235,13 @@ def _measure(address: str, api: Api, pace: Pace, chunks: int, rounds: int) -> li
 async def _timed(client: Client, address: str, chunks: int) -> float:
     """Read a stream: the seconds of CPU from the first text to the last, for each."""
     found: list[str] = []
+    began = ended = 0.0
     gc.collect()
     async for text in client(address):
-        if not found:
-            began = time.process_time()
-        found.append(text)
         ended = time.process_time()
+        if not found:
+            began = ended
+        found.append(text)
     if found != list(texts(chunks)):
         raise RuntimeError(f"{client} got other texts")
     return (ended - began) / (chunks - 1)

@@ -1,7 +1,6 @@
 """What the model calls of one turn are sent: instructions, history, the turn so far, and what is said for one call."""
 
 import logging
-from collections import deque
 from collections.abc import Sequence
 from operator import is_
 
@@ -53,8 +52,8 @@ class Conversation:
         #: that say nothing.
         self._said = Paired()
         self._taken = 0
-        #: What of the instructions and the history is not in `_said` yet.
-        self._before = deque([*self._instructions, *(message for message in history if message.says_something)])
+        #: What of the instructions and the history is not in `_said` yet, the first of it last.
+        self._before = [*self._instructions, *(message for message in history if message.says_something)][::-1]
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -109,8 +108,8 @@ class Conversation:
     def _take_in(self) -> None:
         """Add what was said since the last time. Raises `UnpairedError` at the first message that does not follow."""
         while self._before:
-            self._said.add(self._before[0])
-            self._before.popleft()
+            self._said.add(self._before[-1])
+            self._before.pop()
         for message in self._transcript.closed[self._taken :]:
             if message.says_something:
                 self._said.add(message)

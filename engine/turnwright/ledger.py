@@ -83,7 +83,8 @@ class Ledger:
         self.path = StatePath([fact for _, fact in facts])
         self.listeners = listeners
         self._last = facts[-1][1]
-        self._lock = anyio.Lock()
+        #: Made when it is needed: it holds as much memory as three messages.
+        self._lock: anyio.Lock | None = None
         self._failed = False
 
     @classmethod
@@ -126,7 +127,7 @@ class Ledger:
         # What has happened is written down also when whoever says so is cancelled: a finished call keeps its result.
         # A call that has not started yet may be cancelled while it waits for its turn to be written.
         with anyio.CancelScope(shield=not isinstance(event, CallStarted)):
-            async with self._lock:
+            async with self._locked():
                 with anyio.CancelScope(shield=True):
                     await self._take(event, more, consumed)
 
@@ -134,7 +135,7 @@ class Ledger:
         """Take in the messages to the turn that are among the items of its inbox."""
         if items:
             with anyio.CancelScope(shield=True):
-                async with self._lock:
+                async with self._locked():
                     await self._take_in(items, elapsed)
 
     async def drop(self, item_id: str) -> None:
@@ -143,10 +144,15 @@ class Ledger:
         Raises what the store raises; the item then still waits. After a failed `feed` it raises `StoreError`.
         """
         with anyio.CancelScope(shield=True):
-            async with self._lock:
+            async with self._locked():
                 if self._failed:
                     raise self._ahead()
                 await self.store.append(self.claim, (), Status.of(self.machine.turn), (item_id,))
+
+    def _locked(self) -> anyio.Lock:
+        if self._lock is None:
+            self._lock = anyio.Lock()
+        return self._lock
 
     async def _take_in(self, items: Sequence[InboxItem], elapsed: float) -> None:
         for item, text in steers(items).items():

@@ -126,5 +126,12 @@ def test_a_loop_key_stands_for_the_arguments() -> None:
     assert call_key("fetch", {"n": 1}, "", "x") != call_key("get", {"n": 1}, "", "x")
 
 
-def test_half_a_surrogate_pair_has_a_key() -> None:
-    assert call_key("read", None, '{"path": "\ud800', None)
+def test_half_a_surrogate_pair_has_the_key_of_what_a_journal_makes_of_it() -> None:
+    """Wherever it stands: in the text as it came, in a loop key, in arguments, in a name."""
+    assert call_key("read", None, '{"path": "\ud800', None) == call_key("read", None, '{"path": "?', None)
+    assert call_key("read", {}, "", "\ud800") == call_key("read", {}, "", "?")
+    assert call_key("re\ud800", {}, "", "key") == call_key("re?", {}, "", "key")
+    assert call_key("re\ud800", {"a": 1}, "", None) == call_key("re?", {"a": 1}, "", None)
+    assert call_key("read", {"\udc00": ["\ud800", "\u00e9"]}, "", None) == call_key(
+        "read", {"?": ["?", "\u00e9"]}, "", None
+    )

@@ -68,8 +68,9 @@ class AbortSignal:
     def __init__(self) -> None:
         self._aborted = False
         self._event: anyio.Event | None = None
-        self._below: set[AbortSignal] = set()
-        self._scopes: set[anyio.CancelScope] = set()
+        # Each turn in flight has a signal, and few have anything below.
+        self._below: set[AbortSignal] | None = None
+        self._scopes: set[anyio.CancelScope] | None = None
 
     def __repr__(self) -> str:
         return f"<AbortSignal{' aborted' if self._aborted else ''}>"
@@ -92,9 +93,9 @@ class AbortSignal:
         self._aborted = True
         if self._event is not None:
             self._event.set()
-        for scope in self._scopes:
+        for scope in self._scopes or ():
             scope.cancel()
-        for one in tuple(self._below):
+        for one in tuple(self._below or ()):
             one.set()
 
     @contextmanager
@@ -103,23 +104,26 @@ class AbortSignal:
         with anyio.CancelScope() as scope:
             if self._aborted:
                 scope.cancel()
-            self._scopes.add(scope)
+            self._scopes = scopes = self._scopes or set()
+            scopes.add(scope)
             try:
                 yield scope
             finally:
-                self._scopes.discard(scope)
+                scopes.discard(scope)
 
     def below(self) -> "AbortSignal":
         """A signal that is set with this one, until `forget` is told of it, and can be set by itself."""
         signal = AbortSignal()
         if self._aborted:
             signal.set()
+        self._below = self._below or set()
         self._below.add(signal)
         return signal
 
     def forget(self, below: "AbortSignal") -> None:
         """Whoever heard that signal is done."""
-        self._below.discard(below)
+        if self._below is not None:
+            self._below.discard(below)
 
 
 class Line:
