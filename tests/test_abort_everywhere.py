@@ -17,7 +17,7 @@ from turnwright.model.protocol import Reply, Request, TextDelta
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.pairing import check_pairing
 from turnwright.setup import FinishedCall
-from turnwright.store import Claim, InboxItem, MemoryStore, SqliteStore, Status, Store
+from turnwright.store import NOBODY_GIVEN_UP, Claim, GivenUp, InboxItem, MemoryStore, SqliteStore, Status, Store
 from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool
 from turnwright_states import CallStatus, EndReason, Limits, Outcome, State
@@ -394,10 +394,10 @@ class Interrupted(StoreWrapper):
             self._at = 0
             await self._what()
 
-    async def claim(self, turn_id: str) -> Claim:
+    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
         """See `Store.claim`."""
         await self._due(after=False)
-        claim = await super().claim(turn_id)
+        claim = await super().claim(turn_id, over=over)
         await self._due(after=True)
         return claim
 

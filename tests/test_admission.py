@@ -2,8 +2,8 @@
 
 import pytest
 
-from turnwright import Agent, ConfigError, Engine
-from turnwright.admission import TurnOptions, admit
+from turnwright import Agent, ConfigError, Engine, Limits
+from turnwright.admission import TurnOptions, admit, limits_for
 from turnwright.model.scripted import ScriptedModel
 from turnwright.setup import Setup
 
@@ -52,3 +52,17 @@ async def test_nothing_is_written_for_an_option_that_is_unknown() -> None:
         async with engine.stream(AGENT, "hi", **options):
             pytest.fail("it began")
     assert await engine.store.turns() == []
+
+
+def test_what_the_limits_of_an_agent_came_to_is_found_once() -> None:
+    setup = Setup(model=ScriptedModel(), limits=Limits(steps=7))
+    assert limits_for(AGENT, setup) is limits_for(AGENT, setup)
+    assert limits_for(Agent(name="Tidier", steps=3), setup).steps == 3
+    assert limits_for(AGENT, Setup(model=ScriptedModel(), limits=Limits(steps=9))).steps == 9
+
+
+def test_agents_that_are_made_for_each_turn_are_not_kept_for_ever() -> None:
+    setup = Setup(model=ScriptedModel())
+    for steps in range(1, 201):
+        assert limits_for(Agent(name="Tidier", steps=steps), setup).steps == steps
+    assert len(setup.laid) <= 64

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from turnwright.testing.postgres_server import PostgresServer
 from turnwright_states import REASONS, EndReason
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def printed(example: str) -> list[str]:
-    command = [sys.executable, "-W", "error", str(EXAMPLES / example)]
+def printed(example: str, *arguments: str) -> list[str]:
+    command = [sys.executable, "-W", "error", str(EXAMPLES / example), *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     assert ran.stderr == ""
     return ran.stdout.splitlines()
@@ -45,6 +46,18 @@ def test_a_graph_of_langgraph_is_stopped_with_a_reason() -> None:
         f"        {meaning.means} {meaning.next}",
         "        model: I read 5 pages, and there are more.",
     ]
+
+
+@pytest.mark.skipif(find_spec("procrastinate") is None, reason="needs procrastinate")
+def test_a_queue_in_postgresql_has_turns_driven() -> None:
+    reason = PostgresServer.reason_missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with PostgresServer(fsync=False) as server:
+        assert printed("postgres_queue.py", server.new_database()) == [
+            "PAUSED: erase {'path': 'a.txt'}",
+            "finished: It is gone.",
+        ]
 
 
 def test_a_loop_of_ones_own_pauses_dies_and_ends_without_asyncio() -> None:

@@ -9,13 +9,16 @@ import pytest
 
 import turnwright
 import turnwright.model
+import turnwright.runtime
 import turnwright.store
 import turnwright.tools
 import turnwright_states
 
-PACKAGES = [turnwright, turnwright.model, turnwright.store, turnwright.tools, turnwright_states]
+PACKAGES = [turnwright, turnwright.model, turnwright.runtime, turnwright.store, turnwright.tools, turnwright_states]
 #: What `import turnwright` does without, and a turn in memory too.
-HEAVY = frozenset({"httpx", "mcp", "psycopg", "pydantic_ai", "pydantic_settings", "rich", "sqlite3", "typer", "yaml"})
+HEAVY = frozenset(
+    {"httpx", "mcp", "psycopg", "pydantic_ai", "pydantic_settings", "rich", "sqlite3", "temporalio", "typer", "yaml"}
+)
 #: What else importing does without: an event loop brings most of it.
 LATER = frozenset({"ag_ui", "asyncio", "difflib", "multiprocessing", "ssl", "subprocess", "tenacity"})
 #: Runs one turn in memory.

@@ -12,7 +12,9 @@ from turnwright import Agent, Engine, tool
 from turnwright.events import FactEvent, TextPiece, TurnEvent, TurnHalted, TurnPaused
 from turnwright.following import follow
 from turnwright.hub import Hub
+from turnwright.model import Reply
 from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.runtime import Local
 from turnwright.store import Claim, MemoryStore, NewTurn, TurnRow
 from turnwright.testing.faults import StoreWrapper
 from turnwright_states.facts import Fact
@@ -217,3 +219,51 @@ def test_each_fact_is_heard_once_and_in_order_whoever_drives(
     for event in heard:
         assert not isinstance(event, TextPiece) or event.seq <= max(last, after)
         last = max(last, event.seq)
+
+
+def working(store: MemoryStore, *replies: Reply | str) -> Engine:
+    return Engine(model=ScriptedModel(*replies), tools=[look, erase], store=store, runtime=Local(every=0.01))
+
+
+@pytest.mark.anyio
+async def test_a_turn_that_was_submitted_is_followed_until_a_worker_has_driven_it() -> None:
+    """By whoever says that it waits: from before a worker comes, over a pause that was answered, to the end."""
+    store = MemoryStore()
+    client = working(store)
+    turn = await client.submit(Agent(name="Tester"), "Erase")
+    heard: list[str] = []
+    begun = anyio.Event()
+
+    async def listen(after: int = 0) -> None:
+        async for event in client.events(turn, after, wait=True):
+            heard.append(event.type)
+            begun.set()
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as workers:
+            async with anyio.create_task_group() as group:
+                group.start_soon(listen)
+                await begun.wait()
+                workers.start_soon(working(store, asks_for(("erase", {}))).work)
+            workers.cancel_scope.cancel()
+        assert heard[-1] == "paused"
+        await client.answer(turn, {"approval-1": True})
+        async with anyio.create_task_group() as workers:
+            async with anyio.create_task_group() as group:
+                group.start_soon(listen, (await store.facts(turn))[-1][0])
+                workers.start_soon(working(store, "Erased.").work)
+            workers.cancel_scope.cancel()
+    assert heard[-1] == "halted"
+    assert heard.count("answered") == heard.count("paused") == 1
+
+
+@pytest.mark.anyio
+async def test_a_turn_that_nobody_drives_is_not_waited_for_unasked() -> None:
+    """Nor one that waits for a person, whoever waits."""
+    store = MemoryStore()
+    client = working(store, asks_for(("erase", {})))
+    with anyio.fail_after(20):
+        turn = await client.submit(Agent(name="Tester"), "Erase")
+        assert [event.type async for event in client.events(turn)] == ["turn_started", "step_started"]
+        await client.resume(turn)
+        assert [event.type async for event in client.events(turn, wait=True)][-1] == "paused"

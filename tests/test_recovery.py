@@ -16,7 +16,7 @@ from turnwright import Agent, ConfigError, Engine, Fenced, StoreError, TurnBusy,
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import Reply, Request
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.store import InboxItem, MemoryStore, NewTurn, Status, Store
+from turnwright.store import InboxItem, InboxKind, MemoryStore, NewTurn, Status, Store
 from turnwright.testing import FaultyStore
 from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool
@@ -249,10 +249,10 @@ async def test_a_store_that_cannot_be_read_while_a_turn_runs_is_a_store_error() 
         shared = True
         broken = False
 
-        async def aborts(self) -> list[InboxItem]:
+        async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
             if self.broken:
                 raise StoreError("the inboxes cannot be read")
-            return await super().aborts()
+            return await super().requests(*kinds)
 
     store = Flaky()
 

@@ -784,8 +784,8 @@ async def test_a_sub_agent_that_was_made_while_its_caller_was_stopped_ends_too()
     company.hire(MUTE)
 
     class Slow(StoreWrapper):
-        async def create(self, new: NewTurn, facts: Sequence[f.Fact], status: Status) -> Claim:
-            claim = await super().create(new, facts, status)
+        async def create(self, new: NewTurn, facts: Sequence[f.Fact], status: Status, *, driven: bool = True) -> Claim:
+            claim = await super().create(new, facts, status, driven=driven)
             if ":" in new.id:
                 await engine.abort(new.id.partition(":")[0])
                 for _ in range(20):
@@ -922,10 +922,10 @@ class Unborn(StoreWrapper):
         if self.dead:
             raise StoreError("the store is dead, as it was told to be")
 
-    async def create(self, new: NewTurn, facts: Sequence[f.Fact], status: Status) -> Claim:
+    async def create(self, new: NewTurn, facts: Sequence[f.Fact], status: Status, *, driven: bool = True) -> Claim:
         """See `Store.create`."""
         self.dead = ":" in new.id
-        return await super().create(new, facts, status)
+        return await super().create(new, facts, status, driven=driven)
 
 
 # Who drives it.

@@ -19,9 +19,9 @@ class Asked(MemoryStore):
         super().__init__()
         self.asked = 0
 
-    async def aborts(self) -> list[InboxItem]:
+    async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
         self.asked += 1
-        return [STOP]
+        return [STOP] if STOP.kind in kinds else []
 
 
 class Post:

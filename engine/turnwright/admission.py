@@ -37,6 +37,8 @@ class TurnOptions(TypedDict, total=False):
     """Kept with the turn, unread, for whoever resumes it."""
 
 
+#: The agents whose limits a setup remembers.
+_LAID: Final = 64
 _OPTIONS: Final = tuple(TurnOptions.__annotations__)
 
 
@@ -80,15 +82,22 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 async def write_turn(
-    store: Store, turn_id: str, agent: Agent, started: Started, *, created_at: float, listeners: Listeners | None
+    store: Store,
+    turn_id: str,
+    agent: Agent,
+    started: Started,
+    *,
+    created_at: float,
+    listeners: Listeners | None,
+    driven: bool = True,
 ) -> Begun:
-    """Write an admitted turn of this agent with its first facts, claim it, and tell the listeners.
+    """Write an admitted turn of this agent with its first facts, claim it if it is to be `driven`, tell the listeners.
 
     `created_at` is in seconds since the epoch of Unix. Raises `SessionBusy` and `StoreError`, as `Store.create` does.
     """
     machine, facts = TurnMachine.start(started)
     new = NewTurn(id=turn_id, session=started.session, agent=agent.name, model=started.model, created_at=created_at)
-    claim = await store.create(new, facts, Status.of(machine.turn))
+    claim = await store.create(new, facts, Status.of(machine.turn), driven=driven)
     if listeners is not None and turn_id in listeners.followed:
         for event in first_events(turn_id, facts, machine.turn):
             listeners.publish(event)
@@ -98,15 +107,22 @@ async def write_turn(
 def limits_for(agent: Agent, setup: Setup) -> Limits:
     """The limits of a turn of this agent: its own, over the engine's, over the budget of the class of its tools.
 
-    Raises `ConfigError` for what is no agent, for limits that do not fit, and for a tool that is not there.
+    Turns of one agent share what was found once. Raises `ConfigError` for what is no agent, for limits that do not
+    fit, and for a tool that is not there.
     """
     if not isinstance(agent, Agent):
         raise ConfigError(f"{agent!r} is no agent: write Agent(name=...)")
+    known = setup.laid.get(id(agent))
+    if known is not None:
+        return known[1]
     limits, tools = agent.limits_for(setup.limits), setup.tools_for(agent)
     # None is a value like any other: whoever wrote it has switched the budget off.
-    if "tool_calls" in setup.limits.model_fields_set | agent.overrides.keys():
-        return limits
-    return limits.model_copy(update={"tool_calls": setup.budgets.of(class_of(tools.values()))})
+    if "tool_calls" not in setup.limits.model_fields_set | agent.overrides.keys():
+        limits = limits.model_copy(update={"tool_calls": setup.budgets.of(class_of(tools.values()))})
+    if len(setup.laid) >= _LAID:
+        setup.laid.clear()
+    setup.laid[id(agent)] = (agent, limits)
+    return limits
 
 
 def _file(number: int, file: FilePart) -> dict[str, JsonValue]:

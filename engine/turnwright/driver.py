@@ -1,8 +1,9 @@
 """The only loop: take a turn up, do what its machine asks, feed back what came of it, until it ends or rests."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
 from typing import Final
 
 import anyio
@@ -20,7 +21,7 @@ from .perform import account_for_crash, perform
 from .result import TurnResult
 from .segment import Segment
 from .setup import Setup
-from .store import Claim, InboxItem, Store
+from .store import NOBODY_GIVEN_UP, Claim, GivenUp, InboxItem, Store
 from .subagent import Children
 from .tasks import beside
 from .tools.tool import describe
@@ -43,25 +44,35 @@ class Driver:
         self.segments: dict[str, Segment] = {}
         self._watch = Watch(store, setup.poll, self.abort)
 
-    async def drive(self, turn_id: str, begun: Begun | None = None) -> TurnResult | None:
+    async def drive(
+        self,
+        turn_id: str,
+        begun: Begun | None = None,
+        *,
+        over: GivenUp = NOBODY_GIVEN_UP,
+        claimed: Callable[[int], None] | None = None,
+    ) -> TurnResult | None:
         """Drive a turn until it has ended or is paused. Returns at once when it already has, or is.
 
-        `begun` is a turn that was just written; without it the turn is claimed here. Returns how the turn stood when
-        it was let go of, without what its inbox still has; None where only the journal can tell. Raises `UnknownTurn`,
-        `TurnBusy`, `Fenced` and `StoreError`, and `CannotDrive` when the turn's tools or model are not there. How the
-        turn ends is never an exception. When the task is cancelled the turn is let go of, and can be taken up again.
+        `begun` is a turn that was just written; without it the turn is claimed here, from those in `over` even if they
+        live. `claimed` is told the epoch of each claim. Returns how the turn stood when it was let go of, without what
+        its inbox still has; None where only the journal can tell. Raises `UnknownTurn`, `TurnBusy`, `Fenced` and
+        `StoreError`, and `CannotDrive` when the turn's tools or model are not there. How the turn ends is never an
+        exception. When the task is cancelled the turn is let go of, and can be taken up again.
         """
-        result = await self._drive(turn_id, begun)
+        result = await self._drive(turn_id, begun, over, claimed)
         # Who posts to a turn that nobody drives takes it up; what was posted while this driver let go is its to see.
         with suppress(TurnBusy):
             while (result is None or result.outcome is None) and await self._is_called(turn_id):
-                result = await self._drive(turn_id, None)
+                result = await self._drive(turn_id, None, NOBODY_GIVEN_UP, claimed)
         return result
 
-    async def _drive(self, turn_id: str, begun: Begun | None) -> TurnResult | None:
+    async def _drive(
+        self, turn_id: str, begun: Begun | None, over: GivenUp, claimed: Callable[[int], None] | None
+    ) -> TurnResult | None:
         if begun is None and (await self._store.get(turn_id)).status.outcome is not None:
             return None  # nothing is left to do, so neither its tools nor its model are needed
-        async with self._taken_up(turn_id, begun) as segment:
+        async with self._taken_up(turn_id, begun, over, claimed) as segment:
             while not await _go_on(segment):
                 pass
         return segment.result()
@@ -77,17 +88,23 @@ class Driver:
         return called and (await self._store.get(turn_id)).status.outcome is None
 
     @asynccontextmanager
-    async def _taken_up(self, turn_id: str, begun: Begun | None) -> AsyncIterator[Segment]:
+    async def _taken_up(
+        self, turn_id: str, begun: Begun | None, over: GivenUp, claimed: Callable[[int], None] | None
+    ) -> AsyncIterator[Segment]:
         """Claim, fold, watch for an abort while the turn is driven, and let go whatever happens."""
-        held = begun.claim if begun is not None else await self._store.claim(turn_id)
+        held = begun.claim if begun is not None else await self._store.claim(turn_id, over=over)
+        held.over = over
+        if claimed is not None:
+            claimed(held.epoch)
+        segment: Segment | None = None
         # A crash is accounted for before the turn is let go of, or else it is left for the next driver to account for.
         crashed = held.crashed
         try:
             try:
                 segment = await open_segment(self._store, self._setup, held, self._listeners, begun)
             except ConfigError as error:
-                raise CannotDrive(str(error)) from None
-            segment.delegate = Children(segment, self.drive, self.abort).work
+                raise CannotDrive(str(error)) from error.__cause__  # whose words it quotes, if anybody's
+            segment.delegate = Children(segment, partial(self.drive, over=over.for_children), self.abort).work
             self.segments[turn_id] = segment
             # A store of this process alone needs no watch: who posts here tells the driver.
             async with beside(self._watch.keep) if self._store.shared else nullcontext():
@@ -97,10 +114,11 @@ class Driver:
         except StoreError:
             # What was done and could not be written down is lost, as if this process had died: the next driver, which
             # will do it again, accounts for that.
-            crashed = crashed or turn_id in self.segments
+            crashed = crashed or (segment is not None and self.segments.get(turn_id) is segment)
             raise
         finally:
-            self.segments.pop(turn_id, None)
+            if segment is not None and self.segments.get(turn_id) is segment:  # else it was taken over, in this process
+                del self.segments[turn_id]
             with anyio.CancelScope(shield=True):
                 try:
                     await self._let_go(held, crashed=crashed)

@@ -15,22 +15,24 @@ from .ids import child_id
 from .inbox import ABORT, abort_item, answer_item
 from .ledger import Ledger, Listeners
 from .result import TurnResult, result_of
-from .store import Store
+from .store import NOBODY_GIVEN_UP, GivenUp, Store
 
 #: Seconds between two tries to end a sub-agent that somebody holds.
 _PATIENCE: Final = 0.05
 
 
-async def end_turn(store: Store, turn_id: str, listeners: Listeners | None = None) -> None:
+async def end_turn(
+    store: Store, turn_id: str, listeners: Listeners | None = None, *, over: GivenUp = NOBODY_GIVEN_UP
+) -> None:
     """Abort a turn at rest, or one whose driver is gone, and its sub-agents before it.
 
-    One that somebody drives is left to its driver, which finds the request in its inbox. Where the turn is a sub-agent
-    that waits for a person, its parents wait for nothing any more: what it asked is turned down in the name of that
-    person, so that they go on without it once they are resumed or recovered. Raises `UnknownTurn` and what the store
-    raises. Source: DESIGN 4.11, 4.14.
+    One that somebody drives is left to its driver, which finds the request in its inbox, unless it is in `over`. Where
+    the turn is a sub-agent that waits for a person, its parents wait for nothing any more: what it asked is turned down
+    in the name of that person, so that they go on without it once they are resumed or recovered. Raises `UnknownTurn`
+    and what the store raises. Source: DESIGN 4.11, 4.14.
     """
     with suppress(TurnBusy):
-        await _end_claimed(store, turn_id, listeners)
+        await _end_claimed(store, turn_id, listeners, over)
         with suppress(UnknownTurn):  # its parents are not in this store
             await _withdraw(store, turn_id)
 
@@ -46,9 +48,12 @@ async def supersede(store: Store, turn_id: str, listeners: Listeners | None = No
 
 
 @asynccontextmanager
-async def _claimed(store: Store, turn_id: str, listeners: Listeners | None) -> AsyncIterator[Ledger]:
+async def _claimed(
+    store: Store, turn_id: str, listeners: Listeners | None, over: GivenUp = NOBODY_GIVEN_UP
+) -> AsyncIterator[Ledger]:
     """A turn that nobody drives. A crash that its end does not settle is left for the next driver to account for."""
-    claim = await store.claim(turn_id)
+    claim = await store.claim(turn_id, over=over)
+    claim.over = over
     crashed = claim.crashed
     try:
         ledger = await Ledger.open(store, claim, listeners)
@@ -69,7 +74,7 @@ async def end_children(ledger: Ledger) -> dict[str, Spent]:
         if call.made.lease is not None and call.counted:
             child = child_id(ledger.turn_id, call.id)
             with suppress(UnknownTurn):  # it never began
-                await end_child(ledger.store, child, ledger.listeners)
+                await end_child(ledger.store, child, ledger.listeners, over=ledger.claim.over.for_children)
                 spent[call.id] = spent_by(result_of(child, await ledger.store.facts(child)))
     return spent
 
@@ -79,22 +84,27 @@ def spent_by(result: TurnResult) -> Spent:
     return Spent(calls=result.tool_calls, tokens=result.usage.tokens, cost=result.usage.cost)
 
 
-async def end_child(store: Store, turn_id: str, listeners: Listeners | None = None) -> None:
+async def end_child(
+    store: Store, turn_id: str, listeners: Listeners | None = None, *, over: GivenUp = NOBODY_GIVEN_UP
+) -> None:
     """Abort a sub-agent, and its own before it, in the name of the turn that called it and that drives it no more.
 
-    It has ended when this returns. Raises `UnknownTurn` and what the store raises.
+    It is taken from the owners in `over` even if they live, and has ended when this returns. Raises `UnknownTurn` and
+    what the store raises.
     """
     while (await store.get(turn_id)).status.outcome is None:
         try:
-            await _end_claimed(store, turn_id, listeners)
+            await _end_claimed(store, turn_id, listeners, over)
         except TurnBusy:
             # Somebody else is about to end it, or is a driver that its parent has lost; both find the request.
             await store.post(abort_item(turn_id))
             await anyio.sleep(_PATIENCE)
 
 
-async def _end_claimed(store: Store, turn_id: str, listeners: Listeners | None) -> None:
-    async with _claimed(store, turn_id, listeners) as ledger:
+async def _end_claimed(
+    store: Store, turn_id: str, listeners: Listeners | None, over: GivenUp = NOBODY_GIVEN_UP
+) -> None:
+    async with _claimed(store, turn_id, listeners, over) as ledger:
         await _end(ledger, EndReason.ABORTED)
 
 

@@ -1,16 +1,13 @@
 """What an orchestrator embeds: starts turns, follows them, steers and answers them, stops them, takes them up again."""
 
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 import anyio
-import anyio.lowlevel
 
 from turnwright_states import Limits, State
 
@@ -18,31 +15,34 @@ from .admission import Begun, TurnOptions, admit, limits_for, write_turn
 from .agent import Agent
 from .answering import Answers, post_answers, standing, standing_live, taken_in
 from .budgets import Budgets
-from .driver import Driver
-from .ending import end_turn, supersede
-from .errors import ConfigError, SessionBusy, StoreError, TurnBusy, UnknownTurn
+from .ending import supersede
+from .errors import ConfigError, SessionBusy, TurnBusy
 from .events import TurnEvent
 from .following import follow, until_it_rests
 from .hub import Hub, Observer
 from .ids import new_id, root_of
-from .inbox import abort_item, steer_item, steers
+from .inbox import steer_item
 from .model.protocol import Model
 from .model.retry import Backoff
 from .pairing import HistoryMode
 from .recovery import recover_turns
 from .result import TurnResult
-from .setup import Prepare, Price, Setup, Synthesis
-from .store import InboxKind, Store, TurnRow, open_store
+from .runtime import Local, Runtime
+from .runtime.elsewhere import Elsewhere, submit_new
+from .runtime.here import Here
+from .setup import Prepare, Price, Setup, Synthesis, tools_by_name
+from .store import Store, TurnRow, open_store
 from .subagent import callees
 from .tasks import beside
 from .tools.tool import Tool
+from .upkeep import delete_turn, prune_turns
 
 if TYPE_CHECKING:
     from .certificate import Certificate
 
 
 class Engine:
-    """Drives turns in this process, on any number of tasks of one event loop.
+    """Drives turns: in this process, on any number of tasks of one event loop, or wherever a runtime's workers are.
 
     `model` serves agents that name none; `models` finds the one that an agent names. `tools` is what agents may use.
     `store` is a store or its address (`memory:`, `sqlite:///turns.db`). `limits` are the defaults that an agent's own
@@ -56,6 +56,11 @@ class Engine:
     those given. `parallel` calls of a turn run at once; after an abort tools have `grace` seconds to end, and an inbox
     that other processes may write is looked at every `poll` seconds. `now` is the wall clock, in seconds since the
     epoch of Unix; `clock` never goes back.
+
+    `runtime` has turns driven. With the one that is left out, `Local`, who runs a turn drives it. With another one
+    turns are submitted, and their journal is followed: whoever stops waiting stops nothing, and of a reply nothing is
+    heard before it is whole. `models` and `tools` then need not be those of the workers, but what a turn may ask for is
+    checked against them.
 
     Raises `ConfigError` for a store that cannot be opened, two tools of one name, and what `Setup` refuses. Source:
     DESIGN 8.
@@ -80,6 +85,7 @@ class Engine:
         history: HistoryMode = "repair",
         budgets: Budgets | None = None,
         tell_budget: bool | str = False,
+        runtime: Runtime | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -88,7 +94,7 @@ class Engine:
         self.setup = Setup(
             model=model,
             models=None if models is None else partial(self._model, models),
-            tools=_by_name(tools),
+            tools=tools_by_name(tools),
             limits=limits or Limits(),
             prices=prices or {},
             prepare=prepare,
@@ -104,7 +110,16 @@ class Engine:
             clock=clock,
         )
         self._hub = Hub(observers)
-        self._driver = Driver(self.store, self.setup, self._hub)
+        self._runtime = Local() if runtime is None else runtime
+        if not self._runtime.here and isinstance(store, str) and not self.store.shared:
+            raise ConfigError(f"store {store} is this process's alone: name one that the runtime's workers share")
+        self._work = Here(self.store, self.setup, self._hub)
+        self._runtime.bind(self._work)
+        self._turns = (
+            self._work
+            if self._runtime.here
+            else Elsewhere(self.store, self.setup, self._hub, self._runtime, self._work)
+        )
 
     async def run(self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """Run one turn until it has ended or is paused.
@@ -114,7 +129,7 @@ class Engine:
         """
         turn_id = new_id()
         begun = await self._begin(turn_id, agent, prompt, **options)
-        return await self._drive(turn_id, begun)
+        return await self._turns.run(turn_id, begun)
 
     @asynccontextmanager
     async def stream(
@@ -123,14 +138,36 @@ class Engine:
         """Run one turn, and follow it: `async with engine.stream(...) as events: async for event in events: ...`.
 
         The events end with `TurnHalted` or `TurnPaused`. Leaving the block early stops driving; the turn stays as it
-        is and can be resumed. Takes and raises what `run` does.
+        is and can be resumed. (Where a runtime drives it, nothing stops.) Takes and raises what `run` does.
         """
         turn_id = new_id()
-
+        if not self._runtime.here:
+            begun = await self._begin(turn_id, agent, prompt, **options)
+            async with self._followed(turn_id, 0, partial(self._turns.run, turn_id, begun)) as events:
+                yield events
+            return
         with self._hub.follow(turn_id) as followed:
             begun = await self._begin(turn_id, agent, prompt, **options)
-            async with beside(self._drive, turn_id, begun):
+            async with beside(self._turns.run, turn_id, begun):
                 yield followed
+
+    async def submit(self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> str:
+        """Begin a turn that a worker is to drive, and return its id at once; `events` follows it.
+
+        A worker is whoever runs `work` on the same store with the same runtime. Takes and raises what `run` does.
+        """
+        turn_id = new_id()
+        await self._begin(turn_id, agent, prompt, driven=False, **options)
+        await submit_new(self._runtime, turn_id)
+        return turn_id
+
+    async def work(self, stopping: anyio.Event | None = None) -> None:
+        """Be a worker of the runtime: drive what is submitted, and what was left, until cancelled.
+
+        When `stopping` is set nothing new is begun, and this returns once the turns that run have ended or rest, or
+        were let go of because they took too long for the runtime's `drain`. Raises `RuntimeUnavailable`.
+        """
+        await self._runtime.run_worker(stopping)
 
     async def resume(self, turn_id: str, answers: Answers | None = None) -> TurnResult:
         """Answer a paused turn, or take up one whose driver is gone, and drive it on.
@@ -142,19 +179,27 @@ class Engine:
         Raises `BadAnswer` when one of them does not fit, or when somebody else was faster: it lists what is open.
         Raises `TurnEnded`, `UnknownTurn`, and without answers `TurnBusy` while another driver has the turn.
         """
-        root = root_of(turn_id)
-        if root != turn_id:
-            raise ConfigError(f"turn {turn_id} is a sub-agent's, and its parent drives it: resume turn {root}")
+        _check_root(turn_id)
         if not answers:
             await standing_live(self.store, turn_id)
-            return await self._take_up(turn_id)
+            return await self._turns.take_up(turn_id)
         replies = await post_answers(self.store, turn_id, answers, now=self.setup.now())
         while True:
             with suppress(TurnBusy):
-                await self._take_up(turn_id)
+                await self._turns.take_up(turn_id)
                 break
             await anyio.sleep(self.setup.poll)
         return await taken_in(self.store, turn_id, replies)
+
+    async def answer(self, turn_id: str, answers: Answers) -> None:
+        """Answer a paused turn, and leave it to a worker to drive it on. Takes and raises what `resume` does.
+
+        That somebody else was faster is said here only where the answer waits to be taken in; the first one stands.
+        """
+        _check_root(turn_id)
+        await post_answers(self.store, turn_id, answers, now=self.setup.now())
+        job = await self._work.job(turn_id)
+        await self._runtime.submit(job.turn, job.segment)
 
     @asynccontextmanager
     async def stream_resume(
@@ -166,19 +211,8 @@ class Engine:
         the latter also where not all was answered. Raises in the block what `resume` raises.
         """
         after = (await self.store.facts(turn_id))[-1][0]
-        under_way = True
-
-        async def resume() -> None:
-            nonlocal under_way
-            try:
-                await self.resume(turn_id, answers)
-            finally:
-                under_way = False
-                if turn_id not in self._driver.segments:
-                    self._hub.close(turn_id)  # nothing may have happened that would have ended the waiting
-
-        async with beside(resume):
-            yield until_it_rests(self._follow(turn_id, after, lambda: under_way), turn_id, after, self.get)
+        async with self._followed(turn_id, after, partial(self.resume, turn_id, answers)) as events:
+            yield events
 
     async def steer(self, turn_id: str, text: str) -> None:
         """Say something to a turn that runs. It is taken in before its next model call that may use tools.
@@ -197,7 +231,8 @@ class Engine:
         """Copy the first `at` facts of a turn into a new turn, which `resume` drives on from there. Returns its id.
 
         Unlike a replay, a fork executes, and what the original did after that place may be done again. The original is
-        not touched. Until it is resumed, the fork is an unfinished turn that nobody drives, to `recover` as well.
+        not touched. Until it is resumed, the fork is an unfinished turn that nobody drives: `recover` takes it up, and
+        so do workers.
         Raises what `fork_turn` raises: `ConfigError` for an `at` that is not the end of an event, naming the nearest.
         """
         from .fork import fork_turn  # noqa: PLC0415 (it reads journals back to their events, which no turn does)
@@ -210,7 +245,7 @@ class Engine:
         A turn that rests is ended here; one that is driven is told to stop, by whoever drives it. Raises `UnknownTurn`.
         """
         if (await self.store.get(turn_id)).status.outcome is None:
-            await self._abort(turn_id)
+            await self._turns.stop(turn_id)
 
     async def recover(self) -> list[TurnResult]:
         """Take up every turn that nobody drives and that does not wait for a person, and drive each to its end.
@@ -219,7 +254,7 @@ class Engine:
         run here (its tools or its model are missing) is left alone, with a warning. As many run side by side as a
         batch may have calls (`parallel`).
         """
-        return await recover_turns(self.store, self._take_up, now=self.setup.now, at_once=self.setup.parallel)
+        return await recover_turns(self.store, self._turns.take_up, now=self.setup.now, at_once=self.setup.parallel)
 
     async def delete(self, turn_id: str) -> int:
         """Forget a turn and its sub-turns. Returns how many there were.
@@ -227,33 +262,22 @@ class Engine:
         What it said is then missing from its session, and from a turn that continues it. Raises `UnknownTurn`,
         `TurnBusy` while it is driven, and `ConfigError` for a sub-agent's turn whose caller has not ended.
         """
-        root = root_of(turn_id)
-        if root != turn_id and (await self.store.get(root)).status.outcome is None:
-            raise ConfigError(
-                f"turn {turn_id} is a sub-agent's of turn {root}, which has not ended: abort or delete that"
-            )
-        return await self.store.delete(turn_id)
+        return await delete_turn(self.store, turn_id)
 
     async def prune(self, *, older_than: float) -> int:
         """Delete the turns that ended more than `older_than` seconds ago, with their sub-turns. Returns how many.
 
         A turn that has not ended stays, however old it is: `abort` ends it.
         """
-        deleted = 0
-        for row in await self.store.turns(live=False):
-            # A sub-agent goes with the turn that began it: one that has not ended may still need its result.
-            if root_of(row.id) == row.id and row.updated_at < time.time() - older_than:  # as stores have it
-                with suppress(UnknownTurn, TurnBusy):  # gone with its parent, or just let go of
-                    deleted += await self.store.delete(row.id)
-        return deleted
+        return await prune_turns(self.store, older_than)
 
-    def events(self, turn_id: str, after: int = 0) -> AsyncIterator[TurnEvent]:
+    def events(self, turn_id: str, after: int = 0, *, wait: bool = False) -> AsyncIterator[TurnEvent]:
         """Every event of a turn whose `seq` is above `after`: the journal's first, then live until it halts or pauses.
 
-        Re-attaches to a turn that this engine drives, and reads the journal of one that another process drives.
-        Raises `UnknownTurn` when it is iterated.
+        Re-attaches to a turn that is driven here, and reads the journal of one that another process drives. One that
+        nobody drives yet is waited for with `wait`, or with a runtime that will. Raises `UnknownTurn` when iterated.
         """
-        return self._follow(turn_id, after, lambda: False)
+        return self._follow(turn_id, after, waits=wait)
 
     async def get(self, turn_id: str) -> TurnResult:
         """How a turn stands now. Raises `UnknownTurn`."""
@@ -279,6 +303,7 @@ class Engine:
             close = getattr(model, "aclose", None)
             if close is not None:
                 await close()
+        await self._runtime.aclose()
         await self.store.aclose()
 
     async def __aenter__(self) -> Self:
@@ -289,7 +314,9 @@ class Engine:
     ) -> None:
         await self.aclose()
 
-    async def _begin(self, turn_id: str, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> Begun:
+    async def _begin(
+        self, turn_id: str, agent: Agent, prompt: str, *, driven: bool = True, **options: Unpack[TurnOptions]
+    ) -> Begun:
         """Check everything that can be checked, then write the turn's first facts."""
         session, continues = options.get("session"), options.get("continues")
         started = admit(self.setup, agent, prompt, options)
@@ -299,59 +326,49 @@ class Engine:
             started = started.model_copy(update={"session": session})
         if session is not None:
             await self._supersede(session)
-        return await write_turn(self.store, turn_id, agent, started, created_at=self.setup.now(), listeners=self._hub)
+        now, here = self.setup.now(), driven and self._runtime.here
+        return await write_turn(self.store, turn_id, agent, started, created_at=now, listeners=self._hub, driven=here)
 
-    def _follow(self, turn_id: str, after: int, expected: Callable[[], bool]) -> AsyncIterator[TurnEvent]:
+    @asynccontextmanager
+    async def _followed(
+        self, turn_id: str, after: int, drive: Callable[[], Awaitable[object]]
+    ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+        """The events of a turn behind the fact `after`, while `drive` drives it or has it driven."""
+        under_way = True
+
+        async def driven() -> None:
+            nonlocal under_way
+            try:
+                await drive()
+            finally:
+                under_way = False
+                if not self._turns.is_driven(turn_id):
+                    self._hub.close(turn_id)  # nothing may have happened that would have ended the waiting
+
+        async with beside(driven):
+            yield until_it_rests(self._follow(turn_id, after, lambda: under_way), turn_id, after, self.get)
+
+    def _follow(
+        self, turn_id: str, after: int, expected: Callable[[], bool] = lambda: False, *, waits: bool = False
+    ) -> AsyncIterator[TurnEvent]:
+        here = self._runtime.here and not waits
         return follow(
             self.store,
             self._hub,
             turn_id,
             after=after,
-            is_driven_here=lambda: turn_id in self._driver.segments,
+            is_driven_here=lambda: self._turns.is_driven(turn_id),
             is_expected=expected,
+            is_due=None if here else partial(self._work.is_due, turn_id),
+            here=here,
             poll=self.setup.poll,
         )
-
-    async def _drive(self, turn_id: str, begun: Begun | None = None) -> TurnResult:
-        ended = await self._drive_once(turn_id, begun)
-        if ended is not None and ended.outcome is not None:
-            late = steers(await self.store.inbox(turn_id))
-            return replace(ended, undelivered=(*ended.undelivered, *late.values())) if late else ended
-        while True:
-            # Somebody may have answered just now, and drive it on: that end or pause is waited for.
-            driven = await self.store.is_driven(turn_id)
-            result = await self.get(turn_id)
-            if result.outcome is not None or result.paused or not driven:
-                return result
-            await anyio.sleep(self.setup.poll)
-
-    async def _drive_once(self, turn_id: str, begun: Begun | None = None) -> TurnResult | None:
-        busy = False
-        unread = 0
-        try:
-            return await self._driver.drive(turn_id, begun)
-        except TurnBusy:
-            busy = True  # its events go on, and so do its followers
-            raise
-        finally:
-            if not busy and turn_id not in self._driver.segments:
-                unread = self._hub.close(turn_id)
-            if isinstance(sys.exception(), StoreError):
-                # Who follows the turn and waits for its events hears of what was written, before the error ends that.
-                with anyio.CancelScope(shield=True):
-                    for _ in range(unread + 1):
-                        await anyio.lowlevel.checkpoint()
 
     def _model(self, models: Callable[[str], Model], name: str) -> Model:
         """The model of that name, made once: it may have connections, which are closed with the engine."""
         if name not in self._made:
             self._made[name] = models(name)
         return self._made[name]
-
-    async def _take_up(self, turn_id: str) -> TurnResult:
-        if any(item.kind is InboxKind.ABORT for item in await self.store.inbox(turn_id)):
-            await end_turn(self.store, turn_id, self._hub)  # which needs neither its tools nor its model
-        return await self._drive(turn_id)
 
     async def _supersede(self, session: str) -> None:
         """A new message to a paused turn denies what is pending and ends it (DESIGN 4.12)."""
@@ -363,14 +380,6 @@ class Engine:
             except TurnBusy:
                 raise SessionBusy(session, row.id) from None
 
-    async def _abort(self, turn_id: str) -> None:
-        request = abort_item(turn_id)
-        await self.store.post(request)
-        if turn_id in self._driver.segments:
-            self._driver.abort(request)
-        elif not await self.store.is_driven(turn_id):
-            await end_turn(self.store, turn_id, self._hub)
-
     async def _ended(self, turn_id: str) -> TurnRow:
         row = await self.store.get(turn_id)
         if row.status.outcome is None:
@@ -378,12 +387,7 @@ class Engine:
         return row
 
 
-def _by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
-    named: dict[str, Tool] = {}
-    for tool in tools:
-        if not isinstance(tool, Tool):
-            raise ConfigError(f"{tool!r} is no tool: decorate it with @tool")
-        if tool.name in named:
-            raise ConfigError(f"two tools are called {tool.name!r}: name one of them with @tool(name=...)")
-        named[tool.name] = tool
-    return named
+def _check_root(turn_id: str) -> None:
+    root = root_of(turn_id)
+    if root != turn_id:
+        raise ConfigError(f"turn {turn_id} is a sub-agent's, and its parent drives it: resume turn {root}")

@@ -9,6 +9,7 @@
     ├── BadAnswer            yours: no such interrupt, or an answer that it does not take
     ├── TurnBusy             another driver holds the turn
     ├── Fenced               another driver took the turn over while this one ran
+    ├── RuntimeUnavailable   a runtime's service could not be reached; what it was to be told is in the journal
     ├── StoreError           the store could not read or write; nothing was journalled
     ├── UnpairedError        a message list with a call without its result (`turnwright.pairing`)
     ├── ToolError            a tool's (`turnwright.tools`): becomes the result of the call
@@ -89,3 +90,14 @@ class Fenced(TurnwrightError):  # noqa: N818 (the design's word)
 
 class StoreError(TurnwrightError):
     """The store could not be read or written. Nothing was journalled; the turn can be recovered."""
+
+
+class RuntimeUnavailable(TurnwrightError):  # noqa: N818 (reads as what happened)
+    """The service of a runtime could not be reached. `turn` was written all the same: a sweep submits it, if it is one.
+
+    Do not begin it again: `events` follows it, and `abort` stops it.
+    """
+
+    def __init__(self, why: str, turn: str | None = None) -> None:
+        super().__init__(why if turn is None else f"turn {turn} is written, and will be driven when it is found: {why}")
+        self.turn = turn

@@ -2,8 +2,6 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import anyio
-
 from .events import FactEvent, TurnEvent, TurnHalted, TurnPaused, event_of
 from .hub import Hub
 from .result import TurnResult
@@ -19,40 +17,56 @@ async def follow(
     after: int,
     is_driven_here: Callable[[], bool],
     poll: float,
+    here: bool = True,
     is_expected: Callable[[], bool] = lambda: False,
+    is_due: Callable[[], Awaitable[bool]] | None = None,
 ) -> AsyncIterator[TurnEvent]:
     """Every event of a turn whose `seq` is above `after`, until it halts, pauses, or nobody drives it.
 
-    `is_expected` says that it is about to be driven here: then its events are waited for, though nobody drives it yet.
-    The journal of a turn that another process drives is read every `poll` seconds, each fact of it once. Raises
-    `UnknownTurn`.
+    `is_expected` says that it is about to be driven, and `is_due` that somebody will drive it, as after an answer: then
+    its events are waited for, though nobody drives it yet; without `here` it is another process that will. The journal
+    of a turn that another process drives is read when the store says that something was written, or every `poll`
+    seconds, each fact of it once. Raises `UnknownTurn`.
     """
     journal, seq = _Journal(store, turn_id), after
-    while True:
-        with hub.follow(turn_id) as followed:
-            # Asked before the journal is read: what a driver writes before it lets go is then in it.
-            driven, expected = await store.is_driven(turn_id), is_expected()
-            rests = False
-            for event in await journal.grown(seq):
-                seq, rests = event.seq, isinstance(event, TurnPaused | TurnHalted)
-                yield event
-            if not driven and (rests or not expected):
-                return
-            if driven and not is_driven_here():
-                await anyio.sleep(poll)
-                continue
-            async for event in followed:
-                is_fact = isinstance(event, FactEvent | TurnPaused | TurnHalted)
-                if event.seq - is_fact > seq:
-                    # Another process drove the turn after its journal was read, and before this one took it over.
-                    for missed in await journal.grown(seq):
-                        seq = missed.seq
-                        yield missed
-                if event.seq > seq or not is_fact:
+    async with store.watching(turn_id) as changed:
+        while True:
+            with hub.follow(turn_id) as followed:
+                # Asked before the journal is read: what a driver writes before it lets go is then in it.
+                driven = await store.is_driven(turn_id)
+                expected = is_expected() or (is_due is not None and await is_due())
+                before, rests = seq, False
+                for event in await journal.grown(seq):
+                    seq, rests = event.seq, isinstance(event, TurnPaused | TurnHalted)
+                    yield event
+                if rests and is_due is not None:
+                    rests = not await is_due()
+                if not driven and (rests or not expected):
+                    if rests or seq == before:
+                        return
+                    continue  # it went on after it was asked whether it does: what came of that is looked for
+                if not is_driven_here() and (driven or not here):
+                    await changed(poll)
+                    continue
+                async for event in _live(followed, journal, seq):
                     seq = max(seq, event.seq)
                     yield event
-                if isinstance(event, TurnPaused | TurnHalted):
-                    return
+                    if isinstance(event, TurnPaused | TurnHalted):
+                        return
+
+
+async def _live(followed: AsyncIterator[TurnEvent], journal: "_Journal", seq: int) -> AsyncIterator[TurnEvent]:
+    """What happens from now on to a turn whose journal was read up to `seq`, as long as it is driven here."""
+    async for event in followed:
+        is_fact = isinstance(event, FactEvent | TurnPaused | TurnHalted)
+        if event.seq - is_fact > seq:
+            # Another process drove the turn after its journal was read, and before this one took it over.
+            for missed in await journal.grown(seq):
+                seq = missed.seq
+                yield missed
+        if event.seq > seq or not is_fact:
+            seq = max(seq, event.seq)
+            yield event
 
 
 async def until_it_rests(

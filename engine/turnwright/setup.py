@@ -88,6 +88,8 @@ class Setup(msgspec.Struct, frozen=True):
     poll: float = 0.25
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
+    #: What the limits of agents came to, by the id of the agent, which is kept with it so that no other has the id.
+    laid: dict[int, tuple[Agent, Limits]] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.history not in get_args(HistoryMode):
@@ -127,3 +129,15 @@ class Setup(msgspec.Struct, frozen=True):
                 f"{hint if '__' in unknown[0] else ''}"
             )
         return {name: tool for name, tool in self.tools.items() if agent.may_use(name, delegates=tool.delegates)}
+
+
+def tools_by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
+    """The tools by name. Raises `ConfigError` for what is none, and for two of one name."""
+    named: dict[str, Tool] = {}
+    for tool in tools:
+        if not isinstance(tool, Tool):
+            raise ConfigError(f"{tool!r} is no tool: decorate it with @tool")
+        if tool.name in named:
+            raise ConfigError(f"two tools are called {tool.name!r}: name one of them with @tool(name=...)")
+        named[tool.name] = tool
+    return named

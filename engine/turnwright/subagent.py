@@ -155,7 +155,8 @@ class Children:
         except ConfigError as error:
             spent = Spent()
             with suppress(UnknownTurn):  # it never began
-                await end_child(self._store, child, self._segment.ledger.listeners)
+                ledger = self._segment.ledger
+                await end_child(self._store, child, ledger.listeners, over=ledger.claim.over.for_children)
                 spent = spent_by(result_of(child, await self._store.facts(child)))
             return self._settled(call, CallStatus.ERROR, f"the sub-agent cannot run here: {error}", spent)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import anyio
 
-from .store import InboxItem, Store
+from .store import InboxItem, InboxKind, Store
 
 
 class Watch:
@@ -34,7 +34,7 @@ class Watch:
                 await anyio.sleep(self._every)
                 # A query that is cut off costs its connection.
                 with anyio.CancelScope(shield=True):
-                    for request in await self._store.aborts():
+                    for request in await self._store.requests(InboxKind.ABORT):
                         self._abort(request)
         finally:
             self._hand_over()

@@ -96,8 +96,8 @@ async def crashed(world: World, store: StoreWrapper) -> str:
 class DiesAtBirth(FaultyStore):
     """Dies when it has made the turn, which is no append."""
 
-    async def create(self, new: NewTurn, facts: Sequence[f.Fact], status: Status) -> Claim:
-        await self.inner.create(new, facts, status)
+    async def create(self, new: NewTurn, facts: Sequence[f.Fact], status: Status, *, driven: bool = True) -> Claim:
+        await self.inner.create(new, facts, status, driven=driven)
         self.dead = True
         raise StoreError("making the turn fails, as it was told to")
 

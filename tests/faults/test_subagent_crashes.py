@@ -49,17 +49,17 @@ LINES: dict[str, tuple[Reply | str, ...]] = {
 class MortalStore(FaultyStore):
     """Counts the making of a sub-agent's turn as an append of its caller."""
 
-    async def create(self, new: NewTurn, facts: Sequence[f.Fact], status: Status) -> Claim:
+    async def create(self, new: NewTurn, facts: Sequence[f.Fact], status: Status, *, driven: bool = True) -> Claim:
         """See `Store.create`. Fails when its turn has come."""
         self.enter()
         if ":" not in new.id:
-            return await self.inner.create(new, facts, status)
+            return await self.inner.create(new, facts, status, driven=driven)
         self.appends += 1
         if self.appends != self.at:
-            return await self.inner.create(new, facts, status)
+            return await self.inner.create(new, facts, status, driven=driven)
         self.dead = True
         if self.after:
-            await self.inner.create(new, facts, status)
+            await self.inner.create(new, facts, status, driven=driven)
         raise StoreError(f"making {new.id} fails, as it was told to")
 
 

@@ -28,7 +28,7 @@ from turnwright.message import TextPart
 from turnwright.model.protocol import ModelError, Reply, Request, TextDelta
 from turnwright.model.scripted import asks_for
 from turnwright.pairing import UnpairedError, check_pairing
-from turnwright.store import Claim, InboxItem, MemoryStore, SqliteStore, Status, Store
+from turnwright.store import NOBODY_GIVEN_UP, Claim, GivenUp, InboxItem, MemoryStore, SqliteStore, Status, Store
 from turnwright.testing.clock import run
 from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool, ToolContext
@@ -94,10 +94,10 @@ class Mortal(StoreWrapper):
         if self.dead:
             raise StoreError("its process is dead")
 
-    async def claim(self, turn_id: str) -> Claim:
+    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
         """See `Store.claim`."""
         await self._round()
-        return await super().claim(turn_id)
+        return await super().claim(turn_id, over=over)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         """See `Store.release`."""

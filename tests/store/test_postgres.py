@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
+from random import Random
 from typing import Final, Self
 
 import anyio
@@ -23,14 +24,14 @@ pytestmark = pytest.mark.anyio
 
 
 class PostgresBench:
-    """One schema. Each handle has a session of its own for its lock, as each process has."""
+    """One schema. Each handle has a session of its own for its lock, as each process has. Every other one notifies."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.opened: list[PostgresStore] = []
 
     async def open(self) -> PostgresStore:
-        store = PostgresStore(self.address, patience=5)
+        store = PostgresStore(self.address, patience=5, notify=len(self.opened) % 2 == 1)
         self.opened.append(store)
         return store
 
@@ -244,6 +245,30 @@ async def test_many_who_ask_at_once_whether_a_driver_lives_agree(bench: Postgres
         for _ in range(4):
             group.start_soon(ask, await bench.open())
     assert answers == [False] * 40
+
+
+async def test_what_is_written_while_reads_are_cut_off_is_kept(bench: PostgresBench) -> None:
+    """A connection that is given back in the middle of a pipeline queues the next statement, and never sends it."""
+    store, other = await bench.open(), await bench.open()
+    await store.release(await Written("read").create(store))
+    draw = Random(1)  # noqa: S311 (nothing secret)
+
+    async def cut_off() -> None:
+        while True:
+            with anyio.move_on_after(draw.uniform(0, 0.01)):
+                while True:
+                    await store.facts("read")
+
+    async with anyio.create_task_group() as group:
+        for _ in range(4):
+            group.start_soon(cut_off)
+        for number in range(60):
+            written = Written(f"t{number}")
+            claim = await written.create(other)
+            await other.release(claim)
+            await store.release(await store.claim(f"t{number}"))
+            assert (await other.get(f"t{number}")).owner is None
+        group.cancel_scope.cancel()
 
 
 async def test_of_two_turns_of_a_session_that_are_made_at_once_one_is(bench: PostgresBench) -> None:

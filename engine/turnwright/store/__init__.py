@@ -6,7 +6,19 @@ from turnwright.late import late
 
 from .address import open_store
 from .memory import MemoryStore
-from .protocol import NOBODY, Claim, InboxItem, InboxKind, NewTurn, Status, Store, TurnRow
+from .protocol import (
+    NOBODY,
+    NOBODY_GIVEN_UP,
+    Changed,
+    Claim,
+    GivenUp,
+    InboxItem,
+    InboxKind,
+    NewTurn,
+    Status,
+    Store,
+    TurnRow,
+)
 
 # Who keeps turns in memory, or in PostgreSQL, needs no SQLite.
 if TYPE_CHECKING:
@@ -16,7 +28,10 @@ else:
 
 __all__ = [
     "NOBODY",
+    "NOBODY_GIVEN_UP",
+    "Changed",
     "Claim",
+    "GivenUp",
     "InboxItem",
     "InboxKind",
     "MemoryStore",

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -9,7 +10,8 @@ from turnwright.errors import Fenced, SessionBusy, StoreError, TurnBusy, Unknown
 from turnwright_states.facts import Fact
 
 from .posting import addressee, in_the_way
-from .protocol import NOBODY, Claim, InboxItem, InboxKind, NewTurn, Status, TurnRow
+from .protocol import NOBODY, NOBODY_GIVEN_UP, Changed, Claim, GivenUp, InboxItem, InboxKind, NewTurn, Status, TurnRow
+from .watching import untold
 
 
 @dataclass(slots=True)
@@ -51,6 +53,7 @@ class MemoryStore:
     """
 
     shared = False
+    owner = "memory"
 
     def __init__(self) -> None:
         own = type(self)
@@ -61,24 +64,28 @@ class MemoryStore:
         self._numbers = count(1)
         self._driving: set[str] = set()
 
-    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
+    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         """See `Store.create`."""
         if new.id in self._turns:
             raise StoreError(f"turn {new.id} is there already")
         if new.session is not None:
             for row in await self.turns(session=new.session, live=True):
                 raise SessionBusy(new.session, row.id)
-        self._turns[new.id] = _Kept(new, next(self._numbers), list(facts), len(facts), status, new.created_at)
-        self._driving.add(new.id)
-        return Claim(turn=new.id, epoch=1, seq=len(facts))
+        kept = _Kept(new, next(self._numbers), list(facts), len(facts), status, new.created_at)
+        self._turns[new.id] = kept
+        if driven:
+            self._driving.add(new.id)
+        else:
+            kept.epoch, kept.owner = 0, None
+        return Claim(turn=new.id, epoch=kept.epoch, seq=len(facts))
 
-    async def claim(self, turn_id: str) -> Claim:
+    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
         """See `Store.claim`."""
         kept = self._kept(turn_id)
-        if turn_id in self._driving:
+        if turn_id in self._driving and not over.covers(self.owner, kept.epoch):
             raise TurnBusy(turn_id, "this process")
         crashed = kept.owner is not None
-        kept.epoch, kept.owner = kept.epoch + 1, "memory"
+        kept.epoch, kept.owner = kept.epoch + 1, self.owner
         self._driving.add(turn_id)
         return Claim(turn=turn_id, epoch=kept.epoch, seq=kept.seq, crashed=crashed)
 
@@ -145,10 +152,14 @@ class MemoryStore:
         kept = self._turns.get(turn_id)
         return list(kept.inbox.values()) if kept is not None and kept.inbox else []
 
-    async def aborts(self) -> list[InboxItem]:
-        """See `Store.aborts`."""
+    async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
+        """See `Store.requests`."""
         waiting = (item for kept in self._turns.values() for item in kept.inbox.values())
-        return [item for item in waiting if item.kind is InboxKind.ABORT]
+        return [item for item in waiting if item.kind in kinds]
+
+    def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
+        """See `Store.watching`."""
+        return untold(turn_id)
 
     async def delete(self, turn_id: str) -> int:
         """See `Store.delete`."""

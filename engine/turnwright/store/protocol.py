@@ -7,7 +7,8 @@ Whoever drives a turn claims it first. A claim raises the turn's epoch, and ever
 there: a driver that was overtaken gets `Fenced` and has written nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
@@ -16,6 +17,9 @@ from msgspec import Struct
 
 from turnwright_states import EndReason, Outcome, State, Turn
 from turnwright_states.facts import Fact
+
+#: Waits until something was written to a turn, or for so many seconds.
+Changed = Callable[[float], Awaitable[None]]
 
 #: The owner of a turn that was let go of after a crash, for which the next driver has still to account.
 NOBODY: Final = ""
@@ -76,17 +80,42 @@ class TurnRow:
     number: int
 
 
+class GivenUp(Struct, frozen=True):
+    """Drivers that were given up, as a runtime gives up a worker that it hears nothing of, whether they live or not.
+
+    `owners` are their names, `epochs` those of the claims under which they drove, where these are known.
+    """
+
+    owners: frozenset[str] = frozenset()
+    epochs: frozenset[int] = frozenset()
+
+    def covers(self, owner: str, epoch: int) -> bool:
+        """Whether whoever owns a turn in this epoch was given up. A later claim by the same owner was not."""
+        return owner in self.owners and (not self.epochs or epoch in self.epochs)
+
+    @property
+    def for_children(self) -> "GivenUp":
+        """The same drivers, of the turn's sub-turns: these have epochs of their own."""
+        return GivenUp(self.owners)
+
+
+#: Every driver that lives keeps its turns.
+NOBODY_GIVEN_UP: Final = GivenUp()
+
+
 @dataclass(slots=True)
 class Claim:
     """The right to append to one turn, as long as `epoch` is the turn's. `seq` is the last fact's place.
 
-    `crashed`: whoever drove the turn before never let go of it.
+    `crashed`: whoever drove the turn before never let go of it. `over`: who was given up when it was claimed,
+    and from whom its sub-turns may be taken too.
     """
 
     turn: str
     epoch: int
     seq: int
     crashed: bool = False
+    over: GivenUp = NOBODY_GIVEN_UP
 
 
 class InboxKind(StrEnum):
@@ -125,17 +154,24 @@ class Store(Protocol):
         """
         ...
 
-    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
+    @property
+    def owner(self) -> str:
+        """The name of this process among the drivers: what the rows of turns that it claims from now on will say."""
+        ...
+
+    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         """Write a new turn with its first facts, one at least, and claim it, in one transaction.
+
+        Without `driven` nobody drives it yet, its epoch is 0, and whoever drives it is to claim it.
 
         Raises `SessionBusy` when another turn of the session has not ended, and `StoreError` for an id that is taken.
         """
         ...
 
-    async def claim(self, turn_id: str) -> Claim:
+    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
         """Take the turn: raise its epoch, become its owner.
 
-        Raises `UnknownTurn`, and `TurnBusy` while a living driver owns it.
+        Raises `UnknownTurn`, and `TurnBusy` while a living driver owns it, unless `over` says that it was given up.
         """
         ...
 
@@ -184,8 +220,17 @@ class Store(Protocol):
         """What waits in a turn's inbox, in the order in which it was posted; empty for a turn that is not there."""
         ...
 
-    async def aborts(self) -> list[InboxItem]:
-        """The requests to stop that wait in the inboxes of all turns."""
+    async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
+        """The requests of these kinds that wait in the inboxes of all turns."""
+        ...
+
+    def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
+        """Watch a turn, which need not be there yet, while the block runs, for somebody who reads its journal again.
+
+        What the block is given waits until something was written to the turn since the last wait (or since the block
+        began), at most the seconds that it is given. A store that nobody tells of what others write waits that long
+        each time.
+        """
         ...
 
     async def delete(self, turn_id: str) -> int:

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -19,10 +19,11 @@ from turnwright_states.facts import Fact, parse_fact
 
 from .owner import OwnerLock
 from .posting import addressee, in_the_way
-from .protocol import Claim, InboxItem, InboxKind, NewTurn, Status, TurnRow
+from .protocol import NOBODY_GIVEN_UP, Changed, Claim, GivenUp, InboxItem, InboxKind, NewTurn, Status, TurnRow
 from .sqlite_group import Group
 from .sqlite_schema import check, immediate, migrate, prepare
 from .sqlite_writes import Append, Create, LetGo, Write, write
+from .watching import untold
 
 Durability = Literal["full", "normal"]
 
@@ -108,22 +109,27 @@ class SqliteStore:
         """See `Store.inline`."""
         return self._group.under_way == 0 and len(self._driving) < self._crowd
 
+    @property
+    def owner(self) -> str:
+        """See `Store.owner`."""
+        return self._owner.name
+
     def _unusable(self, error: sqlite3.Error | OSError) -> ConfigError:
         return ConfigError(f"store {self.path}: {_explain(error)}")
 
-    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
+    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         """See `Store.create`."""
-        one = Create(new, facts, status, self._owner.take(), self._driving)
+        one = Create(new, facts, status, self._owner.take() if driven else None, self._driving)
         try:
             await self._make(one)
         except BaseException:
             if not one.waits and one.error is None:
                 # Cancelled when it was made already: nobody has the claim, so it is left as after a crash.
-                del self._driving[new.id]
+                self._driving.pop(new.id, None)
             raise
         return one.claim
 
-    async def claim(self, turn_id: str) -> Claim:
+    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
         """See `Store.claim`."""
         owner = self._owner.take()
         with self._transaction():
@@ -131,7 +137,7 @@ class SqliteStore:
                 "SELECT epoch, owner, (SELECT MAX(seq) FROM facts WHERE turn = number) FROM turns WHERE turn_id = ?",
                 turn_id,
             )
-            if was and self._lives(turn_id, was):
+            if was and not over.covers(was, epoch) and self._lives(turn_id, was):
                 raise TurnBusy(turn_id, was)
             self._db.execute("UPDATE turns SET epoch = epoch + 1, owner = ? WHERE turn_id = ?", (owner, turn_id))
         self._driving[turn_id] = epoch + 1
@@ -221,13 +227,19 @@ class SqliteStore:
             self._empty.add(turn_id)
         return waiting
 
-    async def aborts(self) -> list[InboxItem]:
-        """See `Store.aborts`."""
+    async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
+        """See `Store.requests`."""
+        asked = ", ".join("?" * len(kinds))
         with self._reading():
             rows = self._db.execute(
-                "SELECT turn_id, id, payload FROM inbox WHERE kind = ?", (InboxKind.ABORT,)
+                f"SELECT turn_id, id, kind, payload FROM inbox WHERE kind IN ({asked})",  # noqa: S608 (constant)
+                kinds,
             ).fetchall()
-        return [InboxItem(turn_id, name, InboxKind.ABORT, payload) for turn_id, name, payload in rows]
+        return [InboxItem(turn_id, name, InboxKind(kind), payload) for turn_id, name, kind, payload in rows]
+
+    def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
+        """See `Store.watching`."""
+        return untold(turn_id)
 
     async def delete(self, turn_id: str) -> int:
         """See `Store.delete`."""

@@ -92,14 +92,14 @@ class Append(Write):
 
 
 class Create(Write):
-    """See `Store.create`. `claim` is the claim of the new turn, by the process that calls itself `owner`."""
+    """See `Store.create`. `claim` is the claim of the new turn, by the process that calls itself `owner`, if any."""
 
     __slots__ = ("_driving", "_live", "_new", "_owner", "claim")
 
     def __init__(
-        self, new: NewTurn, facts: Sequence[Fact], status: Status, owner: str, driving: dict[str, int]
+        self, new: NewTurn, facts: Sequence[Fact], status: Status, owner: str | None, driving: dict[str, int]
     ) -> None:
-        self.claim = Claim(new.id, epoch=1, seq=0)
+        self.claim = Claim(new.id, epoch=0 if owner is None else 1, seq=0)
         super().__init__(_rows(self.claim, facts, status, new.created_at))
         self._new = new
         self._live = status.state not in FINAL
@@ -121,7 +121,8 @@ class Create(Write):
     def done(self) -> None:
         """The turn is driven here, before anybody can see it."""
         self.claim.seq = len(self.rows)
-        self._driving[self.claim.turn] = self.claim.epoch
+        if self._owner is not None:
+            self._driving[self.claim.turn] = self.claim.epoch
         self.waits = False
 
 

@@ -1,7 +1,8 @@
 """For those who test what they build on Turnwright.
 
 A store that fails on purpose, whole turns as values and as recordings, and what must hold of any turn. These are
-imported by themselves: `store_suite`, `model_suite` and `plugin` need pytest; `strategies` and `fuzz` need Hypothesis.
+imported by themselves: `store_suite`, `model_suite`, `runtime_suite` and `plugin` need pytest; `strategies` and `fuzz`
+need Hypothesis.
 """
 
 from .behaviour import Asks, Behaviour, Execution, Floods, Hangs, Raises, Returns, Runs

@@ -166,9 +166,9 @@ class _Journal(FaultyStore):
         #: The facts after which time passed while nobody drove.
         self._before_time: set[int] = set()
 
-    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
+    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         """See `Store.create`."""
-        claim = await super().create(new, facts, status)
+        claim = await super().create(new, facts, status, driven=driven)
         self.turn = new.id
         try:
             self._count(facts)

@@ -19,7 +19,7 @@ from turnwright.model.retry import Backoff
 from turnwright.model.scripted import asks_for
 from turnwright.pairing import UnpairedError, check_pairing
 from turnwright.setup import FinishedCall, Synthesis
-from turnwright.store import Claim, InboxItem, NewTurn, Status, Store, open_store
+from turnwright.store import NOBODY_GIVEN_UP, Claim, GivenUp, InboxItem, NewTurn, Status, Store, open_store
 from turnwright.tools import Tool, ToolContext, ToolError, builtin_tools, tool
 from turnwright_states import Cause, Usage
 from turnwright_states.facts import Fact
@@ -127,15 +127,15 @@ class NotingStore(StoreWrapper):
         """See `StoreWrapper.inline`. Nothing here suspends."""
         return self.inner.inline
 
-    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
+    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         """See `Store.create`."""
-        claim = await super().create(new, facts, status)
+        claim = await super().create(new, facts, status, driven=driven)
         self._note(claim, 0, facts)
         return claim
 
-    async def claim(self, turn_id: str) -> Claim:
+    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
         """See `Store.claim`."""
-        claim = await super().claim(turn_id)
+        claim = await super().claim(turn_id, over=over)
         self._witness.note("claimed", turn_id, claim.epoch, claim.seq)
         return claim
 
@@ -190,7 +190,7 @@ class PlannedModel:
 
     async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
         """Stream the reply. See `Model.stream`."""
-        self._witness.note("asked", _paired(request))
+        self._witness.note("asked", paired(request))
         self._calls += 1
         yield TextDelta("Well")
         await anyio.sleep(0.001)
@@ -213,7 +213,8 @@ def _call(name: str, number: int) -> tuple[str, Mapping[str, int | str]]:
     return name, {"question": f"What about {number}?"} if name == "ask_user_input" else {"n": number}
 
 
-def _paired(request: Request) -> str:
+def paired(request: Request) -> str:
+    """`paired`, or `unpaired` where a call of the request has no result: what a model notes of what it is asked."""
     try:
         check_pairing(request.messages)
     except UnpairedError:
@@ -279,4 +280,30 @@ def tools_of(witness: Witness, kill: KillIn | None) -> list[Tool]:
         raise ToolError(f"{await work(context, n)}, and failed")
 
     (ask,) = (one for one in builtin_tools(Path()) if one.name == "ask_user_input")
-    return [put, send, pay, erase, dwell, fail, ask]
+    return [put, send, pay, erase, dwell, fail, ask, *_gated(witness)]
+
+
+def _gated(witness: Witness) -> list[Tool]:
+    """Tools that run until a test lets them go on: no plan draws them."""
+
+    async def wait(context: ToolContext, n: int) -> str:
+        with witness.runs(context):
+            await witness.gate_opened(n)
+        return f"went through gate {n}"
+
+    @tool
+    async def hold(context: ToolContext, n: int) -> str:
+        """Go through this gate once it is open; twice is one too many."""
+        return await wait(context, n)
+
+    @tool(idempotent=True)
+    async def keep(context: ToolContext, n: int) -> str:
+        """Go through this gate once it is open; twice does no harm."""
+        return await wait(context, n)
+
+    @tool(on_crash="ask")
+    async def stay(context: ToolContext, n: int) -> str:
+        """Go through this gate once it is open; a person decides whether to go again."""
+        return await wait(context, n)
+
+    return [hold, keep, stay]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
-from turnwright.store import Claim, NewTurn, Status, Store
+from turnwright.store import NOBODY_GIVEN_UP, Claim, GivenUp, NewTurn, Status, Store
 from turnwright_states.facts import Fact
 
 from .wrapper import StoreWrapper
@@ -45,15 +45,15 @@ class KillingStore(StoreWrapper):
         """See `StoreWrapper.inline`. To die takes no time."""
         return self.inner.inline
 
-    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
+    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         """See `Store.create`."""
         with self._perilous("create", facts):
-            return await self.inner.create(new, facts, status)
+            return await self.inner.create(new, facts, status, driven=driven)
 
-    async def claim(self, turn_id: str) -> Claim:
+    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
         """See `Store.claim`."""
         with self._perilous("claim"):
-            return await self.inner.claim(turn_id)
+            return await self.inner.claim(turn_id, over=over)
 
     async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
         """See `Store.append`."""

@@ -2,6 +2,7 @@
 
 A journal says what a turn believes; the witness says what ran. Each line goes out in one write to a file that was
 opened for appending, so that the lines of several processes stand whole, and in the order in which they were written.
+Beside it stand gates, at which tools wait until a test lets them go on.
 """
 
 import os
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import anyio
 
 from turnwright.tools import ToolContext
 
@@ -61,6 +64,19 @@ class Witness:
         self.note(context.turn, context.call, context.attempt, _BEGINS)
         yield
         self.note(context.turn, context.call, context.attempt, _ENDS)
+
+    def open_gate(self, number: int) -> None:
+        """Let everybody go on, in whatever process, who waits at this gate or comes to it later."""
+        self._gate(number).touch()
+
+    async def gate_opened(self, number: int) -> None:
+        """Return when somebody has opened the gate."""
+        gate = self._gate(number)
+        while not gate.exists():  # noqa: ASYNC110 (it is another process that opens it)
+            await anyio.sleep(0.005)
+
+    def _gate(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.name}-gate-{number}")
 
     def lines(self) -> list[Line]:
         """What was written so far, oldest first; nothing where there is no file yet."""

@@ -1,8 +1,20 @@
 """A store around a store: passes everything on, for those that change one thing about it."""
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 
-from turnwright.store import Claim, InboxItem, NewTurn, Status, Store, TurnRow
+from turnwright.store import (
+    NOBODY_GIVEN_UP,
+    Changed,
+    Claim,
+    GivenUp,
+    InboxItem,
+    InboxKind,
+    NewTurn,
+    Status,
+    Store,
+    TurnRow,
+)
 from turnwright_states.facts import Fact
 
 
@@ -27,15 +39,20 @@ class StoreWrapper:
         kept = own.append is StoreWrapper.append and own.inbox is StoreWrapper.inbox
         return kept and self.inner.inline
 
-    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status) -> Claim:
+    @property
+    def owner(self) -> str:
+        """See `Store.owner`."""
+        return self.inner.owner
+
+    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         """See `Store.create`."""
         self.enter()
-        return await self.inner.create(new, facts, status)
+        return await self.inner.create(new, facts, status, driven=driven)
 
-    async def claim(self, turn_id: str) -> Claim:
+    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
         """See `Store.claim`."""
         self.enter()
-        return await self.inner.claim(turn_id)
+        return await self.inner.claim(turn_id, over=over)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         """See `Store.release`."""
@@ -79,10 +96,14 @@ class StoreWrapper:
         self.enter()
         return await self.inner.inbox(turn_id)
 
-    async def aborts(self) -> list[InboxItem]:
-        """See `Store.aborts`."""
+    async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
+        """See `Store.requests`."""
         self.enter()
-        return await self.inner.aborts()
+        return await self.inner.requests(*kinds)
+
+    def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
+        """See `Store.watching`."""
+        return self.inner.watching(turn_id)
 
     async def delete(self, turn_id: str) -> int:
         """See `Store.delete`."""

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from turnwright.errors import Fenced, TurnBusy, UnknownTurn
-from turnwright.store import NOBODY, Claim, InboxItem, InboxKind, Store
+from turnwright.store import NOBODY, Claim, GivenUp, InboxItem, InboxKind, Store
 
 from .bench import NOW, Bench, Written
 
@@ -119,6 +119,48 @@ class ClaimFacts:
         with pytest.raises(TurnBusy):
             await store.claim("t1")
         await store.append(second, written.answer(), written.status)
+
+    async def test_the_owner_of_a_turn_is_who_drives_it_by_name(self, bench: Bench) -> None:
+        """Its row says what its driver's store calls itself, from the claim on, and nobody once it was let go of."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        claim = await written.create(store)
+        assert (await other.get("t1")).owner == store.owner
+        await store.release(claim)
+        assert (await store.get("t1")).owner is None
+        await other.claim("t1")
+        assert (await store.get("t1")).owner == other.owner
+
+    async def test_a_turn_is_taken_over_from_an_owner_that_was_given_up(self, bench: Bench) -> None:
+        """Though that one lives: it is fenced, its release changes nothing, and the claim says that nobody let go."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        loser = await written.create(store)
+        before = len(written.facts)
+        winner = await other.claim("t1", over=GivenUp(frozenset({"nobody that we know", store.owner})))
+        assert (winner.epoch, winner.seq, winner.crashed) == (2, before, True)
+        with pytest.raises(Fenced, match="t1"):
+            await store.append(loser, written.answer(), written.status)
+        await store.release(loser)
+        assert (await store.get("t1")).owner == other.owner
+        assert await store.is_driven("t1")
+        assert await other.append(winner, written.facts[before:], written.status) == len(written.facts)
+        await other.release(winner)
+        assert (await store.get("t1")).owner is None
+
+    async def test_a_turn_is_not_taken_over_from_an_owner_that_was_not_named(self, bench: Bench) -> None:
+        """It is busy, whoever else was given up; the epoch stays."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        claim = await written.create(store)
+        for handle in (store, other):
+            with pytest.raises(TurnBusy, match="t1"):
+                await handle.claim("t1", over=GivenUp(frozenset({NOBODY, f"not {store.owner}"})))
+        await store.append(claim, written.answer(), written.status)
+
+    async def test_an_owner_that_was_given_up_need_not_have_the_turn(self, bench: Bench) -> None:
+        """A turn that was let go of is claimed as ever, and does not look crashed."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        await store.release(await written.create(store))
+        claim = await other.claim("t1", over=GivenUp(frozenset({store.owner})))
+        assert (claim.epoch, claim.crashed) == (2, False)
 
     async def test_of_two_that_claim_at_once_one_gets_the_turn(self, bench: Bench) -> None:
         """The other is told that it is busy, and the epoch goes up by one."""

@@ -69,13 +69,29 @@ class InboxFacts:
         store, other, first, second = await bench.open(), await bench.open(), Written(), Written("t2")
         claim = await first.create(store)
         await second.create(store)
-        assert await other.aborts() == []
+        assert await other.requests(InboxKind.ABORT) == []
         stops = [InboxItem(turn, "abort", InboxKind.ABORT) for turn in ("t1", "t2")]
         for stop in stops:
             await other.post(stop, _answer("q-1", turn=stop.turn))
-        assert sorted(await store.aborts(), key=lambda item: item.turn) == stops
+        assert sorted(await store.requests(InboxKind.ABORT), key=lambda item: item.turn) == stops
         await store.append(claim, (), first.status, ("abort",))
-        assert await store.aborts() == stops[1:]
+        assert await store.requests(InboxKind.ABORT) == stops[1:]
+
+    async def test_requests_are_found_by_what_they_ask_for(self, bench: Bench) -> None:
+        """Of one kind or of several, over all turns, whole; of no kind, none."""
+        store, other = await bench.open(), await bench.open()
+        for turn_id in ("t1", "t2"):
+            await Written(turn_id).create(store)
+        answers = [_answer("q-1"), _answer("q-2", "no", "t2")]
+        steer = InboxItem("t2", "steer:1", InboxKind.STEER, "é")
+        abort = InboxItem("t1", "abort", InboxKind.ABORT)
+        for item in (*answers, steer, abort):
+            await other.post(item)
+        assert set(await store.requests(InboxKind.ANSWER)) == set(answers)
+        assert await store.requests(InboxKind.STEER) == [steer]
+        assert set(await store.requests(InboxKind.ABORT, InboxKind.ANSWER)) == {abort, *answers}
+        assert len(await other.requests(*InboxKind)) == len([abort, steer, *answers])
+        assert await store.requests() == []
 
     async def test_another_answer_is_shown_what_stands_in_its_way(self, bench: Bench) -> None:
         """Under the same id, with another payload or of another kind; the first one stays."""

@@ -8,8 +8,9 @@ from .deletion import DeletionFacts
 from .inboxes import InboxFacts
 from .journal import JournalFacts
 from .turns import TurnFacts
+from .watches import WatchFacts
 
 
 @pytest.mark.anyio
-class StoreSuite(JournalFacts, ClaimFacts, InboxFacts, TurnFacts, CrowdFacts, DeletionFacts):
+class StoreSuite(JournalFacts, ClaimFacts, InboxFacts, TurnFacts, CrowdFacts, DeletionFacts, WatchFacts):
     """Subclass it, and define a fixture `bench` that gives a `Bench`."""

@@ -1,0 +1,16 @@
+"""Runtimes: what decides who drives a turn, and when."""
+
+from typing import TYPE_CHECKING
+
+from turnwright.late import late
+
+from .local import Local
+from .protocol import Job, Runtime, Stand, Work
+
+# Whoever drives turns in one process needs no client of a service.
+if TYPE_CHECKING:
+    from .temporal import Temporal
+else:
+    __getattr__, __dir__ = late(__name__, {"Temporal": ".temporal"})
+
+__all__ = ["Job", "Local", "Runtime", "Stand", "Temporal", "Work"]

@@ -1,0 +1,153 @@
+"""What a runtime must do with turns when nothing goes wrong: each is driven to its end, once."""
+
+# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from turnwright.engine import Engine
+from turnwright.events import FactEvent, TurnEvent, TurnHalted, TurnPaused
+from turnwright.result import TurnResult
+from turnwright.runtime import Local
+from turnwright_states import CallStatus, Outcome
+
+from .bench import RuntimeBench
+from .scene import Scene
+from .worker import AGENT, Shift, engine_of, helper, prompt
+
+#: A turn that pauses on its way.
+_PLAN: Final = prompt([("put", 1)], [("ask_user_input", {"question": "Which?"})], [("fail", 2)], [("send", 3)])
+_MANY: Final = 20
+
+
+class DrivingFacts:
+    """Part of `RuntimeSuite`."""
+
+    async def test_a_submitted_turn_is_driven_and_ends(self, bench: RuntimeBench, tmp_path: Path) -> None:
+        """By a worker, whoever submitted it; each of its calls runs once."""
+        async with Scene(bench, tmp_path) as scene:
+            worker = scene.worker()
+            turn = await scene.submit([("put", 1), ("send", 2)], [("put", 3)])
+            ended = await scene.ended(turn)
+            assert (ended.outcome, ended.text, ended.steps) == (Outcome.FINISHED, "Well, that is all.", 3)
+            assert sorted(one.call for one in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
+            assert {one.process for one in scene.runs(turn)} == {worker.pid}
+
+    async def test_many_turns_on_two_workers_all_end_and_each_call_runs_once(
+        self, bench: RuntimeBench, tmp_path: Path
+    ) -> None:
+        """Both have work to do, and no turn is driven by both."""
+        async with Scene(bench, tmp_path) as scene:
+            turns = [await scene.submit([("hold", 1)], [("send", n), ("put", n)]) for n in range(_MANY)]
+            workers = scene.workers(2)
+            for worker in workers:
+                await scene.until(partial(_has_work, scene, worker.pid))
+            scene.witness.open_gate(1)
+            for turn in turns:
+                assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+                assert sorted(one.call for one in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
+                assert scene.drivers(turn) in [[os.getpid(), worker.pid] for worker in workers]
+
+    async def test_to_run_a_turn_and_to_resume_it_gives_what_it_gives_in_one_process(
+        self, bench: RuntimeBench, tmp_path: Path
+    ) -> None:
+        """The same results; where turns are driven elsewhere, by a worker."""
+        async with Scene(bench, tmp_path) as scene, _alone(tmp_path) as alone:
+            worker = scene.worker()
+            one, other = await scene.client.run(AGENT, _PLAN), await alone.run(AGENT, _PLAN)
+            assert _told(one) == _told(other)
+            (asked,) = one.pending
+            answered = await scene.client.resume(one.id, {asked.id: "This."})
+            assert _told(answered) == _told(await alone.resume(other.id, {asked.id: "This."}))
+            assert answered.outcome is Outcome.FINISHED
+            await scene.ended(one.id)
+            driver = os.getpid() if scene.runtime.here else worker.pid
+            assert {run.process for run in scene.runs(one.id)} == {driver}
+
+    async def test_to_stream_a_turn_shows_what_it_shows_in_one_process(
+        self, bench: RuntimeBench, tmp_path: Path
+    ) -> None:
+        """The same events of facts, in their order, up to the pause and from there to the end."""
+        async with Scene(bench, tmp_path) as scene, _alone(tmp_path) as alone:
+            scene.worker()
+            seen = [await _streamed(engine) for engine in (scene.client, alone)]
+            assert seen[0] == seen[1]
+
+    async def test_whoever_stops_waiting_may_look_at_the_turn_later(self, bench: RuntimeBench, tmp_path: Path) -> None:
+        """A submitted turn can be followed from any process, from its beginning."""
+        async with Scene(bench, tmp_path) as scene:
+            turn = await scene.submit([("put", 1)])
+            scene.worker()
+            await scene.ended(turn)
+            events = [event async for event in scene.user().events(turn)]
+            assert isinstance(events[-1], TurnHalted)
+            assert [event.seq for event in events] == sorted(event.seq for event in events)
+
+    async def test_a_segment_that_is_submitted_again_is_driven_once(self, bench: RuntimeBench, tmp_path: Path) -> None:
+        """Twice at once, while it runs, and after it has ended."""
+        async with Scene(bench, tmp_path) as scene:
+            turn = await scene.submit([("hold", 1)])
+            async with anyio.create_task_group() as group:
+                for _ in range(2):
+                    group.start_soon(scene.runtime.submit, turn, 1)
+            worker = scene.worker()
+            await scene.begun(turn, "call00001")
+            await scene.runtime.submit(turn, 1)
+            scene.witness.open_gate(1)
+            await scene.ended(turn)
+            facts = await scene.client.store.facts(turn)
+            await scene.runtime.submit(turn, 1)
+            await scene.ended(await scene.submit([("put", 2)]))
+            assert await scene.client.store.facts(turn) == facts
+            assert [one.call for one in scene.runs(turn)] == ["call00001"]
+            assert scene.drivers(turn) == [os.getpid(), worker.pid]
+
+    async def test_a_sub_agent_is_driven_by_whoever_drives_its_parent(
+        self, bench: RuntimeBench, tmp_path: Path
+    ) -> None:
+        """Nobody submits it, and nobody else takes it up."""
+        async with Scene(bench, tmp_path) as scene:
+            workers = {worker.pid for worker in scene.workers(2)}
+            turn = await scene.submit([helper([("put", 1)]), ("put", 2)])
+            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+            child = f"{turn}:call00001"
+            assert {*scene.drivers(child), *scene.drivers(turn)[1:]} < workers
+            assert (await scene.statuses(turn)) == {"call00001": CallStatus.OK, "call00002": CallStatus.OK}
+
+
+def _has_work(scene: Scene, process: int) -> bool:
+    return process in {one.process for one in scene.witness.ran()}
+
+
+def _alone(folder: Path) -> Engine:
+    """An engine in one process, with the same tools and the same model."""
+    return engine_of(Shift("memory:", folder / "alone", Local), Local())
+
+
+def _told(turn: TurnResult) -> object:
+    """What is the same of two turns that did the same."""
+    said = [(message.role, message.text, [(call.name, call.id) for call in message.calls]) for message in turn.messages]
+    asked = [(one.id, one.kind, one.question) for one in turn.pending]
+    return turn.state, turn.reason, turn.text, turn.steps, turn.tool_calls, turn.usage, turn.path, said, asked
+
+
+async def _streamed(engine: Engine) -> list[tuple[int, str, str]]:
+    events: list[TurnEvent] = []
+    async with engine.stream(AGENT, _PLAN) as stream:
+        events += [event async for event in stream]
+    paused = events[-1]
+    assert isinstance(paused, TurnPaused)
+    async with engine.stream_resume(paused.turn, {paused.pending[0].id: "This."}) as stream:
+        events += [event async for event in stream]
+    return [_shown(event) for event in events if isinstance(event, FactEvent | TurnPaused | TurnHalted)]
+
+
+def _shown(event: TurnEvent) -> tuple[int, str, str]:
+    kind = event.fact.kind if isinstance(event, FactEvent) else type(event).__name__
+    # A message's id begins with its turn's.
+    message = event.message.partition("/")[2] if isinstance(event, FactEvent) else ""
+    return event.seq, kind, message

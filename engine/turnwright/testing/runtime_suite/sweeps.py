@@ -1,0 +1,81 @@
+"""What a runtime must find again: what was written down, and of which nobody told it."""
+
+# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from turnwright.errors import RuntimeUnavailable
+from turnwright.inbox import abort_item
+from turnwright.runtime import Work
+from turnwright.testing.faults.process import DriverProcess
+from turnwright_states import Outcome
+
+from .bench import RuntimeBench
+from .scene import Scene
+from .worker import AGENT, begin, prompt
+
+
+class SweepFacts:
+    """Part of `RuntimeSuite`."""
+
+    async def test_what_was_written_and_never_submitted_is_found(self, bench: RuntimeBench, tmp_path: Path) -> None:
+        """A turn, an answer, an abort: the service was out of reach just then, or who wrote them died."""
+        async with Scene(bench, tmp_path) as scene:
+            scene.worker()
+            answered, aborted = [await scene.submit([("ask_user_input", {"question": "Which?"})]) for _ in range(2)]
+            (asked,) = (await scene.paused(answered)).pending
+            await scene.paused(aborted)
+            lost = scene.user(OutOfReach())
+            with pytest.raises(RuntimeUnavailable):
+                await lost.submit(AGENT, prompt([("put", 1)]))
+            with pytest.raises(RuntimeUnavailable):
+                await lost.answer(answered, {asked.id: "This."})
+            await scene.client.store.post(abort_item(aborted))
+            for row in await scene.client.store.turns():
+                wanted = Outcome.ABORTED if row.id == aborted else Outcome.FINISHED
+                assert (await scene.ended(row.id)).outcome is wanted
+
+    async def test_a_turn_outlives_whoever_began_it(self, bench: RuntimeBench, tmp_path: Path) -> None:
+        """They were killed while they ran it, or waited for it: with workers there, it ends all the same."""
+        async with Scene(bench, tmp_path) as scene:
+            if not scene.runtime.here:
+                scene.worker()
+            with DriverProcess(begin, scene.shift(), prompt([("keep", 1)], [("send", 2)])) as user:
+                await scene.until(lambda: bool(scene.witness.ran()))
+                (row,) = await scene.client.store.turns()
+                user.kill()
+            if scene.runtime.here:
+                scene.worker()
+            scene.witness.open_gate(1)
+            assert (await scene.ended(row.id)).outcome is Outcome.FINISHED
+
+
+class OutOfReach:
+    """A runtime whose service cannot be reached: what a client is left with that dies before it has submitted."""
+
+    here = False
+
+    def bind(self, work: Work) -> None:
+        """See `Runtime.bind`."""
+
+    async def submit(self, turn_id: str, segment: int) -> None:
+        """See `Runtime.submit`. It never comes to that."""
+        raise RuntimeUnavailable(f"turn {turn_id}, segment {segment}: there is nobody to submit it to")
+
+    async def cancel(self, turn_id: str) -> None:
+        """See `Runtime.cancel`."""
+        raise RuntimeUnavailable(f"turn {turn_id}: there is nobody to tell")
+
+    async def failure(self, turn_id: str, segment: int) -> str | None:
+        """See `Runtime.failure`."""
+        raise RuntimeUnavailable(f"turn {turn_id}, segment {segment}: there is nobody to ask")
+
+    async def run_worker(self, stopping: anyio.Event | None = None) -> None:
+        """See `Runtime.run_worker`."""
+        raise RuntimeUnavailable(f"there is nothing to work for (stopping: {stopping})")
+
+    async def aclose(self) -> None:
+        """See `Runtime.aclose`."""

@@ -1,0 +1,65 @@
+"""What a store must do for those who wait for a change: never keep them waiting longer than they said."""
+
+# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
+
+from functools import partial
+from typing import Final
+
+import anyio
+
+from turnwright_states.facts import Fact
+
+from .bench import Bench, Written
+
+#: Seconds that a wait may take here at most, if the store is right.
+_PATIENCE: Final = 10
+
+
+class WatchFacts:
+    """Part of `StoreSuite`."""
+
+    async def test_who_watches_a_turn_is_let_go_when_the_time_is_over(self, bench: Bench) -> None:
+        """Though nothing was written to it; also when there is no time at all."""
+        store = await bench.open()
+        await Written().create(store)
+        async with store.watching("t1") as changed:
+            with anyio.fail_after(_PATIENCE):
+                for seconds in (0, 0.01, 0):
+                    await changed(seconds)
+
+    async def test_who_watches_a_turn_sees_what_was_written_since(self, bench: Bench) -> None:
+        """Whoever wrote it, right after the block began or while it waited: reading again shows all of it."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        claim = await written.create(other)
+        async with store.watching("t1") as changed:
+            for write in (partial(written.calls, "look"), written.abort):
+                before, facts = len(written.facts), write()
+                read: list[tuple[int, Fact]] = []
+                async with anyio.create_task_group() as group:
+                    group.start_soon(other.append, claim, facts, written.status)
+                    with anyio.fail_after(_PATIENCE):
+                        while not read:
+                            await changed(0.01)
+                            read = await store.facts("t1", before)
+                assert [fact for _, fact in read] == list(facts)
+
+    async def test_a_turn_can_be_watched_before_it_is_made(self, bench: Bench) -> None:
+        """By several at once, of whom one goes before the others."""
+        store, other = await bench.open(), await bench.open()
+        async with store.watching("t1") as changed, other.watching("t1") as elsewhere:
+            async with store.watching("t1") as shortly:
+                await shortly(0)
+            await Written().create(other)
+            with anyio.fail_after(_PATIENCE):
+                await changed(0.01)
+                await elsewhere(0.01)
+        assert (await store.get("t1")).id == "t1"
+
+    async def test_who_gives_up_waiting_may_wait_again(self, bench: Bench) -> None:
+        """A wait that is cancelled leaves the watch as it was."""
+        store = await bench.open()
+        async with store.watching("t1") as changed:
+            with anyio.fail_after(_PATIENCE):
+                with anyio.move_on_after(0.01):
+                    await changed(_PATIENCE * 2)
+                await changed(0.01)

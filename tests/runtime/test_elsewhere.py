@@ -1,0 +1,295 @@
+"""An engine whose turns are driven elsewhere: it submits them, follows their journal, and says when nobody will."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from turnwright import (
+    Agent,
+    ConfigError,
+    Engine,
+    Outcome,
+    RuntimeUnavailable,
+    SessionBusy,
+    TurnEnded,
+    UnknownTurn,
+    deny,
+    tool,
+)
+from turnwright.errors import CannotDrive
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.model.protocol import Reply, Request
+from turnwright.runtime import Local, Work
+from turnwright.store import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+CLERK = Agent(name="Clerk")
+
+
+class Desk:
+    """A runtime that keeps what it is asked. Its worker drives that, one after the other."""
+
+    here = False
+
+    def __init__(self, *, broken: bool = False, gives_up: str | None = None) -> None:
+        self.submitted: list[tuple[str, int]] = []
+        self.cancelled: list[str] = []
+        self._broken = broken
+        self._gives_up = gives_up
+        self._works: list[Work] = []
+
+    def bind(self, work: Work) -> None:
+        self._works.append(work)
+
+    async def submit(self, turn_id: str, segment: int) -> None:
+        self._reach()
+        self.submitted.append((turn_id, segment))
+
+    async def cancel(self, turn_id: str) -> None:
+        self._reach()
+        self.cancelled.append(turn_id)
+
+    async def failure(self, turn_id: str, segment: int) -> str | None:
+        return None if self._gives_up is None else f"{self._gives_up} ({turn_id}, segment {segment})"
+
+    async def run_worker(self, stopping: anyio.Event | None = None) -> None:
+        done = 0
+        while stopping is None or not stopping.is_set():
+            if done < len(self.submitted):
+                await self._works[0].drive(*self.submitted[done])
+                done += 1
+            await anyio.sleep(0.001)
+
+    async def aclose(self) -> None:
+        self._works.clear()
+
+    def _reach(self) -> None:
+        if self._broken:
+            raise RuntimeUnavailable("the desk is closed")
+
+
+@tool(approval=True)
+async def erase() -> str:
+    """Erase something, with leave."""
+    return "erased"
+
+
+def says(request: Request) -> Reply:
+    asked = [message.text for message in request.messages if message.role == "user"][-1]
+    wants = asked == "erase" and request.messages[-1].role != "tool"
+    return asks_for(("erase", {})) if wants else Reply(text="Done.")
+
+
+def engine(desk: Desk | Local, store: MemoryStore | None = None) -> Engine:
+    model = ScriptedModel(says, repeat=True)
+    return Engine(model=model, tools=[erase], store=store or MemoryStore(), runtime=desk, poll=0.01)
+
+
+@asynccontextmanager
+async def working(engine: Engine) -> AsyncIterator[None]:
+    stopping = anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(engine.work, stopping)
+        yield
+        stopping.set()
+
+
+async def test_a_turn_is_submitted_and_waited_for() -> None:
+    desk = Desk()
+    async with engine(desk) as client, working(client):
+        turn = await client.run(CLERK, "hi")
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+    assert desk.submitted == [(turn.id, 1)]
+
+
+async def test_each_pause_begins_a_segment() -> None:
+    desk = Desk()
+    async with engine(desk) as client, working(client):
+        turn = await client.run(CLERK, "erase")
+        assert turn.paused
+        turn = await client.resume(turn.id, {"approval-1": True})
+    assert turn.outcome is Outcome.FINISHED
+    assert desk.submitted == [(turn.id, 1), (turn.id, 2)]
+
+
+async def test_a_turn_that_rests_is_not_submitted_for_nothing() -> None:
+    desk = Desk()
+    async with engine(desk) as client, working(client):
+        turn = await client.run(CLERK, "erase")
+        assert (await client.resume(turn.id)).paused
+    assert len(desk.submitted) == 1
+
+
+async def test_submit_and_answer_do_not_wait() -> None:
+    desk = Desk()
+    async with engine(desk) as client:
+        turn_id = await client.submit(CLERK, "erase")
+        assert (await client.get(turn_id)).outcome is None
+        async with working(client):
+            assert (await client.resume(turn_id)).paused
+        await client.answer(turn_id, {"approval-1": deny("keep it")})
+        assert (await client.get(turn_id)).paused
+        assert desk.submitted[-1] == (turn_id, 2)
+
+
+async def test_a_stream_shows_what_the_journal_has_and_ends_at_the_pause() -> None:
+    async with engine(Desk()) as client, working(client):
+        async with client.stream(CLERK, "erase") as events:
+            kinds = [event.type async for event in events]
+        turn_id = (await client.store.turns())[0].id
+        async with client.stream_resume(turn_id, {"approval-1": True}) as events:
+            later = [event.type async for event in events]
+    assert (kinds[0], kinds[-1]) == ("turn_started", "paused")
+    assert (later[0], later[-1]) == ("answered", "halted")
+
+
+async def test_events_of_a_turn_wait_for_its_worker_and_end_where_it_rests() -> None:
+    async with engine(Desk()) as client:
+        turn_id = await client.submit(CLERK, "erase")
+        kinds: list[str] = []
+
+        async def follow() -> None:
+            kinds.extend([event.type async for event in client.events(turn_id)])
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(follow)
+            await anyio.sleep(0.05)
+            async with working(client):
+                await client.resume(turn_id)
+        assert kinds[-1] == "paused"
+        await client.answer(turn_id, {"approval-1": True})
+        async with anyio.create_task_group() as group:
+            group.start_soon(follow)  # from the beginning: the pause that was answered does not end it
+            await anyio.sleep(0.05)
+            async with working(client):
+                await client.resume(turn_id)
+    assert kinds[-1] == "halted"
+
+
+async def test_whoever_stops_waiting_stops_nothing() -> None:
+    async with engine(Desk()) as client:
+        with anyio.move_on_after(0.05):
+            await client.run(CLERK, "hi")
+        turn_id = (await client.store.turns())[0].id
+        assert (await client.get(turn_id)).outcome is None
+        async with working(client):
+            assert (await client.resume(turn_id)).outcome is Outcome.FINISHED
+
+
+async def test_a_turn_that_nobody_will_drive_says_why() -> None:
+    async with engine(Desk(gives_up="its job failed")) as client:
+        with (
+            anyio.fail_after(10),
+            pytest.raises(CannotDrive, match=r"turn \w+ is not driven: its job failed \(\w+, segment 1\)"),
+        ):
+            await client.run(CLERK, "hi")
+
+
+async def test_a_service_that_cannot_be_asked_for_a_moment_ends_no_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    class Deaf(Desk):
+        async def failure(self, turn_id: str, segment: int) -> str | None:
+            raise RuntimeUnavailable(f"the desk is closed to {turn_id}:{segment}")
+
+    async with engine(Deaf()) as client, anyio.create_task_group() as group:
+        turn_id = await client.submit(CLERK, "hi")
+        group.start_soon(client.resume, turn_id)
+        with anyio.fail_after(10):
+            while "is waited for, and no worker has it" not in caplog.text:  # noqa: ASYNC110 (a log has no event)
+                await anyio.sleep(0.01)
+        assert "cannot be asked about it: the desk is closed to" in caplog.text
+        async with working(client):
+            assert (await client.resume(turn_id)).outcome is Outcome.FINISHED
+
+
+async def test_who_leaves_a_stream_at_its_first_event_has_submitted_the_turn() -> None:
+    class Slow(Desk):
+        async def submit(self, turn_id: str, segment: int) -> None:
+            await anyio.sleep(0.05)
+            await super().submit(turn_id, segment)
+
+    desk = Slow()
+    async with engine(desk) as client:
+        async with client.stream(CLERK, "hi") as events:
+            async for _ in events:
+                break
+        assert [segment for _, segment in desk.submitted] == [1]
+
+
+async def test_recovery_leaves_alone_what_it_cannot_submit(caplog: pytest.LogCaptureFixture) -> None:
+    async with engine(Desk(broken=True)) as client:
+        for _ in range(2):
+            with pytest.raises(RuntimeUnavailable):
+                await client.submit(CLERK, "hi")
+        assert await client.recover() == []
+    assert caplog.text.count("is left alone: the desk is closed") == 2
+
+
+async def test_an_abort_needs_no_worker_for_a_turn_that_nobody_drives() -> None:
+    desk = Desk()
+    async with engine(desk) as client:
+        turn_id = await client.submit(CLERK, "hi")
+        await client.abort(turn_id)
+        assert (await client.get(turn_id)).outcome is Outcome.ABORTED
+        with pytest.raises(TurnEnded):
+            await client.resume(turn_id)
+    assert desk.cancelled == [turn_id]
+
+
+async def test_a_service_that_cannot_be_reached_loses_no_turn_and_stops_no_abort(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with engine(Desk(broken=True)) as client:
+        with pytest.raises(RuntimeUnavailable, match=r"turn \w+ is written, .*: the desk is closed") as raised:
+            await client.submit(CLERK, "hi")
+        turn_id = raised.value.turn
+        assert turn_id is not None
+        with caplog.at_level(logging.WARNING):
+            await client.abort(turn_id)
+        assert (await client.get(turn_id)).outcome is Outcome.ABORTED
+    assert "its job was not told: the desk is closed" in caplog.text
+
+
+async def test_a_session_has_one_turn_and_a_message_to_a_paused_one_ends_it() -> None:
+    async with engine(Desk()) as client:
+        await client.submit(CLERK, "erase", session="s1")
+        with pytest.raises(SessionBusy):
+            await client.submit(CLERK, "hi", session="s1")
+        async with working(client):
+            (first,) = await client.store.turns()
+            assert (await client.resume(first.id)).paused
+            assert (await client.run(CLERK, "hi", session="s1")).outcome is Outcome.FINISHED
+        assert (await client.get(first.id)).reason == "superseded"
+
+
+async def test_recovery_submits_what_was_left() -> None:
+    store, desk = MemoryStore(), Desk()
+    async with engine(Desk(broken=True), store) as client:
+        with pytest.raises(RuntimeUnavailable):
+            await client.submit(CLERK, "hi")
+        async with engine(desk, store) as other, working(other):
+            (turn,) = await other.recover()
+    assert turn.outcome is Outcome.FINISHED
+    assert desk.submitted == [(turn.id, 1)]
+
+
+async def test_an_unknown_turn_is_unknown_there_too() -> None:
+    async with engine(Desk()) as client:
+        for call in (client.resume, client.abort, client.get):
+            with pytest.raises(UnknownTurn):
+                await call("nobody")
+        with pytest.raises(UnknownTurn):
+            await client.answer("nobody", {"approval-1": True})
+
+
+async def test_the_local_runtime_leaves_turns_to_workers_where_it_is_told_to() -> None:
+    async with engine(Local(here=False, every=0.01)) as client, working(client):
+        assert (await client.run(CLERK, "hi")).outcome is Outcome.FINISHED
+
+
+def test_a_store_of_this_process_alone_is_refused_where_workers_are_elsewhere() -> None:
+    with pytest.raises(ConfigError, match="store memory: is this process's alone"):
+        Engine(model=ScriptedModel("hi"), runtime=Desk())
