@@ -26,6 +26,8 @@ from typing import IO, Any, Protocol, Self, TypedDict, Unpack
 
 import pytest
 
+from turnwright.testing.postgres_server import PostgresServer
+
 #: The key that every child is given.
 SECRET = "sk-secret-0123456789abcdef"  # noqa: S105 (nobody's)
 #: Seconds that any child may take on a busy machine.
@@ -364,6 +366,10 @@ class Cli:
         path = self.folder / name
         wait_until(lambda: path.exists() and path.stat().st_size)
 
+    def await_until(self, holds: Callable[[], object]) -> None:
+        """Wait for something that another process brings about."""
+        wait_until(holds)
+
     def await_time(self, at: float) -> None:
         """Wait until so many seconds have passed since the epoch of Unix."""
         wait_until(lambda: time.time() > at)
@@ -481,3 +487,19 @@ def cli(tmp_path: Path, endpoint: Endpoint, settle: Callable[[Path, Endpoint], C
     made = settle(tmp_path, endpoint)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def database_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server."""
+    reason = PostgresServer.reason_missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with PostgresServer(fsync=False) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres(database_server: PostgresServer) -> str:
+    """The address of an empty database."""
+    return database_server.new_database()

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from turnwright.errors import Fenced, StoreError, TurnwrightError
+from turnwright.errors import Fenced, RuntimeUnavailable, StoreError, TurnwrightError
 
 from . import codes, process
 
@@ -20,6 +20,7 @@ ROOMS: Final = {
     "resume": "run",
     "abort": "inbox",
     "steer": "inbox",
+    "worker": "worker",
     "turns": "turns",
     "show": "show",
     "replay": "replay",
@@ -99,8 +100,8 @@ def _code() -> int:
         _app(_asked_for(sys.argv[1:]))()
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else 0 if ending.code is None else codes.FAILED
-    except (StoreError, Fenced) as error:
-        process.say(str(error))
+    except (StoreError, Fenced, RuntimeUnavailable) as error:
+        process.say(" ".join(map(str.strip, str(error).splitlines())))
         return codes.FAILED
     except TurnwrightError as error:
         process.say(str(error))

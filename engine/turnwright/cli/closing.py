@@ -27,12 +27,14 @@ _MAY_GO_ON: Final = frozenset(
 )
 
 
-def closing_lines(result: TurnResult, *, said: str = "", hints: bool = True, store: str = DEFAULT_STORE) -> list[str]:
+def closing_lines(
+    result: TurnResult, *, said: str = "", hints: bool = True, store: str = DEFAULT_STORE, service: str = ""
+) -> list[str]:
     """What to say at the end: the turn's text, unless it is what was `said` last, the outcome, and the figures.
 
-    `hints`: which commands go on from here, in the store of that address.
+    `hints`: which commands go on from here, in the store of that address, with the flags of a service if one drives.
     """
-    flags = store_flag(store)
+    flags = store_flag(store) + service
     lines = (
         _paused(result, flags, lost=store.startswith("memory:"))
         if result.paused

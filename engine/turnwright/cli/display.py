@@ -20,6 +20,7 @@ from turnwright_states import facts as f
 from .closing import closing_lines
 from .options import DEFAULT_STORE
 from .process import Output
+from .stores import store_flag
 from .view import TurnView, file_line, one_line, safe, shown_arguments
 
 #: How far a sub-agent stands to the right of whoever called it.
@@ -38,6 +39,13 @@ class Display(Protocol):
     view: TurnView
     #: The address of the turn's store.
     store: str
+    #: The flags that name the service whose workers drive the turn; empty where this process does.
+    service: str
+
+    @property
+    def flags(self) -> str:
+        """The flags with which another command finds the turn."""
+        ...
 
     def hear(self, event: TurnEvent) -> None:
         """Show one event."""
@@ -57,9 +65,15 @@ class Display(Protocol):
 class _Quiet:
     """What displays share: the view, where the turn is stored, and nothing to open or close."""
 
-    def __init__(self, store: str = DEFAULT_STORE) -> None:
+    def __init__(self, store: str = DEFAULT_STORE, service: str = "") -> None:
         self.view = TurnView()
         self.store = store
+        self.service = service
+
+    @property
+    def flags(self) -> str:
+        """See `Display.flags`."""
+        return store_flag(self.store) + self.service
 
     def __enter__(self) -> Self:
         return self
@@ -76,8 +90,8 @@ class JsonDisplay(_Quiet):
     Only ASCII is written, all else is escaped: some readers take other characters for line ends too.
     """
 
-    def __init__(self, store: str = DEFAULT_STORE) -> None:
-        super().__init__(store)
+    def __init__(self, store: str = DEFAULT_STORE, service: str = "") -> None:
+        super().__init__(store, service)
         self._out = Output(alone=True)
         #: What was heard last of the turn itself.
         self._last = ""
@@ -102,8 +116,8 @@ class PlainDisplay(_Quiet):
     What a sub-agent does stands indented below its call, behind its name: others may do something at the same time.
     """
 
-    def __init__(self, store: str = DEFAULT_STORE) -> None:
-        super().__init__(store)
+    def __init__(self, store: str = DEFAULT_STORE, service: str = "") -> None:
+        super().__init__(store, service)
         self._out = Output()
 
     def hear(self, event: TurnEvent) -> None:
@@ -115,7 +129,7 @@ class PlainDisplay(_Quiet):
 
     def close(self, result: TurnResult, seq: int) -> None:  # noqa: ARG002 (the JSON display needs it)
         """Print the outcome, the reason, and what to do next."""
-        self._out.write("", *closing_lines(result, said=self.view.said, store=self.store))
+        self._out.write("", *closing_lines(result, said=self.view.said, store=self.store, service=self.service))
 
 
 def _plain_lines(view: TurnView, event: TurnEvent) -> list[str]:
@@ -174,8 +188,8 @@ def _indented(text: str) -> list[str]:
 class LiveDisplay(_Quiet):
     """A screen that changes in place: what is over scrolls away above it, what happens now stays below."""
 
-    def __init__(self, console: Console, store: str = DEFAULT_STORE) -> None:
-        super().__init__(store)
+    def __init__(self, console: Console, store: str = DEFAULT_STORE, service: str = "") -> None:
+        super().__init__(store, service)
         self._console = console
         self._spinner = Spinner("dots")
         self._live = Live(console=console, refresh_per_second=12, get_renderable=self._render, transient=True)
@@ -224,7 +238,7 @@ class LiveDisplay(_Quiet):
 
     def close(self, result: TurnResult, seq: int) -> None:  # noqa: ARG002 (the JSON display needs it)
         """Print the outcome, the reason, and what to do next."""
-        lines = closing_lines(result, said=self.view.said, store=self.store)
+        lines = closing_lines(result, said=self.view.said, store=self.store, service=self.service)
         good = result.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE)
         self._console.print()
         for line in lines:
@@ -286,12 +300,14 @@ def _busy(view: TurnView, height: int) -> list[Text]:
     return lines if len(lines) <= height else [*lines[:height], Text(f"{_INDENT}and {len(lines) - height} more")]
 
 
-def choose_display(*, as_json: bool, store: str = DEFAULT_STORE) -> Display:
+def choose_display(*, as_json: bool, store: str = DEFAULT_STORE, service: str = "") -> Display:
     """JSON lines if asked for; else a live screen on a terminal, and plain lines elsewhere."""
     if as_json:
-        return JsonDisplay(store)
+        return JsonDisplay(store, service)
     console = Console()
-    return LiveDisplay(console, store) if console.is_terminal and not console.is_dumb_terminal else PlainDisplay(store)
+    if console.is_terminal and not console.is_dumb_terminal:
+        return LiveDisplay(console, store, service)
+    return PlainDisplay(store, service)
 
 
 def headline(view: TurnView) -> str:

@@ -12,27 +12,43 @@ from turnwright.result import TurnResult
 from turnwright.store import Store
 from turnwright_states import State
 
-from .options import DEFAULT_STORE, StoreOption, TurnArgument
+from .options import DEFAULT_STORE, AddressOption, NamespaceOption, QueueOption, StoreOption, TurnArgument
+from .runtimes import Service
 from .stdin import piped
 from .stores import store_flag, use_store
 
 
-def abort(turn: TurnArgument, *, store: StoreOption = DEFAULT_STORE) -> None:
-    """Stop a turn, whatever it is doing, from this process or another. A sub-agent's may be stopped alone."""
+def abort(
+    turn: TurnArgument,
+    *,
+    store: StoreOption = DEFAULT_STORE,
+    address: AddressOption = None,
+    namespace: NamespaceOption = None,
+    queue: QueueOption = None,
+) -> None:
+    """Stop a turn, whatever it is doing, from this process or another. A sub-agent's may be stopped alone.
+
+    With --address the Temporal server is told too, whose jobs are then cancelled; workers hear of it anyway.
+    """
     root = root_of(turn)
+    service = Service.of(address, namespace, queue)
 
     async def stop(opened: Store) -> tuple[TurnResult, bool]:
-        engine = Engine(store=opened)
+        runtime = service.runtime()
+        engine = Engine(store=opened, runtime=runtime)
         result = await engine.get(turn)
         if result.outcome is not None and result.reason is not None:
             raise TurnEnded(turn, result.outcome, result.reason)
-        await engine.abort(turn)
+        try:
+            await engine.abort(turn)
+        finally:
+            await runtime.aclose()
         return await engine.get(turn), await _rests(opened, root)
 
     result, caller_rests = use_store(store, stop)
     typer.echo(f"turn {turn}: " + ("aborted" if result.outcome else "told to stop; whoever drives it ends it"))
     if root != turn and caller_rests:
-        typer.echo(f"`turnwright resume {root}{store_flag(store)}` goes on without it")
+        typer.echo(f"`turnwright resume {root}{store_flag(store)}{service.flags}` goes on without it")
 
 
 def steer(

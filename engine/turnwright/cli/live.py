@@ -1,14 +1,14 @@
 """Runs one engine call in front of a person: shows its events, and does what signals ask for.
 
 Ctrl-C aborts the turn, a second one leaves at once. SIGTERM, with which containers and services are stopped, is no
-verdict on the turn: the process lets go of it, and another takes it up.
+verdict on the turn: the process lets go of it, and another takes it up. A turn that workers of a service drive goes on
+without who looks on.
 """
 
+import math
 import signal
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from types import FrameType
 from typing import Final
 
 import anyio
@@ -21,15 +21,15 @@ from turnwright.tasks import beside
 from . import codes, process
 from .display import Display
 from .following import Followed
-from .stores import password_hint, store_flag
+from .signals import Insistence
+from .stores import password_hint
 
 Work = Callable[[Engine], Awaitable[TurnResult]]
 #: What opens the engine, with whatever its tools need to be open as well. An engine opens itself.
 Opening = AbstractAsyncContextManager[Engine]
 
 #: Seconds that the event loop has to leave in order when it was told to.
-_ORDERLY: Final = 1.0
-_LEAVING: Final = 2
+ORDERLY: Final = 1.0
 #: Seconds between two looks at whether the tools are done.
 _LOOK: Final = 0.02
 
@@ -61,9 +61,9 @@ async def _drive(display: Display, opening: Opening, work: Work, followed: Follo
         with display, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             # The loop hears of a signal by a file descriptor, and not by the handler, which can therefore be ours: it
             # is called too while a tool blocks the loop, or will not be cancelled.
-            patience = engine.setup.grace + _ORDERLY
-            signal.signal(signal.SIGINT, _Insistence(_LEAVING, _ORDERLY, codes.ABORTED, _farewell(display, _PRESSED)))
-            signal.signal(signal.SIGTERM, _Insistence(1, patience, codes.TERMINATED, _farewell(display, _TOLD)))
+            patience = engine.setup.grace + ORDERLY
+            signal.signal(signal.SIGINT, Insistence((math.inf, ORDERLY), _farewell(display, _PRESSED)))
+            signal.signal(signal.SIGTERM, Insistence((patience,), _farewell(display, _TOLD)))
             try:
                 async with beside(_heed, signals, display, engine, followed):
                     result = await work(engine)
@@ -81,10 +81,10 @@ async def _heed(
     asked = False
     async for number in signals:
         code, how = (codes.TERMINATED, _TOLD) if number == signal.SIGTERM else (codes.ABORTED, _PRESSED)
-        if followed is not None and await followed.is_elsewhere(engine.store):
-            command = f"turnwright abort {followed.turn}{store_flag(display.store)}"
+        if not display.service and followed is not None and await followed.is_elsewhere(engine.store):
+            command = f"turnwright abort {followed.turn}{display.flags}"
             raise Left(code, f"{how}; another process drives turn {followed.turn} on: `{command}` stops it")
-        if number == signal.SIGTERM:
+        if number == signal.SIGTERM and not display.service:
             await _finish_tools(display, engine)
         if number == signal.SIGTERM or asked or not display.view.turn:
             raise Left(code, _farewell(display, how)())
@@ -99,33 +99,6 @@ async def _finish_tools(display: Display, engine: Engine) -> None:
             await anyio.sleep(_LOOK)
 
 
-class _Insistence:
-    """Counts a signal: at the `enough`-th the process ends within `patience` seconds, whatever it is doing.
-
-    One more ends it now.
-    """
-
-    def __init__(self, enough: int, patience: float, code: int, farewell: Callable[[], str]) -> None:
-        self._enough = enough
-        self._patience = patience
-        self._code = code
-        self._farewell = farewell
-        self._heard = 0
-
-    def __call__(self, _number: int, _frame: FrameType | None) -> None:
-        """Take one signal in."""
-        self._heard += 1
-        if self._heard == self._enough:
-            timer = threading.Timer(self._patience, self._leave)
-            timer.daemon = True
-            timer.start()
-        elif self._heard > self._enough:
-            self._leave()
-
-    def _leave(self) -> None:
-        process.leave_now(self._code, self._farewell())
-
-
 def _farewell(display: Display, how: str) -> Callable[[], str]:
     """What to say when leaving: where the turn is, as far as it is known then."""
 
@@ -134,7 +107,9 @@ def _farewell(display: Display, how: str) -> Callable[[], str]:
         if not turn:
             return f"{how}, before there was a turn"
         hint = password_hint(display.store)
-        command = f"turnwright resume {turn}{store_flag(display.store)}"
-        return f"{how}, and turn {turn} has not ended: `{command}` takes it up again" + (f" ({hint})" if hint else "")
+        command = f"`turnwright resume {turn}{display.flags}`"
+        goes_on = f"; the workers go on with turn {turn}: {command} follows it"
+        left = f", and turn {turn} has not ended: {command} takes it up again"
+        return how + (goes_on if display.service else left) + (f" ({hint})" if hint else "")
 
     return say

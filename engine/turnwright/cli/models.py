@@ -67,13 +67,14 @@ def make_model(name: str, base_url: str | None, timeout: float | None = None) ->
 
 
 def models_for(
-    served: Model, name: str, agent: Agent, base_url: str | None, timeout: float | None = None
+    served: Model, name: str, agent: Agent | None, base_url: str | None, timeout: float | None = None
 ) -> Callable[[str], Model]:
     """The models of a turn's agents by name: `served`, called `name`, is its own agent's, whatever that one names.
 
-    The address is that of its own API alone.
+    Without an agent each has the model that it names. The address is that of its own API alone.
     """
-    made = {one: served for one in (served.name, name, agent.model) if one is not None}
+    named = None if agent is None else agent.model
+    made = {one: served for one in (served.name, name, named) if one is not None}
 
     def find(wanted: str) -> Model:
         if wanted not in made:

@@ -94,6 +94,38 @@ ConfigOption = Annotated[
         "--config", metavar="FILE", is_eager=True, help="The configuration [default: turnwright.toml, here or above]."
     ),
 ]
+AddressOption = Annotated[
+    str | None,
+    typer.Option("--address", metavar="HOST:PORT", help="The Temporal server that has turns driven by its workers."),
+]
+NamespaceOption = Annotated[
+    str | None, typer.Option("--namespace", metavar="NAME", help="The namespace there [default: default].")
+]
+QueueOption = Annotated[
+    str | None, typer.Option("--queue", metavar="NAME", help="The task queue there [default: turnwright].")
+]
+AgentQueuesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--agent-queue", metavar="AGENT=QUEUE", help="An agent whose turns have another one; may be repeated."
+    ),
+]
+ServesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--serves",
+        metavar="QUEUE",
+        help="Take turns from this task queue alone; may be repeated [default: all of them].",
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="ID",
+        help="The model: an id, anthropic:ID, pydantic-ai:PROVIDER:ID, or local, the embedded one.",
+    ),
+]
 AgentOption = Annotated[str | None, typer.Option("--agent", metavar="NAME", help="The agent to run.")]
 
 

@@ -16,6 +16,8 @@ from turnwright.errors import ConfigError
 _STDERR: Final = 2
 #: Seconds that threads get to end by themselves when the process does.
 _LAST_MOMENT: Final = 0.2
+#: Temporal's client has threads of its own, which abort a process whose interpreter ends while one calls back into it.
+_UNTIDY: Final = "temporalio"
 
 
 class Output:
@@ -44,6 +46,10 @@ class Output:
             say(f"the output cannot be written ({error.strerror}); the turn goes on all the same")
 
 
+#: What these say of a database that is gone, a `StoreError` says once.
+_TOLD_BY_US: Final = ("psycopg", "psycopg.pool")
+
+
 class _OneLine(logging.Formatter):
     """A log record as one line: of an error its type and its text, and no traceback."""
 
@@ -64,6 +70,8 @@ def prepare() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    for name in _TOLD_BY_US:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def check_arguments(arguments: list[str]) -> None:
@@ -90,7 +98,7 @@ def say_bug(error: Exception) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process. A thread that a tool left behind does not hold it up."""
+    """End the process. A thread that a tool, or a service's client, left behind neither holds it up nor breaks it."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
@@ -101,6 +109,8 @@ def leave(code: int) -> NoReturn:
         thread.join(max(ends - time.monotonic(), 0.0))
         if thread.is_alive():
             os._exit(code)
+    if _UNTIDY in sys.modules:
+        os._exit(code)
     sys.exit(code)
 
 

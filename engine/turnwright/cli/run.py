@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
+from turnwright.admission import TurnOptions
 from turnwright.agent import Agent
 from turnwright.answers import Reply, deny, grant
 from turnwright.engine import Engine
@@ -17,7 +18,7 @@ from turnwright.ids import root_of
 from turnwright.ledger import beginning
 from turnwright.message import FilePart
 from turnwright.result import TurnResult
-from turnwright.store import Store, TurnRow, open_store
+from turnwright.store import Store, TurnRow
 from turnwright.tasks import beside
 from turnwright.team import agent_tools
 from turnwright_states.facts import TurnStarted
@@ -29,12 +30,17 @@ from .mcp import with_mcp
 from .models import make_model, model_named, models_for
 from .options import (
     DEFAULT_STORE,
+    AddressOption,
     AgentOption,
+    AgentQueuesOption,
     AgentsOption,
     BaseUrlOption,
     ConfigOption,
     JsonOption,
     McpOption,
+    ModelOption,
+    NamespaceOption,
+    QueueOption,
     RootOption,
     StoreOption,
     TimeoutOption,
@@ -47,6 +53,7 @@ from .options import (
 )
 from .process import say
 from .remembered import Remembered
+from .runtimes import Service, WorkersModel
 from .stdin import piped
 from .stores import Journal, read_journal, use_store
 from .subturns import unfinished_below
@@ -60,14 +67,7 @@ def run(
     *,
     agent: AgentOption = None,
     agents: AgentsOption = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            metavar="ID",
-            help="The model: an id, anthropic:ID, pydantic-ai:PROVIDER:ID, or local, the embedded one.",
-        ),
-    ] = None,
+    model: ModelOption = None,
     base_url: BaseUrlOption = None,
     timeout: TimeoutOption = None,
     tools: ToolsOption = None,
@@ -85,6 +85,10 @@ def run(
         str | None, typer.Option("--continue", metavar="TURN", help="Go on from a turn that a limit stopped.")
     ] = None,
     store: StoreOption = DEFAULT_STORE,
+    address: AddressOption = None,
+    namespace: NamespaceOption = None,
+    queue: QueueOption = None,
+    agent_queues: AgentQueuesOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -93,8 +97,12 @@ def run(
     With --continue, what no flag says is as it was in the turn to go on from.
 
     Ctrl-C aborts the turn, twice leaves at once. After that, and after SIGTERM, `resume` takes the turn up again.
+
+    With --address the workers of a Temporal server drive the turn (`turnwright worker`), with their tools, and their
+    model unless --model or the agent names one. What is shown is what they write down.
     """
-    display = choose_display(as_json=as_json, store=store)
+    service = Service.of(address, namespace, queue, agent_queues)
+    display = choose_display(as_json=as_json, store=store, service=service.flags)
     said = _prompt(prompt, going_on=continues is not None)
     shown = [FilePart.read(file) for file in files or ()]
     before = None if continues is None else beginning(continues, read_journal(store, continues))
@@ -119,20 +127,23 @@ def run(
     timeout = kept.timeout if timeout is None and kept.timeout is not None else said_so.settings.timeout
     asked = model or (chosen.model if flagged else None) or kept.model or chosen.model or said_so.settings.model
     named = model_named(asked, url)
-    served = make_model(named, url, timeout)
+    if not service.here and model is not None:
+        chosen = chosen.model_copy(update={"model": named})  # all that workers know of a turn is what it says itself
+    served = make_model(named, url, timeout) if service.here else WorkersModel(named)
     tools, root = tools or kept.tools or said_so.settings.tools, root or kept.root or Path(said_so.settings.root)
     servers = mcp or kept.mcp or tuple(map(Path, said_so.settings.mcp))
     make = partial(
         Engine,
         model=served,
-        models=models_for(served, named, chosen, url, timeout),
-        store=open_store(store),
+        models=models_for(served, named, chosen, url, timeout) if service.here else WorkersModel.named,
+        store=service.store(store),
+        runtime=service.runtime(),
         limits=options["limits"],
         prices=options["prices"],
         history=options["history"],
         budgets=options["budgets"],
         tell_budget=options["tell_budget"],
-        observers=[display.hear],
+        observers=[display.hear] if service.here else [],
     )
     context = Remembered.of(
         model=named,
@@ -145,11 +156,17 @@ def run(
         helpers=helpers,
         limits=options["limits"],
     ).to_json()
-    execute(
-        display,
-        with_mcp(servers, make, [*choose_tools(tools, root), *helpers]),
-        lambda engine: engine.run(chosen, said, files=shown, session=session, continues=continues, context=context),
-    )
+    asks = TurnOptions(files=shown, session=session, continues=continues, context=context)
+
+    async def work(engine: Engine) -> TurnResult:
+        if service.here:
+            return await engine.run(chosen, said, **asks)
+        async with engine.stream(chosen, said, **asks) as events:
+            async for event in events:
+                display.hear(event)
+        return await engine.get(display.view.turn)
+
+    execute(display, with_mcp(servers, make, [*choose_tools(tools, root), *helpers]), work)
 
 
 def resume(
@@ -169,24 +186,36 @@ def resume(
     mcp: McpOption = None,
     base_url: BaseUrlOption = None,
     timeout: TimeoutOption = None,
+    address: AddressOption = None,
+    namespace: NamespaceOption = None,
+    queue: QueueOption = None,
+    agent_queues: AgentQueuesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Answer a paused turn and drive it on, or take up a turn whose process died or was stopped.
 
     Where another process drives the turn, that one is given the answers, and what it does is shown.
     Agent, limits, model, tools and root are those that the turn began with, unless a flag says otherwise.
+
+    With --address the workers of a Temporal server drive it on, and what they write down is shown.
     """
-    display = choose_display(as_json=as_json, store=store)
+    service = Service.of(address, namespace, queue, agent_queues)
+    display = choose_display(as_json=as_json, store=store, service=service.flags)
     row, facts, driven, below = use_store(store, partial(_standing, turn=turn))
     for name, journal in {turn: facts, **below}.items():
         display.view.recall(name, [fact for _, fact in journal])
     followed = Followed(display.hear, row, facts, driven=driven)
     answers = _answers(answer or [], grants or [], denials or [], followed.open)
-    started, opened = beginning(turn, facts), open_store(store, create=False)
-    opening = engine_for(
-        turn, started, opened, followed.observe, tools=tools, mcp=mcp, base_url=base_url, timeout=timeout
-    )
-    if answers and driven:
+    started, opened = beginning(turn, facts), service.store(store, create=False)
+    opening: Opening
+    if service.here:
+        opening = engine_for(
+            turn, started, opened, followed.observe, tools=tools, mcp=mcp, base_url=base_url, timeout=timeout
+        )
+    else:
+        service.refuse({"--tools": tools, "--mcp": mcp, "--base-url": base_url, "--timeout": timeout})
+        opening = Engine(store=opened, runtime=service.runtime(), observers=[followed.observe])
+    if answers and driven and service.here:
         say(f"turn {turn} is driven by another process, which is given the answers; waiting for it")
 
     async def work(engine: Engine) -> TurnResult:

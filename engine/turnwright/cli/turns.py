@@ -35,6 +35,8 @@ class Driver(StrEnum):
     CRASHED = "crashed"
     #: Its process let go of it, or it is a fork that was not begun.
     LEFT = "left"
+    #: It was submitted, and no worker has taken it up yet.
+    NOBODY = "nobody yet"
 
 
 _Listed = Sequence[tuple[TurnRow, Driver | None]]
@@ -83,7 +85,9 @@ async def _seen_to(store: Store, row: TurnRow) -> tuple[TurnRow, Driver | None]:
         row = await store.get(row.id)  # its driver may just have let go of it
     if row.status.outcome is not None or row.status.state is State.PAUSED:
         return row, None
-    return row, Driver.LEFT if row.owner is None else Driver.CRASHED
+    if row.owner is None:
+        return row, Driver.NOBODY if row.epoch == 0 else Driver.LEFT
+    return row, Driver.CRASHED
 
 
 def _say_what_waits(rows: _Listed, store: str) -> None:

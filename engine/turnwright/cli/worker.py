@@ -1,0 +1,266 @@
+"""`turnwright worker`: drives the turns that others submit, until it is told to stop."""
+
+import gc
+import json
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final
+
+import anyio
+import typer
+from pydantic import JsonValue
+
+from turnwright.agent_files import read_agents
+from turnwright.engine import Engine
+from turnwright.errors import ConfigError
+from turnwright.runtime import Runtime, Stand
+from turnwright.store import InboxKind
+from turnwright.subagent import AgentTool
+from turnwright.tasks import beside
+from turnwright.team import agent_tools
+
+from . import codes, process
+from .closing import count
+from .live import ORDERLY, Left, Opening
+from .mcp import with_mcp
+from .models import LOCAL, make_model, model_named, models_for
+from .options import (
+    DEFAULT_STORE,
+    AddressOption,
+    AgentQueuesOption,
+    AgentsOption,
+    BaseUrlOption,
+    ConfigOption,
+    McpOption,
+    ModelOption,
+    NamespaceOption,
+    QueueOption,
+    RootOption,
+    ServesOption,
+    StoreOption,
+    TimeoutOption,
+    ToolsOption,
+    choose_tools,
+    configuration,
+)
+from .overheard import Overheard
+from .runtimes import QUEUE, Service, check_flags, local_worker, shared_store, temporal_worker
+from .signals import Insistence
+from .stores import without_password
+from .view import one_line
+
+#: Seconds beyond the drain after which a process is ended that has not left: a tool may block it.
+_BEYOND: Final = 10.0
+#: With these thresholds a process that drives thousands of turns does up to twice as much (docs/speed.md).
+_GARBAGE: Final = (20_000, 50, 50)
+#: What these log of a turn, and of a store that is gone, a worker tells in its own words.
+_QUIET: Final = ("turnwright.runtime.local", "turnwright.runtime.temporal_activities", "temporalio")
+
+
+def worker(
+    *,
+    store: StoreOption = DEFAULT_STORE,
+    tools: ToolsOption = None,
+    mcp: McpOption = None,
+    root: RootOption = None,
+    agents: AgentsOption = None,
+    model: ModelOption = None,
+    base_url: BaseUrlOption = None,
+    timeout: TimeoutOption = None,
+    address: AddressOption = None,
+    namespace: NamespaceOption = None,
+    queue: QueueOption = None,
+    agent_queues: AgentQueuesOption = None,
+    serves: ServesOption = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency",
+            metavar="N",
+            help="How many turns it drives at once [default: 8; with --address 100 of each queue].",
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", metavar="N", help="How many turns a second it begins at most, of each queue."),
+    ] = None,
+    queue_rate: Annotated[
+        float | None,
+        typer.Option("--queue-rate", metavar="N", help="How many a second all workers of a queue begin together."),
+    ] = None,
+    drain: Annotated[
+        float,
+        typer.Option("--drain", metavar="SECONDS", help="How long turns may go on when the worker is told to stop."),
+    ] = 30.0,
+    notify: Annotated[
+        bool, typer.Option("--notify", help="PostgreSQL: tell whoever follows a turn of all that is written.")
+    ] = False,
+    config: ConfigOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+) -> None:
+    """Drive turns that others submit (`Engine.submit`, `run --address`) or left behind, until told to stop.
+
+    Without --address the worker finds them in the store, which any number of workers share.
+    With it a Temporal server, which all of them name, says who drives what.
+
+    A turn runs with the worker's tools, and with its own agent's model or else the worker's. One that needs others is
+    left alone.
+
+    Ctrl-C or SIGTERM drains: nothing new is begun, and what takes longer than --drain is let go of, for other workers.
+    A second one leaves at once.
+    """
+    said = configuration(config, {"base_url": base_url, "timeout": timeout})
+    settings, options = said.settings, said.engine_options()
+    service = Service.of(address, namespace, queue, agent_queues)
+    runtime = _runtime(service, serves or [], concurrency=concurrency, rate=rate, queue_rate=queue_rate, drain=drain)
+    opened = shared_store(store, create=True, notify=notify)
+    named = model_named(model or settings.model, settings.base_url)
+    if named == LOCAL and not (model or settings.model):
+        raise ConfigError("no model: name the one that turns are driven with, by --model, and --base-url for a server")
+    served = make_model(named, settings.base_url, settings.timeout)
+    files = (agents,) if agents is not None else said.agent_files() if settings.agents else ()
+    helpers: list[AgentTool] = []
+    if files:
+        helpers = agent_tools(said.prepared(one) for one in read_agents(*files, limits=options["limits"]))
+    told = _Ear(as_json=as_json)
+    overheard = Overheard(runtime, opened, told)
+    make = partial(
+        Engine,
+        model=served,
+        models=models_for(served, named, None, settings.base_url, settings.timeout),
+        store=opened,
+        runtime=overheard,
+        observers=[overheard.observe],
+        limits=options["limits"],
+        prices=options["prices"],
+        history=options["history"],
+        budgets=options["budgets"],
+        tell_budget=options["tell_budget"],
+    )
+    own = choose_tools(tools or settings.tools, root or Path(settings.root))
+    opening = with_mcp(mcp or tuple(map(Path, settings.mcp)), make, [*own, *helpers])
+    at: dict[str, JsonValue] = {}
+    if address is not None:
+        queues = serves or dict.fromkeys((queue or QUEUE, *dict(service.queues).values()))
+        at = {"address": address, "namespace": namespace, "queues": [*queues]}
+    # What a turn in flight is made of would be looked through again and again, and is never garbage.
+    gc.set_threshold(*_GARBAGE)
+    gc.freeze()
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        anyio.run(_work, opening, overheard, told, partial(told.started, without_password(store), named, at), drain)
+    except Left as left:
+        process.say(str(left))
+        raise typer.Exit(left.code) from None
+
+
+def _runtime(
+    service: Service,
+    serves: list[str],
+    *,
+    concurrency: int | None,
+    rate: float | None,
+    queue_rate: float | None,
+    drain: float,
+) -> Runtime:
+    check_flags(service.address, {"--serves": serves, "--rate": rate, "--queue-rate": queue_rate})
+    if service.here:
+        return local_worker(concurrency, drain)
+    return temporal_worker(service, serves, concurrency=concurrency, rate=rate, queue_rate=queue_rate, drain=drain)
+
+
+class _Ear:
+    """Says what happens: a JSON object a line, or a line for people."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._out = process.Output(alone=as_json)
+
+    def started(self, store: str, model: str, service: Mapping[str, JsonValue], tools: list[str]) -> None:
+        """The worker can be given turns. `store` is shown as it is."""
+        at = f" at {service['address']}" if service else ""
+        words = f"worker of {store}{at}  model {one_line(model)}  {count(len(tools), 'tool')}"
+        fields: dict[str, JsonValue] = {"store": store, **service, "model": model, "tools": [*tools]}
+        self._tell("started", words, **fields)
+
+    def taken_up(self, turn: str) -> None:
+        """See `Ear.taken_up`."""
+        self._tell("taken_up", f"turn {turn}  taken up", turn=turn)
+
+    def at_rest(self, turn: str, stand: Stand, seconds: float) -> None:
+        """See `Ear.at_rest`."""
+        outcome, reason = stand.state.outcome, stand.reason
+        how = "paused" if outcome is None else f"{outcome}: {reason}"
+        self._tell(
+            "at_rest",
+            f"turn {turn}  {how}  ({seconds:.1f} s)",
+            turn=turn,
+            state=str(stand.state),
+            outcome=None if outcome is None else str(outcome),
+            reason=None if reason is None else str(reason),
+            seconds=round(seconds, 3),
+        )
+
+    def left_alone(self, turn: str, why: str) -> None:
+        """See `Ear.left_alone`."""
+        self._tell("left_alone", f"turn {turn}  left alone: {one_line(why, 600)}", turn=turn, why=why)
+
+    def let_go(self, turn: str, why: str) -> None:
+        """See `Ear.let_go`."""
+        self._tell("let_go", f"turn {turn}  let go of: {one_line(why, 600)}", turn=turn, why=why)
+
+    def waits(self, why: str) -> None:
+        """See `Ear.waits`."""
+        self._tell("waiting", f"no turns are found: {one_line(why, 600)}", why=why)
+
+    def draining(self, turns: list[str], seconds: float) -> None:
+        """The worker was told to stop, while these turns run."""
+        words = f"draining: {count(len(turns), 'turn')} may go on for {seconds:g} s; a second signal leaves at once"
+        self._tell("draining", words, turns=[*turns], seconds=seconds)
+
+    def stopped(self) -> None:
+        """The worker has stopped."""
+        self._tell("stopped", "stopped")
+
+    def _tell(self, kind: str, words: str, **fields: JsonValue) -> None:
+        self._out.write(json.dumps({"type": kind, **fields}) if self._as_json else words)
+
+
+async def _work(
+    opening: Opening, overheard: Overheard, told: _Ear, started: Callable[[list[str]], None], drain: float
+) -> None:
+    stopping = anyio.Event()
+    async with opening as engine:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            # As where a turn is driven: a tool may block the loop, which then hears of no signal.
+            insistence = Insistence((drain + _BEYOND, ORDERLY), partial(_last_words, overheard))
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, insistence)
+            async with beside(_heed, signals, stopping, overheard, told, drain):
+                # What is wrong with the store, or with the way to the service, is said before anything begins.
+                await engine.store.requests(InboxKind.ABORT)
+                await overheard.reach()
+                started(sorted(engine.setup.tools))
+                await engine.work(stopping)
+    told.stopped()
+
+
+async def _heed(
+    signals: AsyncIterator[signal.Signals], stopping: anyio.Event, overheard: Overheard, told: _Ear, drain: float
+) -> None:
+    """Have the worker stop, or raise `Left`."""
+    async for number in signals:
+        if stopping.is_set():
+            raise Left(codes.TERMINATED if number == signal.SIGTERM else codes.ABORTED, _last_words(overheard))
+        told.draining(overheard.driven, drain)
+        stopping.set()
+
+
+def _last_words(overheard: Overheard) -> str:
+    driven = overheard.driven
+    what = "one of its turns" if len(driven) == 1 else f"{len(driven)} of its turns"
+    return "left at once" + (f"; other workers take up {what}: {', '.join(driven)}" if driven else "")
