@@ -8,7 +8,7 @@ PEERS := $(patsubst bench/peers/requirements/%.txt,%,$(wildcard bench/peers/requ
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check coverage examples demo verify faults bench bench-peers bench-guard mutants diagrams \
+.PHONY: help install run test check coverage examples demo verify faults scale bench bench-peers bench-guard mutants diagrams \
   format clean
 
 help: ## Show the targets
@@ -78,6 +78,10 @@ verify: $(VENV)/.installed ## Prove that every path ends: lint, walk and, where 
 
 faults: $(VENV)/.test ## Kill drivers a thousand times, and see that nothing is lost; writes docs/reliability (five minutes)
 	$(BIN)/python -m turnwright.testing.faults --json docs/reliability.json --page docs/reliability.md
+
+scale: $(VENV)/.test ## Drive a thousand turns on Temporal while workers are killed; writes docs/scale (seven minutes)
+	$(BIN)/python -m bench.scale --json docs/scale.json --page docs/scale.md
+	$(BIN)/python -m bench.two_workers --page docs/scale.md
 
 bench: $(VENV)/.bench ## Measure Turnwright, the bare loop and the peers that are installed; writes bench/RESULTS.md (an hour)
 	$(BIN)/python -m bench

@@ -1,0 +1,231 @@
+"""Holds what a phase left behind against what must be so: the journals of its turns, and what its processes saw."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from bench.scale_work import slow_tools
+
+from turnwright.testing.behaviour import Execution
+from turnwright.testing.faults import Witness
+from turnwright.testing.faults.actor import checksum
+from turnwright.testing.faults.witness import Line, Ran, executions
+from turnwright.testing.invariants import INVARIANTS, ends, follows, journals_before_it_runs, runs_once
+from turnwright.testing.play import Driven
+from turnwright_states import CallStatus, Cause
+from turnwright_states import facts as f
+from turnwright_states.verdict import Verdict
+
+Tale = Callable[["Turn"], Iterator[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A fact in a journal: its place, and the wall clock of whoever wrote it."""
+
+    seq: int
+    at: float
+    fact: f.Fact
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """That a worker was killed (or, `stalled`, stopped for a while) at this time of the wall clock."""
+
+    process: int
+    at: float
+    stalled: bool = False
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of a phase: the ids that were submitted, the journals by turn, and the witness's lines."""
+
+    submitted: Sequence[str]
+    journals: Mapping[str, Sequence[Written]]
+    lines: Sequence[Line]
+    blows: Sequence[Blow] = ()
+
+    @cached_property
+    def turns(self) -> "list[Turn]":
+        """The turns, with what the witness saw of each."""
+        lines: dict[str, list[Line]] = defaultdict(list)
+        for line in self.lines:
+            if line.words[0] in ("claimed", "held", "wrote", "released"):
+                lines[line.words[1]].append(line)
+            elif line.words[0] not in ("asked", "took"):
+                lines[line.words[0]].append(line)
+        thawed = frozenset(blow.process for blow in self.blows if blow.stalled)
+        return [Turn(one, self.journals.get(one, ()), lines[one], thawed) for one in self.submitted]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn. `thawed` are the processes that were stopped for a while."""
+
+    id: str
+    journal: Sequence[Written]
+    lines: Sequence[Line]
+    thawed: frozenset[int] = field(default_factory=frozenset)
+
+    @cached_property
+    def facts(self) -> dict[int, f.Fact]:
+        """The facts, by place."""
+        return {one.seq: one.fact for one in self.journal}
+
+    @cached_property
+    def halted(self) -> f.Halted | None:
+        """Its end."""
+        return next((fact for fact in self.facts.values() if isinstance(fact, f.Halted)), None)
+
+    @cached_property
+    def ran(self) -> list[Ran]:
+        """What was executed."""
+        return executions(list(self.lines))
+
+    @property
+    def claims(self) -> list[Line]:
+        """The claims of those who drove it, which are all but that of who made it."""
+        return [line for line in self.lines if line.words[0] == "claimed" and line.words[3] != "0"]
+
+    @cached_property
+    def driven(self) -> Driven:
+        """The turn as the invariants see it."""
+        names = {
+            call.id: call.name
+            for fact in self.facts.values()
+            if isinstance(fact, f.ModelReplied)
+            for call in fact.calls
+        }
+        return Driven(
+            facts=list(self.facts.items()),
+            executions=[Execution(one.turn, one.call, names.get(one.call, ""), one.attempt) for one in self.ran],
+            tools={tool.name: tool for tool in slow_tools(Witness(Path()), 0.0)},
+        )
+
+
+def _unended(turn: Turn) -> Iterator[str]:
+    if turn.halted is None:
+        yield f"it has {len(turn.facts)} facts, and no end"
+
+
+def _lost(turn: Turn) -> Iterator[str]:
+    for line in turn.lines:
+        if line.words[0] == "wrote":
+            _, _, _, seq, kind, sum_ = line.words
+            fact = turn.facts.get(int(seq))
+            if fact is None or (fact.kind, checksum(fact.payload())) != (kind, sum_):
+                yield f"fact {seq}, {kind}, was acknowledged, and the journal has {fact.kind if fact else 'nothing'}"
+
+
+def _late(turn: Turn) -> Iterator[tuple[int, str]]:
+    """What was begun when the result was recorded, or when the turn was another's; and by which process."""
+    settled = {fact.call: seq for seq, fact in turn.facts.items() if isinstance(fact, f.CallSettled)}
+    epochs: dict[int, int] = {}
+    known = 0
+    for line in turn.lines:
+        if line.words[0] == "claimed":
+            epochs[line.process] = int(line.words[2])
+            known = max(known, int(line.words[3]))
+        elif line.words[0] == "wrote":
+            known = max(known, int(line.words[3]))
+        elif line.words[3:] == ("start",):
+            call = line.words[1]
+            if settled.get(call, known + 1) <= known:
+                yield line.process, f"{call} ran again when its result was fact {settled[call]}"
+            elif epochs.get(line.process) != max(epochs.values(), default=0):
+                yield line.process, f"{call} ran in a process that had lost the turn"
+
+
+def _again(turn: Turn) -> Iterator[str]:
+    yield from (words for process, words in _late(turn) if process not in turn.thawed)
+
+
+def _violated(turn: Turn, *invariants: Callable[[Driven], object]) -> Iterator[str]:
+    for invariant in INVARIANTS:
+        if invariant in invariants:
+            check = invariant(turn.driven)
+            if check.verdict is Verdict.VIOLATED:
+                yield f"{check.claim}: {check.detail}"
+
+
+_APART: Final = (ends, follows, journals_before_it_runs, runs_once)
+
+#: What is counted of turns, in the report's order: none of these may happen.
+CLAIMS: Final[dict[str, Tale]] = {
+    "turns without an outcome": _unended,
+    "facts that a store had acknowledged, and that the journal lacks or has otherwise": _lost,
+    "calls run again after their result was recorded, or by a worker that had lost the turn": _again,
+    "calls run before their start was in the journal": lambda turn: _violated(turn, journals_before_it_runs),
+    "calls that must not run twice, and did": lambda turn: _violated(turn, runs_once),
+    "journals with a fact that does not follow from those before": lambda turn: _violated(turn, follows),
+    "other invariants of a turn broken": lambda turn: _violated(turn, *(set(INVARIANTS) - {*_APART})),
+}
+UNPAIRED: Final = "model requests with an unpaired call"
+
+
+def faults(seen: Seen) -> dict[str, list[str]]:
+    """What must not have been, by claim: empty lists, if all is well."""
+    found = {
+        claim: [f"turn {turn.id}: {one}" for turn in seen.turns for one in tale(turn)] for claim, tale in CLAIMS.items()
+    }
+    unpaired = [line for line in seen.lines if line.words == ("asked", "unpaired")]
+    found[UNPAIRED] = [f"process {line.process} sent one" for line in unpaired]
+    return found
+
+
+def counts(seen: Seen) -> dict[str, int]:
+    """What is looked at, and what the deaths cost."""
+    facts = [fact for turn in seen.turns for fact in turn.facts.values()]
+    settled = [fact for fact in facts if isinstance(fact, f.CallSettled)]
+    drivers = [len(turn.claims) for turn in seen.turns]
+    return {
+        "turns": len(seen.turns),
+        "facts": len(facts),
+        "executions of tools": sum(len(turn.ran) for turn in seen.turns),
+        "model requests": sum(line.words[0] == "asked" for line in seen.lines),
+        "turns taken over once or more": sum(count > 1 for count in drivers),
+        "takeovers": sum(max(count - 1, 0) for count in drivers),
+        "the most takeovers of one turn": max(0, *(count - 1 for count in drivers)) if drivers else 0,
+        "model calls made again": sum(
+            isinstance(fact, f.AttemptFailed) and fact.cause is Cause.CRASH for fact in facts
+        ),
+        "idempotent calls cut off, and run again": sum(
+            isinstance(fact, f.CallStarted) and fact.attempt > 1 for fact in facts
+        ),
+        "other calls cut off, and `unknown`": sum(fact.status is CallStatus.UNKNOWN for fact in settled),
+        "calls that a thawed worker began, or began again, when it had lost the turn": sum(
+            process in turn.thawed for turn in seen.turns for process, _ in _late(turn)
+        ),
+    }
+
+
+def endings(seen: Seen) -> dict[str, int]:
+    """How the turns ended, the most frequent first."""
+    ends = Counter(f"{turn.halted.outcome}/{turn.halted.reason}" for turn in seen.turns if turn.halted)
+    return dict(ends.most_common())
+
+
+def recoveries(seen: Seen) -> dict[Blow, list[float]]:
+    """For each blow, and each turn that its process drove then: the seconds until somebody else wrote its next fact."""
+    found: dict[Blow, list[float]] = {blow: [] for blow in seen.blows}
+    for turn in seen.turns:
+        written = {one.seq: one.at for one in turn.journal}
+        since = {line.words[2]: float(line.words[3]) for line in turn.lines if line.words[0] == "held"}
+        for claim, following in pairwise(turn.claims):
+            again = written.get(int(following.words[3]) + 1)
+            for blow in seen.blows:
+                struck = claim.process == blow.process != following.process
+                if struck and again is not None and since[claim.words[2]] < blow.at < again:
+                    found[blow].append(again - blow.at)
+    return found
+
+
+def driven_for(turn: Turn) -> float | None:
+    """The seconds from its first claim by a worker to its last fact; None for one that nobody claimed."""
+    held = [float(line.words[3]) for line in turn.lines if line.words[0] == "held"]
+    return turn.journal[-1].at - held[0] if held and turn.journal else None

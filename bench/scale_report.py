@@ -1,0 +1,273 @@
+"""What the scale run found: as `docs/scale.json`, and as the tables of `docs/scale.md`."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+from bench.results import Machine
+from bench.scale_model import PARTS, Capacity, Cost, Costs, Fleet, Work, actions, capacity
+from bench.scale_run import Measured, Spread
+from msgspec import Struct
+
+_NAMES: Final = {
+    "worker": "workers",
+    "client": "who submits",
+    "postgres": "Postgres",
+    "temporal": "Temporal",
+}
+_PHASES: Final = {"slots": "few slots", "full": "undisturbed", "killed": "workers killed"}
+
+
+class Death(Struct, frozen=True):
+    """One worker that was killed, or (`stalled`) stopped: seconds until the turns that it drove went on elsewhere."""
+
+    stalled: bool
+    seconds: Spread
+
+
+class Report(Struct, frozen=True):
+    """A run.
+
+    `start` and `idle` are CPU seconds by part: of a worker until it is ready, and of a second without work.
+    `calibration` are the phases `few` and `many` (steps, one turn at a time) and `empty` (turns without steps, many at
+    once); `phases` those that the model is held against. `faults` are counted by claim, also those of which there are
+    none.
+    """
+
+    runtime: str
+    machine: Machine
+    versions: dict[str, str]
+    start: dict[str, float]
+    idle: dict[str, float]
+    calibration: dict[str, Measured]
+    phases: dict[str, Measured]
+    faults: dict[str, int]
+    counts: dict[str, int]
+    endings: dict[str, int]
+    deaths: list[Death]
+    recovery: Spread
+
+    @classmethod
+    def from_json(cls, text: str) -> "Report":
+        """Read what `to_json` wrote. Raises `msgspec.ValidationError` for anything else."""
+        return msgspec.json.decode(text, type=cls)
+
+    def to_json(self) -> str:
+        """The report as JSON text, to be committed."""
+        rounded = _rounded(msgspec.to_builtins(self))
+        return msgspec.json.format(msgspec.json.encode(rounded), indent=2).decode() + "\n"
+
+    def costs(self) -> Costs:
+        """The unit costs, for the model.
+
+        What a step costs is the difference between turns of many steps and of few, one at a time. What a turn costs
+        beside its steps is that of turns without any, many at once: alone it costs more, for nothing is shared.
+        """
+        few, many, empty = (self.calibration[name] for name in ("few", "many", "empty"))
+
+        def step(of_few: float, of_many: float) -> Cost:
+            return Cost.through((few.load.steps, of_few), (many.load.steps, of_many))
+
+        cpu = {
+            part: Cost(self._cpu(empty, part), step(self._cpu(few, part), self._cpu(many, part)).step) for part in PARTS
+        }
+        return Costs(
+            cpu=cpu,
+            idle=self.idle,
+            waits=step(_waits(few), _waits(many)),
+            commits=step(few.appends, many.appends),
+            commit=many.append.median,
+            actions=empty.rate * actions(empty.drive.median) if self.runtime == "temporal" else None,
+        )
+
+    def _cpu(self, measured: Measured, part: str) -> float:
+        """What a turn used of a part, without what it would have used without turns."""
+        workers = measured.load.workers if part == "worker" else 1
+        apart = (self.start[part] + self.idle[part] * measured.seconds) * workers / measured.load.turns
+        return max(measured.cpu[part] - apart, 0.0)
+
+    def predicted(self, measured: Measured) -> Capacity:
+        """What the model says of a phase of this run: everything on this machine."""
+        load = measured.load
+        fleet = Fleet(load.workers, load.concurrency, cores=self.machine["cores"])
+        return capacity(fleet, Work(load.steps, load.model, load.tool), self.costs())
+
+    def tables(self) -> str:
+        """The report as tables in Markdown."""
+        return "\n".join(self._lines())
+
+    @property
+    def bad(self) -> int:
+        """How often something happened that must not."""
+        return sum(self.faults.values())
+
+    def _lines(self) -> Iterator[str]:
+        there = self.machine
+        yield (
+            f"{there['cores']} cores for everything ({there['processor']}), {there['memory_gib']:.0f} GiB,"
+            f" {there['system']}; {', '.join(map(' '.join, self.versions.items()))}; {there['date']}."
+        )
+        yield ""
+        yield from _table(("", *(_PHASES[name] for name in self.phases)), self._results())
+        yield ""
+        yield from _table(
+            ("must be 0", "workers killed"), [(claim, f"{count:,}") for claim, count in self.faults.items()]
+        )
+        yield ""
+        looked = [*self.counts.items(), *((f"ended as `{how}`", count) for how, count in self.endings.items())]
+        yield from _table(("the same phase", ""), [(name, f"{count:,}") for name, count in looked])
+        yield ""
+        yield "From a worker's death to the next fact of each turn that it drove, written by another, in seconds:"
+        yield ""
+        yield from _table(("", "turns", "median", "9 of 10", "most"), self._deaths())
+        yield ""
+        yield "The unit costs, and what the model makes of them, in turns a second:"
+        yield ""
+        yield from _table(("", "a turn", "and each step"), self._costs())
+        yield ""
+        yield from _table(("", *(_PHASES[name] for name in self.phases)), self._held())
+
+    def _results(self) -> Iterator[Sequence[str]]:
+        every = list(self.phases.values())
+        yield "turns", *(f"{one.load.turns:,}" for one in every)
+        yield "workers, of so many turns at once", *(f"{one.load.workers} of {one.load.concurrency}" for one in every)
+        yield (
+            "a turn",
+            *(
+                f"{one.load.steps} steps, {one.load.model:g} s a model call, {one.load.tool:g} s a tool"
+                for one in every
+            ),
+        )
+        deaths = [f"{one.load.deaths}{', one stopped' if one.load.stalls else ''}" for one in every]
+        yield "deaths that were planned", *deaths
+        yield "seconds, from the first submission to the last outcome", *(f"{one.seconds:.1f}" for one in every)
+        yield "turns a second, the first and last tenth left out", *(f"{one.rate:.1f}" for one in every)
+        yield "steps a second", *(f"{one.rate * one.load.steps:.0f}" for one in every)
+        yield "submitting a turn, median and 9 of 10, ms", *(_ms(one.submit) for one in every)
+        yield (
+            "driving a turn, median and 9 of 10, s",
+            *(f"{one.drive.median:.1f}, {one.drive.p90:.1f}" for one in every),
+        )
+        yield "an append, median and 9 of 10, ms", *(_ms(one.append) for one in every)
+        yield "appends a step", *(f"{(one.appends - 1) / max(one.load.steps, 1):.2f}" for one in every)
+        yield "transactions a turn, all of them", *(f"{one.transactions:.0f}" for one in every)
+        for part in PARTS:
+            yield f"CPU of {_NAMES[part]}, ms a turn", *(f"{1000 * one.cpu[part]:.1f}" for one in every)
+        yield (
+            "CPU of the workers, ms a step",
+            *(f"{1000 * one.cpu['worker'] / max(one.load.steps, 1):.1f}" for one in every),
+        )
+        yield "cores in use", *(f"{sum(one.cpu.values()) * one.load.turns / one.seconds:.2f}" for one in every)
+        yield "most memory of a worker, MiB", *(f"{one.worker_mib:.0f}" for one in every)
+        yield "the database, KiB a turn", *(f"{one.kib:.0f}" for one in every)
+
+    def _deaths(self) -> Iterator[Sequence[str]]:
+        for number, death in enumerate(self.deaths, start=1):
+            yield f"{number}{', stopped' if death.stalled else ''}", *_spread(death.seconds)
+        yield "all", *_spread(self.recovery)
+
+    def _costs(self) -> Iterator[Sequence[str]]:
+        costs = self.costs()
+        for part in PARTS:
+            yield f"CPU of {_NAMES[part]}, ms", *_ms_cost(costs.cpu[part])
+        yield "held beyond model and tools, ms", *_ms_cost(costs.waits)
+        yield f"appends, of {1000 * costs.commit:.1f} ms", f"{costs.commits.turn:.1f}", f"{costs.commits.step:.1f}"
+        if costs.actions is not None:
+            yield "actions a second that this Temporal server takes, of all turns", f"{costs.actions:.0f}", ""
+
+    def _held(self) -> Iterator[Sequence[str]]:
+        """What the model says of each phase, beside what was measured."""
+        said = [self.predicted(one) for one in self.phases.values()]
+        for bound in said[0].bounds:
+            yield f"bound by {bound}", *(_number(one.bounds[bound]) for one in said)
+        yield "rate, predicted", *(f"**{_number(one.turns)}** ({one.bound_by})" for one in said)
+        rates = [one.rate for one in self.phases.values()]
+        yield "rate, measured", *(f"**{_number(rate)}**" for rate in rates)
+        yield (
+            "rate, measured over predicted",
+            *(f"{rate / one.turns:.2f}" for rate, one in zip(rates, said, strict=True)),
+        )
+        seconds = [
+            one.load.turns / guess.turns + guess.slot for one, guess in zip(self.phases.values(), said, strict=True)
+        ]
+        yield "seconds, predicted: of all at that rate, and of the last one", *(f"{one:.0f}" for one in seconds)
+        yield "seconds, measured", *(f"{one.seconds:.0f}" for one in self.phases.values())
+
+    def example(self) -> str:
+        """The model's answers for fleets that were not measured, as a table."""
+        costs = self.costs()
+        fleets = {
+            "4 workers": Fleet(4, actions=500.0),
+            "50 workers": Fleet(50, actions=500.0),
+            "50 workers, a heartbeat every 10 s": Fleet(50, actions=500.0, heartbeat=10.0),
+            "50 workers, 5,000 actions a second": Fleet(50, actions=5000.0),
+            "the same, of 20 turns at once": Fleet(50, concurrency=20, actions=5000.0),
+        }
+        said = {name: capacity(fleet, _EXAMPLE, costs) for name, fleet in fleets.items()}
+        head = ("", *next(iter(said.values())).bounds, "turns a second")
+        rows = [
+            (name, *map(_number, one.bounds.values()), f"**{_number(one.turns)}** ({one.bound_by})")
+            for name, one in said.items()
+        ]
+        return "\n".join(_table(head, rows))
+
+
+#: Eight steps of a model that takes 3 seconds, and of tools that take one.
+_EXAMPLE: Final = Work(steps=8, model=3.0, tools=1.0)
+
+
+def put_into(page: str, report: Report) -> str:
+    """The page with the report's tables between its marks. Raises `ValueError` for a page without marks."""
+    return _between(_between(page, "measured", report.tables()), "example", report.example())
+
+
+def _between(page: str, mark: str, text: str) -> str:
+    begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+    made, count = re.subn(f"(?<={begin}\n).*?(?={end})", lambda _: f"\n{text}\n\n", page, flags=re.DOTALL)
+    if count != 1:
+        raise ValueError(f"the page must have {begin} and {end} once, each on a line of its own")
+    return made
+
+
+def _waits(measured: Measured) -> float:
+    """The seconds for which a turn held its slot beyond its model and its tools, where there was one at a time."""
+    load = measured.load
+    return max(1 / measured.rate - Work(load.steps, load.model, load.tool).thinking, 0.0)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"| --- |{' ---: |' * (len(head) - 1)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _ms(spread: Spread) -> str:
+    return f"{1000 * spread.median:.1f}, {1000 * spread.p90:.1f}"
+
+
+def _ms_cost(cost: Cost) -> tuple[str, str]:
+    return f"{1000 * cost.turn:.1f}", f"{1000 * cost.step:.1f}"
+
+
+def _spread(spread: Spread) -> tuple[str, str, str, str]:
+    if not spread.count:
+        return "0", "", "", ""
+    return f"{spread.count:,}", f"{spread.median:.1f}", f"{spread.p90:.1f}", f"{spread.most:.1f}"
+
+
+def _number(rate: float) -> str:
+    """A rate as a reader wants it: none where nothing bounds it."""
+    if rate == float("inf"):
+        return "-"
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"  # noqa: PLR2004 (three digits say enough)
+
+
+def _rounded(value: object) -> object:
+    """The same with floats of few digits: nobody reads the others."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
+    return [_rounded(one) for one in value] if isinstance(value, list) else value

@@ -1,0 +1,211 @@
+r"""Turns of a fleet behind HTTP: begun, followed, answered and stopped here, and driven by workers elsewhere.
+
+    curl localhost:8000/turns -H 'content-type: application/json' -d '{"prompt": "Count three shelves"}'
+    curl -N localhost:8000/turns/TURN/events -H 'last-event-id: 3'
+    curl localhost:8000/turns/TURN/answers -H 'content-type: application/json' -d '{"answers": {"approval-1": "yes"}}'
+
+This process has no turns. Any number of it may serve, and be stopped, while turns go on; the README beside it says how
+to start it and its workers. Settings: FLEET_STORE, the address of the PostgreSQL database; FLEET_TEMPORAL, HOST:PORT of
+the Temporal server (without it, workers find the turns in the store); FLEET_MODEL, FLEET_HOST and FLEET_PORT.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated
+
+import uvicorn
+from fastapi import APIRouter, Depends, FastAPI, Header, Request
+from fastapi.responses import JSONResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import BaseModel, JsonValue
+
+from turnwright import (
+    Agent,
+    BadAnswer,
+    ConfigError,
+    Engine,
+    RuntimeUnavailable,
+    SessionBusy,
+    StoreError,
+    TurnBusy,
+    TurnEnded,
+    TurnwrightError,
+    UnknownTurn,
+)
+from turnwright.model import ScriptedModel
+from turnwright.runtime import Local, Runtime, Temporal
+from turnwright.store.postgres import PostgresStore
+from turnwright.tools import load_tools
+
+AGENT = Agent(name="Storekeeper", instructions="You keep a store room stocked.", steps=20)
+
+#: What each error of ours is in HTTP, the first that fits. Whatever else is wrong is the server's own fault.
+STATUS: dict[type[TurnwrightError], int] = {
+    UnknownTurn: 404,
+    SessionBusy: 409,
+    TurnBusy: 409,
+    TurnEnded: 409,
+    BadAnswer: 422,
+    ConfigError: 422,
+    RuntimeUnavailable: 503,
+    StoreError: 503,
+}
+
+
+class NewTurn(BaseModel):
+    """What a turn is begun with."""
+
+    prompt: str
+    session: str | None = None
+
+
+class Answers(BaseModel):
+    """What a person says to the open interrupts of a turn."""
+
+    answers: dict[str, str]
+
+
+class Message(BaseModel):
+    """What a person says to a turn that runs."""
+
+    text: str
+
+
+class Begun(BaseModel):
+    """A turn that was begun."""
+
+    id: str
+
+
+class Standing(BaseModel):
+    """How a turn stands. A paused one waits for what is `pending`; one that has ended has `outcome` and `reason`."""
+
+    id: str
+    state: str
+    outcome: str | None
+    reason: str | None
+    text: str
+    steps: int
+    pending: list[dict[str, JsonValue]]
+
+
+def engine_of(request: Request) -> Engine:
+    """The engine of this process."""
+    engine: Engine = request.app.state.engine
+    return engine
+
+
+Ours = Annotated[Engine, Depends(engine_of)]
+
+router = APIRouter()
+
+
+@router.post("/turns", status_code=202)
+async def begin(engine: Ours, new: NewTurn) -> Begun:
+    """Begin a turn. A worker drives it."""
+    try:
+        return Begun(id=await engine.submit(AGENT, new.prompt, session=new.session))
+    except RuntimeUnavailable as error:
+        if error.turn is None:
+            raise
+        # It is written down, and is driven when a worker finds it: begun again it would be there twice.
+        return Begun(id=error.turn)
+
+
+@router.get("/turns/{turn}")
+async def stands(engine: Ours, turn: str) -> Standing:
+    """How a turn stands."""
+    now = await engine.get(turn)
+    return Standing(
+        id=now.id,
+        state=now.state,
+        outcome=now.outcome,
+        reason=now.reason,
+        text=now.text,
+        steps=now.steps,
+        pending=[one.to_json() for one in now.pending],
+    )
+
+
+async def known(engine: Ours, turn: str) -> str:
+    """A turn that is there: what is refused is refused before the first byte of an answer."""
+    await engine.store.get(turn)
+    return turn
+
+
+@router.get("/turns/{turn}/events", response_class=EventSourceResponse)
+async def follow(
+    engine: Ours, turn: Annotated[str, Depends(known)], after: int = 0, last_event_id: Annotated[int, Header()] = 0
+) -> AsyncIterator[ServerSentEvent]:
+    """A turn's events until it ends or pauses, from where the client was. It closes its `EventSource` then."""
+    async for event in engine.events(turn, after=max(after, last_event_id), wait=True):
+        yield ServerSentEvent(event=event.type, id=str(event.seq), data=event.to_json())
+
+
+@router.post("/turns/{turn}/answers", status_code=202)
+async def answer(engine: Ours, turn: str, said: Answers) -> None:
+    """Answer a paused turn. A worker drives it on."""
+    await engine.answer(turn, said.answers)
+
+
+@router.post("/turns/{turn}/messages", status_code=202)
+async def steer(engine: Ours, turn: str, message: Message) -> None:
+    """Say something to a turn that runs."""
+    await engine.steer(turn, message.text)
+
+
+@router.delete("/turns/{turn}", status_code=204)
+async def abort(engine: Ours, turn: str) -> None:
+    """Stop a turn."""
+    await engine.abort(turn)
+
+
+async def refused(_: Request, error: Exception) -> JSONResponse:
+    """Say what was wrong with a request, in the words of the error."""
+    status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
+    return JSONResponse({"detail": str(error)}, status)
+
+
+def make_app(store: str, temporal: str | None, model: str) -> FastAPI:
+    """The application. `store` and `temporal` are addresses; `model` is the name of what the workers ask."""
+    runtime: Runtime = Local() if temporal is None else Temporal(temporal)
+    engine = Engine(
+        # Workers have the models, and their keys. Here the name is written down, and nothing is ever asked.
+        model=ScriptedModel(name=model),
+        tools=load_tools(str(Path(__file__).with_name("tools.py"))),
+        # Those who follow are told of what the workers write, and of what is asked here.
+        store=PostgresStore(store, notify=True),
+        runtime=runtime,
+        # So they need look by themselves only in case that a worker tells nobody.
+        poll=5.0,
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with engine:
+            app.state.engine = engine
+            yield
+
+    app = FastAPI(lifespan=lifespan)
+    app.include_router(router)
+    app.add_exception_handler(TurnwrightError, refused)
+    return app
+
+
+if __name__ == "__main__":
+    setting = os.environ.get
+    app = make_app(
+        setting("FLEET_STORE", "postgresql://localhost/fleet"),
+        setting("FLEET_TEMPORAL") or None,
+        setting("FLEET_MODEL", "gpt-5-mini"),
+    )
+    uvicorn.run(
+        app,
+        host=setting("FLEET_HOST", "127.0.0.1"),
+        port=int(setting("FLEET_PORT", "8000")),
+        log_level="warning",
+        # Those who follow a turn attach again, to whoever serves then.
+        timeout_graceful_shutdown=2,
+    )

@@ -1,0 +1,91 @@
+"""The audit of the scale run sees what it looks for: each fault is planted here once."""
+
+from collections.abc import Sequence
+
+import anyio
+import pytest
+from bench.scale_audit import CLAIMS, UNPAIRED, Blow, Seen, Written, counts, endings, faults, recoveries
+from bench.scale_work import AGENT, SlowModel, slow_tools
+
+from turnwright import Engine
+from turnwright.store import MemoryStore
+from turnwright.testing.faults import Line, Witness
+from turnwright.testing.faults.actor import NotingStore, checksum
+
+LOST, AGAIN = list(CLAIMS)[1:3]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """A turn of one step, driven by this process, as a worker would have: under its second claim."""
+    witness = Witness(tmp_path_factory.mktemp("scale") / "witness")
+    return anyio.run(driven, witness)
+
+
+async def driven(witness: Witness) -> Seen:
+    store = NotingStore(MemoryStore(), witness)
+    async with Engine(model=SlowModel(witness, 1, 0.0), tools=slow_tools(witness, 0.0), store=store) as engine:
+        turn = await engine.submit(AGENT, "hi")
+        await engine.resume(turn)
+        facts = await store.facts(turn)
+    return Seen([turn], {turn: [Written(seq, 100.0 + seq, fact) for seq, fact in facts]}, witness.lines())
+
+
+def found(seen: Seen) -> list[str]:
+    """The claims that do not hold."""
+    return [claim for claim, those in faults(seen).items() if those]
+
+
+def with_lines(seen: Seen, lines: Sequence[Line], blows: Sequence[Blow] = ()) -> Seen:
+    return Seen(seen.submitted, seen.journals, lines, blows)
+
+
+def test_a_turn_that_went_well_has_no_fault(sound: Seen) -> None:
+    assert found(sound) == []
+    assert endings(sound) == {"finished/answered": 1}
+    assert counts(sound)["executions of tools"] == 2
+    assert counts(sound)["takeovers"] == 0
+
+
+def test_a_turn_that_nobody_drove_has_no_outcome() -> None:
+    assert "turns without an outcome" in found(Seen(["nobody's"], {}, []))
+
+
+def test_a_fact_that_was_acknowledged_and_is_not_there_is_lost(sound: Seen) -> None:
+    (turn,) = sound.submitted
+    short = Seen([turn], {turn: sound.journals[turn][:-1]}, sound.lines)
+    assert LOST in found(short)
+    other = Line(7, ("wrote", turn, "2", "1", "turn_started", checksum("something else")))
+    assert found(with_lines(sound, [*sound.lines, other])) == [LOST]
+
+
+def test_a_call_that_begins_after_its_result_was_recorded_ran_again(sound: Seen) -> None:
+    start = next(line for line in sound.lines if line.words[3:] == ("start",))
+    assert AGAIN in found(with_lines(sound, [*sound.lines, start]))
+
+
+def test_what_a_thawed_worker_begins_late_is_counted_apart(sound: Seen) -> None:
+    """Its start was in the journal before it was stopped: nobody can keep it from that."""
+    start = next(line for line in sound.lines if line.words[3:] == ("start",))
+    seen = with_lines(sound, [*sound.lines, start], [Blow(start.process, 0.0, stalled=True)])
+    assert AGAIN not in found(seen)
+    assert counts(seen)["calls that a thawed worker began, or began again, when it had lost the turn"] == 1
+
+
+def test_a_request_with_an_unpaired_call_is_found(sound: Seen) -> None:
+    assert found(with_lines(sound, [*sound.lines, Line(7, ("asked", "unpaired"))])) == [UNPAIRED]
+
+
+def test_a_recovery_lasts_from_the_death_to_the_next_fact_of_another(sound: Seen) -> None:
+    """Two workers held the turn: the first from second 101 on, and the second wrote fact 6, at second 106."""
+    (turn,) = sound.submitted
+    lines = [
+        Line(1, ("claimed", turn, "2", "2")),
+        Line(1, ("held", turn, "2", "101.0")),
+        Line(2, ("claimed", turn, "3", "5")),
+        Line(2, ("held", turn, "3", "105.5")),
+    ]
+    died, idle = Blow(1, 103.5), Blow(3, 103.0)
+    assert recoveries(with_lines(sound, lines, [died, idle])) == {died: [2.5], idle: []}
+    before = Blow(1, 100.5)
+    assert recoveries(with_lines(sound, lines, [before])) == {before: []}
