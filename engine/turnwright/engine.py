@@ -115,11 +115,7 @@ class Engine:
             raise ConfigError(f"store {store} is this process's alone: name one that the runtime's workers share")
         self._work = Here(self.store, self.setup, self._hub)
         self._runtime.bind(self._work)
-        self._turns = (
-            self._work
-            if self._runtime.here
-            else Elsewhere(self.store, self.setup, self._hub, self._runtime, self._work)
-        )
+        self._turns = self._work if self._runtime.here else Elsewhere(self.store, self.setup, self._runtime, self._work)
 
     async def run(self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """Run one turn until it has ended or is paused.

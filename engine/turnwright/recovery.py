@@ -112,9 +112,8 @@ async def recover_turns(
             except (TurnBusy, Fenced, UnknownTurn):
                 pass
 
-    rows = await store.turns(live=True)
+    due = await sweep.due()
     async with anyio.create_task_group() as group:
-        for row in reversed(rows):
-            if root_of(row.id) == row.id:  # who drives the parent drives it
-                group.start_soon(take_up, row)
+        for row in due:
+            group.start_soon(take_up, row)
     return [results[number] for number in sorted(results)]

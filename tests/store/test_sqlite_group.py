@@ -59,6 +59,13 @@ class Odd(Notice, frozen=True, kw_only=True):
         return "\udcff"
 
 
+class Blank(Write):
+    """A write of nothing: what a group does with it is what is looked at."""
+
+    def write(self, cursor: sqlite3.Cursor, path: Path) -> None:
+        raise AssertionError(cursor, path)
+
+
 class Turn:
     """A turn of a store, with an item in its inbox, and what it appends next."""
 
@@ -148,11 +155,11 @@ def recording(sizes: list[int], error: BaseException | None = None) -> Group:
 async def test_what_comes_in_one_round_is_one_transaction() -> None:
     """Also what comes in the next one, as long as the first has not been written."""
     sizes: list[int] = []
-    writes, grouped = [Write() for _ in range(50)], recording(sizes)
+    writes, grouped = [Blank() for _ in range(50)], recording(sizes)
     async with anyio.create_task_group() as group:
         for one in writes:
             group.start_soon(grouped.add, one)
-    await grouped.add(Write())
+    await grouped.add(Blank())
     assert sizes == [50, 1]
     assert not any(one.waits for one in writes)
     assert grouped.under_way == 0
@@ -179,7 +186,7 @@ async def test_a_transaction_that_fails_fails_for_all_of_it(bench: GroupingBench
 async def test_a_file_that_is_held_is_waited_for_once() -> None:
     """Not by each in its turn: after one wait all of them are told."""
     sizes: list[int] = []
-    writes, grouped = [Write() for _ in range(20)], recording(sizes, sqlite3.OperationalError("database is locked"))
+    writes, grouped = [Blank() for _ in range(20)], recording(sizes, sqlite3.OperationalError("database is locked"))
     with pytest.RaisesGroup(*[sqlite3.OperationalError] * 20):
         async with anyio.create_task_group() as group:
             for one in writes:
@@ -189,7 +196,7 @@ async def test_a_file_that_is_held_is_waited_for_once() -> None:
 
 def test_an_interrupt_tells_everybody() -> None:
     """Nobody takes for written what the process was stopped at."""
-    writes = [Write() for _ in range(3)]
+    writes = [Blank() for _ in range(3)]
     grouped = recording([], KeyboardInterrupt())
 
     async def run() -> None:

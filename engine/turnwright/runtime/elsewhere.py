@@ -7,17 +7,14 @@ import anyio
 
 from turnwright.admission import Begun
 from turnwright.answering import standing
-from turnwright.ending import end_turn
 from turnwright.errors import CannotDrive, RuntimeUnavailable
-from turnwright.hub import Hub
-from turnwright.inbox import abort_item
-from turnwright.recovery import Sweep
 from turnwright.result import TurnResult
 from turnwright.setup import Setup
 from turnwright.store import Store
 from turnwright_states import State
 
-from .protocol import Runtime, Work
+from .here import Here
+from .protocol import Runtime
 
 #: Looks at an unchanged turn after which the runtime is asked whether anybody will drive it at all.
 _LOOKS: Final = 20
@@ -28,15 +25,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class Elsewhere:
-    """Has turns driven by `runtime`, and waits for them. `work` says what is to be submitted."""
+    """Has turns driven by `runtime`, and waits for them. `here` knows what is to be done about one."""
 
-    def __init__(self, store: Store, setup: Setup, hub: Hub, runtime: Runtime, work: Work) -> None:
+    def __init__(self, store: Store, setup: Setup, runtime: Runtime, here: Here) -> None:
         self._store = store
         self._setup = setup
-        self._hub = hub
         self._runtime = runtime
-        self._work = work
-        self._sweep = Sweep(store, setup.now)
+        self._here = here
 
     def is_driven(self, turn_id: str) -> bool:  # noqa: ARG002 (as where some are)
         """Whether a turn is driven in this process: none is that follows it here."""
@@ -59,17 +54,15 @@ class Elsewhere:
 
     async def stop(self, turn_id: str) -> None:
         """Abort a turn that has not ended: here if nobody drives it, else by whoever does."""
-        await self._store.post(abort_item(turn_id))
-        if not await self._store.is_driven(turn_id):
-            await end_turn(self._store, turn_id, self._hub)
+        await self._here.stop(turn_id)
         try:
             await self._runtime.cancel(turn_id)
         except RuntimeUnavailable as error:
             _LOG.warning("turn %s is aborted, and its job was not told: %s", turn_id, error)
 
     async def _submit(self, turn_id: str) -> None:
-        if await self._sweep.is_due(await self._store.get(turn_id)):
-            job = await self._work.job(turn_id)
+        if await self._here.is_due(turn_id):
+            job = await self._here.job(turn_id)
             await self._runtime.submit(job.turn, job.segment)
 
     async def _rested(self, turn_id: str) -> TurnResult:
@@ -79,7 +72,7 @@ class Elsewhere:
                 row = await self._store.get(turn_id)
                 if row.status.outcome is not None:
                     break
-                resting = row.status.state is State.PAUSED and not await self._sweep.is_due(row)
+                resting = row.status.state is State.PAUSED and not await self._here.is_due(turn_id)
                 if resting and not await self._store.is_driven(turn_id):
                     break
                 unchanged = unchanged + 1 if row.updated_at == last else 0
@@ -94,7 +87,7 @@ class Elsewhere:
         return await standing(self._store, turn_id)
 
     async def _raise_if_given_up(self, turn_id: str) -> None:
-        job = await self._work.job(turn_id)
+        job = await self._here.job(turn_id)
         try:
             why = await self._runtime.failure(turn_id, job.segment)
         except RuntimeUnavailable as error:

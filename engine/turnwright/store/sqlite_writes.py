@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -31,7 +32,7 @@ _WRITE_TURN: Final = (
 _FactRow = tuple[int, str, str, float | None, str | None, str | None, int | None, int | None, str, int]
 
 
-class Write:
+class Write(ABC):
     """One write of a driver: facts, and what goes with them.
 
     `only_facts`: `write` has nothing to do. `waits`: it was neither made nor given up; `error` is why it was given up.
@@ -45,9 +46,9 @@ class Write:
         self.waits = True
         self.error: Exception | None = None
 
+    @abstractmethod
     def write(self, cursor: sqlite3.Cursor, path: Path) -> None:
         """Write all but the facts, which follow. Raises an error of Turnwright as long as it has written nothing."""
-        raise NotImplementedError
 
     def done(self) -> None:
         """It is committed."""

@@ -155,6 +155,28 @@ class ClaimFacts:
                 await handle.claim("t1", over=GivenUp(frozenset({NOBODY, f"not {store.owner}"})))
         await store.append(claim, written.answer(), written.status)
 
+    async def test_a_later_claim_of_an_owner_that_was_given_up_stands(self, bench: Bench) -> None:
+        """Where the claims are known under which it was given up, these are meant, and no other."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        await store.release(await written.create(store))
+        claim = await store.claim("t1")
+        with pytest.raises(TurnBusy, match="t1"):
+            await other.claim("t1", over=GivenUp(frozenset({store.owner}), frozenset({claim.epoch - 1})))
+        over = GivenUp(frozenset({store.owner}), frozenset({claim.epoch - 1, claim.epoch}))
+        assert (await other.claim("t1", over=over)).epoch == claim.epoch + 1
+
+    async def test_a_turn_may_be_made_for_others_to_drive(self, bench: Bench) -> None:
+        """Nobody drives it yet, and its epoch is 0; who claims it finds it whole, and no crash."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        await store.create(written.new, written.facts, written.status, driven=False)
+        for handle in (store, other):
+            row = await handle.get("t1")
+            assert (row.owner, row.epoch, await handle.is_driven("t1")) == (None, 0, False)
+        claim = await other.claim("t1")
+        assert (claim.epoch, claim.seq, claim.crashed) == (1, len(written.facts), False)
+        await other.append(claim, written.answer(), written.status)
+        assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+
     async def test_an_owner_that_was_given_up_need_not_have_the_turn(self, bench: Bench) -> None:
         """A turn that was let go of is claimed as ever, and does not look crashed."""
         store, other, written = await bench.open(), await bench.open(), Written()
