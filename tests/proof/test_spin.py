@@ -300,6 +300,20 @@ def test_a_spin_that_makes_no_verifier_is_inconclusive(
     assert {(check.verdict, check.detail.split(": allow")[0]) for check in checks} == {(Verdict.INCONCLUSIVE, why)}
 
 
+def test_when_the_time_is_up_nothing_that_spin_started_goes_on(program: Callable[[str], str], tmp_path: Path) -> None:
+    """What still wrote would write into a directory that is being removed."""
+    wanted, beat = tmp_path / "wanted", tmp_path / "beat"
+    wanted.touch()
+    spin = program(f"(while [ -e '{wanted}' ]; do touch '{beat}'; touch part; done) & wait")
+    checks = verify_with_spin(only=["deadlock"], seconds=0.5, which=only_finds(spin=spin, cc="cc"))
+    assert [check.verdict for check in checks] == [Verdict.INCONCLUSIVE]
+    beat.unlink()
+    time.sleep(0.1)
+    survived = beat.exists()
+    wanted.unlink()
+    assert not survived
+
+
 @needs_spin
 def test_when_the_time_is_up_nobody_knows() -> None:
     checks = verify_with_spin(seconds=0)

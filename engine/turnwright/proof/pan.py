@@ -4,10 +4,13 @@ Nothing here knows what a model is about. What SPIN says is read strictly: a sea
 report says so in every line that we know of. Whatever else it prints is `NoAnswer`, which is never a pass.
 """
 
+import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -156,23 +159,39 @@ class Pan:
             raise NoAnswer(f"{otherwise}: {' / '.join(said[-3:])}")
 
     def _run(self, command: list[str]) -> "subprocess.CompletedProcess[str]":
+        seconds = max(self._until - time.monotonic(), 0.0)
         try:
-            return subprocess.run(  # noqa: S603 (programs that PATH names and the one just built, no shell)
-                command,
-                cwd=self._directory,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=max(self._until - time.monotonic(), 0.0),
-                check=False,
-            )
+            return _finished(command, self._directory, seconds)
         except subprocess.TimeoutExpired:
             raise NoAnswer(
                 "its time was up before SPIN had looked at everything: allow more, or lower the bounds"
             ) from None
         except OSError as error:
             raise NoAnswer(f"{Path(command[0]).name} could not be run: {error.strerror}") from None
+
+
+def _finished(command: list[str], directory: Path, seconds: float) -> "subprocess.CompletedProcess[str]":
+    """What a program printed, once it and all that it started are gone: each of them writes into `directory`."""
+    with subprocess.Popen(  # noqa: S603 (programs that PATH names and the one just built, no shell)
+        command,
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        process_group=0,
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=seconds)
+        except BaseException:
+            # The group, for SPIN and compilers start programs of their own. Each holds the pipes until it is gone, so
+            # at the end of these nobody writes into the directory any more.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def read_report(said: str, claim: str = "") -> Search:
