@@ -4,10 +4,10 @@ import asyncio
 import subprocess
 import sys
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from random import Random
-from typing import Final, Self
+from typing import Final, LiteralString, Self
 
 import anyio
 import psycopg
@@ -180,7 +180,7 @@ async def main():
     sys.stdin.readline()
     store = PostgresStore(sys.argv[1])
     claim = await store.claim("t1")
-    async with store._transaction() as connection:
+    async with store._connections.transaction() as connection:
         await connection.execute("SELECT 1 FROM turnwright_turns FOR UPDATE")
         if os.fork() == 0:
             print(claim.epoch, flush=True)
@@ -511,12 +511,14 @@ def test_a_store_of_an_older_release_is_told_from_an_empty_database() -> None:
 _LATER: Final = (*STEPS, "ALTER TABLE turnwright_turns ADD COLUMN label text;")
 
 
-async def _migrate_to_later(address: str) -> tuple[int, int]:
+async def _migrate_to(address: str, steps: Sequence[LiteralString]) -> tuple[int, int]:
+    """Bring the store to the schema of another release."""
+
     async def nobody_drives() -> None:
         pass
 
     async with await psycopg.AsyncConnection.connect(address) as connection:
-        return await migrate(connection, "later", nobody_drives, _LATER)
+        return await migrate(connection, "another", nobody_drives, steps)
 
 
 async def test_who_still_writes_as_before_a_migration_is_fenced(postgres: PostgresServer) -> None:
@@ -525,11 +527,51 @@ async def test_who_still_writes_as_before_a_migration_is_fenced(postgres: Postgr
     store = await bench.open()
     await store.migrate()
     claim = await written.create(store)
-    assert await _migrate_to_later(bench.address) == (SCHEMA_VERSION, SCHEMA_VERSION + 1)
+    assert await _migrate_to(bench.address, _LATER) == (SCHEMA_VERSION, SCHEMA_VERSION + 1)
     with pytest.raises(Fenced):
         await store.append(claim, written.answer(), written.status)
     with pytest.raises(ConfigError, match="upgrade"):
         await store.facts("t1")
+    await bench.close()
+
+
+async def test_a_migration_fences_who_drove_and_leaves_alone_what_nobody_drove_yet(postgres: PostgresServer) -> None:
+    bench = PostgresBench(postgres.new_schema())
+    await _migrate_to(bench.address, STEPS[:1])
+    for turn, epoch in (("submitted", 0), ("driven", 3)):
+        await bench.execute(
+            "INSERT INTO turnwright_turns (turn_id, agent, model, created_at, updated_at, epoch, state, steps,"
+            " tool_calls, live) VALUES (%s, 'Tidier', 'scripted', 1, 2, %s, 'CHECK', 0, 0, true)",
+            turn,
+            epoch,
+        )
+    store = await bench.open()
+    await store.migrate()
+    epochs = {row.id: row.epoch for row in await store.turns()}
+    assert epochs == {"submitted": 0, "driven": 4}
+    await bench.close()
+
+
+async def test_what_the_first_release_wrote_is_kept_and_is_nobody_s(postgres: PostgresServer) -> None:
+    """It did not keep who drove. Who goes on with such a turn has a stretch of its own, from its first fact on."""
+    bench, written = PostgresBench(postgres.new_schema()), Written()
+    assert await _migrate_to(bench.address, STEPS[:1]) == (0, 1)
+    await bench.execute(
+        "INSERT INTO turnwright_turns (turn_id, agent, model, created_at, updated_at, epoch, state, steps, tool_calls,"
+        " live) VALUES ('t1', 'Tidier', 'scripted', 1, 2, 1, 'STREAM', 1, 0, true)"
+    )
+    for seq, fact in enumerate(written.facts, start=1):
+        await bench.execute("INSERT INTO turnwright_facts VALUES ('t1', %s, %s, %s, 2)", seq, fact.kind, fact.payload())
+    store = await bench.open()
+    with pytest.raises(ConfigError, match=f"schema 1, this release needs {SCHEMA_VERSION}"):
+        await store.stretches("t1")
+    assert await store.migrate() == (1, SCHEMA_VERSION)
+    assert await store.facts("t1") == list(enumerate(written.facts, start=1))
+    assert await store.stretches("t1") == []
+    claim, at = await store.claim("t1"), len(written.facts) + 1
+    await store.append(claim, written.answer(), written.status)
+    (stretch,) = await store.stretches("t1")
+    assert (stretch.first, stretch.epoch, stretch.owner) == (at, claim.epoch, store.owner)
     await bench.close()
 
 

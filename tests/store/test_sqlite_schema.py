@@ -15,12 +15,16 @@ from turnwright.store import Claim, InboxItem, InboxKind, SqliteStore
 from turnwright.store.owner import OwnerLock
 from turnwright.store.sqlite_schema import SCHEMA_VERSION
 from turnwright.testing.store_suite import Written
+from turnwright_states import State
+from turnwright_states.facts import Notice
 
 pytestmark = pytest.mark.anyio
 
 #: What the releases of older schemas wrote: an ended turn, a paused one with answers in its inbox, and one whose driver
-#: died. In schema 2 a fourth one was deleted.
-_OLDER = (1, 2)
+#: died. In schema 2 a fourth one was deleted, in schema 3 a fifth one too.
+_OLDER = (1, 2, 3)
+#: The first one that keeps times and statuses with the facts.
+_LEAN = 3
 
 
 @pytest.fixture(params=_OLDER)
@@ -65,6 +69,7 @@ async def test_an_older_file_is_not_used_before_it_is_migrated(store: SqliteStor
         store.release(claim),
         store.append(claim, written.answer(), written.status),
         store.facts("t-a"),
+        store.stretches("t-a"),
         store.get("t-a"),
         store.turns(),
         store.is_driven("a-late"),
@@ -90,10 +95,13 @@ def test_the_command_that_is_named_can_be_run(path: Path) -> None:
 
 
 _TURNS = (
-    "SELECT turn_id, session, agent, model, created_at, epoch, owner, state, reason, steps, tool_calls, live FROM turns"
+    "SELECT turn_id, session, agent, model, created_at, turns.epoch, turns.owner, state, reason, steps, tool_calls,"
+    " live FROM turns"
 )
 _ITEMS = "SELECT turn_id, id, kind, payload, at FROM inbox"
 _FACTS = "SELECT turn_id, seq, kind, payload, at FROM facts"
+_LEAN_TURNS = f"{_TURNS} JOIN facts ON turn = number WHERE seq = (SELECT max(seq) FROM facts WHERE turn = number)"  # noqa: S608 (constant)
+_LEAN_FACTS = f"{_FACTS} JOIN turns ON turn = number"
 
 
 def rows(path: Path, *queries: str) -> list[tuple[object, ...]]:
@@ -104,19 +112,22 @@ def rows(path: Path, *queries: str) -> list[tuple[object, ...]]:
 
 async def test_a_migration_keeps_everything(store: SqliteStore, path: Path, older: int) -> None:
     """Every row, fact and item of an inbox; turns are numbered by their time, then by their id, items likewise."""
-    before = rows(path, _TURNS, _FACTS, _ITEMS)
+    lean = (_LEAN_TURNS, _LEAN_FACTS, _ITEMS)
+    before = rows(path, *(lean if older >= _LEAN else (_TURNS, _FACTS, _ITEMS)))
     assert await store.migrate() == (older, SCHEMA_VERSION)
-    turns = f"{_TURNS} JOIN facts ON turn = number WHERE seq = (SELECT max(seq) FROM facts WHERE turn = number)"  # noqa: S608
-    assert rows(path, turns, f"{_FACTS} JOIN turns ON turn = number", _ITEMS) == before
+    assert rows(path, *lean) == before
     assert [(row.id, row.number) for row in await store.turns()] == [("a-late", 3), ("t-b", 2), ("t-a", 1)]
     assert [item.id for item in await store.inbox("t-a")] == ["a", "b", "z"]
     assert [len(await store.facts(turn_id)) for turn_id in ("t-a", "t-b", "a-late")] == [6, 6, 3]
 
 
-async def test_a_migration_keeps_when_a_turn_was_last_written(store: SqliteStore, path: Path) -> None:
+async def test_a_migration_keeps_when_a_turn_was_last_written(store: SqliteStore, path: Path, older: int) -> None:
     """With its last fact, or after that: a status may have been written alone."""
+    late = "facts SET at = 1800000000 WHERE turn = 1 AND seq = 6"
+    if older < _LEAN:
+        late = "turns SET updated_at = 1800000000 WHERE turn_id = 't-a'"
     with closing(sqlite3.connect(path)) as old:
-        old.execute("UPDATE turns SET updated_at = 1800000000 WHERE turn_id = 't-a'")
+        old.execute(f"UPDATE {late}")
         old.commit()
     await store.migrate()
     times = {row.id: row.updated_at for row in await store.turns()}
@@ -135,6 +146,19 @@ async def test_a_migrated_store_goes_on(store: SqliteStore, older: int) -> None:
     assert (await store.get("new")).number == 3 + older  # none is given twice: schema 2 gave a fourth
     await store.post(InboxItem("t-a", "0", InboxKind.STEER))
     assert [item.id for item in await store.inbox("t-a")] == ["a", "b", "z", "0"]
+
+
+async def test_what_an_older_release_wrote_is_nobody_s(store: SqliteStore) -> None:
+    """It did not keep who drove. Who goes on with such a turn has a stretch of its own, from its first fact on."""
+    await store.migrate()
+    for turn_id in ("t-a", "t-b", "a-late"):
+        assert await store.stretches(turn_id) == []
+    claim, status = await store.claim("a-late"), (await store.get("a-late")).status
+    facts = [Notice(elapsed=2, state=State.TOOL_EXEC, limit="steps")]
+    await store.append(claim, facts, status)
+    (stretch,) = await store.stretches("a-late")
+    assert (stretch.first, stretch.epoch, stretch.owner) == (4, 2, store.owner)
+    assert stretch.began == stretch.ended == (await store.get("a-late")).updated_at
 
 
 async def test_a_migrated_file_is_as_a_new_one(store: SqliteStore, path: Path) -> None:
@@ -175,12 +199,13 @@ async def test_nobody_migrates_under_a_driver(store: SqliteStore, path: Path, ol
     assert await store.migrate() == (older, SCHEMA_VERSION)
 
 
-async def test_a_migration_that_fails_changes_nothing(store: SqliteStore, path: Path) -> None:
-    """It is one transaction; here, a table is in its way that somebody else put there."""
+async def test_a_migration_that_fails_changes_nothing(store: SqliteStore, path: Path, older: int) -> None:
+    """It is one transaction; here, a table or a column is in its way that somebody else put there."""
+    in_the_way = "ALTER TABLE facts ADD COLUMN owner TEXT" if older >= _LEAN else "CREATE TABLE facts_2 (theirs TEXT)"
     with closing(sqlite3.connect(path)) as other:
-        other.execute("CREATE TABLE facts_2 (theirs TEXT)")
+        other.execute(in_the_way)
     before = dump(path, "turns", "facts", "inbox")
-    with pytest.raises(StoreError, match=r"facts_2.*nothing was written"):
+    with pytest.raises(StoreError, match=r"(facts_2|owner).*nothing was written"):
         await store.migrate()
     assert dump(path, "turns", "facts", "inbox") == before
 

@@ -17,6 +17,7 @@ from .protocol import (
     NewTurn,
     Status,
     Store,
+    Stretch,
     TurnRow,
 )
 
@@ -39,6 +40,7 @@ __all__ = [
     "SqliteStore",
     "Status",
     "Store",
+    "Stretch",
     "TurnRow",
     "open_store",
 ]

@@ -10,7 +10,19 @@ from turnwright.errors import Fenced, SessionBusy, StoreError, TurnBusy, Unknown
 from turnwright_states.facts import Fact
 
 from .posting import addressee, in_the_way
-from .protocol import NOBODY, NOBODY_GIVEN_UP, Changed, Claim, GivenUp, InboxItem, InboxKind, NewTurn, Status, TurnRow
+from .protocol import (
+    NOBODY,
+    NOBODY_GIVEN_UP,
+    Changed,
+    Claim,
+    GivenUp,
+    InboxItem,
+    InboxKind,
+    NewTurn,
+    Status,
+    Stretch,
+    TurnRow,
+)
 from .watching import untold
 
 
@@ -23,6 +35,10 @@ class _Kept:
     seq: int
     status: Status
     updated_at: float
+    #: The last of them goes on: it ends at `written_at`.
+    begun: list[Stretch]
+    #: When the last fact was written.
+    written_at: float
     epoch: int = 1
     owner: str | None = "memory"
     inbox: dict[str, InboxItem] = field(default_factory=dict)
@@ -43,6 +59,12 @@ class _Kept:
             status=self.status,
             number=self.number,
         )
+
+    @property
+    def stretches(self) -> list[Stretch]:
+        """Who wrote the facts so far. The first of them were written with the turn, so there is one at least."""
+        *ended, last = self.begun
+        return [*ended, Stretch(last.first, last.epoch, last.owner, last.began, self.written_at)]
 
 
 class MemoryStore:
@@ -71,7 +93,9 @@ class MemoryStore:
         if new.session is not None:
             for row in await self.turns(session=new.session, live=True):
                 raise SessionBusy(new.session, row.id)
-        kept = _Kept(new, next(self._numbers), list(facts), len(facts), status, new.created_at)
+        at = new.created_at
+        begun = [Stretch(1, int(driven), self.owner, at, at)]
+        kept = _Kept(new, next(self._numbers), list(facts), len(facts), status, at, begun, at)
         self._turns[new.id] = kept
         if driven:
             self._driving.add(new.id)
@@ -87,7 +111,7 @@ class MemoryStore:
         crashed = kept.owner is not None
         kept.epoch, kept.owner = kept.epoch + 1, self.owner
         self._driving.add(turn_id)
-        return Claim(turn=turn_id, epoch=kept.epoch, seq=kept.seq, crashed=crashed)
+        return Claim(turn=turn_id, epoch=kept.epoch, seq=kept.seq, crashed=crashed, signs=self.owner)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         """See `Store.release`."""
@@ -101,13 +125,18 @@ class MemoryStore:
         kept = self._turns.get(claim.turn)
         if kept is None or kept.epoch != claim.epoch:
             raise Fenced(claim.turn, claim.epoch)
+        now = time.time()
         if facts:
             if claim.seq != kept.seq:
                 raise StoreError(f"turn {claim.turn}: fact {claim.seq + 1} does not follow the last one, {kept.seq}")
+            if claim.signs is not None:
+                kept.begun = [*kept.stretches, Stretch(claim.seq + 1, claim.epoch, claim.signs, now, now)]
+                claim.signs = None
+            kept.written_at = now
             kept.facts += facts
             kept.seq = claim.seq = claim.seq + len(facts)
         kept.status = status
-        kept.updated_at = time.time()
+        kept.updated_at = now
         for item in consumed:
             kept.inbox.pop(item, None)
         return claim.seq
@@ -116,19 +145,30 @@ class MemoryStore:
         """See `Store.facts`."""
         return list(enumerate(self._kept(turn_id).facts[after:], start=after + 1))
 
+    async def stretches(self, turn_id: str) -> list[Stretch]:
+        """See `Store.stretches`."""
+        return self._kept(turn_id).stretches
+
     async def get(self, turn_id: str) -> TurnRow:
         """See `Store.get`."""
         return self._kept(turn_id).row
 
     async def turns(
-        self, *, session: str | None = None, live: bool | None = None, limit: int | None = None
+        self,
+        *,
+        session: str | None = None,
+        live: bool | None = None,
+        limit: int | None = None,
+        before: int | None = None,
     ) -> list[TurnRow]:
         """See `Store.turns`."""
         rows = [kept.row for kept in reversed(self._turns.values())]
         return [
             row
             for row in rows
-            if (session is None or row.session == session) and (live is None or live is (row.status.outcome is None))
+            if (session is None or row.session == session)
+            and (live is None or live is (row.status.outcome is None))
+            and (before is None or row.number < before)
         ][:limit]
 
     async def is_driven(self, turn_id: str) -> bool:

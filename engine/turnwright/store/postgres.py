@@ -7,31 +7,35 @@ survives is the server's own setting, `synchronous_commit`.
 # ruff: noqa: S608 (every query is made of constants)
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import LiteralString
-
-import anyio
-import anyio.lowlevel
-import psycopg
-from psycopg import AsyncConnection
-from psycopg.errors import UndefinedTable
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from turnwright.errors import ConfigError, Fenced, SessionBusy, StoreError, TurnBusy, UnknownTurn
 from turnwright_states import BadJournal
 from turnwright_states.facts import Fact, parse_fact
 
 from .postgres_address import parse_address
+from .postgres_connections import Connections
 from .postgres_news import News
-from .postgres_owner import OwnerSession, is_held, is_silent, keep_from_forks
+from .postgres_owner import OwnerSession, is_held
 from .postgres_rows import COLUMNS, Row, facts_of, inbox_items, status_of, turn_row
-from .postgres_schema import VERSION, Connection, check, migrate, older
-from .postgres_statements import CREATE, FAMILY, ONE, QUIET, TELLING, WAITING
+from .postgres_schema import Connection, migrate
+from .postgres_statements import CREATE, FAMILY, ONE, QUIET, STRETCHES, TELLING, WAITING
 from .posting import addressee, in_the_way
-from .protocol import NOBODY, NOBODY_GIVEN_UP, Changed, Claim, GivenUp, InboxItem, InboxKind, NewTurn, Status, TurnRow
-
-_Lock = Callable[[], Awaitable[object]]
+from .protocol import (
+    NOBODY,
+    NOBODY_GIVEN_UP,
+    Changed,
+    Claim,
+    GivenUp,
+    InboxItem,
+    InboxKind,
+    NewTurn,
+    Status,
+    Stretch,
+    TurnRow,
+)
 
 
 class PostgresStore:
@@ -58,17 +62,13 @@ class PostgresStore:
     inline = False
 
     def __init__(self, address: str, *, patience: float = 10.0, connections: int = 4, notify: bool = False) -> None:
-        self._conninfo, self.place = parse_address(address, patience)
+        conninfo, self.place = parse_address(address, patience)
         self._writes = TELLING if notify else QUIET
-        self._news = News(self._conninfo)
-        self._patience = patience
-        self._connections = connections
-        self._owner = OwnerSession(self._conninfo, patience)
+        self._news = News(conninfo)
+        self._connections = Connections(conninfo, self.place, patience, connections)
+        self._owner = OwnerSession(conninfo, patience)
         #: What this process drives, by turn.
         self._driving: dict[str, Claim] = {}
-        self._pool: AsyncConnectionPool[Connection] | None = None
-        self._opening = anyio.Lock()
-        self._closed = False
 
     @property
     def owner(self) -> str:
@@ -77,14 +77,14 @@ class PostgresStore:
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         """See `Store.create`."""
-        written, claim = facts_of(facts, 0), Claim(turn=new.id, epoch=int(driven), seq=len(facts))
-        async with self._claiming(claim) if driven else self._transaction() as connection:
-            owner = self._owner.name if driven else None
-            turn = {"turn": new.id, "session": new.session, "agent": new.agent, "model": new.model, "owner": owner}
-            row = {**turn, **status_of(status), "at": new.created_at, "epoch": claim.epoch}
+        written, claim = facts_of(facts, 0, new.created_at), Claim(turn=new.id, epoch=int(driven), seq=len(facts))
+        async with self._claiming(claim) if driven else self._connections.transaction() as connection:
+            name = self._owner.name
+            turn = {"turn": new.id, "session": new.session, "agent": new.agent, "model": new.model}
+            row = {**turn, **status_of(status), **written, "epoch": claim.epoch, "owner": name if driven else None}
             while await (await connection.execute(CREATE, row)).fetchone() is None:
                 await self._refuse(connection, new)
-            await connection.execute(self._writes.begin, {**turn, **written})
+            await connection.execute(self._writes.begin, {**row, "signs": name})
         return claim
 
     async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
@@ -99,10 +99,11 @@ class PostgresStore:
                 and await self._lives(connection, turn_id, was.owner)
             ):
                 raise TurnBusy(turn_id, was.owner)
+            claim.signs = self._owner.name
             cursor = await connection.execute(
                 "UPDATE turnwright_turns SET epoch = epoch + 1, owner = %s WHERE turn_id = %s RETURNING epoch,"
                 " (SELECT max(seq) FROM turnwright_facts f WHERE f.turn_id = turnwright_turns.turn_id)",
-                (self._owner.name, turn_id),
+                (claim.signs, turn_id),
             )
             ((claim.epoch, seq),) = await cursor.fetchall()
             claim.seq, claim.crashed = seq or 0, was.owner is not None
@@ -111,7 +112,7 @@ class PostgresStore:
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         """See `Store.release`."""
         try:
-            async with self._connection(writes=True) as connection:
+            async with self._connections.one(writes=True) as connection:
                 owner = NOBODY if crashed else None
                 row = {"turn": claim.turn, "epoch": claim.epoch, "owner": owner}
                 await connection.execute(self._writes.release, row)
@@ -123,19 +124,21 @@ class PostgresStore:
 
     async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
         """See `Store.append`. Where the server was lost on the way, the error says that nobody knows."""
-        written = facts_of(facts, claim.seq)
-        turn = {"turn": claim.turn, "epoch": claim.epoch, "consumed": list(consumed)}
-        async with self._connection(self._owner.keep, writes=True) as connection:
+        written = facts_of(facts, claim.seq, time.time())
+        turn = {"turn": claim.turn, "epoch": claim.epoch, "signs": claim.signs, "consumed": list(consumed)}
+        async with self._connections.one(self._owner.keep, writes=True) as connection:
             cursor = await connection.execute(self._writes.append, {**turn, **status_of(status), **written})
             if await cursor.fetchone() is None:
                 raise Fenced(claim.turn, claim.epoch)
-        claim.seq += len(facts)
+        if facts:
+            claim.seq += len(facts)
+            claim.signs = None
         return claim.seq
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         """See `Store.facts`."""
         # A turn without any such fact is one row of nulls: one question, and one answer to it.
-        rows = await self._read(
+        rows = await self._connections.read(
             "SELECT seq, kind, payload FROM turnwright_turns LEFT JOIN turnwright_facts"
             " ON turnwright_facts.turn_id = turnwright_turns.turn_id AND seq > %s"
             " WHERE turnwright_turns.turn_id = %s ORDER BY seq",
@@ -148,27 +151,39 @@ class PostgresStore:
         except BadJournal as error:
             raise StoreError(f"store {self.place}: turn {turn_id}: {error}") from error
 
+    async def stretches(self, turn_id: str) -> list[Stretch]:
+        """See `Store.stretches`."""
+        rows = await self._connections.read(STRETCHES, (turn_id,))
+        if not rows:
+            raise UnknownTurn(turn_id)
+        return [Stretch(*row) for row in rows if row[0] is not None]
+
     async def get(self, turn_id: str) -> TurnRow:
         """See `Store.get`."""
-        for row in await self._read(ONE, (turn_id,)):
+        for row in await self._connections.read(ONE, (turn_id,)):
             return turn_row(row)
         raise UnknownTurn(turn_id)
 
     async def turns(
-        self, *, session: str | None = None, live: bool | None = None, limit: int | None = None
+        self,
+        *,
+        session: str | None = None,
+        live: bool | None = None,
+        limit: int | None = None,
+        before: int | None = None,
     ) -> list[TurnRow]:
         """See `Store.turns`."""
-        rows = await self._read(
+        rows = await self._connections.read(
             f"SELECT {COLUMNS} FROM turnwright_turns WHERE true"
             f"{'' if session is None else ' AND session = %(session)s'}{'' if live is None else ' AND live = %(live)s'}"
-            " ORDER BY number DESC LIMIT %(limit)s",
-            {"session": session, "live": live, "limit": limit},
+            f"{'' if before is None else ' AND number < %(before)s'} ORDER BY number DESC LIMIT %(limit)s",
+            {"session": session, "live": live, "limit": limit, "before": before},
         )
         return [turn_row(row) for row in rows]
 
     async def is_driven(self, turn_id: str) -> bool:
         """See `Store.is_driven`."""
-        async with self._transaction() as connection:
+        async with self._connections.transaction() as connection:
             owner = turn_row(await _one(connection, ONE, turn_id)).owner
             return await self._lives(connection, turn_id, owner) if owner else False
 
@@ -177,7 +192,7 @@ class PostgresStore:
         if not items:
             return ()
         turn_id = addressee(items)
-        async with self._transaction() as connection:
+        async with self._connections.transaction() as connection:
             # Posts to one turn follow each other, as they will stand in its inbox.
             await _one(connection, f"{ONE} FOR UPDATE", turn_id)
             blocking = in_the_way(await _waiting(connection, turn_id), items)
@@ -189,12 +204,12 @@ class PostgresStore:
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
         """See `Store.inbox`."""
-        return inbox_items(turn_id, await self._read(WAITING, (turn_id,)))
+        return inbox_items(turn_id, await self._connections.read(WAITING, (turn_id,)))
 
     async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
         """See `Store.requests`."""
         query: LiteralString = "SELECT turn_id, id, kind, payload FROM turnwright_inbox WHERE kind = ANY(%s)"
-        rows = await self._read(query, ([kind.value for kind in kinds],))
+        rows = await self._connections.read(query, ([kind.value for kind in kinds],))
         return [InboxItem(str(turn), str(name), InboxKind(kind), str(payload)) for turn, name, kind, payload in rows]
 
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
@@ -204,7 +219,7 @@ class PostgresStore:
     async def delete(self, turn_id: str) -> int:
         """See `Store.delete`."""
         family = {"id": turn_id}
-        async with self._transaction() as connection:
+        async with self._connections.transaction() as connection:
             await _one(connection, ONE, turn_id)
             # In one order, whoever deletes: so two of them do not wait for each other.
             cursor = await connection.execute(
@@ -220,7 +235,7 @@ class PostgresStore:
 
     async def migrate(self) -> tuple[int, int]:
         """See `Store.migrate`. Raises `ConfigError` too while somebody drives: that process knows the old schema."""
-        async with self._connection(writes=True) as connection, connection.transaction():
+        async with self._connections.one(writes=True) as connection, connection.transaction():
 
             async def refuse_if_driven() -> None:
                 cursor = await connection.execute("SELECT turn_id, owner FROM turnwright_turns WHERE owner <> ''")
@@ -235,12 +250,8 @@ class PostgresStore:
 
     async def aclose(self) -> None:
         """See `Store.aclose`."""
-        self._closed = True
         self._driving.clear()
-        async with self._opening:
-            pool, self._pool = self._pool, None
-            if pool is not None:
-                await pool.close()
+        await self._connections.aclose()
         await self._news.aclose()
         await self._owner.let_go()
 
@@ -261,23 +272,11 @@ class PostgresStore:
                 raise StoreError(f"store {self.place}: turn {name} is there already")
             raise SessionBusy(new.session, name)
 
-    async def _read(self, query: LiteralString, parameters: Sequence[object] | dict[str, object]) -> list[Row]:
-        """The rows of one query, which goes with the question for the version: one round trip."""
-        await anyio.lowlevel.checkpoint_if_cancelled()  # else who reads again and again is never seen to wait
-        async with self._connection() as connection:
-            # One that is cut off costs its connection: who is cancelled waits for the server's answer, if that is soon.
-            with anyio.fail_after(self._patience, shield=True):
-                async with connection.pipeline():
-                    version = await connection.execute(VERSION)
-                    cursor = await connection.execute(query, parameters)
-                    check(await version.fetchone(), self.place)
-                    return await cursor.fetchall()
-
     @asynccontextmanager
     async def _claiming(self, claim: Claim) -> AsyncIterator[Connection]:
         """A transaction at whose end this process drives under `claim`, whose epoch is known by then."""
         try:
-            async with self._transaction(self._owner.take) as connection:
+            async with self._connections.transaction(self._owner.take) as connection:
                 yield connection
                 # Before the commit: who sees the owner's name in the row, from here too, sees that it lives.
                 self._driving[claim.turn] = claim
@@ -286,87 +285,6 @@ class PostgresStore:
             if self._driving.get(claim.turn) is claim:
                 del self._driving[claim.turn]
             raise
-
-    @asynccontextmanager
-    async def _transaction(self, lock: _Lock | None = None) -> AsyncIterator[Connection]:
-        """A connection on which what follows happens all or not at all, with the schema of this release."""
-        async with self._connection(lock, writes=True) as connection, connection.transaction():
-            check(await (await connection.execute(VERSION)).fetchone(), self.place)
-            yield connection
-
-    @asynccontextmanager
-    async def _connection(self, lock: _Lock | None = None, *, writes: bool = False) -> AsyncIterator[Connection]:
-        """A connection that commits each statement by itself; `lock` comes first.
-
-        What `writes` is short and not cancelled once it has begun: its caller is told what came of it. Every error of
-        psycopg becomes a `StoreError`.
-        """
-        asked = False
-        try:
-            pool = await self._opened(lock)
-            connection = await pool.getconn()
-            try:
-                asked = True
-                with anyio.CancelScope(shield=writes):
-                    yield connection
-            finally:
-                with anyio.CancelScope(shield=True):
-                    if connection.pgconn.pipeline_status:
-                        # A read was cut off: what somebody wrote on it next would be queued, and never sent.
-                        await connection.close()
-                    await pool.putconn(connection)
-        except UndefinedTable as error:
-            raise older(0, self.place) from error
-        except (psycopg.Error, TimeoutError, UnicodeEncodeError) as error:
-            why = str(error).strip() or f"no answer after {self._patience:g} s"
-            if isinstance(error, PoolTimeout):
-                why = (
-                    f"no connection after {self._patience:g} s: the server is down, or all {self._connections} are used"
-                )
-            rest = "; nothing was written, and the turn can be resumed" if writes else ""
-            if asked and writes and _was_lost(error):
-                rest = "; it is not known whether the last write was made: the journal tells; the turn can be resumed"
-            raise StoreError(f"store {self.place}: {why}{rest}") from error
-
-    async def _opened(self, lock: _Lock | None) -> AsyncConnectionPool[Connection]:
-        """The pool, once `lock` is held. A pool only says that it has no connection: something else goes first."""
-        if self._closed:
-            raise StoreError(f"store {self.place}: it was closed; nothing was written")
-        if lock is not None:
-            await lock()
-        if self._pool is not None:
-            return self._pool
-        async with self._opening:
-            if self._pool is None:
-                if lock is None:
-                    await (await AsyncConnection.connect(self._conninfo)).close()
-                pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-                    self._conninfo,
-                    kwargs={"autocommit": True},
-                    min_size=0,
-                    max_size=self._connections,
-                    timeout=self._patience,
-                    reconnect_timeout=self._patience,
-                    configure=_configure,
-                    check=_check,
-                    open=False,
-                )
-                with anyio.CancelScope(shield=True):
-                    await pool.open()
-                self._pool = pool
-            return self._pool
-
-
-async def _configure(connection: Connection) -> None:
-    """What waited for a row is to see what the other wrote, whatever the database's own default is."""
-    keep_from_forks(connection)
-    await connection.execute("SET default_transaction_isolation TO 'read committed'")
-
-
-async def _check(connection: Connection) -> None:
-    """Raise psycopg's error if the connection was ended while it rested, as when the server was started again."""
-    if not is_silent(connection):
-        await connection.execute("")
 
 
 async def _one(connection: Connection, query: LiteralString, turn_id: str) -> Row:
@@ -378,8 +296,3 @@ async def _one(connection: Connection, query: LiteralString, turn_id: str) -> Ro
 
 async def _waiting(connection: Connection, turn_id: str) -> list[InboxItem]:
     return inbox_items(turn_id, await (await connection.execute(WAITING, (turn_id,))).fetchall())
-
-
-def _was_lost(error: Exception) -> bool:
-    """Whether the server could not say what came of a statement: an error that it reports has undone all of it."""
-    return isinstance(error, psycopg.OperationalError) and (error.sqlstate is None or error.sqlstate.startswith("08"))

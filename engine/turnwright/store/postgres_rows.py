@@ -1,6 +1,5 @@
 """What a PostgreSQL store writes and reads: as rows and parameters of its statements, and as the store's own words."""
 
-import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -17,10 +16,10 @@ COLUMNS: Final = (
 Row = tuple[Any, ...]
 
 
-def facts_of(facts: Sequence[Fact], seq: int) -> dict[str, object]:
-    """The parameters of facts that come after place `seq`."""
+def facts_of(facts: Sequence[Fact], seq: int, at: float) -> dict[str, object]:
+    """The parameters of facts that come after place `seq`, written at the time `at`."""
     kinds, payloads = [fact.kind for fact in facts], [fact.payload() for fact in facts]
-    return {"seq": seq, "at": time.time(), "kinds": kinds, "payloads": payloads}
+    return {"seq": seq, "at": at, "kinds": kinds, "payloads": payloads}
 
 
 def status_of(status: Status) -> dict[str, object]:

@@ -55,6 +55,10 @@ STEPS: Final[tuple[LiteralString, ...]] = (
         UNIQUE (turn_id, id)
     );
     """,
+    # The first fact under a claim keeps who wrote it, and with it all up to the next such fact.
+    """
+    ALTER TABLE turnwright_facts ADD COLUMN epoch bigint, ADD COLUMN owner text COLLATE "C";
+    """,
 )
 
 SCHEMA_VERSION: Final = len(STEPS)
@@ -95,8 +99,9 @@ async def migrate(
         return version, version
     if row is not None:
         await refuse_if_driven()
-        # A driver that has lost its lock still writes as the older release does: it is fenced.
-        await connection.execute("UPDATE turnwright_turns SET epoch = epoch + 1")
+        # A driver that has lost its lock still writes as the older release does: it is fenced. No driver had a turn of
+        # epoch 0, by which a turn is known that waits for its first one.
+        await connection.execute("UPDATE turnwright_turns SET epoch = epoch + 1 WHERE epoch > 0")
     for step in steps[version:]:
         for statement in step.split(";"):
             await connection.execute(statement)

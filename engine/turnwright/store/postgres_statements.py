@@ -25,10 +25,24 @@ CREATE: Final = """
         %(state)s, %(reason)s, %(steps)s, %(calls)s, %(live)s)
     ON CONFLICT DO NOTHING RETURNING turn_id
 """
-#: Facts that come as two arrays, after place `seq`, for the one turn of the table `claimed` or for none.
+#: The place, epoch, owner and time of the facts that keep their driver. Each stretch ends before the next one begins,
+#: or with the last fact. A turn without any is one row of nulls.
+STRETCHES: Final = """
+    SELECT first.seq, first.epoch, first.owner, first.at, (
+        SELECT last.at FROM turnwright_facts last WHERE last.turn_id = turn.turn_id
+        AND last.seq = coalesce(first.next - 1, (SELECT max(seq) FROM turnwright_facts WHERE turn_id = turn.turn_id))
+    ) FROM turnwright_turns turn LEFT JOIN LATERAL (
+        SELECT seq, epoch, owner, at, LEAD(seq) OVER (ORDER BY seq) AS next
+        FROM turnwright_facts WHERE turn_id = turn.turn_id AND epoch IS NOT NULL
+    ) first ON true WHERE turn.turn_id = %s ORDER BY first.seq
+"""
+#: Facts that come as two arrays, after place `seq`, for the one turn of the table `claimed` or for none. The first of
+#: them keeps its driver if the claim says so.
 _WRITE: Final = """
-    INSERT INTO turnwright_facts (turn_id, seq, kind, payload, at)
-    SELECT claimed.turn_id, %(seq)s + fact.n, fact.kind, fact.payload, %(at)s
+    INSERT INTO turnwright_facts (turn_id, seq, kind, payload, at, epoch, owner)
+    SELECT claimed.turn_id, %(seq)s + fact.n, fact.kind, fact.payload, %(at)s,
+        CASE WHEN fact.n = 1 AND %(signs)s::text IS NOT NULL THEN %(epoch)s::bigint END,
+        CASE WHEN fact.n = 1 THEN %(signs)s::text END
     FROM claimed, unnest(%(kinds)s::text[], %(payloads)s::text[]) WITH ORDINALITY AS fact (kind, payload, n)
 """
 

@@ -65,7 +65,7 @@ class TurnRow:
 
     `number` counts the turns of a store in the order in which they were made; it goes up also when the clock goes back.
     `owner` is None once its driver let go of it, or `NOBODY` where a crash is still to be accounted for. A driver that
-    died is still its owner.
+    died is still its owner. `updated_at`: when its last fact was written, or a status after it where the store says so.
     """
 
     id: str
@@ -78,6 +78,22 @@ class TurnRow:
     owner: str | None
     status: Status
     number: int
+
+
+class Stretch(Struct, frozen=True):
+    """Facts that one driver wrote under one claim: from the fact `first` on, up to the next stretch's.
+
+    A turn that was submitted begins with a stretch of epoch 0, whose `owner` is the process that submitted it.
+    """
+
+    #: The seq of its first fact.
+    first: int
+    epoch: int
+    #: The name of the driver's process, as its `Store.owner` was then.
+    owner: str
+    #: When its first facts were written, and its last, in seconds since the epoch of Unix, by the driver's clock.
+    began: float
+    ended: float
 
 
 class GivenUp(Struct, frozen=True):
@@ -108,7 +124,8 @@ class Claim:
     """The right to append to one turn, as long as `epoch` is the turn's. `seq` is the last fact's place.
 
     `crashed`: whoever drove the turn before never let go of it. `over`: who was given up when it was claimed,
-    and from whom its sub-turns may be taken too.
+    and from whom its sub-turns may be taken too. `signs`: the driver's name until it has written facts, the first of
+    which keeps it, and None from then on.
     """
 
     turn: str
@@ -116,6 +133,7 @@ class Claim:
     seq: int
     crashed: bool = False
     over: GivenUp = NOBODY_GIVEN_UP
+    signs: str | None = None
 
 
 class InboxKind(StrEnum):
@@ -193,14 +211,30 @@ class Store(Protocol):
         """The facts with a seq above `after`, oldest first. Raises `UnknownTurn`."""
         ...
 
+    async def stretches(self, turn_id: str) -> list[Stretch]:
+        """Who wrote the turn's facts, the first one first. Raises `UnknownTurn`.
+
+        A claim that wrote no fact has no stretch. Nor have facts that a release wrote which did not keep their driver;
+        where all are such, nothing is returned.
+        """
+        ...
+
     async def get(self, turn_id: str) -> TurnRow:
         """One turn's row. Raises `UnknownTurn`."""
         ...
 
     async def turns(
-        self, *, session: str | None = None, live: bool | None = None, limit: int | None = None
+        self,
+        *,
+        session: str | None = None,
+        live: bool | None = None,
+        limit: int | None = None,
+        before: int | None = None,
     ) -> list[TurnRow]:
-        """Turns, the one made last first: of one session, or of all; only live or only ended ones, or both."""
+        """Turns, the one made last first: of one session, or of all; only live or only ended ones, or both.
+
+        At most `limit`, and only those whose `number` is below `before`: with that of the last one, the next page.
+        """
         ...
 
     async def is_driven(self, turn_id: str) -> bool:

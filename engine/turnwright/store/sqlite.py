@@ -11,16 +11,17 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from turnwright.errors import ConfigError, StoreError, TurnBusy, UnknownTurn
-from turnwright_states import BadJournal, EndReason, State
+from turnwright_states import BadJournal
 from turnwright_states.facts import Fact, parse_fact
 
 from .owner import OwnerLock
 from .posting import addressee, in_the_way
-from .protocol import NOBODY_GIVEN_UP, Changed, Claim, GivenUp, InboxItem, InboxKind, NewTurn, Status, TurnRow
+from .protocol import NOBODY_GIVEN_UP, Changed, Claim, GivenUp, InboxItem, InboxKind, NewTurn, Status, Stretch, TurnRow
 from .sqlite_group import Group
+from .sqlite_rows import FAMILY, STRETCHES, TURNS, Columns, turn_row
 from .sqlite_schema import check, immediate, migrate, prepare
 from .sqlite_writes import Append, Create, LetGo, Write, write
 from .watching import untold
@@ -29,17 +30,6 @@ Durability = Literal["full", "normal"]
 
 #: From how many turns on it pays, as measured: with two a shared wait for the disk, with four a shared commit.
 _CROWDS: Final[dict[Durability, int]] = {"full": 2, "normal": 4}
-
-#: A turn has the status that was written with its last fact.
-_TURNS: Final = (
-    "SELECT turn_id, session, agent, model, created_at, at, epoch, owner, state, steps, tool_calls, reason, number"
-    " FROM turns JOIN facts ON turn = number AND seq = ("
-    "SELECT MAX(seq) FROM facts WHERE turn = number AND state IS NOT NULL)"
-)
-#: The turn :id, and those whose ids begin with it and a colon: the semicolon is the next character.
-_FAMILY: Final = "(turn_id = :id OR (turn_id > :id || ':' AND turn_id < :id || ';'))"
-#: A row as `sqlite3` gives it: it does not know the columns' types.
-_Columns = tuple[Any, ...]
 
 #: What to do about SQLite's primary result codes.
 _HINTS: Final = {
@@ -119,7 +109,10 @@ class SqliteStore:
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         """See `Store.create`."""
-        one = Create(new, facts, status, self._owner.take() if driven else None, self._driving)
+        if driven:
+            one = Create(new, facts, status, self._owner.take(), self._driving)
+        else:
+            one = Create(new, facts, status, self._owner.name, None)
         try:
             await self._make(one)
         except BaseException:
@@ -141,7 +134,7 @@ class SqliteStore:
                 raise TurnBusy(turn_id, was)
             self._db.execute("UPDATE turns SET epoch = epoch + 1, owner = ? WHERE turn_id = ?", (owner, turn_id))
         self._driving[turn_id] = epoch + 1
-        return Claim(turn=turn_id, epoch=epoch + 1, seq=seq or 0, crashed=was is not None)
+        return Claim(turn=turn_id, epoch=epoch + 1, seq=seq or 0, crashed=was is not None, signs=owner)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         """See `Store.release`."""
@@ -170,23 +163,35 @@ class SqliteStore:
         except BadJournal as error:
             raise StoreError(f"store {self.path}: turn {turn_id}: {error}") from error
 
+    async def stretches(self, turn_id: str) -> list[Stretch]:
+        """See `Store.stretches`."""
+        with self._reading():
+            (number,) = self._one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
+            rows = self._db.execute(STRETCHES, {"turn": number}).fetchall()
+        return [Stretch(*row) for row in rows]
+
     async def get(self, turn_id: str) -> TurnRow:
         """See `Store.get`."""
         with self._reading():
-            return _row(self._one(f"{_TURNS} WHERE turn_id = ?", turn_id))
+            return turn_row(self._one(f"{TURNS} WHERE turn_id = ?", turn_id))
 
     async def turns(
-        self, *, session: str | None = None, live: bool | None = None, limit: int | None = None
+        self,
+        *,
+        session: str | None = None,
+        live: bool | None = None,
+        limit: int | None = None,
+        before: int | None = None,
     ) -> list[TurnRow]:
         """See `Store.turns`."""
-        wanted = {"session": session, "live": live}
-        where = " AND ".join(f"{column} = :{column}" for column, value in wanted.items() if value is not None)
+        wanted = {"session =": session, "live =": live, "number <": before}
+        where = " AND ".join(f"{column} ?" for column, value in wanted.items() if value is not None)
         with self._reading():
             rows = self._db.execute(
-                f"{_TURNS} WHERE {where or 1} ORDER BY number DESC LIMIT :limit",
-                {**wanted, "limit": -1 if limit is None else limit},
+                f"{TURNS} WHERE {where or 1} ORDER BY number DESC LIMIT ?",
+                [*(value for value in wanted.values() if value is not None), -1 if limit is None else limit],
             ).fetchall()
-        return [_row(row) for row in rows]
+        return [turn_row(row) for row in rows]
 
     async def is_driven(self, turn_id: str) -> bool:
         """See `Store.is_driven`."""
@@ -245,12 +250,12 @@ class SqliteStore:
         """See `Store.delete`."""
         with self._transaction():
             self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
-            for name, owner in self._driven(_FAMILY, turn_id):
+            for name, owner in self._driven(FAMILY, turn_id):
                 raise TurnBusy(name, owner)
-            numbers = f"SELECT number FROM turns WHERE {_FAMILY}"  # noqa: S608 (constant)
+            numbers = f"SELECT number FROM turns WHERE {FAMILY}"  # noqa: S608 (constant)
             self._db.execute(f"DELETE FROM facts WHERE turn IN ({numbers})", {"id": turn_id})  # noqa: S608 (constant)
             for table in ("inbox", "turns"):
-                deleted = self._db.execute(f"DELETE FROM {table} WHERE {_FAMILY}", {"id": turn_id})  # noqa: S608 (constant)
+                deleted = self._db.execute(f"DELETE FROM {table} WHERE {FAMILY}", {"id": turn_id})  # noqa: S608 (constant)
         return deleted.rowcount
 
     async def migrate(self) -> tuple[int, int]:
@@ -300,8 +305,8 @@ class SqliteStore:
         rows = self._db.execute("SELECT id, kind, payload FROM inbox WHERE turn_id = ? ORDER BY n", (turn_id,))
         return [InboxItem(turn_id, name, InboxKind(kind), payload) for name, kind, payload in rows]
 
-    def _one(self, query: str, turn_id: str) -> _Columns:
-        row: _Columns | None = self._db.execute(query, (turn_id,)).fetchone()
+    def _one(self, query: str, turn_id: str) -> Columns:
+        row: Columns | None = self._db.execute(query, (turn_id,)).fetchone()
         if row is None:
             raise UnknownTurn(turn_id)
         return row
@@ -348,9 +353,3 @@ def _explain(error: sqlite3.Error | OSError | UnicodeEncodeError) -> str:
     # The low byte is the primary code. What the module itself raises, for a closed store, has none.
     hint = _HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
     return f"{error}: {hint}" if hint else str(error)
-
-
-def _row(row: _Columns) -> TurnRow:
-    turn, session, agent, model, created_at, updated_at, epoch, owner, state, steps, calls, reason, number = row
-    status = Status(State(state), steps, calls, None if reason is None else EndReason(reason))
-    return TurnRow(turn, session, agent, model, created_at, updated_at, epoch, owner, status, number)

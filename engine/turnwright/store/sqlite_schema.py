@@ -131,6 +131,11 @@ _STEPS: Final = (
     CREATE INDEX turns_by_session ON turns (session);
     CREATE UNIQUE INDEX one_live_turn_a_session ON turns (session) WHERE live = 1 AND session IS NOT NULL;
     """,
+    # The first fact under a claim keeps who wrote it, and with it all up to the next such fact.
+    """
+    ALTER TABLE facts ADD COLUMN epoch INTEGER;
+    ALTER TABLE facts ADD COLUMN owner TEXT;
+    """,
 )
 
 SCHEMA_VERSION: Final = len(_STEPS)

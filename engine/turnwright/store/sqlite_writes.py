@@ -16,11 +16,12 @@ from .sqlite_schema import check
 
 #: One statement is the fence too: under an epoch that is another's it finds no turn to write for.
 _WRITE_FACT: Final = (
-    "INSERT INTO facts (seq, kind, payload, at, state, reason, steps, tool_calls, turn)"
-    " SELECT ?, ?, ?, ?, ?, ?, ?, ?, number FROM turns WHERE turn_id = ? AND epoch = ?"
+    "INSERT INTO facts (seq, kind, payload, at, state, reason, steps, tool_calls, epoch, owner, turn)"
+    " SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, number FROM turns WHERE turn_id = ? AND epoch = ?"
 )
+#: The time stays: it says when the fact was written.
 _WRITE_STATUS: Final = (
-    "UPDATE facts SET at = ?, state = ?, reason = ?, steps = ?, tool_calls = ?"
+    "UPDATE facts SET state = ?, reason = ?, steps = ?, tool_calls = ?"
     " WHERE turn = (SELECT number FROM turns WHERE turn_id = ? AND epoch = ?)"
     " AND seq = (SELECT MAX(seq) FROM facts AS every WHERE every.turn = facts.turn)"
 )
@@ -28,8 +29,22 @@ _WRITE_TURN: Final = (
     "INSERT INTO turns (turn_id, session, agent, model, created_at, epoch, owner, live) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
-#: Place, kind and payload, then time, state, reason, steps and calls: with the last fact of an append. Turn and epoch.
-_FactRow = tuple[int, str, str, float | None, str | None, str | None, int | None, int | None, str, int]
+#: Place, kind and payload, then time, state, reason, steps and calls: with the last fact of an append. Epoch and owner:
+#: with the first fact under a claim, which has the time too. Turn and epoch.
+_FactRow = tuple[
+    int,
+    str,
+    str,
+    float | None,
+    str | None,
+    str | None,
+    int | None,
+    int | None,
+    int | None,
+    str | None,
+    str,
+    int,
+]
 
 
 class Write(ABC):
@@ -77,7 +92,7 @@ class Append(Write):
         del path
         turn, epoch, status = self._claim.turn, self._claim.epoch, self._status
         if not self.rows:
-            columns = (time.time(), *_texts(status), status.steps, status.tool_calls, turn, epoch)
+            columns = (*_texts(status), status.steps, status.tool_calls, turn, epoch)
             if cursor.execute(_WRITE_STATUS, columns).rowcount == 0:
                 raise Fenced(turn, epoch)
         if status.state in FINAL:
@@ -88,23 +103,28 @@ class Append(Write):
 
     def done(self) -> None:
         """The claim moves."""
-        self._claim.seq += len(self.rows)
+        if self.rows:
+            self._claim.seq += len(self.rows)
+            self._claim.signs = None
         self.waits = False
 
 
 class Create(Write):
-    """See `Store.create`. `claim` is the claim of the new turn, by the process that calls itself `owner`, if any."""
+    """See `Store.create`. `claim` is that of the new turn, by the process that calls itself `author` if it drives it.
+
+    `driving`: the epochs under which that process drives, by turn; None when it does not.
+    """
 
     __slots__ = ("_driving", "_live", "_new", "_owner", "claim")
 
     def __init__(
-        self, new: NewTurn, facts: Sequence[Fact], status: Status, owner: str | None, driving: dict[str, int]
+        self, new: NewTurn, facts: Sequence[Fact], status: Status, author: str, driving: dict[str, int] | None
     ) -> None:
-        self.claim = Claim(new.id, epoch=0 if owner is None else 1, seq=0)
+        self.claim = Claim(new.id, epoch=0 if driving is None else 1, seq=0, signs=author)
         super().__init__(_rows(self.claim, facts, status, new.created_at))
         self._new = new
         self._live = status.state not in FINAL
-        self._owner = owner
+        self._owner = None if driving is None else author
         self._driving = driving
 
     def write(self, cursor: sqlite3.Cursor, path: Path) -> None:
@@ -121,8 +141,8 @@ class Create(Write):
 
     def done(self) -> None:
         """The turn is driven here, before anybody can see it."""
-        self.claim.seq = len(self.rows)
-        if self._owner is not None:
+        self.claim.seq, self.claim.signs = len(self.rows), None
+        if self._driving is not None:
             self._driving[self.claim.turn] = self.claim.epoch
         self.waits = False
 
@@ -184,11 +204,14 @@ def _write_facts(cursor: sqlite3.Cursor, rows: Sequence[_FactRow]) -> None:
 def _rows(claim: Claim, facts: Sequence[Fact], status: Status, at: float) -> list[_FactRow]:
     turn, epoch, seq = claim.turn, claim.epoch, claim.seq + 1
     rows: list[_FactRow] = [
-        (seq + n, fact.kind, fact.payload(), None, None, None, None, None, turn, epoch) for n, fact in enumerate(facts)
+        (seq + n, fact.kind, fact.payload(), None, None, None, None, None, None, None, turn, epoch)
+        for n, fact in enumerate(facts)
     ]
     if rows:
         state, reason = _texts(status)
-        rows[-1] = (*rows[-1][:3], at, state, reason, status.steps, status.tool_calls, turn, epoch)
+        rows[-1] = (*rows[-1][:3], at, state, reason, status.steps, status.tool_calls, None, None, turn, epoch)
+        if claim.signs is not None:
+            rows[0] = (*rows[0][:3], at, *rows[0][4:8], epoch, claim.signs, turn, epoch)
     return rows
 
 

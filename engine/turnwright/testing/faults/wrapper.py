@@ -13,6 +13,7 @@ from turnwright.store import (
     NewTurn,
     Status,
     Store,
+    Stretch,
     TurnRow,
 )
 from turnwright_states.facts import Fact
@@ -69,17 +70,27 @@ class StoreWrapper:
         self.enter()
         return await self.inner.facts(turn_id, after)
 
+    async def stretches(self, turn_id: str) -> list[Stretch]:
+        """See `Store.stretches`."""
+        self.enter()
+        return await self.inner.stretches(turn_id)
+
     async def get(self, turn_id: str) -> TurnRow:
         """See `Store.get`."""
         self.enter()
         return await self.inner.get(turn_id)
 
     async def turns(
-        self, *, session: str | None = None, live: bool | None = None, limit: int | None = None
+        self,
+        *,
+        session: str | None = None,
+        live: bool | None = None,
+        limit: int | None = None,
+        before: int | None = None,
     ) -> list[TurnRow]:
         """See `Store.turns`."""
         self.enter()
-        return await self.inner.turns(session=session, live=live, limit=limit)
+        return await self.inner.turns(session=session, live=live, limit=limit, before=before)
 
     async def is_driven(self, turn_id: str) -> bool:
         """See `Store.is_driven`."""

@@ -7,10 +7,11 @@ from .crowds import CrowdFacts
 from .deletion import DeletionFacts
 from .inboxes import InboxFacts
 from .journal import JournalFacts
+from .stretches import StretchFacts
 from .turns import TurnFacts
 from .watches import WatchFacts
 
 
 @pytest.mark.anyio
-class StoreSuite(JournalFacts, ClaimFacts, InboxFacts, TurnFacts, CrowdFacts, DeletionFacts, WatchFacts):
+class StoreSuite(JournalFacts, ClaimFacts, InboxFacts, TurnFacts, StretchFacts, CrowdFacts, DeletionFacts, WatchFacts):
     """Subclass it, and define a fixture `bench` that gives a `Bench`."""

@@ -16,7 +16,7 @@ class TurnFacts:
     async def test_an_unknown_turn_is_said_to_be_unknown(self, bench: Bench) -> None:
         """By everything that needs it to be there."""
         store = await bench.open()
-        for call in (store.get, store.facts, store.claim, store.is_driven, store.delete):
+        for call in (store.get, store.facts, store.stretches, store.claim, store.is_driven, store.delete):
             with pytest.raises(UnknownTurn, match="nobody"):
                 await call("nobody")
         with pytest.raises(UnknownTurn, match="nobody"):
@@ -85,6 +85,39 @@ class TurnFacts:
         assert await listed("s1", limit=1) == ["mid"]
         assert await listed(live=False, limit=1) == ["mid"]
         assert await listed("s1", live=False, limit=5) == ["mid", "old"]
+
+    async def test_turns_are_listed_page_by_page(self, bench: Bench) -> None:
+        """Those before the last one of a page are the next page: no turn is left out, none comes twice."""
+        store, other = await bench.open(), await bench.open()
+        for n in range(7):
+            written = Written(f"t{n}", session=f"s{n % 2}", age=n * 60)
+            claim = await written.create(store)
+            if n < 5:  # noqa: PLR2004 (the others live)
+                await store.append(claim, written.answer(), written.status)
+            await store.release(claim)
+
+        async def paged(
+            limit: int, session: str | None = None, *, live: bool | None = None, meanwhile: str = ""
+        ) -> list[list[str]]:
+            pages: list[list[str]] = []
+            before: int | None = None
+            while page := await other.turns(session=session, live=live, limit=limit, before=before):
+                pages.append([row.id for row in page])
+                before = page[-1].number
+                if meanwhile and len(pages) == 1:
+                    await Written(meanwhile).create(store)
+                    await store.delete("t6")
+            return pages
+
+        assert await paged(3) == [["t6", "t5", "t4"], ["t3", "t2", "t1"], ["t0"]]
+        assert await paged(2, "s1") == [["t5", "t3"], ["t1"]]
+        assert await paged(1, live=True) == [["t6"], ["t5"]]
+        assert await paged(2, "s0", live=False) == [["t4", "t2"], ["t0"]]
+        first = (await other.get("t0")).number
+        assert await other.turns(before=first) == []
+        assert [row.id for row in await other.turns(before=first + 1)] == ["t0"]
+        assert await paged(3, meanwhile="new") == [["t6", "t5", "t4"], ["t3", "t2", "t1"], ["t0"]]
+        assert await paged(6) == [["new", "t5", "t4", "t3", "t2", "t1"], ["t0"]]
 
     async def test_turns_are_numbered_as_they_are_made(self, bench: Bench) -> None:
         """Also where the clock goes back, and whoever makes them; a number that was given is not given again."""
