@@ -148,6 +148,18 @@ def test_a_missing_key_or_a_missing_client_is_refused_at_once() -> None:
     assert "key" in ran.stdout.lower() or "install" in ran.stdout
 
 
+def test_the_function_keeps_its_name_once_it_was_called() -> None:
+    """In a process of its own: a submodule of the same name would have taken its place in the package."""
+    code = (
+        "from turnwright.model import pydantic_ai_model\n"
+        "pydantic_ai_model('test')\n"
+        "from turnwright.model import pydantic_ai_model\n"
+        "print(callable(pydantic_ai_model))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "True\n"
+
+
 def test_what_is_no_model_is_refused() -> None:
     with pytest.raises(ConfigError, match="not int"):
         pydantic_ai_model(5)  # type: ignore[arg-type]

@@ -9,9 +9,14 @@ import traceback
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Final, NoReturn, TextIO
+from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 from turnwright.errors import ConfigError
+from turnwright.hiding import Secrets
+from turnwright.logs import JsonFormatter, utc
+
+if TYPE_CHECKING:
+    from turnwright.redaction import Redactor
 
 _STDERR: Final = 2
 #: Seconds that threads get to end by themselves when the process does.
@@ -50,26 +55,93 @@ class Output:
 _TOLD_BY_US: Final = ("psycopg", "psycopg.pool")
 
 
+class _Unsaid(Secrets):
+    """What no line of the log shows: the secrets of this process's environment, and what has the form of one."""
+
+    __slots__ = ("_environ", "_redactor")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._environ = dict(os.environ)
+        self._redactor: Redactor | None = None
+
+    def hide(self, text: str) -> str:
+        """See `Secrets.hide`."""
+        if self._redactor is None:
+            from turnwright.redaction import Redactor  # noqa: PLC0415 (most commands log nothing)
+
+            self._redactor = Redactor(self._environ)
+        return self._redactor.hide(text)
+
+
 class _OneLine(logging.Formatter):
-    """A log record as one line: of an error its type and its text, and no traceback."""
+    """A log record as one line, without secrets: of an error its type and its text, and no traceback.
+
+    What a terminal would obey, and a line break, is shown as an escape: a server's words, or a model's, are in some.
+    """
+
+    def __init__(self, secrets: Secrets) -> None:
+        super().__init__()
+        self._secrets = secrets
 
     def format(self, record: logging.LogRecord) -> str:
-        said = record.getMessage()
+        return f"turnwright: {self._told(record)}"
+
+    def _told(self, record: logging.LogRecord) -> str:
+        told = record.getMessage()
         error = record.exc_info[1] if record.exc_info else None
-        return f"turnwright: {said}" if error is None else f"turnwright: {said}: {type(error).__name__}: {error}"
+        if error is not None:
+            told = f"{told}: {type(error).__name__}: {error}"
+        return _marked(self._secrets.hide(told).rstrip())
+
+
+class _Stamped(_OneLine):
+    """The same with the moment, the level and the logger in front, for those who asked for a log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{utc(record.created)} {record.levelname} {_marked(record.name)}: {self._told(record)}"
+
+
+class _ToStderr(logging.StreamHandler[TextIO]):
+    """Writes to stderr. Of a record that cannot be written out it tells the logger alone, and none of what it holds."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the name is the base class's)
+        error = sys.exc_info()[0]
+        say(f"a record of the logger {record.name} cannot be written ({'' if error is None else error.__name__})")
+
+
+class _Log:
+    """How this process logs: in which format, once somebody has asked for one."""
+
+    handler: logging.Handler | None = None
+    #: What no line shows.
+    secrets = Secrets()
+    #: Where stderr is one JSON object a line, what is said to the user is one as well.
+    json: JsonFormatter | None = None
+
+
+def log_as(*, as_json: bool, level: int) -> None:
+    """Log what is at least of `level` (of other packages, warnings at most) to stderr, as JSON or as stamped text."""
+    _Log.json = JsonFormatter(secrets=_Log.secrets) if as_json else None
+    if _Log.handler is not None:
+        _Log.handler.setFormatter(_Log.json or _Stamped(_Log.secrets))
+    logging.getLogger().setLevel(max(level, logging.WARNING))
+    logging.getLogger("turnwright").setLevel(level)
 
 
 def prepare() -> None:
-    """Make the streams fit for any text, and log in lines."""
+    """Make the streams fit for any text, and log in lines, also what Python warns of."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # A terminal that cannot show a character shows another; that is no reason to fail.
             stream.reconfigure(errors="replace")
     if sys.stdout is None:  # closed by whoever started us
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (it lives as long as the process)
-    handler = logging.StreamHandler()
-    handler.setFormatter(_OneLine())
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    _Log.secrets = _Unsaid()
+    _Log.handler = _ToStderr()
+    _Log.handler.setFormatter(_OneLine(_Log.secrets))
+    logging.basicConfig(level=logging.WARNING, handlers=[_Log.handler])
+    logging.captureWarnings(capture=True)
     for name in _TOLD_BY_US:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -86,7 +158,7 @@ def check_arguments(arguments: list[str]) -> None:
 def say(text: str) -> None:
     """Say something to the user, on stderr."""
     with suppress(OSError, AttributeError):  # nobody may be there to hear it
-        sys.stderr.write(f"turnwright: {text}\n")
+        sys.stderr.write(_line(text))
         sys.stderr.flush()
 
 
@@ -94,7 +166,8 @@ def say_bug(error: Exception) -> None:
     """Say that something happened that should not have, and where, in one line."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    say(f"this is a bug, please report it: {type(error).__name__}: {error}{where}")
+    told = _marked(_Log.secrets.hide(f"{type(error).__name__}: {error}"))
+    say(f"this is a bug, please report it: {told}{where}")
 
 
 def leave(code: int) -> NoReturn:
@@ -117,8 +190,25 @@ def leave(code: int) -> NoReturn:
 def leave_now(code: int, text: str) -> NoReturn:
     """End the process wherever it is: also out of a signal handler, where streams may not be used."""
     with suppress(OSError):
-        os.write(_STDERR, f"turnwright: {text}\n".encode())
+        os.write(_STDERR, _line(text).encode())
     os._exit(code)
+
+
+def _line(text: str) -> str:
+    """What is said to the user, as it is written to stderr."""
+    if _Log.json is None:
+        # What is said to a person may have several lines, and nothing else that a terminal would obey.
+        lines = "\n".join(map(_marked, text.split("\n")))
+        return f"turnwright: {lines}\n"
+    record = logging.LogRecord("turnwright.cli", logging.WARNING, __file__, 0, text, None, None)
+    return f"{_Log.json.format(record)}\n"
+
+
+def _marked(text: str) -> str:
+    r"""The text with each line break, control character and half a surrogate pair as an escape (`\n`)."""
+    if text.isprintable():
+        return text
+    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
 
 
 def _taken() -> TextIO:

@@ -5,6 +5,7 @@ Each rule below is one of STREAMS.
 """
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -16,7 +17,7 @@ from .anthropic_order import CALL, THINKING, order_of
 from .anthropic_quick import read_event
 from .json_text import read_count, whole_object
 from .pieces import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, Meter, Pieces, TooLarge, mend
-from .protocol import Delta, ReasoningDelta, Reply, ReplyCall, TextDelta
+from .protocol import Delta, ReasoningDelta, Reply, ReplyCall, ResponseInfo, TextDelta, read_name
 
 # What a block costs in memory beside its texts, counted as characters.
 _BLOCK_SIZE: Final = 1024
@@ -28,6 +29,11 @@ _OURS: Final = frozenset({"", "text", "thinking", "redacted_thinking", _TOOL})
 _OTHER: Final = "other"
 # The events whose usage and stop reason are those of the reply. What others may count is not said anywhere.
 _TELLING: Final = frozenset({"message_start", "message", "message_delta", "message_stop"})
+
+_USED: Final = ("input_tokens", "output_tokens")
+_CACHED: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
+# What together makes the whole prompt.
+_PROMPT: Final = ("input_tokens", *_CACHED)
 
 _FINISHES: Final = {
     "max_tokens": Finish.LENGTH,
@@ -48,7 +54,8 @@ class MessageBuilder:
     began. `max_reply` and `max_arguments` bound, in characters, what is kept of the reply and of one call's arguments.
 
     The usage is the provider's own. Its `input_tokens` leaves out what was read from a prompt cache and what was
-    written to one (`cache_read_input_tokens`, `cache_creation_input_tokens`).
+    written to one (`cache_read_input_tokens`, `cache_creation_input_tokens`); that of the reply's `response` does not.
+    The first block to begin is the first part of the reply.
     Source: "Streaming Messages" and "Prompt caching" of Anthropic's documentation; STREAMS.
     """
 
@@ -62,6 +69,10 @@ class MessageBuilder:
         self._counts: dict[str, int] = {}
         self._stop_reason = ""
         self._stopped = False
+        self._id = ""
+        self._model = ""
+        self._made = time.perf_counter()
+        self._first: float | None = None
 
     def add(self, event: Mapping[str, JsonValue]) -> list[Delta]:
         """Take one event, or a whole `message`; return what it added to the text and the reasoning.
@@ -75,6 +86,7 @@ class MessageBuilder:
                 self._keep_reason(source.get("stop_reason"))
         match kind:
             case "message_start" | "message":
+                self._name(message or event)
                 return self._take_content((message or event).get("content"))
             case "content_block_start":
                 return self._start(event.get("index"), _dict(event.get("content_block")))
@@ -121,17 +133,28 @@ class MessageBuilder:
 
     def reply(self) -> Reply:
         """Give the reply as far as it has come."""
-        usage = Usage(
-            input_tokens=self._counts.get("input_tokens", 0), output_tokens=self._counts.get("output_tokens", 0)
-        )
+        counts = self._counts
+        usage = Usage(input_tokens=counts.get("input_tokens", 0), output_tokens=counts.get("output_tokens", 0))
         return Reply(
             text="".join(str(block.text) for block in self._blocks),
             reasoning="".join(str(block.thinking) for block in self._blocks),
             reasoning_details=(*(detail for block in self._blocks for detail in block.details()), *self._order()),
             calls=tuple(block.call() for block in self._blocks if block.is_call),
             finish=_FINISHES.get(self._stop_reason.lower(), Finish.STOP),
-            usage=usage if self._counts else None,
+            usage=usage if any(name in counts for name in _USED) else None,
             finish_reason=self._stop_reason or None,
+            response=self._response(),
+        )
+
+    def _response(self) -> ResponseInfo:
+        prompt = [self._counts[name] for name in _PROMPT if name in self._counts]
+        return ResponseInfo(
+            id=self._id,
+            model=self._model,
+            input_tokens=sum(prompt) if prompt else None,
+            cache_read_input_tokens=self._counts.get("cache_read_input_tokens"),
+            cache_creation_input_tokens=self._counts.get("cache_creation_input_tokens"),
+            time_to_first_chunk=self._first,
         )
 
     def _order(self) -> tuple[Mapping[str, JsonValue], ...]:
@@ -143,10 +166,14 @@ class MessageBuilder:
 
     def _count(self, usage: JsonValue) -> None:
         """Take note of the usage. It is cumulative, and a later one may lack what an earlier one had."""
-        for name in ("input_tokens", "output_tokens"):
+        for name in (*_USED, *_CACHED):
             count = read_count(_dict(usage).get(name))
             if count is not None:
                 self._counts[name] = count
+
+    def _name(self, message: Mapping[str, JsonValue]) -> None:
+        self._id = self._id or read_name(message.get("id"))
+        self._model = self._model or read_name(message.get("model"))
 
     def _keep_reason(self, stop_reason: JsonValue) -> None:
         if isinstance(stop_reason, str) and stop_reason:
@@ -209,6 +236,8 @@ class MessageBuilder:
             self._calls += 1
             if self._calls > MAX_CALLS:
                 raise TooLarge(f"the reply asks for more than {MAX_CALLS:,} calls")
+        if self._first is None:
+            self._first = time.perf_counter() - self._made
         block = _Block(kind, self._meter, self._max_arguments)
         if block.kind != _OTHER:
             self._blocks.append(block)

@@ -52,6 +52,12 @@ class HttpModel(ABC, Generic[Decoder]):
         return self._name
 
     @property
+    def server(self) -> tuple[str, int]:
+        """The host and the port of the server that is asked."""
+        url = self._endpoint.url
+        return url.host, url.port or (443 if url.scheme == "https" else 80)
+
+    @property
     def capabilities(self) -> Capabilities:
         """What the model and its server take. What it is asked is made to fit."""
         return self._capabilities

@@ -4,6 +4,7 @@ A chunk may lack anything, and anything in it may be null or of another type: wh
 Each rule below is one of STREAMS.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Final, cast
 
@@ -16,12 +17,15 @@ from .openai_calls import CallAssembler
 from .openai_details import Details
 from .openai_quick import read_chunk
 from .pieces import MAX_ARGUMENTS, MAX_REPLY, Meter, Pieces, mend
-from .protocol import Delta, ReasoningDelta, Reply, TextDelta
+from .protocol import Delta, ReasoningDelta, Reply, ResponseInfo, TextDelta, read_name
 
 # What a choice costs in memory beside its texts, counted as characters.
 _CHOICE_SIZE: Final = 1024
 
 _COUNTS: Final = {"input": ("prompt_tokens", "input_tokens"), "output": ("completion_tokens", "output_tokens")}
+# Where the parts of the prompt are counted that came from a cache, or went into one. They count as input too.
+_DETAILS: Final = ("prompt_tokens_details", "input_tokens_details")
+_CACHED: Final = {"read": "cached_tokens", "written": "cache_write_tokens"}
 
 _FINISHES: Final = {
     "length": Finish.LENGTH,
@@ -52,6 +56,7 @@ class ReplyBuilder:
 
     Where several choices are interleaved, the reply is the one of index 0, or the first that came if there is none.
     `max_reply` and `max_arguments` bound, in characters, what is kept of the reply and of one call's arguments.
+    The first chunk with a choice in it is the first part of the reply.
     """
 
     def __init__(self, *, max_reply: int = MAX_REPLY, max_arguments: int = MAX_ARGUMENTS) -> None:
@@ -59,6 +64,11 @@ class ReplyBuilder:
         self._max_arguments = max_arguments
         self._choices: dict[int, _Choice] = {}
         self._counts: dict[str, int] = {}
+        self._cached: dict[str, int] = {}
+        self._id = ""
+        self._model = ""
+        self._made = time.perf_counter()
+        self._first: float | None = None
 
     def add(self, chunk: Mapping[str, JsonValue]) -> list[Delta]:
         """Take one chunk, or a whole `chat.completion`; return what it added to the text and the reasoning.
@@ -71,6 +81,8 @@ class ReplyBuilder:
             if isinstance(choice, dict):
                 index = read_index(choice.get("index")) or 0
                 if index not in self._choices:
+                    if self._first is None:
+                        self._first = time.perf_counter() - self._made
                     self._meter.take(_CHOICE_SIZE)
                     self._choices[index] = _Choice(self._meter, self._max_arguments)
                 added = self._choices[index].add(choice)
@@ -78,6 +90,10 @@ class ReplyBuilder:
                     deltas += added
                     # Moonshot counts each choice by itself.
                     self._count(choice.get("usage"))
+        if not self._id:
+            self._id = read_name(chunk.get("id"))
+        if not self._model:
+            self._model = read_name(chunk.get("model"))
         groq = chunk.get("x_groq")
         self._count(groq.get("usage") if isinstance(groq, dict) else None)
         self._count(chunk.get("usage"))
@@ -133,7 +149,7 @@ class ReplyBuilder:
         main = self._main
         usage = Usage(input_tokens=self._counts.get("input", 0), output_tokens=self._counts.get("output", 0))
         if main is None:
-            return Reply(usage=usage if self._counts else None)
+            return Reply(usage=usage if self._counts else None, response=self._response())
         return Reply(
             text=str(main.text) or self.refusal,
             reasoning=str(main.reasoning),
@@ -142,6 +158,16 @@ class ReplyBuilder:
             finish=_FINISHES.get(main.finish_reason.lower(), Finish.STOP),
             usage=usage if self._counts else None,
             finish_reason=main.finish_reason or None,
+            response=self._response(),
+        )
+
+    def _response(self) -> ResponseInfo:
+        return ResponseInfo(
+            id=self._id,
+            model=self._model,
+            cache_read_input_tokens=self._cached.get("read"),
+            cache_creation_input_tokens=self._cached.get("written"),
+            time_to_first_chunk=self._first,
         )
 
     def _count(self, usage: JsonValue) -> None:
@@ -151,6 +177,16 @@ class ReplyBuilder:
                 counts = [count for key in keys if (count := read_count(usage.get(key))) is not None]
                 if counts:
                     self._counts[name] = counts[0]
+            for place in _DETAILS:
+                details = usage.get(place)
+                if isinstance(details, dict):
+                    self._count_cached(details)
+
+    def _count_cached(self, details: dict[str, JsonValue]) -> None:
+        for name, key in _CACHED.items():
+            count = read_count(details.get(key))
+            if count is not None:
+                self._cached[name] = count
 
     @property
     def _main(self) -> "_Choice | None":

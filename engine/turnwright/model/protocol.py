@@ -4,7 +4,7 @@ Anything with a `name` and a `stream` is a model: there is nothing to inherit fr
 """
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 from pydantic import JsonValue
@@ -14,6 +14,9 @@ from turnwright.message import Message
 from turnwright_states import Cause, Finish, Usage
 
 ToolChoice = Literal["auto", "none", "required"]
+
+# What is longer is no id and no name, and would be carried into every measurement.
+_LONGEST_NAME: Final = 256
 
 
 class ToolSpec(msgspec.Struct, frozen=True, weakref=True):
@@ -65,8 +68,37 @@ class ReplyCall(msgspec.Struct, frozen=True):
     id: str = ""
 
 
+class ResponseInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider tells beside its reply. It is for telemetry: no journal keeps it, and no budget counts it.
+
+    `id` and `model` are the provider's own, empty where it gave none. `input_tokens` are all the tokens of the prompt,
+    those of a cache too; None where the usage of the reply counts them all, or nobody counts. Of them
+    `cache_read_input_tokens` came from a cache, and `cache_creation_input_tokens` went into one; None where the
+    provider does not say. `time_to_first_chunk` is None for a reply that was not streamed: the seconds from the start
+    of the attempt to the first part of the reply, whatever is in it.
+    """
+
+    id: str = ""
+    model: str = ""
+    input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    time_to_first_chunk: float | None = None
+
+
+def read_name(value: object) -> str:
+    """Read an id or a name that a provider gave. Empty for what is no text, or too long for one."""
+    if not isinstance(value, str) or len(value) > _LONGEST_NAME:
+        return ""
+    # Half a surrogate pair is nothing that can be sent on.
+    return value.encode(errors="replace").decode()
+
+
 class Reply(msgspec.Struct, frozen=True, eq=False):
-    """A whole reply, or as much of one as arrived before a failure. Two are equal that differ in `finish_reason`."""
+    """A whole reply, or as much of one as arrived before a failure.
+
+    Two are equal that differ in `finish_reason` or in `response`, which are about the reply and no part of it.
+    """
 
     text: str = ""
     reasoning: str = ""
@@ -76,6 +108,8 @@ class Reply(msgspec.Struct, frozen=True, eq=False):
     usage: Usage | None = None
     #: The provider's own word for the finish, for people and for `turnwright decode`.
     finish_reason: str | None = None
+    #: What else the provider told, if the model says so.
+    response: ResponseInfo | None = None
 
     def __eq__(self, other: object) -> bool:
         return self._compared() == other._compared() if isinstance(other, Reply) else NotImplemented
@@ -84,7 +118,7 @@ class Reply(msgspec.Struct, frozen=True, eq=False):
         return hash(self._compared())
 
     def _compared(self) -> tuple[object, ...]:
-        return msgspec.structs.astuple(self)[:-1]
+        return msgspec.structs.astuple(self)[:-2]
 
 
 class ModelError(TurnwrightError):

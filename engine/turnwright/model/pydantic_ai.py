@@ -10,7 +10,7 @@ from .capabilities import Capabilities
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-    from .pydantic_ai_model import PydanticAIModel
+    from .pydantic_ai_adapter import PydanticAIModel
 
 
 def pydantic_ai_model(
@@ -50,7 +50,7 @@ def pydantic_ai_model(
     not know, a missing key, and settings that the request itself decides.
     """
     try:
-        from .pydantic_ai_model import PydanticAIModel, made_of  # noqa: PLC0415 (an extra)
+        from .pydantic_ai_adapter import PydanticAIModel, made_of  # noqa: PLC0415 (an extra)
     except ImportError as error:
         hint = "install it with: pip install 'turnwright[pydantic-ai]'"
         raise ConfigError(f"pydantic-ai cannot be used here ({error}): {hint}") from error

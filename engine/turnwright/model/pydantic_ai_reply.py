@@ -23,7 +23,7 @@ from turnwright_states import Cause, Finish, Usage
 
 from .json_text import read_count, whole_object
 from .pieces import MAX_ARGUMENTS, Meter, Pieces, TooLarge, mend
-from .protocol import Delta, ModelError, ReasoningDelta, Reply, ReplyCall, TextDelta
+from .protocol import Delta, ModelError, ReasoningDelta, Reply, ReplyCall, ResponseInfo, TextDelta, read_name
 from .pydantic_ai_details import details_of
 
 _FINISHES: Final = {"length": Finish.LENGTH, "content_filter": Finish.CONTENT_FILTER}
@@ -73,13 +73,13 @@ class Hearing:
             yield ReasoningDelta(text)
 
 
-def whole_reply(response: ModelResponse) -> Reply:
-    """Translate a whole response.
+def whole_reply(response: ModelResponse, first: float | None = None) -> Reply:
+    """Translate a whole response. `first` is when its first chunk came, in seconds, if it was streamed.
 
     Raises `ModelError` with what there is as its `partial` for one that broke off, that failed at the provider's side,
     or that the provider would have us wait for; `TooLarge` for arguments that are too long.
     """
-    reply = reply_of(response)
+    reply = reply_of(response, first)
     if response.state == "suspended":
         why = "the provider has not finished: it runs tools of its own, or works in the background"
         raise ModelError(f"{why}. Switch that off in the settings.", cause=Cause.REJECTED, partial=reply)
@@ -91,8 +91,11 @@ def whole_reply(response: ModelResponse) -> Reply:
     return reply
 
 
-def reply_of(response: ModelResponse) -> Reply:
-    """Translate a response as far as it has come. Parts that are no text, thinking or call of ours are left out."""
+def reply_of(response: ModelResponse, first: float | None = None) -> Reply:
+    """Translate a response as far as it has come. Parts that are no text, thinking or call of ours are left out.
+
+    `first` is when its first chunk came, in seconds, if it was streamed.
+    """
     return Reply(
         text="".join(mend(part.content) for part in response.parts if isinstance(part, TextPart)),
         reasoning="".join(mend(part.content) for part in response.parts if isinstance(part, ThinkingPart)),
@@ -101,6 +104,14 @@ def reply_of(response: ModelResponse) -> Reply:
         finish=_FINISHES.get(response.finish_reason or "", Finish.STOP),
         usage=_usage(response.usage),
         finish_reason=_word(response),
+        response=ResponseInfo(
+            id=read_name(response.provider_response_id),
+            model=read_name(response.model_name),
+            # Of a provider that says nothing, zeros are left.
+            cache_read_input_tokens=read_count(response.usage.cache_read_tokens) or None,
+            cache_creation_input_tokens=read_count(response.usage.cache_write_tokens) or None,
+            time_to_first_chunk=first,
+        ),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -29,6 +29,9 @@ from .pace import Pace, Place
 from .result import ToolResult, bounded
 from .side_by_side import in_tasks
 from .tool import Tool, ToolError, describe, holds
+
+if TYPE_CHECKING:
+    from turnwright.telemetry import CallWork, Watched
 
 
 class Report(Protocol):
@@ -82,6 +85,8 @@ class Surroundings:
     abort: AbortSignal = field(default_factory=AbortSignal)
     progress: Progress = nobody_listens
     delegate: Delegate = nobody_delegates
+    #: Whom the telemetry is told of the calls by, if there is one.
+    watched: "Watched | None" = None
     checked: dict[str, Values] = field(default_factory=dict)
 
 
@@ -124,8 +129,9 @@ async def _start_together(calls: Sequence[Call], around: Surroundings, report: R
 
 
 async def _report_outcome(call: Call, around: Surroundings, report: Report) -> None:
-    values = around.checked.pop(call.id)
-    await report(await _outcome(call, around.tools[call.name], around, values))
+    values, tool = around.checked.pop(call.id), around.tools[call.name]
+    work = _outcome if around.watched is None else _execution
+    await report(await work(call, tool, around, values))
 
 
 def _between_barriers(calls: Sequence[Call], around: Surroundings) -> list[list[Call]]:
@@ -220,7 +226,7 @@ async def _run(call: Call, around: Surroundings, report: Report) -> Pace | None:
     if around.stopping():
         return None
     if _is_taken_up(call):
-        await report(await around.delegate(call))
+        await report(await _execution(call, around.tools[call.name], around))
         return None
     tool = around.tools[call.name]
     values = around.checked.pop(call.id, None)
@@ -273,11 +279,33 @@ async def _execute(  # noqa: PLR0917 (they go down together, as far as the tool)
         return
     if place is not None:
         place.start()
-    await report(await (_outcome(call, tool, around, values) if child is None else around.delegate(call)))
+    await report(await _execution(call, tool, around, values))
 
 
-async def _outcome(call: Call, tool: Tool, around: Surroundings, values: Values | None) -> CallSettled | CallWaits:
-    """Let the tool do its work, and say what came of it. Nobody hears of its progress any more then."""
+async def _execution(
+    call: Call, tool: Tool, around: Surroundings, values: Values | None = None
+) -> CallSettled | CallWaits:
+    """Do what a started call asks for, by its tool or in a turn of its own, and say what came of it."""
+    delegates = call.made.lease is not None
+    if around.watched is None:
+        return await (around.delegate(call) if delegates else _outcome(call, tool, around, values))
+    from .told import told  # noqa: PLC0415 (most programs have no telemetry)
+
+    child = child_id(around.turn, call.id) if delegates else ""
+
+    def run(work: "CallWork") -> Awaitable[CallSettled | CallWaits]:
+        return around.delegate(call) if delegates else _outcome(call, tool, around, values, work)
+
+    return await told(around.watched, call, tool, child, run)
+
+
+async def _outcome(
+    call: Call, tool: Tool, around: Surroundings, values: Values | None, work: "CallWork | None" = None
+) -> CallSettled | CallWaits:
+    """Let the tool do its work, and say what came of it. Nobody hears of its progress any more then.
+
+    An error is named in `work`.
+    """
     context, line = _UNSEEN, None
     if tool.takes_context:
         line = Line(partial(around.progress, call))
@@ -291,10 +319,14 @@ async def _outcome(call: Call, tool: Tool, around: Surroundings, values: Values 
     except NeedsPerson as needs:
         return _waits(call, needs.ask, around)
     except ToolError as error:
+        if work is not None:
+            work.failed(error)
         return _settled(call, CallStatus.ERROR, ToolResult(str(error)), around)
     except BaseException as error:
         if not await _is_its_own(error):
             raise
+        if work is not None:
+            work.failed(error)
         return _settled(call, CallStatus.ERROR, ToolResult(describe(error)), around)
     finally:
         if line is not None:

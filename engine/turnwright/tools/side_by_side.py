@@ -8,7 +8,6 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
-import sniffio
 
 Job = Callable[[], Awaitable[None]]
 
@@ -19,12 +18,19 @@ async def in_tasks(jobs: Sequence[Job]) -> None:
     The first that raises cancels the others, and so does a cancellation from outside; all of them have ended when this
     returns or raises.
     """
-    if "trio" not in sys.modules or sniffio.current_async_library() == "asyncio":
+    if "trio" not in sys.modules or _library() == "asyncio":
         from .asyncio_tasks import in_asyncio_tasks  # noqa: PLC0415 (not every loop is asyncio's)
 
         await in_asyncio_tasks(jobs)
     else:
         await in_a_group(jobs)
+
+
+def _library() -> str:
+    """The event loop that this runs in, where there may be several."""
+    import sniffio  # noqa: PLC0415 (trio brings it along; where there is no trio it need not be there)
+
+    return sniffio.current_async_library()
 
 
 async def in_a_group(jobs: Sequence[Job]) -> None:

@@ -191,7 +191,8 @@ class Tool(ABC):
         except ToolInputError:
             return None
         except Exception:  # noqa: BLE001 (an embedder's function; the detector can do without it)
-            _LOG.warning("loop_key of tool %s raised; its arguments are compared instead", self.name, exc_info=True)
+            told, about = "loop_key of tool %s raised; its arguments are compared instead", {"tool": self.name}
+            _LOG.warning(told, self.name, exc_info=True, extra=about)
             return None
 
     def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
@@ -202,7 +203,7 @@ class Tool(ABC):
         """
         if self._approval is False or any(answer.decision == Decision.GRANT for answer in context.answers):
             return None
-        if not self._wants_approval(self.plain(arguments)):
+        if not self._wants_approval(self.plain(arguments), context):
             return None
         return Ask(kind=InterruptKind.APPROVAL, expires_in=self.expires_in)
 
@@ -246,13 +247,16 @@ class Tool(ABC):
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
         """Do the work of one call, with what `parse` gave. What is returned becomes a `ToolResult`, mostly text."""
 
-    def _wants_approval(self, arguments: Mapping[str, JsonValue]) -> bool:
+    def _wants_approval(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> bool:
         if isinstance(self._approval, bool):
             return self._approval
         try:
             return bool(self._approval(arguments))
         except Exception:  # noqa: BLE001 (an embedder's function; a check that fails must not let the call pass)
-            _LOG.warning("the approval check of tool %s raised; a person is asked", self.name, exc_info=True)
+            about = {"turn": context.turn, "call": context.call, "tool": self.name}
+            _LOG.warning(
+                "the approval check of tool %s raised; a person is asked", self.name, exc_info=True, extra=about
+            )
             return True
 
 

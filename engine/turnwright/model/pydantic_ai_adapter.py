@@ -1,10 +1,12 @@
 """A model of pydantic-ai, as a model of ours."""
 
 import logging
+import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Final, Self, cast
+from urllib.parse import urlsplit
 
 import anyio
 from pydantic_ai import direct
@@ -60,6 +62,22 @@ class PydanticAIModel:
         return self._name
 
     @property
+    def model_name(self) -> str:
+        """The id by which the provider knows the model: without the provider, whatever `name` is."""
+        return self._model.model_name
+
+    @property
+    def system(self) -> str:
+        """What pydantic-ai calls the provider."""
+        return self._model.system
+
+    @property
+    def server(self) -> tuple[str, int] | None:
+        """The host and the port of the server that is asked; None where the model does not say, or has several."""
+        servers = {_server(each) for each in _models(self._model)}
+        return servers.pop() if len(servers) == 1 else None
+
+    @property
     def capabilities(self) -> Capabilities:
         """What the model takes. What it is asked is made to fit."""
         return self._capabilities
@@ -86,6 +104,7 @@ class PydanticAIModel:
         """
         hearing = Hearing()
         stream: StreamedResponse | None = None
+        began, first = time.perf_counter(), None
         try:
             async with self._asked(fit(request, self._capabilities)) as answer:
                 if isinstance(answer, ModelResponse):
@@ -93,15 +112,17 @@ class PydanticAIModel:
                 else:
                     stream = answer
                     async for event in stream:
+                        if first is None:
+                            first = time.perf_counter() - began
                         for delta in hearing.take(event):
                             yield delta
                     response = stream.get()
-            reply = whole_reply(response)
+            reply = whole_reply(response, first)
             for delta in hearing.rest(reply):
                 yield delta
             yield reply
         except Exception as error:
-            partial = None if stream is None else _partial(stream)
+            partial = None if stream is None else _partial(stream, first)
             raise failure(error, where=self._name, partial=partial, secrets=self._secrets) from error
 
     @asynccontextmanager
@@ -164,10 +185,10 @@ async def _close(stream: StreamedResponse) -> None:
         await stream.cancel()
 
 
-def _partial(stream: StreamedResponse) -> Reply | None:
+def _partial(stream: StreamedResponse, first: float | None) -> Reply | None:
     """What had arrived of a response that broke off; None where nothing had."""
     with suppress(Exception):
-        reply = reply_of(stream.get())
+        reply = reply_of(stream.get(), first)
         if reply.text or reply.reasoning or reply.calls:
             return reply
     return None
@@ -192,6 +213,15 @@ def _models(model: Model) -> Iterator[Model]:
         if isinstance(each, Model):
             yield from _models(each)
     yield model
+
+
+def _server(model: Model) -> tuple[str, int] | None:
+    """Where a model asks. What a client of somebody else's says of itself may be anything, and may raise."""
+    with suppress(Exception):
+        url = urlsplit(model.base_url or "")
+        if url.hostname:
+            return url.hostname, url.port or (80 if url.scheme == "http" else 443)
+    return None
 
 
 def _secrets(model: Model, settings: Mapping[str, object]) -> Iterator[str]:

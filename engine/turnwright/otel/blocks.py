@@ -1,0 +1,257 @@
+"""Blocks of work as spans: each is the current one while its block runs, so that what happens within nests below it."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from contextvars import Token
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from turnwright.model.protocol import ModelError, ResponseInfo
+from turnwright.telemetry import AttemptWork, CallWork, error_type
+from turnwright_states import State, Usage
+
+from . import content, names
+from .api import context, trace
+from .instruments import Instruments
+
+Value = str | bool | int | float | list[str]
+
+#: What an attempt is measured by, beside its error.
+_MEASURED: Final = (
+    names.OPERATION,
+    names.PROVIDER,
+    names.MODEL,
+    names.RESPONSE_MODEL,
+    names.SERVER,
+    names.PORT,
+)
+
+
+class SpanBlock(ABC):
+    """A block of work that is a span."""
+
+    def __init__(
+        self,
+        tracer: trace.Tracer,
+        name: str,
+        kind: trace.SpanKind,
+        attributes: Mapping[str, Value],
+        *,
+        links: list[trace.Link] | None = None,
+        said: Callable[[], Mapping[str, object]] | None = None,
+    ) -> None:
+        self._tracer = tracer
+        self._name = name
+        self._kind = kind
+        self._attributes = attributes
+        self._links = links
+        self._said = said
+        self.span: trace.Span = trace.INVALID_SPAN
+        self._before: Token[context.Context] | None = None
+        self._began = 0.0
+
+    def __enter__(self) -> Self:
+        self._began = time.perf_counter()
+        self.span = self._tracer.start_span(
+            self._name, kind=self._kind, attributes=self._attributes, links=self._links, record_exception=False
+        )
+        self._before = context.attach(self._context())
+        if self._said is not None:
+            try:
+                self._say(self._said)
+            except BaseException:
+                # Nobody leaves a block that was not entered.
+                self._restore()
+                self.span.end()
+                raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
+    ) -> None:
+        try:
+            self._finish(error, time.perf_counter() - self._began)
+        finally:
+            self._restore()
+            self.span.end()
+
+    def _context(self) -> context.Context:
+        """What is current while the block runs."""
+        return trace.set_span_in_context(self.span)
+
+    @abstractmethod
+    def _finish(self, error: BaseException | None, seconds: float) -> None:
+        """Say what came of the work. `error` is what was raised in the block."""
+
+    def _say(self, said: Callable[[], Mapping[str, object]]) -> None:
+        """Tell what is said, as JSON. It is not even made for a span that is not recorded: it may be long."""
+        if self.span.is_recording():
+            for name, value in said().items():
+                if value:
+                    self.span.set_attribute(name, value if isinstance(value, str) else content.as_json(value))
+
+    def _failed(self, kind: str) -> None:
+        """The work went wrong. What went wrong is told by its kind alone: messages quote what people say."""
+        self.span.set_attribute(names.ERROR, kind)
+        self.span.set_status(trace.Status(trace.StatusCode.ERROR, kind))
+
+    def _restore(self) -> None:
+        """Make what was current before current again."""
+        if self._before is None:
+            return
+        # It fails where a coroutine that nobody awaits any more is closed: not in the context in which this began.
+        # `detach` would log that as an error.
+        with suppress(ValueError, RuntimeError):
+            self._before.var.reset(self._before)
+
+
+class AttemptBlock(SpanBlock):
+    """One attempt at a model's reply, as a span `chat`. `used` is told what it used."""
+
+    def __init__(
+        self,
+        tracer: trace.Tracer,
+        work: AttemptWork,
+        about: Mapping[str, Value],
+        measured: Instruments,
+        *,
+        used: Callable[[Usage], None],
+        full: bool,
+    ) -> None:
+        attributes: dict[str, Value] = {
+            names.OPERATION: "chat",
+            **about,
+            names.STATE: str(work.state),
+            names.STEP: work.step,
+            names.ATTEMPT: work.attempt,
+        }
+        if work.request.max_tokens is not None:
+            attributes[names.MAX_TOKENS] = work.request.max_tokens
+        name = f"chat {about[names.MODEL]}".strip()
+        said = partial(_request, work) if full else None
+        super().__init__(tracer, name, trace.SpanKind.CLIENT, attributes, said=said)
+        self._work = work
+        self._measured = measured
+        self._used = used
+        self._full = full
+
+    def _finish(self, error: BaseException | None, seconds: float) -> None:
+        work, span = self._work, self.span
+        reply = work.reply
+        response = _response(work, error)
+        if reply is not None:
+            span.set_attribute(names.FINISH, [reply.finish_reason or content.finish_of(reply)])
+            if self._full:
+                self._say(lambda: {names.OUTPUT: content.output_of(reply)})
+        elif not work.error:
+            span.set_attribute(names.INTERRUPTED, value=True)
+        measured = self._told_of(response)
+        if work.usage is not None:
+            usage = told_usage(work.usage, response)
+            tell_usage(span, usage)
+            self._measured.used(usage, measured)
+            self._used(usage)
+        first = response.time_to_first_chunk
+        if first is not None:
+            self._measured.first_chunk.record(first, measured)
+        failed = work.error or _empty(work)
+        if failed:
+            self._failed(failed)
+            measured[names.ERROR] = failed
+        self._measured.chat.record(seconds, measured)
+
+    def _told_of(self, response: ResponseInfo) -> dict[str, str | int]:
+        """Tell what the provider told, and return by what the attempt is measured."""
+        first = response.time_to_first_chunk
+        told: dict[str, Value | None] = {
+            names.RESPONSE_ID: response.id or None,
+            names.RESPONSE_MODEL: response.model or None,
+            names.CACHE_READ: response.cache_read_input_tokens,
+            names.CACHE_WRITE: response.cache_creation_input_tokens,
+            names.FIRST_CHUNK: first,
+            names.STREAM: None if first is None else True,
+        }
+        self.span.set_attributes({name: value for name, value in told.items() if value is not None})
+        found = {**self._attributes, names.RESPONSE_MODEL: response.model}
+        return {name: value for name in _MEASURED if (value := found.get(name)) and isinstance(value, str | int)}
+
+
+class CallBlock(SpanBlock):
+    """One execution of a tool, as a span `execute_tool`."""
+
+    def __init__(
+        self, tracer: trace.Tracer, work: CallWork, about: Mapping[str, Value], measured: Instruments, *, full: bool
+    ) -> None:
+        attributes: dict[str, Value] = {
+            names.OPERATION: "execute_tool",
+            names.TOOL: work.tool,
+            names.TOOL_TYPE: "function",
+            names.CALL: work.id,
+            **about,
+            names.ATTEMPT: work.attempt,
+        }
+        if work.description:
+            attributes[names.TOOL_DESCRIPTION] = work.description
+        if work.child:
+            attributes[names.CHILD] = work.child
+        name = f"execute_tool {work.tool}"
+        said = (lambda: {names.ARGUMENTS: content.as_json(dict(work.arguments))}) if full else None
+        super().__init__(tracer, name, trace.SpanKind.INTERNAL, attributes, said=said)
+        self._work = work
+        self._measured = measured
+        self._full = full
+
+    def _finish(self, error: BaseException | None, seconds: float) -> None:
+        work, span = self._work, self.span
+        measured: dict[str, str | int] = {names.TOOL: work.tool, names.AGENT: str(self._attributes[names.AGENT])}
+        if work.status:
+            span.set_attribute(names.STATUS, work.status)
+        else:
+            span.set_attribute(names.INTERRUPTED, value=True)
+        if self._full and work.status and work.status != "waiting":
+            self._say(lambda: {names.RESULT: work.result})
+        failed = work.error or ("" if not isinstance(error, Exception) or work.status else error_type(error))
+        if failed:
+            self._failed(failed)
+            measured[names.ERROR] = failed
+        self._measured.tool.record(seconds, measured)
+
+
+def told_usage(usage: Usage, response: ResponseInfo) -> Usage:
+    """What was used, as the conventions count it: with the tokens that a cache held, whoever counts them apart."""
+    if response.input_tokens is None:
+        return usage
+    return Usage(input_tokens=response.input_tokens, output_tokens=usage.output_tokens, cost=usage.cost)
+
+
+def tell_usage(span: trace.Span, usage: Usage) -> None:
+    """What was used. The cost is in the currency of the prices, and told only where there are any."""
+    span.set_attribute(names.INPUT_TOKENS, usage.input_tokens)
+    span.set_attribute(names.OUTPUT_TOKENS, usage.output_tokens)
+    if usage.cost:
+        span.set_attribute(names.COST, usage.cost)
+
+
+def _response(work: AttemptWork, error: BaseException | None) -> ResponseInfo:
+    """What the provider told, of a reply that broke off too."""
+    reply = error.partial if work.reply is None and isinstance(error, ModelError) else work.reply
+    return ResponseInfo() if reply is None or reply.response is None else reply.response
+
+
+def _empty(work: AttemptWork) -> str:
+    """A step's reply with neither text nor calls is a failed attempt (DESIGN 4.9)."""
+    reply = work.reply
+    if reply is None or work.state is State.CONCLUDE or reply.calls or reply.text.strip():
+        return ""
+    return "content_filter" if reply.finish.value == "content_filter" else "empty_reply"
+
+
+def _request(work: AttemptWork) -> Mapping[str, object]:
+    return {
+        names.INSTRUCTIONS: content.instructions_of(work.request),
+        names.INPUT: content.input_of(work.request),
+        names.DEFINITIONS: content.definitions_of(work.request),
+    }

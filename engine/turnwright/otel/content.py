@@ -1,0 +1,89 @@
+"""What people and models say, in the JSON of the conventions. The content of files is never told."""
+
+import json
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from turnwright.model.protocol import Reply, Request
+from turnwright_states import Finish
+
+_FINISH = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.CONTENT_FILTER: "content_filter"}
+
+Part = dict[str, JsonValue]
+
+
+def as_json(value: object) -> str:
+    """A value as JSON text, for spans take no objects. What JSON does not know is told by its name."""
+    # Half a surrogate pair, which a model may write, is nothing that can be sent: `?` stands for it.
+    return json.dumps(value, ensure_ascii=False, default=repr).encode(errors="replace").decode()
+
+
+def finish_of(reply: Reply) -> str:
+    """Why the model stopped, in the words of the conventions."""
+    return "tool_call" if reply.calls and reply.finish is Finish.STOP else _FINISH[reply.finish]
+
+
+def instructions_of(request: Request) -> list[Part]:
+    """The system messages of a request, as parts."""
+    return [part for message in request.messages if message.role == "system" for part in _parts(message)]
+
+
+def input_of(request: Request) -> list[JsonValue]:
+    """The other messages of a request."""
+    return [
+        {"role": message.role, "parts": [*_parts(message)]} for message in request.messages if message.role != "system"
+    ]
+
+
+def output_of(reply: Reply) -> list[JsonValue]:
+    """A reply, as the one message that it is."""
+    parts: list[JsonValue] = []
+    if reply.reasoning:
+        parts.append({"type": "reasoning", "content": reply.reasoning})
+    if reply.text:
+        parts.append({"type": "text", "content": reply.text})
+    for call in reply.calls:
+        arguments: JsonValue = call.raw if call.arguments is None else dict(call.arguments)
+        parts.append({"type": "tool_call", "id": call.id or None, "name": call.name, "arguments": arguments})
+    return [{"role": "assistant", "parts": parts, "finish_reason": finish_of(reply)}]
+
+
+def definitions_of(request: Request) -> list[Part]:
+    """The tools that a request offers."""
+    return [
+        {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": dict(tool.parameters),
+        }
+        for tool in request.tools
+    ]
+
+
+def _parts(message: Message) -> list[Part]:
+    said: list[Part] = []
+    for part in message.parts:
+        match part:
+            case TextPart():
+                said.append({"type": "text", "content": part.text})
+            case ReasoningPart():
+                said.append({"type": "reasoning", "content": part.text})
+            case ToolCallPart():
+                call: Part = {"type": "tool_call", "id": part.id, "name": part.name, "arguments": dict(part.arguments)}
+                said.append(call)
+            case ToolResultPart():
+                said.append({"type": "tool_call_response", "id": part.call, "response": part.text})
+                said += _files(part.files)
+            case FilePart():
+                said += _files((part,))
+            case _:
+                pass  # the engine's bookkeeping, which no model is sent
+    return said
+
+
+def _files(files: Sequence[FilePart]) -> list[Part]:
+    """Files by what they are. An address may carry a key, so it is not told either."""
+    return [{"type": "turnwright.file", "mime_type": file.media_type, "name": file.name} for file in files]

@@ -1,0 +1,67 @@
+"""The names of what is told: those of the conventions for generative AI, and our own under `turnwright.`.
+
+Source: the GenAI conventions of OpenTelemetry (github.com/open-telemetry/semantic-conventions-genai), as their main
+branch stood on 11 September 2026. They are in development: they left the general conventions after version 1.41, and
+had no tagged version of their own by then. What was renamed later (the client's metrics, to
+`gen_ai.client.inference.*`) is not followed yet.
+"""
+
+from typing import Final
+
+OPERATION: Final = "gen_ai.operation.name"
+PROVIDER: Final = "gen_ai.provider.name"
+AGENT: Final = "gen_ai.agent.name"
+AGENT_DESCRIPTION: Final = "gen_ai.agent.description"
+CONVERSATION: Final = "gen_ai.conversation.id"
+MODEL: Final = "gen_ai.request.model"
+STREAM: Final = "gen_ai.request.stream"
+MAX_TOKENS: Final = "gen_ai.request.max_tokens"
+FINISH: Final = "gen_ai.response.finish_reasons"
+RESPONSE_ID: Final = "gen_ai.response.id"
+RESPONSE_MODEL: Final = "gen_ai.response.model"
+FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
+INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+CACHE_READ: Final = "gen_ai.usage.cache_read.input_tokens"
+#: As it has been called since August 2026; up to version 1.41 of the general conventions `cache_creation`.
+CACHE_WRITE: Final = "gen_ai.usage.cache_write.input_tokens"
+OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+TOKEN_TYPE: Final = "gen_ai.token.type"  # noqa: S105 (a kind of tokens of text)
+TOOL: Final = "gen_ai.tool.name"
+TOOL_TYPE: Final = "gen_ai.tool.type"
+TOOL_DESCRIPTION: Final = "gen_ai.tool.description"
+CALL: Final = "gen_ai.tool.call.id"
+ERROR: Final = "error.type"
+SERVER: Final = "server.address"
+PORT: Final = "server.port"
+
+# What people and models say: told only where that is switched on.
+INPUT: Final = "gen_ai.input.messages"
+OUTPUT: Final = "gen_ai.output.messages"
+INSTRUCTIONS: Final = "gen_ai.system_instructions"
+DEFINITIONS: Final = "gen_ai.tool.definitions"
+ARGUMENTS: Final = "gen_ai.tool.call.arguments"
+RESULT: Final = "gen_ai.tool.call.result"
+
+TURN: Final = "turnwright.turn.id"
+PARENT: Final = "turnwright.turn.parent"
+CONTINUES: Final = "turnwright.turn.continues"
+FORKED_FROM: Final = "turnwright.turn.forked_from"
+EPOCH: Final = "turnwright.segment.epoch"
+STATE: Final = "turnwright.state"
+STEP: Final = "turnwright.step"
+STEPS: Final = "turnwright.steps"
+TOOL_CALLS: Final = "turnwright.tool_calls"
+ATTEMPT: Final = "turnwright.attempt"
+OUTCOME: Final = "turnwright.outcome"
+REASON: Final = "turnwright.reason"
+ALSO_REACHED: Final = "turnwright.also_reached"
+LET_GO: Final = "turnwright.let_go"
+STATUS: Final = "turnwright.call.status"
+CHILD: Final = "turnwright.call.turn"
+COST: Final = "turnwright.usage.cost"
+INTERRUPTED: Final = "turnwright.interrupted"
+
+MOVED: Final = "turnwright.transition"
+FROM: Final = "turnwright.transition.from"
+TO: Final = "turnwright.transition.to"
+FACT: Final = "turnwright.transition.fact"

@@ -1,0 +1,188 @@
+"""Tells OpenTelemetry of the work of an engine: a span of each stretch of driving a turn, and metrics."""
+
+import os
+from collections import OrderedDict
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Final, Self
+
+from turnwright.telemetry import AttemptWork, CallWork, Move, TurnWork, error_type
+from turnwright_states import Outcome, Usage
+
+from . import names
+from .api import context, metrics, trace
+from .blocks import AttemptBlock, CallBlock, SpanBlock, Value, tell_usage
+from .instruments import Instruments
+from .provider import provider_of, requested_from, server_of, streams
+
+#: What other instrumentations of generative AI take for the same switch.
+CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_CAPTURES: Final = ("true", "1", "span_only", "span_and_event")
+#: Turns whose last stretch is remembered, to link the next one to it.
+_REMEMBERED: Final = 1024
+#: Where the stretch that something is done for stands in the context.
+_STRETCH: Final = context.create_key("turnwright-stretch")
+
+
+class OpenTelemetry:
+    """What `Engine(telemetry=...)` takes to have its work traced and measured.
+
+    The providers are OpenTelemetry's global ones where none are given. Without an SDK behind them nothing is recorded.
+    `capture_content` says whether spans hold what people, models and tools say; where it is left out, the environment
+    does (`OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true`), and else they do not. One object may serve any
+    number of engines, in any number of threads.
+
+    Source: the GenAI conventions of OpenTelemetry.
+    """
+
+    def __init__(
+        self,
+        tracer_provider: trace.TracerProvider | None = None,
+        meter_provider: metrics.MeterProvider | None = None,
+        *,
+        capture_content: bool | None = None,
+    ) -> None:
+        ours = version("turnwright")
+        self._tracer = trace.get_tracer("turnwright", ours, tracer_provider)
+        self._measured = Instruments(metrics.get_meter("turnwright", ours, meter_provider))
+        asked = os.environ.get(CAPTURE_VARIABLE, "").strip().lower() in _CAPTURES
+        self._full = asked if capture_content is None else capture_content
+        self._last: OrderedDict[str, trace.SpanContext] = OrderedDict()
+
+    def turn(self, work: TurnWork) -> "TurnBlock":
+        """See `Telemetry.turn`."""
+        return TurnBlock(self._tracer, work, self._measured, self._last, full=self._full)
+
+
+class TurnBlock(SpanBlock):
+    """One stretch of driving a turn, as a span `invoke_agent`."""
+
+    def __init__(
+        self,
+        tracer: trace.Tracer,
+        work: TurnWork,
+        measured: Instruments,
+        last: "OrderedDict[str, trace.SpanContext]",
+        *,
+        full: bool,
+    ) -> None:
+        started = work.started
+        self._about: dict[str, Value] = {names.AGENT: work.agent, names.TURN: work.id}
+        if started.session is not None:
+            self._about[names.CONVERSATION] = started.session
+        attributes: dict[str, Value] = {
+            names.OPERATION: "invoke_agent",
+            **self._about,
+            names.EPOCH: work.epoch,
+            names.MODEL: started.model,
+        }
+        others = {
+            names.AGENT_DESCRIPTION: work.description,
+            names.PARENT: started.parent_turn,
+            names.CONTINUES: started.continues,
+            names.FORKED_FROM: started.forked_from,
+        }
+        attributes |= {name: value for name, value in others.items() if value}
+        before = [last.get(turn) for turn in (work.id, started.continues, started.forked_from) if turn is not None]
+        links = [trace.Link(one) for one in before if one is not None]
+        name = f"invoke_agent {work.agent}".strip()
+        said = self._prompt if full and work.begun else None
+        super().__init__(tracer, name, trace.SpanKind.INTERNAL, attributes, links=links, said=said)
+        self._work = work
+        self._measured = measured
+        self._last = last
+        self._full = full
+        self._over = work.outcome is not None
+        self._used: Usage | None = None
+        self._above: TurnBlock | None = None
+        self._asked: Mapping[str, Value] | None = None
+
+    def moved(self, move: Move) -> None:
+        """See `TurnTelemetry.moved`."""
+        attributes = {names.FROM: str(move.source), names.TO: str(move.target), names.FACT: move.fact}
+        if move.reason is not None:
+            attributes[names.REASON] = str(move.reason)
+        self.span.add_event(names.MOVED, attributes)
+
+    def attempt(self, work: AttemptWork) -> AttemptBlock:
+        """See `TurnTelemetry.attempt`."""
+        if self._asked is None:
+            streamed: dict[str, Value] = {names.STREAM: True} if self._streams() else {}
+            self._asked = {**self._about, **self._model(), **streamed}
+        return AttemptBlock(self._tracer, work, self._asked, self._measured, used=self.used, full=self._full)
+
+    def call(self, work: CallWork) -> CallBlock:
+        """See `TurnTelemetry.call`."""
+        return CallBlock(self._tracer, work, self._about, self._measured, full=self._full)
+
+    def used(self, usage: Usage) -> None:
+        """Add to what the attempts below this stretch used. What a sub-agent does is below its parent's as well."""
+        self._used = usage if self._used is None else self._used + usage
+        if self._above is not None:
+            self._above.used(usage)
+
+    def __enter__(self) -> Self:
+        above = context.get_value(_STRETCH)
+        if isinstance(above, TurnBlock) and above.turn_id == self._work.started.parent_turn:
+            self._above = above
+        if self._work.model is not None:
+            self._attributes = {**self._attributes, **self._model()}
+        super().__enter__()
+        return self
+
+    @property
+    def turn_id(self) -> str:
+        """The turn that is driven."""
+        return self._work.id
+
+    def _context(self) -> context.Context:
+        return context.set_value(_STRETCH, self, super()._context())
+
+    def _prompt(self) -> Mapping[str, object]:
+        prompt = {"type": "text", "content": self._work.started.prompt}
+        return {names.INPUT: [{"role": "user", "parts": [prompt]}]}
+
+    def _model(self) -> dict[str, Value]:
+        model = self._work.model
+        if model is None:
+            return {names.MODEL: self._work.started.model}
+        told: dict[str, Value] = {names.MODEL: requested_from(model), names.PROVIDER: provider_of(model)}
+        server = server_of(model)
+        return told if server is None else {**told, names.SERVER: server[0], names.PORT: server[1]}
+
+    def _streams(self) -> bool:
+        return self._work.model is not None and streams(self._work.model)
+
+    def _finish(self, error: BaseException | None, seconds: float) -> None:
+        work, span, turn = self._work, self.span, self._work.turn
+        span.set_attribute(names.STATE, str(work.state))
+        span.set_attribute(names.STEPS, turn.counters.steps)
+        span.set_attribute(names.TOOL_CALLS, turn.counters.calls)
+        if self._used is not None:
+            tell_usage(span, self._used)
+        measured: dict[str, str | int] = {names.AGENT: work.agent}
+        failed = ""
+        if work.let_go:
+            span.set_attribute(names.LET_GO, work.let_go)
+            failed = error_type(error) if work.let_go == "error" and error is not None else ""
+        if work.outcome is not None:
+            span.set_attribute(names.OUTCOME, str(work.outcome))
+            span.set_attribute(names.REASON, str(turn.reason))
+            span.set_attribute(names.ALSO_REACHED, [str(reason) for reason in turn.also_reached])
+            if work.outcome is Outcome.FAILED:
+                failed = str(turn.reason)
+            if not self._over:
+                self._measured.ended(work)
+        if failed:
+            self._failed(failed)
+            measured[names.ERROR] = failed
+        self._measured.agent.record(seconds, measured)
+        self._remember()
+
+    def _remember(self) -> None:
+        told = self.span.get_span_context()
+        if told.is_valid:
+            self._last.pop(self._work.id, None)
+            self._last[self._work.id] = told
+            while len(self._last) > _REMEMBERED:
+                self._last.popitem(last=False)

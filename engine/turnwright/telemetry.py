@@ -1,0 +1,293 @@
+"""What the engine tells of its work to whoever measures it, and how an error of theirs is kept away from turns.
+
+There are three kinds of work: a stretch of driving a turn, in it attempts at a model's reply, and calls of tools. Each
+is a block that the telemetry is told of when it is entered and when it is left; what came of it stands in the work by
+then. The blocks of one task nest: what a tool does itself happens within its call's block, a sub-agent's turn too.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Final, Protocol
+
+from msgspec import Struct
+from pydantic import JsonValue
+
+from turnwright_states import Cause, EndReason, Outcome, State, Turn, Usage
+from turnwright_states import facts as f
+
+from .errors import Fenced, TurnwrightError
+from .model.protocol import Model, ModelError, Reply, Request
+
+_LOG = logging.getLogger(__name__)
+
+#: The error of a call whose tool said no more than that it went wrong.
+OTHER_ERROR: Final = "_OTHER"
+
+
+class TurnWork(Struct, eq=False, kw_only=True):
+    """One stretch of driving a turn, from a claim to letting go.
+
+    `turn` is the turn itself, which goes on while it is driven; `state` is where its journal has it, for what could not
+    be written did not happen. `model` is None where a turn is only ended. `begun` are the facts that a new turn begins
+    with, of which nobody was told. Once the block is left, `let_go` is empty for a turn that ended or paused, and else
+    says why it was let go of before: `fenced`, `cancelled` or `error`.
+    """
+
+    id: str
+    epoch: int
+    started: f.TurnStarted
+    turn: Turn
+    begun: tuple[f.Fact, ...] = ()
+    model: Model | None = None
+    let_go: str = ""
+    state: State = State.CHECK
+
+    def __post_init__(self) -> None:
+        self.state = self.turn.state
+
+    @property
+    def agent(self) -> str:
+        """The name of the turn's agent."""
+        return _text(self.started.agent, "name")
+
+    @property
+    def description(self) -> str:
+        """What the agent says of itself, if anything."""
+        return _text(self.started.agent, "description")
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the turn ended; None while it has not."""
+        return self.state.outcome
+
+
+class AttemptWork(Struct, eq=False, kw_only=True):
+    """One attempt at a reply. The wait before it is no part of it.
+
+    `step` counts from 1, `attempt` too, anew for each reply; `state` says what the reply is for. Once the block is
+    left, either `reply` is there, or `error` names what went wrong, or neither: the attempt was interrupted.
+    """
+
+    request: Request
+    state: State
+    step: int
+    attempt: int
+    reply: Reply | None = None
+    usage: Usage | None = None
+    error: str = ""
+
+
+class CallWork(Struct, eq=False, kw_only=True):
+    """One execution of a call that has started. `child` is the turn that it drives, if it drives one.
+
+    Once the block is left, `status` says what came of the call: how it was settled, or `waiting`; it is empty for one
+    that was interrupted. `result` is the text for the model. `error` names the kind of an error.
+    """
+
+    id: str
+    tool: str
+    description: str
+    arguments: Mapping[str, JsonValue]
+    attempt: int
+    child: str = ""
+    status: str = ""
+    result: str = ""
+    error: str = ""
+
+    def failed(self, error: BaseException) -> None:
+        """Name the kind of what the tool raised."""
+        self.error = error_type(error)
+
+
+class Move(Struct, frozen=True):
+    """A transition of the chart: from where to where, the kind of the fact that made it, and its reason."""
+
+    source: State
+    target: State
+    fact: str
+    reason: EndReason | Cause | None = None
+
+
+#: A block of work.
+Block = AbstractContextManager[object]
+
+
+class TurnTelemetry(Protocol):
+    """Hears of one stretch of driving: a block, in which the others are."""
+
+    def __enter__(self) -> object:
+        """Driving begins."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> bool | None:
+        """The turn is let go of."""
+        ...
+
+    def moved(self, move: Move) -> None:
+        """Hear of a transition that is journalled."""
+        ...
+
+    def attempt(self, work: AttemptWork) -> Block:
+        """Give the block of one attempt."""
+        ...
+
+    def call(self, work: CallWork) -> Block:
+        """Give the block of one call."""
+        ...
+
+
+class Telemetry(Protocol):
+    """Hears of the work of an engine. What it raises is logged, and changes nothing."""
+
+    def turn(self, work: TurnWork) -> TurnTelemetry:
+        """Give the block of one stretch of driving."""
+        ...
+
+
+class Watched:
+    """One stretch of driving, as the engine tells of it. Nothing that the telemetry raises comes through."""
+
+    __slots__ = ("_guarded", "_hears", "_state", "work")
+
+    def __init__(self, telemetry: Telemetry, work: TurnWork) -> None:
+        self.work = work
+        self._state = State.CHECK if work.begun else work.turn.state
+        self._hears: TurnTelemetry | None = None
+        try:
+            self._hears = telemetry.turn(work)
+        except Exception:  # noqa: BLE001 (an embedder's; the turn goes on)
+            _failed(work)
+        self._guarded = Guarded(self._hears, work)
+
+    def __enter__(self) -> None:
+        self._guarded.__enter__()
+        self.journalled(self.work.begun)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.work.let_go = _let_go(error)
+        self._guarded.__exit__(kind, error, trace)
+
+    def journalled(self, facts: Sequence[f.Fact]) -> None:
+        """Tell of the transitions that these facts made."""
+        for move in self._moves(facts):
+            self._tell(move)
+
+    def attempt(self, work: AttemptWork) -> "Guarded":
+        """The block of one attempt."""
+        return self._block(lambda hears: hears.attempt(work))
+
+    def call(self, work: CallWork) -> "Guarded":
+        """The block of one call."""
+        return self._block(lambda hears: hears.call(work))
+
+    def _block(self, make: Callable[[TurnTelemetry], Block]) -> "Guarded":
+        block: Block | None = None
+        if self._hears is not None:
+            try:
+                block = make(self._hears)
+            except Exception:  # noqa: BLE001 (an embedder's; the turn goes on)
+                _failed(self.work)
+        return Guarded(block, self.work)
+
+    def _tell(self, move: Move) -> None:
+        if self._hears is None:
+            return
+        try:
+            self._hears.moved(move)
+        except Exception:  # noqa: BLE001 (an embedder's; the turn goes on)
+            _failed(self.work)
+
+    def _moves(self, facts: Sequence[f.Fact]) -> Iterator[Move]:
+        for fact in facts:
+            before, after, kind = self._state, fact.state, type(fact).kind
+            self._state = self.work.state = after
+            if type(fact) is f.StepFinished and after is State.CHECK:
+                yield Move(before, State.CONTINUE, kind)
+                before = State.CONTINUE
+            if before is not after or type(fact) is f.AttemptFailed:
+                yield Move(before, after, kind, _reason(fact))
+
+
+class Guarded:
+    """A block that raises nothing of its own, and lets through whatever is raised in it.
+
+    `within` is the stretch of driving that it is a part of, where that is known.
+    """
+
+    __slots__ = ("_block", "_within")
+
+    def __init__(self, block: Block | None, within: TurnWork | None = None) -> None:
+        self._block = block
+        self._within = within
+
+    def __enter__(self) -> None:
+        if self._block is None:
+            return
+        try:
+            self._block.__enter__()
+        except Exception:  # noqa: BLE001 (an embedder's; the turn goes on)
+            self._block = None
+            _failed(self._within)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._block is None:
+            return
+        try:
+            self._block.__exit__(kind, error, trace)
+        except Exception as raised:  # noqa: BLE001 (an embedder's; the turn goes on)
+            if raised is not error:
+                _failed(self._within)
+
+
+def error_type(error: BaseException) -> str:
+    """The class of an error, as telemetry names it: of what was raised first, where an error of ours wraps it.
+
+    An exception of Python goes by its name alone. A `ModelError` goes by its cause.
+    """
+    if isinstance(error, ModelError):
+        return str(error.cause)
+    if isinstance(error, TurnwrightError):
+        if error.__cause__ is None:
+            return type(error).__name__
+        error = error.__cause__
+    kind = type(error)
+    return (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )
+
+
+def _failed(work: TurnWork | None) -> None:
+    known = {} if work is None else {"turn": work.id, "step": work.turn.counters.steps, "state": str(work.state)}
+    _LOG.warning("the telemetry raised, and misses a part of a turn; the turn goes on", exc_info=True, extra=known)
+
+
+def _let_go(error: BaseException | None) -> str:
+    if error is None:
+        return ""
+    if isinstance(error, Fenced):
+        return "fenced"
+    # What is no `Exception` ends the task: a cancellation, Ctrl-C, or that nobody awaits the coroutine any more.
+    return "error" if isinstance(error, Exception) else "cancelled"
+
+
+def _reason(fact: f.Fact) -> EndReason | Cause | None:
+    match fact:
+        case f.Halted() | f.Stopping():
+            return fact.reason
+        case f.AttemptFailed():
+            return fact.cause
+        case _:
+            return None
+
+
+def _text(agent: Mapping[str, JsonValue], name: str) -> str:
+    said = agent.get(name)
+    return said if isinstance(said, str) else ""

@@ -1,0 +1,243 @@
+"""What providers tell beside their replies: ids, models, what a cache held, and how long the first chunk took."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.usage import RequestUsage
+
+from turnwright.message import Message
+from turnwright.model import ModelError, Reply, Request, ResponseInfo, pydantic_ai_model
+from turnwright.model.anthropic_reply import MessageBuilder
+from turnwright.model.openai_reply import ReplyBuilder
+from turnwright_states import Usage
+
+from .chunks import STOP, Chunk, chunk, decode, reply, sse
+from .played_model import PlayedWhole
+
+HELLO = Request((Message.user("hello"),))
+# JSON that was read has no other: see `read_json`.
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | FINITE | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def told(given: Reply) -> ResponseInfo:
+    assert given.response is not None
+    return given.response
+
+
+def message(**fields: JsonValue) -> ResponseInfo:
+    """What is told of a message of the Messages API that begins so."""
+    builder = MessageBuilder()
+    builder.add({"type": "message_start", "message": fields})
+    return told(builder.reply())
+
+
+class Served(TestModel):
+    """One that says where it is asked, as those of providers do."""
+
+    def __init__(self, model: str, host: str = "models.example") -> None:
+        super().__init__(model_name=model)
+        self._host = host
+
+    @property
+    def base_url(self) -> str:
+        return f"https://{self._host}/v1"
+
+    @property
+    def system(self) -> str:
+        return "openai"
+
+
+async def replied(model: WrapperModel | PlayedWhole | FunctionModel) -> Reply:
+    last = [item async for item in pydantic_ai_model(model).stream(HELLO)][-1]
+    assert isinstance(last, Reply)
+    return last
+
+
+def test_two_replies_are_equal_that_differ_in_what_else_was_told() -> None:
+    one, other = Reply(text="Hi", response=ResponseInfo(id="1")), Reply(text="Hi", response=ResponseInfo(id="2"))
+    assert one == other == Reply(text="Hi")
+    assert hash(one) == hash(other)
+    assert one != Reply(text="Ho", response=ResponseInfo(id="1"))
+
+
+class TestMessages:
+    USAGE: JsonValue = {  # noqa: RUF012 (JSON)
+        "input_tokens": 3,
+        "cache_read_input_tokens": 1000,
+        "cache_creation_input_tokens": 200,
+        "output_tokens": 1,
+    }
+
+    def test_a_message_begins_with_its_id_and_its_model(self) -> None:
+        info = message(id="msg_1", model="claude-sonnet-4-5-20250929")
+        assert (info.id, info.model) == ("msg_1", "claude-sonnet-4-5-20250929")
+
+    def test_the_prompt_is_all_of_it_while_the_usage_stays_the_providers_own(self) -> None:
+        builder = MessageBuilder()
+        builder.add({"type": "message_start", "message": {"usage": self.USAGE}})
+        given = builder.reply()
+        assert given.usage == Usage(input_tokens=3, output_tokens=1)
+        info = told(given)
+        assert (info.input_tokens, info.cache_read_input_tokens, info.cache_creation_input_tokens) == (1203, 1000, 200)
+
+    def test_a_cache_that_nobody_speaks_of_is_not_told(self) -> None:
+        info = message(usage={"input_tokens": 3, "cache_read_input_tokens": None})
+        assert (info.input_tokens, info.cache_read_input_tokens, info.cache_creation_input_tokens) == (3, None, None)
+        assert message().input_tokens is None
+
+    def test_a_later_count_takes_the_place_of_an_earlier_one(self) -> None:
+        builder = MessageBuilder()
+        builder.add({"type": "message_start", "message": {"usage": self.USAGE}})
+        builder.add({"type": "message_delta", "delta": {}, "usage": {"cache_read_input_tokens": 1100}})
+        assert told(builder.reply()).input_tokens == 1303
+
+    def test_what_a_cache_held_is_no_usage_by_itself(self) -> None:
+        builder = MessageBuilder()
+        builder.add({"type": "message_start", "message": {"usage": {"cache_read_input_tokens": 5}}})
+        assert builder.reply().usage is None
+
+    def test_a_whole_message_tells_the_same(self) -> None:
+        builder = MessageBuilder()
+        builder.add({"type": "message", "id": "msg_1", "model": "m", "usage": self.USAGE, "content": "Hi"})
+        info = told(builder.reply())
+        assert (info.id, info.model, info.input_tokens) == ("msg_1", "m", 1203)
+
+    def test_the_first_block_is_the_first_chunk(self) -> None:
+        builder = MessageBuilder()
+        builder.add({"type": "message_start", "message": {}})
+        assert told(builder.reply()).time_to_first_chunk is None
+        builder.add({"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "name": "f"}})
+        first = told(builder.reply()).time_to_first_chunk
+        assert first is not None
+        assert first > 0.0
+        builder.add({"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "Hi"}})
+        assert told(builder.reply()).time_to_first_chunk == first
+
+    @given(JSON, JSON, JSON, JSON)
+    def test_what_is_of_another_type_is_left_out(
+        self, name: JsonValue, model: JsonValue, read: JsonValue, made: JsonValue
+    ) -> None:
+        usage: JsonValue = {"cache_read_input_tokens": read, "cache_creation_input_tokens": made}
+        info = message(id=name, model=model, usage=usage)
+        assert isinstance(info.id, str)
+        assert isinstance(info.model, str)
+        assert all(count is None or count >= 0 for count in (info.input_tokens, info.cache_read_input_tokens))
+
+
+class TestChatCompletions:
+    def test_the_first_chunk_that_has_them_gives_the_id_and_the_model(self) -> None:
+        filtered: Chunk = {"id": "", "model": "", "choices": [], "prompt_filter_results": []}
+        parts = [chunk({"content": part}, id=f"c{number}", model="gpt-x-0613") for number, part in enumerate("ab")]
+        info = told(reply(filtered, *parts, STOP))
+        assert (info.id, info.model) == ("c0", "gpt-x-0613")
+
+    def test_what_came_from_a_cache_is_told_by_itself(self) -> None:
+        usage: JsonValue = {
+            "prompt_tokens": 30,
+            "completion_tokens": 4,
+            "prompt_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 5},
+        }
+        given = reply(chunk({"content": "a"}, "stop"), {"choices": [], "usage": usage})
+        assert given.usage == Usage(input_tokens=30, output_tokens=4)
+        info = told(given)
+        assert (info.input_tokens, info.cache_read_input_tokens, info.cache_creation_input_tokens) == (None, 20, 5)
+
+    def test_usage_in_every_chunk_counts_as_the_last(self) -> None:
+        def counted(count: int) -> JsonValue:
+            return {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": count}}
+
+        pieces = [sse(chunk({"content": "a"}, usage=counted(count)), done=False) for count in (1, 2, 3)]
+        assert told(decode([*pieces, sse(STOP)]).reply()).cache_read_input_tokens == 3
+
+    def test_the_first_choice_is_the_first_chunk(self) -> None:
+        builder = ReplyBuilder()
+        builder.add({"choices": []})
+        assert told(builder.reply()).time_to_first_chunk is None
+        builder.add(chunk({"tool_calls": [{"index": 0, "function": {"name": "f"}}]}))
+        first = told(builder.reply()).time_to_first_chunk
+        assert first is not None
+        builder.add(chunk({"content": "a"}))
+        assert told(builder.reply()).time_to_first_chunk == first
+
+    def test_a_reply_that_breaks_off_has_told_as_much(self) -> None:
+        with pytest.raises(ModelError) as caught:
+            decode(sse(chunk({"content": "a"}, id="c1"), {"error": {"message": "no"}}, done=False)).reply()
+        assert caught.value.partial is not None
+        assert told(caught.value.partial).id == "c1"
+
+    @given(JSON, JSON, JSON)
+    def test_what_is_of_another_type_is_left_out(self, name: JsonValue, model: JsonValue, details: JsonValue) -> None:
+        usage: JsonValue = {"prompt_tokens_details": details, "input_tokens_details": {"cached_tokens": details}}
+        builder = ReplyBuilder()
+        builder.add(chunk({"content": "a"}, id=name, model=model, usage=usage))
+        info = told(builder.reply())
+        assert (info.id, info.model) == tuple(one if isinstance(one, str) else "" for one in (name, model))
+
+
+@pytest.mark.parametrize(
+    ("name", "read"), [("x" * 256, "x" * 256), ("x" * 257, ""), ("\ud800", "?"), (7, ""), ({}, "")]
+)
+def test_a_name_can_be_sent_on_and_is_not_long(name: JsonValue, read: str) -> None:
+    assert message(id=name).id == read
+    assert told(reply(chunk({"content": "a"}, "stop", id=name))).id == read
+
+
+class TestPydanticAI:
+    pytestmark = pytest.mark.anyio
+
+    async def test_a_response_tells_what_the_provider_did(self) -> None:
+        usage = RequestUsage(input_tokens=30, output_tokens=4, cache_read_tokens=20, cache_write_tokens=5)
+        parts = [TextPart("Hi")]
+        said = ModelResponse(parts, usage=usage, model_name="gemini-x-001", provider_response_id="r1")
+        given = await replied(PlayedWhole(said))
+        assert given.usage == Usage(input_tokens=30, output_tokens=4)
+        assert given.response == ResponseInfo(
+            id="r1", model="gemini-x-001", cache_read_input_tokens=20, cache_creation_input_tokens=5
+        )
+
+    async def test_the_first_chunk_of_a_stream_is_timed(self) -> None:
+        async def speak(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+            assert messages
+            assert info
+            await anyio.sleep(0.02)
+            yield "Hi"
+            await anyio.sleep(0.05)
+
+        first = told(await replied(FunctionModel(stream_function=speak))).time_to_first_chunk
+        assert first is not None
+        assert first >= 0.02
+
+    async def test_the_provider_knows_a_model_by_another_name_than_people(self) -> None:
+        model = pydantic_ai_model(Served("gpt-x"), name="house")
+        assert (model.name, model.model_name, model.system) == ("house", "gpt-x", "openai")
+        assert pydantic_ai_model(Served("gpt-x")).name == "openai:gpt-x"
+
+    async def test_the_server_is_that_of_the_model_where_there_is_one(self) -> None:
+        one, other = Served("gpt-x", "one.example:8443"), Served("gpt-y", "other.example")
+        assert pydantic_ai_model(one).server == ("one.example", 8443)
+        assert pydantic_ai_model(WrapperModel(other)).server == ("other.example", 443)
+        assert pydantic_ai_model(FallbackModel(one, one)).server == ("one.example", 8443)
+        assert pydantic_ai_model(FallbackModel(one, other)).server is None
+        assert pydantic_ai_model("test").server is None
+
+    async def test_an_address_that_is_none_is_no_server(self) -> None:
+        class Odd(WrapperModel):
+            @property
+            def base_url(self) -> str:
+                return "http://host:port"
+
+        assert pydantic_ai_model(Odd(PlayedWhole())).server is None

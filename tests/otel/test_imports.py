@@ -1,0 +1,46 @@
+"""Nothing of OpenTelemetry is loaded by who does not ask for it, and who asks without having it is told what to do."""
+
+import subprocess
+import sys
+
+import pytest
+
+#: Runs one turn in memory, with a telemetry only if it is asked for.
+TURN = """
+import asyncio, sys
+from turnwright import Agent, Engine
+from turnwright.model import ScriptedModel
+async def run():
+    async with Engine(model=ScriptedModel("done")) as engine:
+        assert (await engine.run(Agent(name="A"), "Look")).text == "done"
+asyncio.run(run())
+"""
+LOADED = """
+import sys
+print([m for m in sys.modules if m.partition(".")[0] == "opentelemetry" or m.startswith("turnwright.otel")])
+print("turnwright.telemetry" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("code", ["import turnwright", TURN], ids=["import", "turn"])
+def test_nothing_is_loaded_unasked(code: str) -> None:
+    ran = subprocess.run([sys.executable, "-c", code + LOADED], capture_output=True, text=True, check=True)
+    assert ran.stdout.split("\n")[:2] == ["[]", "False"]
+
+
+def test_the_api_alone_is_enough() -> None:
+    """Where there is no SDK everything runs, and nothing is recorded."""
+    code = TURN.replace('("done"))', '("done"), telemetry=OpenTelemetry())').replace(
+        "import asyncio, sys", "import asyncio, sys; sys.modules['opentelemetry.sdk'] = None"
+    )
+    code = code.replace("async def run", "from turnwright.otel import OpenTelemetry\nasync def run")
+    ran = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_without_the_api_the_import_says_what_to_install() -> None:
+    code = "import sys; sys.modules['opentelemetry'] = None; import turnwright.otel"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: turnwright.otel needs OpenTelemetry's API")
+    assert last.endswith("pip install 'turnwright[otel]'")

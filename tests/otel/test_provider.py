@@ -1,0 +1,65 @@
+"""Whose a model is: by its server, by the format that it speaks, or nobody's that the conventions know."""
+
+import pytest
+from pydantic_ai.models.test import TestModel
+
+from turnwright.model import AnthropicMessages, OpenAIChat, pydantic_ai_model
+from turnwright.model.protocol import Model
+from turnwright.model.scripted import ScriptedModel
+from turnwright.otel.provider import provider_of, server_of
+
+
+@pytest.mark.parametrize(
+    ("address", "provider"),
+    [
+        ("https://api.openai.com/v1", "openai"),
+        ("https://eu.api.openai.com/v1", "openai"),
+        ("https://mine.openai.azure.com/openai/v1", "azure.ai.openai"),
+        ("https://api.mistral.ai/v1", "mistral_ai"),
+        ("https://API.DEEPSEEK.COM", "deepseek"),
+        ("https://api.groq.com/openai/v1", "groq"),
+        ("https://api.x.ai/v1", "x_ai"),
+        ("https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1", "aws.bedrock"),
+        ("https://generativelanguage.googleapis.com/v1beta/openai", "gcp.gemini"),
+        ("http://localhost:8080/v1", "openai"),
+    ],
+)
+def test_a_server_says_whose_model_it_is(address: str, provider: str) -> None:
+    assert provider_of(OpenAIChat("some-model", base_url=address, api_key="k")) == provider
+
+
+def test_the_format_says_it_where_the_server_is_unknown() -> None:
+    class Mine(AnthropicMessages):
+        pass
+
+    assert provider_of(Mine("some-model", base_url="http://localhost:1", api_key="k")) == "anthropic"
+
+
+@pytest.mark.parametrize(
+    ("system", "provider"),
+    [("test", "_OTHER"), ("openai", "openai"), ("google", "gcp.gemini"), ("google-cloud", "gcp.vertex_ai")],
+)
+def test_a_model_of_pydantic_ai_says_it_whatever_it_is_called(system: str, provider: str) -> None:
+    class Mine(TestModel):
+        @property
+        def system(self) -> str:
+            return system
+
+    assert provider_of(pydantic_ai_model(Mine(), name="anthropic:mine")) == provider
+
+
+def test_of_another_model_nothing_is_known() -> None:
+    model: Model = ScriptedModel("Done.")
+    assert (provider_of(model), server_of(model)) == ("_OTHER", None)
+
+
+@pytest.mark.parametrize(
+    ("address", "server"),
+    [
+        ("https://ann:pw@models.example/v1", ("models.example", 443)),
+        ("http://models.example/v1", ("models.example", 80)),
+        ("http://127.0.0.1:8080/v1", ("127.0.0.1", 8080)),
+    ],
+)
+def test_a_server_is_named_by_its_host_and_its_port_alone(address: str, server: tuple[str, int]) -> None:
+    assert server_of(OpenAIChat("some-model", base_url=address)) == server

@@ -1,0 +1,249 @@
+"""A turn is a trace: its attempts and its calls below it, and below those what they do themselves."""
+
+import anyio
+import pytest
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind, StatusCode
+
+from turnwright import Agent, Engine, Limits, Price, ToolError, agent_tool, tool
+from turnwright.model.protocol import ModelError, Reply
+from turnwright.model.retry import Backoff
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright_states import Cause, Usage
+
+from .told import Told, attributes, moves
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Tidier", description="Tidies up.")
+NO_WAIT = Backoff(initial=0.0)
+
+
+@tool
+async def look(place: int) -> str:
+    """Look somewhere."""
+    if place < 0:
+        raise ValueError("there is no such place")
+    return f"nothing at {place}"
+
+
+@tool
+async def give_up() -> str:
+    """Say that it cannot be done."""
+    raise ToolError("it cannot be done")
+
+
+async def test_a_turn_has_its_attempts_and_its_calls_below_it(told: Told) -> None:
+    model = ScriptedModel(asks_for(("look", {"place": 1})), "Done.")
+    engine = Engine(model=model, tools=[look], telemetry=told.telemetry)
+    await engine.run(AGENT, "Tidy up")
+    assert told.tree() == ["invoke_agent Tidier", "  chat scripted", "  execute_tool look", "  chat scripted"]
+    kinds = {span.name: span.kind for span in told.spans}
+    assert kinds == {
+        "invoke_agent Tidier": SpanKind.INTERNAL,
+        "chat scripted": SpanKind.CLIENT,
+        "execute_tool look": SpanKind.INTERNAL,
+    }
+    assert {span.status.status_code for span in told.spans} == {StatusCode.UNSET}
+
+
+async def test_what_a_turn_says_of_itself(told: Told) -> None:
+    model = ScriptedModel(Reply(text="Done.", usage=Usage(input_tokens=200, output_tokens=100)))
+    engine = Engine(model=model, prices={"scripted": Price(input=1.0, output=2.0)}, telemetry=told.telemetry)
+    turn = await engine.run(AGENT, "Tidy up", session="s1")
+    assert attributes(told.one("invoke_agent")) == {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": "_OTHER",
+        "gen_ai.agent.name": "Tidier",
+        "gen_ai.agent.description": "Tidies up.",
+        "gen_ai.conversation.id": "s1",
+        "gen_ai.request.model": "scripted",
+        "gen_ai.usage.input_tokens": 200,
+        "gen_ai.usage.output_tokens": 100,
+        "turnwright.turn.id": turn.id,
+        "turnwright.segment.epoch": 1,
+        "turnwright.state": "FINISHED",
+        "turnwright.outcome": "finished",
+        "turnwright.reason": "answered",
+        "turnwright.also_reached": (),
+        "turnwright.steps": 1,
+        "turnwright.tool_calls": 0,
+        "turnwright.usage.cost": pytest.approx(0.0004),
+    }
+
+
+async def test_what_an_attempt_says_of_itself(told: Told) -> None:
+    model = ScriptedModel(Reply(text="Done.", usage=Usage(input_tokens=2, output_tokens=1), finish_reason="end_turn"))
+    engine = Engine(model=model, limits=Limits(tokens=1000), telemetry=told.telemetry)
+    turn = await engine.run(AGENT, "Tidy up")
+    assert attributes(told.one("chat")) == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "_OTHER",
+        "gen_ai.agent.name": "Tidier",
+        "gen_ai.request.model": "scripted",
+        "gen_ai.request.max_tokens": 1000,
+        "gen_ai.response.finish_reasons": ("end_turn",),
+        "gen_ai.usage.input_tokens": 2,
+        "gen_ai.usage.output_tokens": 1,
+        "turnwright.turn.id": turn.id,
+        "turnwright.state": "STREAM",
+        "turnwright.step": 1,
+        "turnwright.attempt": 1,
+    }
+
+
+async def test_what_a_call_says_of_itself(told: Told) -> None:
+    model = ScriptedModel(asks_for(("look", {"place": 1})), "Done.")
+    turn = await Engine(model=model, tools=[look], telemetry=told.telemetry).run(AGENT, "Tidy up")
+    assert attributes(told.one("execute_tool")) == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.agent.name": "Tidier",
+        "gen_ai.tool.name": "look",
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.description": "Look somewhere.",
+        "gen_ai.tool.call.id": turn.messages[1].calls[0].id,
+        "turnwright.turn.id": turn.id,
+        "turnwright.attempt": 1,
+        "turnwright.call.status": "ok",
+    }
+
+
+async def test_each_transition_is_an_event(told: Told) -> None:
+    model = ScriptedModel(asks_for(("look", {"place": 1})), "That is all.")
+    await Engine(model=model, tools=[look], telemetry=told.telemetry).run(Agent(name="A", steps=1), "Tidy up")
+    assert moves(told.one("invoke_agent")) == [
+        "CHECK>STREAM",
+        "STREAM>TOOL_EXEC",
+        "TOOL_EXEC>CONTINUE",
+        "CONTINUE>CHECK",
+        "CHECK>CONCLUDE step_cap",
+        "CONCLUDE>CAP_HIT step_cap",
+    ]
+    assert told.named("chat")[-1].attributes is not None
+    assert attributes(told.named("chat")[-1])["turnwright.state"] == "CONCLUDE"
+
+
+async def test_an_attempt_that_failed_is_a_span_of_its_own(told: Told) -> None:
+    failed = ModelError("overloaded", cause=Cause.OVERLOADED, partial=Reply(usage=Usage(input_tokens=7)))
+    engine = Engine(model=ScriptedModel(failed, "", "Done."), backoff=NO_WAIT, telemetry=told.telemetry)
+    await engine.run(AGENT, "Tidy up")
+    first, empty, last = told.named("chat")
+    assert [span.status.status_code for span in (first, empty, last)] == [
+        StatusCode.ERROR,
+        StatusCode.ERROR,
+        StatusCode.UNSET,
+    ]
+    assert attributes(first)["error.type"] == "overloaded"
+    assert attributes(first)["gen_ai.usage.input_tokens"] == 7
+    assert attributes(empty)["error.type"] == "empty_reply"
+    assert [attributes(span)["turnwright.attempt"] for span in (first, empty, last)] == [1, 2, 3]
+    assert moves(told.one("invoke_agent"))[1:3] == ["STREAM>STREAM overloaded", "STREAM>STREAM empty_reply"]
+
+
+async def test_the_wait_before_an_attempt_is_no_part_of_it(told: Told) -> None:
+    failed = ModelError("busy", cause=Cause.RATE_LIMITED, retry_after=0.05)
+    await Engine(model=ScriptedModel(failed, "Done."), telemetry=told.telemetry).run(AGENT, "Tidy up")
+    first, second = told.named("chat")
+    assert first.end_time is not None
+    assert second.start_time is not None
+    assert second.start_time - first.end_time >= 50_000_000
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_calls_of_one_batch_are_side_by_side_below_their_turn(told: Told) -> None:
+    met = anyio.Event()
+
+    @tool
+    async def meet(first: bool) -> str:
+        """Wait for the other call."""
+        with told.tracer.start_as_current_span(f"inner {first}"):
+            if first:
+                await met.wait()
+            met.set()
+            await anyio.lowlevel.checkpoint()
+        return "met"
+
+    model = ScriptedModel(asks_for(("meet", {"first": True}), ("meet", {"first": False})), "Done.")
+    engine = Engine(model=model, tools=[meet], telemetry=told.telemetry)
+    with told.tracer.start_as_current_span("caller"):
+        await engine.run(AGENT, "Tidy up")
+    lines = told.tree()
+    assert lines[:3] + lines[7:] == ["caller", "  invoke_agent Tidier", "    chat scripted", "    chat scripted"]
+    # Which of them begins first is the event loop's to say.
+    assert sorted(zip(lines[3:7:2], lines[4:7:2], strict=True)) == [
+        ("    execute_tool meet", "      inner False"),
+        ("    execute_tool meet", "      inner True"),
+    ]
+
+
+async def test_a_tool_that_runs_in_a_thread_traces_below_its_call(told: Told) -> None:
+    @tool
+    def read() -> str:
+        """Read."""
+        with told.tracer.start_as_current_span("disk"):
+            return "read"
+
+    model = ScriptedModel(asks_for(("read", {})), "Done.")
+    await Engine(model=model, tools=[read], telemetry=told.telemetry).run(AGENT, "Read")
+    assert told.tree()[2:4] == ["  execute_tool read", "    disk"]
+
+
+async def test_turns_at_the_same_time_are_traces_of_their_own(told: Told) -> None:
+    engine = Engine(model=ScriptedModel(*["Done."] * 8), telemetry=told.telemetry)
+    async with anyio.create_task_group() as group:
+        for _ in range(8):
+            group.start_soon(engine.run, AGENT, "Tidy up")
+    assert told.tree() == ["invoke_agent Tidier", "  chat scripted"] * 8
+    assert trace.get_current_span() is trace.INVALID_SPAN
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [(("look", {"place": -1}), "ValueError"), (("give_up", {}), "ToolError")],
+    ids=["raised", "said so"],
+)
+async def test_a_call_that_failed_names_the_class_of_its_error(
+    told: Told, call: tuple[str, dict[str, int]], error: str
+) -> None:
+    engine = Engine(model=ScriptedModel(asks_for(call), "Done."), tools=[look, give_up], telemetry=told.telemetry)
+    await engine.run(AGENT, "Tidy up")
+    span = told.one("execute_tool")
+    assert (span.status.status_code, attributes(span)["error.type"]) == (StatusCode.ERROR, error)
+    assert attributes(span)["turnwright.call.status"] == "error"
+    assert told.one("invoke_agent").status.status_code is StatusCode.UNSET
+
+
+async def test_a_call_that_does_not_run_has_no_span(told: Told) -> None:
+    model = ScriptedModel(asks_for(("look", {}), ("nobody", {})), "Done.")
+    await Engine(model=model, tools=[look], telemetry=told.telemetry).run(AGENT, "Tidy up")
+    assert told.named("execute_tool") == []
+
+
+async def test_a_sub_agent_is_below_the_call_that_runs_it(told: Told) -> None:
+    reader = agent_tool(Agent(name="Reader", description="Reads."), name="reader")
+    model = ScriptedModel(
+        asks_for(("reader", {"prompt": "Read"})), asks_for(("look", {"place": 1})), "Read it.", "Done."
+    )
+    turn = await Engine(model=model, tools=[look, reader], telemetry=told.telemetry).run(AGENT, "Tidy up")
+    assert told.tree() == [
+        "invoke_agent Tidier",
+        "  chat scripted",
+        "  execute_tool reader",
+        "    invoke_agent Reader",
+        "      chat scripted",
+        "      execute_tool look",
+        "      chat scripted",
+        "  chat scripted",
+    ]
+    child = attributes(told.one("invoke_agent Reader"))
+    assert child["turnwright.turn.parent"] == turn.id
+    assert attributes(told.one("execute_tool reader"))["turnwright.call.turn"] == child["turnwright.turn.id"]
+
+
+async def test_a_turn_that_goes_on_from_another_links_to_it(told: Told) -> None:
+    engine = Engine(model=ScriptedModel("One.", "Two."), telemetry=told.telemetry)
+    first = await engine.run(AGENT, "One")
+    await engine.run(AGENT, "Two", continues=first.id)
+    one, two = told.named("invoke_agent")
+    assert attributes(two)["turnwright.turn.continues"] == first.id
+    assert [link.context for link in two.links] == [one.context]
