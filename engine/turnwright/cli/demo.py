@@ -6,8 +6,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import anyio
 import typer
@@ -24,6 +25,7 @@ from turnwright_states import facts as f
 from .closing import closing_lines
 from .demo_child import crash_script, crash_tools
 from .display import PlainDisplay
+from .place import LOOPBACK, PORT, Place, PortOption, need_extra
 from .view import shown_arguments
 
 #: Seconds that the child of the last scene has to reach its second call.
@@ -43,8 +45,22 @@ async def delete_file(path: str) -> str:
     return f"{path} is deleted (not really: this is a demonstration)"
 
 
-def demo() -> None:
-    """Show a cap, a doom loop, a pause, and a kill -9 with its recovery; no key and no model needed."""
+def demo(
+    *,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Show turns of every kind as pages, and one that goes on, until Ctrl-C.")
+    ] = False,
+    port: PortOption = PORT,
+    as_json: Annotated[bool, typer.Option("--json", help="With --serve: print one JSON object a line.")] = False,
+) -> None:
+    """Show a cap, a doom loop, a pause, and a kill -9 with its recovery; no key and no model needed.
+
+    With --serve the pages of `turnwright serve` show these and more, in a store that is gone afterwards. They can be
+    answered, steered, stopped and forked there.
+    """
+    if serve:
+        _serve(Place.of(LOOPBACK, port, None), as_json=as_json)
+        return
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="turnwright-demo-") as folder:
         for number, scene in enumerate((_cap, _doom_loop, _pause, _crash), start=1):
@@ -54,6 +70,23 @@ def demo() -> None:
             scene(Path(folder))
     typer.echo(f"\n{'=' * 78}\nFour turns, four clear endings, in {time.monotonic() - began:.0f} s.")
     typer.echo("No model was asked: each said what a script told it to, and everything else was real.")
+
+
+def _serve(place: Place, *, as_json: bool) -> None:
+    need_extra()
+    from .demo_turns import demo_engine, play_turns  # noqa: PLC0415 (the other demo has turns of its own)
+    from .serving import serve_pages  # noqa: PLC0415 (an extra)
+
+    with tempfile.TemporaryDirectory(prefix="turnwright-demo-") as folder:
+        serve_pages(
+            demo_engine(Path(folder)),
+            place,
+            store="",
+            drives=True,
+            as_json=as_json,
+            words="open it in a browser: demo turns, on a model that says what a script tells it; Ctrl-C stops it",
+            task=partial(play_turns, Path(folder)),
+        )
 
 
 def _cap(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Final
 
 import anyio
 
@@ -12,16 +13,20 @@ from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import SqliteStore
 from turnwright.tools import Tool, ToolContext, tool
 
+#: What the turn is asked.
+PROMPT: Final = "Record order 17 and upload its invoice."
+
+
+def crash_line(request: Request) -> Reply | str:
+    """What its model says: two calls, then an answer, wherever it is taken up."""
+    if any(message.role == "tool" for message in request.messages):
+        return "Both are done."
+    return asks_for(("record", {"what": "order 17"}), ("upload", {"what": "invoice 17"}))
+
 
 def crash_script() -> ScriptedModel:
-    """The model of the last scene: two calls, then an answer, wherever it is taken up."""
-
-    def line(request: Request) -> Reply | str:
-        if any(message.role == "tool" for message in request.messages):
-            return "Both are done."
-        return asks_for(("record", {"what": "order 17"}), ("upload", {"what": "invoice 17"}))
-
-    return ScriptedModel(line, repeat=True)
+    """The model of the last scene."""
+    return ScriptedModel(crash_line, repeat=True)
 
 
 def crash_tools(witness: Path) -> list[Tool]:
@@ -54,6 +59,6 @@ def be_killed() -> None:
 
     async def play() -> None:
         async with Engine(model=crash_script(), tools=crash_tools(witness), store=SqliteStore(database)) as engine:
-            await engine.run(Agent(name="Clerk"), "Record order 17 and upload its invoice.")
+            await engine.run(Agent(name="Clerk"), PROMPT)
 
     anyio.run(play)

@@ -1,0 +1,275 @@
+"""The turns that `turnwright demo --serve` shows, each of another kind: a scripted model, and tools that do nothing.
+
+What is replied follows from the request alone, so that any of them can be answered, taken up and forked on the pages.
+Whether an attempt fails does not: one is to be seen that is tried again, and a request does not tell its attempts.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import anyio
+from msgspec import structs
+from pydantic import JsonValue
+
+from turnwright.agent import Agent
+from turnwright.engine import Engine
+from turnwright.errors import TurnwrightError
+from turnwright.model.protocol import Delta, ModelError, Reply, ReplyCall, Request, TextDelta
+from turnwright.model.scripted import asks_for
+from turnwright.store import SqliteStore, Store
+from turnwright.subagent import agent_tool
+from turnwright.tools import Tool, ToolContext, ToolError, builtin_tools, tool
+from turnwright_states import Cause, Usage
+from turnwright_states import facts as f
+
+from .demo_child import PROMPT, crash_line, crash_tools
+
+#: Seconds that the child has to reach the call in which it is killed.
+_PATIENCE: Final = 20.0
+_CHILD: Final = "from turnwright.cli.demo_child import be_killed; be_killed()"
+_DATABASE: Final = "turns.db"
+_WITNESS: Final = "witness.txt"
+#: Seconds between two words of a reply, and between two of the turns that go on while somebody looks.
+_WORD: Final = 0.04
+_BREAK: Final = 5.0
+#: How many of those there are, should nobody stop it.
+_WALKS: Final = 100
+_PLACES: Final = ("the gate", "the orchard", "the well", "the barn", "the hedge", "the pond", "the bridge", "the mill")
+
+_Script = Callable[[Request], Reply | str | ModelError]
+
+
+@tool
+async def look_up(word: str) -> str:
+    """Look a word up."""
+    await anyio.sleep(0.05 + 0.03 * len(word))
+    return f"{word}: nothing found"
+
+
+@tool
+async def measure(place: str, seconds: float) -> str:
+    """Measure how warm a place is."""
+    await anyio.sleep(seconds)
+    if place == "the cellar":
+        raise ToolError("the cellar is locked: the thermometer in it cannot be read")
+    return f"{place}: {12 + len(place)} degrees"
+
+
+@tool(approval=True)
+async def delete_file(path: str) -> str:
+    """Delete a file; a person must allow it."""
+    return f"{path} is deleted (not really: this is a demonstration)"
+
+
+@tool
+async def walk_to(place: str, context: ToolContext) -> str:
+    """Walk to a place, and say how far it is."""
+    steps = 6
+    for step in range(1, steps + 1):
+        await anyio.sleep(0.25)
+        context.progress(step, steps, f"{steps - step} steps from {place}")
+    return f"{place} is in good order"
+
+
+class DemoModel:
+    """Says what the scripts below say to the request's first message, one word after the other.
+
+    The first attempt at a forecast fails.
+    """
+
+    name = "scripted"
+
+    def __init__(self) -> None:
+        self._overloaded = False
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta | Reply]:
+        """See `Model.stream`."""
+        asked = next((one.text for one in request.messages if one.role == "user"), "")
+        if asked == _FORECAST and not self._overloaded:
+            self._overloaded = True
+            raise ModelError("the model is overloaded, and asks to come back", cause=Cause.OVERLOADED, status=529)
+        said = _SCRIPTS.get(asked, _anything)(request)
+        if isinstance(said, ModelError):
+            raise said
+        reply = Reply(text=said) if isinstance(said, str) else said
+        for index, word in enumerate(reply.text.split(" ") if reply.text else ()):
+            await anyio.sleep(_WORD)
+            yield TextDelta(f" {word}" if index else word)
+        usage = Usage(input_tokens=40 * len(request.messages), output_tokens=8 + len(reply.text.split()))
+        yield structs.replace(reply, usage=usage)
+
+
+def _rounds(request: Request) -> int:
+    """How many replies the model has given in this turn."""
+    return sum(message.role == "assistant" for message in request.messages)
+
+
+_FIND: Final = "Find the word that nobody knows."
+_FIND_ALPHA: Final = "Find the word alpha."
+_FIND_OMEGA: Final = "Find the word omega, and ask me if you get stuck."
+_TIDY: Final = "Delete old.log, and ask me what else may go."
+_FORECAST: Final = "How warm is it here and there?"
+_COMPARE: Final = "Compare tea and coffee, each by somebody who knows it."
+_TEA: Final = "What is to be said of tea?"
+_COFFEE: Final = "What is to be said of coffee?"
+_PLAN: Final = "Plan a walk, and mind what I say meanwhile."
+_WALK: Final = "Walk around the farm, and see whether everything is in order."
+
+
+def _find(request: Request) -> Reply | str:
+    if request.tool_choice == "none":
+        return "I looked up six words, and none of them was found. The word that nobody knows is still missing."
+    words = ("ablaut", "bezel", "caravel", "dactyl", "ecru", "fathom", "gnomon", "hapax")
+    first = 2 * _rounds(request) % len(words)
+    return asks_for(*(("look_up", {"word": word}) for word in words[first : first + 2]), text="I try two more.")
+
+
+def _again(word: str) -> _Script:
+    def script(request: Request) -> Reply | str:
+        if request.tool_choice == "none":
+            return f"I kept looking up {word}, and it is not there."
+        return asks_for(("look_up", {"word": word}))
+
+    return script
+
+
+def _tidy(request: Request) -> Reply | str:
+    if _rounds(request):
+        return "That is done."
+    question: dict[str, JsonValue] = {"question": "What else may go?", "choices": ["old.log.1", "nothing else"]}
+    return asks_for(("delete_file", {"path": "old.log"}), ("ask_user_input", question), text="I need your word.")
+
+
+def _forecast(request: Request) -> Reply | str:
+    if _rounds(request):
+        return "It is 21 degrees in the garden and 23 in the kitchen. Of the cellar I cannot tell: it is locked."
+    places = (("the garden", 0.7), ("the kitchen", 0.3), ("the cellar", 0.5), ("the attic", 0.9))
+    return asks_for(*(ReplyCall("measure", {"place": place, "seconds": seconds}) for place, seconds in places))
+
+
+def _compare(request: Request) -> Reply | str:
+    if _rounds(request):
+        return "Tea is quieter, coffee is quicker: who must be awake in a minute takes coffee."
+    return asks_for(("expert", {"prompt": _TEA}), ("expert", {"prompt": _COFFEE}), text="I ask two who know.")
+
+
+def _expert(word: str) -> _Script:
+    def script(request: Request) -> Reply | str:
+        if _rounds(request):
+            return f"Of {word} I know this: it is best when it is hot."
+        return asks_for(("look_up", {"word": word}))
+
+    return script
+
+
+def _plan(request: Request) -> Reply | str:
+    told = [message.text for message in request.messages if message.role == "user"][1:]
+    if told and _rounds(request) > 1:
+        return f"The plan: out by the gate, back by the mill. I was told in between: {told[-1]}"
+    return asks_for(("measure", {"place": _PLACES[_rounds(request) % len(_PLACES)], "seconds": 0.4}))
+
+
+def _walk(request: Request) -> Reply | str:
+    if request.tool_choice == "none" or _rounds(request) >= 3 * len(_PLACES):
+        return "I have been everywhere, and everything is in order."
+    place = _PLACES[_rounds(request) % len(_PLACES)]
+    said = [message.text for message in request.messages if message.role == "user"][1:]
+    heard = f" You said: {said[-1]}" if said else ""
+    text = f"Now I go to {place}, as slowly as one can who is to be watched on a page.{heard}"
+    return asks_for(ReplyCall("walk_to", {"place": place}), text=text)
+
+
+def _anything(_: Request) -> str:
+    return "This is a demonstration, and nothing was prepared to be said to that."
+
+
+_SCRIPTS: Final[dict[str, _Script]] = {
+    _FIND: _find,
+    _FIND_ALPHA: _again("alpha"),
+    _FIND_OMEGA: _again("omega"),
+    _TIDY: _tidy,
+    _FORECAST: _forecast,
+    _COMPARE: _compare,
+    _TEA: _expert("tea"),
+    _COFFEE: _expert("coffee"),
+    _PLAN: _plan,
+    _WALK: _walk,
+    PROMPT: crash_line,
+}
+
+_EXPERT: Final = Agent(name="Expert", description="Knows one thing well.", instructions="You know one thing well.")
+
+
+def demo_engine(folder: Path) -> Engine:
+    """An engine on a store in that folder. It can drive every turn of the demo."""
+    asks = [one for one in builtin_tools(folder) if one.name == "ask_user_input"]
+    tools: list[Tool] = [look_up, measure, delete_file, walk_to, *asks, *crash_tools(folder / _WITNESS)]
+    expert = agent_tool(_EXPERT, name="expert")
+    return Engine(model=DemoModel(), tools=[*tools, expert], store=SqliteStore(folder / _DATABASE))
+
+
+async def play_turns(folder: Path, engine: Engine) -> None:
+    """Run the turns of the demo, then one that goes on slowly, and another when it is over, until cancelled."""
+    async with anyio.create_task_group() as turns:
+        for agent, prompt in (
+            (Agent(name="Searcher", steps=3), _FIND),
+            (Agent(name="Searcher"), _FIND_ALPHA),
+            (Agent(name="Careful", doom_response="ask"), _FIND_OMEGA),
+            (Agent(name="Cleaner"), _TIDY),
+            (Agent(name="Forecaster"), _FORECAST),
+            (Agent(name="Comparer"), _COMPARE),
+        ):
+            turns.start_soon(engine.run, agent, prompt)
+        turns.start_soon(_planned, engine)
+        turns.start_soon(_crashed, folder, engine)
+        turns.start_soon(_walks, engine)
+
+
+async def _planned(engine: Engine) -> None:
+    """Steer a turn while it runs."""
+    async with engine.stream(Agent(name="Planner"), _PLAN) as events:
+        async for event in events:
+            if event.type == "call_started" and event.seq < 8:  # noqa: PLR2004 (in its first step)
+                with suppress(TurnwrightError):  # somebody stopped it on the page
+                    await engine.steer(event.turn, "It is going to rain: take the short way.")
+
+
+async def _crashed(folder: Path, engine: Engine) -> None:
+    """Have a process killed in the middle of a call, and take its turn up."""
+    command = [sys.executable, "-c", _CHILD, str(folder / _DATABASE), str(folder / _WITNESS)]
+    child = await anyio.open_process(command, stdin=subprocess.DEVNULL, stdout=None, stderr=None)
+    try:
+        turn = await _second_call(engine.store)
+    finally:
+        with anyio.CancelScope(shield=True):
+            os.kill(child.pid, signal.SIGKILL)
+            await child.wait()
+    with suppress(TurnwrightError):  # somebody took it up, or stopped it, on the page
+        await engine.resume(turn)
+
+
+async def _second_call(store: Store) -> str:
+    with anyio.fail_after(_PATIENCE):
+        while True:
+            for row in await store.turns():
+                if row.agent == "Clerk":
+                    kinds = [type(fact) for _, fact in await store.facts(row.id)]
+                    if kinds.count(f.CallStarted) > 1 and f.CallSettled in kinds:
+                        return row.id
+            await anyio.sleep(0.1)
+
+
+async def _walks(engine: Engine) -> None:
+    """There is always a turn to watch; what people do to one spoils nothing."""
+    for _ in range(_WALKS):
+        try:
+            await engine.run(Agent(name="Walker", steps=40), _WALK)
+        except TurnwrightError:
+            return
+        await anyio.sleep(_BREAK)

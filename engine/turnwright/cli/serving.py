@@ -1,0 +1,112 @@
+"""Serves the inspector until it is told to stop. Needs the extra `serve`."""
+
+import json
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
+
+import anyio
+import typer
+import uvicorn
+
+from turnwright.engine import Engine
+from turnwright.inspector import Token, inspector_app
+from turnwright.tasks import beside
+
+from . import codes, process
+from .live import ORDERLY, Left, Opening
+from .place import Place
+from .signals import Insistence
+
+#: Seconds that requests may take which are under way when it is told to stop. Streams of events end by themselves.
+_DRAIN: Final = 2
+#: Seconds after which a process is ended that has not left: a tool may block it.
+_BEYOND: Final = 5.0
+_LAST_WORDS: Final = "left at once"
+
+#: Runs beside the pages.
+Beside = Callable[[Engine], Awaitable[object]]
+
+
+def serve_pages(
+    opening: Opening,
+    place: Place,
+    *,
+    store: str,
+    drives: bool,
+    as_json: bool,
+    words: str = "",
+    task: Beside | None = None,
+) -> None:
+    """Serve the inspector of the engine that `opening` opens, until Ctrl-C or SIGTERM; a second one leaves at once.
+
+    The first line on standard output is the address, or with `as_json` an object with it. `store` is shown as it is;
+    `words` say what is served. `task` runs beside. Raises `ConfigError` for a place that cannot be had, and what the
+    engine and the task raise.
+    """
+    access = Token(place.token, place.hosts) if place.token else Token(hosts=place.hosts)
+    out = process.Output(alone=as_json)
+
+    def told(address: str) -> None:
+        fields = {"type": "started", "address": address, "store": store, "drives": drives}
+        out.write(json.dumps(fields) if as_json else address)
+        if not as_json:
+            out.write(words or f"inspector of {store}; Ctrl-C stops it")
+
+    async def run() -> None:
+        async with opening as engine:
+            # What is wrong with the store is said before anybody is let in.
+            await engine.store.turns(limit=1)
+            app = inspector_app(engine, access=access, store=store, drives=drives)
+            with place.listen() as listening:
+                first_page = place.address(listening.getsockname()[1])
+                server = _Server(
+                    uvicorn.Config(
+                        app,
+                        access_log=False,  # it would have the token
+                        log_config=None,
+                        server_header=False,
+                        ws="none",
+                        lifespan="on",
+                        root_path=place.root_path,
+                        timeout_graceful_shutdown=_DRAIN,
+                    )
+                )
+                with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                    # As where a turn is driven: a tool may block the loop, which then hears of no signal.
+                    insistence = Insistence((_BEYOND, ORDERLY), lambda: _LAST_WORDS)
+                    for number in (signal.SIGINT, signal.SIGTERM):
+                        signal.signal(number, insistence)
+                    async with beside(_heed, signals, server), beside(task or _nothing, engine):
+                        # Where others reach it, what is printed is kept by some log.
+                        told(app.entry(first_page) if place.is_loopback else f"{first_page}/")
+                        await server.serve([listening])
+        if as_json:
+            out.write(json.dumps({"type": "stopped"}))
+
+    try:
+        anyio.run(run)
+    except Left as left:
+        process.say(str(left))
+        raise typer.Exit(left.code) from None
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to us: it would end the process by the same signal once more."""
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]  # a generator, for no reason
+        """Nothing is captured."""
+        return nullcontext()
+
+
+async def _heed(signals: AsyncIterator[signal.Signals], server: uvicorn.Server) -> None:
+    """Have the server stop, or raise `Left`."""
+    async for number in signals:
+        if server.should_exit:
+            raise Left(codes.TERMINATED if number == signal.SIGTERM else codes.ABORTED, _LAST_WORDS)
+        server.handle_exit(number, None)  # streams of events look out for this too
+
+
+async def _nothing(_: Engine) -> None:
+    """Nothing runs beside."""

@@ -1,0 +1,288 @@
+"""Who is let in, and what a browser must show before it may change anything.
+
+The pages say what models and tools said, and let a person grant and stop. So nobody gets in by chance: who starts the
+inspector is given an address with a token, and a browser that opens it is given a cookie. The cookie is no way to the
+token, for a browser sends the cookies of a machine to every port of it.
+"""
+
+import hmac
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from hashlib import sha256
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import parse_qs, parse_qsl, quote, urlencode, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from turnwright.errors import ConfigError
+
+#: How long a token must be, so that nobody guesses it.
+SHORTEST_TOKEN: Final = 16
+#: What a form may weigh, in bytes.
+_HEAVIEST: Final = 1 << 20
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+        " font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    # With `no-referrer` a browser hides the origin of our own forms from us too, and nothing could be checked.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Let in who knows the token: a random one, unless one is given. The default.
+
+    `hosts` are the names that the server is reached by, beside `localhost` and addresses in numbers; `*` stands for
+    any. A page elsewhere could have its own name point to this machine, and would then pass for a page of ours.
+    Raises `ConfigError` for a token of fewer than 16 characters, or with others than visible ones of ASCII.
+    """
+
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    hosts: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.token) < SHORTEST_TOKEN or not all("!" <= one <= "~" for one in self.token):
+            raise ConfigError(
+                f"the token has {len(self.token)} characters: it needs at least {SHORTEST_TOKEN}, all of them visible"
+                ' ASCII; `python -c "import secrets; print(secrets.token_urlsafe(32))"` makes one'
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Let everybody in: the server that the inspector is mounted in has asked who it is. `hosts` are as in `Token`.
+
+    Whoever gets through may answer, steer and stop every turn. That a browser was not sent by another site is checked
+    here all the same.
+    """
+
+    hosts: Collection[str] = ()
+
+
+Access = Token | Open
+
+
+class Guard:
+    """The way to an application: every request goes through it, and every answer gets its headers.
+
+    The application finds the CSRF token of the session in `scope["state"]["csrf"]`. A request that would change
+    something needs it, as the field `csrf` of a form or as the header `X-CSRF-Token`.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._token = access.token.encode() if isinstance(access, Token) else None
+        self._hosts = frozenset(host.lower() for host in access.hosts)
+        # The same wherever the token is: servers side by side, and one that was started again, know each other's.
+        self._key = sha256(b"turnwright inspector " + (self._token or b"")).digest()
+        # Cookies do not tell ports apart, so that two inspectors of one machine need names of their own.
+        self._cookie = f"turnwright_{self._sign('name', '')[:8]}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the request through, or answer it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            # Addresses are made by this application, also where another one has mounted it.
+            inner = {**scope, "app_root_path": scope.get("root_path", "")}
+            inner.pop("router", None)
+            await self._pass(inner, receive, _with_headers(inner, send))
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = HTTPConnection(scope)
+        refused = self._wrong_host(asked) or self._way_in(scope, asked)
+        if refused is not None:
+            await refused(scope, receive, send)
+            return
+        programs = self._token is not None and self._has_bearer(asked.headers)
+        session = self._session(asked) or (secrets.token_urlsafe(16) if self._token is None or programs else "")
+        if not session:
+            await _not_in(asked)(scope, receive, send)
+            return
+        csrf = self._sign("csrf", session)
+        scope["state"] = {**scope.get("state", {}), "csrf": csrf}
+        if scope["method"] not in _SAFE:
+            checked = _wrong_origin(asked, self._hosts) or await _read(receive)
+            if isinstance(checked, bytes) and not programs and not _has_csrf(asked.headers, checked, csrf):
+                checked = _refusal(403, "This page is too old", "Load it again, and try again: its form has expired.")
+            if isinstance(checked, Response):
+                await checked(scope, receive, send)
+                return
+            receive = _again(checked, receive)
+        if not programs and not self._session(asked):
+            send = _with_cookie(send, self._set_cookie(scope, session))
+        await self._app(scope, receive, send)
+
+    def _wrong_host(self, asked: HTTPConnection) -> Response | None:
+        host = _name_of(asked.headers.get("host", ""))
+        # Nobody can have a number point elsewhere.
+        if host == "localhost" or _is_address(host) or host in self._hosts or "*" in self._hosts:
+            return None
+        return _refusal(421, "Not by this name", "This server is not told that it is reached by this name.")
+
+    def _way_in(self, scope: Scope, asked: HTTPConnection) -> Response | None:
+        """The answer to a request with a token in its address: the cookie, and the same address without the token."""
+        query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+        given = next((value for name, value in query if name == "token"), None)
+        if given is None or self._token is None or scope["method"] not in _SAFE:
+            return None
+        if not hmac.compare_digest(given.encode(), self._token):
+            return _not_in(asked)
+        rest = urlencode([(name, value) for name, value in query if name != "token"])
+        # One slash: with two, what follows would be another server's name.
+        address = "/" + quote(scope["path"].lstrip("/")) + (f"?{rest}" if rest else "")
+        response = RedirectResponse(address, 303)
+        response.headers["Set-Cookie"] = self._set_cookie(scope, secrets.token_urlsafe(16))
+        return response
+
+    def _session(self, asked: HTTPConnection) -> str:
+        """The id of the session whose cookie came with the request; empty for none, or one that was made up."""
+        session, _, signature = asked.cookies.get(self._cookie, "").partition(".")
+        good = self._sign("session", session)
+        return session if session and hmac.compare_digest(signature.encode(), good.encode()) else ""
+
+    def _set_cookie(self, scope: Scope, session: str) -> str:
+        path, secure = scope.get("root_path", "") or "/", "; Secure" if scope.get("scheme") == "https" else ""
+        signed = f"{session}.{self._sign('session', session)}"
+        return f"{self._cookie}={signed}; Path={quote(path)}; HttpOnly; SameSite=Strict{secure}"
+
+    def _has_bearer(self, headers: Headers) -> bool:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        return (
+            scheme.lower() == "bearer"
+            and self._token is not None
+            and hmac.compare_digest(given.strip().encode(), self._token)
+        )
+
+    def _sign(self, purpose: str, text: str) -> str:
+        return hmac.new(self._key, f"{purpose}:{text}".encode(), sha256).hexdigest()
+
+
+def entry(address: str, access: Access) -> str:
+    """The address that lets a person in, made from that of the first page."""
+    return f"{address.rstrip('/')}/?{urlencode({'token': access.token})}" if isinstance(access, Token) else address
+
+
+def _wrong_origin(asked: HTTPConnection, hosts: frozenset[str]) -> Response | None:
+    """A refusal, if a browser says that a page of somebody else sent it."""
+    site, origin = asked.headers.get("sec-fetch-site", "same-origin"), asked.headers.get("origin")
+    if site == "same-origin" and (origin is None or _is_ours(origin, asked.headers.get("host"), hosts)):
+        return None
+    return _refusal(403, "Sent from elsewhere", "Another site has sent this form, and nothing was done.")
+
+
+def _is_ours(origin: str, host: str | None, hosts: frozenset[str]) -> bool:
+    try:
+        return urlsplit(origin).netloc == host or _name_of(origin) in hosts
+    except ValueError:
+        return False
+
+
+def _has_csrf(headers: Headers, body: bytes, csrf: str) -> bool:
+    given = headers.get("x-csrf-token", "")
+    if not given and headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+        given = parse_qs(body.decode("latin-1")).get("csrf", [""])[0]
+    return hmac.compare_digest(given.encode(), csrf.encode())
+
+
+async def _read(receive: Receive) -> bytes | Response:
+    """The body of a request, or the refusal of one that is no form of ours."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            # Half a form may say the opposite of the whole one. Nobody is left who would read this.
+            return _refusal(400, "Cut off", "The form did not arrive whole, and nothing was done.")
+        body += message.get("body", b"")
+        if len(body) > _HEAVIEST:
+            return _refusal(413, "Too long", f"A form may have {_HEAVIEST} bytes.")
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """What receives the body that was read already, and then whatever comes."""
+    left = [body]
+
+    async def receive_again() -> Message:
+        return {"type": "http.request", "body": left.pop(), "more_body": False} if left else await receive()
+
+    return receive_again
+
+
+def _with_headers(scope: Scope, send: Send) -> Send:
+    below = scope["path"].removeprefix(scope.get("root_path", ""))
+    cache = "no-cache" if below.startswith("/static/") else "no-store"
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers.update({**_HEADERS, "Cache-Control": cache})
+        await send(message)
+
+    return send_with_headers
+
+
+def _with_cookie(send: Send, cookie: str) -> Send:
+    async def send_with_cookie(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).append("Set-Cookie", cookie)
+        await send(message)
+
+    return send_with_cookie
+
+
+def _not_in(asked: HTTPConnection) -> Response:
+    """What somebody is told who is not let in.
+
+    A browser keeps a strict cookie back when another site's link brought it here; loading the page again brings it.
+    """
+    linked = asked.headers.get("sec-fetch-site") in ("cross-site", "same-site")
+    again = '<meta http-equiv="refresh" content="0">' if linked else ""
+    return _refusal(
+        401,
+        "Not without the token",
+        "Open the address that was printed when the inspector was started: it ends in <code>/?token=...</code>."
+        " A program sends the header <code>Authorization: Bearer TOKEN</code>.",
+        again,
+    )
+
+
+def _refusal(status: int, title: str, text: str, head: str = "") -> Response:
+    """A page without anything from elsewhere, not even a style: who is not let in gets nothing else either."""
+    page = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{head}<title>{title} · Turnwright</title></head>'
+        f"<body><h1>{title}</h1><p>{text}</p></body></html>"
+    )
+    return HTMLResponse(page, status, {"WWW-Authenticate": "Bearer"} if status == 401 else None)  # noqa: PLR2004
+
+
+def _name_of(place: str) -> str:
+    """The host's name in a Host header or an origin; empty for none."""
+    try:
+        return urlsplit(place if "//" in place else f"//{place}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,105 @@
+"""The inspector as an ASGI application."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from turnwright.engine import Engine
+from turnwright.errors import StoreError, UnknownTurn
+
+from .access import Access, Guard, Token, entry
+from .crew import Crew
+from .deeds import Deeds
+from .lists import Lists
+from .live import Live
+from .pages import Pages, page
+
+_STATIC: Final = Path(__file__).parent / "static"
+
+
+class Inspector(Starlette):
+    """The inspector of an engine's store: an application to serve, or to mount in one of your own.
+
+    Made by `inspector_app`, which says what it takes.
+    """
+
+    def __init__(self, engine: Engine, *, access: Access, store: str, drives: bool) -> None:
+        self._crew = Crew(engine, drives=drives)
+        self._access = access
+        self._guard = Guard(super().__call__, access)
+        pages = Pages(engine, self._crew, store=store)
+        static = Mount("/static", StaticFiles(directory=_STATIC), name="static")
+        super().__init__(
+            routes=[
+                *Lists(engine).routes,
+                *pages.routes,
+                *Deeds(engine, self._crew, pages).routes,
+                *Live(engine, pages.rest).routes,
+                static,
+            ],
+            exception_handlers={UnknownTurn: _missing, StoreError: _trouble, HTTPException: _refused},
+            lifespan=_lifespan,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that may pass."""
+        await self._guard(scope, receive, send)
+
+    def running(self) -> AbstractAsyncContextManager[object]:
+        """Drive turns while the block runs, if it drives any: for the lifespan of an application that mounts this one.
+
+        A server that serves the inspector itself does that.
+        """
+        return self._crew.at_work()
+
+    def entry(self, address: str) -> str:
+        """The address that lets a person in. `address` is that of the first page, such as `http://127.0.0.1:8321`."""
+        return entry(address, self._access)
+
+
+def inspector_app(engine: Engine, *, access: Access | None = None, store: str = "", drives: bool = False) -> Inspector:
+    """The inspector of an engine's store.
+
+    `access` says who is let in. Left out, it is who has a random token (`Token()`), and `Inspector.entry` gives the
+    address for that. `Open()` leaves it to the server that mounts the inspector.
+
+    `store` is the store's address without a password, as the commands that the pages show take it. `drives`: turns
+    that are answered, forked or taken up on a page are driven on in this process, by the engine; otherwise they are
+    left to workers. A mounted inspector drives while `Inspector.running` is entered.
+
+    The engine stays the caller's, who closes it. Raises `ConfigError` for a token that is too short.
+    """
+    return Inspector(engine, access=Token() if access is None else access, store=store, drives=drives)
+
+
+@asynccontextmanager
+async def _lifespan(app: Inspector) -> AsyncIterator[None]:
+    async with app.running():
+        yield
+
+
+async def _missing(request: Request, error: Exception) -> Response:
+    return page(request, "missing.html", {"message": str(error)}, 404)
+
+
+async def _trouble(request: Request, error: Exception) -> Response:
+    return page(request, "deeds/trouble.html", {"title": "The store cannot be read", "message": str(error)}, 503)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    if status == 404:  # noqa: PLR2004 (as everybody knows it)
+        return page(request, "missing.html", {"message": "There is no such page."}, status)
+    headers = error.headers if isinstance(error, HTTPException) else None
+    response = page(request, "deeds/trouble.html", {"title": "Not like this", "message": str(error)}, status)
+    response.headers.update(headers or {})
+    return response

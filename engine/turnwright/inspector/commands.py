@@ -1,0 +1,37 @@
+"""What the commands and forms that pages show have in common: which turn, in which store, from which place."""
+
+import shlex
+from typing import Final
+
+from turnwright.ids import root_of
+from turnwright.seen_to import by_command_line
+
+from .recorded import Recorded
+
+#: Said beside a command where the inspector was made without the store's address.
+NO_ADDRESS: Final = (
+    "This page was not told the address of its store: add `--store` with it, unless it is the store that commands look"
+    " in anyway."
+)
+
+
+def store_flag(store: str) -> str:
+    """What a command says to find this store, after a space; empty where its address is not known."""
+    return f" --store {shlex.quote(store)}" if store else ""
+
+
+def begun_elsewhere(turn: Recorded) -> bool:
+    """Whether another program began the turn, so that no command line knows its model and its tools."""
+    return turn.started.parent_turn is None and not by_command_line(turn.started.context)
+
+
+def resume_command(turn: str, store: str, *, elsewhere: bool) -> str:
+    """The command that takes a turn up, or the one whose sub-agent it is. `elsewhere`: another program began it."""
+    named = " --base-url URL --tools FILE" if elsewhere else ""
+    return f"turnwright resume {shlex.quote(root_of(turn))}{store_flag(store)}{named}"
+
+
+def fork_place(turn: Recorded, upto: int) -> int | None:
+    """The last place up to the fact `upto` after which the turn can be forked; None where there is none."""
+    ends = [group.last for group in turn.replayed.groups if group.state.outcome is None and group.last <= upto]
+    return ends[-1] if ends and not turn.fault else None

@@ -1,0 +1,74 @@
+// The forms of what can be done: none is sent by a click that was meant for another.
+
+import { all, find, say, tell } from "./page.js";
+
+// Whoever is about to press a button cannot stop when another one comes to stand below the pointer, nor at the second
+// of two clicks: in that time nobody has read what the new one does, and it may grant what was never looked at.
+const UNREAD = 500;
+
+/** The forms that take no submit yet, each with the timer that ends it. */
+const held = new Map();
+
+export const isHeld = (form) => held.has(form);
+
+function hold(form) {
+  clearTimeout(held.get(form));
+  const mark = (on) => {
+    for (const one of all("button", form)) on ? one.setAttribute("aria-disabled", "true") : one.removeAttribute("aria-disabled");
+  };
+  mark(true);
+  held.set(
+    form,
+    setTimeout(() => {
+      held.delete(form);
+      mark(false);
+    }, UNREAD),
+  );
+}
+
+const buttons = () => all("#deeds form.deed button");
+const questions = () => new Set(all("#deeds .asked").map((one) => one.id));
+
+function placeOf(button) {
+  const { left, top } = button.getBoundingClientRect();
+  return { left, top };
+}
+
+/** What of the forms is to be known before they are exchanged. `sent` is the one that was sent, if one was. */
+export function noteDeeds(sent = null) {
+  const { activeElement } = document;
+  const typed = all("#deeds textarea").filter((one) => one.form !== sent && one.value.trim() && one.value !== one.defaultValue);
+  return {
+    turn: find("#turn")?.dataset.turn,
+    places: new Map(buttons().map((one) => [one, placeOf(one)])),
+    asked: questions(),
+    typed: new Map(typed.map((one) => [one.id, one.value])),
+    // A button that is switched off while its form is under way gives its focus to nobody.
+    focused: Boolean(find("#deeds")?.contains(activeElement)) || (sent !== null && activeElement === document.body),
+  };
+}
+
+/** Look after the forms that have come or moved, and after what went with those that are gone. */
+export function tendDeeds(before) {
+  if (find("#turn")?.dataset.turn !== before.turn) return;
+  for (const one of buttons()) {
+    const [was, is] = [before.places.get(one), placeOf(one)];
+    if (!was || Math.hypot(was.left - is.left, was.top - is.top) > 4) hold(one.form);
+  }
+  // Focus goes to no other question by itself: whoever answered with a key would answer that one too.
+  if (before.focused && document.activeElement === document.body) find("#deeds")?.focus({ preventScroll: true });
+  if (before.asked.size && [...questions()].some((id) => !before.asked.has(id))) say("Something else is asked now.");
+  for (const [id, words] of before.typed) {
+    if (!document.getElementById(id)) tell("lost", "That needs no answer any more.", "This is what you had written:", { kept: words });
+  }
+}
+
+document.addEventListener(
+  "submit",
+  (event) => {
+    if (!isHeld(event.target)) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  },
+  true,
+);

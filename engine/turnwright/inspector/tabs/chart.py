@@ -1,0 +1,71 @@
+"""The chart, with the way of the turn lit up."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from markupsafe import Markup
+
+from turnwright.draw import extract
+from turnwright.inspector.looked import Looked
+from turnwright.inspector.picture import Lit, picture
+from turnwright.inspector.steps import Step
+from turnwright.inspector.window import Window
+from turnwright_states import State
+
+#: Steps whose rows a page has in words.
+_PAGE: Final = 20
+_WORDS = {line.number: (arrow, line) for arrow in extract().arrows for line in arrow.lines}
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A row of the chart that was taken, in words. `guard` and `reason` are empty where the row has none."""
+
+    number: int
+    source: State
+    dest: State
+    event: str
+    guard: str
+    reason: str
+
+    @classmethod
+    def of(cls, number: int) -> "Taken":
+        """The row of that number."""
+        arrow, line = _WORDS[number]
+        return cls(number, arrow.source, arrow.dest, line.event, line.guard, line.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The rows that one step took, in order."""
+
+    step: Step
+    rows: tuple[Taken, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChartView:
+    """The picture, and the rows that the chosen step took, or the steps one after the other, as many as a page has.
+
+    `taken` counts what the whole turn took so far, `kinds` how many different rows that were, of `rows`.
+    """
+
+    picture: Markup
+    way: tuple[Stretch, ...]
+    window: Window
+    taken: int
+    kinds: int
+    rows: int
+
+
+def view(looked: Looked) -> ChartView:
+    """The chart with the way of the turn lit up, and that of the chosen step in particular."""
+    turn, step = looked.turn, looked.step
+    counts = Counter(number for one in turn.steps for number in one.rows)
+    stands = turn.result.state
+    lit = Lit(counts, None if step is None else frozenset(step.rows), stands, stands.outcome is not None)
+    window = Window.of(len(turn.steps) if step is None else 1, _PAGE, looked.until)
+    shown = turn.steps[window.part] if step is None else (step,)
+    way = tuple(Stretch(one, tuple(map(Taken.of, one.rows))) for one in shown)
+    return ChartView(picture(lit), way, window, counts.total(), len(counts), len(_WORDS))

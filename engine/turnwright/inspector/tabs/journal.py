@@ -1,0 +1,126 @@
+"""The journal: every fact as it was written, with the event that it came from and who wrote it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import JsonValue
+
+from turnwright.inspector.looked import Looked
+from turnwright.inspector.render import json_text
+from turnwright.inspector.window import Window
+from turnwright.redaction import redactor, shown_fields
+from turnwright.store import Stretch
+from turnwright_states import facts as f
+
+#: Facts a page.
+_PAGE: Final = 100
+#: Characters of a text that a fact is shown with: a page has many facts, and a picture is a megabyte of letters.
+_LONGEST: Final = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A fact. `payload` is JSON over several lines, `rows` are those of the chart that its event took.
+
+    `first` says whether it is the first of its event, `last` whether it is the last, after which the turn can be looked
+    at. `stretch` is who wrote from here on, where that changes. `event` names the event that it came from; empty where
+    no replay found one.
+    """
+
+    seq: int
+    fact: f.Fact
+    summary: str
+    payload: str
+    event: str
+    rows: tuple[str, ...]
+    first: bool
+    last: bool
+    stretch: Stretch | None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalView:
+    """The journal of the whole turn, or of the chosen step: as many facts as a page has.
+
+    `verdict` is what a replay of all of it says.
+    """
+
+    entries: tuple[Entry, ...]
+    window: Window
+    verdict: str
+    detail: str
+
+
+def view(looked: Looked) -> JournalView:
+    """The facts of the chosen step, or of the whole turn, up to the last one or the one that was asked for."""
+    turn, step = looked.turn, looked.step
+    begins = {stretch.first: stretch for stretch in turn.stretches}
+    facts = turn.facts if step is None else turn.facts[step.first - 1 : step.last]
+    window = Window.of(len(facts), _PAGE, looked.until)
+    shown = facts[window.part]
+    low, high = shown[0][0], shown[-1][0]
+    near = (group for group in turn.replayed.groups if group.first <= high and low <= group.last)
+    events = {seq: group for group in near for seq in range(group.first, group.last + 1)}
+    entries = []
+    for seq, fact in shown:
+        group = events.get(seq)
+        entries.append(
+            Entry(
+                seq=seq,
+                fact=fact,
+                summary=_summary(fact),
+                payload=json_text(_shortened(shown_fields(fact, redactor()))),
+                event="" if group is None else type(group.event).__name__,
+                rows=() if group is None or seq != group.first else tuple(row.name for row in group.rows),
+                first=group is None or seq == group.first,
+                last=group is not None and seq == group.last,
+                stretch=begins.get(seq),
+            )
+        )
+    check = turn.replayed.check
+    return JournalView(tuple(entries), window, str(check.verdict), check.detail)
+
+
+def _shortened(value: JsonValue) -> JsonValue:
+    """The value with what is very long cut off, and said so. The file that can be downloaded has it whole."""
+    match value:
+        case str() if len(value) > _LONGEST:
+            return f"{value[:_LONGEST]}… ({len(value) - _LONGEST:,} more characters)"
+        case list():
+            return [_shortened(one) for one in value]
+        case dict():
+            return {name: _shortened(one) for name, one in value.items()}
+        case _:
+            return value
+
+
+def _summary(fact: f.Fact) -> str:  # noqa: C901, PLR0911, PLR0912 (one line a kind of fact)
+    match fact:
+        case f.TurnStarted(prompt=prompt):
+            return prompt
+        case f.StepStarted(number=number, nudge=nudge):
+            return f"step {number}{', with a nudge' if nudge else ''}"
+        case f.ModelReplied(calls=calls, text=text):
+            return ", ".join(f"{call.id} {call.name}" for call in calls) or text
+        case f.AttemptFailed(attempt=attempt, cause=cause, retry=retry):
+            return f"attempt {attempt}: {cause}{', tried again' if retry else ''}"
+        case f.CallStarted(call=call, attempt=attempt):
+            return call if attempt == 1 else f"{call}, attempt {attempt}"
+        case f.CallSettled(call=call, status=status, result=result):
+            return f"{call} {status}: {result}"
+        case f.CallWaiting(call=call, interrupt=asked):
+            return f"{call} waits: {asked.id}"
+        case f.Answered(interrupt=interrupt, decision=decision, text=text):
+            return f"{interrupt}: {decision}{f': {text}' if text else ''}"
+        case f.StepFinished(number=number, seconds=seconds):
+            return f"step {number}, {seconds:.2f} s"
+        case f.Stopping(reason=reason):
+            return str(reason)
+        case f.MessageAdded(text=text) | f.Synthesised(text=str(text)) | f.Concluded(text=str(text)):
+            return text
+        case f.Halted(outcome=outcome, reason=reason):
+            return f"{outcome}: {reason}"
+        case f.Notice(limit=limit, used=used, of=most):
+            return f"{limit} {used:g} of {most:g}" if most else limit
+        case _:
+            return ""

@@ -1,0 +1,36 @@
+"""The tabs of a turn's page, in their order."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from turnwright.inspector.looked import Looked
+
+from . import budgets, chart, journal, reproduce, request, timeline, transcript
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A tab. Its template is `tabs/{name}.html`, which is given what `view` makes as `view`, in a thread of its own.
+
+    `history`: it shows what was said before the turn.
+    """
+
+    name: str
+    title: str
+    view: Callable[[Looked], object]
+    history: bool = False
+
+
+TABS: Final = {
+    tab.name: tab
+    for tab in (
+        Tab("chart", "Chart", chart.view),
+        Tab("transcript", "Transcript", transcript.view, history=True),
+        Tab("timeline", "Timeline", timeline.view),
+        Tab("budgets", "Budgets", budgets.view),
+        Tab("request", "Request", request.view, history=True),
+        Tab("journal", "Journal", journal.view),
+        Tab("reproduce", "Reproduce", reproduce.view, history=True),
+    )
+}

@@ -1,0 +1,131 @@
+"""How to see a turn, or one step of it, again: commands to copy, and a test that plays it."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from turnwright.errors import TurnwrightError
+from turnwright.inspector.commands import NO_ADDRESS, fork_place, store_flag
+from turnwright.inspector.looked import Looked
+from turnwright.inspector.recorded import Journal, Recorded
+from turnwright.inspector.steps import Step
+from turnwright.message import Message
+from turnwright.redaction import redactor, without_secrets
+from turnwright.testing.incident import as_test
+from turnwright_states import BadJournal, Outcome
+
+#: Of a turn with more characters in its journal a page makes no test: to play it would hold the others up.
+_LARGEST: Final = 1_000_000
+_TOO_LARGE: Final = "The turn is too large to make a test of on this page: the command above prints it."
+_GOES_ON: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.ABORTED, Outcome.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command to copy, and what it does. `runs`: it calls models and tools."""
+
+    does: str
+    line: str
+    runs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReproduceView:
+    """What to run, and a test of the turn as far as the chosen step, or of all of it.
+
+    `missing` says why there is no test; `file` is the name to give it. `lacks` says what the commands need beside.
+    """
+
+    commands: tuple[Command, ...]
+    test: str
+    file: str
+    missing: str
+    lacks: str
+
+
+def view(looked: Looked) -> ReproduceView:
+    """The commands and the test for the chosen step, or for the whole turn.
+
+    It plays the turn in an event loop of its own, so it is called in a thread without one.
+    """
+    turn, step = looked.turn, looked.step
+    facts = turn.facts if step is None else turn.journal[: _end(turn, step)]
+    test = missing = ""
+    lacks = "" if looked.store else NO_ADDRESS
+    if _is_large(facts):
+        return ReproduceView(commands_of(looked), "", "", _TOO_LARGE, lacks)
+    try:
+        test = _test(turn.row.id, facts, looked.history)
+    except (TurnwrightError, BadJournal, ValueError, LookupError) as error:
+        # The last two: of a journal that somebody changed, anything may be wrong.
+        missing = f"There is no test of it: {str(error) or type(error).__name__}"
+    name = "".join(letter if letter.isalnum() else "_" for letter in turn.row.id)[:16]
+    suffix = "" if step is None else f"_{step.key}"
+    return ReproduceView(commands_of(looked), test, f"test_turn_{name}{suffix}.py", missing, lacks)
+
+
+def _is_large(facts: Journal) -> bool:
+    size = 0
+    for _, fact in facts:
+        size += len(fact.payload())
+        if size > _LARGEST:
+            return True
+    return False
+
+
+def _test(turn_id: str, facts: Journal, history: Sequence[Message]) -> str:
+    """The text of the test.
+
+    What is secret is hidden before it is written: a program breaks long texts into pieces that nobody knows again, and
+    a test that was changed afterwards might fail.
+    """
+    hider = redactor()
+    clean = [(seq, without_secrets(fact, hider)) for seq, fact in facts]
+    said = [Message.of_json(hider.hide_fields(one.to_json())) for one in history]
+    return as_test(turn_id, clean, history=said)
+
+
+def commands_of(looked: Looked) -> tuple[Command, ...]:
+    """What to run to see the turn, or the chosen step, again."""
+    turn, step, store = looked.turn, looked.step, store_flag(looked.store)
+    name = shlex.quote(turn.row.id)
+    commands = [
+        Command("What was said, and why it stopped.", f"turnwright show {name}{store}"),
+        Command("Does each fact follow from the ones before? Runs nothing.", f"turnwright replay {name}{store}"),
+        Command("The test below, whole and with its secrets.", f"turnwright show {name} --as-test{store}"),
+    ]
+    if step is None:
+        commands += _whole(turn, name, store)
+        return tuple(commands)
+    before, after = fork_place(turn, _asked(step)), fork_place(turn, _end(turn, step))
+    if before is not None:
+        told = f"Take {step.title.lower()} again in a new turn, beginning with its model call."
+        commands.append(Command(told, f"turnwright fork {name} --at {before}{store}", runs=True))
+    if after is not None and after != before:
+        told = f"Go on in a new turn from where {step.title.lower()} ended."
+        commands.append(Command(told, f"turnwright fork {name} --at {after}{store}", runs=True))
+    return tuple(commands)
+
+
+def _whole(turn: Recorded, name: str, store: str) -> list[Command]:
+    outcome = turn.row.status.outcome
+    if outcome is None and ":" not in turn.row.id:
+        told = "Take it up here." if not turn.driven else "Follow it; it is driven elsewhere."
+        return [Command(told, f"turnwright resume {name}{store}", runs=not turn.driven)]
+    if outcome in _GOES_ON and ":" not in turn.row.id:
+        line = f'turnwright run --continue {name} "Go on."{store}'
+        return [Command("Go on in a new turn, with the transcript kept.", line, runs=True)]
+    return []
+
+
+def _asked(step: Step) -> int:
+    """The place before the step's model call was answered, or failed."""
+    tried = [attempt.seq for attempt in step.attempts]
+    first = min((seq for seq in (step.replied, *tried) if seq is not None), default=step.last + 1)
+    return first - 1
+
+
+def _end(turn: Recorded, step: Step) -> int:
+    """The last fact of the event that ended the step."""
+    return next((place for place in turn.places if place >= step.last), turn.length)

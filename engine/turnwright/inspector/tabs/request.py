@@ -1,0 +1,209 @@
+"""What a step sent to its model, built again from the journal.
+
+The messages are those that the driver handed to the model's adapter. What the adapter made of them for its server is
+shown in the form of chat completions, which is that of most.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import structs
+from pydantic import ValidationError
+
+from turnwright.agent import Agent
+from turnwright.errors import TurnwrightError
+from turnwright.inspector.looked import Looked
+from turnwright.inspector.rebuilt import Rebuilt, Sending
+from turnwright.inspector.render import json_text
+from turnwright.inspector.steps import Step
+from turnwright.inspector.window import Window
+from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart
+from turnwright.model.openai_wire import Encoder
+from turnwright.model.protocol import Request, ToolSpec
+from turnwright.redaction import redactor
+from turnwright.setup import Setup
+from turnwright_states import BadJournal
+
+_PREPARED: Final = "A `prepare` hook may have changed the messages before they were sent: what it did is not recorded."
+_UNPREPARED: Final = "This process has no `prepare` hook; if the one that sent it had one, that is not recorded."
+_TOOLS: Final = "The definitions of the tools are those of this process: a journal does not keep them."
+_NO_TOOLS: Final = "This process does not have the agent's tools, and a journal does not keep their definitions."
+_BUDGET: Final = "What is said of the budget is as this process would say it."
+_NO_BUDGET: Final = (
+    "This process tells models nothing of their budget; if the one that sent it did, that is missing here."
+)
+_EARLIER: Final = (
+    "What was said before is read from the earlier turns as they are now: one that was deleted is missing."
+)
+_UNREAD: Final = "What was said before the turn cannot be read any more: it is missing here."
+_SIGNED: Final = "If another model went on with this turn, it was sent the thinking without the signatures."
+_UNANSWERED: Final = "The journal has no answer to it: it may not have been sent."
+_TAKEN_UP: Final = "Another driver took the turn up in this step: the one before may have sent this too."
+
+#: Messages a page, and characters of messages up to which the form of chat completions is shown.
+_PAGE: Final = 40
+_BODY: Final = 100_000
+#: How many different tools the title of a message names.
+_MOST_NAMED: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message that was sent, its number in the request, and in a line what it is."""
+
+    number: int
+    message: Message
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestView:
+    """The request of `step`, as its last attempt sent it.
+
+    Of its messages there are as many as a page has: `known` are those that the request before had too (or, for the
+    first one, what was said before the turn), which are `same` in all, `new` those that came since. `body` is JSON
+    text in the form of chat completions; of the last `unwritten` messages it has nothing. `differs` says how what the
+    earlier attempts sent was otherwise. `notes` say what may have been otherwise and is not recorded. `attempts` says
+    how often it was sent. `missing` says why there is no request to show; then the rest is empty.
+    """
+
+    step: Step | None
+    model: str = ""
+    tool_choice: str = ""
+    max_tokens: int | None = None
+    window: Window | None = None
+    same: int = 0
+    known: tuple[Sent, ...] = ()
+    new: tuple[Sent, ...] = ()
+    first: bool = False
+    tools: tuple[ToolSpec, ...] = ()
+    body: str = ""
+    unwritten: int = 0
+    differs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    attempts: int = 0
+    missing: str = ""
+
+
+def view(looked: Looked) -> RequestView:
+    """The request of the chosen step, or of the last one."""
+    steps, turn, setup = looked.turn.steps, looked.turn, looked.engine.setup
+    step = looked.step or (steps[-1] if steps else None)
+    if step is None:
+        return RequestView(None, missing="The turn has not called its model yet.")
+    try:
+        agent = Agent.from_json(turn.started.agent)
+        tools = _tools(setup, agent)
+        rebuilt = Rebuilt(turn.row.id, turn.facts, agent, tools, looked.history, setup.tell_budget)
+        sendings = rebuilt.sendings(step)
+        place = steps.index(step)
+        before = rebuilt.last(steps[place - 1]) if place else None
+    except (TurnwrightError, BadJournal, ValidationError) as error:
+        return RequestView(step, missing=f"The request cannot be built again: {error}")
+    if not sendings:
+        return RequestView(step, missing="Nothing was sent to a model here.")
+    request = sendings[-1].request
+    same = _common(rebuilt.before if before is None else before.messages, request.messages)
+    if before is None and same == 1 and not looked.history:
+        same = 0  # the instructions alone
+    window = Window.of(len(request.messages), _PAGE, looked.until)
+    numbers = range(window.first, window.last + 1)
+    sent = [Sent(number, one, title_of(one)) for number in numbers for one in (request.messages[number - 1],)]
+    body, written = _body(turn.started.model, request)
+    return RequestView(
+        step=step,
+        model=turn.started.model,
+        tool_choice=request.tool_choice,
+        max_tokens=request.max_tokens,
+        window=window,
+        same=same,
+        known=tuple(one for one in sent if one.number <= same),
+        new=tuple(one for one in sent if one.number > same),
+        first=before is None,
+        tools=tools,
+        body=body,
+        unwritten=len(request.messages) - written,
+        differs=tuple(_differences(sendings)),
+        notes=tuple(_notes(looked, step, sendings[-1], tools)),
+        attempts=len(sendings),
+    )
+
+
+def _body(model: str, request: Request) -> tuple[str, int]:
+    """The request in the form of chat completions, and how many of its messages are in that."""
+    size = written = 0
+    for one in request.messages:
+        if written and size > _BODY:
+            break
+        size, written = size + len(str(one.to_json())), written + 1
+    try:
+        body = Encoder(model).encode(structs.replace(request, messages=request.messages[:written]))
+        return json_text(redactor().hide_in(json.loads(body))), written
+    except (TurnwrightError, ValueError) as error:  # chat completions have no place for everything
+        return f"It has no such form: {error}", written
+
+
+def _tools(setup: Setup, agent: Agent) -> tuple[ToolSpec, ...]:
+    try:
+        return tuple(tool.spec for tool in setup.tools_for(agent).values())
+    except TurnwrightError:
+        return ()
+
+
+def _differences(sendings: Sequence[Sending]) -> Iterator[str]:
+    last = sendings[-1].request
+    for number, one in enumerate(sendings[:-1], start=1):
+        request = one.request
+        fewer = len(last.messages) - _common(request.messages, last.messages)
+        if fewer:
+            yield f"Attempt {number} was sent without the last {fewer} of these messages: they came later."
+        if request.max_tokens != last.max_tokens:
+            yield f"Attempt {number} was sent with max_tokens {request.max_tokens}."
+
+
+def _notes(looked: Looked, step: Step, sending: Sending, tools: Sequence[ToolSpec]) -> Iterator[str]:
+    turn, setup, request = looked.turn, looked.engine.setup, sending.request
+    if not sending.answered:
+        yield _UNANSWERED
+    yield _TOOLS if tools else _NO_TOOLS
+    yield _UNPREPARED if setup.prepare is None else _PREPARED
+    if request.tool_choice != "none":
+        yield _BUDGET if setup.tell_budget else _NO_BUDGET
+    if turn.started.continues is not None and not looked.history:
+        yield _UNREAD
+    elif turn.started.continues is not None or turn.started.session is not None:
+        yield _EARLIER
+    if any(step.first < stretch.first <= sending.after + 1 for stretch in turn.stretches):
+        yield _TAKEN_UP
+    signed = any(isinstance(part, ReasoningPart) and part.details for one in request.messages for part in one.parts)
+    if signed and len(turn.stretches) > 1:
+        yield _SIGNED
+
+
+def title_of(message: Message) -> str:
+    """What a message is, in a line."""
+    calls = Counter(part.name for part in message.parts if isinstance(part, ToolCallPart))
+    results = [part for part in message.parts if isinstance(part, ToolResultPart)]
+    if results:
+        return "; ".join(f"{part.name} {part.call} {part.status}: {part.text or 'nothing'}" for part in results)
+    text = " ".join(message.text.split())
+    if calls:
+        named = [name if count == 1 else f"{name} ×{count}" for name, count in calls.most_common(_MOST_NAMED)]  # noqa: RUF001 (the sign of multiplication is meant)
+        more = [f"{len(calls) - _MOST_NAMED} more"] if len(calls) > _MOST_NAMED else []
+        asked = f"calls {', '.join([*named, *more])}"
+        return f"{text} · {asked}" if text else asked
+    files = ", ".join(part.name or part.media_type for part in message.parts if isinstance(part, FilePart))
+    return text or files or ("thinking" if message.parts else "nothing")
+
+
+def _common(before: Sequence[Message], now: Sequence[Message]) -> int:
+    """How many messages both begin with."""
+    same = 0
+    for one, other in zip(before, now, strict=False):
+        if one != other:
+            break
+        same += 1
+    return same

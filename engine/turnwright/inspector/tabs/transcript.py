@@ -1,0 +1,97 @@
+"""What was said in a turn: its messages with their parts, the sentinel among them."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from turnwright.inspector.looked import Looked
+from turnwright.inspector.steps import Call, Step
+from turnwright.inspector.window import Window
+from turnwright.message import Message, Part, ToolCallPart, ToolResultPart
+from turnwright.phase import message_ids
+from turnwright.transcript import fact_of
+
+#: Messages a page, and how many of what was said before the turn.
+_PAGE: Final = 50
+_BEFORE: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A part of a message, and the call that it belongs to, if it does. `kind` is the part's type."""
+
+    kind: str
+    part: Part
+    fact: int
+    call: Call | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A message: its number, its id, its role, its parts, and the step in which it was said.
+
+    `chosen` if that is the chosen one.
+    """
+
+    number: int
+    id: str
+    role: str
+    parts: tuple[Said, ...]
+    step: Step | None
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptView:
+    """The transcript, as many messages as a page has. `instructions` are the agent's.
+
+    `before` is the last of what was said before the turn, and `missing` how many messages came before that.
+    """
+
+    instructions: str
+    before: Sequence[Message]
+    missing: int
+    lines: tuple[Line, ...]
+    window: Window
+
+
+def view(looked: Looked) -> TranscriptView:
+    """The transcript of the turn, with what belongs to the chosen step marked."""
+    turn, messages = looked.turn, looked.turn.result.messages
+    firsts = [_first(message) for message in messages]
+    window = Window.of(len(messages), _PAGE, looked.until, _lines_of(looked.step, firsts))
+    ids = message_ids(turn.row.id, messages)
+    lines = tuple(
+        _line(number, ids[number - 1], messages[number - 1], looked) for number in range(window.first, window.last + 1)
+    )
+    before = looked.history[-_BEFORE:]
+    instructions = str(turn.started.agent.get("instructions") or "")
+    return TranscriptView(instructions, before, len(looked.history) - len(before), lines, window)
+
+
+def _first(message: Message) -> int:
+    """The fact that a message began with; 0 for one without parts."""
+    return fact_of(message.parts[0]) if message.parts else 0
+
+
+def _lines_of(step: Step | None, firsts: Sequence[int]) -> tuple[int, int] | None:
+    """The numbers of a step's first message and its last, if it has one."""
+    numbers = [number for number, fact in enumerate(firsts, start=1) if step and step.first <= fact <= step.last]
+    return (numbers[0], numbers[-1]) if numbers else None
+
+
+def _line(number: int, name: str, message: Message, looked: Looked) -> Line:
+    steps, first = looked.turn.steps, _first(message)
+    place = bisect_right(steps, first, key=lambda step: step.first)
+    step = steps[place - 1] if place and first <= steps[place - 1].last else None
+    parts = tuple(Said(part.type, part, fact_of(part), _call_of(part, step)) for part in message.parts)
+    return Line(number, name, message.role, parts, step, looked.step is not None and step is looked.step)
+
+
+def _call_of(part: Part, step: Step | None) -> Call | None:
+    if step is None:
+        return None
+    if isinstance(part, ToolCallPart):
+        return step.call(part.id)
+    return step.call(part.call) if isinstance(part, ToolResultPart) else None

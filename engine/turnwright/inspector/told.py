@@ -1,0 +1,138 @@
+"""What a page that is open is told, at the pace at which it can take it in."""
+
+import json
+import math
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, suppress
+from typing import Final, NamedTuple, Self
+
+import anyio
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette.sse import SendTimeoutError
+from starlette.types import Receive, Scope, Send
+
+#: Seconds after which an idle connection says that it is there.
+_PING: Final = 15
+#: Seconds that a browser may take to take in an event.
+_PATIENCE: Final = 60.0
+
+
+class Told(NamedTuple):
+    """An event for a page, with its data; and the last fact that there was then, from which a browser asks on."""
+
+    name: str
+    fields: dict[str, str | float | None]
+    seq: int | None = None
+
+    @classmethod
+    def of(cls, name: str, **fields: str | float | None) -> Self:
+        """An event with this data."""
+        return cls(name, fields)
+
+    @classmethod
+    def grown(cls, seq: int) -> Self:
+        """The turn has grown up to this fact."""
+        return cls("grown", {"seq": seq}, seq)
+
+    @property
+    def event(self) -> ServerSentEvent:
+        """As it is sent."""
+        number = None if self.seq is None else str(self.seq)
+        return ServerSentEvent(json.dumps(self.fields), event=self.name, id=number)
+
+
+def never() -> float:
+    """No rest between two pages."""
+    return 0.0
+
+
+class Stream(EventSourceResponse):
+    """Events to a browser, until it has gone. One that takes nothing any more has: its events would pile up here.
+
+    `rest` says how many seconds to leave between two `grown`: each makes the browser ask for the page. What comes
+    between is told at once.
+    """
+
+    def __init__(self, source: AsyncGenerator[Told], rest: Callable[[], float] = never) -> None:
+        self._paced = _Paced(rest)
+        self._source = source
+        super().__init__(self._paced.events(), ping=_PING, send_timeout=_PATIENCE)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._paced.take_in, self._source)
+            with suppress(SendTimeoutError):
+                await super().__call__(scope, receive, send)
+            group.cancel_scope.cancel()
+
+
+class _Paced:
+    """Events on their way: those that wait, and the `grown` that is held back."""
+
+    def __init__(self, rest: Callable[[], float]) -> None:
+        self._rest = rest
+        self._waiting: deque[Told] = deque()
+        self._changed = anyio.Event()
+        self._over = False
+        self._held: Told | None = None
+        self._due = -math.inf
+        #: The pieces that were told since the one that is held back. A page forgets them when it is told that.
+        self._since: list[Told] = []
+
+    async def take_in(self, source: AsyncGenerator[Told]) -> None:
+        """Take in what happens, until that ends."""
+        try:
+            async with aclosing(source):
+                async for one in source:
+                    self._waiting.append(one)
+                    self._changed.set()
+        finally:
+            self._over = True
+            self._changed.set()
+
+    async def events(self) -> AsyncIterator[ServerSentEvent]:
+        """The events as they are due."""
+        while True:
+            while self._waiting:
+                for one in self._next(self._waiting.popleft()):
+                    yield one.event
+            if self._over:
+                for one in self._let_go():
+                    yield one.event
+                return
+            self._changed = anyio.Event()
+            with anyio.move_on_after(max(self._due - anyio.current_time(), 0.0) if self._held else math.inf):
+                await self._changed.wait()
+            if anyio.current_time() >= self._due:
+                for one in self._let_go():
+                    yield one.event
+
+    def _next(self, one: Told) -> Iterator[Told]:
+        match one.name:
+            case "grown":
+                self._since.clear()
+                if anyio.current_time() < self._due:
+                    self._held = one
+                    return
+                self._held, self._due = None, anyio.current_time() + self._rest()
+            case "piece" if self._held is not None:
+                if one.fields["kind"] == "restarted":
+                    self._since.clear()
+                elif not self._since:
+                    yield Told.of("piece", kind="restarted", index=0, text="")
+                self._since += [one] if one.fields["text"] else []
+            case "ended" | "gone":
+                yield from self._let_go()
+            case _:
+                pass
+        yield one
+
+    def _let_go(self) -> Iterator[Told]:
+        """The `grown` that was held back, and again what was written since."""
+        if self._held is not None:
+            yield self._held
+            yield from self._since
+            self._held, self._due = None, anyio.current_time() + self._rest()
+            self._since.clear()

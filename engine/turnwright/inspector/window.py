@@ -1,0 +1,40 @@
+"""What a tab shows of what is too long for one page: so many rows, and where the rows before and after them are."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The rows `first` to `last` of `total`, counted from 1.
+
+    An address has where it ends, as `until`: `earlier` and `later` are those of the next ones, None where there is
+    none. Without one it ends at `rests`.
+    """
+
+    first: int
+    last: int
+    total: int
+    rests: int
+    earlier: int | None
+    later: int | None
+
+    @classmethod
+    def of(cls, total: int, size: int, until: int | None, chosen: tuple[int, int] | None = None) -> "Window":
+        """The window of `size` rows that ends at `until`; else at the last row, or where all it can of `chosen` is."""
+        full = min(size, total)
+        rests = total if chosen is None else max(min(chosen[1], chosen[0] + size - 1), full)
+        last = rests if until is None else max(min(until, total), full)
+        first = last - full + 1
+        return cls(
+            first=first,
+            last=last,
+            total=total,
+            rests=rests,
+            earlier=first - 1 if first > 1 else None,
+            later=min(last + size, total) if last < total else None,
+        )
+
+    @property
+    def part(self) -> slice:
+        """The window as a part of a sequence."""
+        return slice(self.first - 1, self.last)

@@ -1,0 +1,100 @@
+"""Everybody can use the pages: axe-core finds nothing against WCAG 2 A and AA on any of them."""
+
+from typing import Final
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it ships no types
+from playwright.sync_api import Browser, Page, expect
+
+from turnwright.inspector.tabs import TABS
+from turnwright.model import asks_for
+
+from .stage import DESKTOP, PHONE, Stage, searching, visiting
+
+#: Every rule in light; in dark nothing is different but the colours.
+RULES: Final = {
+    "light": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]},
+    "dark": {"type": "rule", "values": ["color-contrast"]},
+}
+SIZES: Final = {"phone": PHONE, "desktop": DESKTOP}
+
+
+@pytest.fixture(scope="module")
+def turns(stage: Stage) -> dict[str, str]:
+    """Turns of each kind that looks different."""
+    mixed = asks_for(("look_up", {"word": "a"}), ("broken", {"word": "b"}), ("helper", {"prompt": "Help."}))
+    return {
+        "capped": stage.play(searching(), repeat=True, steps=3),
+        "mixed": stage.play(mixed, "I helped.", asks_for(("wide", {"word": "W"})), "Done."),
+        "asking": stage.play(asks_for(("delete_file", {"path": "a"}), ("delete_file", {"path": "b"}))),
+        "paused": stage.play(asks_for(("delete_file", {"path": "a"}), ("look_up", {"word": "b"}))),
+        "doomed": stage.play(asks_for(("look_up", {"word": "a"})), repeat=True),
+        "failed": stage.play(asks_for(("look_up", {"word": "a"}))),
+    }
+
+
+def violations(page: Page) -> list[str]:
+    """What is wrong with what is shown, in light and in dark."""
+    found = []
+    for scheme, rules in RULES.items():
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        wrong = Axe().run(page, options={"runOnly": rules, "resultTypes": ["violations"]}).response["violations"]
+        found += [
+            f"{scheme}: {one['id']}: {node['target']} {node['failureSummary']}"
+            for one in wrong
+            for node in one["nodes"]
+        ]
+    return found
+
+
+#: What a tab holds is the same on a phone, where it stands otherwise: those that differ most are looked at there too.
+ON_A_PHONE: Final = ("chart", "timeline", "journal")
+
+
+@pytest.mark.parametrize(
+    ("tab", "size"), [*((tab, "desktop") for tab in TABS), *((tab, "phone") for tab in ON_A_PHONE)]
+)
+def test_a_turn_with_each_tab(browser: Browser, stage: Stage, turns: dict[str, str], tab: str, size: str) -> None:
+    with visiting(browser, stage, SIZES[size]) as page:
+        page.goto(stage.url(turns["mixed"], f"?tab={tab}&step=1"))
+        assert violations(page) == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_turns_of_each_kind(browser: Browser, stage: Stage, turns: dict[str, str], size: str) -> None:
+    with visiting(browser, stage, SIZES[size]) as page:
+        for turn in turns.values():
+            page.goto(stage.url(turn, "?tab=budgets"))
+            assert violations(page) == []
+        page.goto(stage.url(turns["capped"], "?tab=budgets&at=5"))
+        assert violations(page) == []
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        assert violations(page) == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("path", ["/", "/?q=nothing-like-this", "/statistics"])
+def test_the_other_pages(browser: Browser, stage: Stage, turns: dict[str, str], path: str, size: str) -> None:
+    assert turns
+    with visiting(browser, stage, SIZES[size]) as page:
+        page.goto(f"{stage.address}{path}")
+        assert violations(page) == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_what_is_said_when_something_went_wrong(browser: Browser, stage: Stage, size: str) -> None:
+    """Of somebody's deed with what was written, and of what the page tried by itself."""
+    turn = stage.play(asks_for(("delete_file", {"path": "a"})))
+    with visiting(browser, stage, SIZES[size], unanswered=True) as page:
+        page.goto(stage.url(turn, "?tab=budgets"))
+        page.get_by_label("Words for the model").fill("Leave it alone. " * 20)
+        stage.answered_elsewhere(turn, "approval-1", asks_for(("delete_file", {"path": "b"})))
+        expect(page.get_by_role("region", name="That needs no answer any more.")).to_be_visible()
+        expect(page.get_by_role("button", name="Allow")).to_be_enabled()
+        assert violations(page) == []
+        page.get_by_role("button", name="Close").click()
+        page.context.set_offline(offline=True)
+        stage.answered_elsewhere(turn, "approval-2")
+        expect(page.get_by_role("region", name="Not up to date.")).to_be_visible()
+        assert violations(page) == []

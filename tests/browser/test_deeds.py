@@ -1,0 +1,188 @@
+"""What people do on the pages, with a real browser: watch a turn, answer it, steer it, stop it, fork it."""
+
+import re
+
+from playwright.sync_api import Browser, Page, expect
+
+from turnwright.model import asks_for
+
+from .stage import TOKEN, Stage
+
+ASKS = asks_for(("delete_file", {"path": "old.log"}))
+
+
+def test_a_turn_is_watched_live_paused_answered_and_finished(page: Page, stage: Stage) -> None:
+    """Another process drives it to its pause; what it does is seen without loading the page again."""
+    wait = asks_for(("wait_here", {"word": "a"}), text="First I wait.")
+    with stage.playing(wait, ASKS) as turn:
+        page.goto(stage.url(turn))
+        page.evaluate("window.sameDocument = true")
+        expect(page.locator("#step-1")).to_be_visible()
+        expect(page.locator("#step-2")).to_have_count(0)
+        stage.gate.let_one_through(stage.portal)
+        expect(page.locator("#step-2")).to_be_visible()
+        expect(page.locator(".asked")).to_contain_text("old.log")
+    page.get_by_role("button", name="Allow").click()
+    expect(page.locator(".turn-name .badge")).to_contain_text("finished")
+    expect(page.locator(".asked")).to_have_count(0)
+    assert page.evaluate("window.sameDocument")
+
+
+def test_what_is_typed_stays_while_the_turn_goes_on(page: Page, stage: Stage) -> None:
+    wait = asks_for(("wait_here", {"word": "a"}))
+    with stage.playing(wait, wait, "Done.") as turn:
+        page.goto(stage.url(turn))
+        box = page.get_by_label("Say something to the turn")
+        box.fill("Mind the g")
+        stage.gate.let_one_through(stage.portal)
+        expect(page.locator("#step-2")).to_be_visible()
+        expect(box).to_have_value("Mind the g")
+        expect(box).to_be_focused()
+        box.press_sequentially("ap")
+        page.get_by_role("button", name="Send").click()
+        expect(page.get_by_text("waits to be heard")).to_be_visible()
+        expect(page.locator("#deeds")).to_contain_text("Mind the gap")
+        expect(box).to_have_value("")
+
+
+def test_a_turn_is_stopped_after_one_more_question(page: Page, stage: Stage) -> None:
+    turn = stage.play(ASKS)
+    page.goto(stage.url(turn))
+    stop = page.get_by_role("button", name="Stop it")
+    expect(stop).to_be_hidden()
+    page.get_by_text("Stop the turn").click()
+    stop.click()
+    expect(page.locator(".turn-name .badge")).to_contain_text("aborted")
+    expect(page.get_by_role("button", name="Allow")).to_have_count(0)
+
+
+def test_a_fork_is_driven_on_beside_its_original(page: Page, stage: Stage) -> None:
+    turn = stage.play(asks_for(("look_up", {"word": "a"})), "It is not there.")
+    page.goto(stage.url(turn, "?step=1"))
+    page.get_by_role("button", name=re.compile("^Fork")).first.click()
+    expect(page).to_have_url(re.compile(r"/turns/fork-\w+"))
+    expect(page.locator(".relations")).to_contain_text(turn)
+    expect(page.locator(".turn-name .badge")).to_contain_text("finished")
+
+
+def test_who_comes_second_is_told_and_loses_no_word(browser: Browser, stage: Stage) -> None:
+    turn = stage.play(ASKS, ASKS)
+    context = browser.new_context()
+    late = context.new_page()
+    late.goto(f"{stage.address}/?token={TOKEN}")
+    # It does not hear of what the other one does.
+    late.route(re.compile("/live"), lambda route: route.abort())
+    late.goto(stage.url(turn))
+    late.route(stage.url(turn), lambda route: route.abort())
+    late.get_by_label("Words for the model").fill("Leave it alone.")
+    first = context.new_page()
+    first.goto(stage.url(turn))
+    first.get_by_role("button", name="Allow").click()
+    expect(first.locator(".turn-name .badge")).to_contain_text("finished")
+    late.get_by_role("button", name="Deny").click()
+    expect(late.get_by_role("alert")).to_contain_text("Not done.")
+    expect(late.locator("#deeds")).to_contain_text("Leave it alone.")
+    context.close()
+
+
+#: Presses a button as soon as there is one: a click that was meant for what stood in its place.
+PRESSED_AT_ONCE = """([form, value]) => new MutationObserver(() => {
+    const button = document.querySelector(`form:has(input[value="${form}"]) button[value=${value}]`);
+    if (!button || window.pressed || !window.isReady(button)) return;
+    window.pressed = true;
+    button.click();
+}).observe(document.body, { subtree: true, childList: true, attributes: true })"""
+
+
+def sent_by(page: Page) -> list[str]:
+    """Where forms go that are sent from now on."""
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
+    return sent
+
+
+def test_a_key_answers_no_question_that_came_in_place_of_another(page: Page, stage: Stage) -> None:
+    turn = stage.play(ASKS)
+    page.goto(stage.url(turn))
+    page.get_by_label("Words for the model").fill("Not the old one.")
+    page.get_by_role("button", name="Allow").focus()
+    stage.answered_elsewhere(turn, "approval-1", asks_for(("delete_file", {"path": "precious.db"})), "Done.")
+    expect(page.locator(".asked")).to_contain_text("precious.db")
+    expect(page.locator("#says")).not_to_be_empty()
+    # Neither focus nor words go over to it, and what was written is not lost.
+    expect(page.locator("#deeds")).to_be_focused()
+    expect(page.get_by_label("Words for the model")).to_have_value("")
+    expect(page.get_by_role("region", name="That needs no answer any more.")).to_contain_text("Not the old one.")
+    sent = sent_by(page)
+    page.keyboard.press("Enter")
+    page.keyboard.press("Space")
+    page.wait_for_timeout(300)
+    assert (sent, stage.asked(turn)) == ([], ["approval-2"])
+    page.get_by_role("button", name="Allow").click()
+    expect(page.locator(".turn-name .badge")).to_contain_text("finished")
+
+
+def test_a_click_is_not_taken_by_a_question_that_has_just_come(page: Page, stage: Stage) -> None:
+    turn = stage.play(ASKS)
+    page.goto(stage.url(turn))
+    page.evaluate("void (window.isReady = () => true)")
+    page.evaluate(PRESSED_AT_ONCE, ["approval-2", "grant"])
+    sent = sent_by(page)
+    stage.answered_elsewhere(turn, "approval-1", asks_for(("delete_file", {"path": "precious.db"})), "Done.")
+    while not page.evaluate("window.pressed"):
+        page.wait_for_timeout(50)
+    page.wait_for_timeout(300)
+    assert (sent, stage.asked(turn)) == ([], ["approval-2"])
+    page.get_by_role("button", name="Allow").click()
+    expect(page.locator(".turn-name .badge")).to_contain_text("finished")
+
+
+def test_a_click_is_not_taken_by_a_question_that_has_just_moved(page: Page, stage: Stage) -> None:
+    turn = stage.play(asks_for(("delete_file", {"path": "old.log"}), ("delete_file", {"path": "precious.db"})))
+    page.goto(stage.url(turn))
+    place = "button => button.getBoundingClientRect().top"
+    allow = page.locator("form:has(input[value='approval-2'])").get_by_role("button", name="Allow")
+    was = allow.evaluate(place)
+    page.evaluate(f"void (window.isReady = button => ({place})(button) < {was} - 20)")
+    page.evaluate(PRESSED_AT_ONCE, ["approval-2", "grant"])
+    sent = sent_by(page)
+    stage.answered_elsewhere(turn, "approval-1")
+    while not page.evaluate("window.pressed"):
+        page.wait_for_timeout(50)
+    page.wait_for_timeout(300)
+    assert (sent, stage.asked(turn)) == ([], ["approval-2"])
+    allow.click()
+    expect(page.locator(".turn-name .badge")).to_contain_text("finished")
+
+
+def test_what_was_begun_for_one_turn_does_not_go_to_another(page: Page, stage: Stage) -> None:
+    """Its page comes in place of the other's without the document being loaded anew."""
+    turn, other = stage.play(ASKS), stage.play(ASKS)
+    page.goto(stage.url(turn))
+    page.get_by_label("Words for the model").fill("Not the old one.")
+    page.get_by_label("Say something to the turn").fill("Hurry")
+    link = f"<a id='other' href='/turns/{other}'>the other</a>"
+    page.locator("#tabs").evaluate(f'tabs => {{ tabs.insertAdjacentHTML("beforeend", "{link}"); htmx.process(tabs) }}')
+    page.locator("#other").click()
+    expect(page.locator("#turn")).to_have_attribute("data-turn", other)
+    expect(page.get_by_label("Words for the model")).to_have_value("")
+    expect(page.get_by_label("Say something to the turn")).to_have_value("")
+
+
+def test_all_of_it_works_without_scripts(browser: Browser, stage: Stage) -> None:
+    turn = stage.play(ASKS)
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{stage.address}/turns/{turn}?token={TOKEN}&tab=journal")
+    page.get_by_label("Say something to the turn").fill("Hurry")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#deeds")).to_contain_text("Hurry")
+    expect(page).to_have_url(f"{stage.url(turn)}?tab=journal")
+    page.get_by_role("button", name="Allow").click()
+    expect(page).to_have_url(f"{stage.url(turn)}?tab=journal")
+    for _ in range(50):
+        if "finished" in page.locator(".turn-name .badge").inner_text():
+            break
+        page.reload()
+    expect(page.locator(".turn-name .badge")).to_contain_text("finished")
+    context.close()

@@ -1,0 +1,336 @@
+"""One turn on one screen, in a real browser: its steps, its tabs, its replay, its chart."""
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from turnwright.model import asks_for
+
+from .stage import PHONE, Stage, searching, visiting
+
+
+@pytest.fixture(scope="module")
+def capped(stage: Stage) -> str:
+    """A turn that met its cap of three steps."""
+    return stage.play(searching(), repeat=True, steps=3)
+
+
+def current_step(page: Page, title: str) -> None:
+    expect(page.locator("#steps [aria-current] .step-title")).to_have_text(title)
+
+
+def current_tab(page: Page, title: str) -> None:
+    expect(page.locator("#tabs [aria-current]")).to_have_text(title)
+
+
+def test_the_arrow_keys_walk_the_steps_and_the_tabs(page: Page, stage: Stage, capped: str) -> None:
+    page.goto(stage.url(capped))
+    current_step(page, "Whole turn")
+    for key, title in (
+        ("ArrowDown", "Step 1"),
+        ("ArrowDown", "Step 2"),
+        ("j", "Step 3"),
+        ("ArrowUp", "Step 2"),
+        ("k", "Step 1"),
+        ("End", "Conclusion"),
+        ("ArrowDown", "Conclusion"),
+        ("Home", "Step 1"),
+        ("Escape", "Whole turn"),
+    ):
+        page.keyboard.press(key)
+        current_step(page, title)
+    for key, title in (("ArrowRight", "Transcript"), ("]", "Timeline"), ("[", "Transcript"), ("ArrowLeft", "Chart")):
+        page.keyboard.press(key)
+        current_tab(page, title)
+
+
+def test_keys_that_are_typed_into_a_field_walk_nowhere(page: Page, stage: Stage) -> None:
+    turn = stage.play(asks_for(("delete_file", {"path": "a"})))
+    page.goto(stage.url(turn))
+    field = page.locator("textarea").first
+    field.fill("k")
+    field.press("Home")
+    field.press("j")
+    expect(field).to_have_value("jk")
+    current_step(page, "Whole turn")
+
+
+def test_the_step_the_tab_and_the_place_stand_in_the_address(page: Page, stage: Stage, capped: str) -> None:
+    page.goto(stage.url(capped))
+    page.locator("#step-2 a").click()
+    expect(page).to_have_url(re.compile(r"[?&]step=2(&|$)"))
+    page.locator("#tab-journal").click()
+    expect(page).to_have_url(re.compile(r"step=2.*tab=journal"))
+    page.locator("#place-before").click()
+    expect(page).to_have_url(re.compile(r"step=2.*tab=journal.*at=\d+"))
+    page.reload()
+    current_step(page, "Step 2")
+    current_tab(page, "Journal")
+    expect(page.locator("#now")).to_be_visible()
+    page.go_back()
+    expect(page.locator("#now")).to_have_count(0)
+    current_tab(page, "Journal")
+
+
+def test_the_slider_shows_the_turn_as_it_once_stood(page: Page, stage: Stage, capped: str) -> None:
+    page.goto(stage.url(capped))
+    slider = page.get_by_role("slider", name="Place in the journal")
+    expect(slider).to_have_attribute("aria-valuetext", re.compile("conclusion, CAP_HIT$"))
+    slider.focus()
+    slider.press("Home")
+    expect(slider).to_have_attribute("aria-valuetext", re.compile("^fact 2 of .*, step 1, STREAM$"))
+    expect(page.locator("#step-2")).to_have_count(0)
+    expect(page.locator(".chart-picture .here")).to_have_attribute("data-state", "STREAM")
+    expect(slider).to_be_focused()
+    slider.press("ArrowRight")
+    expect(slider).to_have_attribute("aria-valuetext", re.compile("TOOL_EXEC$"))
+    page.locator("#now").click()
+    expect(page.locator("#step-conclude")).to_be_visible()
+    assert "at=" not in page.url
+
+
+def test_the_replay_walks_on_by_itself_to_the_end(page: Page, stage: Stage) -> None:
+    turn = stage.play("Forty-two.")
+    page.goto(stage.url(turn))
+    page.keyboard.press(",")
+    expect(page.locator("#now")).to_be_visible()
+    page.locator("#play").click()
+    expect(page.locator("#now")).to_have_count(0)
+    expect(page.locator("#play")).to_have_attribute("aria-pressed", "false")
+
+
+def test_pointing_at_a_step_lights_its_way_in_the_chart(page: Page, stage: Stage, capped: str) -> None:
+    page.goto(stage.url(capped))
+    page.locator("#step-conclude").hover()
+    lit = page.locator(".chart-picture .card.lit")
+    expect(lit).to_have_count(2)
+    assert {(one.get_attribute("data-from"), one.get_attribute("data-to")) for one in lit.all()} == {
+        ("CHECK", "CONCLUDE"),
+        ("CONCLUDE", "CAP_HIT"),
+    }
+    page.locator("#step-1 a").focus()
+    expect(page.locator(".chart-picture .state.lit[data-state=STREAM]")).to_have_count(1)
+    expect(page.locator(".chart-picture .state.lit[data-state=CONCLUDE]")).to_have_count(0)
+
+
+def test_pointing_at_the_chart_marks_the_steps_that_went_there(page: Page, stage: Stage, capped: str) -> None:
+    page.goto(stage.url(capped))
+    page.locator(".chart-picture .card[data-from=STREAM][data-to=TOOL_EXEC]").hover()
+    expect(page.locator(".step-item.lit .step-title")).to_have_text(["Step 1", "Step 2", "Step 3"])
+    page.locator(".chart-picture .state[data-state=CAP_HIT]").focus()
+    expect(page.locator(".step-item.lit .step-title")).to_have_text(["Conclusion"])
+    page.locator(".way-row").first.hover()
+    expect(page.locator(".chart-picture .card.lit[data-from=CHECK][data-to=STREAM]")).to_have_count(1)
+
+
+def test_the_chart_lights_what_was_taken_and_where_it_ended(page: Page, stage: Stage, capped: str) -> None:
+    page.goto(stage.url(capped))
+    expect(page.locator(".chart-picture .here.ended")).to_have_attribute("data-state", "CAP_HIT")
+    rounds = page.locator(".chart-picture .times").filter(has_text="3×")  # noqa: RUF001 (the sign of multiplication)
+    expect(rounds).to_have_count(4)
+    page.locator("#step-1 a").click()
+    expect(page.locator(".chart-picture .state.taken.chosen[data-state=TOOL_EXEC]")).to_have_count(1)
+    expect(page.locator(".chart-picture .state.taken:not(.chosen)[data-state=CAP_HIT]")).to_have_count(1)
+
+
+#: How far each text of the chart stands within its card or state, on both sides.
+WITHIN_ITS_CARD = """() => [...document.querySelectorAll(".card text, .state text")]
+  .filter((text) => !text.closest(".times")).flatMap((text) => {
+    const [card, words] = [text.closest(".card, .state").querySelector("path"), text].map((one) => one.getBBox());
+    return [words.x - card.x, card.x + card.width - words.x - words.width];
+  })"""
+
+#: Which texts of the chart's cards a count lies over, beyond the room above a line.
+COVERED = """() => [...document.querySelectorAll(".times rect")].flatMap((count) => {
+  const over = count.getBoundingClientRect();
+  return [...document.querySelectorAll(".card text")].filter((text) => !text.closest(".times")).filter((text) => {
+    const words = text.getBoundingClientRect();
+    const aside = words.right <= over.left || words.left >= over.right;
+    return !aside && words.bottom > over.top && words.top + words.height / 4 < over.bottom;
+  }).map((text) => text.textContent);
+})"""
+
+
+def test_the_words_of_the_chart_stay_in_their_cards(page: Page, stage: Stage, capped: str) -> None:
+    """Whatever fonts the machine has."""
+    page.goto(stage.url(capped))
+    room = page.evaluate(WITHIN_ITS_CARD)
+    assert room
+    assert min(room) > 3
+    assert page.evaluate(COVERED) == []
+
+
+def test_the_way_is_shown_whole(page: Page, stage: Stage, capped: str) -> None:
+    page.goto(stage.url(capped))
+    assert page.locator("#way-list").evaluate("list => list.scrollHeight - list.clientHeight") <= 1
+
+
+def test_on_a_phone_the_chart_begins_where_most_of_the_way_is_seen(browser: Browser, stage: Stage, capped: str) -> None:
+    with visiting(browser, stage, PHONE) as page:
+        page.goto(stage.url(capped))
+        for state in ("CHECK", "STREAM", "TOOL_EXEC", "CONTINUE", "CONCLUDE", "CAP_HIT"):
+            box = page.locator(f".chart-picture .state[data-state={state}] > path").first.bounding_box()
+            assert box is not None
+            assert 0 < box["x"] < box["x"] + box["width"] < PHONE["width"], state
+
+
+def test_on_a_phone_the_chosen_tab_is_in_view_and_the_row_fades_where_more_follows(
+    browser: Browser, stage: Stage, capped: str
+) -> None:
+    def in_view(page: Page, title: str) -> None:
+        expect(page.locator("#tabs [aria-current]")).to_have_text(title)
+        expect(page.locator("#tabs [aria-current]")).to_be_in_viewport(ratio=0.99)
+
+    with visiting(browser, stage, PHONE) as page:
+        for tab, sides in (("chart", "after"), ("request", "before after"), ("reproduce", "before")):
+            page.goto(stage.url(capped, f"?tab={tab}"))
+            in_view(page, tab.capitalize())
+            expect(page.locator("html")).to_have_attribute("data-tabs", sides)
+            assert page.evaluate("scrollY") == 0
+        for key, title in (("ArrowLeft", "Journal"), ("ArrowLeft", "Request"), ("ArrowLeft", "Budgets")):
+            page.keyboard.press(key)
+            in_view(page, title)
+        page.locator("#tabs").evaluate("row => { row.scrollLeft = 0; }")
+        expect(page.locator("html")).to_have_attribute("data-tabs", "after")
+        # Another step of the same tab leaves the row where it was scrolled to.
+        page.keyboard.press("ArrowDown")
+        current_step(page, "Step 1")
+        assert page.locator("#tabs").evaluate("row => row.scrollLeft") == 0
+
+
+def test_a_fork_says_where_it_begins(page: Page, stage: Stage, capped: str) -> None:
+    page.goto(stage.url(capped))
+    expect(page.get_by_role("button", name=re.compile(r"^Fork after fact \d+$"))).to_be_visible()
+    expect(page.locator("#deeds")).to_contain_text(
+        "It is the last place before this one from which a turn can be forked."
+    )
+    page.goto(stage.url(capped, "?at=5"))
+    at = page.get_by_role("slider", name="Place in the journal").get_attribute("aria-valuetext")
+    assert at is not None
+    expect(page.get_by_role("button", name=f"Fork after {at.split(' of ')[0]}", exact=True)).to_be_visible()
+    expect(page.locator("#deeds")).not_to_contain_text("the last place before this one")
+
+
+def test_the_tabs_speak_of_the_conclusion_and_of_time_as_the_head_does(page: Page, stage: Stage, capped: str) -> None:
+    page.goto(stage.url(capped, "?tab=request"))
+    expect(page.get_by_role("heading", name="What the conclusion sent", exact=True)).to_be_visible()
+    page.goto(stage.url(capped, "?tab=request&step=2"))
+    expect(page.get_by_role("heading", name="What step 2 sent", exact=True)).to_be_visible()
+    page.goto(stage.url(capped, "?tab=budgets"))
+    driven = page.locator(".turn-head .figure", has_text="Driven for").locator("dd").inner_text()
+    gauge = page.locator(".gauge", has=page.get_by_role("heading", name="Seconds", exact=True))
+    expect(gauge.locator(".meter-head .num")).to_have_text(driven)
+    page.goto(stage.url(capped, "?tab=transcript"))
+    expect(page.locator("#tab .note code").first).to_be_visible()
+    expect(page.locator("#tab .note")).not_to_contain_text("`")
+
+
+def test_the_stop_is_explained(page: Page, stage: Stage, capped: str) -> None:
+    page.goto(stage.url(capped))
+    expect(page.locator("#stop-title")).to_have_text("Stopped by the step cap: 3 of 3")
+    expect(page.locator(".stop-words")).to_contain_text("The tool budget would have stopped it next: 3 of 50.")
+
+
+def test_the_theme_is_the_systems_until_it_is_changed_and_then_it_stays(browser: Browser, stage: Stage) -> None:
+    with visiting(browser, stage, scheme="dark") as page:
+        ground = "getComputedStyle(document.body).backgroundColor"
+        dark = page.evaluate(ground)
+        page.get_by_role("button", name="Light or dark").click()
+        expect(page.locator("html")).to_have_attribute("data-theme", "light")
+        assert page.evaluate(ground) != dark
+        page.keyboard.press("t")
+        expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+        assert page.evaluate(ground) == dark
+        page.keyboard.press("t")
+        expect(page.locator("html")).to_have_attribute("data-theme", "light")
+        page.reload()
+        expect(page.locator("html")).to_have_attribute("data-theme", "light")
+        assert page.evaluate(ground) != dark
+
+
+def test_the_keys_are_explained(page: Page) -> None:
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_hidden()
+
+
+def test_a_turn_is_watched_while_it_goes_on(page: Page, stage: Stage) -> None:
+    lines = asks_for(("wait_here", {"word": "a"})), asks_for(("wait_here", {"word": "b"})), "It is done."
+    with stage.playing(*lines) as turn:
+        page.goto(stage.url(turn))
+        expect(page.locator("#stop-title")).to_have_text("Running in TOOL_EXEC")
+        expect(page.locator(".chart-picture .here")).to_have_attribute("data-state", "TOOL_EXEC")
+        expect(page.locator("#step-2")).to_have_count(0)
+        stage.gate.let_one_through(stage.portal)
+        expect(page.locator("#step-2")).to_be_visible()
+        expect(page.locator(".chart-picture .card[data-from=CONTINUE][data-to=CHECK].taken")).to_have_count(1)
+        stage.gate.let_one_through(stage.portal)
+        expect(page.locator("#stop-title")).to_have_text("The model answered")
+        expect(page.locator("#says")).to_have_text("The model answered")
+        expect(page.locator(".chart-picture .here.ended")).to_have_attribute("data-state", "FINISHED")
+
+
+def test_a_call_that_runs_here_says_how_far_it_is(page: Page, stage: Stage) -> None:
+    turn = stage.play(asks_for(("copy_files", {"count": 5})))
+    page.goto(stage.url(turn, "?tab=transcript"))
+    page.get_by_role("button", name="Allow").click()
+    expect(page.locator("[data-progress]")).to_have_text("2 of 5 copied")
+    stage.gate.let_one_through(stage.portal)
+    expect(page.locator(".turn-name .badge")).to_contain_text("finished")
+    expect(page.locator("[data-progress]")).to_have_count(0)
+
+
+def test_what_is_typed_and_unfolded_stays_while_the_turn_goes_on(page: Page, stage: Stage) -> None:
+    lines = asks_for(("wait_here", {"word": "a"})), asks_for(("wait_here", {"word": "b"})), "It is done."
+    with stage.playing(*lines) as turn:
+        page.goto(stage.url(turn, "?tab=journal"))
+        field = page.locator("#steer-text")
+        field.fill("Hurry")
+        page.locator("#tab details").first.locator("summary").click()
+        stage.gate.let_one_through(stage.portal)
+        expect(page.locator("#step-2")).to_be_visible()
+        expect(field).to_have_value("Hurry")
+        expect(page.locator("#tab details").first).to_have_attribute("open", "")
+
+
+def test_the_past_stays_in_view_while_the_turn_goes_on(page: Page, stage: Stage) -> None:
+    with stage.playing(asks_for(("wait_here", {"word": "a"})), "It is done.") as turn:
+        page.goto(stage.url(turn, "?at=2"))
+        expect(page.locator("#stop-title")).to_contain_text("As it stood after fact 2")
+        stage.gate.let_one_through(stage.portal)
+    expect(page.locator("#stop-title")).to_contain_text("As it stood after fact 2")
+    page.locator("#now").click()
+    expect(page.locator("#stop-title")).to_have_text("The model answered")
+
+
+def test_its_links_work_without_scripts(browser: Browser, stage: Stage, capped: str) -> None:
+    with visiting(browser, stage) as page:
+        state = page.context.storage_state()
+    with browser.new_context(java_script_enabled=False, storage_state=state) as context:
+        page = context.new_page()
+        page.goto(stage.url(capped))
+        page.locator("#step-2 a").click()
+        current_step(page, "Step 2")
+        page.locator("#tab-transcript").click()
+        current_tab(page, "Transcript")
+        page.locator("#place-before").click()
+        expect(page.locator("#now")).to_be_visible()
+        expect(page.locator("#place")).to_be_hidden()
+
+
+@pytest.mark.parametrize("tab", ["chart", "transcript", "timeline", "budgets", "request", "journal", "reproduce"])
+def test_nothing_is_wider_than_a_phone(browser: Browser, stage: Stage, tab: str) -> None:
+    turn = stage.play(
+        asks_for(("wide", {"word": "W" * 40}), ("broken", {"word": "x" * 900})), "Z" * 4000, prompt="Y" * 900
+    )
+    with visiting(browser, stage, PHONE) as page:
+        page.goto(stage.url(turn, f"?tab={tab}"))
+        assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+
+
+def test_what_a_tool_wrote_is_not_run(page: Page, stage: Stage, capped: str) -> None:
+    page.goto(stage.url(capped, "?tab=transcript"))
+    expect(page.locator("#tab")).to_contain_text("<script>document.title")
+    assert "owned" not in page.title()

@@ -1,0 +1,108 @@
+"""What the tests of the inspector share: an engine on a store of its own, and a client that is let in."""
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from turnwright import Agent, Engine, tool
+from turnwright.inspector import Inspector
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.model.scripted import Line
+from turnwright.testing.postgres_server import PostgresServer
+from turnwright.tools import builtin_tools
+
+TOKEN = "a-token-that-nobody-guesses"  # noqa: S105 (a test's)
+ADDRESS = "http://127.0.0.1:8321"
+
+
+@tool(approval=True)
+async def delete_file(path: str) -> str:
+    """Delete a file."""
+    return f"deleted {path}"
+
+
+@tool
+async def look_up(word: str) -> str:
+    """Look a word up."""
+    return f"{word}: <script>document.title = 'owned'</script>"
+
+
+def engine_on(file: Path, *lines: Line, repeat: bool = False) -> Engine:
+    """An engine whose model says these lines."""
+    return Engine(
+        model=ScriptedModel(*lines, repeat=repeat),
+        tools=[delete_file, look_up, *(one for one in builtin_tools(Path()) if one.name == "ask_user_input")],
+        store=f"sqlite:///{file}",
+        poll=0.02,
+    )
+
+
+def browser(app: Inspector, address: str = ADDRESS, **headers: str) -> httpx.AsyncClient:
+    """A client of the application; it keeps cookies, and does not follow redirects."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=address, headers=headers)
+
+
+async def enter(client: httpx.AsyncClient, path: str = "/") -> httpx.Response:
+    """Go in with the token, as a person does who opens the printed address."""
+    response = await client.get(path, params={"token": TOKEN}, follow_redirects=True)
+    assert response.status_code == httpx.codes.OK
+    return response
+
+
+def csrf_of(response: httpx.Response) -> str:
+    """The token that the forms of a page send."""
+    found = re.search(r'"X-CSRF-Token": "(\w+)"', response.text)
+    assert found is not None
+    return found[1]
+
+
+@dataclass
+class Person:
+    """Somebody at the pages of a turn."""
+
+    client: httpx.AsyncClient
+    csrf: str
+
+    async def does(self, path: str, **fields: str) -> httpx.Response:
+        """Send a form, and see where it leads."""
+        return await self.client.post(path, data={"csrf": self.csrf, **fields}, follow_redirects=True)
+
+
+@asynccontextmanager
+async def person_at(app: Inspector) -> AsyncIterator[Person]:
+    """Somebody who was let in."""
+    async with app.running(), browser(app) as client:
+        yield Person(client, csrf_of(await enter(client)))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A server of their own."""
+    reason = PostgresServer.reason_missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with PostgresServer(fsync=False) as server:
+        yield server
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "turns.db"
+
+
+@pytest.fixture
+def asking(file: Path) -> Callable[[], Engine]:
+    """Makes an engine whose model asks to delete a file, and then is done."""
+    return lambda: engine_on(file, asks_for(("delete_file", {"path": "old.log"})), "It is gone.")
+
+
+async def paused_turn(engine: Engine) -> str:
+    """A turn that waits for a person."""
+    turn = await engine.run(Agent(name="Cleaner"), "Delete old.log")
+    assert turn.paused
+    return turn.id

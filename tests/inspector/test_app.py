@@ -1,0 +1,149 @@
+"""The inspector as an application: by itself, and mounted in another one."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from turnwright import Engine
+from turnwright.inspector import Inspector, Open, Token, inspector_app
+from turnwright.inspector.tabs import TABS
+
+from .conftest import ADDRESS, TOKEN, csrf_of, enter, paused_turn, person_at
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def engine(asking: Callable[[], Engine]) -> AsyncIterator[Engine]:
+    async with asking() as engine:
+        yield engine
+
+
+def fastapi_with(inspector: Inspector) -> FastAPI:
+    """A server of somebody's own, with the inspector in it."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with inspector.running():
+            yield
+
+    app = FastAPI(lifespan=lifespan)
+    app.mount("/ops/turns", inspector)
+    return app
+
+
+@pytest.mark.parametrize("mounting", [fastapi_with, lambda one: Starlette(routes=[Mount("/ops/turns", one)])])
+async def test_mounted_all_its_addresses_are_below_the_mount(
+    engine: Engine, mounting: Callable[[Inspector], Starlette]
+) -> None:
+    turn = await paused_turn(engine)
+    inspector = inspector_app(engine, access=Token(TOKEN))
+    app = mounting(inspector)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=ADDRESS) as client,
+    ):
+        assert (await client.get("/ops/turns/")).status_code == httpx.codes.UNAUTHORIZED
+        entered = await client.get("/ops/turns/", params={"token": TOKEN})
+        assert entered.headers["location"] == "/ops/turns/"
+        assert "Path=/ops/turns;" in entered.headers["set-cookie"]
+        pages = [await client.get(path) for path in ("/ops/turns/", f"/ops/turns/turns/{turn}")]
+        for page in pages:
+            assert page.status_code == httpx.codes.OK
+            addresses = re.findall(r'\b(?:href|src|action|hx-get|hx-post|data-live)="([^"#]+)"', page.text)
+            assert addresses
+            assert [one for one in addresses if not one.startswith(("/ops/turns/", "?"))] == []
+        assert (await client.get("/ops/turns/static/inspector.css")).status_code == httpx.codes.OK
+        fields = {"csrf": csrf_of(pages[0]), "text": "Mind the gap"}
+        done = await client.post(f"/ops/turns/turns/{turn}/steer", data=fields)
+        assert (done.status_code, done.headers["location"]) == (303, f"/ops/turns/turns/{turn}")
+
+
+async def test_mounted_it_drives_while_its_host_runs(engine: Engine) -> None:
+    turn = await paused_turn(engine)
+    inspector = inspector_app(engine, access=Open(), drives=True)
+    app = fastapi_with(inspector)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=ADDRESS) as client:
+        fields = {"interrupt": "approval-1", "decision": "grant"}
+        page = await client.get(f"/ops/turns/turns/{turn}")
+        async with app.router.lifespan_context(app):
+            await client.post(f"/ops/turns/turns/{turn}/answer", data={"csrf": csrf_of(page), **fields})
+            async for _ in engine.events(turn, wait=True):
+                pass
+    assert (await engine.get(turn)).text == "It is gone."
+
+
+async def test_the_entry_of_a_mounted_one_leads_to_its_first_page(engine: Engine) -> None:
+    inspector = inspector_app(engine, access=Token(TOKEN))
+    app = Starlette(routes=[Mount("/ops/turns", inspector)])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=ADDRESS) as client:
+        response = await client.get(inspector.entry(f"{ADDRESS}/ops/turns"), follow_redirects=True)
+        assert (response.status_code, response.url.path) == (httpx.codes.OK, "/ops/turns/")
+    assert inspector_app(engine, access=Open()).entry(ADDRESS) == ADDRESS
+
+
+@pytest.mark.parametrize("tab", TABS)
+async def test_every_tab_of_every_step_is_a_page(engine: Engine, tab: str) -> None:
+    turn = await paused_turn(engine)
+    async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+        for step in ("", "1", "nothing"):
+            response = await person.client.get(f"/turns/{turn}", params={"tab": tab, "step": step})
+            assert response.status_code == httpx.codes.OK
+
+
+@pytest.mark.parametrize("at", ["0", "1", "x", "٣", "9" * 30, "9" * 5000])
+async def test_a_place_that_is_none_is_the_nearest_or_the_last(engine: Engine, at: str) -> None:
+    turn = await paused_turn(engine)
+    async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+        response = await person.client.get(f"/turns/{turn}", params={"at": at})
+        assert response.status_code == httpx.codes.OK
+
+
+async def test_what_is_not_there_is_said_on_a_page(engine: Engine) -> None:
+    async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+        for path in ("/nowhere", "/turns/nobody", "/static/nothing.js", "/static/../app.py", "/turns/a/b/c"):
+            assert (await person.client.get(path)).status_code == httpx.codes.NOT_FOUND
+
+
+async def test_no_page_names_another_server(engine: Engine) -> None:
+    turn = await paused_turn(engine)
+    async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+        for path in ("/", f"/turns/{turn}"):
+            page = (await person.client.get(path)).text
+            assert re.findall(r'(?:src|href|action|url\()\s*=?\s*"?https?://[^"]*', page) == []
+
+
+async def test_no_page_has_what_its_policy_forbids(engine: Engine) -> None:
+    turn = await paused_turn(engine)
+    async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+        for path in ("/", f"/turns/{turn}", *(f"/turns/{turn}?tab={tab}" for tab in TABS)):
+            page = (await person.client.get(path)).text
+            assert re.findall(r'<script(?![^>]* src=)[^>]*>|<style|\sstyle="|\son\w+="|javascript:', page) == []
+
+
+async def test_the_first_page_is_the_list(engine: Engine) -> None:
+    turn = await paused_turn(engine)
+    async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+        assert f"/turns/{turn}" in (await enter(person.client)).text
+
+
+LOADED = "import sys; import turnwright, turnwright.cli.app; {}; print([one for one in {} if one in sys.modules])"
+WEB = ["starlette", "jinja2", "uvicorn", "sse_starlette", "turnwright.inspector"]
+
+
+@pytest.mark.parametrize(
+    "also", ["pass", *(f"turnwright.cli.app.command('{name}')" for name in ("turns", "demo", "serve"))]
+)
+async def test_nothing_else_loads_what_the_inspector_needs(also: str) -> None:
+    script = LOADED.format(also, WEB)
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: ASYNC221
+    assert ast.literal_eval(ran.stdout) == []

@@ -1,0 +1,171 @@
+"""Whatever a model, a tool or a person wrote is text on every page, and no secret in it is shown on any."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from tests.secrets_made import SECRETS
+
+from turnwright import Agent, Engine, tool
+from turnwright.inspector import inspector_app
+from turnwright.inspector.access import Open
+from turnwright.inspector.render import amount, cut, environment, moment, seconds, span, visible
+from turnwright.inspector.tabs import TABS
+from turnwright.message import FilePart
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.model.protocol import ModelError, Reply, ReplyCall
+from turnwright.model.retry import Backoff
+from turnwright.store import SqliteStore
+from turnwright_states import Cause
+
+from .conftest import browser
+
+pytestmark = pytest.mark.anyio
+
+EVIL = (
+    "<script>document.title='owned'</script>\"'><img src=x onerror=alert(1)></textarea></title></pre></svg>"
+    " {{ 7 * 7 }} {% raw %} &lt; \u202ertl\u202c \u200b \U000e0041 \x00\x07\x1b[31m \u2028 " + "w" * 3000
+)
+
+
+class Seen(HTMLParser):
+    """The elements of a page and their attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bad: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = dict(attrs)
+        self.bad += [f"{tag} {name}" for name in names if name.startswith("on")]
+        if tag == "script" and not names.get("src"):
+            self.bad.append("script")
+        if tag == "img" and names.get("src") == "x":
+            self.bad.append("img")
+        if str(names.get("href", "")).lower().startswith(("javascript:", "data:")):
+            self.bad.append(f"{tag} href")
+
+
+@tool
+async def look_up(word: str) -> str:
+    """Look a word up."""
+    return f"{EVIL} {word}"
+
+
+@tool
+async def fails(word: str) -> str:
+    """It fails."""
+    raise ValueError(f"{EVIL} {word}")
+
+
+@tool(approval=True)
+async def asks(word: str) -> str:
+    """It asks."""
+    return word
+
+
+async def turns_of_evil(file: Path, said: str) -> list[str]:
+    """An ended turn and a paused one in which everybody says this."""
+    calls = (
+        ReplyCall("look_up", {"word": said}),
+        ReplyCall("fails", {"word": said}),
+        ReplyCall(said[:400], {said: said}),
+        ReplyCall("look_up", None, f"{{no json {said}"),
+    )
+    clean = "".join(letter for letter in said if letter.isprintable())
+    agent = Agent(name=f"A {clean}", instructions=said, steps=1)
+    model = ScriptedModel(
+        ModelError(said, cause=Cause.OVERLOADED),
+        Reply(text=said, reasoning=said, calls=calls),
+        said,
+        asks_for(("asks", {"word": said})),
+        name=f"m {said}"[:200],
+    )
+    never = Backoff(initial=0.0, max_retry_after=0.0)
+    tools = [look_up, fails, asks]
+    async with Engine(model=model, tools=tools, store=SqliteStore(file), backoff=never) as engine:
+        picture = FilePart.of(b"x", "image/png", said[:300])
+        ended = await engine.run(agent, said, session=f"s {clean}", files=[picture])
+        paused = await engine.run(agent, said)
+        return [ended.id, paused.id]
+
+
+async def pages_of(file: Path, names: list[str]) -> dict[str, str]:
+    found = {}
+    async with (
+        Engine(model=ScriptedModel(), tools=[look_up, fails, asks], store=SqliteStore(file)) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        paths = ["/", "/statistics", "/?q=script"]
+        paths += [f"/turns/{name}?tab={tab}{step}" for name in names for tab in TABS for step in ("", "&step=1")]
+        paths += [f"/turns/{name}/journal.jsonl" for name in names]
+        for path in paths:
+            response = await client.get(path)
+            assert response.status_code == 200, path
+            found[path] = response.text
+    return found
+
+
+async def test_what_was_written_is_inert_on_every_page(tmp_path: Path) -> None:
+    file = tmp_path / "turns.db"
+    pages = await pages_of(file, await turns_of_evil(file, EVIL))
+    for path, text in pages.items():
+        if path.endswith(".jsonl"):
+            assert all(json.loads(line)["seq"] for line in text.splitlines())
+            continue
+        seen = Seen()
+        seen.feed(text)
+        assert seen.bad == [], path
+        assert not re.search("[\x00-\x08\x0e-\x1f\u200b\u2028\u202a-\u202e\U000e0000-\U000e007f]", text), path
+        assert text.rstrip().endswith("</html>")
+
+
+async def test_no_secret_is_on_any_page_or_in_a_journal_that_is_handed_out(tmp_path: Path) -> None:
+    file = tmp_path / "turns.db"
+    said = " ".join(["It is", *SECRETS, "password=hunter22hunter22", "."])
+    pages = await pages_of(file, await turns_of_evil(file, said))
+    for path, text in pages.items():
+        for secret in (*SECRETS, "hunter22"):
+            assert secret not in text, path
+        if path.endswith(".jsonl"):
+            assert all(json.loads(line)["kind"] for line in text.splitlines())
+
+
+def test_what_nobody_sees_is_made_visible() -> None:
+    assert visible("a\tb\nc\r") == "a\tb\nc\r"
+    assert visible("\x00\x1b\x7f\x85\u202e\ud800\u2067") == "␀␛␡[U+0085][U+202E][U+D800][U+2067]"
+    hidden = "\u061c\u200b\u2060\ufeff\u00ad\u2028\u2029\U000e0041"
+    assert visible(hidden) == "".join(f"[U+{ord(one):04X}]" for one in hidden)
+    page = environment().from_string("<p title='{{ text }}'>{{ text }}</p>{{ 5 }}{{ none }}{{ [text] }}")
+    page.render(text="\ud800<b>").encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0.0, "0 ms"),
+        (0.9994, "999 ms"),
+        (0.9996, "1.0 s"),
+        (59.94, "59.9 s"),
+        (59.97, "1 min 0 s"),
+        (3725.0, "1 h 2 min"),
+    ],
+)
+def test_times_are_told_in_words(value: float, words: str) -> None:
+    assert seconds(value) == words
+
+
+def test_numbers_moments_and_texts_are_told_for_people() -> None:
+    assert [amount(one) for one in (0, 1234567, 0.5, 1.25, 0.0042, 0.000013, 0.00000001)] == [
+        *("0", "1,234,567", "0.5", "1.25", "0.0042", "0.000013", "0.00000001")
+    ]
+    assert [amount(one) for one in (1e15, 10**400, -(10**400), 2**60 - 1)] == [
+        *("1.00e+15", "1.00e+400", "-1.00e+400", "1.15e+18")
+    ]
+    assert [span(one) for one in (60, 14400, 604800, 90)] == ["1 minute", "4 hours", "7 days", "90 seconds"]
+    assert moment(0) == "1970-01-01T00:00:00Z"
+    assert moment(1e300) == "1e+300 s"
+    assert cut("abcdef", 6) == "abcdef"
+    assert cut("abc efg", 5) == "abc…"

@@ -1,0 +1,136 @@
+"""What stands under a name that says that it is a secret is on no page, whatever is in it and wherever it stands."""
+
+import html
+import json
+import re
+from functools import partial
+
+import anyio
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright import Agent, Engine, tool
+from turnwright.inspector import Open, inspector_app
+from turnwright.inspector.tabs import TABS
+from turnwright.model import ScriptedModel
+from turnwright.model.protocol import Reply, ReplyCall
+from turnwright.redaction import HIDDEN, Redactor, opened_in
+
+from .conftest import browser
+
+NOBODYS = Redactor({})
+
+NAMES = st.builds(
+    "{}{}".format,
+    st.sampled_from(["", "db_", "my ", "é", "x\n", 'a "', "\\"]),
+    st.sampled_from(
+        ("password", "PASSWD", "passphrase", "Secret", "client_secret", "secretKey", "api_key", "access-key", "_pass")
+    )
+    | st.sampled_from(
+        ("private_key", "auth_token", "accessToken", "session_token", "secrets", "passwords", "Authorization")
+    ),
+)
+#: Words that no page has of its own.
+WORDS = ("qorrekt", "hxrse", "battqry", "stzple", "Шлюхтер", "wörqlich", "q1w2e3r4")
+BETWEEN = st.sampled_from(
+    [" ", "  ", "\n", "\r\n", "\t", '"', "'", "\\", '\\"', '"}', "']", ", ", ": ", "=", "\u2028", "<", "&"]
+)
+VALUES = st.lists(st.tuples(BETWEEN, st.sampled_from(WORDS)), min_size=1, max_size=6).flatmap(
+    lambda told: BETWEEN.map(lambda last: "".join(gap + word for gap, word in told) + last)
+)
+UNDER = st.recursive(
+    VALUES, lambda inner: st.lists(inner, min_size=1, max_size=2) | st.dictionaries(st.just("value"), inner, min_size=1)
+)
+ARGUMENTS = st.recursive(
+    st.dictionaries(NAMES, UNDER, min_size=1, max_size=2),
+    lambda inner: st.dictionaries(st.sampled_from(["login", "a b", "form"]), inner | st.lists(inner), min_size=1),
+    max_leaves=3,
+)
+
+
+def words_in(text: str) -> list[str]:
+    """The words that are in a text or page, however they are written."""
+    text = html.unescape(text)
+    return [word for word in WORDS if word in text or json.dumps(word)[1:-1] in text]
+
+
+@given(ARGUMENTS)
+@example({"passphrase": "qorrekt hxrse battqry stzple"})
+def test_values_are_hidden_whole_in_structures_and_in_each_way_to_write_them(arguments: dict[str, JsonValue]) -> None:
+    assert words_in(json.dumps(NOBODYS.hide_in(arguments), ensure_ascii=False)) == []
+    text = json.dumps(arguments)
+    for _ in range(4):
+        assert words_in(NOBODYS.hide(f"It is {text}, and so on.")) == []
+        text = json.dumps({"said": text}, indent=2, ensure_ascii=False)
+    assert words_in(NOBODYS.hide(repr(arguments))) == []
+
+
+@given(st.text(alphabet="ab \n\\'é", max_size=40), st.sampled_from(['{}: "', '"{}":"', "{} = '", "{}='", "--{} '"]))
+def test_a_quoted_value_is_hidden_up_to_its_quote_and_what_is_behind_it_stays(said: str, opening: str) -> None:
+    begun = opening.format("api-key")
+    quote = begun[-1]
+    value = said.replace("\\", "\\\\").replace(quote, f"\\{quote}")
+    shown = NOBODYS.hide(f"before {begun}{value}{quote}, and after")
+    assert shown == f"before {begun}{HIDDEN if value else ''}{quote}, and after"
+
+
+def test_a_value_without_an_end_is_hidden_as_far_as_the_text_goes() -> None:
+    text = 'see passphrase: "qorrekt hxrse'
+    assert NOBODYS.hide(text) == 'see passphrase: "***'
+    assert opened_in(text) == (4, 17)
+    assert opened_in(f'{text}" and') is None
+
+
+def test_a_secret_that_is_a_number_is_hidden_and_whether_one_is_set_is_not() -> None:
+    hidden = NOBODYS.hide_in({"password": 12345678, "secret": True, "api_key": None, "passwd": "", "n": 12345678})
+    assert hidden == {"password": HIDDEN, "secret": True, "api_key": None, "passwd": "", "n": 12345678}
+
+
+def test_a_remark_in_brackets_is_no_value() -> None:
+    for text in ("no secret = [] here", "secrets: {a, b}", "the password (see [1]) is 'old'"):
+        assert "***" not in NOBODYS.hide(text).replace("= []", "")
+
+
+@tool
+async def login(form: JsonValue = None) -> str:
+    """Log in."""
+    return f"logged in with {json.dumps(form, ensure_ascii=False)}"
+
+
+@tool(approval=True)
+async def enter(form: JsonValue = None) -> str:
+    """Log in when somebody allows it."""
+    return repr(form)
+
+
+@settings(max_examples=15)
+@given(ARGUMENTS)
+@example({"passphrase": "qorrekt hxrse battqry stzple"})
+def test_no_page_of_a_turn_shows_a_word_of_a_secret(arguments: dict[str, JsonValue]) -> None:
+    anyio.run(partial(_check_pages, arguments))
+
+
+async def _check_pages(arguments: dict[str, JsonValue]) -> None:
+    text = json.dumps(arguments, ensure_ascii=False)
+    calls = (
+        ReplyCall("login", {"form": arguments}),
+        ReplyCall("login", arguments),
+        ReplyCall("login", None, text[:-1]),
+        ReplyCall("enter", {"form": arguments}),
+    )
+    model = ScriptedModel(Reply(text=f"I send {text}", reasoning=repr(arguments), calls=calls), f"Done: {text}")
+    async with Engine(model=model, tools=[login, enter]) as engine:
+        turn = await engine.run(Agent(name="A", instructions=f"Use {text}"), f"Take {text}")
+        app = inspector_app(engine, access=Open())
+        async with browser(app) as client:
+            for _ in range(2):
+                paths = ["/", "/statistics", f"/turns/{turn.id}/journal.jsonl"]
+                paths += [f"/turns/{turn.id}?tab={tab}{step}" for tab in TABS for step in ("", "&step=1", "&step=2")]
+                for path in paths:
+                    page = await client.get(path)
+                    assert page.status_code == 200, path
+                    assert words_in(page.text) == [], (path, re.findall(".{60}(?:" + "|".join(WORDS) + ")", page.text))
+                if not turn.pending:
+                    return
+                turn = await engine.resume(turn.id, {turn.pending[0].id: True})

@@ -1,0 +1,105 @@
+"""Turns to look at: as a fuzzer drove them, and one of each kind that takes more than a script."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from turnwright import Agent, Engine, tool
+from turnwright.inspector.looked import Looked
+from turnwright.inspector.recorded import history_of, read_turn
+from turnwright.inspector.window import Window
+from turnwright.model import ScriptedModel
+from turnwright.store import MemoryStore, NewTurn, Status, Store
+from turnwright.testing import Driven
+from turnwright.tools import Tool
+from turnwright_states import TurnMachine
+from turnwright_states import facts as f
+
+AGENT = Agent(name="Anybody", instructions="You are somebody.")
+
+
+@tool
+async def ok(n: int = 0) -> str:
+    """It works."""
+    return f"ok {n}"
+
+
+@tool(loop_key=lambda _: "always the same")
+async def fail() -> str:
+    """It does not."""
+    raise ValueError("boom")
+
+
+@tool(approval=True)
+async def ask(n: int = 0) -> str:
+    """It asks."""
+    return f"allowed {n}"
+
+
+@tool(idempotent=True)
+async def again(n: int = 0) -> str:
+    """It may run again."""
+    return f"again {n}"
+
+
+TOOLS: tuple[Tool, ...] = (ok, fail, ask, again)
+
+
+async def keep(store: Store, name: str, facts: Sequence[f.Fact]) -> None:
+    """Write a turn of these facts, whatever they are."""
+    first = facts[0]
+    session = first.session if isinstance(first, f.TurnStarted) else None
+    try:
+        status = Status.of(TurnMachine.resume(facts).turn)
+    except Exception:  # noqa: BLE001 (a forged journal: its driver may have said anything)
+        status = Status(facts[-1].state)
+    claim = await store.create(NewTurn(name, session, AGENT.name, "wayward", 1.0), facts, status)
+    await store.release(claim)
+
+
+async def kept(driven: Sequence[Driven]) -> tuple[Engine, tuple[str, ...]]:
+    """An engine on a store that has these turns, and their ids."""
+    engine = Engine(model=ScriptedModel(), tools=TOOLS, store=MemoryStore())
+    names = tuple(f"turn{number}" for number in range(len(driven)))
+    for name, one in zip(names, driven, strict=True):
+        await keep(engine.store, name, [fact for _, fact in one.facts])
+    return engine, names
+
+
+async def look(engine: Engine, name: str, step: str | None = None, at: int | None = None) -> Looked:
+    """What the tabs of a turn's page are asked to show."""
+    turn = await read_turn(engine.store, name, at)
+    history = await history_of(engine.store, turn)
+    return Looked(engine, turn, turn.step(step), "sqlite:///turns.db", history)
+
+
+class Parted(Protocol):
+    """What a tab shows of its rows."""
+
+    @property
+    def window(self) -> Window | None:
+        """Which of them these are."""
+        ...
+
+
+Shown = TypeVar("Shown", bound=Parted)
+Row = TypeVar("Row")
+
+
+def rows_of(view: Callable[[Looked], Shown], looked: Looked, rows: Callable[[Shown], Sequence[Row]]) -> list[Row]:
+    """All rows that a tab shows, over all its pages."""
+    found: dict[int, Row] = {}
+    until: int | None = sys.maxsize
+    while until is not None:
+        shown = view(replace(looked, until=until))
+        assert shown.window is not None
+        found |= dict(enumerate(rows(shown), start=shown.window.first))
+        until = shown.window.earlier
+    return [found[place] for place in sorted(found)]
+
+
+async def look_at_each_step(engine: Engine, name: str) -> Mapping[str, Looked]:
+    """The same for each step, by its key."""
+    whole = await look(engine, name)
+    return {step.key: Looked(engine, whole.turn, step, whole.store, whole.history) for step in whole.turn.steps}
