@@ -212,6 +212,25 @@ async def test_calls_alone_in_text_give_the_fixed_summary() -> None:
     assert "The model gave no summary." in turn.text
 
 
+# What went wrong.
+
+
+async def test_that_a_model_says_nothing_is_said_once() -> None:
+    turn = await Engine(model=ScriptedModel("", repeat=True), backoff=AT_ONCE).run(AGENT, "hi")
+    assert turn.reason is EndReason.EMPTY_REPLY
+    means = "The model kept replying with neither text nor tool calls."
+    assert sentinel(turn) == f"{means} Retry, or use another model."
+
+
+async def test_words_of_a_models_own_about_an_empty_reply_are_kept() -> None:
+    def fails(_: Request) -> Said:
+        raise ModelError("the provider sent no content", cause=Cause.EMPTY_REPLY)
+
+    turn = await Engine(model=ScriptedModel(fails, repeat=True), backoff=AT_ONCE).run(AGENT, "hi")
+    assert turn.reason is EndReason.EMPTY_REPLY
+    assert "tool calls. the provider sent no content. Retry" in sentinel(turn)
+
+
 # Budgets.
 
 

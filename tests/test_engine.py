@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
-from turnwright import Agent, ConfigError, Engine, Message, TurnResult, UnknownTurn, tool
+from turnwright import Agent, ConfigError, Engine, Message, TurnResult, TurnRow, UnknownTurn, tool
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import Model, ReplyCall, Request
 from turnwright.model.scripted import ScriptedModel, asks_for
@@ -324,6 +324,20 @@ async def test_a_turn_can_be_looked_up() -> None:
     assert first.context == {"ticket": 7}
     with pytest.raises(UnknownTurn, match="nobody"):
         await engine.get("nobody")
+
+
+async def test_turns_are_listed_as_rows_the_last_one_first_page_by_page() -> None:
+    async with Engine(model=ScriptedModel("Hello.", repeat=True)) as engine:
+        first, second, third = [await engine.run(AGENT, "hi", session=name) for name in ("a", "b", "a")]
+        waiting = await engine.submit(AGENT, "hi", session="b")
+        rows = await engine.turns()
+        assert [row.id for row in rows] == [waiting, third.id, second.id, first.id]
+        assert all(isinstance(row, TurnRow) for row in rows)
+        assert [row.id for row in await engine.turns(session="a")] == [third.id, first.id]
+        assert [row.id for row in await engine.turns(session="b", live=True)] == [waiting]
+        page = await engine.turns(live=False, limit=2)
+        assert [row.id for row in page] == [third.id, second.id]
+        assert [row.id for row in await engine.turns(live=False, limit=2, before=page[-1].number)] == [first.id]
 
 
 async def test_text_that_cannot_be_written_ends_the_turn_and_not_the_program(tmp_path: Path) -> None:

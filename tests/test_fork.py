@@ -285,6 +285,19 @@ async def test_a_fork_is_a_turn_of_its_own_that_says_where_it_comes_from() -> No
     assert first == structs.replace(before, forked_from=original, forked_at=2)
 
 
+async def test_the_engine_lists_the_places_that_it_forks_at() -> None:
+    model = ScriptedModel(asks_for(("note", {})), "Done.", "Done again.")
+    async with Engine(model=model, tools=[note]) as engine:
+        turn = await engine.run(AGENT, "hi")
+        places = await engine.fork_places(turn.id)
+        assert places == fork_places(turn.id, await engine.store.facts(turn.id))
+        assert [place.state.outcome for place in places] == [None] * len(places)
+        forked = await engine.resume(await engine.fork(turn.id, at=places[-1].last))
+        assert (forked.text, forked.tool_calls) == ("Done again.", 1)
+        with pytest.raises(UnknownTurn):
+            await engine.fork_places("nobody's")
+
+
 async def test_a_fork_of_a_fork_names_the_fork() -> None:
     store = MemoryStore()
     await side_by_side(store)

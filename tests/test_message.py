@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from turnwright import ConfigError, Message
-from turnwright.message import MAX_FILE, FilePart, TextPart, ToolCallPart
+from turnwright.message import MAX_FILE, FilePart, TextPart, ToolCallPart, ToolResultPart
 from turnwright.model.openai_wire import to_wire
 from turnwright.testing.strategies import json_values
+from turnwright_states import CallStatus
 
 Chat = dict[str, JsonValue]
 
@@ -172,6 +173,13 @@ WHOLE: Chat = {
         {"seq": 8, "type": "sentinel", "kind": "cap_hit", "reason": "step_cap", "text": "Enough."},
     ],
 }
+
+
+def test_a_tools_message_has_no_text_of_its_own_but_a_part_that_has() -> None:
+    part = ToolResultPart(seq=1, call="call00001", name="note", text="noted", status=CallStatus.OK)
+    message = Message(role="tool", parts=(part,))
+    assert message.text == ""
+    assert [one.text for one in message.parts if isinstance(one, ToolResultPart)] == ["noted"]
 
 
 def test_a_message_is_json_and_comes_back_from_it() -> None:

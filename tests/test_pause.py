@@ -136,6 +136,21 @@ async def test_an_interrupt_is_answered_once(desk: Desk) -> None:
         await engine.resume(paused.id, {"approval-1": False})
 
 
+async def test_what_was_answered_and_not_taken_up_is_told_apart_from_what_is_open(desk: Desk) -> None:
+    async with Engine(model=ScriptedModel(asking("a", "b"), "done"), tools=desk.tools) as engine:
+        turn = await engine.run(AGENT, "Tidy up")
+        assert turn.answered == frozenset()
+        await engine.answer(turn.id, {"approval-1": "yes"})
+        turn = await engine.get(turn.id)
+        assert [one.id for one in turn.pending] == ["approval-1", "approval-2"]
+        assert turn.answered == {"approval-1"}
+        with pytest.raises(BadAnswer, match=r"the first answer stands.* \(open: approval-2\)") as error:
+            await engine.answer(turn.id, {"approval-1": "no"})
+        assert error.value.pending == ("approval-2",)
+        ended = await engine.resume(turn.id, {"approval-2": "no"})
+        assert (ended.outcome, ended.answered, desk.done) == (Outcome.FINISHED, frozenset(), ["note a", "erase a"])
+
+
 async def test_who_answers_second_is_told(desk: Desk) -> None:
     """Another process has answered, and nobody has driven the turn since: the first answer stands (DESIGN 4.12)."""
     engine = Engine(model=ScriptedModel(asking("x.py"), "Done."), tools=desk.tools)

@@ -10,6 +10,7 @@ from .budgets import Budgets
 from .engine import Engine
 from .errors import (
     BadAnswer,
+    CannotDrive,
     ConfigError,
     Fenced,
     RuntimeUnavailable,
@@ -24,6 +25,7 @@ from .late import late
 from .message import FilePart, Message
 from .result import TurnResult
 from .setup import FinishedCall, Price
+from .store import TurnRow
 from .subagent import AgentTool, agent_tool
 from .team import agent_tools
 from .tools import Ask, Tool, ToolContext, ToolError, ToolResult, tool
@@ -52,6 +54,7 @@ __all__ = [
     "BadAnswer",
     "Budget",
     "Budgets",
+    "CannotDrive",
     "Certificate",
     "ConfigError",
     "EndReason",
@@ -75,6 +78,7 @@ __all__ = [
     "TurnBusy",
     "TurnEnded",
     "TurnResult",
+    "TurnRow",
     "TurnwrightError",
     "UnknownTurn",
     "Usage",

@@ -18,7 +18,7 @@ from .ledger import Listeners
 from .message import FilePart, Message
 from .pairing import UnpairedError, check_pairing
 from .setup import Setup
-from .store import Claim, NewTurn, Status, Store
+from .store import Claim, NewTurn, Status, Store, TurnRow
 
 
 class TurnOptions(TypedDict, total=False):
@@ -102,6 +102,14 @@ async def write_turn(
         for event in first_events(turn_id, facts, machine.turn):
             listeners.publish(event)
     return Begun(claim, agent, machine, facts)
+
+
+async def ended(store: Store, turn_id: str) -> TurnRow:
+    """A turn that another one can go on from. Raises `UnknownTurn`, and `ConfigError` for one that has not ended."""
+    row = await store.get(turn_id)
+    if row.status.outcome is None:
+        raise ConfigError(f"turn {turn_id} has not ended: resume it, or abort it, before going on from it")
+    return row
 
 
 def limits_for(agent: Agent, setup: Setup) -> Limits:

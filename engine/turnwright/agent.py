@@ -140,9 +140,9 @@ class Budget(_Overlay):
     tool_calls: int | None = None
     """Tool calls; at least 0."""
     tokens: int | None = None
-    """Input and output tokens; at least 1. May be overshot by one reply."""
+    """Input and output tokens; at least 1. One reply and the conclusion may overshoot it."""
     cost: float | None = None
-    """Money, in the currency of the model's prices; above 0. May be overshot by one reply."""
+    """Money, in the currency of the model's prices; above 0. One reply and the conclusion may overshoot it."""
     seconds: float | None = None
     """Seconds of driving; above 0."""
 

@@ -1,25 +1,35 @@
 """How a turn stands that somebody wants to answer, and the answers on their way into its inbox."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from turnwright_states.facts import Answered
 
 from .answers import Reply, read_answer
 from .errors import BadAnswer, ConfigError, TurnEnded
-from .inbox import answer_item, steers
+from .ids import root_of
+from .inbox import answer_item, answers_in, steers
 from .result import TurnResult, result_of
 from .store import Store
 
 Answers = Mapping[str, str | bool | Reply]
 
-_TAKEN: Final = "somebody else has answered it, and the first answer stands"
+_TAKEN: Final = "somebody has answered it, and the first answer stands: whoever drives the turn next takes it in"
+
+
+def need_root(turn_id: str, do: str = "resume") -> None:
+    """Raise `ConfigError` for a sub-agent's turn, which its parent drives: it says to `do` that to the turn above."""
+    root = root_of(turn_id)
+    if root != turn_id:
+        raise ConfigError(f"turn {turn_id} is a sub-agent's, and its parent drives it: {do} turn {root}")
 
 
 async def standing(store: Store, turn_id: str) -> TurnResult:
     """How a turn stands now. Raises `UnknownTurn`."""
-    facts = await store.facts(turn_id)
-    return result_of(turn_id, facts, tuple(steers(await store.inbox(turn_id)).values()))
+    facts, inbox = await store.facts(turn_id), await store.inbox(turn_id)
+    result = result_of(turn_id, facts, tuple(steers(inbox).values()))
+    return replace(result, answered=answers_in(inbox) & {one.id for one in result.pending})
 
 
 async def standing_live(store: Store, turn_id: str) -> TurnResult:
@@ -43,7 +53,8 @@ async def post_answers(store: Store, turn_id: str, answers: Answers, *, now: flo
     taken = {item.id for item in await store.post(*items)}
     for item, name in items.items():
         if item.id in taken:
-            raise BadAnswer(name, _TAKEN, [one.id for one in before.pending])
+            late = {each for one, each in items.items() if one.id in taken}
+            raise BadAnswer(name, _TAKEN, _open_in(before, late))
     return replies
 
 
@@ -57,5 +68,10 @@ async def taken_in(store: Store, turn_id: str, replies: Mapping[str, Reply]) -> 
     }
     for name, reply in replies.items():
         if decided.get(name, reply) != reply:
-            raise BadAnswer(name, _TAKEN, [one.id for one in result.pending])
+            raise BadAnswer(name, _TAKEN, _open_in(result))
     return result
+
+
+def _open_in(result: TurnResult, taken: Collection[str] = ()) -> list[str]:
+    """The interrupts that nobody has answered; `taken` are some that somebody has answered since."""
+    return [one.id for one in result.pending if one.id not in result.answered and one.id not in taken]

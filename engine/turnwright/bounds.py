@@ -111,7 +111,10 @@ def bounds_of(limits: Limits, by_class: ToolClass | None = None) -> tuple[Bound,
     )
 
 
-_NAMES = {
+_MOST_COUNTED: Final = 1e300
+
+#: The limits that stop a turn, by what `Turn.use` calls them: their names, and the reasons that they give.
+LIMITS: Final = {
     "steps": ("the step cap", EndReason.STEP_CAP),
     "tool_calls": ("the tool budget", EndReason.BUDGET),
     "tokens": ("the token budget", EndReason.TOKENS),
@@ -126,12 +129,22 @@ def nearest(turn: Turn, passed: Collection[EndReason | None] = ()) -> str:
     `passed` are the limits that stopped it, which are left out. Empty when no other limit is set.
     """
     left = [
-        (used / most if most else 1.0, name, used, most)
+        (_float(used) / most if most else 1.0, name, used, most)
         for name, used, most in turn.use()
-        if _NAMES[name][1] not in passed
+        if LIMITS[name][1] not in passed
     ]
     if not left:
         return ""
     _, name, used, most = max(left, key=lambda one: one[0])
-    figures = f"{used:.1f} of {most:g} s" if name == "seconds" else f"{used:g} of {most:g}"
-    return f"{_NAMES[name][0]} ({figures})"
+    return f"{LIMITS[name][0]} ({figures(name, used, most)})"
+
+
+def figures(name: str, used: float, most: float) -> str:
+    """How much of a limit is used, as `Turn.use` names and counts it: `48 of 50`, `12.5 of 60 s`."""
+    used = _float(used)
+    return f"{used:.1f} of {most:g} s" if name == "seconds" else f"{used:g} of {most:g}"
+
+
+def _float(used: float) -> float:
+    """The figure as a number that can be divided and shown. A changed journal may have one that no `float` holds."""
+    return float(max(min(used, _MOST_COUNTED), -_MOST_COUNTED))

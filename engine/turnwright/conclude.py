@@ -10,6 +10,7 @@ from functools import cache
 from typing import Final
 
 from turnwright_states import REASONS, CallStatus, EndReason, Outcome, Turn
+from turnwright_states.reasons import NOTHING_SAID
 
 from .message import Message, TextPart, ToolResultPart
 
@@ -77,5 +78,6 @@ def sentinel_text(
 ) -> str:
     """The line that tells the user why the turn was stopped, and what to do next."""
     noted = f" Calls asked for while concluding were refused: {', '.join(refused)}." if refused else ""
-    why = f" {error.rstrip('.')}." if error and outcome is Outcome.FAILED else ""
+    # The machine's own words for an empty reply are those of the reason, which have been said by then.
+    why = f" {error.rstrip('.')}." if error not in ("", NOTHING_SAID) and outcome is Outcome.FAILED else ""
     return f"{limit_reached(turn, reason)}.{why}{noted} {REASONS[reason].next}"

@@ -19,6 +19,7 @@ from pydantic_settings import (
 
 from .config_settings import SETTINGS, Settings, unknown
 from .errors import ConfigError
+from .logs import FORMAT_VARIABLE, LEVEL_VARIABLE
 from .model.local_weights import WEIGHTS_VARIABLE
 
 FILE_NAME: Final = "turnwright.toml"
@@ -26,6 +27,8 @@ PROJECT_NAME: Final = "pyproject.toml"
 PREFIX: Final = "TURNWRIGHT_"
 #: Names the configuration file, as `--config` does.
 CONFIG_VARIABLE: Final = "TURNWRIGHT_CONFIG"
+#: The token of the inspector (`turnwright serve`): a secret, which stands in no file.
+TOKEN_VARIABLE: Final = "TURNWRIGHT_TOKEN"  # noqa: S105 (a name)
 #: What other clients of such endpoints read; it stands for `base_url` where the variable of that name is not set.
 BASE_URL_VARIABLE: Final = "OPENAI_BASE_URL"
 MAX_BYTES: Final = 1024 * 1024
@@ -129,7 +132,7 @@ def read_environment(environ: Mapping[str, str]) -> tuple[dict[str, object], dic
 
     An empty variable is one that is not set. Numbers, lists and tables are written as in JSON.
     """
-    others = {CONFIG_VARIABLE, WEIGHTS_VARIABLE}
+    others = {CONFIG_VARIABLE, TOKEN_VARIABLE, WEIGHTS_VARIABLE, FORMAT_VARIABLE, LEVEL_VARIABLE}
     mistakes = [
         f"{name}: {unknown(_guess(name), variable)}"
         for name in sorted(environ)

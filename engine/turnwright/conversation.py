@@ -102,7 +102,7 @@ class Conversation:
             return tuple(said)
         said, notes = repaired(said)
         for note in notes:
-            _LOG.warning("turn %s: a request is repaired: %s", self._turn_id, note)
+            _LOG.warning("turn %s: a request is repaired: %s", self._turn_id, note, extra={"turn": self._turn_id})
         return tuple(said)
 
     def _take_in(self) -> None:

@@ -106,11 +106,13 @@ class Driver:
                 raise CannotDrive(str(error)) from error.__cause__  # whose words it quotes, if anybody's
             segment.delegate = Children(segment, partial(self.drive, over=over.for_children), self.abort).work
             self.segments[turn_id] = segment
-            # A store of this process alone needs no watch: who posts here tells the driver.
-            async with beside(self._watch.keep) if self._store.shared else nullcontext():
-                await _feed(segment, await account_for_crash(segment, crashed=crashed))
-                crashed = False
-                yield segment
+            # A store that fails beside the work raises where the watch ends, and the telemetry is to hear of it.
+            with segment.watched or nullcontext():
+                # A store of this process alone needs no watch: who posts here tells the driver.
+                async with beside(self._watch.keep) if self._store.shared else nullcontext():
+                    await _feed(segment, await account_for_crash(segment, crashed=crashed))
+                    crashed = False
+                    yield segment
         except StoreError:
             # What was done and could not be written down is lost, as if this process had died: the next driver, which
             # will do it again, accounts for that.
@@ -132,7 +134,7 @@ class Driver:
             await self._store.release(claim, crashed=crashed)
         except StoreError:
             # What drove the turn has already failed or finished; the next claim sees that nobody let go.
-            _LOG.warning("turn %s could not be let go of", claim.turn, exc_info=True)
+            _LOG.warning("turn %s could not be let go of", claim.turn, exc_info=True, extra={"turn": claim.turn})
 
 
 async def _go_on(segment: Segment) -> bool:
@@ -157,7 +159,9 @@ async def _go_on(segment: Segment) -> bool:
             except (StoreError, Fenced, CannotDrive):
                 raise
             except Exception as error:  # noqa: BLE001 (whatever it is, the turn ends and says so)
-                _LOG.exception("turn %s failed in %s", segment.ledger.turn_id, machine.state)
+                name, steps = segment.ledger.turn_id, machine.turn.counters.steps
+                about = {"turn": name, "step": steps, "state": str(machine.state)}
+                _LOG.exception("turn %s failed in %s", name, machine.state, extra=about)
                 event = Fail(error=describe(error), partial=segment.partial, elapsed=segment.elapsed())
     # Here nothing is cancelled any more.
     await _feed(segment, event or interruption.event())

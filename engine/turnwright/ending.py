@@ -1,8 +1,8 @@
 """Ends turns that nobody drives. Neither their tools nor their models are needed for that."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from typing import Final
+from contextlib import asynccontextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -10,19 +10,27 @@ from turnwright_states import Abort, EndReason, Spent, State, TurnMachine
 from turnwright_states.events import AbortReason
 
 from .answers import Reply, unanswered
-from .errors import TurnBusy, UnknownTurn
+from .errors import SessionBusy, TurnBusy, UnknownTurn
 from .ids import child_id
 from .inbox import ABORT, abort_item, answer_item
 from .ledger import Ledger, Listeners
 from .result import TurnResult, result_of
 from .store import NOBODY_GIVEN_UP, GivenUp, Store
 
+if TYPE_CHECKING:
+    from .telemetry import Telemetry
+
 #: Seconds between two tries to end a sub-agent that somebody holds.
 _PATIENCE: Final = 0.05
 
 
 async def end_turn(
-    store: Store, turn_id: str, listeners: Listeners | None = None, *, over: GivenUp = NOBODY_GIVEN_UP
+    store: Store,
+    turn_id: str,
+    listeners: Listeners | None = None,
+    telemetry: "Telemetry | None" = None,
+    *,
+    over: GivenUp = NOBODY_GIVEN_UP,
 ) -> None:
     """Abort a turn at rest, or one whose driver is gone, and its sub-agents before it.
 
@@ -32,32 +40,55 @@ async def end_turn(
     and what the store raises. Source: DESIGN 4.11, 4.14.
     """
     with suppress(TurnBusy):
-        await _end_claimed(store, turn_id, listeners, over)
+        await _end_claimed(store, turn_id, listeners, telemetry, over)
         with suppress(UnknownTurn):  # its parents are not in this store
             await _withdraw(store, turn_id)
 
 
-async def supersede(store: Store, turn_id: str, listeners: Listeners | None = None) -> None:
+async def make_way(
+    store: Store, session: str, listeners: Listeners | None = None, telemetry: "Telemetry | None" = None
+) -> None:
+    """End the paused turn of a session, for a new message came: what it waits for is denied (DESIGN 4.12).
+
+    Raises `SessionBusy` where a turn of the session is live and not paused, or somebody drives it.
+    """
+    for row in await store.turns(session=session, live=True):
+        if row.status.state is not State.PAUSED:
+            raise SessionBusy(session, row.id)
+        try:
+            await supersede(store, row.id, listeners, telemetry)
+        except TurnBusy:
+            raise SessionBusy(session, row.id) from None
+
+
+async def supersede(
+    store: Store, turn_id: str, listeners: Listeners | None = None, telemetry: "Telemetry | None" = None
+) -> None:
     """End a paused turn because a new message came (DESIGN 4.12), or leave it as it is.
 
     Raises `TurnBusy` if somebody drives it, and `StoreError`. One that has gone on meanwhile is left alone.
     """
-    async with _claimed(store, turn_id, listeners) as ledger:
+    async with _claimed(store, turn_id, listeners, telemetry) as ledger:
         if ledger.machine.state is State.PAUSED:
             await _end(ledger, EndReason.SUPERSEDED)
 
 
 @asynccontextmanager
 async def _claimed(
-    store: Store, turn_id: str, listeners: Listeners | None, over: GivenUp = NOBODY_GIVEN_UP
+    store: Store,
+    turn_id: str,
+    listeners: Listeners | None,
+    telemetry: "Telemetry | None",
+    over: GivenUp = NOBODY_GIVEN_UP,
 ) -> AsyncIterator[Ledger]:
     """A turn that nobody drives. A crash that its end does not settle is left for the next driver to account for."""
     claim = await store.claim(turn_id, over=over)
     claim.over = over
     crashed = claim.crashed
     try:
-        ledger = await Ledger.open(store, claim, listeners)
-        yield ledger
+        ledger = await Ledger.open(store, claim, listeners, telemetry)
+        with ledger.watched or nullcontext():
+            yield ledger
         crashed = crashed and ledger.machine.turn.state.outcome is None
     finally:
         with anyio.CancelScope(shield=True):
@@ -74,7 +105,8 @@ async def end_children(ledger: Ledger) -> dict[str, Spent]:
         if call.made.lease is not None and call.counted:
             child = child_id(ledger.turn_id, call.id)
             with suppress(UnknownTurn):  # it never began
-                await end_child(ledger.store, child, ledger.listeners, over=ledger.claim.over.for_children)
+                over = ledger.claim.over.for_children
+                await end_child(ledger.store, child, ledger.listeners, ledger.telemetry, over=over)
                 spent[call.id] = spent_by(result_of(child, await ledger.store.facts(child)))
     return spent
 
@@ -85,7 +117,12 @@ def spent_by(result: TurnResult) -> Spent:
 
 
 async def end_child(
-    store: Store, turn_id: str, listeners: Listeners | None = None, *, over: GivenUp = NOBODY_GIVEN_UP
+    store: Store,
+    turn_id: str,
+    listeners: Listeners | None = None,
+    telemetry: "Telemetry | None" = None,
+    *,
+    over: GivenUp = NOBODY_GIVEN_UP,
 ) -> None:
     """Abort a sub-agent, and its own before it, in the name of the turn that called it and that drives it no more.
 
@@ -94,7 +131,7 @@ async def end_child(
     """
     while (await store.get(turn_id)).status.outcome is None:
         try:
-            await _end_claimed(store, turn_id, listeners, over)
+            await _end_claimed(store, turn_id, listeners, telemetry, over)
         except TurnBusy:
             # Somebody else is about to end it, or is a driver that its parent has lost; both find the request.
             await store.post(abort_item(turn_id))
@@ -102,9 +139,9 @@ async def end_child(
 
 
 async def _end_claimed(
-    store: Store, turn_id: str, listeners: Listeners | None, over: GivenUp = NOBODY_GIVEN_UP
+    store: Store, turn_id: str, listeners: Listeners | None, telemetry: "Telemetry | None", over: GivenUp
 ) -> None:
-    async with _claimed(store, turn_id, listeners, over) as ledger:
+    async with _claimed(store, turn_id, listeners, telemetry, over) as ledger:
         await _end(ledger, EndReason.ABORTED)
 
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 import anyio
 
-from turnwright_states import Limits, State
+from turnwright_states import Limits
 
-from .admission import Begun, TurnOptions, admit, limits_for, write_turn
+from .admission import Begun, TurnOptions, admit, ended, limits_for, write_turn
 from .agent import Agent
-from .answering import Answers, post_answers, standing, standing_live, taken_in
+from .answering import Answers, need_root, post_answers, standing, standing_live, taken_in
 from .budgets import Budgets
-from .ending import supersede
-from .errors import ConfigError, SessionBusy, TurnBusy
+from .ending import make_way
+from .errors import ConfigError, TurnBusy
 from .events import TurnEvent
 from .following import follow, until_it_rests
 from .hub import Hub, Observer
-from .ids import new_id, root_of
+from .ids import new_id
 from .inbox import steer_item
 from .model.protocol import Model
 from .model.retry import Backoff
@@ -38,7 +38,10 @@ from .tools.tool import Tool
 from .upkeep import delete_turn, prune_turns
 
 if TYPE_CHECKING:
+    from turnwright_states.replay import Group
+
     from .certificate import Certificate
+    from .telemetry import Telemetry
 
 
 class Engine:
@@ -55,7 +58,7 @@ class Engine:
     where neither the agent nor `limits` set one. With `tell_budget` the model hears what is left: in our words, or in
     those given. `parallel` calls of a turn run at once; after an abort tools have `grace` seconds to end, and an inbox
     that other processes may write is looked at every `poll` seconds. `now` is the wall clock, in seconds since the
-    epoch of Unix; `clock` never goes back.
+    epoch of Unix; `clock` never goes back. `telemetry` is told of the work as it is done: `turnwright.otel` has one.
 
     `runtime` has turns driven. With the one that is left out, `Local`, who runs a turn drives it. With another one
     turns are submitted, and their journal is followed: whoever stops waiting stops nothing, and of a reply nothing is
@@ -88,6 +91,7 @@ class Engine:
         runtime: Runtime | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
+        telemetry: "Telemetry | None" = None,
     ) -> None:
         self.store = open_store(store) if isinstance(store, str) else store
         self._made: dict[str, Model] = {}
@@ -108,6 +112,7 @@ class Engine:
             poll=poll,
             now=now,
             clock=clock,
+            telemetry=telemetry,
         )
         self._hub = Hub(observers)
         self._runtime = Local() if runtime is None else runtime
@@ -175,7 +180,7 @@ class Engine:
         Raises `BadAnswer` when one of them does not fit, or when somebody else was faster: it lists what is open.
         Raises `TurnEnded`, `UnknownTurn`, and without answers `TurnBusy` while another driver has the turn.
         """
-        _check_root(turn_id)
+        need_root(turn_id)
         if not answers:
             await standing_live(self.store, turn_id)
             return await self._turns.take_up(turn_id)
@@ -192,7 +197,7 @@ class Engine:
 
         That somebody else was faster is said here only where the answer waits to be taken in; the first one stands.
         """
-        _check_root(turn_id)
+        need_root(turn_id)
         await post_answers(self.store, turn_id, answers, now=self.setup.now())
         job = await self._work.job(turn_id)
         await self._runtime.submit(job.turn, job.segment)
@@ -234,6 +239,15 @@ class Engine:
         from .fork import fork_turn  # noqa: PLC0415 (it reads journals back to their events, which no turn does)
 
         return await fork_turn(self.store, turn_id, at, new_id=f"fork-{new_id()}")
+
+    async def fork_places(self, turn_id: str) -> "tuple[Group, ...]":
+        """The events after which `fork` can copy a turn, oldest first: the `last` of each is an `at`.
+
+        All but the one that ended it. Raises `UnknownTurn`, and `ConfigError` for a journal that does not hold.
+        """
+        from .fork import fork_places  # noqa: PLC0415 (likewise)
+
+        return fork_places(turn_id, await self.store.facts(turn_id))
 
     async def abort(self, turn_id: str) -> None:
         """Stop a turn, in whatever state it is. Nothing happens to one that has ended.
@@ -279,6 +293,22 @@ class Engine:
         """How a turn stands now. Raises `UnknownTurn`."""
         return await standing(self.store, turn_id)
 
+    async def turns(
+        self,
+        *,
+        session: str | None = None,
+        live: bool | None = None,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> list[TurnRow]:
+        """The turns of the store, the one made last first, those of sub-agents among them. Nothing of them is replayed.
+
+        Of one `session`, or of all; only `live` ones (not ended: they run, wait or were left), only ended ones (False),
+        or both. At most `limit`, and only those whose `number` is below `before`: with that of the last one, the next
+        page. `get` tells all about one.
+        """
+        return await self.store.turns(session=session, live=live, limit=limit, before=before)
+
     def explain(self, agent: Agent) -> "Certificate":
         """What bounds a turn of this agent here, and who set it. Raises `ConfigError` for what is no agent."""
         from .certificate import certificate  # noqa: PLC0415 (its models take long to make, and no turn needs them)
@@ -317,11 +347,11 @@ class Engine:
         session, continues = options.get("session"), options.get("continues")
         started = admit(self.setup, agent, prompt, options)
         if continues is not None:
-            before = await self._ended(continues)
+            before = await ended(self.store, continues)
             session = session or before.session
             started = started.model_copy(update={"session": session})
         if session is not None:
-            await self._supersede(session)
+            await make_way(self.store, session, self._hub, self.setup.telemetry)
         now, here = self.setup.now(), driven and self._runtime.here
         return await write_turn(self.store, turn_id, agent, started, created_at=now, listeners=self._hub, driven=here)
 
@@ -365,25 +395,3 @@ class Engine:
         if name not in self._made:
             self._made[name] = models(name)
         return self._made[name]
-
-    async def _supersede(self, session: str) -> None:
-        """A new message to a paused turn denies what is pending and ends it (DESIGN 4.12)."""
-        for row in await self.store.turns(session=session, live=True):
-            if row.status.state is not State.PAUSED:
-                raise SessionBusy(session, row.id)
-            try:
-                await supersede(self.store, row.id, self._hub)
-            except TurnBusy:
-                raise SessionBusy(session, row.id) from None
-
-    async def _ended(self, turn_id: str) -> TurnRow:
-        row = await self.store.get(turn_id)
-        if row.status.outcome is None:
-            raise ConfigError(f"turn {turn_id} has not ended: resume it, or abort it, before going on from it")
-        return row
-
-
-def _check_root(turn_id: str) -> None:
-    root = root_of(turn_id)
-    if root != turn_id:
-        raise ConfigError(f"turn {turn_id} is a sub-agent's, and its parent drives it: resume turn {root}")

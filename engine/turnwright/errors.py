@@ -37,7 +37,10 @@ class SessionBusy(TurnwrightError):  # noqa: N818 (the design's word)
     """The session has a live turn."""
 
     def __init__(self, session: str, turn: str) -> None:
-        super().__init__(f"session {session!r} is busy with turn {turn}: wait for it, resume it, or abort it first")
+        super().__init__(
+            f"session {session!r} is busy with turn {turn}: wait for it, or abort it; if its process died, take it up "
+            f"with `recover()` or `turnwright resume {turn}`"
+        )
         self.session = session
         self.turn = turn
 

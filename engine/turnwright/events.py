@@ -29,6 +29,21 @@ from .notices import notice_text
 from .phase import ToolPhase, assistant_id
 from .transcript import Transcript
 
+#: What those who follow a turn see; the rest makes it.
+__all__ = [
+    "FactEvent",
+    "JsonLine",
+    "Pending",
+    "Piece",
+    "ReasoningPiece",
+    "ReplyRestarted",
+    "TextPiece",
+    "ToolProgress",
+    "TurnEvent",
+    "TurnHalted",
+    "TurnPaused",
+]
+
 JsonLine = dict[str, JsonValue]
 
 #: Fields that a line has also when they are at their defaults: an `ok` says something.

@@ -43,7 +43,8 @@ class Hub:
             try:
                 observer(event)
             except Exception:  # noqa: BLE001 (an observer cannot change what happens)
-                _LOG.exception("an observer failed on %s of turn %s", event.type, event.turn)
+                about = {"turn": event.turn}
+                _LOG.exception("an observer failed on %s of turn %s", event.type, event.turn, extra=about)
         for follower in tuple(self._followers.get(event.turn, ())):
             # A follower that has closed its end is gone; its block takes it off the list.
             with suppress(anyio.BrokenResourceError):

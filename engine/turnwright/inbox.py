@@ -17,6 +17,8 @@ from .store import InboxItem, InboxKind
 CALLS: Final = frozenset({InboxKind.ABORT, InboxKind.ANSWER})
 #: The id of the request to stop.
 ABORT: Final = "abort"
+#: What the id of an answer begins with; the interrupt follows.
+_ANSWER: Final = "answer:"
 
 
 def abort_item(turn: str) -> InboxItem:
@@ -27,7 +29,7 @@ def abort_item(turn: str) -> InboxItem:
 def answer_item(turn: str, interrupt: str, reply: Reply) -> InboxItem:
     """A person's answer to an open interrupt. An interrupt has room for one."""
     payload = json.dumps({"interrupt": interrupt, "decision": reply.decision, "text": reply.text})
-    return InboxItem(turn, f"answer:{interrupt}", InboxKind.ANSWER, payload)
+    return InboxItem(turn, f"{_ANSWER}{interrupt}", InboxKind.ANSWER, payload)
 
 
 def steer_item(turn: str, text: str) -> InboxItem:
@@ -43,6 +45,11 @@ def answered(item: InboxItem, elapsed: float) -> Answered | None:
         return Answered.model_validate({**_read(item), "elapsed": elapsed})
     except ValidationError:
         return None
+
+
+def answers_in(items: Iterable[InboxItem]) -> frozenset[str]:
+    """The interrupts whose answers wait to be taken in."""
+    return frozenset(item.id.removeprefix(_ANSWER) for item in items if item.kind is InboxKind.ANSWER)
 
 
 def steers(items: Iterable[InboxItem]) -> dict[str, str]:

@@ -3,8 +3,10 @@
 The machine decides, the store appends in one transaction, and only then do listeners hear of it.
 """
 
+import logging
+import traceback
 from collections.abc import Container, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 
@@ -38,11 +40,18 @@ from .result import StatePath, TurnResult, stands
 from .store import Claim, InboxItem, Status, Store
 from .transcript import Transcript
 
+if TYPE_CHECKING:
+    from .telemetry import Telemetry, Watched
+
 #: Events with which a batch may be over: messages are taken in before, so that CHECK hears of them.
 _MAY_SETTLE: Final[frozenset[type[Event]]] = frozenset({Answered, CallSettled, CallWaits})
 #: Events with which the turn may be over: messages that wait then are kept with its end.
 _MAY_END: Final[frozenset[type[Event]]] = frozenset({AttemptFailed, Synthesised, Concluded, Expire, Abort, Fail})
 _CAN_RUN: Final = (CallState.READY, CallState.STARTED)
+
+_LOG = logging.getLogger(__name__)
+# A library does not write to a program's stderr unasked, warnings neither: without this the standard library would.
+logging.getLogger(__package__).addHandler(logging.NullHandler())
 
 
 class Listeners(Protocol):
@@ -71,6 +80,8 @@ class Ledger:
         facts: Sequence[tuple[int, Fact]],
         listeners: Listeners | None = None,
         machine: TurnMachine | None = None,
+        *,
+        telemetry: "Telemetry | None" = None,
     ) -> None:
         self.store = store
         self.claim = claim
@@ -82,15 +93,22 @@ class Ledger:
         self.transcript = Transcript.following(self.machine.turn, facts)
         self.path = StatePath([fact for _, fact in facts])
         self.listeners = listeners
+        self.telemetry = telemetry
+        #: This stretch of driving, as the telemetry is told of it.
+        self.watched = None if telemetry is None else self._watched_by(telemetry, facts)
         self._last = facts[-1][1]
+        self._state = self.machine.turn.state
+        self._logged = _LOG.isEnabledFor(logging.INFO)
         #: Made when it is needed: it holds as much memory as three messages.
         self._lock: anyio.Lock | None = None
         self._failed = False
 
     @classmethod
-    async def open(cls, store: Store, claim: Claim, listeners: Listeners | None = None) -> "Ledger":
+    async def open(
+        cls, store: Store, claim: Claim, listeners: Listeners | None = None, telemetry: "Telemetry | None" = None
+    ) -> "Ledger":
         """Read the journal of a claimed turn. Raises `StoreError`."""
-        return cls(store, claim, await store.facts(claim.turn), listeners)
+        return cls(store, claim, await store.facts(claim.turn), listeners, telemetry=telemetry)
 
     @property
     def turn_id(self) -> str:
@@ -105,6 +123,19 @@ class Ledger:
     def heard(self) -> bool:
         """Whether anybody follows the turn."""
         return self.listeners is not None and self.claim.turn in self.listeners.followed
+
+    def log(self, facts: Sequence[Fact]) -> None:
+        """Log facts that are in the journal, where anybody listens to that."""
+        if self._logged:
+            # Most programs log no turns, and need not load what says them in words.
+            from .turn_log import tell  # noqa: PLC0415
+
+            try:
+                tell(_LOG, self.claim.turn, facts, self.machine.turn)
+            except Exception:  # noqa: BLE001 (an embedder's handler or filter; the turn goes on)
+                # As `logging` itself does with what its own handlers raise.
+                if logging.raiseExceptions:
+                    traceback.print_exc()
 
     def publish(self, event: TurnEvent) -> None:
         """Tell those who follow the turn, if any do."""
@@ -188,11 +219,31 @@ class Ledger:
         heard = self.listeners is not None and claim.turn in self.listeners.followed
         self._last = facts[-1]
         self.path.extend(facts)
+        if turn.state is not self._state:
+            # Asked once a state: who switches the log on while a turn runs sees it go on, and a step costs two calls.
+            self._state, self._logged = turn.state, _LOG.isEnabledFor(logging.INFO)
+        if self._logged:
+            self.log(facts)
+        if self.watched is not None:
+            self.watched.journalled(facts)
         for fact in facts:
             seq += 1
             self.transcript.add(seq, fact)
             if heard:
                 self.publish(event_of(claim.turn, seq, fact, self.transcript))
+
+    def _watched_by(self, telemetry: "Telemetry", facts: Sequence[tuple[int, Fact]]) -> "Watched":
+        from .telemetry import TurnWork, Watched  # noqa: PLC0415 (most programs have no telemetry)
+
+        new = self.claim.epoch == 1 and self.started.forked_from is None
+        work = TurnWork(
+            id=self.turn_id,
+            epoch=self.claim.epoch,
+            started=self.started,
+            turn=self.machine.turn,
+            begun=tuple(fact for _, fact in facts) if new else (),
+        )
+        return Watched(telemetry, work)
 
     def _ahead(self) -> StoreError:
         return StoreError(f"turn {self.turn_id}: an append failed before; the turn can be resumed")

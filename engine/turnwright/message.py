@@ -231,7 +231,7 @@ class Message(Value, frozen=True, kw_only=True, weakref=True):
 
     @property
     def text(self) -> str:
-        """The text parts, joined."""
+        """The text parts, joined. A tool's message has none: its result is a part, `message.parts[0].text`."""
         return "".join([part.text for part in self.parts if type(part) is TextPart])
 
     @property

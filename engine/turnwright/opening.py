@@ -1,6 +1,8 @@
 """Takes a claimed turn up: finds its agent, its model, its tools, and what was said before it."""
 
 import logging
+from collections.abc import Collection, Sequence
+from typing import Final
 
 from msgspec import structs
 from pydantic import ValidationError
@@ -20,6 +22,9 @@ from .store import Claim, Store
 from .transcript import Transcript
 
 _LOG = logging.getLogger(__name__)
+#: How many turns of a circle an error names, and how many characters of each.
+_MOST_NAMED: Final = 6
+_NAMED: Final = 60
 
 
 async def open_segment(
@@ -31,11 +36,16 @@ async def open_segment(
     not paired and the setup is strict about it, and `StoreError` when its journal cannot be read.
     """
     if begun is None:
-        ledger = await Ledger.open(store, claim, listeners)
+        ledger = await Ledger.open(store, claim, listeners, setup.telemetry)
+        now = ledger.machine.turn
+        about = {"turn": claim.turn, "step": now.counters.steps, "state": str(now.state)}
+        _LOG.info("turn %s: taken up in %s, step %d", claim.turn, now.state, now.counters.steps, extra=about)
         agent = _agent(ledger)
     else:
         facts = list(enumerate(begun.facts, start=1))
-        ledger, agent = Ledger(store, claim, facts, listeners, begun.machine), begun.agent
+        ledger = Ledger(store, claim, facts, listeners, begun.machine, telemetry=setup.telemetry)
+        agent = begun.agent
+        ledger.log(begun.facts)
     _need_tools(claim.turn, ledger.machine.turn, setup)
     model = setup.model_for(agent)
     if model.name != ledger.started.model:
@@ -66,7 +76,7 @@ def _paired(turn_id: str, history: list[Message], setup: Setup) -> list[Message]
         return history
     paired, notes = repaired(history)
     for note in notes:
-        _LOG.warning("turn %s: what was said before it is repaired: %s", turn_id, note)
+        _LOG.warning("turn %s: what was said before it is repaired: %s", turn_id, note, extra={"turn": turn_id})
     return paired
 
 
@@ -83,6 +93,9 @@ async def said_before(store: Store, turn_id: str, started: TurnStarted, model: s
 
     They are as they may be sent to `model`, by default the one that the turn began with: without the signatures of
     another one. Whose are in a history that was brought for this turn is the embedder's knowledge, and they stay.
+
+    Raises `StoreError` where a journal of an earlier turn cannot be read, and where turns go on from each other in a
+    circle, which only a changed journal can say.
     """
     model = started.model if model is None else model
     earlier: list[str] = []
@@ -95,9 +108,9 @@ async def said_before(store: Store, turn_id: str, started: TurnStarted, model: s
         # What was brought is what the original was told, whose model was the same.
         messages = list(map(_unsigned, messages))
     if started.continues is not None and started.continues not in earlier:
-        messages += await _said_in(store, started.continues, within=(), model=model)
+        messages += await _said_up_to(store, started.continues, before=turn_id, within=(), model=model)
     for other in earlier:
-        messages += await _said_in(store, other, within=earlier, model=model)
+        messages += await _said_up_to(store, other, before=turn_id, within=earlier, model=model)
     return messages
 
 
@@ -109,24 +122,47 @@ def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
         raise StoreError(f"turn {turn_id}: its history cannot be read: {error}") from error
 
 
-async def _said_in(store: Store, turn_id: str, within: "list[str] | tuple[str, ...]", model: str) -> list[Message]:
-    """What one earlier turn was given and what it said, as it may be sent to `model`.
+async def _said_up_to(store: Store, last: str, *, before: str, within: Collection[str], model: str) -> list[Message]:
+    """What the turn `last` was given and said, and all that it goes on from, as it may be sent to `model`.
 
-    `within` are the turns whose own words are taken anyway.
+    `within` are the turns whose own words are taken anyway, `before` the one that it is all said before. Raises
+    `StoreError`, naming the turns, where they go on from each other in a circle.
     """
-    try:
-        facts = await store.facts(turn_id)
-    except UnknownTurn:
-        _LOG.warning("turn %s was deleted, and what it said is missing from what is said before a later one", turn_id)
-        return []
-    first = beginning(turn_id, facts)
-    brought, said = _brought(turn_id, first), list(Transcript.of(facts).messages)
-    if first.model != model:
-        # A history is for the model that it was brought for; that of a fork is from it.
-        brought, said = list(map(_unsigned, brought)), list(map(_unsigned, said))
-    if first.continues is not None and first.continues not in within:
-        brought += await _said_in(store, first.continues, within, model)
-    return [*brought, *said]
+    brought: list[Message] = []
+    said: list[Sequence[Message]] = []
+    followed = {before: None}
+    other: str | None = last
+    while other is not None:
+        if other in followed:
+            raise _circle(before, [*followed, other])
+        followed[other] = None
+        try:
+            facts = await store.facts(other)
+        except UnknownTurn:
+            told = "turn %s was deleted, and what it said is missing from what is said before a later one"
+            _LOG.warning(told, other, extra={"turn": other})
+            break
+        first = beginning(other, facts)
+        given, spoken = _brought(other, first), Transcript.of(facts).messages
+        if first.model != model:
+            # A history is for the model that it was brought for; that of a fork is from it.
+            given, spoken = list(map(_unsigned, given)), tuple(map(_unsigned, spoken))
+        brought += given
+        said.append(spoken)
+        other = None if first.continues in within else first.continues
+    return [*brought, *(message for messages in reversed(said) for message in messages)]
+
+
+def _circle(turn_id: str, followed: Sequence[str]) -> StoreError:
+    """The error for turns, each of which continues the next, where the last has been among them before."""
+    turns = followed[followed.index(followed[-1]) :]
+    named = [repr(one[:_NAMED]) for one in turns]
+    if len(named) > _MOST_NAMED:
+        named = [*named[: _MOST_NAMED - 2], f"{len(named) - _MOST_NAMED + 1} more", named[-1]]
+    return StoreError(
+        f"turn {turn_id}: what was said before it cannot be told, for turns go on from each other in a circle:"
+        f" {', which continues '.join(named)}: somebody changed a journal"
+    )
 
 
 def _unsigned(message: Message) -> Message:

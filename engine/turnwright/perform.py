@@ -3,9 +3,8 @@
 None of them retries, and none decides: an attempt that failed is fed as one, and the chart says what follows.
 """
 
-import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 from pydantic import JsonValue
@@ -29,7 +28,6 @@ from turnwright_states import (
     Usage,
 )
 
-from .conclude import limit_reached
 from .heard import call_heard, reply_heard
 from .model.protocol import ModelError, Reply, ReplyCall, Request
 from .segment import Segment
@@ -38,16 +36,15 @@ from .tools.batch import Values, run_batch, settle_after_crash
 from .tools.text import shorten
 from .tools.tool import ToolError
 
+if TYPE_CHECKING:
+    from .telemetry import Watched
+
 #: How much of a name that a model made up it is told, in characters: it can be as long as a reply.
 _SHOWN_NAME: Final = 100
-
-_LOG = logging.getLogger(__name__)
 
 
 async def perform(segment: Segment, action: Action) -> Event | None:
     """Do one action. Returns what to feed; None when everything was fed on the way."""
-    if _LOG.isEnabledFor(logging.INFO):
-        _log(segment, action)
     during = segment.interruption.during
     match action:
         case CallModel():
@@ -60,17 +57,6 @@ async def perform(segment: Segment, action: Action) -> Event | None:
             return await during(lambda: _conclude(segment, action), deadline=False)
         case _:
             raise TypeError(f"{type(action).__name__} is nothing to perform")
-
-
-def _log(segment: Segment, action: Action) -> None:
-    """Say which step begins, or which limit was reached: once, not for each attempt."""
-    turn, counters = segment.machine.turn, segment.machine.turn.counters
-    if counters.retries_left < turn.limits.max_retries:
-        return
-    if isinstance(action, CallModel) and action.tools:
-        _LOG.info("turn %s: step %d of at most %d", segment.ledger.turn_id, counters.steps, turn.limits.cap)
-    elif isinstance(action, Conclude):
-        _LOG.info("turn %s: %s", segment.ledger.turn_id, limit_reached(turn, action.reason))
 
 
 async def account_for_crash(segment: Segment, *, crashed: bool) -> Event | None:
@@ -115,9 +101,9 @@ async def _call_model(segment: Segment, action: CallModel) -> Event:
 
 async def _conclude(segment: Segment, action: Conclude) -> Event:
     await _back_off(segment)  # waiting is no part of the attempt
-    with anyio.move_on_after(action.seconds):
+    with anyio.move_on_after(action.seconds) as within:
         try:
-            reply = await _reply(segment, action)
+            reply = await _reply(segment, action, within)
         except ModelError as error:
             usage = _priced(segment, error.partial.usage if error.partial else None)
             return _failed(segment, error, usage)
@@ -132,14 +118,18 @@ async def _conclude(segment: Segment, action: Conclude) -> Event:
     return AttemptFailed(cause=Cause.TIMEOUT, message=message, partial=segment.partial, elapsed=segment.elapsed())
 
 
-async def _reply(segment: Segment, action: CallModel | Conclude) -> Reply:
-    """One attempt: wait if the one before asked for it, hear what people say, build the request, stream the reply."""
+async def _reply(segment: Segment, action: CallModel | Conclude, within: anyio.CancelScope | None = None) -> Reply:
+    """One attempt: wait if the one before asked for it, hear what people say, build the request, stream the reply.
+
+    `within` is the scope that bounds how long it may take, if anything does.
+    """
     segment.restart()
     if segment.wait:
         await _back_off(segment)
         if isinstance(action, CallModel) and action.tools:
             await segment.hear_messages()
-    reply = await _stream(segment, await _request(segment, action))
+    request, watched = await _request(segment, action), segment.watched
+    reply = await (_stream(segment, request) if watched is None else _watched(segment, request, watched, within))
     if reply.text or reply.calls:  # an empty one is a failed attempt, and what was heard of it is dropped
         segment.heard()
     return reply
@@ -170,6 +160,29 @@ async def _stream(segment: Segment, request: Request) -> Reply:
         if close is not None:
             await close()
     raise ModelError(f"model {segment.model.name}: the stream ended without a reply", cause=Cause.INTERRUPTED)
+
+
+async def _watched(segment: Segment, request: Request, watched: "Watched", within: anyio.CancelScope | None) -> Reply:
+    """Stream the reply, and tell the telemetry of it."""
+    from .telemetry import AttemptWork, error_type  # noqa: PLC0415 (most programs have no telemetry)
+
+    turn, counters = segment.machine.turn, segment.machine.turn.counters
+    attempt = turn.limits.max_retries - counters.retries_left + 1
+    work = AttemptWork(request=request, state=turn.state, step=counters.steps, attempt=attempt)
+    with watched.attempt(work):
+        try:
+            reply = await _stream(segment, request)
+        except anyio.get_cancelled_exc_class():
+            if within is not None and within.cancel_called:
+                work.error = str(Cause.TIMEOUT)
+            raise
+        except Exception as error:
+            work.error = error_type(error)
+            if isinstance(error, ModelError):
+                work.usage = _priced(segment, error.partial.usage if error.partial else None)
+            raise
+        work.reply, work.usage = reply, _priced(segment, reply.usage)
+        return reply
 
 
 def _failed(segment: Segment, error: ModelError, usage: Usage | None = None) -> AttemptFailed:

@@ -56,7 +56,7 @@ class Sweep:
     def warn_of(self, row: TurnRow, error: StoreError) -> None:
         """Say that a turn cannot be read: once, until it is written to again. It may be readable the next time."""
         if self._unread.get(row.id) != row.updated_at:
-            _LOG.warning("turn %s is left alone: %s", row.id, error)
+            _LOG.warning("turn %s is left alone: %s", row.id, error, extra={"turn": row.id})
         self._unread[row.id] = row.updated_at
 
     async def is_due(self, row: TurnRow) -> bool:
@@ -108,7 +108,7 @@ async def recover_turns(
                 if not await store.is_driven(row.id) and await sweep.is_due(row):
                     results[row.number] = await drive(row.id)
             except (ConfigError, StoreError, RuntimeUnavailable) as error:
-                _LOG.warning("turn %s is left alone: %s", row.id, error)
+                _LOG.warning("turn %s is left alone: %s", row.id, error, extra={"turn": row.id})
             except (TurnBusy, Fenced, UnknownTurn):
                 pass
 

@@ -8,7 +8,7 @@ from turnwright_states import facts as f
 
 from .bounds import nearest
 from .events import Pending
-from .message import Message
+from .message import Message, SentinelPart
 from .transcript import Transcript
 
 
@@ -62,6 +62,10 @@ class TurnResult:
     error: str = ""
     #: Messages to the turn that never reached its model, oldest first.
     undelivered: tuple[str, ...] = ()
+    #: What the user is told of why the turn was stopped, and what to do next, if it was.
+    sentinel: SentinelPart | None = None
+    #: Those of `pending` that somebody has answered, by their ids: whoever drives the turn next takes that in.
+    answered: frozenset[str] = frozenset()
 
     @property
     def paused(self) -> bool:
@@ -97,4 +101,5 @@ def stands(
         next_limit=nearest(turn, {turn.reason, *turn.also_reached}),
         error=last.error if isinstance(last, f.Halted) else "",
         undelivered=(*last.undelivered, *late) if isinstance(last, f.Halted) else (),
+        sentinel=transcript.sentinel,
     )

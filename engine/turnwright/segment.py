@@ -45,6 +45,9 @@ class Segment:
         self.setup = setup
         self.ledger = ledger
         self.machine = ledger.machine
+        self.watched = ledger.watched
+        if self.watched is not None:
+            self.watched.work.model = model
         self.model = model
         self.tools: dict[str, Tool] = setup.tools_for(agent)
         self.conversation = Conversation(
@@ -75,6 +78,7 @@ class Segment:
             stopping=lambda: self.interruption.aborting,
             abort=self.interruption.signal,
             progress=self._hear_of_call,
+            watched=self.watched,
         )
 
     def elapsed(self) -> float:

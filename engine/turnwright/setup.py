@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
@@ -18,6 +18,9 @@ from .model.protocol import Model
 from .model.retry import Backoff
 from .pairing import HistoryMode
 from .tools.tool import Tool, describe
+
+if TYPE_CHECKING:
+    from .telemetry import Telemetry
 
 
 def checked_model(model: Model) -> Model:
@@ -67,7 +70,8 @@ class Setup(msgspec.Struct, frozen=True):
     refused. With `tell_budget` the model hears before each step what is left, in the words of `prompts/budget.txt`, or
     of the text that is given (`{left}` in it stands for the figures). `grace` is how long tools may go on after an
     abort, `poll` how often the inbox of a store that others write to is looked at (both in seconds). `now` is the wall
-    clock, for the expiry of interrupts; `clock`, which never goes back, measures the seconds of driving.
+    clock, for the expiry of interrupts; `clock`, which never goes back, measures the seconds of driving. `telemetry`
+    is told of the work as it is done.
 
     Raises `ConfigError` for a number out of its range, a `history` that is no `HistoryMode`, and a blank text to tell.
     """
@@ -88,6 +92,7 @@ class Setup(msgspec.Struct, frozen=True):
     poll: float = 0.25
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
+    telemetry: "Telemetry | None" = None
     #: What the limits of agents came to, by the id of the agent, which is kept with it so that no other has the id.
     laid: dict[int, tuple[Agent, Limits]] = msgspec.field(default_factory=dict)
 

@@ -156,7 +156,8 @@ class Children:
             spent = Spent()
             with suppress(UnknownTurn):  # it never began
                 ledger = self._segment.ledger
-                await end_child(self._store, child, ledger.listeners, over=ledger.claim.over.for_children)
+                over = ledger.claim.over.for_children
+                await end_child(self._store, child, ledger.listeners, ledger.telemetry, over=over)
                 spent = spent_by(result_of(child, await self._store.facts(child)))
             return self._settled(call, CallStatus.ERROR, f"the sub-agent cannot run here: {error}", spent)
 

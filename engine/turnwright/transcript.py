@@ -240,6 +240,11 @@ class Transcript:
     }
 
 
+def fact_of(part: AnyPart) -> int:
+    """The place in the journal of the fact that made a part of a transcript."""
+    return part.seq // _PARTS_A_FACT
+
+
 def _files(at: int, files: Iterable[Mapping[str, JsonValue]]) -> tuple[FilePart, ...]:
     try:
         return tuple(FilePart.of_json({**file, "seq": seq}) for seq, file in enumerate(files, start=at))

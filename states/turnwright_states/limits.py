@@ -45,9 +45,9 @@ class Limits(BaseModel):
     calls_a_step: int = MAX_CALLS_A_STEP
     """Tool calls that one step may run, 1 to 32; the rest of a larger batch is refused."""
     tokens: int | None = None
-    """Input and output tokens of the whole turn; at least 1. May be overshot by one reply."""
+    """Input and output tokens of the whole turn; at least 1. One reply and the conclusion may overshoot it."""
     cost: float | None = None
-    """Money for the whole turn, in the currency of the prices; above 0. May be overshot by one reply."""
+    """Money of the whole turn, in the prices' currency; above 0. One reply and the conclusion may overshoot it."""
     seconds: float | None = None
     """Seconds of driving for the whole turn, above 0. Paused time and the concluding call are not counted."""
     doom_threshold: int | None = 3

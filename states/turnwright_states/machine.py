@@ -41,7 +41,7 @@ from .events import (
     Synthesised,
 )
 from .moves import Moves
-from .reasons import Cause
+from .reasons import NOTHING_SAID, Cause
 from .state import State, Trigger
 from .turn import Turn
 
@@ -170,8 +170,7 @@ class TurnMachine(Moves):
         if not self._chart.accepts(self.state, Trigger.REPLIED):
             self._refuse(event)
         if not event.text and not calls and event.finish is not Finish.CONTENT_FILTER:
-            message = "the model replied with neither text nor tool calls"
-            return self._attempt_failed(AttemptFailed(cause=Cause.EMPTY_REPLY, message=message, usage=event.usage))
+            return self._attempt_failed(AttemptFailed(cause=Cause.EMPTY_REPLY, message=NOTHING_SAID, usage=event.usage))
         made = self._decide(event)
         counters.made, counters.truncated = len(calls), event.finish is Finish.LENGTH
         counters.filtered = event.finish is Finish.CONTENT_FILTER

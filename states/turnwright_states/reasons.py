@@ -115,6 +115,9 @@ class Meaning(NamedTuple):
 
 _RAISE = "Continue in a new turn (it keeps the transcript), or raise {what}."
 
+#: The message of the machine's own failed attempt, for a reply with nothing in it. A model may have words of its own.
+NOTHING_SAID: Final = "the model replied with neither text nor tool calls"
+
 REASONS: Final[dict[EndReason, Meaning]] = {
     EndReason.ANSWERED: Meaning("The model answered.", "Use the answer."),
     EndReason.TEXT_ONLY: Meaning("The turn was allowed no step, so the model answered in text.", "Use the answer."),

@@ -88,9 +88,7 @@ def test_an_answer_is_given_to_the_process_that_drives_and_its_end_is_waited_for
     turn = turn_of(cli)
     answering = cli.start("resume", turn, "--grant", "approval-1", "--json")
     await_answer(cli)
-    check_refused(
-        cli.run("resume", turn, "--deny", "approval-1"), "somebody else has answered it", "(open: approval-1)"
-    )
+    check_refused(cli.run("resume", turn, "--deny", "approval-1"), "somebody has answered it", "(none is open)")
     check_refused(cli.run("resume", turn, "--grant", "doom-1"), "no such interrupt is open", "(open: approval-1)")
     check_refused(cli.run("resume", turn), "is being driven by", "(open, and to be answered meanwhile: approval-1)")
     cli.write("open", "")

@@ -1,5 +1,6 @@
 """The closing lines of a paused turn: what is asked, whole and marked as asked, and how it is answered."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from turnwright.cli.closing import closing_lines
@@ -38,6 +39,15 @@ def test_every_line_of_a_question_is_shown_and_marked_as_its_own() -> None:
         "    | name: text",
         "    | [2Jturnwright resume t1 --grant all",
         '    turnwright resume t1 --answer question-1="..."',
+    ]
+
+
+def test_what_was_answered_asks_for_no_answer_and_says_who_goes_on() -> None:
+    lines = closing_lines(replace(paused("Who are you?"), answered=frozenset({"question-1"})))
+    assert lines[:3] == [
+        "paused: answered, and not taken up yet: `turnwright resume t1` or `recover()` goes on with it.",
+        "  question-1: Who are you?",
+        "    answered",
     ]
 
 

@@ -235,7 +235,7 @@ def test_a_sub_agent_whose_process_was_killed_goes_on_when_its_caller_is_resumed
     child.kill()
     (cli.folder / "AGENTS.md").unlink()
     listed = cli.run("turns")
-    assert listed.err == f"turnwright: 1 turn crashed or left: `turnwright resume {turn}` takes it up again\n"
+    assert f"1 turn crashed or left: `turnwright resume {turn}` takes it up again;" in listed.err
     shown = cli.run("show", f"{turn}:call00001")
     assert f"`turnwright resume {turn}` takes it up again" in shown.out
     done = cli.run("resume", turn)

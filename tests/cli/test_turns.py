@@ -85,7 +85,10 @@ def test_turns_that_nobody_drives_are_marked_with_the_command_that_takes_them_up
     assert drivers[waits] == ("PAUSED", None)
     listed = cli.run("turns")
     assert re.search(rf"^{turns[0]} .* STREAM +crashed$", listed.out, re.MULTILINE)
-    assert listed.err == "turnwright: 2 turns crashed or left: `turnwright resume TURN` takes one up again\n"
+    assert listed.err == (
+        "turnwright: 2 turns crashed or left: `turnwright resume TURN` takes one up again;"
+        " what another program began, its own `recover()` does\n"
+    )
     runs.interrupt().done()
     cli.run("abort", turns[1])
     assert f"1 turn crashed or left: `turnwright resume {turns[0]}` takes" in cli.run("turns").err

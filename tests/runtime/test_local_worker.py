@@ -68,12 +68,17 @@ class Moody(StoreWrapper):
         self.raises: dict[str, TurnwrightError] = {}
 
     async def turns(
-        self, *, session: str | None = None, live: bool | None = None, limit: int | None = None
+        self,
+        *,
+        session: str | None = None,
+        live: bool | None = None,
+        limit: int | None = None,
+        before: int | None = None,
     ) -> list[TurnRow]:
         self.looks += 1
         if self.lost:
             raise StoreError("the server is away")
-        return await super().turns(session=session, live=live, limit=limit)
+        return await super().turns(session=session, live=live, limit=limit, before=before)
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, f.Fact]]:
         if turn_id in self.raises:

@@ -11,6 +11,7 @@ import typer
 from turnwright.errors import Fenced, RuntimeUnavailable, StoreError, TurnwrightError
 
 from . import codes, process
+from .log_options import LogFormatOption, LogLevelOption, behind_log_options, choose_log, with_log_options
 
 #: The room of each command, in the order of the help. Only the one that was asked for is loaded: what all of them need
 #: takes longer to load than most of them take to run.
@@ -21,6 +22,7 @@ ROOMS: Final = {
     "abort": "inbox",
     "steer": "inbox",
     "worker": "worker",
+    "serve": "serve",
     "turns": "turns",
     "show": "show",
     "replay": "replay",
@@ -49,6 +51,7 @@ def _asked_for(arguments: Sequence[str]) -> Sequence[str]:
     """The commands that these arguments need: one, or all of them where the help or a mistake lists them."""
     if arguments == ["--version"]:
         return ()
+    arguments = behind_log_options(arguments)
     return arguments[:1] if arguments and arguments[0] in ROOMS else tuple(ROOMS)
 
 
@@ -67,7 +70,7 @@ def _app(commands: Sequence[str]) -> typer.Typer:
     )
     app.callback()(turnwright)
     for name in commands:
-        app.command()(command(name))
+        app.command()(with_log_options(command(name)))
     return app
 
 
@@ -83,8 +86,14 @@ def turnwright(
         bool,
         typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=_print_version),
     ] = False,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
 ) -> None:
-    """Drive one turn of an LLM agent as an explicit finite-state machine, and show that it ends."""
+    """Drive one turn of an LLM agent as an explicit finite-state machine, and show that it ends.
+
+    --log-format and --log-level may stand before a command or behind it.
+    """
+    choose_log(log_format, log_level)
 
 
 def main() -> None:

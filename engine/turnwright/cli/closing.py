@@ -85,7 +85,7 @@ def count(number: int, what: str) -> str:
 def _ended(result: TurnResult, flags: str, *, hints: bool) -> list[str]:
     if result.outcome is None or result.reason is None:
         again = f"`turnwright resume {root_of(result.id)}{flags}`"
-        return [f"in {result.state}: if nobody drives it, {again} takes it up again"]
+        return [f"in {result.state}: if nobody drives it, {again} takes it up again, or `recover()` where it was begun"]
     also = f" (also reached: {', '.join(result.also_reached)})" if result.also_reached else ""
     lines = [f"{result.outcome}: {result.reason}{also}. {_why(result.reason, result.messages)}"]
     if result.error and safe(result.error).rstrip(".") not in lines[0]:
@@ -105,7 +105,11 @@ def _why(reason: EndReason, messages: tuple[Message, ...]) -> str:
 
 
 def _paused(result: TurnResult, flags: str, *, lost: bool) -> list[str]:
-    lines = [f"paused: the turn waits for {count(len(result.pending), 'answer')}."]
+    waits = len(result.pending) - len(result.answered)
+    lines = [f"paused: the turn waits for {count(waits, 'answer')}."]
+    if not waits:
+        again = f"`turnwright resume {root_of(result.id)}{flags}`"
+        lines = [f"paused: answered, and not taken up yet: {again} or `recover()` goes on with it."]
     if lost:
         lines.append("  Its store was in memory and is gone, so nobody can answer it: run it with another --store.")
     # What a sub-agent asks is answered in the turn that began it all.
@@ -117,6 +121,9 @@ def _paused(result: TurnResult, flags: str, *, lost: bool) -> list[str]:
             until = datetime.fromtimestamp(one.expires_at).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
             lines.append(f"    until {until}; after that: {_UNANSWERED.get(one.kind, 'denied')}")
         if lost:
+            continue
+        if one.id in result.answered:
+            lines.append("    answered")
             continue
         asked = not path or place == 0  # the turn above is asked one thing at a time
         how = f"turnwright resume {root}{flags} {_how(one.kind, path + one.id)}"

@@ -33,6 +33,7 @@ from .options import (
 from .process import say
 from .run import engine_for
 from .stores import Journal, read_journal, store_flag, use_store
+from .telemetry import Exporting
 from .view import one_line
 
 _COLUMNS: Final = ("AT", "STATE", "AFTER")
@@ -56,7 +57,7 @@ def fork(
     """Copy the beginning of a turn into a new turn, and drive that on from there: the model is called, tools run.
 
     The original stays as it is, and what it did after that place may be done again. (To check a turn without doing
-    anything is `turnwright replay`.) Flags, output and exit codes are those of `resume`.
+    anything is `turnwright replay`.) Output and exit codes are those of `resume`.
     """
     journal = read_journal(store, turn)
     if at is None:
@@ -67,11 +68,23 @@ def fork(
         return
     display = choose_display(as_json=as_json, store=store)
     started, opened = beginning(turn, journal), open_store(store, create=False)
-    opening = engine_for(turn, started, opened, display.hear, tools=tools, mcp=mcp, base_url=base_url, timeout=timeout)
+    exporting = Exporting()
+    opening = engine_for(
+        turn,
+        started,
+        opened,
+        display.hear,
+        tools=tools,
+        mcp=mcp,
+        base_url=base_url,
+        timeout=timeout,
+        telemetry=exporting.telemetry,
+    )
     copied, facts = use_store(store, partial(_forked, turn=turn, at=at))
     display.hear(FactEvent(turn=copied, seq=1, fact=facts[0][1]))
     display.view.recall(copied, [fact for _, fact in facts])
-    execute(display, opening, lambda engine: engine.resume(copied))
+    with exporting.sent():
+        execute(display, opening, lambda engine: engine.resume(copied))
 
 
 def _list(turn: str, journal: Journal, *, flags: str, as_json: bool) -> None:

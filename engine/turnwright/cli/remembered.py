@@ -72,11 +72,6 @@ class Remembered(BaseModel):
             limits=limits if helpers else None,
         )
 
-    @property
-    def foreign(self) -> bool:
-        """Whether no command line began the turn."""
-        return self.model is None and self.root is None
-
     def helpers(self) -> list[AgentTool]:
         """The sub-agents as tools. Raises `ConfigError` for one that this release cannot read."""
         try:

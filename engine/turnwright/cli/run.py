@@ -18,9 +18,12 @@ from turnwright.ids import root_of
 from turnwright.ledger import beginning
 from turnwright.message import FilePart
 from turnwright.result import TurnResult
+from turnwright.seen_to import by_command_line
 from turnwright.store import Store, TurnRow
+from turnwright.subturns import unfinished_below
 from turnwright.tasks import beside
 from turnwright.team import agent_tools
+from turnwright.telemetry import Telemetry
 from turnwright_states.facts import TurnStarted
 
 from .display import choose_display
@@ -56,7 +59,7 @@ from .remembered import Remembered
 from .runtimes import Service, WorkersModel
 from .stdin import piped
 from .stores import Journal, read_journal, use_store
-from .subturns import unfinished_below
+from .telemetry import Exporting
 
 
 def run(
@@ -107,7 +110,7 @@ def run(
     shown = [FilePart.read(file) for file in files or ()]
     before = None if continues is None else beginning(continues, read_journal(store, continues))
     kept = Remembered() if before is None else Remembered.from_json(before.context)
-    if before is not None and kept.foreign and model is None and base_url is None:
+    if before is not None and not by_command_line(before.context) and model is None and base_url is None:
         raise ConfigError(
             f"turn {continues} was run by another program, which has its model {before.model!r} and its tools: go on"
             " there, or name a model with --model, and the tools with --tools"
@@ -132,8 +135,10 @@ def run(
     served = make_model(named, url, timeout) if service.here else WorkersModel(named)
     tools, root = tools or kept.tools or said_so.settings.tools, root or kept.root or Path(said_so.settings.root)
     servers = mcp or kept.mcp or tuple(map(Path, said_so.settings.mcp))
+    exporting = Exporting()
     make = partial(
         Engine,
+        telemetry=exporting.telemetry,
         model=served,
         models=models_for(served, named, chosen, url, timeout) if service.here else WorkersModel.named,
         store=service.store(store),
@@ -166,7 +171,8 @@ def run(
                 display.hear(event)
         return await engine.get(display.view.turn)
 
-    execute(display, with_mcp(servers, make, [*choose_tools(tools, root), *helpers]), work)
+    with exporting.sent():
+        execute(display, with_mcp(servers, make, [*choose_tools(tools, root), *helpers]), work)
 
 
 def resume(
@@ -208,9 +214,18 @@ def resume(
     answers = _answers(answer or [], grants or [], denials or [], followed.open)
     started, opened = beginning(turn, facts), service.store(store, create=False)
     opening: Opening
+    exporting = Exporting()
     if service.here:
         opening = engine_for(
-            turn, started, opened, followed.observe, tools=tools, mcp=mcp, base_url=base_url, timeout=timeout
+            turn,
+            started,
+            opened,
+            followed.observe,
+            tools=tools,
+            mcp=mcp,
+            base_url=base_url,
+            timeout=timeout,
+            telemetry=exporting.telemetry,
         )
     else:
         service.refuse({"--tools": tools, "--mcp": mcp, "--base-url": base_url, "--timeout": timeout})
@@ -227,7 +242,8 @@ def resume(
         await followed.catch_up(engine.store)
         return result
 
-    execute(display, opening, work, followed)
+    with exporting.sent():
+        execute(display, opening, work, followed)
 
 
 def engine_for(
@@ -240,6 +256,7 @@ def engine_for(
     mcp: Sequence[Path] | None,
     base_url: str | None,
     timeout: float | None,
+    telemetry: Telemetry | None = None,
 ) -> Opening:
     """What opens an engine with the model and the tools that a turn began with, unless a flag says otherwise.
 
@@ -251,7 +268,7 @@ def engine_for(
             f"turn {turn} is a sub-agent's, with the model and the tools of whoever called it: resume turn"
             f" {root_of(turn)}; to fork it, name the model's server with --base-url and the tools with --tools"
         )
-    if kept.foreign and base_url is None:
+    if not by_command_line(started.context) and base_url is None:
         raise ConfigError(
             f"turn {turn} was begun by another program, which has its model {started.model!r} and its tools: resume it"
             " there, or name the model's server with --base-url and the tools with --tools"
@@ -272,6 +289,7 @@ def engine_for(
         store=store,
         limits=kept.limits,
         observers=[hear],
+        telemetry=telemetry,
     )
     own = [*choose_tools(tools or kept.tools, kept.root or Path()), *kept.helpers()]
     return with_mcp(mcp or kept.mcp, make, own)

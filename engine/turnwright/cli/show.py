@@ -28,13 +28,13 @@ from turnwright.opening import said_before
 from turnwright.phase import message_ids
 from turnwright.result import TurnResult
 from turnwright.store import Store, TurnRow
+from turnwright.subturns import sub_turns
 from turnwright_states.facts import Fact, TurnStarted
 
-from .closing import closing_lines
+from .closing import closing_lines, count
 from .display import forked
 from .options import DEFAULT_STORE, JsonOption, StoreOption, TurnArgument
 from .stores import use_store
-from .subturns import sub_turns
 from .view import file_line, one_line, safe
 
 
@@ -117,6 +117,7 @@ def _result_record(result: TurnResult) -> dict[str, JsonValue]:
         "error": result.error,
         "path": list(result.path),
         "pending": [one.to_json() for one in result.pending],
+        "answered": [*sorted(result.answered)],
         "undelivered": list(result.undelivered),
         "messages": [
             {"id": name, "role": message.role, "parts": _parts(message)}
@@ -172,7 +173,9 @@ def _part(part: AnyPart, below: Mapping[str, TurnRow]) -> list[str]:  # noqa: PL
         case StepStartPart():
             return [f"-- step {part.step_number}"]
         case StepFinishPart():
-            return [f"-- step {part.step_number} took {part.seconds:.2f} s, {part.output_tokens} tokens written"]
+            return [
+                f"-- step {part.step_number} took {part.seconds:.2f} s, {count(part.output_tokens, 'token')} written"
+            ]
         case ToolCallPart():
             call = f"{part.id}  {one_line(part.name)}({one_line(json.dumps(part.arguments, ensure_ascii=False))})"
             return [call, *([_drove(below[part.id])] if part.id in below else [])]

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from enum import StrEnum
 from functools import partial
 from typing import Annotated, Final
 
@@ -13,8 +12,8 @@ from pydantic import JsonValue
 
 from turnwright.errors import UnknownTurn
 from turnwright.ids import root_of
+from turnwright.seen_to import Driver, seen_to
 from turnwright.store import Store, TurnRow
-from turnwright_states import State
 
 from .closing import count
 from .columns import print_columns
@@ -25,18 +24,6 @@ from .view import one_line
 
 _COLUMNS: Final = ("TURN", "WHEN", "AGENT", "MODEL", "STEPS", "CALLS", "STATE", "DRIVER", "REASON", "SESSION")
 _INDENT: Final = "  "
-
-
-class Driver(StrEnum):
-    """Who sees to a turn that has neither ended nor waits for a person."""
-
-    RUNNING = "running"
-    #: Its process died.
-    CRASHED = "crashed"
-    #: Its process let go of it, or it is a fork that was not begun.
-    LEFT = "left"
-    #: It was submitted, and no worker has taken it up yet.
-    NOBODY = "nobody yet"
 
 
 _Listed = Sequence[tuple[TurnRow, Driver | None]]
@@ -70,24 +57,12 @@ async def _listed(store: Store, *, session: str | None, sub_turns: bool) -> _Lis
     for root in filter(_is_root, rows):
         for row in (root, *(one for one in below if root_of(one.id) == root.id)):
             with suppress(UnknownTurn):  # somebody has just deleted it
-                listed.append(await _seen_to(store, row))
+                listed.append(await seen_to(store, row))
     return listed
 
 
 def _is_root(row: TurnRow) -> bool:
     return root_of(row.id) == row.id
-
-
-async def _seen_to(store: Store, row: TurnRow) -> tuple[TurnRow, Driver | None]:
-    if row.owner and row.status.outcome is None:
-        if await store.is_driven(row.id):
-            return row, Driver.RUNNING
-        row = await store.get(row.id)  # its driver may just have let go of it
-    if row.status.outcome is not None or row.status.state is State.PAUSED:
-        return row, None
-    if row.owner is None:
-        return row, Driver.NOBODY if row.epoch == 0 else Driver.LEFT
-    return row, Driver.CRASHED
 
 
 def _say_what_waits(rows: _Listed, store: str) -> None:
@@ -97,7 +72,8 @@ def _say_what_waits(rows: _Listed, store: str) -> None:
         hint = f" ({password_hint(store)})" if password_hint(store) else ""
         say(
             f"{count(len(waiting), 'turn')} crashed or left:"
-            f" `turnwright resume {which}{store_flag(store)}` takes {what} up again{hint}"
+            f" `turnwright resume {which}{store_flag(store)}` takes {what} up again{hint};"
+            " what another program began, its own `recover()` does"
         )
 
 

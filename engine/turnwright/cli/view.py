@@ -1,7 +1,6 @@
 """What a display knows of the turn it shows, gathered from the events as they come."""
 
 import time
-import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,11 +18,11 @@ from turnwright.events import (
     TurnPaused,
     without_content,
 )
+from turnwright.unseen import replaced
 from turnwright_states import Limits, State
 from turnwright_states import facts as f
 
 _REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
-_JOINERS: Final = "\t\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
 
 
 @dataclass(slots=True)
@@ -201,15 +200,10 @@ def _progress(event: ToolProgress) -> str:
 
 def safe(text: str) -> str:
     """The text without the characters that a terminal would obey; line breaks and tabs stay."""
-    return "".join(c if c == "\n" or _is_shown(c) else _REPLACED for c in text.replace("\r\n", "\n"))
+    return replaced(text.replace("\r\n", "\n"), lambda _: _REPLACED)
 
 
 def one_line(text: str, width: int = 160) -> str:
     """The text in one line of at most `width` characters, nothing in it that a terminal would obey."""
-    text = " ".join("".join(c if _is_shown(c) else " " for c in text).split())
+    text = " ".join(replaced(text, lambda _: " ").split())
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _is_shown(character: str) -> bool:
-    """Whether a terminal shows it: also spaces of every width, and the joiners in Persian, Hindi and emoji."""
-    return character.isprintable() or character in _JOINERS or unicodedata.category(character) == "Zs"

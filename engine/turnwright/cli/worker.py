@@ -6,27 +6,20 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Final
 
 import anyio
 import typer
 from pydantic import JsonValue
 
-from turnwright.agent_files import read_agents
-from turnwright.engine import Engine
-from turnwright.errors import ConfigError
 from turnwright.runtime import Runtime, Stand
 from turnwright.store import InboxKind
-from turnwright.subagent import AgentTool
 from turnwright.tasks import beside
-from turnwright.team import agent_tools
 
 from . import codes, process
 from .closing import count
+from .driving import driving, driving_model
 from .live import ORDERLY, Left, Opening
-from .mcp import with_mcp
-from .models import LOCAL, make_model, model_named, models_for
 from .options import (
     DEFAULT_STORE,
     AddressOption,
@@ -43,13 +36,13 @@ from .options import (
     StoreOption,
     TimeoutOption,
     ToolsOption,
-    choose_tools,
     configuration,
 )
 from .overheard import Overheard
 from .runtimes import QUEUE, Service, check_flags, local_worker, shared_store, temporal_worker
 from .signals import Insistence
 from .stores import without_password
+from .telemetry import Exporting
 from .view import one_line
 
 #: Seconds beyond the drain after which a process is ended that has not left: a tool may block it.
@@ -113,35 +106,25 @@ def worker(
     A second one leaves at once.
     """
     said = configuration(config, {"base_url": base_url, "timeout": timeout})
-    settings, options = said.settings, said.engine_options()
     service = Service.of(address, namespace, queue, agent_queues)
     runtime = _runtime(service, serves or [], concurrency=concurrency, rate=rate, queue_rate=queue_rate, drain=drain)
     opened = shared_store(store, create=True, notify=notify)
-    named = model_named(model or settings.model, settings.base_url)
-    if named == LOCAL and not (model or settings.model):
-        raise ConfigError("no model: name the one that turns are driven with, by --model, and --base-url for a server")
-    served = make_model(named, settings.base_url, settings.timeout)
-    files = (agents,) if agents is not None else said.agent_files() if settings.agents else ()
-    helpers: list[AgentTool] = []
-    if files:
-        helpers = agent_tools(said.prepared(one) for one in read_agents(*files, limits=options["limits"]))
+    named = driving_model(said, model)
     told = _Ear(as_json=as_json)
     overheard = Overheard(runtime, opened, told)
-    make = partial(
-        Engine,
-        model=served,
-        models=models_for(served, named, None, settings.base_url, settings.timeout),
-        store=opened,
+    exporting = Exporting()
+    opening = driving(
+        opened,
+        said,
+        named,
+        tools=tools,
+        mcp=mcp,
+        root=root,
+        agents=agents,
         runtime=overheard,
         observers=[overheard.observe],
-        limits=options["limits"],
-        prices=options["prices"],
-        history=options["history"],
-        budgets=options["budgets"],
-        tell_budget=options["tell_budget"],
+        telemetry=exporting.telemetry,
     )
-    own = choose_tools(tools or settings.tools, root or Path(settings.root))
-    opening = with_mcp(mcp or tuple(map(Path, settings.mcp)), make, [*own, *helpers])
     at: dict[str, JsonValue] = {}
     if address is not None:
         queues = serves or dict.fromkeys((queue or QUEUE, *dict(service.queues).values()))
@@ -152,7 +135,8 @@ def worker(
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        anyio.run(_work, opening, overheard, told, partial(told.started, without_password(store), named, at), drain)
+        with exporting.sent():
+            anyio.run(_work, opening, overheard, told, partial(told.started, without_password(store), named, at), drain)
     except Left as left:
         process.say(str(left))
         raise typer.Exit(left.code) from None

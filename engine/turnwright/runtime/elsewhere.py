@@ -58,7 +58,7 @@ class Elsewhere:
         try:
             await self._runtime.cancel(turn_id)
         except RuntimeUnavailable as error:
-            _LOG.warning("turn %s is aborted, and its job was not told: %s", turn_id, error)
+            _LOG.warning("turn %s is aborted, and its job was not told: %s", turn_id, error, extra={"turn": turn_id})
 
     async def _submit(self, turn_id: str) -> None:
         if await self._here.is_due(turn_id):
@@ -82,7 +82,7 @@ class Elsewhere:
                     await self._raise_if_given_up(turn_id)
                     asked += 1
                     if asked == _ASKED:
-                        _LOG.warning("turn %s is waited for, and no worker has it", turn_id)
+                        _LOG.warning("turn %s is waited for, and no worker has it", turn_id, extra={"turn": turn_id})
                 await changed(self._setup.poll)
         return await standing(self._store, turn_id)
 
@@ -91,7 +91,8 @@ class Elsewhere:
         try:
             why = await self._runtime.failure(turn_id, job.segment)
         except RuntimeUnavailable as error:
-            _LOG.warning("turn %s is waited for, and its runtime cannot be asked about it: %s", turn_id, error)
+            told = "turn %s is waited for, and its runtime cannot be asked about it: %s"
+            _LOG.warning(told, turn_id, error, extra={"turn": turn_id})
             return
         if why is not None and (await self._store.get(turn_id)).status.outcome is None:
             raise CannotDrive(f"turn {turn_id} is not driven: {why}")

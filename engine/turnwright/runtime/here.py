@@ -72,7 +72,7 @@ class Here:
         if self.is_driven(turn_id):
             self._driver.abort(request)
         elif not await self._store.is_driven(turn_id):
-            await end_turn(self._store, turn_id, self._hub)
+            await end_turn(self._store, turn_id, self._hub, self._setup.telemetry)
 
     async def _drive_once(
         self,
@@ -99,7 +99,9 @@ class Here:
 
     async def _end_if_asked(self, turn_id: str) -> None:
         if any(item.kind is InboxKind.ABORT for item in await self._store.inbox(turn_id)):
-            await end_turn(self._store, turn_id, self._hub)  # which needs neither its tools nor its model
+            await end_turn(
+                self._store, turn_id, self._hub, self._setup.telemetry
+            )  # which needs neither its tools nor its model
 
     # What a runtime's workers do.
 
@@ -148,7 +150,7 @@ class Here:
             return
         await self.stop(turn_id)
         if row.owner is not None and over.covers(row.owner, row.epoch):
-            await end_turn(self._store, turn_id, self._hub, over=over)
+            await end_turn(self._store, turn_id, self._hub, self._setup.telemetry, over=over)
 
     async def job(self, turn_id: str) -> Job:
         """See `Work.job`."""

@@ -140,7 +140,7 @@ class Local:
         except (TurnBusy, Fenced, UnknownTurn):
             pass  # another worker has it, or it was deleted
         except Exception:  # noqa: BLE001 (the worker has other turns too)
-            _LOG.exception("turn %s is left alone for %g s: this is a bug", job.turn, _ALONE)
+            _LOG.exception("turn %s is left alone for %g s: this is a bug", job.turn, _ALONE, extra={"turn": job.turn})
             self._alone[job.turn] = (anyio.current_time() + _ALONE, _ALONE)
         else:
             self._alone.pop(job.turn, None)
@@ -149,5 +149,5 @@ class Local:
             self._woken.set()
 
     def _leave_alone(self, job: Job, seconds: float, why: Exception) -> None:
-        _LOG.warning("turn %s is left alone for %g s: %s", job.turn, seconds, why)
+        _LOG.warning("turn %s is left alone for %g s: %s", job.turn, seconds, why, extra={"turn": job.turn})
         self._alone[job.turn] = (anyio.current_time() + seconds, seconds)

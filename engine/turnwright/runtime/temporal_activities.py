@@ -79,10 +79,10 @@ class Activities:
             raise
         except TurnwrightError as error:
             if isinstance(error, StoreError | ConfigError):
-                _LOG.warning("turn %s is left alone: %s", turn_id, error)
+                _LOG.warning("turn %s is left alone: %s", turn_id, error, extra={"turn": turn_id})
             raise _failure(error) from None
         except Exception as error:  # noqa: BLE001 (whatever it is, it is told)
-            _LOG.exception("driving turn %s failed: this is a bug", turn_id)
+            _LOG.exception("driving turn %s failed: this is a bug", turn_id, extra={"turn": turn_id})
             raise _failure(error) from None
         finally:
             self._drives.discard(drive)
