@@ -67,6 +67,18 @@ def test_the_table_of_bounds_is_whole() -> None:
     assert [row[0] for row in rows("What stops a turn")] == list(BOUNDS)
 
 
+def test_the_journal_of_a_crash_is_the_one_that_the_page_about_it_is_tested_for() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^ +(\d+)  (\w+) +(\{.*\})$", page, re.MULTILINE)
+    facts = {int(seq): (kind, payload) for seq, kind, payload in lines}
+    shown = re.findall(r"^ +(\d+)  (\w+) +\{\.\.\.,(.*?)\}(?: |$)", README, re.MULTILINE)
+    assert [int(seq) for seq, _, _ in shown] == list(range(5, 12))
+    for seq, kind, said in shown:
+        told, payload = facts[int(seq)]
+        assert told == kind
+        assert [piece for piece in said.rstrip('"').split(" ...; ") if piece not in payload] == []
+
+
 def test_the_exit_codes_are_those_of_the_command_line() -> None:
     ended = {0, codes.FAILED, codes.CAP_HIT, codes.DOOM_LOOP, codes.ABORTED}
     expected = ended | {codes.USAGE, codes.PAUSED, codes.TERMINATED}

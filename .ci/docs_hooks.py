@@ -1,0 +1,210 @@
+"""What MkDocs is told besides mkdocs.yml.
+
+**Files of the repository.** Pages link to files outside docs/ as one does on a code host (`../examples/own_loop.py`).
+Whatever is linked to becomes a page below `repository/`, and the links lead there: Markdown as a page, anything else
+as its text. What those pages link to follows.
+
+**Pictures.** A Mermaid block is drawn by a code host; here that would take a script from somebody else's server. Its
+drawing takes its place.
+
+**For programs.** Each page is also written as Markdown, where `llms.txt` links to it; `llms-full.txt` has all of them.
+
+**Nobody else's servers.** The build fails when a page would load anything from one.
+"""
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
+from mkdocs.structure.pages import Page
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+DOCS: Final = ROOT / "docs"
+#: Where files of the repository have their pages.
+FOLDER: Final = "repository"
+MEDIA: Final = frozenset({".svg", ".png"})
+LANGUAGES: Final = {".py": "python", ".toml": "toml", ".md": "markdown", ".json": "json", ".yml": "yaml", ".pml": "c"}
+#: What takes the place of a page's Mermaid block.
+DRAWN: Final = {
+    "diagrams/turn.md": "[![The chart](turn.svg)](turn.svg)",
+    "docs/first-turn.md": "![The way of the first turn](assets/first-turn.svg)",
+}
+
+_FENCE: Final = re.compile(r"^ *(`{3,}|~{3,})")
+_LINK: Final = re.compile(r"(?<=\]\()([^)\s]+)(?=[)\s])")
+_MERMAID: Final = re.compile(r"^```mermaid\n.*?^```\n", re.DOTALL | re.MULTILINE)
+_COMMENT: Final = re.compile(r"^<!--.*?-->\n?", re.DOTALL | re.MULTILINE)
+_LOADED: Final = re.compile(
+    r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"']?(?:https?:)?//|<link\b[^>]*\brel=[\"']?"
+    r"(?:stylesheet|preconnect|preload|icon)[^>]*\bhref=[\"']?(?:https?:)?//"
+)
+
+#: The texts of this build's pages, by their path in the site, as Markdown.
+_texts: dict[str, str] = {}
+#: The pages in the order of the navigation.
+_order: list[str] = []
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what the pages link to, and what that links to."""
+    _texts.clear()
+    _order.clear()
+    waiting = [DOCS / file.src_uri for file in files.documentation_pages()]
+    waiting += [ROOT / uri.removeprefix(f"{FOLDER}/") for uri in _uris(config.nav) if uri.startswith(f"{FOLDER}/")]
+    seen = set(waiting)
+    for path in waiting:
+        if path.is_dir() or (path.suffix == ".md" and path.is_file()):
+            found = {target for target, _ in _targets(path, _text_of(path)) if target not in seen}
+            seen |= found
+            waiting += sorted(found)
+    for path in sorted(seen):
+        if not path.is_relative_to(DOCS) and path.exists():
+            media = path.suffix in MEDIA
+            made = {"abs_src_path": str(path)} if media else {"content": _text_of(path)}
+            files.append(File.generated(config, _uri(path), **made))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 (so it is called)
+    """Lead the links to where things are in the site."""
+    path = _path(page.file.src_uri)
+    markdown = _outside_fences(markdown, lambda text: _COMMENT.sub("", text))
+    picture = DRAWN.get(str(path.relative_to(ROOT)))
+    if picture is None and _MERMAID.search(markdown) and not _is_source(path):
+        raise PluginError(f"{page.file.src_uri}: a Mermaid block needs a drawing in {Path(__file__).name}")
+    markdown = _MERMAID.sub(lambda _: f"{picture}\n", markdown)
+
+    def lead(found: re.Match[str]) -> str:
+        target, anchor = _target(path, found[1])
+        if target is None or not target.exists():
+            return found[1]
+        uri = _uri(target)
+        return posixpath.relpath(uri, posixpath.dirname(page.file.src_uri) or ".") + anchor
+
+    if not _is_source(path):
+        markdown = _outside_fences(markdown, lambda text: _LINK.sub(lead, text))
+    _texts[page.file.src_uri] = markdown
+    return markdown
+
+
+def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:  # noqa: ARG001 (so it is called)
+    """Keep the order of the pages."""
+    _order.extend(page.file.src_uri for page in nav.pages)
+    return nav
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write what programs read, and look for what is loaded from elsewhere."""
+    site = Path(config.site_dir)
+    for uri, text in _texts.items():
+        (site / uri).parent.mkdir(parents=True, exist_ok=True)
+        (site / uri).write_text(text, encoding="utf-8")
+    full = [_texts[uri] for uri in _order if not uri.startswith("api/")]
+    (site / "llms-full.txt").write_text("\n\n".join(text.strip() for text in full) + "\n", encoding="utf-8")
+    llms = site / "llms.txt"
+    if llms.is_file():
+        llms.write_text(llms.read_text(encoding="utf-8").replace("](../", f"]({FOLDER}/"), encoding="utf-8")
+    loaded = [str(page.relative_to(site)) for page in site.rglob("*.html") if _LOADED.search(page.read_text("utf-8"))]
+    if loaded:
+        raise PluginError(f"these pages load something from another server: {', '.join(sorted(loaded))}")
+
+
+def _uris(nav: Any) -> Iterator[str]:  # noqa: ANN401 (what YAML holds)
+    if isinstance(nav, str):
+        yield nav
+    elif nav:
+        for below in nav.values() if isinstance(nav, dict) else nav:
+            yield from _uris(below)
+
+
+def _uri(path: Path) -> str:
+    """Where a file of the repository is in the site's sources."""
+    if path.is_relative_to(DOCS):
+        return str(path.relative_to(DOCS))
+    own = path.suffix in MEDIA or path.suffix == ".md"
+    return f"{FOLDER}/{path.relative_to(ROOT)}" + ("" if own else "/index.md" if path.is_dir() else ".md")
+
+
+def _path(uri: str) -> Path:
+    """The file of the repository that a page of the site is made from."""
+    if not uri.startswith(f"{FOLDER}/"):
+        return DOCS / uri
+    path = ROOT / uri.removeprefix(f"{FOLDER}/")
+    return path if path.is_file() else path.parent if path.name == "index.md" else path.with_suffix("")
+
+
+def _is_source(path: Path) -> bool:
+    """Whether a file is shown as it is written: code, and agents in Markdown, whose front matter is the point."""
+    outside = path.is_file() and not path.is_relative_to(DOCS)
+    return outside and (path.suffix != ".md" or "\n---\n" in path.read_text(encoding="utf-8"))
+
+
+def _text_of(path: Path) -> str:
+    """The Markdown of a file's page."""
+    name = path.relative_to(ROOT)
+    if path.is_dir():
+        lines = [f"- [`{one.name}`]({one.name})" for one in sorted(path.iterdir()) if _listed(one)]
+        return f"# `{name}`\n\nA folder of the repository.\n\n" + "\n".join(lines) + "\n"
+    text = path.read_text(encoding="utf-8")
+    if not _is_source(path):
+        return text
+    fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
+    return f"# `{name}`\n\nA file of the repository.\n\n{fence}{LANGUAGES.get(path.suffix, 'text')}\n{text}\n{fence}\n"
+
+
+def _listed(path: Path) -> bool:
+    return path.suffix in LANGUAGES and not path.name.startswith((".", "_"))
+
+
+def _targets(path: Path, text: str) -> Iterator[tuple[Path, str]]:
+    """The files that a page links to, each with the anchor."""
+    found: list[tuple[Path, str]] = []
+
+    def keep(text: str) -> str:
+        for link in _LINK.findall(text):
+            target, anchor = _target(path, link)
+            if target is not None:
+                found.append((target, anchor))
+        return text
+
+    if not _is_source(path):
+        _outside_fences(text, keep)
+    return iter(found)
+
+
+def _target(path: Path, link: str) -> tuple[Path | None, str]:
+    """The file of the repository that a link means, and its anchor; None for an address, or a place on the page."""
+    name, hash_sign, anchor = link.partition("#")
+    if not name or re.match(r"[a-z]+:", name):
+        return None, ""
+    target = Path(posixpath.normpath(posixpath.join(path if path.is_dir() else path.parent, name)))
+    if not target.is_relative_to(ROOT):
+        return None, ""
+    if target.is_dir() and (target / "README.md").is_file():
+        target /= "README.md"
+    return target, hash_sign + anchor
+
+
+def _outside_fences(text: str, change: Callable[[str], str]) -> str:
+    """The text with what is no code block changed, block by block."""
+    parts: list[list[str]] = [[]]
+    fence = ""
+    for line in text.splitlines(keepends=True):
+        opened = _FENCE.match(line)
+        if fence:
+            parts[-1].append(line)
+            if opened and opened[1].startswith(fence) and not line.strip().strip("`~"):
+                fence = ""
+                parts.append([])
+        elif opened:
+            fence = opened[1]
+            parts.append([line])
+        else:
+            parts[-1].append(line)
+    return "".join("".join(part) if part and _FENCE.match(part[0]) else change("".join(part)) for part in parts)

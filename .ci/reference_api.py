@@ -1,0 +1,161 @@
+"""The pages of the API: which room is on which, and every public name of it."""
+
+import ast
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parent.parent
+NOTE: Final = "<!-- Made by `make reference` from the lists of public names: the texts are the docstrings. -->"
+
+
+class Page(NamedTuple):
+    """A page of the reference: what it says before the rooms, and the rooms that it has."""
+
+    title: str
+    intro: str
+    rooms: tuple[str, ...]
+
+
+#: In the order of the navigation.
+PAGES: Final = {
+    "turnwright": Page(
+        "turnwright",
+        "What an orchestrator embeds: agents, the engine, tools, results, answers and errors.",
+        ("turnwright",),
+    ),
+    "events": Page(
+        "turnwright.events",
+        "What a turn tells those who follow it, as `Engine.stream` and `Engine.events` give it.",
+        ("turnwright.events",),
+    ),
+    "message": Page("turnwright.message", "Messages of a transcript, and their parts.", ("turnwright.message",)),
+    "model": Page("turnwright.model", "Models: the protocol, and those that come along.", ("turnwright.model",)),
+    "tools": Page("turnwright.tools", "Tools, what they are given, and what they may raise.", ("turnwright.tools",)),
+    "mcp": Page(
+        "turnwright.tools.mcp", "Tools of MCP servers: configuration, policy, names.", ("turnwright.tools.mcp",)
+    ),
+    "store": Page("turnwright.store", "Stores: where the journal lives.", ("turnwright.store",)),
+    "runtime": Page(
+        "turnwright.runtime", "Runtimes: what decides who drives a turn, and when.", ("turnwright.runtime",)
+    ),
+    "config": Page(
+        "turnwright.config",
+        "The configuration as a value, with where each setting came from.",
+        ("turnwright.config",),
+    ),
+    "inspector": Page(
+        "turnwright.inspector",
+        "The pages of `turnwright serve`, for a server of your own.",
+        ("turnwright.inspector",),
+    ),
+    "otel": Page("turnwright.otel", "Spans and metrics of turns, by OpenTelemetry.", ("turnwright.otel",)),
+    "logs": Page("turnwright.logs", "What a log record says of a turn, and a formatter.", ("turnwright.logs",)),
+    "ag-ui": Page("turnwright.ag_ui", "A turn as a run of the AG-UI protocol.", ("turnwright.ag_ui",)),
+    "fork": Page("turnwright.fork", "Copies of the beginning of a turn, which go their own way.", ("turnwright.fork",)),
+    "draw": Page("turnwright.draw", "Drawings of the chart, extracted from the chart alone.", ("turnwright.draw",)),
+    "testing": Page(
+        "turnwright.testing",
+        "For those who test what they build: scenarios, strategies, faults, suites, a pytest plugin.",
+        (
+            "turnwright.testing",
+            "turnwright.testing.strategies",
+            "turnwright.testing.fuzz",
+            "turnwright.testing.faults",
+            "turnwright.testing.store_suite",
+            "turnwright.testing.model_suite",
+            "turnwright.testing.runtime_suite",
+            "turnwright.testing.plugin",
+        ),
+    ),
+    "states": Page(
+        "turnwright_states",
+        "The pure machine: events in, facts and the next action out, and the facts of the journal.",
+        ("turnwright_states", "turnwright_states.facts"),
+    ),
+    "replay": Page(
+        "turnwright_states.replay",
+        "Whether each fact of a journal follows from the ones before.",
+        ("turnwright_states.replay",),
+    ),
+    "traces": Page(
+        "turnwright_states.traces",
+        "Traces of turns, ours and other runtimes', and their checker.",
+        ("turnwright_states.traces",),
+    ),
+    "verify": Page(
+        "turnwright_states.verify",
+        "The lint of the chart, and the walk over everything that a turn can reach.",
+        ("turnwright_states.verify",),
+    ),
+}
+
+
+def pages() -> dict[str, str]:
+    """The text of each page, by its path below docs/."""
+    return {f"api/{name}.md": _text(page) for name, page in PAGES.items()}
+
+
+def _text(page: Page) -> str:
+    parts = [f"# {page.title}", page.intro, NOTE]
+    alone = len(page.rooms) == 1
+    if alone:
+        parts.append("## Public names")
+    for room in page.rooms:
+        names = public_names(room)
+        # Where there is but one room, the page's title is its name.
+        options = ["heading_level: 3"] if alone else ["show_root_heading: true", "show_root_toc_entry: true"]
+        hidden = {name: place for name in names if (place := hidden_place(room, name))}
+        members = "".join(f"        - {name}\n" for name in names if name not in hidden)
+        lines = "".join(f"      {option}\n" for option in options)
+        parts.append(f"::: {room}\n    options:\n{lines}      members:\n{members}".rstrip())
+        shown = [
+            "heading_level: 3",
+            "show_root_heading: true",
+            "show_root_toc_entry: true",
+            "show_root_full_path: false",
+        ]
+        parts += ["\n      ".join([f"::: {place}\n    options:", *shown]) for place in hidden.values()]
+    return "\n\n".join(parts) + "\n"
+
+
+def source(room: str) -> Path:
+    """The file of a room."""
+    base = ROOT.joinpath("states" if room.startswith("turnwright_states") else "engine", *room.split("."))
+    return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+
+
+def public_names(room: str) -> list[str]:
+    """What a room exports: its `__all__`, or else the functions and classes that it defines without an underscore.
+
+    Read without importing the room, which may need what is not installed. Modules among the names are left out: they
+    have pages of their own.
+    """
+    tree = ast.parse(source(room).read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and [ast.unparse(one) for one in node.targets] == ["__all__"]:
+            names: list[str] = ast.literal_eval(node.value)
+            return [name for name in names if _imported(room, name) != (room, name)]
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return [node.name for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")]
+
+
+def hidden_place(room: str, name: str) -> str | None:
+    """Where a name is defined, if a module on the way has its name: `turnwright.tools.tool` is both."""
+    hidden = False
+    while (found := _imported(room, name)) is not None:
+        hidden = hidden or source(f"{room}.{name}").is_file()
+        room, name = found
+    return f"{room}.{name}" if hidden else None
+
+
+def _imported(room: str, name: str) -> tuple[str, str] | None:
+    """The room that a room imports a name from, and what it is called there; None for what is defined here."""
+    file = source(room)
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            up = node.level - (file.name == "__init__.py")
+            base = room.split(".")[: len(room.split(".")) - up] if node.level else []
+            for one in node.names:
+                if (one.asname or one.name) == name:
+                    return ".".join([*base, *([node.module] if node.module else [])]), one.name
+    return None

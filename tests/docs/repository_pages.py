@@ -1,0 +1,82 @@
+"""The Markdown files of the repository, their links, anchors and blocks of code."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[2]
+DOCS: Final = ROOT / "docs"
+#: Where Markdown is: the rest is what tools left behind, or what programs read.
+FOLDERS: Final = (".github", "bench", "diagrams", "docs", "examples")
+PAGES: Final = sorted([*ROOT.glob("*.md"), *(page for one in FOLDERS for page in (ROOT / one).rglob("*.md"))])
+
+_FENCE: Final = re.compile(r"^ *(`{3,}|~{3,})(.*)$")
+_LINK: Final = re.compile(r"(?<=\]\()([^)\s]+)(?=[)\s])")
+_HEADING: Final = re.compile(r"^#{1,6} +(.+?)(?: +\{[^}]*\})?\s*$", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    """A block of code: its language, its text, and the comments right above it."""
+
+    language: str
+    text: str
+    comments: tuple[str, ...]
+
+
+def name_of(page: Path) -> str:
+    """How a page is called in the name of a test."""
+    return str(page.relative_to(ROOT))
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """The blocks of code of a page."""
+    above: list[str] = []
+    inside: list[str] = []
+    fence = language = ""
+    for line in text.splitlines():
+        found = _FENCE.match(line)
+        if fence:
+            if found and found[1].startswith(fence) and not found[2].strip():
+                yield Block(language, "\n".join(inside) + "\n", tuple(above))
+                fence, above = "", []
+            else:
+                inside.append(line)
+        elif found:
+            fence, language, inside = found[1], (found[2].split() or [""])[0], []
+        elif line.startswith("<!--") and line.endswith("-->"):
+            above.append(line[4:-3].strip())
+        else:
+            above = []
+
+
+def prose(text: str) -> str:
+    """The page without its blocks of code."""
+    kept: list[str] = []
+    fence = ""
+    for line in text.splitlines():
+        found = _FENCE.match(line)
+        if fence:
+            fence = "" if found and found[1].startswith(fence) and not found[2].strip() else fence
+        elif found:
+            fence = found[1]
+        else:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def links(text: str) -> list[str]:
+    """What a page links to, but for addresses."""
+    return [link for link in _LINK.findall(prose(text)) if not re.match(r"[a-z]+:", link)]
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a page's headings, as code hosts and the site make them."""
+    seen: dict[str, int] = {}
+    found = set()
+    for heading in _HEADING.findall(prose(text)):
+        plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        seen[slug] = seen.get(slug, -1) + 1
+        found.add(slug if not seen[slug] else f"{slug}-{seen[slug]}")
+    return found

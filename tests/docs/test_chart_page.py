@@ -1,0 +1,119 @@
+"""docs/chart.md tells the truth: it explains every state, row and outcome, and its turn is played here."""
+
+import re
+from itertools import pairwise
+
+from turnwright_states import (
+    Answered,
+    AttemptFailed,
+    CallSettled,
+    CallStarted,
+    CallWaits,
+    Cause,
+    Decision,
+    Event,
+    InterruptKind,
+    Limits,
+    ModelReplied,
+    Outcome,
+    Started,
+    State,
+    ToolCall,
+    TurnMachine,
+)
+from turnwright_states.chart import ROWS
+from turnwright_states.state import FINAL, LIVE, OUTCOMES, RESTING, STAGE, TRANSIENT
+
+from .repository_pages import DOCS
+
+PAGE = (DOCS / "chart.md").read_text(encoding="utf-8")
+
+
+def section(heading: str) -> str:
+    return re.split(r"^#{2,3} ", PAGE.split(f"# {heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def table(after: str) -> list[list[str]]:
+    """The cells of the first table below a text, without its two head lines."""
+    found = re.search(r"(?:^\|.*\n)+", PAGE.split(after, 1)[1], re.MULTILINE)
+    assert found is not None
+    return [[cell.strip(" *`") for cell in line.strip("|").split("|")] for line in found[0].splitlines()[2:]]
+
+
+def numbers(text: str) -> set[int]:
+    """The rows that a text names in brackets: (3), (5 to 8), (18, 24)."""
+    found: set[int] = set()
+    for bracket in re.findall(r"\((\d[\d, to]*)\)", text):
+        for one in bracket.split(","):
+            first, *last = map(int, one.split("to"))
+            found.update(range(first, (last or [first])[0] + 1))
+    return found
+
+
+def test_the_kinds_of_states_are_those_of_the_code() -> None:
+    kinds = {kind: {State(name) for name in states.split(", ")} for kind, states, _ in table("four kinds of states")}
+    assert kinds == {"transient": TRANSIENT, "live": LIVE, "resting": RESTING, "final": FINAL}
+
+
+def test_every_state_that_is_left_has_a_section_which_explains_each_way_out() -> None:
+    """Rows for abort and fail, the same everywhere, have one of their own."""
+    anywhere = numbers(section("From anywhere"))
+    assert anywhere == {n for n, row in enumerate(ROWS, 1) if row.trigger in ("abort", "fail")}
+    for state in set(State) - FINAL:
+        rows = {number for number, row in enumerate(ROWS, 1) if row.source is state}
+        assert numbers(section(state)) == rows - anywhere, state
+
+
+def test_every_row_is_explained_with_its_destination() -> None:
+    """Where a row is named, the state that it leads to is too, or it stays where it is."""
+    for number, row in enumerate(ROWS, 1):
+        said = section("From anywhere" if row.trigger in ("abort", "fail") else row.source)
+        assert row.dest is row.source or row.dest in said, (number, row.name)
+
+
+def test_every_outcome_is_explained() -> None:
+    assert {State(state): Outcome(outcome) for state, outcome, _ in table("## The outcomes")} == OUTCOMES
+
+
+def test_the_stages_are_those_of_the_rank() -> None:
+    said = " ".join(section("Why it ends").split())
+    words = "PAUSED 6, STREAM 5, TOOL_EXEC 4, CONTINUE 3, CHECK 2, CONCLUDE and TEXT_ONLY 1, the final states 0"
+    assert words in said
+    assert list(STAGE.items())[:5] == [
+        (State(name), int(stage)) for name, stage in (one.split() for one in words.split(", ")[:5])
+    ]
+    assert (STAGE[State.CONCLUDE], STAGE[State.TEXT_ONLY]) == (1, 1)
+
+
+def test_the_turn_of_the_page_goes_as_it_says_and_every_event_lowers_the_rank() -> None:
+    machine, _ = TurnMachine.start(Started(prompt="Tidy up.", limits=Limits(steps=2, max_pauses=1, max_retries=1)))
+    seen = [(machine.turn.state, machine.turn.rank)]
+    calls = (ToolCall(name="look", arguments={}), ToolCall(name="erase", arguments={}))
+    events: list[Event] = [
+        AttemptFailed(cause=Cause.TIMEOUT),
+        ModelReplied(calls=calls),
+        CallStarted(call="call00001"),
+        CallSettled(call="call00001", result="one file"),
+        CallWaits(call="call00002", interrupt_kind=InterruptKind.APPROVAL, question="Erase it?"),
+        Answered(interrupt="approval-1", decision=Decision.GRANT),
+        CallStarted(call="call00002"),
+        CallSettled(call="call00002", result="erased"),
+        ModelReplied(text="Done."),
+    ]
+    for event in events:
+        machine.feed(event)
+        seen.append((machine.turn.state, machine.turn.rank))
+    rows = table("<!-- rank:")
+    played = [(State(state), tuple(int(digit.strip(" *")) for digit in rank.split(","))) for _, state, rank in rows]
+    assert played == seen
+    assert all(later < sooner for (_, sooner), (_, later) in pairwise(seen))
+
+
+def test_the_bold_digit_is_the_first_that_changed() -> None:
+    found = re.search(r"(?:^\|.*\n)+", PAGE.split("<!-- rank:", 1)[1], re.MULTILINE)
+    assert found is not None
+    ranks = [line.strip("|").split("|")[2].strip().split(", ") for line in found[0].splitlines()[2:]]
+    plain = [[digit.strip("*") for digit in rank] for rank in ranks]
+    for sooner, later, row in zip(plain, plain[1:], ranks[1:], strict=False):
+        first = next(place for place, (one, other) in enumerate(zip(sooner, later, strict=True)) if one != other)
+        assert [place for place, cell in enumerate(row) if cell.startswith("**")] == [first]

@@ -1,0 +1,236 @@
+"""Every figure of the README and the pages is that of the file which it came from.
+
+A sentence with figures is written here a second time, with the values in place of the figures: who measures again sees
+which sentences are no longer true. Tables that a program writes into a page are held against their file where that
+program is tested (`docs/scale.md`, `docs/reliability.md`).
+"""
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from bench.report import page as results_page
+from bench.results import read
+
+from turnwright import Budgets, Limits
+from turnwright.runtime import Temporal
+from turnwright_states.chart import ROWS
+from turnwright_states.verify import BOUND, lint
+
+from .repository_pages import ROOT
+
+WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def json_of(name: str) -> Any:  # noqa: ANN401 (what a file holds)
+    return json.loads(text_of(name))
+
+
+def about(value: float, digits: int = 2) -> str:
+    """The number with so many digits that say something: 498,565 is 500,000."""
+    return f"{float(f'{value:.{digits - 1}e}'):,.0f}"
+
+
+def millions(value: float, digits: int = 2) -> str:
+    return f"{value / 1e6:.{digits}g}"
+
+
+PROOF: Final = json_of("docs/proof.json")
+#: Of each check by SPIN: the states and the transitions that it looked at.
+SPIN: Final = [
+    (int(found[1].replace(",", "")), int(found[2].replace(",", "")))
+    for check in PROOF["checks"]
+    if (found := re.search(r"([\d,]+) states, ([\d,]+) transitions", check["detail"]))
+]
+OTHERS: Final = [transitions for _, transitions in SPIN[1:]]
+STREAMS: Final = {(one["api"], one["pace"], one["client"]): one for one in json_of("bench/results.json")["streams"]}
+CHAT: Final = {
+    client: one for (api, pace, client), one in STREAMS.items() if (api, pace) == ("chat completions", "paced")
+}
+MESSAGES: Final = {client: one for (api, pace, client), one in STREAMS.items() if (api, pace) == ("messages", "paced")}
+BURST: Final = {
+    api: one["ratio"] for (api, pace, client), one in STREAMS.items() if (pace, client) == ("burst", "Turnwright")
+}
+KILLS: Final = sum(store["kills"] for store in json_of("docs/reliability.json")["stores"].values())
+WORKER_MIB: Final = json_of("docs/scale.json")["phases"]["killed"]["worker_mib"]
+TEMPORAL: Final = {name: one.default for name, one in inspect.signature(Temporal).parameters.items()}
+PATIENCE, HEARTBEAT, SWEEP = (TEMPORAL[name] for name in ("patience", "heartbeat", "sweep"))
+LIMITS: Final = Limits()
+PEERS: Final = len(list((ROOT / "bench" / "peers" / "requirements").glob("*.txt")))
+
+
+def throughput(what: str) -> str:
+    """Steps a CPU second with 10,000 turns in flight, of those with 100: out of figures taken by hand."""
+    found = re.search(rf"([\d,]+), [\d,]+ and ([\d,]+)\s+{what}", text_of("bench/tried.md"))
+    assert found is not None, what
+    few, many = (int(one.replace(",", "")) for one in found.groups())
+    return f"{many / few:.1f}"
+
+
+def capacity(row: str) -> int:
+    """The turns a second of a row of the example in docs/scale.md, whole ones."""
+    found = re.search(rf"^\| {re.escape(row)} \|.*\*\*([\d.]+)\*\*", text_of("docs/scale.md"), re.MULTILINE)
+    assert found is not None, row
+    return int(float(found[1]))
+
+
+def says(sentence: str, *values: object) -> str:
+    """The sentence with the values, one after the other, where it has `{}`."""
+    return sentence.format(*values)
+
+
+def calls(client: str) -> str:
+    """Function calls for a chunk that comes by itself."""
+    return f"{CHAT[client]['calls']:.0f}"
+
+
+def ratio(client: dict[str, float], digits: int = 2) -> str:
+    """CPU of a chunk, of that of httpx with a split by hand."""
+    return f"{client['ratio']:.{digits}f}"
+
+
+ON_UVLOOP: Final = "on uvloop: Turnwright"
+SENTENCES: Final = {
+    "README.md": [
+        says("what a step costs, beside a bare loop and {} other frameworks", WORDS[PEERS]),
+        says("A turn also pauses at most {} times (a call that would ask once more is refused)", LIMITS.max_pauses),
+        says("runs at most {} calls a step, and tries each model call at most", LIMITS.calls_a_step),
+        says("tries each model call at most {} times.", 1 + LIMITS.max_retries),
+        says("(`@tool(read_only=False)`) may run {} calls where nobody sets a budget", Budgets().writing),
+    ],
+    "docs/proof.md": [
+        says("the {} rows alone", len(ROWS)),
+        says("under caps 0 to {},", BOUND),
+        says("about {} configurations and {} events", about(PROOF["configurations"]), about(PROOF["events"])),
+        says("in {} walks", PROOF["walks"]),
+        says("That is {} checks over about {} states each", WORDS[len(SPIN)], about(SPIN[0][0])),
+        says("the first looks at {} million transitions", millions(SPIN[0][1])),
+        says("the others at {} to {} million.", millions(min(OTHERS)), millions(max(OTHERS))),
+        says("two or more for each of the {} claims", WORDS[len(list(lint()))]),
+    ],
+    "docs/speed.md": [
+        says("With 10,000 turns in flight that is {} of the throughput of 100", throughput("with")),
+        says("for {} with Python's own thresholds", throughput("as Python is")),
+        says("with the collector off it is {}", throughput("without the collector")),
+    ],
+    "docs/models.md": [
+        says("One that comes by itself costs {} function calls", calls("Turnwright")),
+        says("as much CPU ({} times)", ratio(CHAT["Turnwright"])),
+        says("read by `json` ({} calls)", calls("httpx, split by hand")),
+        says("OpenAI's own client takes {} calls and {} times", calls("openai"), ratio(CHAT["openai"], 1)),
+        says("it is {} times that by hand for chat completions", f"{BURST['chat completions']:.2f}"),
+        says("and {} times for Messages.", f"{BURST['messages']:.2f}"),
+        says("On uvloop the same chunk takes {} calls and {} times the CPU", calls(ON_UVLOOP), ratio(CHAT[ON_UVLOOP])),
+        says("(Messages: {} times)", ratio(MESSAGES[ON_UVLOOP])),
+    ],
+    "docs/scale.md": [
+        says("every {:g} seconds, {:g} seconds", HEARTBEAT, PATIENCE),
+        says("{:g} to {:g} seconds, and a little more on a busy machine", PATIENCE - HEARTBEAT, 1.1 * PATIENCE),
+        says("so {} turns a second", capacity("50 workers, 5,000 actions a second")),
+        says("allows {} turns a second", capacity("50 workers")),
+        says("it allows {}.", capacity("50 workers, a heartbeat every 10 s")),
+        says("- *Memory*: {} MiB a process", about(WORKER_MIB, 1)),
+    ],
+    "docs/runtimes.md": [
+        says("found after {:g} s without a heartbeat", PATIENCE),
+        says("is given up after {:g} s, and fenced", PATIENCE),
+        says("is sent every {:g} seconds", HEARTBEAT),
+        says("After {:g} seconds of silence", PATIENCE),
+        says("is a Temporal Schedule, every {:g} seconds", SWEEP),
+    ],
+    "docs/chart.md": [says("costs one of its pauses, of which it has {}.", LIMITS.max_pauses)],
+    "docs/reasons.md": [
+        says("The tool calls are spent: {} unless somebody said otherwise", LIMITS.tool_calls),
+        says("{} for an agent with a tool that is declared to write.", Budgets().writing),
+        says("leave `steps` out for {}.", LIMITS.cap),
+        says("`max_retries`, {} in each phase", LIMITS.max_retries),
+        says("Neither text nor a call, {} times.", WORDS[1 + LIMITS.max_retries]),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence"), [(page, sentence) for page, sentences in SENTENCES.items() for sentence in sentences]
+)
+def test_a_sentence_with_figures_says_what_was_measured(page: str, sentence: str) -> None:
+    assert " ".join(sentence.split()) in " ".join(text_of(page).split())
+
+
+def test_about_a_thousand_drivers_were_killed() -> None:
+    """What the README says in words."""
+    assert about(KILLS, 1) == "1,000"
+
+
+def test_the_page_of_measurements_is_made_from_the_last_results() -> None:
+    results = read()
+    assert results is not None
+    assert results_page(results) == text_of("bench/RESULTS.md")
+
+
+def test_the_last_proof_holds() -> None:
+    assert {check["verdict"] for check in PROOF["checks"]} == {"holds"}
+
+
+def test_as_many_faults_are_planted_as_the_page_says() -> None:
+    """Each by a test of its own, which pytest counts."""
+    files = ("tests/states/test_planted_faults.py", "tests/proof/test_spin.py", "tests/testing/test_traces.py")
+    asked = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
+    collected = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    of = Counter(re.findall(r"::(test_\w+)\[", collected))
+    spin = (
+        of["test_a_fault_in_the_chart_comes_back_as_a_path_of_its_rows"]
+        + of["test_a_fault_in_the_surroundings_is_found"]
+    )
+    tampered = WORDS[of["test_a_trace_that_was_tampered_with_is_found"]]
+    page = text_of("docs/proof.md")
+    assert f"| the chart and the machine | {of['test_a_planted_fault_is_found']}, from" in page
+    assert f"| the chart and the surroundings | {spin}, the four of" in page
+    made = of["test_a_fault_is_found_and_told_with_its_line"]
+    assert f"| {made} made by hand, and {tampered} kinds of tampering |" in page
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The rows of all tables of a text, by their first cell."""
+    lines = (line.strip("|").split("|") for line in text.splitlines() if line.startswith("|"))
+    return {first.strip(): [cell.strip() for cell in rest] for first, *rest in lines}
+
+
+def test_the_figures_of_the_comparison_are_those_of_the_page_of_measurements() -> None:
+    """CPU of a step of bare loops, growth, and function calls."""
+    measured = rows(text_of("bench/RESULTS.md").split("## A step\n")[1].split("\n## ")[0])
+    compared = rows(text_of("docs/comparison.md").split("| | CPU of a step")[1].split("\n\n")[0])
+    compared = {name: cells for name, cells in compared.items() if name in measured}
+    assert len(compared) > PEERS
+    assert compared == {name: [measured[name][place] for place in (4, 6, 7)] for name in compared}
+
+
+#: Pages, or sections of them, all of whose figures were measured, and what else stands there in digits.
+MEASURED: Final = {
+    ("docs/models.md", "What a chunk costs"): ["some 20 calls and 2.5 us", "64 KiB", "0.2.0 and 0.15.1"],
+    ("docs/proof.md", "The walk"): ["caps 0 to 4", "budgets 0 to 5", "batches of 0 to 3", "--bound 1"],
+    ("docs/proof.md", "SPIN"): [],
+}
+
+
+@pytest.mark.parametrize(("page", "heading"), MEASURED)
+def test_no_figure_of_a_measured_section_is_left_out(page: str, heading: str) -> None:
+    """Each stands in a sentence above, or is listed with what it is."""
+    section = re.split(r"^#{2,3} ", text_of(page).split(f"# {heading}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
+    text = " ".join(re.sub(r"\]\([^)]*\)", "]", section).split())
+    for known in sorted([*SENTENCES[page], *MEASURED[page, heading]], key=len, reverse=True):
+        text = text.replace(" ".join(known.split()), "")
+    assert re.findall(r"(?<![\w.])\d[\d.,]*", text) == []
+
+
+def test_a_page_is_there_for_every_list() -> None:
+    assert [page for page in SENTENCES if not Path(ROOT, page).is_file()] == []

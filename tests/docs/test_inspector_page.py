@@ -1,0 +1,70 @@
+"""`docs/inspector.md` tells the truth: both servers of its examples let in whom it says."""
+
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from turnwright import Engine
+from turnwright.cli.app import ROOMS
+
+from .page_blocks import blocks_of, text_of
+
+PAGE = "inspector.md"
+
+pytestmark = pytest.mark.anyio
+
+
+def example(title: str) -> dict[str, object]:
+    """The names of an example, which is run as a file would be."""
+    (block,) = (block for block in blocks_of(PAGE) if block.title == title)
+    names: dict[str, object] = {}
+    exec(compile(block.text, title, "exec"), names)  # noqa: S102 (it is ours)
+    return names
+
+
+@pytest.fixture
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples keep their turns in the folder that they are run in, and ask nobody."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+
+
+@pytest.mark.usefixtures("_here")
+async def test_the_mounted_inspector_is_entered_by_the_address_that_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    app = example("server.py")["app"]
+    assert isinstance(app, FastAPI)
+    transport = httpx.ASGITransport(app=app)
+    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport) as client:
+        address = capsys.readouterr().out.removeprefix("turns: ").strip()
+        assert (await client.get("http://127.0.0.1:8000/turns/")).status_code == httpx.codes.UNAUTHORIZED
+        response = await client.get(address, follow_redirects=True)
+        assert (response.status_code, response.url.path) == (httpx.codes.OK, "/turns/")
+
+
+@pytest.mark.usefixtures("_here")
+async def test_the_server_that_takes_over_lets_in_its_own_operators() -> None:
+    names = example("guarded.py")
+    app, engine = names["app"], names["engine"]
+    assert isinstance(app, FastAPI)
+    assert isinstance(engine, Engine)
+    transport = httpx.ASGITransport(app=app)
+    async with engine, httpx.AsyncClient(transport=transport, base_url="https://ops.example.com") as client:
+        assert (await client.get("/turns/")).status_code == httpx.codes.FORBIDDEN
+        response = await client.get("/turns/", headers={"X-User": "operator"})
+        assert (response.status_code, "content-security-policy" in response.headers) == (httpx.codes.OK, True)
+
+
+async def test_the_commands_and_the_flags_of_the_page_are_there() -> None:
+    commands = set(re.findall(r"(?<!from )\bturnwright (\w+)", text_of(PAGE)))
+    assert commands <= ROOMS.keys()
+    source = "".join(
+        (Path(__file__).parents[2] / "engine/turnwright/cli" / name).read_text(encoding="utf-8")
+        for name in ("serve.py", "place.py", "options.py", "demo.py")
+    )
+    flags = set(re.findall(r"(?<!-)--[a-z][a-z-]+", text_of(PAGE)))
+    assert {flag for flag in flags if f'"{flag}"' not in source} == set()

@@ -1,0 +1,42 @@
+"""Every link of every page leads somewhere, on a code host as on the site."""
+
+from pathlib import Path
+
+import pytest
+
+from .repository_pages import DOCS, PAGES, ROOT, anchors, links, name_of
+
+
+def broken(page: Path, text: str) -> list[str]:
+    """The links that name no file, or no heading of it."""
+    found = []
+    for link in links(text):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name
+        # What mkdocstrings makes has its anchors in the site alone, where the build looks at them.
+        looked_at = anchor and (not name or (target.suffix == ".md" and target.parent != DOCS / "api"))
+        if not target.exists():
+            found.append(link)
+            continue
+        if looked_at and anchor not in anchors(target.read_text(encoding="utf-8") if name else text):
+            found.append(link)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_and_every_anchor_is_there(page: Path) -> None:
+    assert broken(page, page.read_text(encoding="utf-8")) == []
+
+
+def test_every_link_of_llms_txt_is_there() -> None:
+    llms = DOCS / "llms.txt"
+    found = links(llms.read_text(encoding="utf-8"))
+    assert found
+    assert [link for link in found if not (DOCS / link).is_file()] == []
+
+
+def test_a_broken_link_and_a_broken_anchor_are_found() -> None:
+    text = (
+        "# Here\n[a](none.md) [b](#there) [c](#here) [d](README.md#two-commands) [e](README.md#no)\n```\n[f](x)\n```\n"
+    )
+    assert broken(ROOT / "page.md", text) == ["none.md", "#there", "README.md#no"]

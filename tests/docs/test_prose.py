@@ -1,0 +1,211 @@
+"""docs/why.md, comparison.md, security.md and operations.md tell the truth, as far as it can be looked up."""
+
+import re
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+import typer
+
+from turnwright import Agent, Engine, SessionBusy
+from turnwright.cli import app, codes
+from turnwright.errors import ConfigError
+from turnwright.model import ScriptedModel
+from turnwright.store import SqliteStore, open_store
+from turnwright.tools.result import FILES_LIMIT, STRUCTURED_LIMIT
+from turnwright.tools.text import RESULT_LIMIT
+from turnwright_states import REASONS_OF, EndReason, Limits, Outcome
+from turnwright_states.chart import ROWS
+from turnwright_states.state import State
+
+ROOT: Final = Path(__file__).parents[2]
+DOCS: Final = ROOT / "docs"
+PAGES: Final = ("why.md", "comparison.md", "security.md", "operations.md")
+TEXTS: Final = {page: (DOCS / page).read_text(encoding="utf-8") for page in PAGES}
+README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
+RESULTS: Final = (ROOT / "bench" / "RESULTS.md").read_text(encoding="utf-8")
+
+
+def section(text: str, heading: str) -> str:
+    """What stands under a heading, up to the next of its rank."""
+    return text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def table(text: str) -> list[list[str]]:
+    """The cells of all tables of a text, without the lines below their heads."""
+    lines = (line for line in text.splitlines() if line.startswith("|") and not line.startswith(("| ---", "|---")))
+    return [[cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")] for line in lines]
+
+
+def codes_in(text: str) -> list[str]:
+    """What is set as code in a text."""
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The words of each `turnwright` command that a page names, in its blocks and in its sentences."""
+    blocks = re.findall(r"^```(?:bash|console)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines() if "$ " in line[:2]]
+    lines += [line for block in blocks if "$ " not in block for line in block.splitlines()]
+    for line in [*lines, *codes_in(text)]:
+        if line.startswith("turnwright "):
+            yield re.split(r" [|>#] |  ", line)[0].split()[1:]
+
+
+def options_of(name: str) -> set[str]:
+    """The options of a command."""
+    alone = typer.Typer()
+    alone.command()(app.command(name))
+    return {option for parameter in typer.main.get_command(alone).params for option in parameter.opts}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_that_is_named_exists_with_its_options(page: str) -> None:
+    for name, *words in commands(TEXTS[page]):
+        assert name in app.ROOMS, name
+        assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options_of(name), (name, words)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_of_ours_that_is_named_is_there(page: str) -> None:
+    named = [code for code in codes_in(TEXTS[page]) if re.fullmatch(r"(?:tests|bench|engine|states)/\S+\.\w+", code)]
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_python_is_shown_that_nobody_runs(page: str) -> None:
+    assert "```python" not in TEXTS[page]
+
+
+def test_each_threat_says_what_is_done_and_names_a_test() -> None:
+    heads, *threats = table(section(TEXTS["security.md"], "Threats"))
+    assert heads == ["threat", "what Turnwright does", "what is left to you", "tested in"]
+    supply = next(row for row in threats if row[0].startswith("A dependency"))
+    for row in threats:
+        assert row[0], row
+        assert row[1], row
+        assert row is supply or "](../tests/" in row[3], row
+
+
+def test_the_bounds_of_a_result_are_those_of_the_code() -> None:
+    text, data, files = RESULT_LIMIT // 1024, STRUCTURED_LIMIT // 1024, FILES_LIMIT // 1024 // 1024
+    said = f"text is cut at {text} KiB; data above {data} KiB and files above {files} MiB are left out"
+    assert said in TEXTS["security.md"]
+
+
+def test_reports_are_named_by_repository_and_number_and_linked_there() -> None:
+    reports = re.findall(r"^> \[(\S+) #(\d+)\]\((\S+)\)", TEXTS["why.md"], re.MULTILINE)
+    assert 6 <= len(reports) <= 12
+    assert [url for _, _, url in reports] == [
+        f"https://github.com/{name}/issues/{number}" for name, number, _ in reports
+    ]
+
+
+def test_the_rows_of_the_chart_that_are_named_are_there_and_are_what_they_are_said_to_be() -> None:
+    text = TEXTS["why.md"]
+    assert f"table of {len(ROWS)} rows" in text
+    numbered = dict(enumerate(ROWS, start=1))
+    aborts = [number for number, row in numbered.items() if row.trigger == "abort"]
+    assert f"(rows {', '.join(map(str, aborts))})" in " ".join(text.split())
+    for number, reason in {5: "budget", 6: "tokens", 7: "cost", 8: "deadline", 2: "step_cap", 4: "doom_loop"}.items():
+        assert numbered[number].reason == EndReason(reason)
+    assert {numbered[number].dest for number in (2, 4, 5, 6, 7, 8)} == {State.CONCLUDE}
+    assert {numbered[number].dest for number in (3, 9)} == {State.STREAM, State.PAUSED}
+    assert {numbered[number].source for number in range(32, 37)} == {State.CONCLUDE}
+    assert [number for number, row in numbered.items() if row.trigger == "answered"] == [27, 28, 29, 30]
+
+
+def test_every_source_is_used_and_every_mark_has_a_source() -> None:
+    text, sources = TEXTS["comparison.md"].split("\n## Sources\n")
+    listed = [int(row[0]) for row in table(sources) if row[0]]
+    assert listed == list(range(1, len(listed) + 1))
+    assert {int(mark) for mark in re.findall(r"\[(\d+)\](?!\()", text)} == set(listed)
+
+
+def test_the_readme_says_of_the_others_what_the_page_says() -> None:
+    page = {row[0]: row for row in table(section(TEXTS["comparison.md"], "Agent frameworks"))}
+    heads, *rows = table(section(README, "How it compares"))
+    columns = {"LangGraph": "LangGraph, LangChain"}
+    shared = [row for row in rows if row[0] in page]
+    assert len(shared) >= 5
+    for row in shared:
+        for head, cell in zip(heads[1:], row[1:], strict=True):
+            full = page[row[0]][page[""].index(columns.get(head, head))]
+            assert re.split("[;:]", re.sub(r" \[\d+\]", "", full))[0] == cell, (row[0], head)
+
+
+def test_the_figures_about_speed_are_those_that_were_measured() -> None:
+    heads, *measured = table(section(RESULTS, "A step"))
+    of_bare, growth, calls = (heads.index(head) for head in ("of bare, 50", "growth", "calls"))
+    figures = {row[0]: [row[of_bare], row[growth], row[calls]] for row in measured}
+    _, *rows = table(section(TEXTS["comparison.md"], "Speed"))
+    assert len(rows) >= 9
+    for name, *cells in rows:
+        assert cells == figures[name], name
+    assert round(float(figures["Turnwright, in memory"][0])) == 7, "a bare loop costs a seventh"
+
+
+def test_the_growth_of_the_disk_is_what_was_measured() -> None:
+    page = " ".join(section(TEXTS["operations.md"], "How much").split())
+    heads, *measured = table(section(RESULTS, "A step"))
+    full = next(row for row in measured if row[0] == "Turnwright, SQLite FULL")
+    early, late = full[heads.index("stored")].split(" / ")
+    assert f"{early} bytes a step" in page
+    assert f"{late} late in a turn" in page
+    early, late = full[heads.index("written")].split(" / ")
+    assert f"{early} bytes a step, and {late} late" in page
+    heads, *measured = table(section(RESULTS, "Turns in flight"))
+    flight = next(row for row in measured if row[0] == "Turnwright, SQLite FULL")
+    assert f"{flight[heads.index('KiB a turn, 1,000')]} KiB for each turn" in page
+    assert "100 MiB a process" in (DOCS / "scale.md").read_text(encoding="utf-8")
+
+
+def test_the_reasons_to_watch_are_reasons() -> None:
+    rows = {row[0]: row[1:] for row in table(section(TEXTS["operations.md"], "What to watch"))}
+    assert {*codes_in(rows["limits that fire"][0])} == REASONS_OF[Outcome.CAP_HIT]
+    assert {*codes_in(rows["outcomes by reason"][1])} <= {*map(str, EndReason), *map(str, Outcome)}
+    assert codes_in(rows["doom loops"][0]) == [EndReason.DOOM_LOOP]
+
+
+def test_the_exit_codes_and_the_retries_are_those_of_the_code() -> None:
+    text = TEXTS["operations.md"]
+    assert f"aborts the turn: exit code {codes.ABORTED}." in text
+    assert f"has not ended: {codes.TERMINATED}." in text
+    assert f"`max_retries` is {Limits().max_retries}" in text
+    assert f'"attempt":{Limits().max_retries + 1}}}' in text
+
+
+def test_the_errors_of_the_runbook_are_worded_as_they_are() -> None:
+    text = TEXTS["operations.md"]
+    assert f"turnwright: {SessionBusy('s2', '88c6cfa421e0826a')}" in text
+    with pytest.raises(ConfigError) as missing:
+        open_store("sqlite:///nowhere.db", create=False)
+    assert f"turnwright: {missing.value}" in text
+
+
+@pytest.mark.anyio
+async def test_a_copy_of_the_file_alone_lacks_facts_and_the_ways_of_the_page_do_not(tmp_path: Path) -> None:
+    path = tmp_path / "turns.db"
+    async with Engine(model=ScriptedModel("It is."), store=SqliteStore(path)) as engine:
+        await engine.run(Agent(name="Clerk"), "Is it?")
+        shutil.copy(path, tmp_path / "plain.db")
+        with closing(sqlite3.connect(path)) as store, closing(sqlite3.connect(tmp_path / "backup.db")) as backup:
+            store.execute("VACUUM INTO ?", (str(tmp_path / "vacuum.db"),))
+            store.backup(backup)
+            whole = facts_in(path)
+    assert facts_in(tmp_path / "plain.db") < whole
+    assert facts_in(tmp_path / "backup.db") == facts_in(tmp_path / "vacuum.db") == whole > 0
+
+
+def facts_in(path: Path) -> int:
+    """The number of facts that a file holds; 0 if it holds no table for them yet."""
+    with closing(sqlite3.connect(path)) as store:
+        try:
+            (count,) = store.execute("SELECT COUNT(*) FROM facts").fetchone()
+        except sqlite3.OperationalError:
+            return 0
+        return int(count)

@@ -1,0 +1,61 @@
+"""What is made from the code is fresh, and nothing public is left out of it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from .repository_pages import DOCS, ROOT
+
+#: Packages whose names are nobody's to import: the command line, what it alone needs, and parts of a room.
+OWN = frozenset({"turnwright.cli", "turnwright.inspector.tabs", "turnwright.proof"})
+
+
+def test_what_is_made_from_the_code_is_fresh() -> None:
+    """`make reference` makes it: the command line, the API, the reasons, llms.txt."""
+    made = [sys.executable, ".ci/make_reference.py", "--check"]
+    ran = subprocess.run(made, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("", "", 0)
+
+
+def rooms() -> set[str]:
+    """Every package that says what it exports."""
+    found = {path for root in ("engine", "states") for path in (ROOT / root).rglob("__init__.py")}
+    exporting = (path for path in found if "__all__" in path.read_text(encoding="utf-8"))
+    return {".".join(path.parent.relative_to(ROOT).parts[1:]) for path in exporting}
+
+
+def test_every_package_with_public_names_is_on_a_page_of_the_api() -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in (DOCS / "api").glob("*.md"))
+    assert {room for room in rooms() - OWN if f"::: {room}\n" not in pages} == set()
+
+
+class Loader(yaml.SafeLoader):
+    """Reads mkdocs.yml, and calls nothing that it names."""
+
+
+Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
+
+
+def listed(nav: object) -> set[str]:
+    """The pages of a navigation."""
+    if isinstance(nav, str):
+        return {nav}
+    below = nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ()
+    return {page for one in below for page in listed(one)}
+
+
+def test_every_page_is_in_the_navigation_and_everything_in_it_is_there() -> None:
+    """Decisions are reached from the page that lists them."""
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    nav = listed(yaml.load(text, Loader)["nav"])  # noqa: S506 (a safe one)
+    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if not path.name.startswith("00")}
+    outside = {page for page in nav if page.startswith("repository/")}
+    assert nav - outside == pages
+    assert [page for page in outside if not Path(ROOT, page.removeprefix("repository/")).is_file()] == []
+
+
+def test_every_decision_is_listed() -> None:
+    page = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
+    assert [path.name for path in DOCS.glob("decisions/00*.md") if f"({path.name})" not in page] == []
