@@ -8,11 +8,11 @@ PEERS := $(patsubst bench/peers/requirements/%.txt,%,$(wildcard bench/peers/requ
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check coverage examples demo verify faults scale bench bench-peers bench-guard mutants diagrams \
-  format clean
+.PHONY: help install run test check coverage examples demo demo-serve verify faults scale bench bench-peers bench-guard mutants diagrams \
+  release-check audit docs docs-serve reference proof format clean
 
 help: ## Show the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -38,6 +38,10 @@ $(MCP_SERVERS)/.installed: Makefile | $(BIN)/python
 	@{ npm install --prefix $(MCP_SERVERS) --no-save --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel error \
 	  @modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31 \
 	  && touch $@; } || echo 'npm is missing or found no packages: the tests with real MCP servers will be skipped'
+
+$(VENV)/.serve: pyproject.toml | $(VENV)/.installed
+	$(PIP) install --quiet --editable '.[serve]'
+	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(VENV)/.installed
 	$(PIP) install --quiet --editable '.[bench]'
@@ -72,6 +76,9 @@ coverage: $(VENV)/.test ## Run the tests of the pure machine; fails below 100 % 
 
 demo: $(VENV)/.installed ## A cap, a doom loop, a pause, a kill and its recovery; no model needed
 	$(BIN)/turnwright demo
+
+demo-serve: $(VENV)/.serve ## The inspector on demo turns, in a browser; no model needed
+	$(BIN)/turnwright demo --serve
 
 verify: $(VENV)/.installed ## Prove that every path ends: lint, walk and, where SPIN is installed, the model checker
 	$(BIN)/turnwright verify --spin
@@ -109,12 +116,38 @@ check: $(VENV)/.dev ## Lint, format, types, import rules, wheel contents, diagra
 	$(BIN)/python .ci/check_wheel.py
 	$(BIN)/turnwright diagram --check diagrams
 
+release-check: $(VENV)/.dev ## Build sdist and wheel, install each into a fresh environment, and try it there (two minutes)
+	$(BIN)/python .ci/release_check.py
+
+# In an environment of its own, for what it brings along is not what is to be audited. A package that nothing is known of
+# fails the audit: without the network all would pass.
+audit: $(VENV)/.dev ## Look for known vulnerabilities in what is installed; needs the network
+	test -d $(VENV)-audit || $(PYTHON) -m venv $(VENV)-audit
+	$(VENV)-audit/bin/python -m pip --disable-pip-version-check install --quiet 'pip-audit>=2.7,<3'
+	$(PIP) freeze --exclude-editable --quiet > $(VENV)-audit/installed.txt
+	$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement $(VENV)-audit/installed.txt
+
 format: $(VENV)/.dev ## Format, and mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The inspector has its own copy of the picture: it runs where there is no checkout.
 diagrams: $(VENV)/.installed ## Draw diagrams/ again
 	$(BIN)/turnwright diagram --write diagrams
+	cp diagrams/turn.svg engine/turnwright/inspector/static/turn.svg
+
+reference: $(VENV)/.dev ## Write again what the documentation takes from the code: commands, API, reasons, llms.txt
+	$(BIN)/python .ci/make_reference.py
+
+# Strict: a warning, such as a link that leads nowhere, fails the build.
+docs: $(VENV)/.dev ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: $(VENV)/.dev ## Show the documentation on http://127.0.0.1:8000 while it is written
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+proof: $(VENV)/.installed ## Write what `make verify` finds to docs/proof.json, which the pages quote
+	$(BIN)/turnwright verify --spin --json > docs/proof.json
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) $(VENV)-examples $(VENV)-peers dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VENV)-audit $(VENV)-examples $(VENV)-peers dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

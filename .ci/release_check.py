@@ -1,0 +1,169 @@
+"""What must hold of a release before it goes out: it builds, it can be installed, and what is installed works.
+
+    python .ci/release_check.py [--tag v1.2.3] [--keep FOLDER]
+
+Builds the source distribution, and the wheel from it; reads their metadata; installs each of them, with what it needs,
+into a fresh environment; and runs there what a newcomer would: the import, the version, the demonstration, a turn.
+Exit code 0 when all of that holds; else 1, with what does not. `--tag` is what the release is to be called; `--keep`
+puts the two files into a folder. Needs the network, or a cache of what is installed.
+"""
+
+import argparse
+import email
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+import zipfile
+from email.message import Message
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+#: What a source distribution needs to be built and tested, beside the code.
+SHIPPED: Final = ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "tests/conftest.py", "diagrams/turn.md")
+FIELDS: Final = ("Name", "Version", "Summary", "License-Expression", "Requires-Python", "Description-Content-Type")
+
+IMPORTS: Final = """
+import importlib.resources, sys
+import turnwright_states
+wrong = sorted(m for m in sys.modules if m.partition(".")[0] in {"turnwright", "httpx", "asyncio", "ssl", "subprocess"})
+assert not wrong, f"the machine alone loads {wrong}"
+import turnwright
+for package in (turnwright, turnwright_states):
+    assert importlib.resources.files(package).joinpath("py.typed").is_file(), f"{package.__name__} has no py.typed"
+    missing = [name for name in package.__all__ if not hasattr(package, name)]
+    assert not missing, f"{package.__name__} lacks {missing}"
+assert "site-packages" in turnwright.__file__, f"this is not what was installed: {turnwright.__file__}"
+"""
+TURN: Final = """
+import asyncio
+from turnwright import Agent, Engine, tool
+from turnwright.model import ScriptedModel, asks_for
+
+@tool
+async def look(place: str) -> str:
+    return f"nothing {place}"
+
+async def main():
+    model = ScriptedModel(asks_for(("look", {"place": "here"})), "Nothing.")
+    async with Engine(model=model, tools=[look], store="sqlite:///turns.db") as engine:
+        turn = await engine.run(Agent(name="A", steps=5), "Look")
+        assert (turn.outcome, turn.reason, turn.steps, turn.text) == ("finished", "answered", 2, "Nothing."), turn
+    async with Engine(model=model, store="sqlite:///turns.db") as engine:
+        assert (await engine.get(turn.id)).text == "Nothing."
+
+asyncio.run(main())
+"""
+
+
+class Unfit(Exception):  # noqa: N818 (said of a release)
+    """The release may not go out."""
+
+
+def main() -> int:
+    """Check everything. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--tag", help="what the release is to be called, such as v1.2.3")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="put the two files here")
+    asked = parser.parse_args()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            sdist, wheel = build(Path(folder, "dist"))
+            found = metadata(wheel)
+            check_metadata(found, tag=asked.tag)
+            check_sdist(sdist)
+            print(f"built {sdist.name} and {wheel.name}")
+            for file in (wheel, sdist):
+                try_out(file, str(found["Version"]), Path(folder, file.suffix.strip(".")))
+                print(f"{file.name}: installs into a fresh environment, and works there")
+            if asked.keep:
+                asked.keep.mkdir(parents=True, exist_ok=True)
+                for file in (sdist, wheel):
+                    shutil.copy(file, asked.keep)
+    except Unfit as error:
+        sys.stderr.write(f"not fit to be released: {error}\n")
+        return 1
+    return 0
+
+
+def build(folder: Path) -> tuple[Path, Path]:
+    """The source distribution, and the wheel that was built from it."""
+    # Isolated builds are tried where the source distribution is installed.
+    run("the build", [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)], ROOT)
+    files = sorted(folder.iterdir())
+    kinds = [file.name.rpartition(".")[2] for file in files]
+    if sorted(kinds) != ["gz", "whl"]:
+        raise Unfit(f"the build made {[file.name for file in files]}, not a source distribution and a wheel")
+    return files[kinds.index("gz")], files[kinds.index("whl")]
+
+
+def metadata(wheel: Path) -> Message:
+    """What the wheel says of itself."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return email.message_from_bytes(archive.read(name))
+
+
+def check_metadata(found: Message, *, tag: str | None) -> None:
+    """Raise `Unfit` for what an index would refuse or show badly, and for a tag of another version."""
+    missing = [field for field in FIELDS if not found[field]]
+    if missing:
+        raise Unfit(f"the metadata lack {', '.join(missing)}: see [project] in pyproject.toml")
+    if found["Description-Content-Type"] != "text/markdown" or "# Turnwright" not in str(found.get_payload()):
+        raise Unfit("the README is not the description of the package")
+    direct = [one for one in found.get_all("Requires-Dist", []) if "@" in one]
+    if direct:
+        raise Unfit(f"requirements by address are refused by indexes: {direct}")
+    if tag is None:
+        return
+    if tag != f"v{found['Version']}":
+        raise Unfit(f"the tag is {tag}, and the version in pyproject.toml is {found['Version']}")
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    if not re.search(rf"^## {re.escape(str(found['Version']))}\b", changelog, flags=re.MULTILINE):
+        raise Unfit(f"CHANGELOG.md has no heading for {found['Version']}")
+
+
+def check_sdist(sdist: Path) -> None:
+    """Raise `Unfit` unless those who build from source have what they need."""
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    missing = [name for name in SHIPPED if name not in names]
+    if missing:
+        raise Unfit(f"{sdist.name} lacks {', '.join(missing)}")
+
+
+def try_out(file: Path, version: str, folder: Path) -> None:
+    """Install `file` into a fresh environment, and run there what a newcomer would. Raises `Unfit`."""
+    venv.create(folder, with_pip=True)
+    # Somewhere else than in the checkout, whose packages would be found first.
+    work = folder / "work"
+    work.mkdir()
+    python, turnwright = str(folder / "bin" / "python"), str(folder / "bin" / "turnwright")
+    install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", str(file)]
+    run(f"the installation of {file.name}", install, work)
+    run(f"{file.name}: pip check", [python, "-m", "pip", "check"], work)
+    run(f"{file.name}: the import", [python, "-I", "-W", "error", "-c", IMPORTS], work)
+    said = run(f"{file.name}: turnwright --version", [turnwright, "--version"], work).strip()
+    if said != f"turnwright {version}":
+        raise Unfit(f"{file.name}: `turnwright --version` says {said!r}, and the metadata {version!r}")
+    run(f"{file.name}: turnwright demo", [turnwright, "demo"], work)
+    run(f"{file.name}: a turn", [python, "-I", "-W", "error", "-c", TURN], work)
+
+
+def run(what: str, command: list[str], folder: Path) -> str:
+    """What a command prints. Raises `Unfit` with what it said if it fails."""
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)  # noqa: S603 (our own)
+    except subprocess.TimeoutExpired as error:
+        raise Unfit(f"{what}: no end after {error.timeout:g} s") from None
+    if done.returncode:
+        raise Unfit(f"{what}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())
