@@ -1,11 +1,13 @@
 """What must hold of a release before it goes out: it builds, it can be installed, and what is installed works.
 
-    python .ci/release_check.py [--tag v1.2.3] [--keep FOLDER]
+    python .ci/release_check.py [--tag v1.2.3] [--constraints FILE] [--keep FOLDER]
 
 Builds the source distribution, and the wheel from it; reads their metadata; installs each of them, with what it needs,
 into a fresh environment; and runs there what a newcomer would: the import, the version, the demonstration, a turn.
 Exit code 0 when all of that holds; else 1, with what does not. `--tag` is what the release is to be called; `--keep`
-puts the two files into a folder. Needs the network, or a cache of what is installed.
+puts the two files into a folder. With `--constraints` the fresh environments get exactly the packages of this file
+(`release_constraints.py`), and their hashes are checked; without it they get the newest versions, as a user does.
+Needs the network, or a cache of what is installed.
 """
 
 import argparse
@@ -68,6 +70,7 @@ def main() -> int:
     """Check everything. Returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--tag", help="what the release is to be called, such as v1.2.3")
+    parser.add_argument("--constraints", type=Path, metavar="FILE", help="install these versions and hashes only")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="put the two files here")
     asked = parser.parse_args()
     try:
@@ -78,7 +81,7 @@ def main() -> int:
             check_sdist(sdist)
             print(f"built {sdist.name} and {wheel.name}")
             for file in (wheel, sdist):
-                try_out(file, str(found["Version"]), Path(folder, file.suffix.strip(".")))
+                try_out(file, str(found["Version"]), Path(folder, file.suffix.strip(".")), asked.constraints)
                 print(f"{file.name}: installs into a fresh environment, and works there")
             if asked.keep:
                 asked.keep.mkdir(parents=True, exist_ok=True)
@@ -136,15 +139,21 @@ def check_sdist(sdist: Path) -> None:
         raise Unfit(f"{sdist.name} lacks {', '.join(missing)}")
 
 
-def try_out(file: Path, version: str, folder: Path) -> None:
+def try_out(file: Path, version: str, folder: Path, constraints: Path | None) -> None:
     """Install `file` into a fresh environment, and run there what a newcomer would. Raises `Unfit`."""
     venv.create(folder, with_pip=True)
     # Somewhere else than in the checkout, whose packages would be found first.
     work = folder / "work"
     work.mkdir()
     python, turnwright = str(folder / "bin" / "python"), str(folder / "bin" / "turnwright")
-    install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", str(file)]
-    run(f"the installation of {file.name}", install, work)
+    install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    alone: list[str] = []
+    if constraints:
+        hashed = ["--require-hashes", "--only-binary", ":all:", "--requirement", str(constraints.resolve())]
+        run(f"the installation of {constraints.name}", install + hashed, work)
+        # pip can check no hash of a local file, and an isolated build would fetch its tools without one.
+        alone = ["--no-deps", "--no-build-isolation"]
+    run(f"the installation of {file.name}", [*install, *alone, str(file)], work)
     run(f"{file.name}: pip check", [python, "-m", "pip", "check"], work)
     run(f"{file.name}: the import", [python, "-I", "-W", "error", "-c", IMPORTS], work)
     said = run(f"{file.name}: turnwright --version", [turnwright, "--version"], work).strip()
