@@ -15,7 +15,6 @@
 #define MAX_PAUSES    2
 #define MAX_NUDGES    1
 #define WIDEST_BATCH  3
-#define UNLIMITED     255
 
 /* The states. */
 mtype = { CHECK, STREAM, TOOL_EXEC, CONTINUE, PAUSED, CONCLUDE, TEXT_ONLY, FINISHED, SYNTHESIS_DONE, CAP_HIT, DOOM_LOOP, ABORTED, FAILED };
@@ -35,16 +34,16 @@ mtype = { why_answered, why_text_only, why_truncated, why_synthesised, why_step_
 inline take_the_first_row_that_holds() {
   if
   :: state == CHECK && event == proceed ->
-     /* 1. CHECK --proceed [allowance == 0 or budget == 0]--> TEXT_ONLY */
-     if :: ((allowance == 0) || (budget == 0)) -> row = 1; state = TEXT_ONLY
+     /* 1. CHECK --proceed [allowance == 0 or no_calls]--> TEXT_ONLY */
+     if :: ((allowance == 0) || (budgeted && (budget == 0))) -> row = 1; state = TEXT_ONLY
      /* 2. CHECK --proceed [steps >= allowance]--> CONCLUDE */
      :: else -> if :: (steps >= allowance) -> row = 2; state = CONCLUDE; reason = why_step_cap
      /* 3. CHECK --proceed [doom and nudges_left > 0 and not spent]--> STREAM */
-     :: else -> if :: (doom && (nudges_left > 0) && !((calls >= budget) || tokens_spent || cost_spent || time_spent)) -> row = 3; state = STREAM
+     :: else -> if :: (doom && (nudges_left > 0) && !((budgeted && (calls >= budget)) || tokens_spent || cost_spent || time_spent)) -> row = 3; state = STREAM
      /* 4. CHECK --proceed [doom and (not doom_asks or pauses_left == 0 or spent)]--> CONCLUDE */
-     :: else -> if :: (doom && (!doom_asks || (pauses_left == 0) || ((calls >= budget) || tokens_spent || cost_spent || time_spent))) -> row = 4; state = CONCLUDE; reason = why_doom_loop
-     /* 5. CHECK --proceed [calls >= budget]--> CONCLUDE */
-     :: else -> if :: (calls >= budget) -> row = 5; state = CONCLUDE; reason = why_budget
+     :: else -> if :: (doom && (!doom_asks || (pauses_left == 0) || ((budgeted && (calls >= budget)) || tokens_spent || cost_spent || time_spent))) -> row = 4; state = CONCLUDE; reason = why_doom_loop
+     /* 5. CHECK --proceed [calls_spent]--> CONCLUDE */
+     :: else -> if :: (budgeted && (calls >= budget)) -> row = 5; state = CONCLUDE; reason = why_budget
      /* 6. CHECK --proceed [tokens_spent]--> CONCLUDE */
      :: else -> if :: tokens_spent -> row = 6; state = CONCLUDE; reason = why_tokens
      /* 7. CHECK --proceed [cost_spent]--> CONCLUDE */
@@ -145,49 +144,51 @@ inline take_the_first_row_that_holds() {
      :: else
      fi fi fi
   :: state == CONCLUDE && event == concluded ->
-     /* 35. CONCLUDE --concluded [carried_doom]--> DOOM_LOOP */
-     if :: carried_doom -> row = 35; state = DOOM_LOOP
-     /* 36. CONCLUDE --concluded--> CAP_HIT */
-     :: else -> if :: true -> row = 36; state = CAP_HIT
+     /* 35. CONCLUDE --concluded [no_text and retries_left > 0 and not second_try]--> CONCLUDE */
+     if :: (no_text && (retries_left > 0) && !second_try) -> row = 35; state = CONCLUDE
+     /* 36. CONCLUDE --concluded [carried_doom]--> DOOM_LOOP */
+     :: else -> if :: carried_doom -> row = 36; state = DOOM_LOOP
+     /* 37. CONCLUDE --concluded--> CAP_HIT */
+     :: else -> if :: true -> row = 37; state = CAP_HIT
      :: else
-     fi fi
+     fi fi fi
   :: state == CONCLUDE && event == abort ->
-     /* 37. CONCLUDE --abort--> ABORTED */
-     if :: true -> row = 37; state = ABORTED; reason = given
+     /* 38. CONCLUDE --abort--> ABORTED */
+     if :: true -> row = 38; state = ABORTED; reason = given
      :: else
      fi
   :: state == CONCLUDE && event == fail ->
-     /* 38. CONCLUDE --fail--> FAILED */
-     if :: true -> row = 38; state = FAILED; reason = why_engine_error
+     /* 39. CONCLUDE --fail--> FAILED */
+     if :: true -> row = 39; state = FAILED; reason = why_engine_error
      :: else
      fi
   :: state == TEXT_ONLY && event == replied ->
-     /* 39. TEXT_ONLY --replied [filtered]--> FAILED */
-     if :: filtered -> row = 39; state = FAILED; reason = why_content_filter
-     /* 40. TEXT_ONLY --replied--> FINISHED */
-     :: else -> if :: true -> row = 40; state = FINISHED; reason = why_text_only
+     /* 40. TEXT_ONLY --replied [filtered]--> FAILED */
+     if :: filtered -> row = 40; state = FAILED; reason = why_content_filter
+     /* 41. TEXT_ONLY --replied--> FINISHED */
+     :: else -> if :: true -> row = 41; state = FINISHED; reason = why_text_only
      :: else
      fi fi
   :: state == TEXT_ONLY && event == attempt_failed ->
-     /* 41. TEXT_ONLY --attempt_failed [retries_left > 0 and may_pass]--> TEXT_ONLY */
-     if :: ((retries_left > 0) && may_pass) -> row = 41; state = TEXT_ONLY
-     /* 42. TEXT_ONLY --attempt_failed--> FAILED */
-     :: else -> if :: true -> row = 42; state = FAILED; reason = given
+     /* 42. TEXT_ONLY --attempt_failed [retries_left > 0 and may_pass]--> TEXT_ONLY */
+     if :: ((retries_left > 0) && may_pass) -> row = 42; state = TEXT_ONLY
+     /* 43. TEXT_ONLY --attempt_failed--> FAILED */
+     :: else -> if :: true -> row = 43; state = FAILED; reason = given
      :: else
      fi fi
   :: state == TEXT_ONLY && event == expire ->
-     /* 43. TEXT_ONLY --expire--> CAP_HIT */
-     if :: true -> row = 43; state = CAP_HIT; reason = why_deadline
+     /* 44. TEXT_ONLY --expire--> CAP_HIT */
+     if :: true -> row = 44; state = CAP_HIT; reason = why_deadline
      :: else
      fi
   :: state == TEXT_ONLY && event == abort ->
-     /* 44. TEXT_ONLY --abort--> ABORTED */
-     if :: true -> row = 44; state = ABORTED; reason = given
+     /* 45. TEXT_ONLY --abort--> ABORTED */
+     if :: true -> row = 45; state = ABORTED; reason = given
      :: else
      fi
   :: state == TEXT_ONLY && event == fail ->
-     /* 45. TEXT_ONLY --fail--> FAILED */
-     if :: true -> row = 45; state = FAILED; reason = why_engine_error
+     /* 46. TEXT_ONLY --fail--> FAILED */
+     if :: true -> row = 46; state = FAILED; reason = why_engine_error
      :: else
      fi
   :: else
@@ -206,17 +207,17 @@ inline take_the_first_row_that_holds() {
 /* The limits, chosen once. Tokens, money, time and the synthesis need none: a limit that is off is one that never
  * becomes spent, a synthesis that does not exist is one that never succeeds, and chance covers both. */
 byte allowance, budget, max_retries;
-bool doom_asks;
+bool budgeted, doom_asks;      /* without a budget nobody counts calls */
 
 mtype state = CHECK;
 byte steps, calls, nudges_left, pauses_left, retries_left, waiting;
-bool tokens_spent, cost_spent, time_spent, doom, carried_doom;
+bool tokens_spent, cost_spent, time_spent, doom, carried_doom, second_try;
 mtype reason;                  /* the reason that a conclusion carries, then the reason of the end */
 
 /* What an event brings along; forgotten once its row is taken. */
 mtype event, given;            /* given: the reason that comes with the event, a cause or who aborted */
 byte made, runs, used;         /* calls asked for; those of them that may run; calls that a sub-agent ran */
-bool filtered, truncated, lends, may_pass, synthesised, doom_asked, go_on;
+bool filtered, truncated, lends, may_pass, no_text, synthesised, doom_asked, go_on;
 mtype before;                  /* the state in which the event came */
 byte row;                      /* the row that was taken; 0: none accepts the event */
 
@@ -230,15 +231,15 @@ mtype inbox;
 
 /* Kept for the claims alone: no row and no choice reads them. */
 byte model_calls;
-bool refused, overdrawn, began_on_spent;
+bool refused, overdrawn, overspent, began_on_spent, asked_too_often;
 
 #define over (state == FINISHED || state == SYNTHESIS_DONE || state == CAP_HIT || \
               state == DOOM_LOOP || state == ABORTED || state == FAILED)
 #define calls_the_model (state == STREAM || state == CONCLUDE || state == TEXT_ONLY)
 #define open_calls (ready + ready_counted + running + asking + asking_counted)
 #define most_model_calls ((allowance + 1) * (1 + max_retries))
-#define a_budget_is_spent (calls >= budget || tokens_spent || cost_spent || time_spent)
-#define places_left (budget == UNLIMITED -> WIDEST_BATCH : budget - calls)
+#define a_budget_is_spent (budgeted && calls >= budget || tokens_spent || cost_spent || time_spent)
+#define places_left (budgeted -> budget - calls : WIDEST_BATCH)
 
 /* Taking what is not there is noted, and takes nothing: so a fault cannot hide behind a number that wraps around. */
 inline take_one(left) {
@@ -258,14 +259,14 @@ inline perhaps(flag) {
 inline choose_the_limits() {
   select (allowance : 0 .. MAX_ALLOWANCE);
   if
-  :: select (budget : 0 .. MAX_BUDGET)
-  :: budget = UNLIMITED
+  :: budgeted = true; select (budget : 0 .. MAX_BUDGET)
+  :: budgeted = false
   fi;
   select (max_retries : 0 .. MAX_RETRIES);
   select (pauses_left : 0 .. MAX_PAUSES);
   select (nudges_left : 0 .. MAX_NUDGES);
   perhaps(doom_asks);
-  printf("limits %d %d %d %d %d %d\n", allowance, budget, max_retries, pauses_left, nudges_left, doom_asks)
+  printf("limits %d %d %d %d %d %d %d\n", allowance, budgeted, budget, max_retries, pauses_left, nudges_left, doom_asks)
 }
 
 /* ---- What can happen -------------------------------------------------------------------------------------------- */
@@ -289,13 +290,22 @@ inline an_attempt_fails() {
   fi
 }
 
+/* A stop ends the sub-agents that are open, and says what each of them used: no more than it was lent (rule 14). */
+inline the_sub_agents_are_counted() {
+  if
+  :: lent > 0 -> select (used : 0 .. lent); calls = calls + used; lent = lent - used
+  :: else
+  fi
+}
+
 /* An abort or a bug may come at any moment that the driver is at work. It is a choice of the driver's and not a
  * process of its own: fairness would force such a process to abort every turn at last, and prove nothing. */
 inline the_driver_is_stopped() {
   if
   :: event = abort; given = why_aborted
   :: event = fail
-  fi
+  fi;
+  the_sub_agents_are_counted()
 }
 
 /* Places are reserved when the reply arrives (rule 5): of the calls that are valid, as many as the budget has left.
@@ -309,7 +319,7 @@ inline the_model_replies() {
   :: state == STREAM ->
      select (runs : 0 .. (made < places_left -> made : places_left));
      if
-     :: runs > 0 && budget != UNLIMITED -> perhaps(lends)
+     :: runs > 0 && budgeted -> perhaps(lends)
      :: else
      fi
   :: else                                           /* tools are disabled: what is asked for is refused (rule 7) */
@@ -318,7 +328,7 @@ inline the_model_replies() {
 
 inline the_model_is_called() {
   if
-  :: state == CONCLUDE -> event = concluded         /* with a text or without one: the summary is fixed then */
+  :: state == CONCLUDE -> event = concluded; perhaps(no_text)          /* empty, or nothing but calls (rule 7) */
   :: state != CONCLUDE -> the_model_replies()
   :: state != CONCLUDE -> event = expire            /* a conclusion has a time-out of its own, an attempt that fails */
   :: an_attempt_fails()
@@ -339,7 +349,7 @@ inline the_calls_run() {
   if
   :: ready > 0 -> ready--;
      if
-     :: running++; calls = calls + (budget != UNLIMITED)   /* counts when it starts; without a budget nobody asks */
+     :: running++; calls = calls + budgeted                /* counts when it starts */
      :: a_person_is_wanted(asking)
      :: skip                                               /* settled before it could start: an error, a refusal */
      fi
@@ -362,7 +372,7 @@ inline the_calls_run() {
      :: event = settled; perhaps(synthesised)
      :: retries_left > 0 -> retries_left--                 /* the synthesis failed, and is tried again */
      fi
-  :: event = expire
+  :: event = expire; the_sub_agents_are_counted()
   :: the_driver_is_stopped()
   fi
 }
@@ -381,8 +391,8 @@ inline the_step_ends() {
 /* Rule 12. An expired interrupt is denied, or stops a doom loop: what a person could have said. */
 inline the_driver_takes_the_answer() {
   if
-  :: inbox == leaves -> event = abort; given = why_aborted
-  :: inbox == supersedes -> event = abort; given = why_superseded
+  :: inbox == leaves -> event = abort; given = why_aborted; the_sub_agents_are_counted()
+  :: inbox == supersedes -> event = abort; given = why_superseded; the_sub_agents_are_counted()
   :: inbox != leaves && inbox != supersedes -> event = answered; waiting--;
      if
      :: inbox == goes_on -> doom_asked = true; go_on = true
@@ -404,7 +414,7 @@ inline something_comes_late() {
   :: an_attempt_fails()
   :: event = settled; perhaps(synthesised)
   :: event = answered; perhaps(doom_asked); perhaps(go_on)
-  :: event = concluded
+  :: event = concluded; perhaps(no_text)
   :: event = expire
   :: event = abort; given = why_aborted
   :: event = fail
@@ -415,8 +425,12 @@ inline something_comes_late() {
 
 /* `before` and `state` are the ends of the row, `event` is what it was taken for. */
 inline the_row_is_followed() {
+  overspent = overspent || calls > budget;           /* here, since the calls of a turn that has ended are forgotten */
   if
   :: event == attempt_failed && state == before -> take_one(retries_left)
+  :: event == concluded && state == before ->                       /* asked once more, which costs a retry */
+     asked_too_often = asked_too_often || second_try;
+     take_one(retries_left); second_try = true
   :: event == replied && state == TOOL_EXEC ->
      ready = runs;
      lent = (lends -> budget - calls - runs : 0)
@@ -452,15 +466,15 @@ inline the_row_is_followed() {
   if                                         /* Nobody reads the counters of a turn that has ended, and an ending */
   :: over ->                                 /* counts nothing: forgetting them makes one state of thousands.     */
      steps = 0; calls = 0; nudges_left = 0; pauses_left = 0; model_calls = 0; doom = false;
-     tokens_spent = false; cost_spent = false; time_spent = false;
-     allowance = 0; budget = 0; max_retries = 0; doom_asks = false
+     tokens_spent = false; cost_spent = false; time_spent = false; second_try = false;
+     allowance = 0; budgeted = false; budget = 0; max_retries = 0; doom_asks = false
   :: else
   fi
 }
 
 inline the_event_is_forgotten() {
   event = 0; given = 0; before = 0; row = 0; made = 0; runs = 0; used = 0;
-  filtered = false; truncated = false; lends = false; may_pass = false;
+  filtered = false; truncated = false; lends = false; may_pass = false; no_text = false;
   synthesised = false; doom_asked = false; go_on = false
 }
 
@@ -540,9 +554,10 @@ ltl stays_ended                { [] (state == FINISHED -> [] (state == FINISHED)
                                  [] (state == ABORTED -> [] (state == ABORTED)) &&
                                  [] (state == FAILED -> [] (state == FAILED)) }
 ltl steps_within_allowance     { [] (steps <= allowance) }
-ltl calls_within_budget        { [] (calls <= budget) }
+ltl calls_within_budget        { [] (calls <= budget && !overspent) }
 ltl model_calls_within_formula { [] (model_calls <= most_model_calls) }
 ltl no_step_on_a_spent_budget  { [] !began_on_spent }
+ltl asked_again_once           { [] !asked_too_often }
 ltl nothing_is_overdrawn       { [] !overdrawn }
 ltl closed_steps_are_settled   { [] (open_calls == 0 || state == TOOL_EXEC || state == PAUSED) }
 ltl every_event_finds_a_row    { [] !refused }

@@ -158,7 +158,7 @@ async def events_of(request: Request, followed: Followed) -> AsyncIterator[Serve
     turns: Turns = request.app.state.turns
     async for event in turns.engine.events(followed.turn, after=followed.seq):
         # A piece of a reply has the id of the fact before it: who attaches again gets the reply as a whole.
-        yield ServerSentEvent(event=event.type, id=str(event.seq), data=event.to_json())
+        yield ServerSentEvent(event=event.type, id=str(event.seq), data=event.public())
 
 
 @router.post("/turns", response_class=EventSourceResponse)
@@ -190,8 +190,12 @@ async def abort(request: Request, turn: str) -> None:
 
 
 async def refused(_: Request, error: Exception) -> JSONResponse:
-    """Say what was wrong with a request, in the words of the error."""
-    return JSONResponse({"detail": str(error)}, STATUS.get(type(error), 500))
+    """Say what was wrong with a request, in the words of the error. The server's own faults go to its log alone."""
+    status = STATUS.get(type(error))
+    if status is None:
+        _LOG.error("a request failed", exc_info=error)
+        return JSONResponse({"detail": "the server cannot do this now"}, 500)
+    return JSONResponse({"detail": str(error)}, status)
 
 
 def make_app(store: str) -> FastAPI:

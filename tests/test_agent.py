@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from turnwright import tool
 from turnwright.agent import Agent, Budget
 from turnwright_states import Limits
 
@@ -69,8 +70,9 @@ def problem(values: dict[str, object]) -> str:
 
 
 def test_every_limit_but_the_ceiling_can_be_set_on_an_agent() -> None:
+    """How often notice is given is no limit: the engine's preset says it."""
     own = set(Agent.model_fields) & set(Limits.model_fields)
-    assert own | set(Budget.model_fields) == set(Limits.model_fields) - {"ceiling"}
+    assert own | set(Budget.model_fields) == set(Limits.model_fields) - {"ceiling", "step_notices"}
     assert not own & set(Budget.model_fields)
 
 
@@ -163,6 +165,13 @@ def test_an_agent_inside_another_model_keeps_the_difference_too() -> None:
     assert Fact.model_validate_json(fact.model_dump_json()) == fact
 
 
+MEASURES = "tool_calls, tokens, cost, seconds"
+
+
+@tool
+def look() -> None: ...
+
+
 WRONG: list[tuple[dict[str, object], str]] = [
     ({"steps": -1}, "must be a whole number of at least 0, not -1"),
     ({"steps": True}, "must be a whole number of at least 0, not True"),
@@ -177,10 +186,8 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"budget": -1}, "must be a whole number of at least 0, not -1"),
     ({"budget": False}, "must be a whole number of at least 0, not False"),
     ({"budget": 0.5}, "must be a whole number of at least 0, not 0.5"),
-    (
-        {"budget": "many"},
-        "must be a number of tool calls, or a mapping of tool_calls, tokens, cost, seconds; not 'many'",
-    ),
+    ({"budget": "many"}, f"must be a number of tool calls, or a mapping of {MEASURES}; not 'many'"),
+    ({"budget": [10**5000]}, f"must be a number of tool calls, or a mapping of {MEASURES}; not [a value too long to"),
     ({"budget": {"tokens": 0}}, "must be a whole number of at least 1, not 0"),
     ({"budget": {"cost": 0}}, "must be a number above 0, not 0"),
     ({"budget": {"cost": float("inf")}}, "must be a number above 0, not inf"),
@@ -202,6 +209,17 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"description": None}, "must be text, not None"),
     ({"instructions": "\ud800"}, "must be text that UTF-8 can write, but its character 0 is half a pair"),
     ({"stpes": 5}, "is unknown: did you mean `steps`?"),
+    ({"max_turns": 3}, "is unknown: did you mean `steps`?"),
+    ({"system_prompt": "Be brief."}, "is unknown: did you mean `instructions`?"),
+    ({"max_tool_calls": 3}, "is not a field of its own: write it under `budget`, as in `budget: {tool_calls: ...}`"),
+    ({"budget": {"max_tokens": 3}}, "is unknown: did you mean `tokens`?"),
+    ({"tools": [print]}, "must be the name of a tool, not <built-in function print>: give functions to the engine"),
+    ({"tools": print}, "must be a list of names, not <built-in function print>: give functions to the engine"),
+    (
+        {"tools": [look]},
+        "must be the name of a tool, not <FunctionTool look>: give functions to the engine, as in `Engine(tools=[look",
+    ),
+    ({"tools": [7]}, "must be the name of a tool, not 7"),
     ({"colour": 5}, "is unknown: use one of name, description, mode, instructions, steps, budget"),
     ({"mode": "sub"}, "must be 'primary', 'subagent' or 'all', not 'sub'"),
     ({"mode": None}, "must be 'primary', 'subagent' or 'all', not None"),
@@ -210,6 +228,11 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"ceiling": 500}, "is the engine's, not an agent's: set `steps`"),
     ({"tokens": 500}, "is not a field of its own: write it under `budget`, as in `budget: {tokens: ...}`"),
 ]
+
+
+def test_a_function_among_the_names_of_tools_is_answered_with_where_it_goes() -> None:
+    text = problem({"name": "Refactorer", "tools": [print]})
+    assert "as in `Engine(tools=[tool(print)])`. An agent may use all tools of the engine, unless it names some" in text
 
 
 @pytest.mark.parametrize(("values", "message"), WRONG)

@@ -260,7 +260,7 @@ ANCHORS = "YAML's anchors (&) and aliases (*) are not allowed: put a text that b
         ("budget: {token: 5}", "budget.token: is unknown: did you mean `tokens`?"),
         ("tools: {read_file: yes}", "tools: must be a list of names, not {'read_file': True}"),
         ("tools: 5", "tools: must be a list of names, not 5"),
-        ("tools: [5]", "tools[0]: must be text, not 5: put it in quotes"),
+        ("tools: [5]", "tools[0]: must be the name of a tool, not 5: put it in quotes"),
         ("tools: read_file,", "tools[1]: must not be blank, as '' is"),
         ("tools: [read_file, read_file]", "tools: must name each tool once, but 'read_file' stands here twice"),
         ("model: no", "model: must be text, not False: put it in quotes"),
@@ -297,7 +297,7 @@ def test_a_mistake_is_reported_with_file_line_agent_and_field(front: str, messag
     [
         ("steps: 5\nsteps: 6", 4, "steps: is given twice: line 3 has it too"),
         ("budget:\n  tokens: 5\n\n  tokens: 6", 6, "budget.tokens: is given twice: line 4 has it too"),
-        ("tools:\n- read_file\n- 5", 5, "tools[1]: must be text, not 5: put it in quotes"),
+        ("tools:\n- read_file\n- 5", 5, "tools[1]: must be the name of a tool, not 5: put it in quotes"),
         ("description: >\n  a\n  b\nsteps: x", 6, f"steps: {WHOLE} 'x'"),
         ("description: 'a\u2028b'\nsteps: x", 4, f"steps: {WHOLE} 'x'"),
         ("steps: 5\ndescription: a\x00b", 4, "is not YAML: character U+0000 is not allowed"),
@@ -515,7 +515,8 @@ def test_a_file_that_is_not_there_is_a_directory_or_too_large_says_so(tmp_path: 
     assert failure(missing) == f"{missing}: there is no such file: name an agent file, or write this one"
     assert failure(tmp_path) == f"{tmp_path}: is a directory: name a file in it, such as AGENTS.md"
     assert failure(EXAMPLE / "x").startswith(f"{EXAMPLE}/x: cannot be read: ")
-    assert failure(Path("a\0b")).endswith(": cannot be read: embedded null byte")
+    # What Python says of it differs between versions.
+    assert failure(Path("a\0b")).startswith("a\0b: cannot be read: ")
     large = tmp_path / "large.md"
     large.write_bytes(b"\xff" * (MAX_BYTES + 1))
     assert failure(large) == f"{large}: is larger than 1024 KiB: this is no agent file, or split it"

@@ -16,7 +16,6 @@ from turnwright.message import ToolResultPart
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.pairing import check_pairing
 from turnwright.store import InboxItem, MemoryStore, SqliteStore, Store
-from turnwright.testing.clock import SkippingLoop
 from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool, ToolContext, ToolInputError
 from turnwright.tools.builtin import builtin_tools
@@ -25,16 +24,10 @@ from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 AGENT = Agent(name="Tidier")
 ANSWER = "approval-1"
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    """Waiting takes no time here."""
-    return "asyncio", {"loop_factory": SkippingLoop}
 
 
 class Desk:

@@ -66,5 +66,5 @@ def test_what_a_field_refers_to_says_the_same_once() -> None:
 
 
 def test_the_schemas_of_agents_and_budgets_have_them() -> None:
-    assert Agent.model_json_schema()["properties"]["model"]["description"] == "The model's id; None means the engine's."
+    assert Agent.model_json_schema()["properties"]["model"]["description"].startswith("The model's id; None means")
     assert all("description" in one for one in Budgets.model_json_schema()["properties"].values())

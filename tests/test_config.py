@@ -155,6 +155,7 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "limits.doom_threshold": ("off", None),
     "limits.doom_response": ("ask", "ask"),
     "limits.nudges": ("1", 1),
+    "limits.step_notices": ("each", "each"),
     "limits.max_retries": ("0", 0),
     "limits.max_pauses": ("0", 0),
     "limits.conclude_seconds": ("1.5", 1.5),
@@ -257,7 +258,7 @@ SAID = st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key,
 
 
 @given(SAID, SAID, SAID, st.sampled_from(["boocode", "glm-cli"]))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_the_first_source_that_has_a_setting_decides_it(
     tmp_path: Path, code: dict[str, object], environ: dict[str, object], file: dict[str, object], preset: PresetName
 ) -> None:
@@ -476,9 +477,11 @@ class TestFiles:
             (b"model = '\xff'\n", "turnwright.toml:1: is not UTF-8 text"),
             (b"model = " + b"[" * 100_000, "turnwright.toml: is not TOML that can be read"),
             (b"limits.steps = " + b"9" * 5000, "turnwright.toml: is not TOML that can be read"),
+            (b"[a" + b".a" * 60 + b"]", "turnwright.toml: nests tables more than 50 deep"),
+            (b"a = " + b"[" * 60 + b"]" * 60, "turnwright.toml: nests tables more than 50 deep"),
             (b"#" * (MAX_BYTES + 1), "turnwright.toml: is larger than 1024 KiB"),
         ],
-        ids=["open", "twice", "bytes", "deep", "long", "large"],
+        ids=["open", "twice", "bytes", "deep", "long", "tables", "lists", "large"],
     )
     def test_what_is_no_toml_is_told_with_its_line(self, tmp_path: Path, data: bytes, said: str) -> None:
         (tmp_path / "turnwright.toml").write_bytes(data)
@@ -490,6 +493,10 @@ class TestFiles:
                 "turnwright.toml:", "turnwright.toml:2:", 1
             )  # some releases say "end of document"
         assert message.startswith(said)
+
+    def test_a_variable_that_is_nested_too_deep_is_a_text(self, tmp_path: Path) -> None:
+        config = load_config(tmp_path, environ={"TURNWRIGHT_TOOLS": "[" * 100_000})
+        assert config.settings.tools == "[" * 100_000
 
     @pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf", b"# nothing yet\n", b"\xef\xbb\xbfmodel = 'm'\r\n"])
     def test_an_empty_file_and_the_mark_of_an_editor_are_fine(self, tmp_path: Path, data: bytes) -> None:

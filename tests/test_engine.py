@@ -1,15 +1,27 @@
 """One turn from the prompt to the outcome: the model, the tools, and what they are told."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
+from trio.testing import MockClock
 
-from turnwright import Agent, ConfigError, Engine, Message, TurnResult, TurnRow, UnknownTurn, tool
+from turnwright import (
+    QUEUED,
+    Agent,
+    ConfigError,
+    Engine,
+    EngineClosedError,
+    Message,
+    TurnResult,
+    TurnRow,
+    UnknownTurn,
+    tool,
+)
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import Model, ReplyCall, Request
 from turnwright.model.scripted import ScriptedModel, asks_for
@@ -20,7 +32,7 @@ from turnwright_states import CallStatus, EndReason, Finish, Limits, Outcome, St
 from turnwright_states import facts as f
 from turnwright_states.facts import Fact
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 AGENT = Agent(name="Tidier", instructions="You tidy up.")
 ONE = Usage(input_tokens=1, output_tokens=1)
@@ -54,6 +66,18 @@ async def test_an_answer_at_once_is_one_step() -> None:
     assert (turn.steps, turn.tool_calls, turn.usage, turn.pending, turn.error) == (1, 0, ONE, (), "")
     assert turn.path == (State.CHECK, State.STREAM, State.FINISHED)
     assert not turn.paused
+
+
+@pytest.mark.parametrize("concluding", [False, True])
+async def test_a_reply_with_more_calls_than_a_journal_keeps_is_a_failed_attempt(concluding: bool) -> None:
+    """Whoever wrote the model. What it used is counted; 512 calls are taken, and as many of them run as may."""
+    many, too_many = asks_for(*notes("a") * 512), asks_for(*notes("a") * 513)
+    model = ScriptedModel(many, too_many)
+    turn = await Engine(model=model, tools=[note], limits=Limits(steps=1 if concluding else 2)).run(AGENT, "hi")
+    ends = (Outcome.CAP_HIT, EndReason.STEP_CAP) if concluding else (Outcome.FAILED, EndReason.MODEL_ERROR)
+    assert (turn.outcome, turn.reason) == ends
+    assert concluding or "model scripted: the reply asks for more than 512 calls" in turn.error
+    assert (len(results(turn)), turn.tool_calls, turn.usage) == (512, 32, ONE + ONE)
 
 
 async def test_the_first_request_holds_instructions_prompt_and_tools() -> None:
@@ -326,6 +350,69 @@ async def test_a_turn_can_be_looked_up() -> None:
         await engine.get("nobody")
 
 
+async def test_a_turn_that_no_worker_has_begun_is_queued() -> None:
+    """In the row, in the result, and nowhere in the journal: the machine knows nothing of it."""
+    async with Engine(model=ScriptedModel("Hello.")) as engine:
+        turn = await engine.submit(AGENT, "hi")
+        assert (await engine.get(turn)).state is QUEUED
+        assert [row.status.state for row in await engine.turns(live=True)] == [QUEUED]
+        assert "QUEUED" not in " ".join(fact.payload() for _, fact in await engine.store.facts(turn))
+        assert (await engine.resume(turn)).state is State.FINISHED
+        assert [row.status.state for row in await engine.turns()] == [State.FINISHED]
+
+
+async def test_a_queued_turn_that_is_aborted_has_ended() -> None:
+    async with Engine(model=ScriptedModel()) as engine:
+        turn = await engine.submit(AGENT, "hi")
+        await engine.abort(turn)
+        assert (await engine.get(turn)).state is State.ABORTED
+
+
+@pytest.mark.parametrize("store", ["memory:", "sqlite:///{folder}/turns.db"])
+async def test_an_unknown_turn_has_no_events(store: str, tmp_path: Path) -> None:
+    """That is said by the call, also to whoever would wait."""
+    async with Engine(model=ScriptedModel(), store=store.format(folder=tmp_path)) as engine:
+        for wait in (False, True):
+            with pytest.raises(UnknownTurn, match="nobody"):
+                engine.events("nobody", wait=wait)
+
+
+@pytest.mark.parametrize("how", ["aclose", "async with"])
+async def test_a_closed_engine_does_nothing(how: str) -> None:
+    """It says so itself, whatever its store would do."""
+    engine = Engine(model=ScriptedModel("Hello.", repeat=True))
+    turn = (await engine.run(AGENT, "hi")).id
+    if how == "aclose":
+        await engine.aclose()
+        await engine.aclose()
+    else:
+        async with engine:
+            pass
+    asked: list[Callable[[], Awaitable[object]]] = [
+        lambda: engine.run(AGENT, "hi"),
+        lambda: engine.submit(AGENT, "hi"),
+        lambda: engine.stream(AGENT, "hi").__aenter__(),
+        lambda: engine.stream_resume(turn).__aenter__(),
+        lambda: engine.resume(turn),
+        lambda: engine.answer(turn, {}),
+        lambda: engine.steer(turn, "hi"),
+        lambda: engine.abort(turn),
+        lambda: engine.fork(turn, at=1),
+        lambda: engine.fork_places(turn),
+        lambda: engine.get(turn),
+        lambda: engine.delete(turn),
+        lambda: engine.prune(older_than=0),
+        engine.work,
+        engine.recover,
+        engine.turns,
+    ]
+    for call in asked:
+        with pytest.raises(EngineClosedError, match="this engine is closed: make a new Engine"):
+            await call()
+    with pytest.raises(EngineClosedError):
+        engine.events(turn)
+
+
 async def test_turns_are_listed_as_rows_the_last_one_first_page_by_page() -> None:
     async with Engine(model=ScriptedModel("Hello.", repeat=True)) as engine:
         first, second, third = [await engine.run(AGENT, "hi", session=name) for name in ("a", "b", "a")]
@@ -355,6 +442,8 @@ async def test_history_is_sent_before_the_prompt() -> None:
     assert [m.text for m in model.requests[0].messages if m.text] == ["You tidy up.", "before", "I see", "now"]
 
 
+# On trio: asyncio cannot skip time while what is cancelled is shielded, since anyio cancels it again in every round.
+@pytest.mark.parametrize("anyio_backend", [("trio", {"clock": MockClock(autojump_threshold=0)})], ids=["trio"])
 async def test_time_that_is_up_while_the_last_append_of_a_batch_is_under_way_is_too_late_to_stop_it() -> None:
     """The batch is over, and the turn rests: nothing is left that a deadline could stop."""
 
@@ -363,7 +452,7 @@ async def test_time_that_is_up_while_the_last_append_of_a_batch_is_under_way_is_
             self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
         ) -> int:
             if any(fact.kind == "paused" for fact in facts):
-                await anyio.sleep(0.05)
+                await anyio.sleep(50)
             return await super().append(claim, facts, status, consumed)
 
     @tool(approval=True)
@@ -371,8 +460,10 @@ async def test_time_that_is_up_while_the_last_append_of_a_batch_is_under_way_is_
         return f"erased {n}"
 
     model = ScriptedModel(asks_for(("erase", {"n": 1})), "Done.")
-    engine = Engine(model=model, tools=[erase], store=Slow(MemoryStore()), limits=Limits(seconds=0.03))
-    assert (await engine.run(AGENT, "hi")).state is State.PAUSED
+    store, limits, clock = Slow(MemoryStore()), Limits(seconds=30), anyio.current_time
+    turn = await Engine(model=model, tools=[erase], store=store, limits=limits, clock=clock).run(AGENT, "hi")
+    assert turn.state is State.PAUSED
+    assert anyio.current_time() >= 50
 
 
 @pytest.mark.parametrize("model", ["gpt-5-mini", object()])

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from pydantic import JsonValue
 
 from turnwright import Agent, Engine, FilePart, Message, ToolResult, tool
 from turnwright.events import (
@@ -132,6 +133,28 @@ def test_a_facts_line_leaves_out_what_is_empty_and_the_hash() -> None:
         "elapsed": 1.5,
         "state": "TOOL_EXEC",
     }
+
+
+async def test_a_call_is_followed_under_its_tools_name() -> None:
+    """Live and from the journal, also a call that is answered without having run."""
+
+    @tool
+    async def look() -> str:
+        return "seen"
+
+    def told(event: TurnEvent) -> tuple[str, str, JsonValue] | None:
+        if isinstance(event, FactEvent) and isinstance(event.fact, f.CallStarted | f.CallSettled):
+            return event.type, event.tool, event.to_json()["tool"]
+        return None
+
+    model = ScriptedModel(asks_for(("look", {}), ("peek", {})), "Done.")
+    async with Engine(model=model, tools=[look]) as engine:
+        async with engine.stream(Agent(name="Looker"), "Look.") as events:
+            live = [event async for event in events]
+        journal = [event async for event in engine.events(live[0].turn)]
+    wanted = [("call_settled", "peek"), ("call_started", "look"), ("call_settled", "look")]
+    for heard in (live, journal):
+        assert [one for event in heard if (one := told(event))] == [(kind, name, name) for kind, name in wanted]
 
 
 def test_pieces_and_restarts_have_lines_too() -> None:

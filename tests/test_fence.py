@@ -17,7 +17,6 @@ from turnwright.model.protocol import Reply, Request
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, SqliteStore, Status, Store
 from turnwright.testing import FaultyStore
-from turnwright.testing.clock import SkippingLoop
 from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool, ToolContext
 from turnwright_states import CallStatus, EndReason, Outcome
@@ -26,15 +25,9 @@ from turnwright_states.facts import Fact
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 AGENT = Agent(name="Tidier")
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    """Waiting takes no time here."""
-    return "asyncio", {"loop_factory": SkippingLoop}
 
 
 @tool

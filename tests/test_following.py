@@ -239,7 +239,7 @@ async def test_a_turn_that_was_submitted_is_followed_until_a_worker_has_driven_i
             heard.append(event.type)
             begun.set()
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as workers:
             async with anyio.create_task_group() as group:
                 group.start_soon(listen)
@@ -262,8 +262,78 @@ async def test_a_turn_that_nobody_drives_is_not_waited_for_unasked() -> None:
     """Nor one that waits for a person, whoever waits."""
     store = MemoryStore()
     client = working(store, asks_for(("erase", {})))
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         turn = await client.submit(Agent(name="Tester"), "Erase")
         assert [event.type async for event in client.events(turn)] == ["turn_started", "step_started"]
         await client.resume(turn)
         assert [event.type async for event in client.events(turn, wait=True)][-1] == "paused"
+
+
+class Ticking:
+    """A clock that goes on by a second each time that it is asked; `late` is set after a minute and a half."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.late = anyio.Event()
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        if self.now > 90:
+            self.late.set()
+        return self.now
+
+
+@pytest.mark.anyio
+async def test_whoever_waits_for_a_turn_without_a_worker_is_told_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """After some seconds by the engine's clock, and not as soon as the turn was submitted."""
+    store, clock, told_early = MemoryStore(), Ticking(), ""
+    client = Engine(model=ScriptedModel(), store=store, poll=0.001, clock=clock)
+    turn = await client.submit(Agent(name="Tester"), "Look")
+
+    async def listen() -> None:
+        nonlocal told_early
+        async for event in client.events(turn, wait=True):
+            if event.type == "step_started":
+                told_early = caplog.text
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as workers:
+            async with anyio.create_task_group() as group:
+                group.start_soon(listen)
+                await clock.late.wait()
+                workers.start_soon(working(store, "Done.").work)
+            workers.cancel_scope.cancel()
+    assert "no worker" not in told_early
+    (told,) = [record.getMessage() for record in caplog.records if "no worker" in record.getMessage()]
+    assert told == (
+        f"turn {turn} is waited for, and no worker has taken it up for 5 s: start one (`engine.work()`, or"
+        " `turnwright worker`) on the same store, with the agent's tools and model"
+    )
+
+
+@pytest.mark.anyio
+async def test_a_turn_that_a_worker_drives_is_waited_for_in_peace(caplog: pytest.LogCaptureFixture) -> None:
+    """However long that takes."""
+    store, clock, entered = MemoryStore(), Ticking(), anyio.Event()
+
+    @tool
+    async def slow() -> str:
+        """Take long."""
+        entered.set()
+        await clock.late.wait()
+        return "done"
+
+    model = ScriptedModel(asks_for(("slow", {})), "Done.")
+    worker = Engine(model=model, tools=[slow], store=store, runtime=Local(every=0.01))
+    # Another process's: it asks the journal, and the store whether anybody drives.
+    client = Engine(model=model, tools=[slow], store=store, poll=0.001, clock=clock)
+    turn = await client.submit(Agent(name="Tester"), "Look")
+    heard: list[str] = []
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as workers:
+            workers.start_soon(worker.work)
+            await entered.wait()
+            heard += [event.type async for event in client.events(turn, wait=True)]
+            workers.cancel_scope.cancel()
+    assert heard[-1] == "halted"
+    assert "no worker" not in caplog.text

@@ -37,7 +37,7 @@ from turnwright_states.verdict import Verdict
 
 from .properties.test_engine_ends import Run, runs
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 AGENT: Final = Agent(name="Tidier")
 
@@ -83,6 +83,7 @@ def engine(store: Store, *lines: Line, limits: Limits | None = None, synthesis: 
         backoff=Backoff(initial=0),
         synthesise=_synthesise if synthesis else None,
         grace=0,
+        clock=anyio.current_time,
     )
 
 
@@ -144,7 +145,7 @@ async def failing(store: Store) -> None:
 
 async def late(store: Store) -> None:
     calls = asks_for(("note", {}), ("hang", {}), ("hang", {}))
-    await engine(store, calls, "Too late.", limits=Limits(seconds=0.02)).run(AGENT, "hi")
+    await engine(store, calls, "Too late.", limits=Limits(seconds=20)).run(AGENT, "hi")
 
 
 async def aborted(store: Store) -> None:

@@ -125,11 +125,11 @@ async def test_a_bug_is_an_error_with_its_turn_and_state(records: list[logging.L
 async def test_an_approval_check_that_raises_is_told_of_with_its_turn_and_call(
     records: list[logging.LogRecord],
 ) -> None:
-    @tool(approval=lambda arguments: bool(arguments["typo"]))
+    @tool(approval=lambda amount: amount.typo)
     async def pay(amount: int) -> str:
         return f"paid {amount}"
 
-    async with Engine(model=ScriptedModel(asks_for(("pay", {"amount": 1}))), tools=[pay]) as engine:
+    async with Engine(model=ScriptedModel(asks_for(("pay", {"amount": 1})), "It was refused."), tools=[pay]) as engine:
         turn = await engine.run(Agent(name="Payer"), "Pay")
     (warned,) = [one for one in records if one.levelno == logging.WARNING]
     assert fields(warned) == {"turn": turn.id, "call": "call00001", "tool": "pay"}

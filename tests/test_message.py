@@ -154,7 +154,7 @@ def test_a_data_url_is_read_as_the_content_that_it_holds() -> None:
 WHOLE: Chat = {
     "role": "assistant",
     "parts": [
-        {"seq": 1, "type": "step_start", "step_number": 1, "started_at": 0.5},
+        {"seq": 1, "type": "step_start", "step_number": 1, "started_at": "2026-11-30T02:13:20.000Z", "elapsed": 0.5},
         {"seq": 2, "type": "reasoning", "text": "hm", "details": [{"signature": "s"}]},
         {"seq": 3, "type": "text", "text": "Hello."},
         {"seq": 4, "type": "file", "media_type": "image/png", "data": "aGk=", "url": "", "name": "a.png"},

@@ -341,3 +341,14 @@ def test_mistakes_of_all_files_are_reported(tmp_path: Path) -> None:
         f"d.md:1: agent 'd': name: {tmp_path / 'agent' / 'c.md'}",
         "e.md:2",
     ]
+
+
+@pytest.mark.parametrize("deep", ["[" * 60_000, "{" * 60_000, "[{" * 30_000, "- " * 30_000, "a: b: " + "[" * 60_000])
+def test_what_is_nested_deep_is_refused_before_it_is_parsed(deep: str) -> None:
+    """PyYAML's time grows with the square of the depth: 4 KB took two seconds, and this would take minutes."""
+    (problem,) = mistakes(f"---\noptions: {deep}\n---\nYou review.")
+    assert "is nested more than 8 deep" in problem or "is not YAML" in problem
+
+
+def test_brackets_in_a_text_are_letters() -> None:
+    assert read("color: '[[[[[[[[[['", body="[" * 1000).instructions == "[" * 1000

@@ -19,7 +19,7 @@ from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import InboxItem, InboxKind, MemoryStore, NewTurn, Status, Store
 from turnwright.testing import FaultyStore
 from turnwright.testing.faults import StoreWrapper
-from turnwright.tools import Tool
+from turnwright.tools import OnCrash, Tool
 from turnwright_states import (
     CallStatus,
     CallWaits,
@@ -34,7 +34,7 @@ from turnwright_states import (
 )
 from turnwright_states import facts as f
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 AGENT = Agent(name="Tidier")
 
@@ -196,6 +196,19 @@ async def test_a_call_whose_tool_asks_waits_for_a_person_after_the_crash() -> No
         assert (turn.outcome, results(turn)[0][0]) == (Outcome.FINISHED, status)
 
 
+@pytest.mark.parametrize(("on_crash", "status"), [(None, CallStatus.OK), ("unknown", CallStatus.UNKNOWN)])
+async def test_a_read_only_call_runs_again_after_the_crash(on_crash: OnCrash | None, status: CallStatus) -> None:
+    @tool(read_only=True, on_crash=on_crash)
+    async def look() -> str:
+        return "looked"
+
+    memory, _ = await dead(asks_for(("look", {})), tools=[look], at=3)
+    (turn,) = await Engine(model=ScriptedModel("I see."), tools=[look], store=memory).recover()
+    started = [fact.attempt for _, fact in await memory.facts(turn.id) if isinstance(fact, f.CallStarted)]
+    assert (turn.text, [one for one, _ in results(turn)]) == ("I see.", [status])
+    assert started == ([1, 2] if status is CallStatus.OK else [1])
+
+
 async def test_who_was_overtaken_stops_and_writes_nothing() -> None:
     """`Fenced` is an exception, not an outcome; the one that took over ends the turn."""
     memory, started = MemoryStore(), anyio.Event()
@@ -262,7 +275,7 @@ async def test_a_store_that_cannot_be_read_while_a_turn_runs_is_a_store_error() 
         await anyio.sleep_forever()
 
     engine = Engine(model=ScriptedModel(asks_for(("dawdle", {}))), tools=[dawdle], store=store)
-    with anyio.fail_after(2), pytest.raises(StoreError, match="the inboxes cannot"):
+    with anyio.fail_after(60), pytest.raises(StoreError, match="the inboxes cannot"):
         await engine.run(AGENT, "hi")
     assert not await store.is_driven((await store.turns())[0].id)
 
@@ -281,14 +294,21 @@ async def note(n: int = 0) -> str:
 
 @tool
 async def dawdle() -> str:
-    await anyio.sleep(0.05)  # the other call of the batch is settled by then
+    await settled.wait()  # the other call of the batch
     print("running", flush=True)
     await anyio.sleep(60)
     return "done"
 
+def see(event):
+    if event.type == "call_settled":
+        settled.set()
+
 async def main():
+    global settled
+    settled = anyio.Event()
     model = ScriptedModel(asks_for(("note", {"n": 1}), ("dawdle", {})), "Done.")
-    async with Engine(model=model, tools=[note, dawdle], store=sys.argv[1], grace=0.05) as engine:
+    tools, store = [note, dawdle], sys.argv[1]
+    async with Engine(model=model, tools=tools, store=store, grace=0.05, observers=[see]) as engine:
         turn = await engine.run(Agent(name="Tidier"), "hi")
         print(turn.outcome, flush=True)
 
@@ -313,6 +333,7 @@ async def dawdle() -> str:
     raise AssertionError("it ran again")
 
 
+@pytest.mark.no_waiting(False)
 async def test_a_process_that_is_only_stopped_keeps_its_turn_and_one_that_was_killed_does_not(tmp_path: Path) -> None:
     """The lock is the operating system's: it goes with the process, and with nothing less (DESIGN 5)."""
     address = f"sqlite:///{tmp_path / 'turns.db'}"
@@ -327,7 +348,7 @@ async def test_a_process_that_is_only_stopped_keeps_its_turn_and_one_that_was_ki
                 await engine.resume(turn_id)
             assert await engine.recover() == []
             os.kill(process.pid, signal.SIGKILL)
-            process.wait(5)
+            process.wait(60)
             (turn,) = await engine.recover()
             assert (turn.id, turn.outcome) == (turn_id, Outcome.FINISHED)
             assert [status for status, _ in results(turn)] == [CallStatus.OK, CallStatus.UNKNOWN]
@@ -335,6 +356,7 @@ async def test_a_process_that_is_only_stopped_keeps_its_turn_and_one_that_was_ki
     assert not [name for name in left if "-owner-" in name], "no lock is left behind"
 
 
+@pytest.mark.no_waiting(False)
 async def test_a_turn_of_another_process_can_be_aborted(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path / 'turns.db'}"
     with child(address) as process:
@@ -343,7 +365,7 @@ async def test_a_turn_of_another_process_can_be_aborted(tmp_path: Path) -> None:
             await engine.abort(turn_id)
             assert process.stdout is not None
             assert process.stdout.readline() == "aborted\n"
-            assert process.wait(5) == 0
+            assert process.wait(60) == 0
             turn = await engine.get(turn_id)
             assert (turn.outcome, turn.reason) == (Outcome.ABORTED, EndReason.ABORTED)
             assert [status for status, _ in results(turn)] == [CallStatus.OK, CallStatus.ABORTED]

@@ -178,7 +178,7 @@ def test_no_text_takes_long() -> None:
         input=json.dumps(MADE_ON_PURPOSE),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert ran.stdout == "done\n", ran.stderr

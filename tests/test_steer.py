@@ -26,7 +26,6 @@ from turnwright.pairing import check_pairing
 from turnwright.setup import FinishedCall
 from turnwright.store import MemoryStore, SqliteStore, Store
 from turnwright.testing import FaultyStore
-from turnwright.testing.clock import SkippingLoop
 from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool, ToolContext
 from turnwright_states import CallStatus, Cause, EndReason, Limits, Outcome, Usage
@@ -34,7 +33,7 @@ from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 AGENT = Agent(name="Tidier")
 
@@ -42,12 +41,6 @@ AGENT = Agent(name="Tidier")
 _PASSING = Piece | ReplyRestarted
 #: What a model says, or does before it says it.
 Line = Reply | str | ModelError | Callable[[], Awaitable[Reply | str | ModelError]]
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    """Waiting takes no time here."""
-    return "asyncio", {"loop_factory": SkippingLoop}
 
 
 @tool
@@ -84,6 +77,7 @@ class Stage:
             synthesise=synthesise,
             observers=[self.heard.append],
             backoff=Backoff(initial=5.0),
+            clock=anyio.current_time,
         )
 
     name = "staged"
@@ -425,8 +419,7 @@ async def test_a_turn_that_expires_in_text_hands_it_back() -> None:
         await anyio.sleep_forever()
         return Reply()
 
-    stage = Stage(line, limits=Limits(steps=0, seconds=0.3))
-    # Seconds of driving are real, and the loop's are not: the deadline is the loop's.
+    stage = Stage(line, limits=Limits(steps=0, seconds=60))
     turn = await stage.run()
     assert (turn.outcome, turn.reason, turn.undelivered) == (Outcome.CAP_HIT, EndReason.DEADLINE, ("too late",))
 

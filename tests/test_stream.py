@@ -17,7 +17,7 @@ from turnwright.testing import FaultyStore
 from turnwright_states import Outcome, State
 from turnwright_states.facts import Fact
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 AGENT = Agent(name="Tidier")
 
@@ -181,7 +181,7 @@ async def test_a_follower_that_closes_its_iterator_changes_nothing() -> None:
         first = await anext(events)
         assert isinstance(events, MemoryObjectReceiveStream)
         await events.aclose()
-        with anyio.fail_after(2):
+        with anyio.fail_after(60):
             await done.wait()
     assert (await engine.get(first.turn)).outcome is Outcome.FINISHED
 
@@ -224,7 +224,7 @@ async def test_who_comes_late_hears_what_was_and_what_comes() -> None:
         async for event in engine.events(turn_id):
             heard[place].append(event)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group, engine.stream(AGENT, "hi") as events:
             async for event in events:
                 if event.type == "turn_started":
@@ -311,6 +311,7 @@ async def test_who_is_told_that_a_turn_is_busy_does_not_silence_it() -> None:
     assert last.type == "halted"
 
 
+@pytest.mark.no_waiting(False)
 async def test_another_process_reads_the_journal_as_it_grows(tmp_path: Path) -> None:
     """Without the pieces, which are nobody's but the driver's."""
     path = tmp_path / "turns.db"
@@ -320,7 +321,7 @@ async def test_another_process_reads_the_journal_as_it_grows(tmp_path: Path) -> 
     ids: list[str] = []
     engine = Engine(model=model, store=store, observers=[lambda event: ids.append(event.turn)])
     async with engine, Engine(store=other) as elsewhere:
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 group.start_soon(engine.run, AGENT, "hi")
                 await model.speaking.wait()

@@ -12,7 +12,7 @@ from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import SqliteStore
 from turnwright_states import Outcome
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 AGENT = Agent(name="Cleaner")
 
@@ -38,7 +38,7 @@ async def test_what_is_heard_is_what_the_journal_did_not_have() -> None:
     engine = engine_of()
     paused = await engine.run(AGENT, "Clean up")
     before = len(await engine.store.facts(paused.id))
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with engine.stream_resume(paused.id, {"approval-1": True, "approval-2": False}) as events:
             heard = [event async for event in events]
     facts = await engine.store.facts(paused.id)
@@ -52,7 +52,7 @@ async def test_answers_that_leave_the_turn_paused_end_with_what_is_still_open() 
     """No second pause is written down: nothing more comes until the other interrupt is answered."""
     engine = engine_of()
     paused = await engine.run(AGENT, "Clean up")
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with engine.stream_resume(paused.id, {"approval-1": True}) as events:
             answered, rests = [event async for event in events]
         assert (answered.type, rests.type, rests.seq) == ("answered", "paused", answered.seq)
@@ -66,7 +66,7 @@ async def test_answers_that_leave_the_turn_paused_end_with_what_is_still_open() 
 async def test_a_turn_that_nobody_answers_says_what_it_waits_for(answers: dict[str, str] | None) -> None:
     engine = engine_of()
     paused = await engine.run(AGENT, "Clean up")
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with engine.stream_resume(paused.id, answers) as events:
             (rests,) = [event async for event in events]
     assert isinstance(rests, TurnPaused)
@@ -77,7 +77,7 @@ async def test_an_answer_that_does_not_fit_is_raised_and_changes_nothing() -> No
     engine = engine_of()
     paused = await engine.run(AGENT, "Clean up")
     before = await engine.store.facts(paused.id)
-    with pytest.raises(BadAnswer, match="perhaps"), anyio.fail_after(5):
+    with pytest.raises(BadAnswer, match="perhaps"), anyio.fail_after(60):
         async with engine.stream_resume(paused.id, {"approval-1": "perhaps"}) as events:
             assert [event async for event in events] == []
     assert await engine.store.facts(paused.id) == before
@@ -86,7 +86,7 @@ async def test_an_answer_that_does_not_fit_is_raised_and_changes_nothing() -> No
 async def test_a_turn_that_has_ended_cannot_be_taken_up() -> None:
     engine = Engine(model=ScriptedModel("Hello."))
     ended = await engine.run(AGENT, "Hi")
-    with pytest.raises(TurnEnded), anyio.fail_after(5):
+    with pytest.raises(TurnEnded), anyio.fail_after(60):
         async with engine.stream_resume(ended.id) as events:
             assert [event async for event in events] == []
 
@@ -94,7 +94,7 @@ async def test_a_turn_that_has_ended_cannot_be_taken_up() -> None:
 async def test_leaving_early_stops_driving_and_the_turn_can_be_taken_up_again() -> None:
     engine = engine_of()
     paused = await engine.run(AGENT, "Clean up")
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with engine.stream_resume(paused.id, {"approval-1": True, "approval-2": True}) as events:
             async for event in events:
                 if event.type == "call_started":
@@ -105,6 +105,7 @@ async def test_leaving_early_stops_driving_and_the_turn_can_be_taken_up_again() 
     assert (await engine.get(paused.id)).outcome is Outcome.FINISHED
 
 
+@pytest.mark.no_waiting(False)
 async def test_a_turn_that_another_process_drives_is_given_the_answers_and_followed(tmp_path: Path) -> None:
     """As two processes do, two stores share one file."""
     address = tmp_path / "turns.db"
@@ -121,7 +122,7 @@ async def test_a_turn_that_another_process_drives_is_given_the_answers_and_follo
                 await anyio.sleep(0.01)
             await first.store.release(claim)
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 group.start_soon(let_go)
                 async with second.stream_resume(paused.id, {"approval-1": True, "approval-2": True}) as events:

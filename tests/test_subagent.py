@@ -1,11 +1,13 @@
 """Sub-agents: turns that calls drive, within the budget, the time and the fate of the turn that called them."""
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright import (
@@ -26,6 +28,8 @@ from turnwright.events import TurnEvent
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import Model, Reply, Request, TextDelta
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
+from turnwright.questions import words
+from turnwright.result import result_of
 from turnwright.store import Claim, MemoryStore, NewTurn, Status, Store
 from turnwright.subagent import AgentTool, agent_tool, callees
 from turnwright.testing.faults import FaultyStore, StoreWrapper
@@ -33,8 +37,10 @@ from turnwright.tools import Tool, ToolContext, ToolResult
 from turnwright.tools.builtin import builtin_tools
 from turnwright_states import CallStatus, InterruptKind, State
 from turnwright_states import facts as f
+from turnwright_states.replay import replay
+from turnwright_states.verdict import Verdict
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 LEAD = Agent(name="Lead", model="lead")
 READER = Agent(name="Reader", description="Reads files.", model="reader", tools=("note", "erase"))
@@ -86,6 +92,7 @@ class Company:
         grace: float = 1.0,
         observers: Sequence[Callable[[TurnEvent], None]] = (),
         prices: Mapping[str, Price] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> Engine:
         return Engine(
             models=self.find,
@@ -95,6 +102,7 @@ class Company:
             grace=grace,
             observers=observers,
             prices=prices,
+            clock=clock,
         )
 
 
@@ -304,8 +312,8 @@ async def test_an_approval_shows_what_is_to_be_approved_and_who_asks() -> None:
     paused = await engine.run(LEAD, "hi")
     (asked,) = paused.pending
     assert (asked.id, asked.kind) == ("call00001/approval-1", InterruptKind.APPROVAL)
-    assert asked.question == 'Reader: may erase {"path": "é.py"} run?'
-    assert asked.arguments is None, "its prompt is not what is to be approved"
+    assert asked.question == "Reader: may erase run?"
+    assert asked.arguments == {"path": "é.py"}, "its prompt is not what is to be approved"
     turn = await engine.resume(paused.id, {asked.id: True})
     assert (turn.outcome, company.done) == (Outcome.FINISHED, ["erase é.py"])
     assert turn.tool_calls == 2
@@ -323,7 +331,8 @@ async def test_from_below_it_is_asked_along_the_path_of_agents() -> None:
     paused = await engine.run(LEAD, "hi")
     (asked,) = paused.pending
     assert asked.id == "call00001/call00002/approval-1"
-    assert asked.question == 'Editor > Reader: may erase {"path": "x.py"} run?'
+    assert asked.question == "Editor > Reader: may erase run?"
+    assert asked.arguments == {"path": "x.py"}
     turn = await engine.resume(paused.id, {asked.id: deny("not that one")})
     assert (turn.outcome, turn.text, company.done) == (Outcome.FINISHED, "All told.", ["a"])
     child = await engine.get(f"{turn.id}:call00001:call00002")
@@ -386,8 +395,8 @@ async def test_two_open_questions_of_one_sub_agent_are_asked_one_after_the_other
     first = await engine.run(LEAD, "hi")
     assert [one.id for one in first.pending] == ["call00001/approval-1"]
     second = await engine.resume(first.id, {"call00001/approval-1": True})
-    assert [(one.id, one.question) for one in second.pending] == [
-        ("call00001/approval-2", 'Reader: may erase {"path": "y"} run?')
+    assert [(one.id, one.question, one.arguments) for one in second.pending] == [
+        ("call00001/approval-2", "Reader: may erase run?", {"path": "y"})
     ]
     assert company.done == []
     turn = await engine.resume(first.id, {"call00001/approval-2": False})
@@ -647,12 +656,13 @@ async def test_time_that_is_spent_below_is_spent_above() -> None:
 
 async def test_its_own_time_holds_where_it_is_shorter() -> None:
     company = Office(lead=[send("Brief"), "All told."])
-    company.hire(Agent(name="Brief", description="Is brief.", model="silent", budget=Budget(seconds=0.05)))
+    company.hire(Agent(name="Brief", description="Is brief.", model="silent", budget=Budget(seconds=5)))
     company.hire(MUTE)
     engine = Engine(
         models=company.find,
         tools=list(company.tools.values()),
-        limits=Limits(seconds=100, conclude_seconds=0.01, max_retries=0),
+        limits=Limits(seconds=100, conclude_seconds=1, max_retries=0),
+        clock=anyio.current_time,
     )
     turn = await engine.run(LEAD, "hi")
     child = await engine.get(f"{turn.id}:call00001")
@@ -665,7 +675,7 @@ async def test_the_callers_deadline_ends_those_that_it_called() -> None:
     company.hire(MUTE)
     company.hire(Agent(name="Manager", description="Delegates.", model="manager", budget=Budget(seconds=100)))
     heard: list[TurnEvent] = []
-    engine = company.engine(limits=Limits(seconds=0.5), observers=[heard.append])
+    engine = company.engine(limits=Limits(seconds=50), observers=[heard.append], clock=anyio.current_time)
     turn = await engine.run(LEAD, "hi")
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.CAP_HIT, EndReason.DEADLINE, "Out of time.")
     assert set((await endings(engine, turn.id)).values()) <= {EndReason.DEADLINE, EndReason.ABORTED}
@@ -1186,12 +1196,12 @@ async def test_a_stop_while_a_crash_is_accounted_for_reaches_the_sub_agents_too(
     )
     company.hire(READER.model_copy(update={"tools": ("slow",)}))
     company.tools |= {"redo": redo, "slow": slow}
-    limits = Limits(seconds=0.3) if stop == "expire" else Limits()
+    limits, clock = Limits(seconds=30) if stop == "expire" else Limits(), anyio.current_time
     with pytest.raises(StoreError):
-        await company.engine(FaultyStore(memory, at=6), limits=limits).run(LEAD, "hi")
+        await company.engine(FaultyStore(memory, at=6), limits=limits, clock=clock).run(LEAD, "hi")
     await memory.aclose()
     assert len(await memory.turns(live=True)) == 2
-    engine = company.engine(memory, limits=limits)
+    engine = company.engine(memory, limits=limits, clock=clock)
     (root,) = [row.id for row in await memory.turns(live=True) if ":" not in row.id]
     async with anyio.create_task_group() as group:
         group.start_soon(engine.resume, root)
@@ -1199,3 +1209,41 @@ async def test_a_stop_while_a_crash_is_accounted_for_reaches_the_sub_agents_too(
         if stop == "abort":
             await engine.abort(root)
     assert await memory.turns(live=True) == []
+
+
+async def test_every_level_shows_all_arguments_of_the_call_that_is_approved() -> None:
+    """Also those of more than a result may have, and the journal says so of itself."""
+    path = "x" * 100_000 + " " * 9 + "; evil"
+    company = Company(
+        lead=[send("Editor"), "All told."],
+        editor=[asks_for(("Reader", {"prompt": "b"})), "Edited."],
+        reader=[asks_for(("erase", {"path": path})), "Done."],
+    )
+    company.hire(READER)
+    company.hire(Agent(name="Editor", description="Edits.", model="editor"))
+    engine = company.engine()
+    top = await engine.run(LEAD, "hi")
+    for turn, name in (
+        (top.id, "Editor > Reader: may erase run?"),
+        (f"{top.id}:call00001", "Reader: may erase run?"),
+        (f"{top.id}:call00001:call00001", "may erase run?"),
+    ):
+        (asked,) = (await engine.get(turn)).pending
+        assert words(asked) == f'{name}\narguments:\n| path: "{"x" * 100_000}\\x20{{9}}; evil"'
+        assert replay(await engine.store.facts(turn)).check.verdict is Verdict.HOLDS
+
+
+async def test_arguments_that_a_turns_own_interrupt_claims_to_be_about_are_a_forgery() -> None:
+    company = Company(lead=[asks_for(("erase", {"path": "x"})), "Done."], reader=[])
+    engine = company.engine()
+    paused = await engine.run(LEAD, "hi")
+    facts = await engine.store.facts(paused.id)
+    forged = [
+        (seq, replace(fact, interrupt=replace(fact.interrupt, arguments={"path": "safe"})))
+        if isinstance(fact, f.CallWaiting)
+        else (seq, fact)
+        for seq, fact in facts
+    ]
+    assert replay(forged).check.verdict is Verdict.VIOLATED
+    (asked,) = result_of(paused.id, forged).pending
+    assert asked.arguments == {"path": "x"}, "what runs is what is shown"

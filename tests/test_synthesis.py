@@ -16,7 +16,7 @@ from turnwright.testing import FaultyStore
 from turnwright_states import CallStatus, Cause, EndReason, Limits, Outcome, State
 from turnwright_states import facts as f
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 AGENT = Agent(name="Tidier")
 AT_ONCE = Backoff(initial=0)
@@ -126,6 +126,14 @@ async def test_without_a_retry_left_a_failed_synthesis_is_none() -> None:
     assert (turn.outcome, turn.text, len(pipeline.batches)) == (Outcome.FINISHED, "Done.", 2)
 
 
+async def test_a_failed_synthesis_whose_cause_does_not_pass_is_none_at_once() -> None:
+    """The turn goes on: the model has the results, and the retries are left for its calls."""
+    pipeline = Pipeline(ModelError("wrong key", cause=Cause.AUTHENTICATION))
+    engine = Engine(model=ScriptedModel(asks_for(("note", {})), "Done."), tools=[note], synthesise=pipeline)
+    turn = await engine.run(AGENT, "hi")
+    assert (turn.outcome, turn.text, len(pipeline.batches)) == (Outcome.FINISHED, "Done.", 1)
+
+
 async def test_a_bug_in_it_ends_the_turn(caplog: pytest.LogCaptureFixture) -> None:
     pipeline = Pipeline(LookupError("no such chapter"))
     with caplog.at_level(logging.ERROR, "turnwright"):
@@ -142,7 +150,9 @@ async def test_the_deadline_holds_for_it_too() -> None:
         return str(batch)
 
     model = ScriptedModel(asks_for(("note", {})), "Out of time.")
-    turn = await Engine(model=model, tools=[note], synthesise=dawdle, limits=Limits(seconds=0.3)).run(AGENT, "hi")
+    limits, clock = Limits(seconds=60), anyio.current_time
+    engine = Engine(model=model, tools=[note], synthesise=dawdle, limits=limits, clock=clock)
+    turn = await engine.run(AGENT, "hi")
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.CAP_HIT, EndReason.DEADLINE, "Out of time.")
 
 
@@ -171,3 +181,11 @@ async def test_a_turn_that_had_one_goes_on_where_there_is_none() -> None:
     await store.aclose()
     (turn,) = await Engine(model=ScriptedModel("Done."), tools=[note], store=memory).recover()
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+
+
+@pytest.mark.parametrize("blank", ["", " \n", "\u200b"])
+async def test_a_blank_text_is_no_synthesis(blank: str) -> None:
+    """The turn goes on with the model, and `finished` is its answer."""
+    model = ScriptedModel(asks_for(("note", {})), "Noted.")
+    turn = await Engine(model=model, tools=[note], synthesise=Pipeline(blank)).run(AGENT, "hi")
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Noted.")

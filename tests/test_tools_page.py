@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 from typing import get_type_hints
 
-from turnwright import ToolContext
+import pytest
+
+from turnwright import Tool, ToolContext
 from turnwright.tools.tool import ToolOptions
 
 PAGE = (Path(__file__).parent.parent / "docs" / "tools.md").read_text(encoding="utf-8")
@@ -17,6 +19,16 @@ def test_the_example_prints_what_the_page_says() -> None:
     promised = PAGE.split("```text\n")[1].split("```", 1)[0]
     ran = subprocess.run([sys.executable, "-W", "error", "-c", example], capture_output=True, text=True, check=True)
     assert re.sub(r"key \w+:", "key 5b1c...:", ran.stdout) == promised
+
+
+@pytest.mark.anyio
+async def test_the_function_of_the_page_decides_which_calls_need_approval() -> None:
+    names: dict[str, object] = {}
+    exec(PAGE.split("```python\n")[2].split("```", 1)[0], names)  # noqa: S102 (it is ours)
+    refund, context = names["refund"], ToolContext(turn="t", call="c")
+    assert isinstance(refund, Tool)
+    assert await refund.asks_first({"order": "a", "amount": 100}, context) is None
+    assert await refund.asks_first({"order": "a", "amount": "100.5"}, context) is not None
 
 
 def words_under(heading: str) -> set[str]:

@@ -1,8 +1,10 @@
 """The transcript: messages and parts, computed from the facts."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import pytest
+from pydantic import JsonValue
 
 from turnwright import Agent, Engine, Price, TurnResult, tool
 from turnwright.driver import Driver
@@ -20,11 +22,18 @@ from turnwright.message import (
 from turnwright.model.protocol import Reply, ReplyCall
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.pairing import check_pairing
-from turnwright.transcript import Transcript
+from turnwright.transcript import Transcript, fact_of
 from turnwright_states import (
+    Abort,
+    AttemptFailed,
     CallSettled,
     CallStarted,
+    Cause,
+    Concluded,
     EndReason,
+    Event,
+    Expire,
+    Fail,
     Finish,
     Limits,
     ModelReplied,
@@ -36,6 +45,8 @@ from turnwright_states import (
     Usage,
 )
 from turnwright_states import facts as f
+from turnwright_states.replay import replay
+from turnwright_states.verdict import Verdict
 
 pytestmark = pytest.mark.anyio
 
@@ -104,10 +115,10 @@ async def test_what_is_cut_off_by_length_is_an_answer() -> None:
 @pytest.mark.parametrize(
     ("limits", "says"),
     [
-        (Limits(steps=5), "Step limit reached (5 of 5)."),
-        (Limits(steps=5, concluding="within"), "Step limit reached (5 of 5)."),
-        (Limits(), "Tool budget exhausted (50 of 50 calls)."),
-        (Limits(tool_calls=3), "Tool budget exhausted (3 of 3 calls)."),
+        (Limits(steps=5), "Stopped at the step limit (5 of 5)."),
+        (Limits(steps=5, concluding="within"), "Stopped at the step limit (5 of 5)."),
+        (Limits(), "Stopped at the tool-call limit (50 of 50 calls)."),
+        (Limits(tool_calls=3), "Stopped at the tool-call limit (3 of 3 calls)."),
     ],
 )
 async def test_the_sentinel_gives_figures(limits: Limits, says: str) -> None:
@@ -195,6 +206,114 @@ async def test_a_parts_place_never_changes_and_is_its_own() -> None:
         assert {seq: now[seq] for seq in known} == known
         known = now
     assert TextPart(seq=min(known), text="hi") == known[min(known)]
+
+
+def at_every_fact(facts: Sequence[f.Fact]) -> list[list[int]]:
+    """The numbers of the parts in their order, after each fact; no part's changes, and each stands for its own fact."""
+    journal, known, seen = list(enumerate(facts, start=1)), dict[int, AnyPart](), list[list[int]]()
+    for end in range(1, len(journal) + 1):
+        there = parts(Transcript.of(journal[:end]).messages)
+        now = {part.seq: part for part in there}
+        assert now | known == now
+        assert {fact_of(now[seq]) for seq in now.keys() - known.keys()} <= {end}
+        known = now
+        seen.append([part.seq for part in there])
+    return seen
+
+
+def played(*events: Event, files: int = 0) -> list[f.Fact]:
+    picture = {"media_type": "image/png", "url": "https://example.com/a.png"}
+    machine, facts = TurnMachine.start(Started(prompt="hi", files=(picture,) * files))
+    for event in events:
+        facts += machine.feed(event)
+    return facts
+
+
+def settled(call: str, files: int = 0) -> tuple[Event, Event]:
+    picture = {"media_type": "image/png", "url": "https://example.com/a.png"}
+    return CallStarted(call=call), CallSettled(call=call, result=call, files=(picture,) * files)
+
+
+TWO: Final = ModelReplied(text="Let me see.", reasoning="hm", calls=(ToolCall(name="note", arguments={}),) * 2)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    {
+        "results that come in another order": played(
+            TWO, *settled("call00002", 2), *settled("call00001", 1), ModelReplied(text="Done."), files=3
+        ),
+        "messages while calls run": played(
+            TWO, Steered(text="a"), *settled("call00002"), Steered(text="b"), *settled("call00001"), TWO
+        ),
+        "messages before a reply": played(
+            Steered(text="a"),
+            Steered(text="b"),
+            TWO,
+            *settled("call00001"),
+            *settled("call00002"),
+            Steered(text="c"),
+            TWO,
+        ),
+        "messages before a reply that fails": played(
+            Steered(text="a"), AttemptFailed(cause=Cause.TIMEOUT), Steered(text="b"), Fail(error="x", partial="I w")
+        ),
+        "an abort while calls are open": played(TWO, *settled("call00002"), Abort(partial="I w")),
+        "a deadline while calls are open": played(
+            TWO, *settled("call00002"), Expire(partial="I w"), Concluded(text="x")
+        ),
+        "an answer": played(ModelReplied(text="x", reasoning="hm")),
+        "the most calls": played(
+            ModelReplied(calls=(ToolCall(name="a", problem="unknown"),) * 511 + (ToolCall(name="a", arguments={}),)),
+            Steered(text="a"),
+            *settled("call00512"),
+            ModelReplied(text="x"),
+        ),
+    }.items(),
+    ids=lambda case: case[0],
+)
+def test_numbers_rise_with_the_order_of_the_parts(facts: tuple[str, list[f.Fact]]) -> None:
+    """At every fact, through all that a result holds; and a float holds each, as in JavaScript."""
+    for places in at_every_fact(facts[1]):
+        assert places == sorted(set(places))
+        assert all(int(float(place)) == place for place in places)
+    numbered = enumerate(facts[1], start=1)
+    inside = [
+        one.seq
+        for part in parts(Transcript.of(numbered).messages)
+        for one in (part, *(part.files if isinstance(part, ToolResultPart) else ()))
+    ]
+    assert inside == sorted(set(inside))
+
+
+async def test_a_step_says_when_it_began_in_utc_and_in_seconds_of_driving() -> None:
+    """By the engine's clock, in the event, the journal and the part; and nothing is decided by it."""
+    now = [1_796_000_000.0]
+
+    @tool
+    async def wait() -> str:
+        """Wait for a second, by the engine's clock."""
+        now[0] += 0.9996
+        return "waited"
+
+    engine = Engine(model=ScriptedModel(asks_for(("wait", {})), "Done."), tools=[wait], now=lambda: now[0])
+    async with engine.stream(AGENT, "hi") as stream:
+        events = [event async for event in stream]
+    said = [line for line in (event.to_json() for event in events) if line["type"] == "step_started"]
+    assert [line["started_at"] for line in said] == ["2026-11-30T00:53:20.000Z", "2026-11-30T00:53:20.999Z"]
+    messages = (await engine.get(events[0].turn)).messages
+    begun = [part for part in parts(messages) if isinstance(part, StepStartPart)]
+    assert [(part.started_at, part.elapsed) for part in begun] == [
+        (line["started_at"], line["elapsed"]) for line in said
+    ]
+    journal = await engine.store.facts(events[0].turn)
+    assert replay(journal).check.verdict is Verdict.HOLDS
+
+
+def test_a_history_of_an_earlier_release_says_seconds_of_driving() -> None:
+    part: dict[str, JsonValue] = {"type": "step_start", "step_number": 1, "started_at": 0.5}
+    (read,) = Message.of_json({"role": "assistant", "parts": [part]}).parts
+    assert read == StepStartPart(step_number=1)
 
 
 async def test_what_is_closed_stays_as_it_is_and_what_is_open_follows_it() -> None:

@@ -1,10 +1,14 @@
 """Which characters count as unseen: on a terminal and on a page alike."""
 
-import pytest
+import re
 
-from turnwright.cli.view import one_line, safe
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwright.cli.view import one_line
 from turnwright.inspector.render import visible
-from turnwright.unseen import replaced
+from turnwright.unseen import escaped, exact, replaced
 
 
 def marked(text: str) -> str:
@@ -25,7 +29,7 @@ def marked(text: str) -> str:
     ],
 )
 def test_what_people_write_stays_as_it_is(text: str) -> None:
-    assert marked(text) == visible(text) == safe(text) == text
+    assert marked(text) == visible(text) == escaped(text) == text
 
 
 @pytest.mark.parametrize("code", [0x00, 0x1B, 0x7F, 0x85, 0xAD, 0x061C, 0x180E, 0x200B, 0x200E, 0x2028, 0x2029, 0x202E])
@@ -56,5 +60,68 @@ def test_joiners_and_selectors_that_do_nothing_are_replaced(text: str, shown: st
 def test_each_place_has_a_sign_of_its_own() -> None:
     text = "allow\u200b rm\r\nthis"
     assert visible(text) == "allow[U+200B] rm\r\nthis"
-    assert safe(text) == "allow\N{REPLACEMENT CHARACTER} rm\nthis"
-    assert one_line(text) == "allow rm this"
+    assert escaped(text) == "allow\\u200b rm\nthis"
+    assert one_line(text) == "allow\u200b rm this", "it is escaped where it leaves"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\N{BRAILLE PATTERN BLANK}", "?"),
+        ("\u1820\u180b", "\u1820\u180b"),
+        ("e" + "\u0301" * 7, "e" + "\u0301" * 5 + "??"),
+    ],
+)
+def test_blanks_and_piles_of_marks_are_replaced(text: str, shown: str) -> None:
+    assert marked(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("rm -rf ./build", "rm -rf ./build"),
+        ("ход 漢字 हिन्दी", "ход 漢字 हिन्दी"),
+        ("    indented", "    indented"),
+        (" " * 25 + "x", r"\x20{25}x"),
+        ("safe" + " " * 600 + "; evil", r"safe\x20{600}; evil"),
+        ("a  b ", r"a\x20\x20b\x20"),
+        ("a\tb\nc\rd", r"a\tb\nc\rd"),
+        ("\x1b[2J", r"\x1b[2J"),
+        (r"\x1b[2J", r"\\x1b[2J"),
+        ("\x1b{4}", r"\x1b\x7b4}"),
+        ("\x1b" * 4, r"\x1b{4}"),
+        ("{a}", "{a}"),
+        ("a\u202eb\u2066\u061c", r"a\u202eb\u2066\u061c"),
+        ("pass\u200bw\u00adord\ufeff", r"pass\u200bw\xadord\ufeff"),
+        ("a\u00a0b\u3000c\u2003", r"a\xa0b\u3000c\u2003"),
+        ("\U000e0041\U000e007f", r"\U000e0041\U000e007f"),
+        ("x\ufe0f漢\u200d字\U000e0100", r"x\ufe0f漢\u200d字\U000e0100"),
+        ("\u2800\u3164\u180b", r"\u2800\u3164\u180b"),
+        ("\u0301e\u0301", "\\u0301e\u0301"),
+        ("e" + "\u0301" * 9, "e" + "\u0301" * 5 + r"\u0301{4}"),
+        ("a\ud800b\x85\u2028", r"a\ud800b\x85\u2028"),
+    ],
+)
+def test_what_a_person_approves_is_written_like_no_other_text(text: str, written: str) -> None:
+    assert exact(text) == written
+
+
+TEXTS = st.text(st.sampled_from('ab \\{}4x20u"\x1b\u200b\u0301\n\t'))
+
+
+@given(TEXTS, TEXTS)
+def test_two_texts_are_never_written_the_same(one: str, other: str) -> None:
+    assert (exact(one) == exact(other)) == (one == other)
+    assert read_back(exact(one)) == one
+
+
+def read_back(written: str) -> str:
+    """What an exact text says, read by its rule."""
+    signs = re.compile(r"\\\\|(\\(?:[ntr]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}))(?:\{(\d+)\})?")
+
+    def one(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return "\\"
+        return found[1].encode().decode("unicode_escape") * int(found[2] or 1)
+
+    return signs.sub(one, written)

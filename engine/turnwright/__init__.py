@@ -1,5 +1,8 @@
 """Turnwright drives one turn of an LLM agent as an explicit finite-state machine."""
 
+from . import startup  # noqa: F401 (the first of all: see there)
+
+# isort: split
 from typing import TYPE_CHECKING
 
 from turnwright_states import EndReason, Limits, Outcome, State, Usage
@@ -12,20 +15,23 @@ from .errors import (
     BadAnswer,
     CannotDrive,
     ConfigError,
+    EngineClosedError,
     Fenced,
     RuntimeUnavailable,
     SessionBusy,
     StoreError,
+    StoreReplacedError,
     TurnBusy,
     TurnEnded,
     TurnwrightError,
     UnknownTurn,
+    UnreadableTurnError,
 )
 from .late import late
 from .message import FilePart, Message
 from .result import TurnResult
 from .setup import FinishedCall, Price
-from .store import TurnRow
+from .store import QUEUED, TurnRow
 from .subagent import AgentTool, agent_tool
 from .team import agent_tools
 from .tools import Ask, Tool, ToolContext, ToolError, ToolResult, tool
@@ -47,6 +53,7 @@ else:
     __getattr__, __dir__ = late(__name__, _HOMES)
 
 __all__ = [
+    "QUEUED",
     "Agent",
     "AgentFileError",
     "AgentTool",
@@ -59,6 +66,7 @@ __all__ = [
     "ConfigError",
     "EndReason",
     "Engine",
+    "EngineClosedError",
     "Fenced",
     "FilePart",
     "FinishedCall",
@@ -71,6 +79,7 @@ __all__ = [
     "SessionBusy",
     "State",
     "StoreError",
+    "StoreReplacedError",
     "Tool",
     "ToolContext",
     "ToolError",
@@ -81,6 +90,7 @@ __all__ = [
     "TurnRow",
     "TurnwrightError",
     "UnknownTurn",
+    "UnreadableTurnError",
     "Usage",
     "agent_tool",
     "agent_tools",

@@ -14,7 +14,7 @@ from .budgets import class_of
 from .errors import ConfigError
 from .events import first_events
 from .inbox import writable
-from .ledger import Listeners
+from .ledger import Listeners, stamp
 from .message import FilePart, Message
 from .pairing import UnpairedError, check_pairing
 from .setup import Setup
@@ -96,6 +96,7 @@ async def write_turn(
     `created_at` is in seconds since the epoch of Unix. Raises `SessionBusy` and `StoreError`, as `Store.create` does.
     """
     machine, facts = TurnMachine.start(started)
+    stamp(facts, created_at)
     new = NewTurn(id=turn_id, session=started.session, agent=agent.name, model=started.model, created_at=created_at)
     claim = await store.create(new, facts, Status.of(machine.turn), driven=driven)
     if listeners is not None and turn_id in listeners.followed:
@@ -105,10 +106,14 @@ async def write_turn(
 
 
 async def ended(store: Store, turn_id: str) -> TurnRow:
-    """A turn that another one can go on from. Raises `UnknownTurn`, and `ConfigError` for one that has not ended."""
+    """A turn that another one can go on from.
+
+    Raises `UnknownTurn`, `ConfigError` for one that has not ended, and `UnreadableTurnError` for one that is damaged.
+    """
     row = await store.get(turn_id)
     if row.status.outcome is None:
         raise ConfigError(f"turn {turn_id} has not ended: resume it, or abort it, before going on from it")
+    await store.facts(turn_id)  # what it said is needed: else the new turn would be written, and could not go on
     return row
 
 
@@ -145,12 +150,11 @@ def _check_names(options: Collection[str]) -> None:
     # Python takes any name for `**options`, and a turn without the session that was meant runs all the same.
     for name in options:
         if name not in _OPTIONS:
-            import difflib  # noqa: PLC0415 (only for who made a mistake)
+            from turnwright_states.meant import meant  # noqa: PLC0415 (only for who made a mistake)
 
-            # Long names are no slips of the finger, and comparing them is slow.
-            near = difflib.get_close_matches(name.lower()[:40], _OPTIONS, n=1)
-            meant = f"did you mean {near[0]!r}? The options are" if near else "use one of"
-            raise ConfigError(f"{name[:40]!r} is no option of a turn: {meant} {', '.join(_OPTIONS)}")
+            near = meant(name, _OPTIONS)
+            hint = f"did you mean {near!r}? The options are" if near else "use one of"
+            raise ConfigError(f"{name[:40]!r} is no option of a turn: {hint} {', '.join(_OPTIONS)}")
 
 
 def _messages(history: Sequence[Message | Mapping[str, JsonValue]], *, strict: bool) -> list[Message]:

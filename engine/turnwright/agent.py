@@ -41,8 +41,22 @@ _UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 #: No limit needs more digits, and numbers of thousands of digits cannot even be shown.
 _MAX_NUMBER: Final = 10**18
 _MAX_MESSAGE: Final = 200
-_REPR: Final = reprlib.Repr()
+_MAX_BITS: Final = 2000
+
+
+class _Repr(reprlib.Repr):
+    """Values as Python writes them, shortened. Every version of Python gets the same words for the longest numbers."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        # Python writes no whole number of more digits than a limit that can be set, to 640 at the lowest.
+        if x.bit_length() > _MAX_BITS:
+            return f"a value too long to show ({type(x).__name__})"
+        return super().repr_int(x, level)
+
+
+_REPR: Final = _Repr()
 _REPR.maxstring = _REPR.maxother = 80
+_shown: Final = _REPR.repr
 
 
 def _one_line(text: str) -> str:
@@ -177,7 +191,7 @@ class Agent(_Overlay):
     last one that fits says holds. A list that begins with a `!` begins with all tools, another one with none. A rule
     may fit no tool, and a `*` gives no sub-agents to a sub-agent."""
     model: Name | None = None
-    """The model's id; None means the engine's."""
+    """The model's id; None means the engine's. Another one than the engine's needs `Engine(models=...)`."""
     conclude_prompt: Text | None = None
     """What the model is told in the concluding call instead of `prompts/conclude.txt`; None means that file."""
 
@@ -286,14 +300,6 @@ def _is_rule(name: str) -> bool:
     return name.startswith("!") or "*" in name or "?" in name
 
 
-def _shown(value: object) -> str:
-    """The value as Python writes it, shortened."""
-    try:
-        return _REPR.repr(value)
-    except ValueError:  # Python refuses to write whole numbers of more than 4,300 digits
-        return f"a value too long to show ({type(value).__name__})"
-
-
 def _cut(message: str) -> str:
     """A message that repeats what it was given may be as long as that."""
     return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}..."
@@ -327,21 +333,33 @@ def _problem(details: ErrorDetails, known: Collection[str]) -> str:
         case "literal_error":
             wanted = f"must be {context['expected']}"
         case "string_type":
-            wanted = "must be text"
+            wanted = "must be the name of a tool" if details["loc"][:1] == ("tools",) else "must be text"
         case "tuple_type":
             wanted = "must be a list of names"
         case _:
             wanted = details["msg"].replace("Input should be", "must be")
-    return f"{wanted}, not {_shown(details['input'])}"
+    hint = _where_functions_go(details["input"]) if details["loc"][:1] == ("tools",) else ""
+    return f"{wanted}, not {_shown(details['input'])}{hint}"
 
 
 def _unknown(name: str, known: Collection[str]) -> str:
-    import difflib  # noqa: PLC0415 (only for who made a mistake)
+    from turnwright_states.meant import meant, unknown  # noqa: PLC0415 (only for who made a mistake)
 
     if name == "ceiling":
         return "is the engine's, not an agent's: set `steps`"
-    if name in Budget.model_fields:
-        return f"is not a field of its own: write it under `budget`, as in `budget: {{{name}: ...}}`"
-    # Long keys are no slips of the finger, and comparing them is slow.
-    near = difflib.get_close_matches(name.lower()[:40], known, n=1)
-    return f"is unknown: did you mean `{near[0]}`?" if near else f"is unknown: use one of {', '.join(known)}"
+    probably = name if name in Budget.model_fields else meant(name, (*known, *Budget.model_fields))
+    if probably in Budget.model_fields and probably not in known:
+        return f"is not a field of its own: write it under `budget`, as in `budget: {{{probably}: ...}}`"
+    return unknown(name, known)
+
+
+def _where_functions_go(given: object) -> str:
+    """What to do with a function or a tool that was given where a name belongs; nothing about anything else."""
+    name, function = getattr(given, "name", None), getattr(given, "__name__", None)
+    if not callable(given) and not isinstance(name, str):
+        return ""
+    tool = name if isinstance(name, str) else f"tool({function or '...'})"
+    return (
+        f": give functions to the engine, as in `Engine(tools=[{tool}])`."
+        " An agent may use all tools of the engine, unless it names some here"
+    )

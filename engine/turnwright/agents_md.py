@@ -269,7 +269,7 @@ def make_agent(matter: FrontMatter, values: Mapping[str, object], limits: Limits
             loc, problem = details["loc"], str(details.get("ctx", {}).get("problem", details["msg"]))
             if problem == "is missing":
                 problem = f"is missing: every agent needs one; {_RULE}"
-            elif problem.startswith("must be text") and isinstance(details["input"], int | float):
+            elif problem.startswith(("must be text", "must be the name")) and isinstance(details["input"], int | float):
                 problem += ": put it in quotes"
             if loc not in seen:
                 matter.wrong(loc, problem)

@@ -11,7 +11,7 @@ from .errors import BadAnswer, ConfigError, TurnEnded
 from .ids import root_of
 from .inbox import answer_item, answers_in, steers
 from .result import TurnResult, result_of
-from .store import Store
+from .store import QUEUED, Store
 
 Answers = Mapping[str, str | bool | Reply]
 
@@ -29,6 +29,9 @@ async def standing(store: Store, turn_id: str) -> TurnResult:
     """How a turn stands now. Raises `UnknownTurn`."""
     facts, inbox = await store.facts(turn_id), await store.inbox(turn_id)
     result = result_of(turn_id, facts, tuple(steers(inbox).values()))
+    # Asked last: it was still nobody's when all that is known of it was read.
+    if result.outcome is None and (await store.get(turn_id)).status.state is QUEUED:
+        result = replace(result, state=QUEUED)
     return replace(result, answered=answers_in(inbox) & {one.id for one in result.pending})
 
 

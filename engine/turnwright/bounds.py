@@ -123,10 +123,10 @@ LIMITS: Final = {
 }
 
 
-def nearest(turn: Turn, passed: Collection[EndReason | None] = ()) -> str:
-    """What would have stopped the turn next: the limit that is used most, and how far.
+def nearest(turn: Turn, passed: Collection[EndReason | None] = ()) -> tuple[str, float]:
+    """Return the limit that would have stopped the turn next, in words, and the share of it that is used.
 
-    `passed` are the limits that stopped it, which are left out. Empty when no other limit is set.
+    `passed` are the limits that stopped it, which are left out. Empty and 0 when no other limit is set.
     """
     left = [
         (_float(used) / most if most else 1.0, name, used, most)
@@ -134,9 +134,9 @@ def nearest(turn: Turn, passed: Collection[EndReason | None] = ()) -> str:
         if LIMITS[name][1] not in passed
     ]
     if not left:
-        return ""
-    _, name, used, most = max(left, key=lambda one: one[0])
-    return f"{LIMITS[name][0]} ({figures(name, used, most)})"
+        return "", 0.0
+    share, name, used, most = max(left, key=lambda one: one[0])
+    return f"{LIMITS[name][0]} ({figures(name, used, most)})", share
 
 
 def figures(name: str, used: float, most: float) -> str:

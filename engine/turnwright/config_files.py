@@ -21,6 +21,8 @@ from .config_settings import SETTINGS, Settings, unknown
 from .errors import ConfigError
 from .logs import FORMAT_VARIABLE, LEVEL_VARIABLE
 from .model.local_weights import WEIGHTS_VARIABLE
+from .regular_files import FileTooLargeError, read_regular
+from .values import deeper_than
 
 FILE_NAME: Final = "turnwright.toml"
 PROJECT_NAME: Final = "pyproject.toml"
@@ -32,6 +34,8 @@ TOKEN_VARIABLE: Final = "TURNWRIGHT_TOKEN"  # noqa: S105 (a name)
 #: What other clients of such endpoints read; it stands for `base_url` where the variable of that name is not set.
 BASE_URL_VARIABLE: Final = "OPENAI_BASE_URL"
 MAX_BYTES: Final = 1024 * 1024
+#: Tables and lists inside each other. A `pyproject.toml` holds the settings of other tools too.
+_MAX_DEPTH: Final = 50
 
 _HEADER: Final = ("tool", "turnwright")
 _SQLITE: Final = "sqlite:///"
@@ -87,7 +91,7 @@ class _Environment(EnvSettingsSource):
         """A list or a table is JSON; what is no JSON is a text, and whether that will do is not judged here."""
         try:
             return super().decode_complex_value(field_name, field, value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return value
 
 
@@ -211,7 +215,7 @@ def _document(path: Path) -> Mapping[str, object]:
     """The file's TOML. Raises `ConfigError`, with the line, when there is none to be had."""
     text = read_text(path)
     try:
-        return tomllib.loads(text)
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         at = _AT_LINE.search(str(error))
         line = text.count("\n") + 1 if at is None or at[1] is None else at[1]
@@ -220,17 +224,18 @@ def _document(path: Path) -> Mapping[str, object]:
         raise ConfigError(
             f"{path}: is not TOML that can be read: it nests too deep, or has too long a number"
         ) from None
+    if deeper_than(document, _MAX_DEPTH):
+        raise ConfigError(f"{path}: nests tables more than {_MAX_DEPTH} deep: settings are at most three deep")
+    return document
 
 
 def read_text(path: Path) -> str:
     """The text of a file that is named in a configuration, or is one. Raises `ConfigError`."""
     try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise ConfigError(f"{path}: is larger than {MAX_BYTES // 1024} KiB: name another file")
         # Editors on Windows put a mark in front of UTF-8.
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
+        return read_regular(path, MAX_BYTES).decode("utf-8-sig").replace("\r\n", "\n")
+    except FileTooLargeError:
+        raise ConfigError(f"{path}: is larger than {MAX_BYTES // 1024} KiB: name another file") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}:{line}: is not UTF-8 text: save it as UTF-8") from None

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from operator import is_
 
-from turnwright_states import CallModel, Conclude, Turn
+from turnwright_states import CallModel, Conclude, EndReason, Turn
 
 from .agent import Agent
 from .conclude import conclude_instruction, prompt
@@ -78,8 +78,13 @@ class Conversation:
     def _asked(self, action: CallModel | Conclude, turn: Turn) -> list[Message]:
         """What is said for this call alone."""
         if not isinstance(action, CallModel):
-            return [Message.user(conclude_instruction(turn, action.reason, self._conclude_prompt))]
+            instruction = conclude_instruction(turn, action.reason, self._conclude_prompt, again=action.second_try)
+            return [Message.user(instruction)]
         said: list[Message] = []
+        limits = turn.limits
+        if not action.tools and limits.concluding == "within" and limits.cap and not limits.allowance:
+            # The one step is the last one: its call concludes.
+            said.append(Message.user(conclude_instruction(turn, EndReason.STEP_CAP, self._conclude_prompt)))
         if self._tell_budget and action.tools:
             template = self._tell_budget if isinstance(self._tell_budget, str) else None
             said.append(Message.user(budget_told(turn, template)))

@@ -1,6 +1,7 @@
 """The only loop: take a turn up, do what its machine asks, feed back what came of it, until it ends or rests."""
 
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
@@ -9,22 +10,22 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from turnwright_states import Abort, Action, AwaitPerson, Event, Expire, Fail, Halt
+from turnwright_states import Abort, Action, AwaitPerson, Event, Expire, Fail, Halt, MachineError
 
 from .admission import Begun
 from .ending import end_children
-from .errors import CannotDrive, ConfigError, Fenced, StoreError, TurnBusy
+from .errors import CannotDrive, ConfigError, Fenced, StoreError, StoreReplacedError, TurnBusy, UnreadableTurnError
 from .inbox import CALLS
 from .ledger import Listeners
 from .opening import open_segment
-from .perform import account_for_crash, perform
+from .perform import HookRaised, account_for_crash, perform
 from .result import TurnResult
 from .segment import Segment
 from .setup import Setup
 from .store import NOBODY_GIVEN_UP, Claim, GivenUp, InboxItem, Store
 from .subagent import Children
 from .tasks import beside
-from .tools.tool import describe
+from .tools.errors import describe
 from .watch import Watch
 
 #: What closes the calls that are open.
@@ -72,9 +73,15 @@ class Driver:
     ) -> TurnResult | None:
         if begun is None and (await self._store.get(turn_id)).status.outcome is not None:
             return None  # nothing is left to do, so neither its tools nor its model are needed
-        async with self._taken_up(turn_id, begun, over, claimed) as segment:
-            while not await _go_on(segment):
-                pass
+        try:
+            async with self._taken_up(turn_id, begun, over, claimed) as segment:
+                while not await _go_on(segment):
+                    pass
+        except MachineError as error:
+            if begun is not None:
+                raise
+            why = f"its journal breaks off inside of an event, or was changed: {error}"
+            raise UnreadableTurnError(turn_id, why) from error
         return segment.result()
 
     def abort(self, request: InboxItem) -> None:
@@ -130,10 +137,14 @@ class Driver:
                     raise
 
     async def _let_go(self, claim: Claim, *, crashed: bool) -> None:
+        failed = sys.exception() is not None
         try:
             await self._store.release(claim, crashed=crashed)
-        except StoreError:
-            # What drove the turn has already failed or finished; the next claim sees that nobody let go.
+        except StoreError as error:
+            # What drove the turn has already failed or finished; the next claim sees that nobody let go. Nothing has
+            # finished where its journal is gone.
+            if isinstance(error, StoreReplacedError) and not failed:
+                raise
             _LOG.warning("turn %s could not be let go of", claim.turn, exc_info=True, extra={"turn": claim.turn})
 
 
@@ -162,7 +173,8 @@ async def _go_on(segment: Segment) -> bool:
                 name, steps = segment.ledger.turn_id, machine.turn.counters.steps
                 about = {"turn": name, "step": steps, "state": str(machine.state)}
                 _LOG.exception("turn %s failed in %s", name, machine.state, extra=about)
-                event = Fail(error=describe(error), partial=segment.partial, elapsed=segment.elapsed())
+                raised = error.__cause__ if isinstance(error, HookRaised) and error.__cause__ else error
+                event = Fail(error=describe(raised), partial=segment.partial, elapsed=segment.elapsed())
     # Here nothing is cancelled any more.
     await _feed(segment, event or interruption.event())
     return False

@@ -10,7 +10,7 @@ from turnwright_states import Abort, EndReason, Spent, State, TurnMachine
 from turnwright_states.events import AbortReason
 
 from .answers import Reply, unanswered
-from .errors import SessionBusy, TurnBusy, UnknownTurn
+from .errors import SessionBusy, TurnBusy, UnknownTurn, UnreadableTurnError
 from .ids import child_id
 from .inbox import ABORT, abort_item, answer_item
 from .ledger import Ledger, Listeners
@@ -50,9 +50,12 @@ async def make_way(
 ) -> None:
     """End the paused turn of a session, for a new message came: what it waits for is denied (DESIGN 4.12).
 
-    Raises `SessionBusy` where a turn of the session is live and not paused, or somebody drives it.
+    Raises `SessionBusy` where a turn of the session is live and not paused, or somebody drives it, and
+    `UnreadableTurnError` where it is not known how that stands.
     """
     for row in await store.turns(session=session, live=True):
+        if row.fault:
+            raise UnreadableTurnError(row.id, row.fault)
         if row.status.state is not State.PAUSED:
             raise SessionBusy(session, row.id)
         try:
@@ -104,7 +107,8 @@ async def end_children(ledger: Ledger) -> dict[str, Spent]:
     for call in ledger.machine.turn.open_calls():
         if call.made.lease is not None and call.counted:
             child = child_id(ledger.turn_id, call.id)
-            with suppress(UnknownTurn):  # it never began
+            # It never began, or nobody knows what it used: then what it was lent is spent.
+            with suppress(UnknownTurn, UnreadableTurnError):
                 over = ledger.claim.over.for_children
                 await end_child(ledger.store, child, ledger.listeners, ledger.telemetry, over=over)
                 spent[call.id] = spent_by(result_of(child, await ledger.store.facts(child)))

@@ -16,7 +16,7 @@ from .agent import Agent
 from .answering import Answers, need_root, post_answers, standing, standing_live, taken_in
 from .budgets import Budgets
 from .ending import make_way
-from .errors import ConfigError, TurnBusy
+from .errors import ConfigError, EngineClosedError, TurnBusy, UnknownTurn, known_options
 from .events import TurnEvent
 from .following import follow, until_it_rests
 from .hub import Hub, Observer
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 class Engine:
     """Drives turns: in this process, on any number of tasks of one event loop, or wherever a runtime's workers are.
 
-    `model` serves agents that name none; `models` finds the one that an agent names. `tools` is what agents may use.
+    `model` serves agents that name none; `models` returns the model that an agent names. Without `models` an agent may
+    name no model but that of the engine. `tools` is what agents may use.
     `store` is a store or its address (`memory:`, `sqlite:///turns.db`). `limits` are the defaults that an agent's own
     are laid over; its `ceiling` binds every agent. `prices` gives the cost of a model's tokens by its name.
 
@@ -65,10 +66,11 @@ class Engine:
     heard before it is whole. `models` and `tools` then need not be those of the workers, but what a turn may ask for is
     checked against them.
 
-    Raises `ConfigError` for a store that cannot be opened, two tools of one name, and what `Setup` refuses. Source:
-    DESIGN 8.
+    Raises `ConfigError` for a store that cannot be opened, two tools of one name, and what `Setup` refuses. Once it is
+    closed, every method that needs the store raises `EngineClosedError`. Source: DESIGN 8.
     """
 
+    @known_options("Engine", Limits.model_fields)
     def __init__(
         self,
         *,
@@ -114,6 +116,7 @@ class Engine:
             clock=clock,
             telemetry=telemetry,
         )
+        self._closed = False
         self._hub = Hub(observers)
         self._runtime = Local() if runtime is None else runtime
         if not self._runtime.here and isinstance(store, str) and not self.store.shared:
@@ -155,6 +158,7 @@ class Engine:
     async def submit(self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> str:
         """Begin a turn that a worker is to drive, and return its id at once; `events` follows it.
 
+        Its state is `QUEUED` until a worker has begun to drive it.
         A worker is whoever runs `work` on the same store with the same runtime. Takes and raises what `run` does.
         """
         turn_id = new_id()
@@ -168,6 +172,7 @@ class Engine:
         When `stopping` is set nothing new is begun, and this returns once the turns that run have ended or rest, or
         were let go of because they took too long for the runtime's `drain`. Raises `RuntimeUnavailable`.
         """
+        self._need_open()
         await self._runtime.run_worker(stopping)
 
     async def resume(self, turn_id: str, answers: Answers | None = None) -> TurnResult:
@@ -182,15 +187,15 @@ class Engine:
         """
         need_root(turn_id)
         if not answers:
-            await standing_live(self.store, turn_id)
+            await standing_live(self._opened, turn_id)
             return await self._turns.take_up(turn_id)
-        replies = await post_answers(self.store, turn_id, answers, now=self.setup.now())
+        replies = await post_answers(self._opened, turn_id, answers, now=self.setup.now())
         while True:
             with suppress(TurnBusy):
                 await self._turns.take_up(turn_id)
                 break
             await anyio.sleep(self.setup.poll)
-        return await taken_in(self.store, turn_id, replies)
+        return await taken_in(self._opened, turn_id, replies)
 
     async def answer(self, turn_id: str, answers: Answers) -> None:
         """Answer a paused turn, and leave it to a worker to drive it on. Takes and raises what `resume` does.
@@ -198,7 +203,7 @@ class Engine:
         That somebody else was faster is said here only where the answer waits to be taken in; the first one stands.
         """
         need_root(turn_id)
-        await post_answers(self.store, turn_id, answers, now=self.setup.now())
+        await post_answers(self._opened, turn_id, answers, now=self.setup.now())
         job = await self._work.job(turn_id)
         await self._runtime.submit(job.turn, job.segment)
 
@@ -211,7 +216,7 @@ class Engine:
         The events begin with the first that the journal does not have yet, and end with `TurnHalted` or `TurnPaused`,
         the latter also where not all was answered. Raises in the block what `resume` raises.
         """
-        after = (await self.store.facts(turn_id))[-1][0]
+        after = (await self._opened.facts(turn_id))[-1][0]
         async with self._followed(turn_id, after, partial(self.resume, turn_id, answers)) as events:
             yield events
 
@@ -223,10 +228,10 @@ class Engine:
         `TurnEnded`, and `ConfigError` for a message that says nothing. Source: DESIGN 4.15.
         """
         item = steer_item(turn_id, text)
-        await standing_live(self.store, turn_id)
-        await self.store.post(item)
-        if item in await self.store.inbox(turn_id):
-            await standing_live(self.store, turn_id)  # it may have ended since it was asked
+        await standing_live(self._opened, turn_id)
+        await self._opened.post(item)
+        if item in await self._opened.inbox(turn_id):
+            await standing_live(self._opened, turn_id)  # it may have ended since it was asked
 
     async def fork(self, turn_id: str, *, at: int) -> str:
         """Copy the first `at` facts of a turn into a new turn, which `resume` drives on from there. Returns its id.
@@ -238,7 +243,7 @@ class Engine:
         """
         from .fork import fork_turn  # noqa: PLC0415 (it reads journals back to their events, which no turn does)
 
-        return await fork_turn(self.store, turn_id, at, new_id=f"fork-{new_id()}")
+        return await fork_turn(self._opened, turn_id, at, new_id=f"fork-{new_id()}")
 
     async def fork_places(self, turn_id: str) -> "tuple[Group, ...]":
         """The events after which `fork` can copy a turn, oldest first: the `last` of each is an `at`.
@@ -247,14 +252,14 @@ class Engine:
         """
         from .fork import fork_places  # noqa: PLC0415 (likewise)
 
-        return fork_places(turn_id, await self.store.facts(turn_id))
+        return fork_places(turn_id, await self._opened.facts(turn_id))
 
     async def abort(self, turn_id: str) -> None:
         """Stop a turn, in whatever state it is. Nothing happens to one that has ended.
 
         A turn that rests is ended here; one that is driven is told to stop, by whoever drives it. Raises `UnknownTurn`.
         """
-        if (await self.store.get(turn_id)).status.outcome is None:
+        if (await self._opened.get(turn_id)).status.outcome is None:
             await self._turns.stop(turn_id)
 
     async def recover(self) -> list[TurnResult]:
@@ -264,7 +269,7 @@ class Engine:
         run here (its tools or its model are missing) is left alone, with a warning. As many run side by side as a
         batch may have calls (`parallel`).
         """
-        return await recover_turns(self.store, self._turns.take_up, now=self.setup.now, at_once=self.setup.parallel)
+        return await recover_turns(self._opened, self._turns.take_up, now=self.setup.now, at_once=self.setup.parallel)
 
     async def delete(self, turn_id: str) -> int:
         """Forget a turn and its sub-turns. Returns how many there were.
@@ -272,26 +277,30 @@ class Engine:
         What it said is then missing from its session, and from a turn that continues it. Raises `UnknownTurn`,
         `TurnBusy` while it is driven, and `ConfigError` for a sub-agent's turn whose caller has not ended.
         """
-        return await delete_turn(self.store, turn_id)
+        return await delete_turn(self._opened, turn_id)
 
     async def prune(self, *, older_than: float) -> int:
         """Delete the turns that ended more than `older_than` seconds ago, with their sub-turns. Returns how many.
 
         A turn that has not ended stays, however old it is: `abort` ends it.
         """
-        return await prune_turns(self.store, older_than)
+        return await prune_turns(self._opened, older_than)
 
     def events(self, turn_id: str, after: int = 0, *, wait: bool = False) -> AsyncIterator[TurnEvent]:
         """Every event of a turn whose `seq` is above `after`: the journal's first, then live until it halts or pauses.
 
         Re-attaches to a turn that is driven here, and reads the journal of one that another process drives. One that
-        nobody drives yet is waited for with `wait`, or with a runtime that will. Raises `UnknownTurn` when iterated.
+        nobody drives yet is waited for with `wait`, or with a runtime that will; after a few seconds a warning in the
+        log says that no worker has taken it up. Raises `UnknownTurn` when it is called; where only a server can tell
+        (PostgreSQL), when the first event is asked for, before anything is waited for.
         """
+        if self._opened.has(turn_id) is False:
+            raise UnknownTurn(turn_id)
         return self._follow(turn_id, after, waits=wait)
 
     async def get(self, turn_id: str) -> TurnResult:
         """How a turn stands now. Raises `UnknownTurn`."""
-        return await standing(self.store, turn_id)
+        return await standing(self._opened, turn_id)
 
     async def turns(
         self,
@@ -307,7 +316,7 @@ class Engine:
         or both. At most `limit`, and only those whose `number` is below `before`: with that of the last one, the next
         page. `get` tells all about one.
         """
-        return await self.store.turns(session=session, live=live, limit=limit, before=before)
+        return await self._opened.turns(session=session, live=live, limit=limit, before=before)
 
     def explain(self, agent: Agent) -> "Certificate":
         """What bounds a turn of this agent here, and who set it. Raises `ConfigError` for what is no agent."""
@@ -324,7 +333,11 @@ class Engine:
         )
 
     async def aclose(self) -> None:
-        """Close the store, and the connections of each model that has an `aclose`."""
+        """Close the store, and the connections of each model that has an `aclose`. Nothing can be done afterwards.
+
+        End what runs before: a turn that is being driven loses its store.
+        """
+        self._closed = True
         for model in {id(one): one for one in (self.setup.model, *self._made.values())}.values():
             close = getattr(model, "aclose", None)
             if close is not None:
@@ -340,20 +353,30 @@ class Engine:
     ) -> None:
         await self.aclose()
 
+    @property
+    def _opened(self) -> Store:
+        self._need_open()
+        return self.store
+
+    def _need_open(self) -> None:
+        if self._closed:
+            raise EngineClosedError
+
     async def _begin(
         self, turn_id: str, agent: Agent, prompt: str, *, driven: bool = True, **options: Unpack[TurnOptions]
     ) -> Begun:
         """Check everything that can be checked, then write the turn's first facts."""
+        self._need_open()
         session, continues = options.get("session"), options.get("continues")
         started = admit(self.setup, agent, prompt, options)
         if continues is not None:
-            before = await ended(self.store, continues)
+            before = await ended(self._opened, continues)
             session = session or before.session
             started = started.model_copy(update={"session": session})
         if session is not None:
-            await make_way(self.store, session, self._hub, self.setup.telemetry)
+            await make_way(self._opened, session, self._hub, self.setup.telemetry)
         now, here = self.setup.now(), driven and self._runtime.here
-        return await write_turn(self.store, turn_id, agent, started, created_at=now, listeners=self._hub, driven=here)
+        return await write_turn(self._opened, turn_id, agent, started, created_at=now, listeners=self._hub, driven=here)
 
     @asynccontextmanager
     async def _followed(
@@ -379,7 +402,7 @@ class Engine:
     ) -> AsyncIterator[TurnEvent]:
         here = self._runtime.here and not waits
         return follow(
-            self.store,
+            self._opened,
             self._hub,
             turn_id,
             after=after,
@@ -388,6 +411,7 @@ class Engine:
             is_due=None if here else partial(self._work.is_due, turn_id),
             here=here,
             poll=self.setup.poll,
+            clock=self.setup.clock,
         )
 
     def _model(self, models: Callable[[str], Model], name: str) -> Model:

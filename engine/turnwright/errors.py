@@ -2,6 +2,7 @@
 
     TurnwrightError
     ├── ConfigError          yours: an agent file, a flag, a limit, a tool, a store's address
+    │   ├── UnknownOption    a keyword that there is not (also a `TypeError`)
     │   └── CannotDrive      a turn's tools or its model are not there, and so it is left alone
     ├── SessionBusy          yours: the session's live turn must end, pause or be aborted first
     ├── UnknownTurn          yours: no such turn in this store
@@ -11,6 +12,9 @@
     ├── Fenced               another driver took the turn over while this one ran
     ├── RuntimeUnavailable   a runtime's service could not be reached; what it was to be told is in the journal
     ├── StoreError           the store could not read or write; nothing was journalled
+    │   ├── UnreadableTurnError  one turn's row or journal is damaged; the other turns are not affected
+    │   └── StoreReplacedError   the store's file was deleted or replaced while it was open
+    ├── EngineClosedError    yours: the engine was closed
     ├── UnpairedError        a message list with a call without its result (`turnwright.pairing`)
     ├── ToolError            a tool's (`turnwright.tools`): becomes the result of the call
     └── ModelError           the provider's (`turnwright.model`): becomes a fact, never leaves the driver
@@ -18,7 +22,13 @@
 How a turn ends is never an exception: it is the outcome and the reason of its result.
 """
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class TurnwrightError(Exception):
@@ -27,6 +37,10 @@ class TurnwrightError(Exception):
 
 class ConfigError(TurnwrightError):
     """Something that the caller wrote cannot be used. The message says what, where, and what to write instead."""
+
+
+class UnknownOption(ConfigError, TypeError):  # noqa: N818 (reads as what happened)
+    """A keyword that a class or a function does not take: to Python this is a `TypeError`."""
 
 
 class CannotDrive(ConfigError):  # noqa: N818 (reads as what happened)
@@ -95,6 +109,32 @@ class StoreError(TurnwrightError):
     """The store could not be read or written. Nothing was journalled; the turn can be recovered."""
 
 
+class UnreadableTurnError(StoreError):
+    """The row, the journal or the inbox of one turn is damaged. Every other turn of the store can still be used.
+
+    `where` names the store, if it is known, and `why` says what is damaged.
+    """
+
+    def __init__(self, turn: str, why: str, *, where: str = "") -> None:
+        super().__init__(
+            f"{f'{where}: ' if where else ''}turn {turn}: {why}: read it with the release that wrote it; if it is"
+            " damaged, restore a copy of the store or delete the turn"
+        )
+        self.turn = turn
+        self.why = why
+
+
+class StoreReplacedError(StoreError):
+    """A file of the store was deleted or replaced while it was open. Nothing that is written to it is kept."""
+
+
+class EngineClosedError(TurnwrightError):
+    """The engine was closed, by `aclose()` or at the end of `async with`. A new engine can use the same store."""
+
+    def __init__(self) -> None:
+        super().__init__("this engine is closed: make a new Engine, or call it before aclose() and within `async with`")
+
+
 class RuntimeUnavailable(TurnwrightError):  # noqa: N818 (reads as what happened)
     """The service of a runtime could not be reached. `turn` was written all the same: a sweep submits it, if it is one.
 
@@ -104,3 +144,32 @@ class RuntimeUnavailable(TurnwrightError):  # noqa: N818 (reads as what happened
     def __init__(self, why: str, turn: str | None = None) -> None:
         super().__init__(why if turn is None else f"turn {turn} is written, and will be driven when it is found: {why}")
         self.turn = turn
+
+
+def known_options(what: str, limits: Collection[str] = ()) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a function say of an unknown keyword what was probably meant: it raises `UnknownOption`, about `what`.
+
+    `limits` are the names that belong into its option `limits`.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        parameters = inspect.signature(function).parameters.values()
+        known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in kwargs.keys() - set(known):
+                from turnwright_states.meant import meant, unknown  # noqa: PLC0415 (only for who made a mistake)
+
+                probably = meant(name, (*known, *limits))
+                in_limits = probably is not None and probably not in known
+                why = (
+                    f"is unknown: did you mean `limits=Limits({probably}=...)`?" if in_limits else unknown(name, known)
+                )
+                whose = f"{what} {kwargs['name']}" if "name" in kwargs else what
+                raise UnknownOption(f"{whose}: {name} {why}")
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate

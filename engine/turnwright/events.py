@@ -23,6 +23,7 @@ from pydantic import JsonValue
 
 from turnwright_states import EndReason, InterruptKind, Outcome, Turn, Usage
 from turnwright_states import facts as f
+from turnwright_states.payload import frozen, thawed
 
 from .message import SentinelPart
 from .notices import notice_text
@@ -64,21 +65,37 @@ class TurnEvent(msgspec.Struct, frozen=True):
         raise AttributeError("type")
 
     def to_json(self) -> JsonLine:
-        """The event as a JSON object with `type`, `turn` and `seq` first."""
+        """The event as a JSON object with `type`, `turn` and `seq` first.
+
+        All of it, for your own programs: `public` is for a browser.
+        """
         return {"type": self.type, "turn": self.turn, "seq": self.seq}
+
+    def public(self) -> JsonLine:
+        """Return the part of `to_json` that may be sent to a browser: the conversation, and how the turn goes on.
+
+        Left out are the agent's instructions, limits, imported history, the caller's context and session, the model's
+        reasoning, prices, and errors, which may name hosts and files (docs/security.md#what-a-browser-is-sent). What is
+        public is listed field by field; a field that is not listed is private.
+        """
+        from .public_events import public_line  # noqa: PLC0415 (who serves no browser needs no list)
+
+        return public_line(self.to_json())
 
 
 class FactEvent(TurnEvent, frozen=True):
     """A fact was journalled. `type` is the fact's kind.
 
-    `message` is the id of the message that a `step_started` begins, `tools` what the tools of a step came to, where
-    this fact says so, and `text` a notice in words for people.
+    `message` is the id of the message that a `step_started` begins. `tool` is the name of the tool of a `call_started`
+    or `call_settled`, as the model wrote it. `tools` is what the tools of a step came to, where this fact says so.
+    `text` is a notice in words for people.
     """
 
     fact: f.Fact
     message: str = ""
     tools: ToolPhase | None = None
     text: str = ""
+    tool: str = ""
 
     @property
     def type(self) -> str:
@@ -100,6 +117,8 @@ class FactEvent(TurnEvent, frozen=True):
         line = {"type": self.type, "turn": self.turn, "seq": self.seq, **fields}
         if self.message:
             line["message"] = self.message
+        if self.tool:
+            line["tool"] = self.tool
         if self.tools is not None:
             line["tools"] = self.tools.to_json(self.turn)
         if self.text:
@@ -192,14 +211,15 @@ class Pending:
 
     @classmethod
     def of(cls, turn: Turn, interrupt: f.Interrupt) -> "Pending":
-        """The interrupt of a folded turn, with the arguments of its call. A sub-agent's has its own in the question."""
+        """Return the interrupt of a folded turn with the arguments of its call, or of the sub-agent's that asks."""
         call = None if interrupt.forwarded else turn.batch.get(interrupt.call)
+        arguments = interrupt.arguments if call is None else call.arguments
         return cls(
             id=interrupt.id,
             kind=interrupt.kind,
             tool=interrupt.tool,
             question=interrupt.question,
-            arguments=None if call is None else dict(call.arguments),
+            arguments=None if arguments is None else frozen(dict(arguments)),
             choices=interrupt.choices,
             grant=interrupt.grant,
             expires_at=interrupt.expires_at,
@@ -211,7 +231,7 @@ class Pending:
         if self.question:
             line["question"] = self.question
         if self.arguments is not None and self.kind is not InterruptKind.QUESTION:
-            line["arguments"] = self.arguments
+            line["arguments"] = thawed(self.arguments)
         line["choices"] = list(self.choices)
         if self.expires_at is not None:
             line["expires_at"] = self.expires_at
@@ -322,6 +342,8 @@ def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> Tu
         case f.Paused():
             pending = tuple(Pending.of(turn, interrupt) for interrupt in turn.interrupts.values())
             return TurnPaused(turn=turn_id, seq=seq, pending=pending, tools=transcript.tools)
+        case f.CallStarted() | f.CallSettled():
+            return FactEvent(turn=turn_id, seq=seq, fact=fact, tool=transcript.calls.get(fact.call, ""))
         case f.StepStarted():
             return FactEvent(turn=turn_id, seq=seq, fact=fact, message=assistant_id(turn_id, fact.number))
         case f.Notice():

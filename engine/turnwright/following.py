@@ -1,12 +1,20 @@
 """Follows one turn: first what its journal has, then what happens, wherever the turn is driven."""
 
+import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
 
 from .events import FactEvent, TurnEvent, TurnHalted, TurnPaused, event_of
 from .hub import Hub
 from .result import TurnResult
 from .store import Store
-from .transcript import Transcript
+from .transcript import Transcript, reading
+
+#: Seconds without a driver after which whoever waits for a turn is told that no worker runs.
+_PATIENCE: Final = 5.0
+
+_LOG = logging.getLogger(__name__)
 
 
 async def follow(
@@ -18,6 +26,7 @@ async def follow(
     is_driven_here: Callable[[], bool],
     poll: float,
     here: bool = True,
+    clock: Callable[[], float] = time.monotonic,
     is_expected: Callable[[], bool] = lambda: False,
     is_due: Callable[[], Awaitable[bool]] | None = None,
 ) -> AsyncIterator[TurnEvent]:
@@ -26,9 +35,11 @@ async def follow(
     `is_expected` says that it is about to be driven, and `is_due` that somebody will drive it, as after an answer: then
     its events are waited for, though nobody drives it yet; without `here` it is another process that will. The journal
     of a turn that another process drives is read when the store says that something was written, or every `poll`
-    seconds, each fact of it once. Raises `UnknownTurn`.
+    seconds, each fact of it once. A warning says when nobody has driven a turn for some seconds, by `clock`, that is
+    waited for. Raises `UnknownTurn`.
     """
     journal, seq = _Journal(store, turn_id), after
+    undriven = _Undriven(turn_id, clock)
     async with store.watching(turn_id) as changed:
         while True:
             with hub.follow(turn_id) as followed:
@@ -45,6 +56,7 @@ async def follow(
                     if rests or seq == before:
                         return
                     continue  # it went on after it was asked whether it does: what came of that is looked for
+                undriven.look(driven=driven or is_driven_here())
                 if not is_driven_here() and (driven or not here):
                     await changed(poll)
                     continue
@@ -53,6 +65,31 @@ async def follow(
                     yield event
                     if isinstance(event, TurnPaused | TurnHalted):
                         return
+
+
+class _Undriven:
+    """Warns once of a turn that is waited for and that nobody drives."""
+
+    def __init__(self, turn_id: str, clock: Callable[[], float]) -> None:
+        self._turn_id = turn_id
+        self._clock = clock
+        self._since: float | None = None
+        self._warned = False
+
+    def look(self, *, driven: bool) -> None:
+        """Take in whether somebody drives the turn now."""
+        now = self._clock()
+        if driven or self._since is None:
+            self._since = now
+        elif not self._warned and now - self._since >= _PATIENCE:
+            self._warned = True
+            _LOG.warning(
+                "turn %s is waited for, and no worker has taken it up for %g s: start one (`engine.work()`, or"
+                " `turnwright worker`) on the same store, with the agent's tools and model",
+                self._turn_id,
+                _PATIENCE,
+                extra={"turn": self._turn_id},
+            )
 
 
 async def _live(followed: AsyncIterator[TurnEvent], journal: "_Journal", seq: int) -> AsyncIterator[TurnEvent]:
@@ -98,9 +135,10 @@ class _Journal:
         """The events of what was written since the last time, without those up to `after`."""
         events: list[TurnEvent] = []
         for seq, fact in await self._store.facts(self._turn_id, self._seq):
-            self._transcript.turn.apply(fact)
-            self._transcript.add(seq, fact)
-            self._seq = seq
-            if seq > after:
-                events.append(event_of(self._turn_id, seq, fact, self._transcript))
+            with reading(self._turn_id):
+                self._transcript.turn.apply(fact)
+                self._transcript.add(seq, fact)
+                self._seq = seq
+                if seq > after:
+                    events.append(event_of(self._turn_id, seq, fact, self._transcript))
         return events

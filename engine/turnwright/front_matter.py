@@ -4,6 +4,7 @@ PyYAML builds what it reads too eagerly for files of strangers, and loses the li
 checked first, and the values are made here, from its nodes.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from re import Pattern
@@ -12,11 +13,15 @@ from typing import Final
 
 import yaml
 
+from .regular_files import FileTooLargeError, read_regular
+
 MAX_BYTES: Final = 1024 * 1024
 #: What one front matter may hold. PyYAML is slow and the longest honest one is a few dozen lines.
 MAX_FRONT_MATTER: Final = 64 * 1024
 MAX_VALUES: Final = 1000
 MAX_NESTING: Final = 8
+#: Brackets that may be open at once, those in texts included. PyYAML's time grows with the square of this number.
+MAX_BRACKETS: Final = 64
 TOO_LARGE: Final = f"is larger than {MAX_BYTES // 1024} KiB: this is no agent file, or split it"
 
 _SHOWN: Final = 60
@@ -24,6 +29,7 @@ _QUOTES: Final = "a text that has `: ` in it or begins with a sign needs quotes"
 # PyYAML follows YAML 1.1, where 010 is eight and 1:30 is ninety.
 _WHOLE: Final = regex(r"[-+]?(?:0|[1-9][0-9_]{0,999})")
 _FRACTION: Final = regex(r"[-+]?(?:[0-9_.]+(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))")
+_BRACKET: Final = regex(r"[\[\]{}]")
 _TAG: Final = "tag:yaml.org,2002:"
 #: A key of the outermost mapping with a text that YAML may take for a mapping. A value that opens one is left alone.
 _LOOSE: Final[Pattern[str]] = regex(r"""(?m)^([A-Za-z_][\w-]*[ \t]*:[ \t]+)(?![|>"'\[{#])(\S.*:.*)$""")
@@ -43,11 +49,9 @@ class UnreadableFileError(Exception):
 def read_text(path: Path) -> str:
     """The text of an agent file. Raises `UnreadableFileError`, also for one that is not UTF-8 or above 1 MiB."""
     try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise UnreadableFileError(TOO_LARGE)
-        return data.decode()
+        return read_regular(path, MAX_BYTES).decode()
+    except FileTooLargeError:
+        raise UnreadableFileError(TOO_LARGE) from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise UnreadableFileError(f"is not UTF-8 text (byte {error.start}): save it as UTF-8", line) from None
@@ -109,17 +113,31 @@ class FrontMatter:
         return next(known, self.line)
 
     def _is_yaml(self) -> bool:
+        """Whether the front matter can be parsed, as far as anybody looks: what is not plain is told of later."""
+        if self._oversize() is not None:
+            return True
         try:
-            return self._is_small() and bool([True for _ in yaml.parse(self.text, Loader=yaml.SafeLoader)])
+            for _ in self._judged():
+                pass
         except (yaml.YAMLError, ValueError, OverflowError):
             return False
+        return True
 
-    def _is_small(self) -> bool:
-        return len(self.text) <= MAX_FRONT_MATTER
+    def _oversize(self) -> tuple[int | None, str] | None:
+        """Where the text is too much for PyYAML, and why: checked before PyYAML sees any of it."""
+        if len(self.text) > MAX_FRONT_MATTER:
+            return None, f"is a front matter of more than {MAX_FRONT_MATTER // 1024} KiB: move text below it"
+        depth = 0
+        for mark in _BRACKET.finditer(self.text):
+            depth = depth + 1 if mark[0] in "[{" else max(depth - 1, 0)
+            if depth > MAX_BRACKETS:
+                return mark.start(), f"is nested more than {MAX_NESTING} deep"
+        return None
 
     def _values(self) -> dict[str, object] | None:
-        if not self._is_small():
-            self.wrong((), f"is a front matter of more than {MAX_FRONT_MATTER // 1024} KiB: move text below it")
+        oversize = self._oversize()
+        if oversize is not None:
+            self.wrong((), oversize[1], oversize[0])
             return None
         if not self._is_tame():
             return None
@@ -132,6 +150,14 @@ class FrontMatter:
 
     def _is_tame(self) -> bool:
         """Whether the YAML is plain: checked on the stream of events, before anything is built from it."""
+        for event, why in self._judged():
+            if why is not None:
+                self.wrong((), why, event.start_mark.index if event.start_mark else None)
+                return False
+        return True
+
+    def _judged(self) -> Iterator[tuple[yaml.Event, str | None]]:
+        """The events of the YAML, each with what is wrong with it. The first that is wrong is the last."""
         depth = 0
         for count, event in enumerate(yaml.parse(self.text, Loader=yaml.SafeLoader)):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -146,10 +172,9 @@ class FrontMatter:
                 why = f"is nested more than {MAX_NESTING} deep"
             elif count > MAX_VALUES:
                 why = f"holds more than {MAX_VALUES} values"
+            yield event, why
             if why is not None:
-                self.wrong((), why, event.start_mark.index if event.start_mark else None)
-                return False
-        return True
+                return
 
     def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, object]:
         values: dict[str, object] = {}

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from turnwright_states import Finish, ModelReplied, ToolCall, Usage
 from turnwright_states.making import made
+from turnwright_states.payload import FrozenDict
 
 from .model.protocol import Reply, ReplyCall
 
@@ -24,8 +25,9 @@ def call_heard(
     """A call of a reply, with what its tool says of it. Raises pydantic's `ValidationError` for what is no call."""
     fine = type(call.name) is str and call.name.isascii() and type(call.raw) is str and type(call.id) is str
     arguments = call.arguments
-    # The plain way copies them too: a model may use its own again.
-    simple = {**arguments} if fine and type(arguments) is dict and _is_simple(arguments) else None
+    # Frozen once, for all who are told of the call; the plain way copies them too: a model may use its own again.
+    flat = fine and arguments is not None and type(arguments) in (dict, FrozenDict) and _is_simple(arguments)
+    simple = FrozenDict(arguments or {}) if flat else None
     if simple is None:
         return ToolCall(
             name=call.name,

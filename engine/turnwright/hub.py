@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from .events import TurnEvent
+from .tools.errors import holds
 
 if TYPE_CHECKING:  # most turns are followed by nobody
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -42,7 +43,9 @@ class Hub:
         for observer in self._observers:
             try:
                 observer(event)
-            except Exception:  # noqa: BLE001 (an observer cannot change what happens)
+            except BaseException as error:
+                if holds(error, KeyboardInterrupt):  # a person's; nothing else of an observer changes what happens
+                    raise
                 about = {"turn": event.turn}
                 _LOG.exception("an observer failed on %s of turn %s", event.type, event.turn, extra=about)
         for follower in tuple(self._followers.get(event.turn, ())):

@@ -4,17 +4,19 @@ The machine decides, the store appends in one transaction, and only then do list
 """
 
 import logging
+import time
 import traceback
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
+from msgspec.structs import force_setattr
 
 from turnwright_states import (
     Abort,
     Answered,
     AttemptFailed,
-    BadJournal,
     CallSettled,
     CallStarted,
     CallState,
@@ -30,15 +32,15 @@ from turnwright_states import (
     Synthesised,
     TurnMachine,
 )
-from turnwright_states.facts import Fact, TurnStarted
+from turnwright_states.facts import Fact, StepStarted, TurnStarted
 from turnwright_states.state import FINAL
 
-from .errors import StoreError
+from .errors import StoreError, UnreadableTurnError
 from .events import TurnEvent, event_of
 from .inbox import steers
 from .result import StatePath, TurnResult, stands
 from .store import Claim, InboxItem, Status, Store
-from .transcript import Transcript
+from .transcript import Transcript, reading
 
 if TYPE_CHECKING:
     from .telemetry import Telemetry, Watched
@@ -82,15 +84,15 @@ class Ledger:
         machine: TurnMachine | None = None,
         *,
         telemetry: "Telemetry | None" = None,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
+        self._now = now
         self.claim = claim
         self.started = beginning(claim.turn, facts)
-        try:
+        with reading(claim.turn):
             self.machine = machine or TurnMachine.resume(fact for _, fact in facts)
-        except BadJournal as error:
-            raise StoreError(f"turn {claim.turn}: {error}") from error
-        self.transcript = Transcript.following(self.machine.turn, facts)
+            self.transcript = Transcript.following(self.machine.turn, facts)
         self.path = StatePath([fact for _, fact in facts])
         self.listeners = listeners
         self.telemetry = telemetry
@@ -105,10 +107,15 @@ class Ledger:
 
     @classmethod
     async def open(
-        cls, store: Store, claim: Claim, listeners: Listeners | None = None, telemetry: "Telemetry | None" = None
+        cls,
+        store: Store,
+        claim: Claim,
+        listeners: Listeners | None = None,
+        telemetry: "Telemetry | None" = None,
+        now: Callable[[], float] = time.time,
     ) -> "Ledger":
-        """Read the journal of a claimed turn. Raises `StoreError`."""
-        return cls(store, claim, await store.facts(claim.turn), listeners, telemetry=telemetry)
+        """Read the journal of a claimed turn. `now` gives seconds since the epoch of Unix. Raises `StoreError`."""
+        return cls(store, claim, await store.facts(claim.turn), listeners, telemetry=telemetry, now=now)
 
     @property
     def turn_id(self) -> str:
@@ -211,6 +218,8 @@ class Ledger:
         self._failed = True  # until all that the machine has taken is written
         for one in more:
             facts += machine.feed(one)
+        if machine.turn.state is State.STREAM:  # a step may have begun
+            stamp(facts, self._now())
         turn, seq = machine.turn, claim.seq
         if turn.state in FINAL:
             consumed = (*consumed, *at_the_end)
@@ -221,7 +230,8 @@ class Ledger:
         self.path.extend(facts)
         if turn.state is not self._state:
             # Asked once a state: who switches the log on while a turn runs sees it go on, and a step costs two calls.
-            self._state, self._logged = turn.state, _LOG.isEnabledFor(logging.INFO)
+            level = logging.WARNING if self._state is State.TEXT_ONLY else logging.INFO
+            self._state, self._logged = turn.state, _LOG.isEnabledFor(level)
         if self._logged:
             self.log(facts)
         if self.watched is not None:
@@ -261,8 +271,16 @@ class Ledger:
         return turn.state is State.PAUSED and [bool(asked.call) for asked in turn.interrupts.values()] == [True]
 
 
+def stamp(facts: Sequence[Fact], now: float) -> None:
+    """Write down when a step began, in facts that nobody has seen yet. `now` is in seconds since the epoch of Unix."""
+    for fact in facts:
+        if type(fact) is StepStarted:
+            text = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
+            force_setattr(fact, "started_at", f"{text[:-6]}Z")
+
+
 def beginning(turn_id: str, facts: Sequence[tuple[int, Fact]]) -> TurnStarted:
-    """The fact that a journal begins with. Raises `StoreError` for one that begins otherwise."""
+    """The fact that a journal begins with. Raises `UnreadableTurnError` for one that begins otherwise."""
     if not facts or not isinstance(facts[0][1], TurnStarted):
-        raise StoreError(f"turn {turn_id}: its journal does not begin with turn_started")
+        raise UnreadableTurnError(turn_id, "its journal does not begin with turn_started")
     return facts[0][1]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, NoReturn, Self, final
 
 import msgspec
-from pydantic import Field, GetCoreSchemaHandler, JsonValue
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, JsonValue
 from pydantic_core import CoreSchema, core_schema
 
 from turnwright_states import CallStatus, EndReason, Outcome
@@ -33,7 +33,7 @@ _DATA_URL: Final = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,", re.IGNORECASE
 
 # The garbage collector need not look at parts: a part is made after all that it holds, so no cycle goes through one.
 class Part(Value, frozen=True, kw_only=True, gc=False):
-    """A part of a message. `seq` is its place in the turn; no two parts of a turn share one."""
+    """A part of a message. `seq` is its place in the turn, which rises from part to part."""
 
     type: ClassVar[str]
 
@@ -48,7 +48,7 @@ class Part(Value, frozen=True, kw_only=True, gc=False):
 class TextPart(Part, frozen=True, kw_only=True):
     """Text that a person, the model or the engine wrote."""
 
-    type: ClassVar[str] = "text"
+    type: ClassVar[Literal["text"]] = "text"
 
     text: str
 
@@ -63,7 +63,7 @@ class FilePart(Part, frozen=True, kw_only=True):
     `MAX_FILE`, an address that is neither http(s) nor a `data:` URL, and a media type that is none.
     """
 
-    type: ClassVar[str] = "file"
+    type: ClassVar[Literal["file"]] = "file"
 
     media_type: str
     data: str = ""
@@ -129,6 +129,8 @@ class FilePart(Part, frozen=True, kw_only=True):
 
         Raises `ConfigError` if it cannot be read, is empty or too large, or has a name that does not tell what it is.
         """
+        from .regular_files import FileTooLargeError, read_regular  # noqa: PLC0415 (few turns have files)
+
         path = Path(path)
         media_type, packed = mimetypes.guess_type(path.name)
         if media_type is None or packed is not None:
@@ -136,9 +138,9 @@ class FilePart(Part, frozen=True, kw_only=True):
                 f"file {path}: its name does not say what is in it: give it an ending such as .png or .pdf"
             )
         try:
-            if path.stat().st_size > MAX_FILE:
-                raise ConfigError(f"file {path}: it is larger than {MAX_FILE:,} bytes")
-            content = path.read_bytes()
+            content = read_regular(path, MAX_FILE)
+        except FileTooLargeError:
+            raise ConfigError(f"file {path}: it is larger than {MAX_FILE:,} bytes") from None
         except OSError as error:
             raise ConfigError(f"file {path}: it cannot be read: {error.strerror or error}") from None
         if not content:
@@ -149,7 +151,7 @@ class FilePart(Part, frozen=True, kw_only=True):
 class ReasoningPart(Part, frozen=True, kw_only=True):
     """What the model thought aloud. `details` goes back to the provider unchanged (signatures)."""
 
-    type: ClassVar[str] = "reasoning"
+    type: ClassVar[Literal["reasoning"]] = "reasoning"
 
     text: str
     details: tuple[Mapping[str, JsonValue], ...] = ()
@@ -159,7 +161,7 @@ class ReasoningPart(Part, frozen=True, kw_only=True):
 class ToolCallPart(Part, frozen=True, kw_only=True):
     """A call that the model asked for. `id` is ours, unique in the turn, and is what is sent."""
 
-    type: ClassVar[str] = "tool_call"
+    type: ClassVar[Literal["tool_call"]] = "tool_call"
 
     id: str
     name: str
@@ -174,7 +176,7 @@ class ToolResultPart(Part, frozen=True, kw_only=True):
     `files` are shown to the model with the text, where its provider takes them.
     """
 
-    type: ClassVar[str] = "tool_result"
+    type: ClassVar[Literal["tool_result"]] = "tool_result"
 
     call: str
     name: str
@@ -185,18 +187,24 @@ class ToolResultPart(Part, frozen=True, kw_only=True):
 
 
 class StepStartPart(Part, frozen=True, kw_only=True):
-    """A step began: its number, and the seconds of driving at which it did."""
+    """A step began: its number, and when.
 
-    type: ClassVar[str] = "step_start"
+    `started_at` is the time in UTC (RFC 3339, to the millisecond), None where the journal does not have it; `elapsed`
+    is in seconds of driving since the turn began.
+    """
+
+    type: ClassVar[Literal["step_start"]] = "step_start"
 
     step_number: int
-    started_at: float
+    #: A history that an earlier release wrote has seconds of driving here.
+    started_at: Annotated[str | None, BeforeValidator(lambda at: None if isinstance(at, int | float) else at)] = None
+    elapsed: float = 0.0
 
 
 class StepFinishPart(Part, frozen=True, kw_only=True):
     """A step ended: what it used, and how long it took in seconds of driving."""
 
-    type: ClassVar[str] = "step_finish"
+    type: ClassVar[Literal["step_finish"]] = "step_finish"
 
     step_number: int
     input_tokens: int
@@ -205,9 +213,9 @@ class StepFinishPart(Part, frozen=True, kw_only=True):
 
 
 class SentinelPart(Part, frozen=True, kw_only=True):
-    """Tells the user why the turn was stopped, and what to do next."""
+    """Tells the user why the turn was stopped, or why no tool could run, and that they can continue."""
 
-    type: ClassVar[str] = "sentinel"
+    type: ClassVar[Literal["sentinel"]] = "sentinel"
 
     kind: Outcome
     reason: EndReason

@@ -25,7 +25,8 @@ def notice_text(notice: Notice, limits: Limits) -> str:
         return "The provider does not say what its replies used: token and cost budgets cannot hold"
     if notice.limit == "steps":
         steps = limits.cap - int(notice.used)
-        return f"Step {notice.used:.0f}/{limits.cap} - {steps} step{'' if steps == 1 else 's'} remaining"
+        rest = f"{steps} step{'' if steps == 1 else 's'} remaining" if steps > 0 else "the last step"
+        return f"Step {notice.used:.0f}/{limits.cap} - {rest}"
     name, decimals = _KINDS[notice.limit]
     left = max(notice.of - notice.used, 0)
     return (

@@ -12,19 +12,20 @@ from turnwright_states.facts import Fact, ModelReplied, TurnStarted
 
 from .admission import Begun
 from .agent import Agent
-from .errors import ConfigError, StoreError, UnknownTurn
+from .errors import ConfigError, StoreError, UnknownTurn, UnreadableTurnError
 from .ledger import Ledger, Listeners, beginning
 from .message import Message, ReasoningPart
 from .pairing import UnpairedError, check_pairing, renamed, repaired
 from .segment import Segment
 from .setup import Setup
 from .store import Claim, Store
-from .transcript import Transcript
+from .transcript import Transcript, reading
 
 _LOG = logging.getLogger(__name__)
 #: How many turns of a circle an error names, and how many characters of each.
 _MOST_NAMED: Final = 6
 _NAMED: Final = 60
+_UNREAD: Final = "turn %s: what was said in turn %s, earlier in its session, is left out, for it cannot be read: %s"
 
 
 async def open_segment(
@@ -36,14 +37,14 @@ async def open_segment(
     not paired and the setup is strict about it, and `StoreError` when its journal cannot be read.
     """
     if begun is None:
-        ledger = await Ledger.open(store, claim, listeners, setup.telemetry)
+        ledger = await Ledger.open(store, claim, listeners, setup.telemetry, setup.now)
         now = ledger.machine.turn
         about = {"turn": claim.turn, "step": now.counters.steps, "state": str(now.state)}
         _LOG.info("turn %s: taken up in %s, step %d", claim.turn, now.state, now.counters.steps, extra=about)
         agent = _agent(ledger)
     else:
         facts = list(enumerate(begun.facts, start=1))
-        ledger = Ledger(store, claim, facts, listeners, begun.machine, telemetry=setup.telemetry)
+        ledger = Ledger(store, claim, facts, listeners, begun.machine, telemetry=setup.telemetry, now=setup.now)
         agent = begun.agent
         ledger.log(begun.facts)
     _need_tools(claim.turn, ledger.machine.turn, setup)
@@ -60,7 +61,7 @@ def _agent(ledger: Ledger) -> Agent:
         return Agent.from_json(ledger.started.agent)
     except ValidationError as error:
         said = error.errors()[0]["msg"]
-        raise StoreError(f"turn {ledger.turn_id}: its agent cannot be read: {said}") from error
+        raise UnreadableTurnError(ledger.turn_id, f"its agent cannot be read: {said}") from error
 
 
 def _paired(turn_id: str, history: list[Message], setup: Setup) -> list[Message]:
@@ -94,15 +95,19 @@ async def said_before(store: Store, turn_id: str, started: TurnStarted, model: s
     They are as they may be sent to `model`, by default the one that the turn began with: without the signatures of
     another one. Whose are in a history that was brought for this turn is the embedder's knowledge, and they stay.
 
-    Raises `StoreError` where a journal of an earlier turn cannot be read, and where turns go on from each other in a
-    circle, which only a changed journal can say.
+    An earlier turn of the session that cannot be read is left out, with a warning: it does not keep the session from
+    going on. Raises `UnreadableTurnError` where that is the turn which this one goes on from, and `StoreError` where
+    turns go on from each other in a circle, which only a changed journal can say.
     """
     model = started.model if model is None else model
     earlier: list[str] = []
     if started.session is not None:
         number = (await store.get(turn_id)).number
-        rows = await store.turns(session=started.session, live=False)
-        earlier = [row.id for row in reversed(rows) if row.number < number]
+        rows = [row for row in await store.turns(session=started.session, live=False) if row.number < number]
+        for row in rows:
+            if row.fault:
+                _LOG.warning(_UNREAD, turn_id, row.id, row.fault, extra={"turn": turn_id})
+        earlier = [row.id for row in reversed(rows) if not row.fault]
     messages = _brought(turn_id, started)
     if started.forked_from is not None and started.model != model:
         # What was brought is what the original was told, whose model was the same.
@@ -110,7 +115,12 @@ async def said_before(store: Store, turn_id: str, started: TurnStarted, model: s
     if started.continues is not None and started.continues not in earlier:
         messages += await _said_up_to(store, started.continues, before=turn_id, within=(), model=model)
     for other in earlier:
-        messages += await _said_up_to(store, other, before=turn_id, within=earlier, model=model)
+        try:
+            messages += await _said_up_to(store, other, before=turn_id, within=earlier, model=model)
+        except UnreadableTurnError as error:
+            if started.continues == error.turn:
+                raise
+            _LOG.warning(_UNREAD, turn_id, error.turn, error.why, extra={"turn": turn_id})
     return messages
 
 
@@ -119,7 +129,7 @@ def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
     try:
         return [Message.of_json(message) for message in started.history]
     except ValueError as error:
-        raise StoreError(f"turn {turn_id}: its history cannot be read: {error}") from error
+        raise UnreadableTurnError(turn_id, f"its history cannot be read: {error}") from error
 
 
 async def _said_up_to(store: Store, last: str, *, before: str, within: Collection[str], model: str) -> list[Message]:
@@ -143,7 +153,8 @@ async def _said_up_to(store: Store, last: str, *, before: str, within: Collectio
             _LOG.warning(told, other, extra={"turn": other})
             break
         first = beginning(other, facts)
-        given, spoken = _brought(other, first), Transcript.of(facts).messages
+        with reading(other):
+            given, spoken = _brought(other, first), Transcript.of(facts).messages
         if first.model != model:
             # A history is for the model that it was brought for; that of a fork is from it.
             given, spoken = list(map(_unsigned, given)), tuple(map(_unsigned, spoken))

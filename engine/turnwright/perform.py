@@ -3,10 +3,11 @@
 None of them retries, and none decides: an attempt that failed is fed as one, and the chart says what follows.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
+from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright_states import (
@@ -27,20 +28,31 @@ from turnwright_states import (
     ToolCall,
     Usage,
 )
+from turnwright_states.events import is_blank
+from turnwright_states.limits import MAX_CALLS_A_REPLY
+from turnwright_states.payload import frozen
 
 from .heard import call_heard, reply_heard
 from .model.protocol import ModelError, Reply, ReplyCall, Request
 from .segment import Segment
 from .setup import FinishedCall
 from .tools.batch import Values, run_batch, settle_after_crash
+from .tools.errors import ToolError
 from .tools.text import shorten
-from .tools.tool import ToolError
+from .tools.tool import FunctionTool
+from .tools.tool_work import is_its_own
 
 if TYPE_CHECKING:
     from .telemetry import Watched
 
+T = TypeVar("T")
+
 #: How much of a name that a model made up it is told, in characters: it can be as long as a reply.
 _SHOWN_NAME: Final = 100
+
+
+class HookRaised(Exception):  # noqa: N818 (reads as what happened)
+    """A hook raised what is no `Exception`: its cause."""
 
 
 async def perform(segment: Segment, action: Action) -> Event | None:
@@ -106,9 +118,11 @@ async def _conclude(segment: Segment, action: Conclude) -> Event:
             reply = await _reply(segment, action, within)
         except ModelError as error:
             usage = _priced(segment, error.partial.usage if error.partial else None)
+            if error.cause is Cause.EMPTY_REPLY:  # the second try needs no back-off: nothing is overloaded
+                return Concluded(usage=usage, elapsed=segment.elapsed())
             return _failed(segment, error, usage)
         return Concluded(
-            text=reply.text if reply.text.strip() else None,
+            text=reply.text,
             calls=tuple(_looked_up(segment, call, []) for call in reply.calls),
             usage=_priced(segment, reply.usage),
             elapsed=segment.elapsed(),
@@ -130,9 +144,38 @@ async def _reply(segment: Segment, action: CallModel | Conclude, within: anyio.C
             await segment.hear_messages()
     request, watched = await _request(segment, action), segment.watched
     reply = await (_stream(segment, request) if watched is None else _watched(segment, request, watched, within))
-    if reply.text or reply.calls:  # an empty one is a failed attempt, and what was heard of it is dropped
+    # Of a reply that says nothing (a failed attempt, a conclusion to be asked for again), the next attempt drops what
+    # was heard.
+    if not is_blank(reply.text) or (reply.calls and isinstance(action, CallModel)):
         segment.heard()
     return reply
+
+
+async def _of_hook(hook: Callable[[], Awaitable[T]]) -> T:
+    """Call a hook of the embedder, and return what comes of it.
+
+    Raises what the hook raises; `HookRaised` for an error of its own that is no `Exception`, which would else end the
+    process or stop all that waits.
+    """
+    try:
+        return await hook()
+    except Exception:
+        raise
+    except BaseException as error:
+        if _is_cancelled_by_task() or not await is_its_own(error):
+            raise
+        raise HookRaised from error
+
+
+def _is_cancelled_by_task() -> bool:
+    """Whether somebody cancelled the task itself, which no scope knows of."""
+    import asyncio  # noqa: PLC0415 (not every loop is asyncio's)
+
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 async def _back_off(segment: Segment) -> None:
@@ -145,7 +188,7 @@ async def _request(segment: Segment, action: CallModel | Conclude) -> Request:
     conversation, turn, prepare = segment.conversation, segment.machine.turn, segment.setup.prepare
     if prepare is None:
         return conversation.request(action, turn)
-    return conversation.request(action, turn, await prepare(conversation.messages))
+    return conversation.request(action, turn, await _of_hook(lambda: prepare(conversation.messages)))
 
 
 async def _stream(segment: Segment, request: Request) -> Reply:
@@ -153,6 +196,9 @@ async def _stream(segment: Segment, request: Request) -> Reply:
     try:
         async for item in stream:
             if isinstance(item, Reply):
+                if len(item.calls) > MAX_CALLS_A_REPLY:
+                    why = f"the reply asks for more than {MAX_CALLS_A_REPLY} calls. Ask for a shorter reply."
+                    raise ModelError(f"model {segment.model.name}: {why}", cause=Cause.REJECTED, partial=item)
                 return item
             segment.hear(item)
     finally:
@@ -181,6 +227,9 @@ async def _watched(segment: Segment, request: Request, watched: "Watched", withi
             if isinstance(error, ModelError):
                 work.usage = _priced(segment, error.partial.usage if error.partial else None)
             raise
+        calls = tuple([structs.replace(call, arguments=frozen(call.arguments)) for call in reply.calls])
+        details = tuple(map(frozen, reply.reasoning_details))
+        reply = structs.replace(reply, calls=calls, reasoning_details=details)
         work.reply, work.usage = reply, _priced(segment, reply.usage)
         return reply
 
@@ -209,8 +258,11 @@ def _looked_up(segment: Segment, call: ReplyCall, checked: list[Values | None]) 
 
     What its tool made of the arguments is added to `checked`.
     """
-    arguments: Mapping[str, JsonValue] | None = call.arguments
     tool = segment.tools.get(call.name)
+    # A tool's own code may look at them before they are written down, and is not to change them; that of a function
+    # is given what was read of them.
+    reads = type(tool) is FunctionTool
+    arguments: Mapping[str, JsonValue] | None = call.arguments if reads else frozen(call.arguments)
     problem, loop_key, values = "", None, None
     if tool is None:
         problem = (
@@ -246,7 +298,7 @@ async def _synthesise(segment: Segment) -> Event:
     synthesise = segment.setup.synthesise
     await _back_off(segment)
     try:
-        text = None if synthesise is None else await synthesise(_finished(segment))
+        text = None if synthesise is None else await _of_hook(lambda: synthesise(_finished(segment)))
     except ModelError as error:
         return _failed(segment, error)
     return Synthesised(text=text, elapsed=segment.elapsed())

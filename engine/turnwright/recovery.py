@@ -7,12 +7,12 @@ import anyio
 
 from turnwright_states import State
 
-from .errors import ConfigError, Fenced, RuntimeUnavailable, StoreError, TurnBusy, UnknownTurn
+from .errors import ConfigError, Fenced, RuntimeUnavailable, StoreError, TurnBusy, UnknownTurn, UnreadableTurnError
 from .ids import root_of
 from .inbox import CALLS
 from .result import TurnResult
 from .store import Store, TurnRow
-from .transcript import Transcript
+from .transcript import Transcript, reading
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,6 +44,8 @@ class Sweep:
         found: list[TurnRow] = []
         for row in rows:
             try:
+                if row.fault:
+                    raise UnreadableTurnError(row.id, row.fault)
                 rests_long = not idle or row.updated_at <= self._now() - idle  # clocks of machines differ
                 if rests_long and await self._must_go_on(row, called) and not await self._is_driven(row, owners):
                     found.append(row)
@@ -75,7 +77,9 @@ class Sweep:
             return True
         kept = self._expiries.get(row.id)
         if kept is None or kept[0] != row.updated_at:
-            asked = Transcript.of(await self._store.facts(row.id)).turn.interrupts.values()
+            facts = await self._store.facts(row.id)
+            with reading(row.id):
+                asked = Transcript.of(facts).turn.interrupts.values()
             ends = min((one.expires_at for one in asked if one.expires_at is not None), default=None)
             kept = self._expiries[row.id] = (row.updated_at, ends)
         return kept[1] is not None and kept[1] <= self._now()

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Final
-from urllib.parse import quote, quote_plus
 
 from pydantic import JsonValue
 
@@ -145,7 +144,7 @@ class Redactor:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         known = {value for name, value in environ.items() if _VARIABLE.search(name.upper())}
-        self._known = Secrets(form for one in known if len(one) >= _SHORTEST for form in _written(one))
+        self._known = Secrets(one for one in known if len(one) >= _SHORTEST)
         self._hide_short = lru_cache(maxsize=4096)(self._hidden)
 
     def hide(self, text: str) -> str:
@@ -324,16 +323,3 @@ def _unless_within(found: re.Match[str]) -> str:
     """What stands for what has the form of a secret; that itself, where it goes on from a word before it."""
     before = found.string[found.start() - 1 : found.start()]
     return found[0] if before.isalnum() else HIDDEN
-
-
-def _written(secret: str) -> Iterator[str]:
-    """The secret as it stands in texts, in JSON, in addresses and in programs."""
-    yield from {
-        secret,
-        json.dumps(secret)[1:-1],
-        json.dumps(secret, ensure_ascii=False)[1:-1],
-        quote(secret),
-        quote(secret, safe=""),
-        quote_plus(secret),
-        repr(secret)[1:-1],
-    }

@@ -9,7 +9,8 @@ from turnwright_states import facts as f
 from .bounds import nearest
 from .events import Pending
 from .message import Message, SentinelPart
-from .transcript import Transcript
+from .store import Queued
+from .transcript import Transcript, reading
 
 
 class StatePath:
@@ -36,7 +37,7 @@ class StatePath:
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """A turn that has ended, or rests, or was left by its driver.
+    """A turn that has ended, or rests, or was left by its driver, or is `QUEUED` and waits for its first one.
 
     `outcome` and `reason` are None until it has ended; `pending` is what a paused turn waits for. `steps` counts the
     steps that started, `tool_calls` the calls that did. `text` is what the turn says in the end: the answer, the
@@ -45,7 +46,7 @@ class TurnResult:
     """
 
     id: str
-    state: State
+    state: State | Queued
     outcome: Outcome | None
     reason: EndReason | None
     also_reached: tuple[EndReason, ...]
@@ -59,11 +60,15 @@ class TurnResult:
     path: tuple[State, ...]
     #: The limit that would have stopped the turn next, in words: "the tool budget (48 of 50)".
     next_limit: str = ""
+    #: The share of that limit that is used: 0.96.
+    next_limit_used: float = 0.0
     error: str = ""
     #: Messages to the turn that never reached its model, oldest first.
     undelivered: tuple[str, ...] = ()
-    #: What the user is told of why the turn was stopped, and what to do next, if it was.
+    #: What the user is told of why the turn was stopped, and that they can continue, if it was.
     sentinel: SentinelPart | None = None
+    #: The setting that a developer can change, if the turn was stopped: the limit that binds is named. Not for users.
+    advice: str = ""
     #: Those of `pending` that somebody has answered, by their ids: whoever drives the turn next takes that in.
     answered: frozenset[str] = frozenset()
 
@@ -74,9 +79,13 @@ class TurnResult:
 
 
 def result_of(turn_id: str, facts: Sequence[tuple[int, f.Fact]], late: Sequence[str] = ()) -> TurnResult:
-    """The result that the facts of a turn, oldest first, amount to. `late` are messages that its inbox still has."""
+    """The result that the facts of a turn, oldest first, amount to. `late` are messages that its inbox still has.
+
+    Raises `UnreadableTurnError` for facts that do not follow from each other.
+    """
     last = facts[-1][1] if facts else None
-    return stands(turn_id, Transcript.of(facts), StatePath(fact for _, fact in facts), last, late)
+    with reading(turn_id):
+        return stands(turn_id, Transcript.of(facts), StatePath(fact for _, fact in facts), last, late)
 
 
 def stands(
@@ -84,6 +93,7 @@ def stands(
 ) -> TurnResult:
     """The result of a turn that is folded already: its transcript, its path, and its last fact."""
     turn = transcript.turn
+    next_limit, next_limit_used = nearest(turn, {turn.reason, *turn.also_reached})
     return TurnResult(
         id=turn_id,
         state=turn.state,
@@ -98,8 +108,10 @@ def stands(
         pending=tuple(Pending.of(turn, interrupt) for interrupt in turn.interrupts.values()),
         messages=transcript.messages,
         path=tuple(path.states),
-        next_limit=nearest(turn, {turn.reason, *turn.also_reached}),
+        next_limit=next_limit,
+        next_limit_used=next_limit_used,
         error=last.error if isinstance(last, f.Halted) else "",
         undelivered=(*last.undelivered, *late) if isinstance(last, f.Halted) else (),
         sentinel=transcript.sentinel,
+        advice=transcript.advice,
     )

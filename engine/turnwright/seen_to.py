@@ -30,8 +30,10 @@ def by_command_line(context: Mapping[str, JsonValue]) -> bool:
 async def seen_to(store: Store, row: TurnRow) -> tuple[TurnRow, Driver | None]:
     """A turn's row, as it is now if that was asked, and who sees to it; None where nobody needs to.
 
-    Raises `UnknownTurn` for one that was deleted since.
+    Of a row that cannot be read nobody knows. Raises `UnknownTurn` for one that was deleted since.
     """
+    if row.fault:
+        return row, None
     if row.owner and row.status.outcome is None:
         if await store.is_driven(row.id):
             return row, Driver.RUNNING

@@ -79,6 +79,7 @@ class Segment:
             abort=self.interruption.signal,
             progress=self._hear_of_call,
             watched=self.watched,
+            grace=setup.grace,
         )
 
     def elapsed(self) -> float:

@@ -17,7 +17,8 @@ from .message import Message
 from .model.protocol import Model
 from .model.retry import Backoff
 from .pairing import HistoryMode
-from .tools.tool import Tool, describe
+from .tools.errors import describe
+from .tools.tool import Tool
 
 if TYPE_CHECKING:
     from .telemetry import Telemetry
@@ -63,15 +64,15 @@ Synthesis = Callable[[tuple[FinishedCall, ...]], Awaitable[str | None]]
 class Setup(msgspec.Struct, frozen=True):
     """What a driver is given.
 
-    `model` serves every agent that names none; `models` finds the model that an agent names. `limits` are the defaults
-    that an agent's own are laid over; `budgets` hold where neither sets a budget of tool calls. `prepare` may change
-    what is sent, never what is stored. `synthesise` is offered each finished batch. `parallel` bounds the calls that
-    run at once in a turn. `history` says whether messages that are not paired are repaired when they are sent, or
-    refused. With `tell_budget` the model hears before each step what is left, in the words of `prompts/budget.txt`, or
-    of the text that is given (`{left}` in it stands for the figures). `grace` is how long tools may go on after an
-    abort, `poll` how often the inbox of a store that others write to is looked at (both in seconds). `now` is the wall
-    clock, for the expiry of interrupts; `clock`, which never goes back, measures the seconds of driving. `telemetry`
-    is told of the work as it is done.
+    `model` serves every agent that names none, or that names this one; `models` returns the model that an agent names.
+    `limits` are the defaults that an agent's own are laid over; `budgets` hold where neither sets a budget of tool
+    calls. `prepare` may change what is sent, never what is stored. `synthesise` is offered each finished batch.
+    `parallel` bounds the calls that run at once in a turn. `history` says whether messages that are not paired are
+    repaired when they are sent, or refused. With `tell_budget` the model hears before each step what is left, in the
+    words of `prompts/budget.txt`, or of the text that is given (`{left}` in it stands for the figures). `grace` is how
+    long tools may go on after an abort, `poll` how often the inbox of a store that others write to is looked at (both
+    in seconds). `now` is the wall clock, for the expiry of interrupts; `clock`, which never goes back, measures the
+    seconds of driving. `telemetry` is told of the work as it is done.
 
     Raises `ConfigError` for a number out of its range, a `history` that is no `HistoryMode`, and a blank text to tell.
     """
@@ -110,7 +111,11 @@ class Setup(msgspec.Struct, frozen=True):
             raise ConfigError("tell_budget is blank: give True for the usual words, or words of your own")
 
     def model_for(self, agent: Agent) -> Model:
-        """The agent's model. Raises `ConfigError` when there is none."""
+        """Return the agent's model.
+
+        Without `models` the engine's model is the only one, so an agent may name no other. Raises `ConfigError` for
+        one that does, for a model that is not found, and where there is none.
+        """
         if agent.model is not None and self.models is not None:
             try:
                 return checked_model(self.models(agent.model))
@@ -119,6 +124,12 @@ class Setup(msgspec.Struct, frozen=True):
             except Exception as error:
                 said = describe(error)
                 raise ConfigError(f"agent {agent.name!r}: model {agent.model!r} was not found: {said}") from error
+        if agent.model is not None and (self.model is None or self.model.name != agent.model):
+            only = "has none" if self.model is None else f"has only {self.model.name!r}"
+            raise ConfigError(
+                f"agent {agent.name!r}: model {agent.model!r}: the engine {only}: give it models=, a function that"
+                " returns the model of a name, or leave the agent's model out"
+            )
         if self.model is None:
             raise ConfigError(f"agent {agent.name!r}: no model: give the engine one, or name one in the agent")
         return self.model

@@ -1,6 +1,5 @@
 """Sub-agents: calls that drive a turn of their own (DESIGN 4.14)."""
 
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypedDict, Unpack
@@ -31,13 +30,15 @@ from .events import Pending
 from .ids import child_id
 from .inbox import abort_item, answer_item
 from .ledger import beginning
+from .questions import question
 from .result import TurnResult, result_of
 from .segment import Segment
 from .store import InboxItem
 from .tasks import beside
 from .tools.context import ToolContext
+from .tools.errors import ToolInputError
 from .tools.text import cap
-from .tools.tool import Approval, LoopKey, Tool, ToolInputError
+from .tools.tool import Approval, LoopKey, Tool
 
 Drive = Callable[[str, Begun | None], Awaitable[object]]
 Journal = Sequence[tuple[int, f.Fact]]
@@ -247,13 +248,15 @@ class Children:
     def _forwarded(self, call: Call, asked: Pending, agent: str) -> CallWaits:
         """What the sub-agent asks, as this turn asks it.
 
-        What leave is asked for is in the words alone: it is the sub-agent that is given it, and not this turn too.
+        Its arguments go along, so that whoever answers sees all of them at every level. What leave is asked for is in
+        the words alone: it is the sub-agent that is given it, and not this turn too.
         """
         return CallWaits(
             call=call.id,
             interrupt_kind=asked.kind,
             question=_question(asked, agent),
             choices=asked.choices,
+            arguments=None if asked.kind is InterruptKind.QUESTION else asked.arguments,
             expires_at=asked.expires_at,
             forwarded=asked.id,
             elapsed=self._segment.elapsed(),
@@ -261,17 +264,10 @@ class Children:
 
 
 def _question(asked: Pending, agent: str) -> str:
-    """Who asks, along the path of agents, and what: `Lead > Reader: may erase {"path": "x.py"} run?`."""
+    """Return who asks, along the path of agents, and what: `Lead > Reader: may erase run?`."""
     if "/" in asked.id:  # forwarded before: its question says all of this already
         return f"{agent} > {asked.question}"
-    what = f"{asked.tool} {json.dumps(asked.arguments, ensure_ascii=False)}"
-    if not asked.question:
-        words = f"may {what} run?"
-    elif asked.kind in (InterruptKind.QUESTION, InterruptKind.DOOM_LOOP):
-        words = asked.question
-    else:
-        words = f"{asked.question} [{what}]"
-    return f"{agent}: {cap(words)}"
+    return f"{agent}: {question(asked)}"
 
 
 def _report(result: TurnResult) -> str:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from turnwright_states import facts as f
 from turnwright_states.facts import Fact
 
-from .errors import UnknownTurn
+from .errors import UnknownTurn, UnreadableTurnError
 from .ids import child_id
 from .store import Store, TurnRow
 
@@ -17,13 +17,13 @@ def lent_to(facts: Iterable[Fact]) -> Iterator[str]:
 
 
 async def sub_turns(store: Store, turn: str, facts: Iterable[tuple[int, Fact]]) -> dict[str, TurnRow]:
-    """The turns that calls of this one drove, by call and in call order. One that was deleted is left out.
+    """The turns that calls of this one drove, by call and in call order. Deleted and damaged ones are left out.
 
     `facts` are the turn's own.
     """
     found: dict[str, TurnRow] = {}
     for call in lent_to(fact for _, fact in facts):
-        with suppress(UnknownTurn):  # it never began
+        with suppress(UnknownTurn, UnreadableTurnError):  # it never began, or is damaged
             found[call] = await store.get(child_id(turn, call))
     return found
 

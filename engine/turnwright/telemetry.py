@@ -29,10 +29,10 @@ OTHER_ERROR: Final = "_OTHER"
 class TurnWork(Struct, eq=False, kw_only=True):
     """One stretch of driving a turn, from a claim to letting go.
 
-    `turn` is the turn itself, which goes on while it is driven; `state` is where its journal has it, for what could not
-    be written did not happen. `model` is None where a turn is only ended. `begun` are the facts that a new turn begins
-    with, of which nobody was told. Once the block is left, `let_go` is empty for a turn that ended or paused, and else
-    says why it was let go of before: `fenced`, `cancelled` or `error`.
+    `turn` is a copy of the turn as it stood when something was journaled last; `state` is where its journal has it, for
+    what could not be written did not happen. `model` is None where a turn is only ended. `begun` are the facts that a
+    new turn begins with, of which nobody was told. Once the block is left, `let_go` is empty for a turn that ended or
+    paused, and else says why it was let go of before: `fenced`, `cancelled` or `error`.
     """
 
     id: str
@@ -151,10 +151,13 @@ class Telemetry(Protocol):
 class Watched:
     """One stretch of driving, as the engine tells of it. Nothing that the telemetry raises comes through."""
 
-    __slots__ = ("_guarded", "_hears", "_state", "work")
+    __slots__ = ("_guarded", "_hears", "_state", "_turn", "work")
 
     def __init__(self, telemetry: Telemetry, work: TurnWork) -> None:
         self.work = work
+        #: The turn itself, which the telemetry is shown copies of: it changes nothing.
+        self._turn = work.turn
+        work.turn = work.turn.copy()
         self._state = State.CHECK if work.begun else work.turn.state
         self._hears: TurnTelemetry | None = None
         try:
@@ -175,6 +178,7 @@ class Watched:
 
     def journalled(self, facts: Sequence[f.Fact]) -> None:
         """Tell of the transitions that these facts made."""
+        self.work.turn = self._turn.copy()
         for move in self._moves(facts):
             self._tell(move)
 
@@ -210,7 +214,7 @@ class Watched:
             if type(fact) is f.StepFinished and after is State.CHECK:
                 yield Move(before, State.CONTINUE, kind)
                 before = State.CONTINUE
-            if before is not after or type(fact) is f.AttemptFailed:
+            if before is not after or type(fact) is f.AttemptFailed or (type(fact) is f.Concluded and fact.retry):
                 yield Move(before, after, kind, _reason(fact))
 
 
@@ -284,6 +288,8 @@ def _reason(fact: f.Fact) -> EndReason | Cause | None:
             return fact.reason
         case f.AttemptFailed():
             return fact.cause
+        case f.Concluded(retry=True):
+            return Cause.EMPTY_REPLY
         case _:
             return None
 

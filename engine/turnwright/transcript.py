@@ -1,20 +1,28 @@
 """The transcript of a turn: messages and their parts, computed from the facts as they come.
 
 A tool's result stands where its call stands: results are shown in call order, whatever order they arrived in, and
-messages to the running turn come after them. A part's `seq` is made from its fact's place in the journal, so that it
-never changes and no two parts share one.
+messages to the running turn come after them. The `seq` of parts rises in the order in which they stand here, never
+changes, and no two parts share one.
+
+A `seq` is made of three numbers: a fact's place in the journal, a slot behind that fact, and how many facts later the
+fact came that made the part. For most parts that is the fact itself. What stands before a fact that came earlier, or
+behind a part that is still to come, takes a slot that was kept for it: a result in the order of the calls, the end of
+a step that has results, and a message that came before the reply.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, Final
 
 from pydantic import JsonValue
 
-from turnwright_states import EndReason, Outcome, State, Turn
+from turnwright_states import BadJournal, EndReason, Outcome, State, Turn
 from turnwright_states import facts as f
+from turnwright_states.events import is_blank
+from turnwright_states.payload import FrozenDict
 
-from .conclude import fixed_summary, sentinel_text
-from .errors import StoreError
+from .conclude import advice, fixed_summary, no_answer, sentinel_text
+from .errors import StoreError, UnreadableTurnError
 from .message import (
     AnyPart,
     FilePart,
@@ -30,10 +38,29 @@ from .message import (
 )
 from .phase import PhaseCall, PhaseResult, ToolPhase
 
-#: Parts that one fact may make; a reply's calls are far fewer.
-_PARTS_A_FACT: Final = 4096
+_NO_ARGUMENTS: Final[FrozenDict[JsonValue]] = FrozenDict()
+#: What a fact has in `seq`, and what a slot has: the numbers of a turn are exact where numbers are floats.
+_FACT: Final = 1 << 32
+_SLOT: Final = 1 << 16
+#: The first slot of messages that stand before the step which has begun.
+_HEARD: Final = _SLOT >> 1
+#: What taking facts in raises that do not follow from each other: the machine makes no such facts, and trusts them.
+_MISFITS: Final = (BadJournal, StoreError, LookupError, ValueError, ArithmeticError, TypeError)
 #: Endings that the user is told about.
 _STOPPED: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.ABORTED, Outcome.FAILED})
+
+
+@contextmanager
+def reading(turn_id: str) -> Iterator[None]:
+    """Raise `UnreadableTurnError` where facts of this turn, which its store has, cannot be taken in one by one."""
+    try:
+        yield
+    except UnreadableTurnError:
+        raise
+    except _MISFITS as error:
+        found = str(error) if isinstance(error, BadJournal | StoreError) else f"{type(error).__name__}: {error}"
+        why = "" if isinstance(error, BadJournal | StoreError) else "its facts do not follow from each other: "
+        raise UnreadableTurnError(turn_id, f"{why}{found}") from error
 
 
 class Transcript:
@@ -47,15 +74,23 @@ class Transcript:
         self.sentinel: SentinelPart | None = None
         self._closed: list[Message] = []
         self._open: list[AnyPart] = []
-        #: The names of the calls of the open batch, by id.
-        self._calls: dict[str, str] = {}
+        #: The names of the tools of the open batch's calls, by the calls' ids; as the model wrote them.
+        self.calls: dict[str, str] = {}
         self._results: dict[str, ToolResultPart] = {}
         #: The calls of the open batch that were started.
         self._started: set[str] = set()
         self._steers: list[Message] = []
-        self._concluded: f.Concluded | None = None
+        #: The slots of the open batch: that of the assistant's next part, and those of the results by call id.
+        self._next = 0
+        self._slots: dict[str, int] = {}
+        #: The slot of the next message that stands before the open step.
+        self._before = 0
+        self._conclusion = ""
+        #: The names of the tools that concluding replies asked for.
+        self._refused: list[str] = []
         self._synthesis: str | None = None
         self._last: f.Fact | None = None
+        self._began: f.TurnStarted | None = None
 
     @classmethod
     def of(cls, facts: Iterable[tuple[int, f.Fact]]) -> "Transcript":
@@ -90,6 +125,11 @@ class Transcript:
         return (*self._closed, *self.open)
 
     @property
+    def advice(self) -> str:
+        """What a developer can change, if the turn was stopped; empty otherwise. Users read the sentinel instead."""
+        return advice(self.turn, self._began, self.sentinel.reason) if self.sentinel is not None else ""
+
+    @property
     def results(self) -> Mapping[str, ToolResultPart]:
         """The results of the open batch, by call id."""
         return self._results
@@ -113,7 +153,7 @@ class Transcript:
             case _:
                 return None
         settled = {call: part.status for call, part in self._results.items()}
-        calls = tuple(PhaseCall(call, name, settled.get(call)) for call, name in self._calls.items())
+        calls = tuple(PhaseCall(call, name, settled.get(call)) for call, name in self.calls.items())
         return ToolPhase(result, len(self._started), calls, following)
 
     def add(self, seq: int, fact: f.Fact) -> None:
@@ -121,44 +161,59 @@ class Transcript:
         self._last = fact
         kind = type(fact)
         if kind in self._takers:
-            self._takers[kind](self, seq * _PARTS_A_FACT, fact)
+            self._takers[kind](self, seq * _FACT, fact)
 
     def _begin(self, at: int, fact: f.TurnStarted) -> None:
-        self._closed.append(_message("user", TextPart(seq=at, text=fact.prompt), *_files(at + 1, fact.files)))
+        self._began = fact
+        files = _files(at + _SLOT, fact.files, _SLOT)
+        self._closed.append(_message("user", TextPart(seq=at, text=fact.prompt), *files))
 
     def _start(self, at: int, fact: f.StepStarted) -> None:
         self._close()
-        self._open.append(StepStartPart(seq=at, step_number=fact.number, started_at=fact.elapsed))
+        self._before = at - _FACT + _HEARD * _SLOT
+        part = StepStartPart(seq=at, step_number=fact.number, started_at=fact.started_at, elapsed=fact.elapsed)
+        self._open.append(part)
 
     def _reply(self, at: int, fact: f.ModelReplied) -> None:
         if fact.reasoning or fact.reasoning_details:
             self._open.append(ReasoningPart(seq=at, text=fact.reasoning, details=fact.reasoning_details))
         if fact.text:
-            self._open.append(TextPart(seq=at + 1, text=fact.text))
+            self._open.append(TextPart(seq=at + _SLOT, text=fact.text))
             self.text = fact.text
-        for index, call in enumerate(fact.calls):
-            part = ToolCallPart(seq=at + 2 + index, id=call.id, name=call.name, arguments=call.arguments or {})
+        if fact.state is State.TEXT_ONLY:
+            self._refused += [call.name for call in fact.calls]
+        slot, calls = at + 2 * _SLOT, len(fact.calls) * _SLOT
+        for call in fact.calls:
+            part = ToolCallPart(seq=slot, id=call.id, name=call.name, arguments=call.arguments or _NO_ARGUMENTS)
             self._open.append(part)
-            self._calls[call.id] = call.name
+            self.calls[call.id] = call.name
+            # Behind the calls, and two parts that may still follow them.
+            self._slots[call.id] = slot + calls + 2 * _SLOT
+            slot += _SLOT
+        self._next = slot if calls else 0
 
     def _start_call(self, _: int, fact: f.CallStarted) -> None:
         self._started.add(fact.call)
 
     def _settle(self, at: int, fact: f.CallSettled) -> None:
+        seq = _kept(self._slots[fact.call], at) if fact.call in self._slots else at
         self._results[fact.call] = ToolResultPart(
-            seq=at,
+            seq=seq,
             call=fact.call,
-            name=self._calls.get(fact.call, ""),
+            name=self.calls.get(fact.call, ""),
             status=fact.status,
             text=fact.result,
             structured=fact.structured,
-            files=_files(at + 1, fact.files) if fact.files else (),
+            files=_files(seq + 1, fact.files) if fact.files else (),
         )
 
     def _hear(self, at: int, fact: f.MessageAdded) -> None:
         # Never between a call and its result; before a reply that is still to come, it is what it replies to.
-        said = self._closed if fact.state is State.STREAM else self._steers
-        said.append(_message("user", TextPart(seq=at, text=fact.text)))
+        if fact.state is State.STREAM:
+            self._closed.append(_message("user", TextPart(seq=_kept(self._before, at), text=fact.text)))
+            self._before += _SLOT
+        else:
+            self._steers.append(_message("user", TextPart(seq=at, text=fact.text)))
 
     def _synthesise(self, _: int, fact: f.Synthesised) -> None:
         self._synthesis = fact.text
@@ -168,11 +223,12 @@ class Transcript:
         self._close()
 
     def _conclude(self, _: int, fact: f.Concluded) -> None:
-        self._concluded = fact
+        self._conclusion = fact.text or ""
+        self._refused += fact.refused
 
     def _finish(self, at: int, fact: f.StepFinished) -> None:
         part = StepFinishPart(
-            seq=at,
+            seq=self._after_calls(at),
             step_number=fact.number,
             input_tokens=fact.usage.input_tokens,
             output_tokens=fact.usage.output_tokens,
@@ -183,36 +239,40 @@ class Transcript:
     def _halt(self, at: int, fact: f.Halted) -> None:
         self._partial(at, fact.partial)
         self._close()
-        if fact.partial:
+        if not is_blank(fact.partial):
             self.text = fact.partial
         said: list[AnyPart] = []
         if fact.outcome in (Outcome.CAP_HIT, Outcome.DOOM_LOOP):
-            self.text = self._conclusion(fact.reason)
-            said.append(TextPart(seq=at + 1, text=self.text))
+            self.text = self._conclusion or fixed_summary(self.turn, fact.reason, self._closed)
+            said.append(TextPart(seq=at + _SLOT, text=self.text))
         elif fact.outcome is Outcome.SYNTHESIS_DONE:
             self.text = self._synthesis or ""
-            said.append(TextPart(seq=at + 1, text=self.text))
+            said.append(TextPart(seq=at + _SLOT, text=self.text))
         elif fact.reason is EndReason.TEXT_ONLY and not self.text:
-            self.text = fixed_summary(self.turn, fact.reason, self._closed)
-            said.append(TextPart(seq=at + 1, text=self.text))
-        if fact.outcome in _STOPPED:
-            refused = self._concluded.refused if self._concluded else ()
-            text = sentinel_text(self.turn, fact.outcome, fact.reason, refused=refused, error=fact.error)
-            self.sentinel = SentinelPart(seq=at + 2, kind=fact.outcome, reason=fact.reason, text=text)
+            self.text = no_answer(self.turn)
+            said.append(TextPart(seq=at + _SLOT, text=self.text))
+        # A text-only turn is told of what it was kept from: tools that its model asked for, and a budget of none.
+        kept_from = bool(self._refused) or self.turn.limits.tool_calls == 0
+        if fact.outcome in _STOPPED or (fact.reason is EndReason.TEXT_ONLY and kept_from):
+            text = sentinel_text(self.turn, fact.outcome, fact.reason, refused=self._refused, error=fact.error)
+            self.sentinel = SentinelPart(seq=at + 2 * _SLOT, kind=fact.outcome, reason=fact.reason, text=text)
             said.append(self.sentinel)
         if said:
             self._closed.append(_message("assistant", *said))
 
-    def _conclusion(self, reason: EndReason) -> str:
-        text = self._concluded.text if self._concluded else None
-        return text or fixed_summary(self.turn, reason, self._closed)
-
     def _partial(self, at: int, text: str) -> None:
-        if text:
-            self._open.append(TextPart(seq=at, text=text))
+        if not is_blank(text):
+            self._open.append(TextPart(seq=self._after_calls(at), text=text))
+
+    def _after_calls(self, at: int) -> int:
+        """The `seq` of a part of the open step that comes of the fact at `at`: before the results, if it has any."""
+        if not self._next:
+            return at
+        self._next += _SLOT
+        return _kept(self._next - _SLOT, at)
 
     def _step(self) -> Sequence[Message]:
-        calls, results = self._calls, self._results
+        calls, results = self.calls, self._results
         answers = [Message(role="tool", parts=(results[call],)) for call in calls if call in results]
         return [Message(role="assistant", parts=tuple(self._open)), *answers]
 
@@ -221,7 +281,8 @@ class Transcript:
         if self._open:
             self._closed += self._step()
         self._closed += self._steers
-        self._open, self._calls, self._results, self._started, self._steers = [], {}, {}, set(), []
+        self._open, self.calls, self._results, self._started, self._steers = [], {}, {}, set(), []
+        self._next, self._slots = 0, {}
 
     #: How each kind of fact is taken in, with the place of its first part; the others leave the transcript as it is.
     #: To look the kind up costs a fraction of trying one after the other.
@@ -241,13 +302,19 @@ class Transcript:
 
 
 def fact_of(part: AnyPart) -> int:
-    """The place in the journal of the fact that made a part of a transcript."""
-    return part.seq // _PARTS_A_FACT
+    """The place in the journal of the fact that made a part of a transcript's message."""
+    return part.seq // _FACT + part.seq % _SLOT
 
 
-def _files(at: int, files: Iterable[Mapping[str, JsonValue]]) -> tuple[FilePart, ...]:
+def _kept(slot: int, at: int) -> int:
+    """The `seq` of a part that takes the slot kept for it at `slot`, and came of the fact at `at`."""
+    later = at // _FACT - slot // _FACT
+    return slot + (later if later < _HEARD else _HEARD)  # noqa: FURB136 (`min` is a call)
+
+
+def _files(at: int, files: Iterable[Mapping[str, JsonValue]], apart: int = 1) -> tuple[FilePart, ...]:
     try:
-        return tuple(FilePart.of_json({**file, "seq": seq}) for seq, file in enumerate(files, start=at))
+        return tuple(FilePart.of_json({**file, "seq": at + place * apart}) for place, file in enumerate(files))
     except ValueError as error:
         raise StoreError(f"a file in the journal cannot be read: {error}") from None
 

@@ -37,6 +37,7 @@ _Line = tuple[int, str, dict[str, str]]
 
 _INFO: Final = logging.INFO
 _DEBUG: Final = logging.DEBUG
+_WARNING: Final = logging.WARNING
 
 
 def tell(log: logging.Logger, turn_id: str, facts: Sequence[Fact], turn: Turn) -> None:
@@ -57,6 +58,8 @@ def _line(fact: Fact, turn: Turn) -> _Line:  # noqa: C901, PLR0911, PLR0912 (one
             return _INFO, f"began, with at most {limits.cap} steps", {"agent": str(fact.agent.get("name", ""))}
         case StepStarted():
             return _INFO, f"step {fact.number} of at most {limits.cap}", {}
+        case ModelReplied(state=State.TEXT_ONLY) if fact.calls:
+            return _WARNING, f"the model asked for {len(fact.calls)} calls, and may use no tool: all refused", {}
         case ModelReplied():
             runs = sum(not call.refused for call in fact.calls)
             level = _INFO if fact.state is State.TOOL_EXEC else _DEBUG
@@ -67,7 +70,7 @@ def _line(fact: Fact, turn: Turn) -> _Line:  # noqa: C901, PLR0911, PLR0912 (one
         case CallStarted():
             return _DEBUG, f"call {fact.call} started, attempt {fact.attempt}", _about(fact.call, turn)
         case CallSettled():
-            return _DEBUG, f"call {fact.call} settled: {fact.status}", {"call": fact.call}
+            return _DEBUG, f"call {fact.call} settled: {fact.status}", _about(fact.call, turn)
         case CallWaiting():
             return _DEBUG, f"call {fact.call} waits for a person", _about(fact.call, turn)
         case Paused():
@@ -84,6 +87,8 @@ def _line(fact: Fact, turn: Turn) -> _Line:  # noqa: C901, PLR0911, PLR0912 (one
             return _INFO, why, {"reason": str(fact.reason)}
         case MessageAdded():
             return _DEBUG, "a message to it was taken in", {}
+        case Concluded(retry=True):
+            return _INFO, "the conclusion had no text, asked for once more", {}
         case Concluded():
             return _DEBUG, "it was concluded" if fact.text is not None else "the model did not conclude it", {}
         case Halted():
@@ -99,6 +104,6 @@ _ANSWERED: Final = "the model replied, without calls"
 
 
 def _about(call_id: str, turn: Turn) -> dict[str, str]:
-    """A call that runs, or may: its tool is there. That of one which was refused may be a name that a model made up."""
+    """A call, with the name of its tool. Of a refused call the name is left out: a model may have made it up."""
     call = turn.batch.get(call_id)
-    return {"call": call_id} if call is None else {"call": call_id, "tool": call.name}
+    return {"call": call_id} if call is None or call.made.refused else {"call": call_id, "tool": call.name}

@@ -1,11 +1,14 @@
 """Forgets turns: one, or those that ended long ago."""
 
+import logging
 import time
 from contextlib import suppress
 
 from .errors import ConfigError, TurnBusy, UnknownTurn
 from .ids import root_of
 from .store import Store
+
+_LOG = logging.getLogger(__name__)
 
 
 async def delete_turn(store: Store, turn_id: str) -> int:
@@ -24,7 +27,9 @@ async def prune_turns(store: Store, older_than: float) -> int:
     deleted = 0
     for row in await store.turns(live=False):
         # A sub-agent goes with the turn that began it: one that has not ended may still need its result.
-        if root_of(row.id) == row.id and row.updated_at < time.time() - older_than:  # as stores have it
+        if row.fault:
+            _LOG.warning("turn %s is left alone: %s", row.id, row.fault, extra={"turn": row.id})
+        elif root_of(row.id) == row.id and row.updated_at < time.time() - older_than:  # as stores have it
             with suppress(UnknownTurn, TurnBusy):  # gone with its parent, or just let go of
                 deleted += await store.delete(row.id)
     return deleted

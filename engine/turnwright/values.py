@@ -4,6 +4,7 @@ To make one in code checks nothing: types are the checker's affair there. What p
 it comes in (`of_json`), by pydantic, which takes a value of this kind as a field of its models as well.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
@@ -13,9 +14,40 @@ import msgspec
 from pydantic import GetCoreSchemaHandler, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
+from turnwright_states.payload import frozen
+
 V = TypeVar("V")
 
+#: A bracket of JSON, or a whole text, in which brackets are letters.
+_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+
 _JSON: Final = frozenset({str, int, float, bool, type(None), dict, list})
+
+
+def deeper_than(value: object, levels: int) -> bool:
+    """Whether lists and dicts are nested more than `levels` deep in a value. It does not recurse."""
+    level = [value]
+    for _ in range(levels):
+        level = [
+            item
+            for inner in level
+            if isinstance(inner, dict | list)
+            for item in (inner.values() if isinstance(inner, dict) else inner)
+        ]
+    return any(isinstance(inner, dict | list) for inner in level)
+
+
+def too_deep_at(text: str, levels: int) -> int | None:
+    """Find where a JSON text opens more than `levels` brackets at once, before anything parses it; None if nowhere."""
+    depth = 0
+    for mark in _BRACKETS.finditer(text):
+        if mark[0] in "[{":
+            depth += 1
+            if depth > levels:
+                return mark.start()
+        elif mark[0] in "]}":
+            depth -= 1
+    return None
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +59,9 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_json(cls, fields: Mapping[str, JsonValue]) -> Self:
-        """The value with these fields; what is mutable in them is copied. Fields with a default may be left out.
+        """The value with these fields; dicts and lists in them are copied, and frozen.
+
+        Fields with a default may be left out.
 
         Raises `ValueError`, naming the field, for one that is missing, unknown, or not of its type.
         """
@@ -53,7 +87,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
 
         def made(fields: dict[str, object]) -> Value:
             fields.pop("type", None)
-            return cls(**fields)
+            return cls(**{name: frozen(value) for name, value in fields.items()})
 
         def read(value: object, check: Callable[[object], Value]) -> Value:
             return value if type(value) is cls else check(value)

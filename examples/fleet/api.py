@@ -9,6 +9,7 @@ to start it and its workers. Settings: FLEET_STORE, the address of the PostgreSQ
 the Temporal server (without it, workers find the turns in the store); FLEET_MODEL, FLEET_HOST and FLEET_PORT.
 """
 
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -41,6 +42,9 @@ from turnwright.tools import load_tools
 
 AGENT = Agent(name="Storekeeper", instructions="You keep a store room stocked.", steps=20)
 
+_LOG = logging.getLogger(__name__)
+#: From here on, a status says that the server is to blame.
+_OURS = 500
 #: What each error of ours is in HTTP, the first that fits. Whatever else is wrong is the server's own fault.
 STATUS: dict[type[TurnwrightError], int] = {
     UnknownTurn: 404,
@@ -141,7 +145,7 @@ async def follow(
 ) -> AsyncIterator[ServerSentEvent]:
     """A turn's events until it ends or pauses, from where the client was. It closes its `EventSource` then."""
     async for event in engine.events(turn, after=max(after, last_event_id), wait=True):
-        yield ServerSentEvent(event=event.type, id=str(event.seq), data=event.to_json())
+        yield ServerSentEvent(event=event.type, id=str(event.seq), data=event.public())
 
 
 @router.post("/turns/{turn}/answers", status_code=202)
@@ -163,9 +167,12 @@ async def abort(engine: Ours, turn: str) -> None:
 
 
 async def refused(_: Request, error: Exception) -> JSONResponse:
-    """Say what was wrong with a request, in the words of the error."""
+    """Say what was wrong with a request, in the words of the error. The server's own faults go to its log alone."""
     status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
-    return JSONResponse({"detail": str(error)}, status)
+    if status < _OURS:
+        return JSONResponse({"detail": str(error)}, status)
+    _LOG.error("a request failed", exc_info=error)
+    return JSONResponse({"detail": "the server cannot do this now"}, status)
 
 
 def make_app(store: str, temporal: str | None, model: str) -> FastAPI:

@@ -44,12 +44,14 @@ class AwaitPerson(Struct, frozen=True):
 class Conclude(Struct, frozen=True):
     """Ask the model to say what was done and what is left, tools disabled: feed `Concluded` or `AttemptFailed`.
 
-    `seconds` and `max_tokens` bound each attempt; the turn's own deadline and budget do not bind it.
+    `seconds` and `max_tokens` bound each attempt; the turn's own deadline and budget do not bind it. `second_try`: the
+    model was asked before and replied without text; ask once more, with a sharper instruction.
     """
 
     reason: EndReason
     seconds: float
     max_tokens: int
+    second_try: bool = False
 
 
 class Halt(Struct, frozen=True):

@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from . import facts as f
 from .call import Call
 from .doom import call_key
+from .errors import BadCall
 from .events import Spent, ToolCall, Usage
-from .limits import MAX_DEPTH, UNLIMITED
+from .limits import MAX_DEPTH
+from .payload import frozen
 from .turn import Turn
 
 NO_TOOLS: Final = "not executed: tools are disabled in this reply"
@@ -30,8 +32,8 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
     call is refused then.
     """
     counters, limits = turn.counters, turn.limits
-    left, most = counters.budget - counters.calls, limits.calls_a_step
-    places = min(left, most)
+    left, most = counters.budget - counters.calls if counters.budgeted else None, limits.calls_a_step
+    places = most if left is None else min(left, most)
     decided: list[f.CallMade] = []
     #: The places in the batch of those that run sub-agents.
     children: list[int] = []
@@ -43,7 +45,8 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
         elif call.problem or arguments is None:
             refused, invalid = call.problem or NOT_WHOLE, True
         elif places <= 0:
-            refused = BUDGET_SPENT if left <= most else f"not executed: at most {most} calls run in one step"
+            spent = left is not None and left <= most
+            refused = BUDGET_SPENT if spent else f"not executed: at most {most} calls run in one step"
         elif call.delegates and turn.depth >= MAX_DEPTH:
             refused = TOO_DEEP
         else:
@@ -56,7 +59,7 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
                 # Nine letters and digits: the strictest shape that a provider asks of an id.
                 id="call%05d" % (turn.calls_made + place + 1),  # noqa: UP031 (half the time of an f-string)
                 name=name,
-                arguments=arguments,
+                arguments=frozen(arguments) if type(arguments) is dict else arguments,
                 raw=call.raw if arguments is None else "",
                 provider_id=call.provider_id,
                 key=call_key(name, arguments, call.raw, call.loop_key) if watched else "",
@@ -65,15 +68,20 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
                 invalid=invalid,
             )
         )
-    return _leased(turn, decided, children, usage or Usage()) if children else tuple(decided)
+    return _leased(turn, decided, children, usage or Usage(), left) if children else tuple(decided)
 
 
-def _leased(turn: Turn, decided: list[f.CallMade], children: list[int], usage: Usage) -> tuple[f.CallMade, ...]:
-    """Share what the batch's own places leave among its sub-agents: floor(rest / k) for each of the k `children`."""
-    counters, limits, k = turn.counters, turn.limits, len(children)
+def _leased(
+    turn: Turn, decided: list[f.CallMade], children: list[int], usage: Usage, left: int | None
+) -> tuple[f.CallMade, ...]:
+    """Share what the batch's own places leave among its sub-agents: floor(rest / k) for each of the k `children`.
+
+    `left` are the calls that are left of the budget; None where there is none.
+    """
+    limits, k = turn.limits, len(children)
     own = sum(not made.refused for made in decided)
     lease = f.Lease(
-        calls=None if counters.budget == UNLIMITED else (counters.budget - counters.calls - own) // k,
+        calls=None if left is None else (left - own) // k,
         tokens=None if limits.tokens is None else max(limits.tokens - turn.tokens - usage.tokens, 0) // k,
         cost=None if limits.cost is None else max(limits.cost - turn.cost - usage.cost, 0.0) / k,
     )
@@ -81,6 +89,20 @@ def _leased(turn: Turn, decided: list[f.CallMade], children: list[int], usage: U
     for i in children:
         decided[i] = replace(decided[i], refused=NO_LEASE) if nothing_left else replace(decided[i], lease=lease)
     return tuple(decided)
+
+
+def check_spent(event: str, call: Call, spent: Spent) -> None:
+    """Refuse what the sub-agent of a call cannot have used, as `event` tells it.
+
+    There is no sub-agent without a lease, it has used nothing before its call began, and it cannot have run more calls
+    than it was lent. Tokens and money are not bounded: they are counted when a reply arrives, so a sub-agent's last
+    reply and its conclusion may overshoot its lease, as those of any turn may (rule 5). Raises `BadCall`.
+    """
+    lease = call.made.lease
+    if lease is None or (lease.calls is not None and spent.calls > lease.calls):
+        raise BadCall(event, call.id, f"it spent {spent.calls} calls of a lease of {lease}")
+    if not call.counted:
+        raise BadCall(event, call.id, "its sub-agent used something, but the call never began")
 
 
 def unaccounted(call: Call) -> Spent | None:

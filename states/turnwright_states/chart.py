@@ -14,9 +14,12 @@ A pair of state and trigger that has no row is illegal: the trigger is refused a
 each such pair with the reason, so that a row that was forgotten is not taken for one that must not be. Each pair that
 has rows ends in one without a guard, so that a legal trigger always finds its way. Final states have no rows at all.
 
-`transitions.Machine` executes the table. It is driven from outside, one trigger after the other, never from its own
-callbacks: chained triggers recurse, and die before a hundred steps. Its stock `Event` spends ten microseconds on
-callbacks that we do not have; ours does the same work without them, and a test compares the two on every row.
+A `transitions.Machine` holds the table while turns run, and its transitions are the ones that are taken: remove one
+from the running machine, or add one, and the next trigger finds it so. It is driven from outside, one trigger after the
+other, never from its own callbacks: chained triggers recurse, and die before a hundred steps. What chooses among its
+transitions is our `LeanEvent` (`lean_event.py`), for the stock `Event` spends ten microseconds on callbacks that we do
+not have. `Chart(ROWS, event=transitions.Event)` runs the same machine on the stock one, and a test compares the two on
+every row.
 """
 
 from enum import StrEnum
@@ -34,7 +37,7 @@ from .reasons import EndReason
 from .state import State, Trigger
 
 #: Changes whenever a row does: a journal names the chart that it was written under.
-VERSION: Final = 1
+VERSION: Final = 2
 
 CHECK, STREAM, TOOL_EXEC, CONTINUE = State.CHECK, State.STREAM, State.TOOL_EXEC, State.CONTINUE
 PAUSED, CONCLUDE, TEXT_ONLY = State.PAUSED, State.CONCLUDE, State.TEXT_ONLY
@@ -85,11 +88,11 @@ _CARRIED, _CAUSE, _EVENT = ReasonFrom.CARRIED, ReasonFrom.CAUSE, ReasonFrom.EVEN
 # fmt: off
 ROWS: Final[tuple[Row, ...]] = (
     # May another step start?
-    _row(CHECK, PROCEED, "allowance == 0 or budget == 0", TEXT_ONLY),
+    _row(CHECK, PROCEED, "allowance == 0 or no_calls", TEXT_ONLY),
     _row(CHECK, PROCEED, "steps >= allowance", CONCLUDE, _R.STEP_CAP),
     _row(CHECK, PROCEED, "doom and nudges_left > 0 and not spent", STREAM),
     _row(CHECK, PROCEED, "doom and (not doom_asks or pauses_left == 0 or spent)", CONCLUDE, _R.DOOM_LOOP),
-    _row(CHECK, PROCEED, "calls >= budget", CONCLUDE, _R.BUDGET),
+    _row(CHECK, PROCEED, "calls_spent", CONCLUDE, _R.BUDGET),
     _row(CHECK, PROCEED, "tokens_spent", CONCLUDE, _R.TOKENS),
     _row(CHECK, PROCEED, "cost_spent", CONCLUDE, _R.COST),
     _row(CHECK, PROCEED, "time_spent", CONCLUDE, _R.DEADLINE),
@@ -120,10 +123,12 @@ ROWS: Final[tuple[Row, ...]] = (
     _row(PAUSED, ANSWERED, "doom_asked", CONCLUDE, _R.DOOM_LOOP),
     _row(PAUSED, ANSWERED, "", TOOL_EXEC),
     _row(PAUSED, ABORT, "", ABORTED, _EVENT),
-    # A limit was reached; the model says what was done and what is left. Its failure never fails the turn.
+    # A limit was reached; the model says what was done and what is left. Its failure never fails the turn. A reply
+    # without text is asked for once more.
     _row(CONCLUDE, ATTEMPT_FAILED, "retries_left > 0 and may_pass", CONCLUDE, _CARRIED),
     _row(CONCLUDE, ATTEMPT_FAILED, "carried_doom", DOOM_LOOP, _CARRIED),
     _row(CONCLUDE, ATTEMPT_FAILED, "", CAP_HIT, _CARRIED),
+    _row(CONCLUDE, CONCLUDED, "no_text and retries_left > 0 and not second_try", CONCLUDE, _CARRIED),
     _row(CONCLUDE, CONCLUDED, "carried_doom", DOOM_LOOP, _CARRIED),
     _row(CONCLUDE, CONCLUDED, "", CAP_HIT, _CARRIED),
     _row(CONCLUDE, ABORT, "", ABORTED, _EVENT),
@@ -168,11 +173,12 @@ ILLEGAL: Final[dict[State, Refused]] = {
 
 
 class Chart:
-    """A table of rows, and the `transitions.Machine` that executes it.
+    """A table of rows, and the `transitions.Machine` that is made of it and executes it.
 
     `rows` are tried in order within each pair of state and trigger. `event` is the class of the machine's events: a
     test passes the stock one. `taken` counts, for each row by its place, how often this process took it: that is what
-    transition coverage reads.
+    transition coverage reads. What is changed in `machine` later changes what is taken, and not `rows`, which are what
+    is drawn and proven.
     """
 
     def __init__(self, rows: tuple[Row, ...], event: type[StockEvent] = LeanEvent) -> None:
@@ -186,22 +192,32 @@ class Chart:
             guard = row.guard if row.guard.text else None
             note = partial(self._note, place, row)
             self.machine.add_transition(row.trigger, row.source, row.dest, conditions=guard, before=note)
-        self._accepted = frozenset((row.source, row.trigger) for row in rows)
 
     def accepts(self, state: State, trigger: Trigger) -> bool:
-        """Whether the chart has a row for this trigger in this state."""
-        return (state, trigger) in self._accepted
+        """Whether the machine has a transition for this trigger in this state."""
+        events = self.machine.events
+        if trigger not in events or state not in events[trigger].transitions:
+            return False
+        return events[trigger].transitions[state] != []
 
     def fire(self, model: HasState, trigger: Trigger, counters: Counters) -> Row:
         """Move `model` along the first row that holds, and return that row.
 
-        Raises `IllegalEvent`, and leaves `model` as it was, when no row accepts the trigger.
+        A transition that the machine was given later is no row of the chart: it has the reason of the last row that
+        leads the same way, or none. Raises `IllegalEvent`, and leaves `model` as it was, when no row accepts the
+        trigger.
         """
-        accepted = (model.state, trigger) in self._accepted
-        if not accepted or not self.machine.events[trigger].trigger(model, counters):
-            raise IllegalEvent(trigger, model.state)
-        # Every row's note has written it.
-        return counters.row  # type: ignore[return-value]
+        events, source = self.machine.events, model.state
+        accepted = trigger in events and source in events[trigger].transitions
+        if not accepted or not events[trigger].trigger(model, counters):
+            raise IllegalEvent(trigger, source)
+        # The note of a row has written it. Whatever was added to the machine has no note.
+        row, counters.row = counters.row, None
+        return self._added(source, trigger, model.state) if row is None else row  # type: ignore[return-value]
+
+    def _added(self, source: State, trigger: Trigger, dest: State) -> Row:
+        alike = [row for row in self.rows if (row.source, row.trigger, row.dest) == (source, trigger, dest)]
+        return alike[-1] if alike else Row(source, trigger, Guard(""), dest)
 
     def _note(self, place: int, row: Row, counters: Counters) -> None:
         counters.row = row

@@ -6,7 +6,7 @@ the vocabulary of the chart. Money, texts and lists are not in it: a guard sees 
 
 from typing import Final
 
-from .limits import UNLIMITED, Limits
+from .limits import Limits
 from .reasons import EndReason
 
 #: Kept from event to event; part of the state.
@@ -14,7 +14,8 @@ KEPT: Final = (
     "steps",  # steps started
     "allowance",  # the steps that may call tools
     "calls",  # tool calls started, those of finished sub-agents included
-    "budget",  # the tool calls that may start; UNLIMITED when off
+    "budgeted",  # tool calls are limited; if not, `budget` is 0 and says nothing
+    "budget",  # the tool calls that may start
     "tokens_spent",
     "cost_spent",
     "time_spent",
@@ -25,6 +26,7 @@ KEPT: Final = (
     "retries_left",  # further attempts in this phase
     "waiting",  # interrupts that no person has answered
     "carried_doom",  # the reason that a conclusion carries is a doom loop
+    "second_try",  # the model concluded without text, and was asked once more
 )
 #: Set by one event and read by the rows that it may take; not part of the state.
 PASSING: Final = (
@@ -32,6 +34,7 @@ PASSING: Final = (
     "filtered",  # a content filter stopped the reply
     "truncated",  # the reply was cut off at its length
     "may_pass",  # another attempt may succeed
+    "no_text",  # the concluding reply has no text
     "synthesised",  # the synthesis gave a text
     "doom_asked",  # the interrupt just answered was a doom loop's
     "go_on",  # and the answer was to go on
@@ -50,6 +53,7 @@ class Counters:
     steps: int
     allowance: int
     calls: int
+    budgeted: bool
     budget: int
     tokens_spent: bool
     cost_spent: bool
@@ -61,10 +65,12 @@ class Counters:
     retries_left: int
     waiting: int
     carried_doom: bool
+    second_try: bool
     made: int
     filtered: bool
     truncated: bool
     may_pass: bool
+    no_text: bool
     synthesised: bool
     doom_asked: bool
     go_on: bool
@@ -72,15 +78,17 @@ class Counters:
     def __init__(self, limits: Limits) -> None:
         self.steps = self.calls = self.waiting = self.made = 0
         self.allowance = limits.allowance
-        self.budget = UNLIMITED if limits.tool_calls is None else limits.tool_calls
+        self.budgeted = limits.tool_calls is not None
+        self.budget = limits.tool_calls or 0
         self.tokens_spent = self.cost_spent = self.time_spent = False
-        self.doom = self.carried_doom = False
+        self.doom = self.carried_doom = self.second_try = False
         self.doom_asks = limits.doom_response == "ask"
         self.nudges_left = limits.nudges
         self.pauses_left = limits.max_pauses
         self.retries_left = limits.max_retries
         self.row = None
-        self.filtered = self.truncated = self.may_pass = self.synthesised = self.doom_asked = self.go_on = False
+        self.filtered = self.truncated = self.may_pass = self.no_text = False
+        self.synthesised = self.doom_asked = self.go_on = False
 
     @property
     def steps_left(self) -> int:
@@ -93,6 +101,7 @@ class Counters:
             self.steps,
             self.allowance,
             self.calls,
+            self.budgeted,
             self.budget,
             self.tokens_spent,
             self.cost_spent,
@@ -104,6 +113,7 @@ class Counters:
             self.retries_left,
             self.waiting,
             self.carried_doom,
+            self.second_try,
         )
 
     def reached(self) -> tuple[EndReason, ...]:
@@ -113,7 +123,7 @@ class Counters:
             for reason, holds in (
                 (EndReason.STEP_CAP, self.steps >= self.allowance),
                 (EndReason.DOOM_LOOP, self.doom),
-                (EndReason.BUDGET, self.calls >= self.budget),
+                (EndReason.BUDGET, self.budgeted and self.calls >= self.budget),
                 (EndReason.TOKENS, self.tokens_spent),
                 (EndReason.COST, self.cost_spent),
                 (EndReason.DEADLINE, self.time_spent),

@@ -4,13 +4,14 @@ The machine has no clock and makes no ids of its own from chance, so every event
 of driving, monotonic, summed over the segments of the turn (paused time is not in it).
 """
 
+import unicodedata
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
-from .limits import Limits
+from .limits import MAX_CALLS_A_REPLY, Limits
 from .reasons import Cause, EndReason
 
 JsonObject = Mapping[str, JsonValue]
@@ -19,6 +20,25 @@ AbortReason = Literal[EndReason.ABORTED, EndReason.SUPERSEDED]
 
 def _writable(text: str) -> str:
     return text.encode(errors="replace").decode()
+
+
+#: Letters and marks that show nothing, beside whitespace, control and format characters.
+_INVISIBLE: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+
+
+def is_blank(text: str) -> bool:
+    """Whether a text shows nothing: whitespace, control characters and invisible ones (a zero-width space) only.
+
+    A reply, a conclusion or a synthesis whose text is blank counts as one without text (rule 9).
+    """
+    text = text.strip()
+    if not text or "!" <= text[0] <= "~":
+        return not text
+    return all(one in _INVISIBLE or unicodedata.category(one) in _UNSEEN for one in text)
+
+
+#: Space, line and paragraph separators, control and format characters.
+_UNSEEN: Final = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
 
 
 #: A text that the turn's state depends on. Half a surrogate pair, which no journal can hold, becomes a question mark
@@ -134,6 +154,10 @@ class ToolCall(Frozen):
     delegates: bool = False
 
 
+#: The calls of one reply.
+Calls = Annotated[tuple[ToolCall, ...], Field(max_length=MAX_CALLS_A_REPLY)]
+
+
 class Event(Frozen):
     """Something that happened, `elapsed` seconds of driving after the turn began."""
 
@@ -171,13 +195,13 @@ class Started(Event):
 
 
 class ModelReplied(Event):
-    """The model's reply is whole. One with neither text nor calls is taken as a failed attempt (rule 9)."""
+    """The model's reply is whole. One with blank text and no calls is taken as a failed attempt (rule 9)."""
 
     text: str = ""
     reasoning: str = ""
     #: What must be sent back unchanged beside the reasoning (signatures): kept, not read.
     reasoning_details: tuple[JsonObject, ...] = ()
-    calls: tuple[ToolCall, ...] = ()
+    calls: Calls = ()
     finish: Finish = Finish.STOP
     usage: Usage | None = None
 
@@ -223,6 +247,8 @@ class CallWaits(Event):
     choices: tuple[str, ...] = ()
     #: What a grant would allow (a path, say).
     grant: Writable | None = None
+    #: Of a forwarded interrupt: the arguments of the child's call that it is about.
+    arguments: JsonObject | None = None
     #: Seconds since the epoch after which the next driver or sweep denies it.
     expires_at: float | None = None
     #: The id of a child's interrupt that is forwarded as `call/interrupt`.
@@ -230,7 +256,7 @@ class CallWaits(Event):
 
 
 class Synthesised(Event):
-    """The embedder's synthesis has looked at the batch: the final text, or None to go on."""
+    """The embedder's synthesis has looked at the batch: the final text, or None (or a blank text) to go on."""
 
     text: str | None = None
 
@@ -250,10 +276,13 @@ class Steered(Event):
 
 
 class Concluded(Event):
-    """The concluding call answered: text or None, and the names of the tools that it asked for all the same."""
+    """The concluding call answered: text or None, and the calls that it asked for all the same, which do not run.
+
+    A blank text is none. A reply without text is asked for once more where a retry is left.
+    """
 
     text: str | None = None
-    calls: tuple[ToolCall, ...] = ()
+    calls: Calls = ()
     usage: Usage | None = None
 
 

@@ -5,7 +5,8 @@ change the past. Each fact names the state in which the machine stands after it,
 the machine knows then. Payloads are JSON, versioned (`v`), without the fields that are at their empty defaults.
 
 To make a fact checks nothing: the machine makes them, of events that were checked. A journal is checked when it is
-read (`parse_fact`).
+read (`parse_fact`). A fact cannot be changed, nor can a dict or a list in it: whoever is told of facts, and whoever
+reads them from a store, sees what was decided and changes nothing of it.
 """
 
 import json
@@ -20,8 +21,8 @@ from msgspec.structs import force_setattr
 
 from .errors import BadJournal
 from .events import CallStatus, Decision, Finish, InterruptKind, Spent, Usage
-from .limits import Limits
-from .payload import misfit, model, plain, text_of
+from .limits import MAX_CALLS_A_REPLY, Limits
+from .payload import frozen, misfit, model, plain, repeated, text_of
 from .reasons import Cause, EndReason
 from .state import Outcome, State
 
@@ -88,6 +89,8 @@ class Interrupt(_Kept, frozen=True, kw_only=True):
     question: str = ""
     choices: tuple[str, ...] = ()
     grant: str | None = None
+    #: The arguments of the child's call that a forwarded interrupt is about. Those of a call of this turn are its own.
+    arguments: JsonObject | None = None
     #: Seconds since the epoch; the next touch after it denies.
     expires_at: float | None = None
 
@@ -109,6 +112,9 @@ class Fact(_Kept, frozen=True, tag_field="v", tag=PAYLOAD_VERSION):
     def payload(self) -> str:
         """The fact as the JSON text that a store keeps."""
         return text_of(self)
+
+    def freeze(self) -> None:
+        """Make the dicts and lists in a fact that was read unchangeable, as they are in one that the machine makes."""
 
     def to_json(self) -> "dict[str, JsonValue]":
         """The same as data, without its version. Nothing in it is shared with the fact."""
@@ -138,6 +144,13 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     context: JsonObject = field(default_factory=dict)
     chart: int
 
+    def freeze(self) -> None:
+        """See `Fact.freeze`."""
+        for name in ("agent", "context"):
+            force_setattr(self, name, frozen(getattr(self, name)))
+        for name in ("files", "history"):
+            force_setattr(self, name, tuple(map(frozen, getattr(self, name))))
+
     def payload(self) -> str:
         """The fact as the JSON text that a store keeps.
 
@@ -151,11 +164,16 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class StepStarted(Fact, frozen=True, kw_only=True):
-    """CHECK allowed another step. `nudge`: the model is told that it repeats itself."""
+    """CHECK allowed another step. `nudge`: the model is told that it repeats itself.
+
+    `started_at` is the time in UTC (RFC 3339, ending in `Z`). The machine has no clock and leaves it None: whoever
+    writes the journal puts it in. Nothing is decided by it.
+    """
 
     kind = "step_started"
     number: int
     nudge: bool = False
+    started_at: Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")] | None = None
 
 
 class ModelReplied(Fact, frozen=True, kw_only=True):
@@ -165,9 +183,15 @@ class ModelReplied(Fact, frozen=True, kw_only=True):
     text: str = ""
     reasoning: str = ""
     reasoning_details: tuple[JsonObject, ...] = ()
-    calls: tuple[CallMade, ...] = ()
+    calls: Annotated[tuple[CallMade, ...], Meta(max_length=MAX_CALLS_A_REPLY)] = ()
     finish: Finish = Finish.STOP
     usage: Usage | None = None
+
+    def freeze(self) -> None:
+        """See `Fact.freeze`."""
+        force_setattr(self, "reasoning_details", tuple(map(frozen, self.reasoning_details)))
+        for made in self.calls:
+            force_setattr(made, "arguments", frozen(made.arguments))
 
 
 class AttemptFailed(Fact, frozen=True, kw_only=True):
@@ -210,6 +234,11 @@ class CallSettled(Fact, frozen=True, kw_only=True):
     files: tuple[JsonObject, ...] = ()
     spent: Spent | None = None
 
+    def freeze(self) -> None:
+        """See `Fact.freeze`."""
+        force_setattr(self, "structured", frozen(self.structured))
+        force_setattr(self, "files", tuple(map(frozen, self.files)))
+
 
 class CallWaiting(Fact, frozen=True, kw_only=True):
     """A call waits for a person."""
@@ -217,6 +246,10 @@ class CallWaiting(Fact, frozen=True, kw_only=True):
     kind = "call_waiting"
     call: str
     interrupt: Interrupt
+
+    def freeze(self) -> None:
+        """See `Fact.freeze`."""
+        force_setattr(self.interrupt, "arguments", frozen(self.interrupt.arguments))
 
 
 class Paused(Fact, frozen=True, kw_only=True):
@@ -273,12 +306,16 @@ class MessageAdded(Fact, frozen=True, kw_only=True):
 
 
 class Concluded(Fact, frozen=True, kw_only=True):
-    """The concluding call answered. `refused` names the tools that it asked for all the same."""
+    """The concluding call answered. `refused` names the tools that it asked for all the same.
+
+    `retry`: it has no text, and the model is asked once more.
+    """
 
     kind = "concluded"
     text: str | None = None
-    refused: tuple[str, ...] = ()
+    refused: Annotated[tuple[str, ...], Meta(max_length=MAX_CALLS_A_REPLY)] = ()
     usage: Usage | None = None
+    retry: bool = False
 
 
 class Halted(Fact, frozen=True, kw_only=True):
@@ -331,21 +368,29 @@ KINDS: Final[Mapping[str, type[Fact]]] = {
 }
 
 
+#: The characters of a damaged value that an error quotes.
+_MOST_QUOTED: Final = 60
 #: How each payload begins that this release writes.
 _HEAD: Final = f'{{"v":{PAYLOAD_VERSION},'
 
 
-def parse_fact(kind: str, payload: str, seq: int = 0) -> Fact:
-    """Read one fact from its kind and its JSON text.
+def parse_fact(kind: object, payload: object, seq: int = 0) -> Fact:
+    """Read one fact from its kind and its JSON text, whatever a store found in their place.
 
     `seq` is its place in the journal, for the message. Raises `BadJournal` for an unknown kind, a payload of another
-    version, and one that does not fit its kind.
+    version, one that does not fit its kind or is no text, and one in which an object has a name twice: readers of JSON
+    differ in which of the two values they take.
     """
-    if kind not in KINDS:
-        raise BadJournal(seq, f"its kind {kind!r} is unknown to this release")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise BadJournal(seq, f"its kind {_quoted(kind)} is unknown to this release")
+    if not isinstance(payload, str):
+        raise BadJournal(seq, f"its payload {_quoted(payload)} is no text")
     if payload.startswith(_HEAD):
         try:
-            return _decoder(KINDS[kind]).decode(payload)
+            fact = _decoder(KINDS[kind]).decode(payload)
+            if fact.payload() == payload:  # so no name stands twice in it, of which the decoder takes the last
+                fact.freeze()
+                return fact
         except (DecodeError, ValueError, RecursionError):
             pass  # What is wrong with it, if anything is, the slower way finds out.
     return _parse(kind, payload, seq)
@@ -356,6 +401,11 @@ def _decoder(kind: type[Fact]) -> Decoder[Fact]:
     return Decoder(kind, dec_hook=model)
 
 
+def _quoted(value: object) -> str:
+    shown = ascii(value)
+    return shown if len(shown) <= _MOST_QUOTED else f"{shown[:_MOST_QUOTED]}..."
+
+
 def _parse(kind: str, payload: str, seq: int) -> Fact:
     try:
         fields = json.loads(payload)
@@ -363,12 +413,23 @@ def _parse(kind: str, payload: str, seq: int) -> Fact:
         fields = None
     if not isinstance(fields, dict):
         raise BadJournal(seq, "its payload is not a JSON object")
+    name = repeated(payload)
+    if name is not None:
+        raise BadJournal(seq, f"its payload has {name!r} twice in one object")
     version = fields.pop("v", None)
     if type(version) is not int or version != PAYLOAD_VERSION:
         newer = type(version) is int and version > PAYLOAD_VERSION
         why = f"its payload has version {version!r}, and this release reads {PAYLOAD_VERSION}"
         raise BadJournal(seq, why, newer=newer)
     try:
-        return convert(fields, KINDS[kind], dec_hook=model)
+        fact = convert(fields, KINDS[kind], dec_hook=model)
+        # Python reads more than JSON is. What cannot be written again would fail wherever the fact is shown.
+        json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
     except Misfit as error:
         raise BadJournal(seq, f"its payload does not fit {kind}: {misfit(error)}") from None
+    except UnicodeEncodeError:
+        raise BadJournal(seq, "its payload holds half a surrogate pair, which is no text") from None
+    except (ValueError, RecursionError):
+        raise BadJournal(seq, "its payload holds a number that JSON does not have, or is nested too deeply") from None
+    fact.freeze()
+    return fact

@@ -11,19 +11,23 @@ bare flag, and the shorthands of `SHORTHANDS`.
 import ast
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from .counters import Counters
 
-#: A name that stands for an expression, so that rows stay short.
-SHORTHANDS: Final = {"spent": "calls >= budget or tokens_spent or cost_spent or time_spent"}
+#: A name that stands for an expression, so that rows stay short, and so that no row forgets to ask for a budget.
+SHORTHANDS: Final = {
+    "no_calls": "budgeted and budget == 0",
+    "calls_spent": "budgeted and calls >= budget",
+    "spent": "calls_spent or tokens_spent or cost_spent or time_spent",
+}
 
 #: What each atom says when it holds, and when it does not. A guard may use no other atom.
 WORDS: Final[dict[str, tuple[str, str]]] = {
     "allowance == 0": ("no step is allowed", "a step is allowed"),
-    "budget == 0": ("no tool call is allowed", "a tool call is allowed"),
+    "no_calls": ("no tool call is allowed", "a tool call is allowed"),
     "steps >= allowance": ("all allowed steps started", "a step is left"),
-    "calls >= budget": ("tool calls spent", "a tool call is left"),
+    "calls_spent": ("tool calls spent", "a tool call is left"),
     "tokens_spent": ("tokens spent", "tokens left"),
     "cost_spent": ("cost spent", "money left"),
     "time_spent": ("time spent", "time left"),
@@ -41,6 +45,8 @@ WORDS: Final[dict[str, tuple[str, str]]] = {
     "synthesised": ("the synthesis succeeded", "no synthesis"),
     "doom_asked": ("a doom loop was answered", "no doom loop was answered"),
     "go_on": ("go on", "do not go on"),
+    "no_text": ("no text", "text"),
+    "second_try": ("the second try", "the first try"),
     "carried_doom": ("stopping for a doom loop", "not stopping for a doom loop"),
 }
 
@@ -124,7 +130,7 @@ def _check(node: ast.expr, text: str) -> None:
 class _Expand(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in SHORTHANDS:
-            return ast.parse(SHORTHANDS[node.id], mode="eval").body
+            return cast("ast.expr", self.visit(ast.parse(SHORTHANDS[node.id], mode="eval").body))
         return node
 
 

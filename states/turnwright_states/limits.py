@@ -2,24 +2,29 @@
 
 from typing import Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 MAX_STEPS: Final = 200
 MAX_DEPTH: Final = 3
 MAX_CALLS_A_STEP: Final = 32
+#: The most calls of one reply. A step runs far fewer, but each call that it refuses is answered by a message of its
+#: own: thousands of them would cost more than a turn is worth.
+MAX_CALLS_A_REPLY: Final = 512
 #: The most money and the most seconds; what is above is no number that anybody means.
 LARGEST: Final = 1e15
-#: Stands for "no limit" among the counters, which are whole numbers in Python and in the model checker.
-UNLIMITED: Final = 2**31 - 1
+#: Counts are below this, so that whatever stores or reads them can hold them. Only None means "no limit".
+COUNTS_BELOW: Final = 2**31 - 1
 
 Concluding = Literal["after", "within"]
 DoomResponse = Literal["stop", "ask"]
+StepNotices = Literal["once", "each"]
 PresetName = Literal["boocode", "opencode", "glm-cli"]
 
 _PRESETS: Final[dict[PresetName, dict[str, object]]] = {
     "boocode": {},
     "opencode": {"concluding": "within", "doom_response": "ask"},
-    "glm-cli": {"concluding": "within", "steps": 25},
+    "glm-cli": {"concluding": "within", "steps": 25, "step_notices": "each"},
 }
 
 _NO_STEPS: Final = "steps must be at least 1 under the preset opencode, not 0"
@@ -56,6 +61,8 @@ class Limits(BaseModel):
     """Whether a doom loop ends the turn or asks a person first."""
     nudges: int = 0
     """Hints to the model before the response to a doom loop; each costs a step."""
+    step_notices: StepNotices = "once"
+    """Whether a notice of the steps comes once, at 80 % of the cap, or at each step from there to the last but one."""
     max_retries: int = 3
     """Further attempts at one model call, one batch or the concluding call; at least 0."""
     max_pauses: int = 100
@@ -64,6 +71,26 @@ class Limits(BaseModel):
     """Seconds that each attempt at the concluding call may take; above 0."""
     conclude_tokens: int = 1024
     """Tokens that the concluding call may write; at least 1."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, data: object) -> object:
+        if not isinstance(data, dict) or data.keys() <= cls.model_fields.keys():
+            return data
+        from .meant import unknown  # noqa: PLC0415 (only for who made a mistake)
+
+        raise ValidationError.from_exception_data(
+            cls.__name__,
+            [
+                InitErrorDetails(
+                    type=PydanticCustomError("extra_forbidden", "{why}", {"why": unknown(name, cls.model_fields)}),
+                    loc=(name,),
+                    input=value,
+                )
+                for name, value in data.items()
+                if name not in cls.model_fields
+            ],
+        )
 
     @field_validator("steps", "ceiling", "tool_calls", "nudges", "max_retries", "max_pauses", mode="before")
     @classmethod
@@ -145,8 +172,8 @@ def _whole(value: object, *, least: int) -> object:
         return value
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"must be a whole number of at least {least}, not {_shown(value)}")
-    if value >= UNLIMITED:
-        raise ValueError(f"must be below {UNLIMITED}, not {_shown(value)}: use None for no limit")
+    if value >= COUNTS_BELOW:
+        raise ValueError(f"must be below {COUNTS_BELOW}, not {_shown(value)}: use None for no limit")
     return value
 
 

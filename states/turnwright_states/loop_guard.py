@@ -5,8 +5,8 @@ promises:
 
 1. Before each model call ask `may_call_model`. `Go`: call the model (`tools` says whether it may use tools). `Stop`
    with `conclude`: call it once more without tools, so that it says what was done and what is left, and tell that
-   with `concluded`; `Stop` without: the turn is over. `Owed`: these calls need their results first. `Ask`: a person
-   is to answer.
+   with `concluded`, whose answer may be one more `Stop` with `conclude`; `Stop` without: the turn is over. `Owed`:
+   these calls need their results first. `Ask`: a person is to answer.
 2. Tell each reply with `replied`, each model call that failed with `failed`. `replied` says which calls run. One that
    does not has its `refusal`, the ready text of its result: send it to the model as it is.
 3. Tell each call that runs before it runs with `started`, and then its end with `result`.
@@ -63,11 +63,13 @@ class Stop(Struct, frozen=True):
 
     With `conclude` the model may be called once more, tools disabled, and `outcome` is None until that is told.
     `reason` is why; `also_reached` are the other limits that held; `words` say what the reason means and what to do.
+    `second_try`: the model concluded without text, and may be asked once more; say so to it.
     """
 
     reason: EndReason
     also_reached: tuple[EndReason, ...] = ()
     outcome: Outcome | None = None
+    second_try: bool = False
 
     @property
     def conclude(self) -> bool:
@@ -160,8 +162,8 @@ class LoopGuard:
                 return Owed(tuple(_permit(call.made) for call in calls))
             case AwaitPerson(interrupts=interrupts):
                 return Ask(interrupts)
-            case Conclude(reason=reason):
-                return Stop(reason, self.machine.turn.also_reached)
+            case Conclude(reason=reason, second_try=again):
+                return Stop(reason, self.machine.turn.also_reached, second_try=again)
             case _:
                 assert isinstance(action, Halt)  # noqa: S101 (a guarded turn has no synthesis: see `resume`)
                 return Stop(action.reason, action.also_reached, action.outcome)
@@ -177,7 +179,7 @@ class LoopGuard:
     ) -> tuple[Permit, ...]:
         """The model replied. Returns one `Permit` for each call, in their order.
 
-        A reply with neither text nor calls is taken as a failed attempt. Raises `IllegalEvent` when no model call was
+        A reply with blank text and no calls is taken as a failed attempt. Raises `IllegalEvent` when no model call was
         allowed: `may_call_model` was not asked, or not obeyed.
         """
         event = ModelReplied(text=text, calls=tuple(calls), finish=finish, usage=usage, elapsed=elapsed)
@@ -226,7 +228,10 @@ class LoopGuard:
     def concluded(
         self, text: str | None, calls: Sequence[ToolCall] = (), *, usage: Usage | None = None, elapsed: float = 0.0
     ) -> May:
-        """The concluding call replied: its text, and the calls that it asked for all the same, which do not run."""
+        """The concluding call replied: its text, and the calls that it asked for all the same, which do not run.
+
+        A reply without text (None or blank) is asked for once more, where a retry is left: `Stop.second_try`.
+        """
         return self.feed(Concluded(text=text, calls=tuple(calls), usage=usage, elapsed=elapsed))
 
     def expired(self, *, partial: str = "", usage: Usage | None = None, elapsed: float = 0.0) -> May:

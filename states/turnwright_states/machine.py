@@ -38,9 +38,12 @@ from .events import (
     ModelReplied,
     Started,
     Steered,
+    Stop,
     Synthesised,
+    is_blank,
 )
 from .moves import Moves
+from .payload import frozen
 from .reasons import NOTHING_SAID, Cause
 from .state import State, Trigger
 from .turn import Turn
@@ -82,6 +85,7 @@ class TurnMachine(Moves):
             context=event.context,
             chart=VERSION,
         )
+        started.freeze()
         machine._emit(started)
         if row.dest is not State.TEXT_ONLY:
             machine._leave_check(row)
@@ -125,7 +129,8 @@ class TurnMachine(Moves):
             case State.PAUSED:
                 return AwaitPerson(tuple(turn.interrupts.values()))
             case State.CONCLUDE if turn.carried is not None:
-                return Conclude(turn.carried, turn.limits.conclude_seconds, turn.limits.conclude_tokens)
+                limits, again = turn.limits, turn.counters.second_try
+                return Conclude(turn.carried, limits.conclude_seconds, limits.conclude_tokens, again)
             case _:
                 outcome, reason = turn.state.outcome, turn.reason
                 if outcome is None or reason is None:
@@ -169,7 +174,7 @@ class TurnMachine(Moves):
         counters, calls = self.turn.counters, event.calls
         if not self._chart.accepts(self.state, Trigger.REPLIED):
             self._refuse(event)
-        if not event.text and not calls and event.finish is not Finish.CONTENT_FILTER:
+        if not calls and is_blank(event.text) and event.finish is not Finish.CONTENT_FILTER:
             return self._attempt_failed(AttemptFailed(cause=Cause.EMPTY_REPLY, message=NOTHING_SAID, usage=event.usage))
         made = self._decide(event)
         counters.made, counters.truncated = len(calls), event.finish is Finish.LENGTH
@@ -180,7 +185,7 @@ class TurnMachine(Moves):
             State.TOOL_EXEC if row.dest is State.TOOL_EXEC else before,
             text=event.text,
             reasoning=event.reasoning,
-            reasoning_details=event.reasoning_details,
+            reasoning_details=tuple(map(frozen, event.reasoning_details)) if event.reasoning_details else (),
             calls=made,
             finish=event.finish,
             usage=event.usage,
@@ -215,17 +220,16 @@ class TurnMachine(Moves):
         call = self._call(event, event.call)
         if call.state is CallState.READY and event.status is CallStatus.OK:
             raise BadCall("CallSettled", call.id, "it has a result but was never started")
-        lease = call.made.lease
-        if event.spent is not None and (lease is None or (lease.calls is not None and event.spent.calls > lease.calls)):
-            raise BadCall("CallSettled", call.id, f"it spent {event.spent.calls} calls of a lease of {lease}")
+        if event.spent is not None:
+            batch.check_spent("CallSettled", call, event.spent)
         settled = f.CallSettled(
             self._elapsed,
             self.turn.state,
             call=call.id,
             status=event.status,
             result=event.result,
-            structured=event.structured,
-            files=event.files,
+            structured=event.structured if event.structured is None else frozen(event.structured),
+            files=tuple(map(frozen, event.files)) if event.files else (),
             spent=event.spent,
         )
         self._emit(settled)
@@ -250,6 +254,7 @@ class TurnMachine(Moves):
             question=event.question,
             choices=event.choices,
             grant=event.grant,
+            arguments=frozen(event.arguments) if event.forwarded else None,
             expires_at=event.expires_at,
         )
         self._emit(f.CallWaiting(self._elapsed, self.turn.state, call=call.id, interrupt=interrupt))
@@ -257,7 +262,7 @@ class TurnMachine(Moves):
 
     def _offered(self, event: Synthesised) -> None:
         self._need_synthesis(event)
-        self._synthesised(event.text)
+        self._synthesised(None if event.text is None or is_blank(event.text) else event.text)
 
     def _synthesised(self, text: str | None) -> None:
         self._emit(f.Synthesised(self._elapsed, self.turn.state, text=text))
@@ -265,6 +270,8 @@ class TurnMachine(Moves):
 
     def _attempt_failed(self, event: AttemptFailed) -> None:
         counters = self.turn.counters
+        if self.state is State.CONCLUDE and event.cause is Cause.EMPTY_REPLY:
+            return self._concluded(Concluded(usage=event.usage))
         row: Row | None = None
         if self.state is State.TOOL_EXEC:
             self._need_synthesis(event)
@@ -328,14 +335,27 @@ class TurnMachine(Moves):
         self._emit(f.MessageAdded(self._elapsed, self.turn.state, text=event.text))
 
     def _concluded(self, event: Concluded) -> None:
-        row = self._fire(Trigger.CONCLUDED)
-        text, refused = event.text or None, tuple(call.name for call in event.calls)
-        concluded = f.Concluded(self._elapsed, self.turn.state, text=text, refused=refused, usage=event.usage)
+        text = None if event.text is None or is_blank(event.text) else event.text
+        self.turn.counters.no_text = text is None
+        before, row = self.state, self._fire(Trigger.CONCLUDED)
+        again = row.dest is before
+        refused = tuple(call.name for call in event.calls)
+        concluded = f.Concluded(
+            self._elapsed, self.turn.state, text=text, refused=refused, usage=event.usage, retry=again
+        )
         self._emit(concluded)
-        self._halt(row)
+        if not again:
+            self._halt(row)
+
+    def _stopped_by(self, event: Stop, trigger: Trigger) -> Row:
+        """Check what the sub-agents are said to have used, then take the row."""
+        if event.spent and self._chart.accepts(self.state, trigger):
+            for call_id, spent in event.spent.items():
+                batch.check_spent(type(event).__name__, self._open_call(event, call_id), spent)
+        return self._fire(trigger)
 
     def _expire(self, event: Expire) -> None:
-        row = self._fire(Trigger.EXPIRE)
+        row = self._stopped_by(event, Trigger.EXPIRE)
         if row.dest is State.CONCLUDE:
             self._close_calls("not finished: the turn's time is up", spent=event.spent)
             self._finish_step(usage=event.usage)
@@ -344,11 +364,11 @@ class TurnMachine(Moves):
             self._halt(row, partial=event.partial, usage=event.usage)
 
     def _abort(self, event: Abort) -> None:
-        row = self._fire(Trigger.ABORT)
+        row = self._stopped_by(event, Trigger.ABORT)
         self._halt(row, aborted=event.reason, partial=event.partial, spent=event.spent)
 
     def _fail(self, event: Fail) -> None:
-        row = self._fire(Trigger.FAIL)
+        row = self._stopped_by(event, Trigger.FAIL)
         self._halt(row, error=event.error, partial=event.partial, spent=event.spent)
 
     _TAKES: ClassVar[dict[type, Callable[["TurnMachine", Any], None]]] = {

@@ -23,8 +23,15 @@ class Marks(NamedTuple):
     seconds: float
 
     @classmethod
-    def of(cls, limits: Limits, noticed: Collection[str]) -> "Marks":
-        """The marks of these limits, but for those whose names are in `noticed`."""
-        most = (limits.cap, limits.tool_calls, limits.tokens, limits.cost, limits.seconds)
-        marks = zip(cls._fields, most, _NEVER, strict=True)
-        return cls(*(4 * one if one and name not in noticed else never for name, one, never in marks))
+    def of(cls, limits: Limits, noticed: Collection[str], steps: int = 0) -> "Marks":
+        """The marks of these limits, but for those whose names are in `noticed`. `steps` have begun.
+
+        Steps are noticed while at least one more remains, and again at each of them where the limits say so.
+        """
+        cap, budgets = limits.cap, (limits.tool_calls, limits.tokens, limits.cost, limits.seconds)
+        due = -(-4 * cap // 5)
+        if "steps" in noticed:
+            due = max(due, steps + 1) if limits.step_notices == "each" else cap
+        marks = zip(cls._fields[1:], budgets, _NEVER[1:], strict=True)
+        rest = (4 * one if one and name not in noticed else never for name, one, never in marks)
+        return cls(5 * due if due < cap else _NEVER[0], *rest)

@@ -125,8 +125,9 @@ class Moves(Recorder):
         """Give every open call its result (`waiting`: of one that waits for a person; `spent`: of its sub-agent)."""
         for call in self.turn.open_calls():
             status = waiting if call.state is CallState.WAITING else CallStatus.ABORTED
-            # Nobody saw how far it got, and a thread may even come to its end.
-            result = f"{why}; it had begun: verify before retrying" if call.state is CallState.STARTED else why
+            # Nobody saw how far it got, and a thread may even come to its end. So too where it then asked a person, or
+            # was about to go on with the answer.
+            result = f"{why}; it had begun: verify before retrying" if call.counted else why
             self._settle_call(call, status, result, spent.get(call.id))
 
     def _settle_call(self, call: Call, status: CallStatus, result: str, spent: Spent | None = None) -> None:

@@ -136,6 +136,7 @@ def _wait(fact: f.CallWaiting) -> CallWaits:
         question=asked.question,
         choices=asked.choices,
         grant=asked.grant,
+        arguments=asked.arguments,
         expires_at=asked.expires_at,
         forwarded=forwarded,
     )

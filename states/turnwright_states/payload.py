@@ -6,8 +6,9 @@ what was used, which are pydantic's), half surrogate pairs, and which field is t
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Never, TypeVar
 
 from msgspec import ValidationError as Misfit
 from msgspec import to_builtins
@@ -16,6 +17,9 @@ from pydantic import BaseModel, ValidationError
 
 from .events import Spent, Usage
 from .limits import Limits
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 def plain(value: object) -> object:
@@ -29,6 +33,80 @@ def plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
+class FrozenDict(dict[str, V]):
+    """A dict that cannot be changed: part of what is journaled. `copy.deepcopy` makes an ordinary one of it."""
+
+    __slots__ = ()
+
+    def __deepcopy__(self, memo: object) -> object:
+        return thawed(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return dict, (dict(self),)
+
+
+class FrozenList(list[V]):
+    """A list that cannot be changed: part of what is journaled. `copy.deepcopy` makes an ordinary one of it."""
+
+    __slots__ = ()
+
+    def __deepcopy__(self, memo: object) -> object:
+        return thawed(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return list, (list(self),)
+
+
+def _refuse(*_: object, **__: object) -> Never:
+    raise TypeError("what is journaled cannot be changed: take a copy of it, with copy.deepcopy(...)")
+
+
+for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault", "update"):
+    setattr(FrozenDict, _name, _refuse)
+for _name in ("__setitem__", "__delitem__", "__iadd__", "__imul__", "append", "clear", "extend", "insert"):
+    setattr(FrozenList, _name, _refuse)
+for _name in ("pop", "remove", "reverse", "sort"):
+    setattr(FrozenList, _name, _refuse)
+
+_FROZEN: Final[Mapping[type, type]] = {dict: FrozenDict, list: FrozenList}
+_THAWED: Final[Mapping[type, type]] = {FrozenDict: dict, FrozenList: list, dict: dict, list: list}
+
+
+def frozen(value: T) -> T:
+    """An equal value in which no dict and no list can be changed. One that is frozen already is returned as it is."""
+    return _copied(value, _FROZEN)
+
+
+def thawed(value: T) -> T:
+    """An equal value whose dicts and lists are ordinary ones, and nobody else's."""
+    return _copied(value, _THAWED)
+
+
+def _copied(value: T, kinds: Mapping[type, type]) -> T:
+    """A copy with other kinds of dicts and lists. Without recursion: JSON may be nested deeper than calls."""
+    kind = type(value)
+    if kind not in kinds:
+        return value
+    copy: T = kinds[kind](value)
+    left: list[object] = [copy]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            for name, inner in one.items():
+                if type(inner) in kinds:
+                    made = kinds[type(inner)](inner)
+                    dict.__setitem__(one, name, made)
+                    left.append(made)
+        else:
+            assert isinstance(one, list)  # noqa: S101 (nothing else is put there)
+            for place, inner in enumerate(one):
+                if type(inner) in kinds:
+                    made = kinds[type(inner)](inner)
+                    list.__setitem__(one, place, made)
+                    left.append(made)
+    return copy
+
+
 _encode: Final = Encoder(enc_hook=plain).encode
 
 
@@ -39,6 +117,19 @@ def text_of(value: object) -> str:
     except UnicodeEncodeError:
         whole = json.dumps(to_builtins(value, enc_hook=plain), ensure_ascii=False, separators=(",", ":"))
         return whole.encode(errors="replace").decode()
+
+
+def repeated(text: str) -> str | None:
+    """The first name that an object in this JSON text has twice; None if there is none."""
+    found: list[str] = []
+
+    def once(pairs: list[tuple[str, object]]) -> None:
+        if len(dict(pairs)) < len(pairs):
+            counts = Counter(name for name, _ in pairs)
+            found.append(next(name for name, count in counts.items() if count > 1))
+
+    json.loads(text, object_pairs_hook=once)
+    return found[0] if found else None
 
 
 def model(kind: type, fields: object) -> BaseModel:

@@ -107,51 +107,79 @@ REASONS_OF: Final[dict[Outcome, frozenset[EndReason]]] = {
 
 
 class Meaning(NamedTuple):
-    """What a reason means, and what the caller should do next: one sentence each."""
+    """What a reason means, in words for developers and for users.
+
+    `means` says what happened and `next` which setting or program to change: the command line and the inspector show
+    them. `told` is what a user is told to do; it names no setting.
+    """
 
     means: str
     next: str
+    told: str = ""
 
 
 _RAISE = "Continue in a new turn (it keeps the transcript), or raise {what}."
+_CONTINUE = "You can continue in a new message."
+_TRY_AGAIN = "You can try again."
 
 #: The message of the machine's own failed attempt, for a reply with nothing in it. A model may have words of its own.
 NOTHING_SAID: Final = "the model replied with neither text nor tool calls"
 
 REASONS: Final[dict[EndReason, Meaning]] = {
     EndReason.ANSWERED: Meaning("The model answered.", "Use the answer."),
-    EndReason.TEXT_ONLY: Meaning("The turn was allowed no step, so the model answered in text.", "Use the answer."),
+    EndReason.TEXT_ONLY: Meaning(
+        "The turn was allowed no step or no tool call, so the model answered in text.", "Use the answer."
+    ),
     EndReason.TRUNCATED: Meaning(
-        "The answer was cut off at the model's output limit.", "Raise the model's output limit, or ask it to go on."
+        "The answer was cut off at the model's output limit.",
+        "Raise the model's output limit, or ask it to go on.",
+        "You can ask it to go on.",
     ),
     EndReason.SYNTHESISED: Meaning("The synthesis turned the last batch into the answer.", "Use the answer."),
     EndReason.STEP_CAP: Meaning(
-        "The turn took all the steps that it may take.", _RAISE.format(what="the agent's `steps`")
+        "The turn took all the steps that it may take.", _RAISE.format(what="the agent's `steps`"), _CONTINUE
     ),
-    EndReason.BUDGET: Meaning("The turn spent its budget of tool calls.", _RAISE.format(what="`tool_calls`")),
-    EndReason.TOKENS: Meaning("The turn spent its budget of tokens.", _RAISE.format(what="`tokens`")),
-    EndReason.COST: Meaning("The turn spent its budget of money.", _RAISE.format(what="`cost`")),
-    EndReason.DEADLINE: Meaning("The turn used up its time.", _RAISE.format(what="`seconds`")),
+    EndReason.BUDGET: Meaning(
+        "The turn spent its budget of tool calls.", _RAISE.format(what="`tool_calls`"), _CONTINUE
+    ),
+    EndReason.TOKENS: Meaning("The turn spent its budget of tokens.", _RAISE.format(what="`tokens`"), _CONTINUE),
+    EndReason.COST: Meaning("The turn spent its budget of money.", _RAISE.format(what="`cost`"), _CONTINUE),
+    EndReason.DEADLINE: Meaning("The turn used up its time.", _RAISE.format(what="`seconds`"), _CONTINUE),
     EndReason.DOOM_LOOP: Meaning(
         "The model repeated the same round of tool calls.",
         "Read what it repeated, then ask again with what it lacked, or give it another tool.",
+        "You can continue in a new message: say what was missing.",
     ),
-    EndReason.ABORTED: Meaning("Somebody aborted the turn.", "Nothing to mend; ask again when you like."),
+    EndReason.ABORTED: Meaning("Somebody aborted the turn.", "Nothing to mend; ask again when you like.", _CONTINUE),
     EndReason.SUPERSEDED: Meaning(
-        "A new message of the session arrived while the turn was paused.", "Follow the session's newer turn."
+        "A new message of the session arrived while the turn was paused.",
+        "Follow the session's newer turn.",
+        "The newer message is answered instead.",
     ),
     EndReason.MODEL_ERROR: Meaning(
-        "The model could not be reached, or refused the request.", "Read the error; retry when its cause has passed."
+        "The model could not be reached, or refused the request.",
+        "Read the error; retry when its cause has passed.",
+        _TRY_AGAIN,
     ),
     EndReason.EMPTY_REPLY: Meaning(
-        "The model kept replying with neither text nor tool calls.", "Retry, or use another model."
+        "The model kept replying with neither text nor tool calls.", "Retry, or use another model.", _TRY_AGAIN
     ),
-    EndReason.CONTENT_FILTER: Meaning("The provider's content filter stopped the reply.", "Do not retry unchanged."),
+    EndReason.CONTENT_FILTER: Meaning(
+        "The provider's content filter stopped the reply.",
+        "Do not retry unchanged.",
+        "You can ask again in other words.",
+    ),
     EndReason.CONTEXT_OVERFLOW: Meaning(
-        "The conversation no longer fits the model's context.", "Compact it with a `prepare` hook, or start anew."
+        "The conversation no longer fits the model's context.",
+        "Compact it with a `prepare` hook, or start anew.",
+        "You can go on in a new conversation.",
     ),
-    EndReason.CRASHED: Meaning("The process died during the same call again and again.", "Find out why; then retry."),
+    EndReason.CRASHED: Meaning(
+        "The process died during the same call again and again.", "Find out why; then retry.", _TRY_AGAIN
+    ),
     EndReason.ENGINE_ERROR: Meaning(
-        "A bug in the engine or in a hook of its embedder.", "Report it with the turn's journal; do not retry."
+        "A bug in the engine or in a hook of its embedder.",
+        "Report it with the turn's journal; do not retry.",
+        "You can report it with the id of this turn.",
     ),
 }

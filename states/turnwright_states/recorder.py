@@ -1,6 +1,6 @@
 """Writes facts down and applies each as it is written, so that what the machine knows is the fold of what it said."""
 
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NoReturn
 
 from msgspec.structs import force_setattr
 
@@ -50,12 +50,12 @@ class Recorder:
             self._notice(fact)
 
     def _notice(self, fact: f.Fact) -> None:
-        """Give notice of each limit that is near, and of a reply whose usage is not told: once."""
+        """Give notice of each limit that is near, and of a reply whose usage is not told."""
         turn = self.turn
         if isinstance(fact, f.ModelReplied) and fact.usage is None and "usage_unknown" not in turn.noticed:
             self._emit(f.Notice(self._elapsed, turn.state, limit="usage_unknown"))
         for limit, used, most in turn.use():
-            if most and limit not in turn.noticed and 5 * used >= 4 * most:
+            if 5 * used >= getattr(turn.marks, limit):
                 self._emit(f.Notice(self._elapsed, turn.state, limit=limit, used=used, of=most))
 
     def _need_ear(self, event: Event) -> None:
@@ -80,13 +80,22 @@ class Recorder:
     def _call(self, event: Event, call_id: str) -> Call:
         if self.state is not State.TOOL_EXEC:
             raise IllegalEvent(type(event).__name__, self.state)
-        try:
-            call = self.turn.batch[call_id]
-        except KeyError:
-            raise BadCall(type(event).__name__, call_id, "there is no such call in the open batch") from None
-        if call.state is not CallState.READY and call.state is not CallState.STARTED:
-            raise BadCall(type(event).__name__, call_id, f"it is {call.state}")
+        batch = self.turn.batch
+        call = batch[call_id] if call_id in batch else None  # noqa: SIM401 (`get` is a call)
+        if call is None or (call.state is not CallState.READY and call.state is not CallState.STARTED):
+            self._refuse_call(event, call_id, call)
         return call
+
+    def _open_call(self, event: Event, call_id: str) -> Call:
+        """Return the call of the open batch, or refuse the event if there is none or it has its result."""
+        call = self.turn.batch.get(call_id)
+        if call is None or call.state is CallState.SETTLED:
+            self._refuse_call(event, call_id, call)
+        return call
+
+    def _refuse_call(self, event: Event, call_id: str, call: Call | None) -> NoReturn:
+        why = "there is no such call in the open batch" if call is None else f"it is {call.state}"
+        raise BadCall(type(event).__name__, call_id, why)
 
     def _runnable(self) -> tuple[Call, ...]:
         calls = self.turn.batch.values()

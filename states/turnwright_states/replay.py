@@ -27,6 +27,7 @@ from pydantic import BaseModel, ValidationError
 
 from . import facts as f
 from .chart import CHART, VERSION, Chart, Row
+from .doom import call_key
 from .errors import BadJournal, MachineError
 from .events import Event, ModelReplied
 from .machine import TurnMachine
@@ -170,8 +171,8 @@ class _Witness(TurnMachine):
         return tuple(map(self._keyed, super()._decide(event), self._keys))
 
     def _keyed(self, made: f.CallMade, key: str) -> f.CallMade:
-        """The call with the key that is written down, where that is said to be of its tool's making."""
-        if not made.own_key or not _KEY.fullmatch(key):
+        """The call with the key that is written down, where that is said to be of its tool's making, and may be."""
+        if not made.own_key or not _KEY.fullmatch(key) or key == call_key(made.name, made.arguments, made.raw, None):
             return made
         self.believed.append(made.id)
         return structs.replace(made, key=key)
@@ -264,7 +265,10 @@ class _Course:
         for seq, due in enumerate(made, start=at + 1):
             if seq > len(self._facts):
                 return BadJournal(seq, f"it is missing: {due.kind} belongs to the event of the facts before it")
-            why = _difference(self._facts[seq - 1], due)
+            fact = self._facts[seq - 1]
+            if isinstance(fact, f.StepStarted) and isinstance(due, f.StepStarted):
+                due = structs.replace(due, started_at=fact.started_at)  # noqa: PLW2901 (a clock's, and not the machine's)
+            why = _difference(fact, due)
             if why:
                 return BadJournal(seq, why)
         return None

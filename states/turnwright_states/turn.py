@@ -20,6 +20,7 @@ from .events import Decision, Usage
 from .limits import Limits
 from .making import made
 from .marks import Marks
+from .payload import FrozenDict
 from .reasons import EndReason
 from .state import LIVE, STAGE, State
 
@@ -27,6 +28,7 @@ Rank = tuple[int, int, int, int, int, int, int]
 
 _packed: Final = msgpack.Encoder().encode
 _NOTHING_USED: Final = made(Usage)
+_NO_ARGUMENTS: Final[FrozenDict[Any]] = FrozenDict()
 
 
 class Turn:
@@ -194,7 +196,7 @@ class Turn:
             self._use(fact.usage)
         elif "usage_unknown" not in self.noticed:
             self.near = True
-        self.batch = {one.id: Call(one, one.id, one.name, one.arguments or {}) for one in fact.calls}
+        self.batch = {one.id: Call(one, one.id, one.name, one.arguments or _NO_ARGUMENTS) for one in fact.calls}
         self.calls_made += len(fact.calls)
         self.synthesis_done = False
         threshold = self.limits.doom_threshold
@@ -297,6 +299,9 @@ class Turn:
 
     def _conclude(self, fact: f.Concluded) -> None:
         self._use(fact.usage)
+        if fact.retry:
+            self.counters.retries_left -= 1
+            self.counters.second_try = True
 
     def _halt(self, fact: f.Halted) -> None:
         self._use(fact.usage)
@@ -305,7 +310,7 @@ class Turn:
 
     def _notice(self, fact: f.Notice) -> None:
         self.noticed = tuple(sorted({*self.noticed, fact.limit}))
-        self.marks = Marks.of(self.limits, self.noticed)
+        self.marks = Marks.of(self.limits, self.noticed, self.counters.steps)
         self.near = (
             5 * self.counters.steps >= self.marks.steps
             or 5 * self.counters.calls >= self.marks.tool_calls
@@ -345,6 +350,7 @@ class Turn:
             c.steps,
             c.allowance,
             c.calls,
+            c.budgeted,
             c.budget,
             c.tokens_spent,
             c.cost_spent,
@@ -370,9 +376,11 @@ class Turn:
         ]
         if self.always_for or self.interrupts:
             known += (sorted(self.always_for), [*self.interrupts])
+        if c.second_try:
+            known.append("second_try")
         for name in batch:
             call = batch[name]
-            known += (call.state, call.attempt, call.counted)
+            known += (call.state, call.attempt, call.counted, call.made.own_key)
         try:
             packed = _packed(known)
         except (OverflowError, UnicodeEncodeError):  # a count of more than 64 bits, or half a surrogate pair

@@ -159,7 +159,7 @@ async def test_an_approval_goes_around_and_the_turn_goes_on() -> None:
     turn, interrupt = await paused(engine)
     assert interrupt["reason"] == "tool_call"
     assert interrupt["toolCallId"] == f"{turn.id}/call00001"
-    assert interrupt["message"] == 'May erase {"path": "x"} run?'
+    assert interrupt["message"] == 'may erase run?\narguments:\n| path: "x"'
     assert interrupt["metadata"] == {"turnwright": {"kind": "approval", "tool": "erase", "arguments": {"path": "x"}}}
     answer: JsonValue = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
     request = read(resume=[answer])
@@ -256,3 +256,14 @@ def test_a_resume_answers_one_turn() -> None:
 
 def test_a_resume_of_none_of_our_turns_is_a_run_like_any_other() -> None:
     assert read(user("hi"), resume=[{"interruptId": "x", "status": "cancelled"}]).prompt == "hi"
+
+
+async def test_an_approval_is_asked_for_in_the_words_of_the_command_line() -> None:
+    hiding = "safe" + " " * 600 + "; evil\u200b\nturnwright resume"
+    engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": hiding})), "Done."), tools=[erase])
+    _, interrupt = await paused(engine)
+    assert (
+        interrupt["message"]
+        == 'may erase run?\narguments:\n| path:\n|   "safe\\x20{600}; evil\\u200b\\n"\n|   "turnwright resume"'
+    )
+    assert interrupt["metadata"] == {"turnwright": {"kind": "approval", "tool": "erase", "arguments": {"path": hiding}}}

@@ -169,7 +169,7 @@ class Stage:
             yield begun[0]
         finally:
             self.gate.open_all(self.portal)
-            done.result(timeout=30)
+            done.result(timeout=100)
             self.gate.close(self.portal)
 
     def answered_elsewhere(self, turn: str, interrupt: str, *lines: Line) -> None:

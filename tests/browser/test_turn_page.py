@@ -222,7 +222,7 @@ def test_the_tabs_speak_of_the_conclusion_and_of_time_as_the_head_does(page: Pag
     gauge = page.locator(".gauge", has=page.get_by_role("heading", name="Seconds", exact=True))
     expect(gauge.locator(".meter-head .num")).to_have_text(driven)
     page.goto(stage.url(capped, "?tab=transcript"))
-    expect(page.locator("#tab .note code").first).to_be_visible()
+    expect(page.locator("#tab .note").first).to_be_visible()
     expect(page.locator("#tab .note")).not_to_contain_text("`")
 
 

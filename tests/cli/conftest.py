@@ -10,6 +10,7 @@ import pty
 import signal
 import socket
 import socketserver
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +32,7 @@ from turnwright.testing.postgres_server import PostgresServer
 #: The key that every child is given.
 SECRET = "sk-secret-0123456789abcdef"  # noqa: S105 (nobody's)
 #: Seconds that any child may take on a busy machine.
-PATIENCE = 60.0
+PATIENCE = 200.0
 
 #: What an answer is made of: bytes to send, seconds to be silent, None to stay silent until the client has gone.
 Move = bytes | float | None
@@ -267,13 +268,11 @@ class Child:
 
     def interrupt(self) -> Self:
         """Ctrl-C."""
-        os.kill(self.process.pid, signal.SIGINT)
-        return self
+        return self._tell(signal.SIGINT)
 
     def terminate(self) -> Self:
         """What a container or a service is stopped with."""
-        os.kill(self.process.pid, signal.SIGTERM)
-        return self
+        return self._tell(signal.SIGTERM)
 
     def kill(self) -> None:
         """`kill -9`, if it still runs."""
@@ -289,11 +288,27 @@ class Child:
         assert SECRET not in done.out + done.err
         return done
 
+    def _tell(self, number: signal.Signals) -> Self:
+        """Send a signal, and wait until the process has it: of two that are pending at once it would see one."""
+        os.kill(self.process.pid, number)
+        wait_until(lambda: not _is_pending(self.process.pid, number))
+        return self
+
     def _end(self) -> int:
         code = self.process.wait(PATIENCE)
         for reader in self._readers:
             reader.join(PATIENCE)
         return code
+
+
+def _is_pending(pid: int, number: signal.Signals) -> bool:
+    """Whether a signal was sent to a process, and the process was not interrupted by it yet. Known on Linux only."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    pending = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(mask >> (number - 1) & 1 for mask in pending)
 
 
 def _read(stream: IO[str], *takers: Callable[[str], None]) -> None:
@@ -369,6 +384,15 @@ class Cli:
     def await_until(self, holds: Callable[[], object]) -> None:
         """Wait for something that another process brings about."""
         wait_until(holds)
+
+    def await_abort(self) -> None:
+        """Wait until an abort is written into the store, where its turn will find it."""
+
+        def is_written() -> bool:
+            with closing(sqlite3.connect(self.folder / "turns.db")) as database:
+                return bool(database.execute("SELECT 1 FROM inbox WHERE kind = 'abort'").fetchone())
+
+        wait_until(is_written)
 
     def await_time(self, at: float) -> None:
         """Wait until so many seconds have passed since the epoch of Unix."""

@@ -30,7 +30,7 @@ async def wait() -> str:
 def hang() -> str:
     """Take for ever, in a thread that nobody can stop."""
     Path("runs").write_text("hang")
-    time.sleep(60)
+    time.sleep(3600)
     return "never"
 
 
@@ -38,7 +38,7 @@ def hang() -> str:
 async def block() -> str:
     """Keep the event loop from doing anything else."""
     Path("runs").write_text("block")
-    time.sleep(60)
+    time.sleep(3600)
     return "never"
 
 
@@ -150,10 +150,8 @@ def test_ctrl_c_while_another_attempt_to_conclude_is_due(cli: "Cli", endpoint: "
 @pytest.mark.parametrize("tool", ["wait", "hang"])
 def test_ctrl_c_while_a_tool_runs(cli: "Cli", endpoint: "Endpoint", tool: str) -> None:
     """A thread cannot be stopped; it does not hold the process up."""
-    began = time.monotonic()
     done = started(cli, endpoint, tool).interrupt().done()
     check_aborted(done)
-    assert time.monotonic() - began < 30
     assert [event["status"] for event in done.of("call_settled")] == ["aborted"]
 
 
@@ -177,10 +175,11 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_turn_can_be_resumed(
 ) -> None:
     """Also where a tool blocks the process, or will not be cancelled. An abort that was written down is kept."""
     child = started(cli, endpoint, tool).interrupt()
-    time.sleep(0.2)  # two signals that are sent at once may arrive as one
-    began = time.monotonic()
+    if tool == "block":
+        time.sleep(0.5)  # nothing shows that a process has seen a signal when a tool blocks it
+    else:
+        cli.await_abort()
     done = child.interrupt().done()
-    assert time.monotonic() - began < 20
     assert (done.code, done.last["type"]) == (130, "call_started")
     command = f"turnwright resume {done.turn}"
     assert done.err == f"turnwright: left at once, and turn {done.turn} has not ended: `{command}` takes it up again\n"

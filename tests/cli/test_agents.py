@@ -74,7 +74,7 @@ def test_json_has_one_object_a_line() -> None:
         ),
         (Agent(name="A", mode="subagent", description="Reads."), "A subagent — 200 200 (after) 50 calls all — Reads."),
         (Agent(name="A", mode="all", description="Reads."), "A all — 200 200 (after) 50 calls all — Reads."),
-        (Agent(name="A", description="a\nb\x1b[2J"), "A primary — 200 200 (after) 50 calls all — a b [2J"),
+        (Agent(name="A", description="a\nb\x1b[2J"), "A primary — 200 200 (after) 50 calls all — a b\\x1b[2J"),
     ],
 )
 def test_a_row_shows_steps_as_written_and_limits_as_they_hold(agent: Agent, shown: str) -> None:

@@ -252,7 +252,7 @@ def test_a_deadline_stops_a_turn_whose_endpoint_hangs(cli: "Cli", endpoint: "End
     file = cli.agent("budget: {seconds: 0.3}", "conclude_seconds: 0.2", "max_retries: 0")
     done = cli.run("run", "hi", "--agents", file, "--json")
     assert (done.code, done.last["outcome"], done.last["reason"]) == (4, "cap_hit", "deadline")
-    assert "Time is up" in done.last["text"]
+    assert "Stopped at the time limit" in done.last["text"]
 
 
 @pytest.mark.parametrize(

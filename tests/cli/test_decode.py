@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ import typer
 from typer.testing import CliRunner, Result
 
 from turnwright.cli.decode import decode
+from turnwright.cli.lines import read_lines
+from turnwright.errors import ConfigError
 
 WHOLE = (
     b'data: {"choices":[{"delta":{"content":"h\xc3\xa9","reasoning":"hm","tool_calls":[{"id":"x","function":'
@@ -136,3 +139,13 @@ def test_an_unknown_api_is_refused_with_the_known_ones(whole: Path) -> None:
     result = run("--api", "telepathy", whole)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "'telepathy' is not known: use openai-chat, anthropic-messages" in result.stderr
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    result = run("--api", "openai-chat", pipe)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"cannot read {pipe}: not a regular file" in result.stderr
+    with pytest.raises(ConfigError, match="not a regular file"):
+        read_lines(str(pipe))

@@ -1,6 +1,5 @@
 """`turnwright demo`: four scenes, with nothing configured."""
 
-import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,9 +8,7 @@ if TYPE_CHECKING:
 
 def test_four_turns_that_could_have_gone_wrong_end_clearly(cli: "Cli") -> None:
     nothing = {"OPENAI_API_KEY": None, "OPENAI_BASE_URL": None, "TMPDIR": str(cli.folder)}
-    began = time.monotonic()
     done = cli.run("demo", env=nothing)
-    assert time.monotonic() - began < 60
     assert (done.code, done.err) == (0, "")
     cap, doom, pause, crash, end = (scene for scene in done.out.split("=" * 78) if scene.strip())
     assert "cap_hit: step_cap." in cap

@@ -173,8 +173,8 @@ import logging, os, warnings
 from turnwright import tool
 
 
-def check(arguments):
-    raise ValueError(f"{os.environ['MY_API_KEY']} {arguments['words']}")
+def check(words):
+    raise ValueError(f"{os.environ['MY_API_KEY']} {words}")
 
 
 @tool(approval=check)
@@ -200,7 +200,7 @@ async def look(words: str) -> str:
 def raises(cli: "Cli", endpoint: "Endpoint", run: list[str]) -> list[str]:
     """What runs a turn whose tool asks a check that quotes the model, and a key."""
     cli.write("mine.py", RAISES)
-    endpoint.forgets().calls(("erase", {"words": FORGED}))
+    endpoint.forgets().calls(("erase", {"words": FORGED})).says("It was refused.")
     return [*run, "--tools", "mine.py"]
 
 
@@ -220,7 +220,7 @@ def test_what_a_model_says_in_a_log_is_neither_obeyed_by_a_terminal_nor_a_line(
     cli: "Cli", raises: list[str], spelled: tuple[str, ...]
 ) -> None:
     """And a secret of the environment is not in it, which each of these looks for."""
-    err = logged(cli, 3, *raises, *spelled)
+    err = logged(cli, 0, *raises, *spelled)
     (line,) = [line for line in err.splitlines() if "all is well" in line]
     assert "ValueError: *** " in line
     assert not line.startswith("turnwright: all is well")
@@ -228,8 +228,8 @@ def test_what_a_model_says_in_a_log_is_neither_obeyed_by_a_terminal_nor_a_line(
 
 
 def test_a_warning_is_one_line_by_default(cli: "Cli", raises: list[str]) -> None:
-    err = logged(cli, 3, *raises)
-    told = "turnwright: the approval check of tool erase raised; a person is asked: ValueError: *** "
+    err = logged(cli, 0, *raises)
+    told = "turnwright: the approval check of tool erase raised; its call is refused: ValueError: *** "
     assert (err.startswith(told), err.count("\n")) == (True, 1)
 
 
@@ -250,8 +250,8 @@ def test_a_traceback_a_warning_of_python_and_a_record_that_does_not_fit_are_a_li
 def test_what_has_the_form_of_a_secret_is_hidden_whoever_it_belongs_to(
     cli: "Cli", endpoint: "Endpoint", raises: list[str], spelled: tuple[str, ...]
 ) -> None:
-    endpoint.forgets().calls(("erase", {"words": " and ".join(FORMS)}))
-    err = logged(cli, 3, *raises, *spelled)
+    endpoint.forgets().calls(("erase", {"words": " and ".join(FORMS)})).says("It was refused.")
+    err = logged(cli, 0, *raises, *spelled)
     shown = "*** and *** and Bearer *** and postgresql://ann:***@db.example/turns and password=*** and *** and ***"
     assert f"{shown} and the api_key may write" in err
 

@@ -176,6 +176,20 @@ def test_a_line_that_is_no_facts_is_a_mistake_with_its_number(
 
 
 @pytest.mark.usefixtures("capped")
+@pytest.mark.parametrize("twice", ["state", "seq", "kind", "v", "limits.steps"])
+def test_a_line_with_a_name_twice_is_refused(cli: "Cli", lines: "list[Json]", twice: str) -> None:
+    """Both values may be the same, and the name may stand inside: which of the two is meant, nobody can say."""
+    outer, _, inner = twice.partition(".")
+    name, value = inner or outer, json.dumps(lines[0][outer][inner] if inner else lines[0][outer])
+    text, first = "".join(f"{json.dumps(line)}\n" for line in lines), f'"{name}": {value}'
+    cli.write("turn.jsonl", text.replace(first, f"{first}, {first}", 1))
+    done = cli.run("replay", "turn.jsonl")
+    assert done.code == 1
+    said = f"violated: fact 1 of the journal: '{name}' stands twice in one object of its line"
+    assert done.out.splitlines()[0] == said
+
+
+@pytest.mark.usefixtures("capped")
 def test_what_is_not_there_is_a_mistake(cli: "Cli") -> None:
     for what, words in {
         "nobody": "there is no turn 'nobody'",

@@ -200,7 +200,7 @@ def test_the_printed_command_can_be_copied(cli: "Cli", endpoint: "Endpoint") -> 
     endpoint.calls(DELETE).says("Gone.")
     paused = cli.run("run", "Clean up", "--tools", "mine.py", "--store", "sqlite:///my turns.db")
     assert paused.code == 3
-    assert "may delete_file(path='old.log') run?" in paused.out
+    assert 'approval-1: may delete_file run?\n    arguments:\n    | path: "old.log"\n' in paused.out
     found = re.search(r"^ *turnwright (resume .* --grant \S+)", paused.out, re.MULTILINE)
     assert found is not None, paused.out
     assert cli.run(*shlex.split(found[1])).code == 0

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,7 @@ def boom() -> str:
 @tool(timeout=0.2)
 def hang() -> str:
     """Take for ever, in a thread that nobody can stop."""
-    time.sleep(60)
+    time.sleep(3600)
     return "never"
 
 
@@ -37,7 +36,7 @@ def hang() -> str:
 async def linger() -> str:
     """Take for ever."""
     import anyio
-    await anyio.sleep(60)
+    await anyio.sleep(3600)
     return "never"
 
 
@@ -218,9 +217,7 @@ def test_what_tools_do_wrong_becomes_a_result(cli: "Cli", endpoint: "Endpoint") 
     cli.write("mine.py", TOOLS)
     names = ("boom", "hang", "linger", "raw", "much", "nothing")
     endpoint.calls(*((name, {}) for name in names)).says("done")
-    began = time.monotonic()
     done = cli.run("run", "Work", "--tools", "mine.py", "--json")
-    assert time.monotonic() - began < 30, "a thread that was left behind held the process up"
     assert (done.code, done.last["tool_calls"]) == (0, 5)
     results = {
         name: message["content"] for name, message in zip(names, endpoint.requests[1].messages[-6:], strict=True)
@@ -272,7 +269,7 @@ def test_escape_sequences_are_shown_and_not_obeyed(cli: "Cli", endpoint: "Endpoi
     assert done.code == 0
     for obeyed in ("\x1b]", "\x07", "\x1b[2J", "\x9b"):
         assert obeyed not in done.out
-    assert "Look: \N{REPLACEMENT CHARACTER}]0;owned" in done.out
+    assert r"Look: \x1b]0;owned" in done.out
     assert ("\x1b" in done.out) is terminal
 
 

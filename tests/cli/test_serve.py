@@ -34,7 +34,7 @@ def submit(cli: "Cli", prompt: str) -> str:
 def person(child: "Child") -> Iterator[httpx.Client]:
     """Somebody who has opened the printed address."""
     address = child.until("started")["address"]
-    with httpx.Client(base_url=httpx.URL(address).copy_with(query=None), timeout=30) as client:
+    with httpx.Client(base_url=httpx.URL(address).copy_with(query=None), timeout=200) as client:
         assert client.get(address, follow_redirects=True).status_code == httpx.codes.OK
         yield client
 
@@ -115,7 +115,7 @@ def test_where_others_reach_it_the_token_is_not_printed(cli: "Cli") -> None:
     child = cli.start(*SERVE, *remote, env={"TURNWRIGHT_TOKEN": TOKEN})
     address = httpx.URL(child.until("started")["address"])
     assert (address.host, address.query) == ("turns.example.com", b"")
-    with httpx.Client(base_url=f"http://127.0.0.1:{address.port}", timeout=30) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{address.port}", timeout=200) as client:
         assert client.get("/").status_code == httpx.codes.UNAUTHORIZED
         answers = {"turns.example.com": httpx.codes.OK, "evil.example": httpx.codes.MISDIRECTED_REQUEST}
         for host, status in answers.items():
@@ -151,7 +151,7 @@ def test_a_proxy_may_take_something_off_the_paths(cli: "Cli") -> None:
     child = cli.start(*SERVE, "--root-path", "ops/turns")
     address = httpx.URL(child.until("started")["address"])
     assert address.path == "/ops/turns/"
-    with httpx.Client(base_url=f"http://127.0.0.1:{address.port}", timeout=30) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{address.port}", timeout=200) as client:
         entered = client.get("/", params=address.params)  # as the proxy asks
         assert entered.headers["location"] == "/ops/turns/"
         assert "Path=/ops/turns;" in entered.headers["set-cookie"]

@@ -55,14 +55,14 @@ def test_a_transcript_is_shown_without_what_a_terminal_would_obey(cli: "Cli", ca
     for obeyed in ("\x1b", "\x07", "\x9b"):
         assert obeyed not in shown.out
     for words in (
-        "user:      Work \N{REPLACEMENT CHARACTER}]0;owned",
+        r"user:      Work \x1b]0;owned\x07",
         '  read_file({"path": "here.txt"})',
         "  ok: ",
-        "second \N{REPLACEMENT CHARACTER}]0;owned",
+        r"second \x1b]0;owned",
         "there is no tool",
         "Not done. ",
-        "[cap_hit: Step limit reached (1 of 1)",
-        "cap_hit: step_cap. Step limit reached (1 of 1).",
+        "[cap_hit: Stopped at the step limit (1 of 1)",
+        "cap_hit: step_cap. Stopped at the step limit (1 of 1).",
         f'go on: turnwright run --continue {capped.turn} "..."',
         "path:  CHECK > STREAM > TOOL_EXEC > CONTINUE > CHECK > CONCLUDE > CAP_HIT",
     ):

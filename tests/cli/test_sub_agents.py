@@ -117,8 +117,8 @@ def test_what_a_sub_agent_does_stands_indented_below_its_call_under_its_name(cli
         "STREAM       step 2 of 200",
         "             All clean.",
     ]
-    assert [line.split(":")[0] for line in shown[shown.index("") + 1 :]] == ["finished", "used", "next", "path"]
-    assert "2 steps, 2 tool calls run" in shown[-3]
+    assert [line.split(":")[0] for line in shown[shown.index("") + 1 :]] == ["finished", "used", "path"]
+    assert "2 steps, 2 tool calls run" in shown[-2]
 
 
 def test_sub_agents_that_run_side_by_side_tear_no_line(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -182,7 +182,7 @@ def test_a_paused_turn_says_which_sub_agent_asks_and_the_printed_command_answers
     assert asked.out.count("paused: ") == 1
     alone = cli.run("show", f"{asked.out.split()[1]}:call00001:call00001", "--store", "sqlite:///my turns.db")
     assert (alone.out.count("turnwright resume"), alone.out.count("will be asked after that")) == (1, 1)
-    assert 'Reader > Writer: may erase {"path": "old.log"} run?' in asked.out
+    assert 'Reader > Writer: may erase run?\n    arguments:\n    | path: "old.log"\n' in asked.out
     grant = re.search(r"^ *turnwright (resume .* --grant call00001/call00001/approval-1) ", asked.out, re.MULTILINE)
     assert grant is not None, asked.out
     again = cli.run(*shlex.split(grant[1]))
@@ -204,7 +204,8 @@ def test_a_sub_agents_question_is_granted_or_denied_in_the_turn_that_called_it(
         "id": "call00001/call00001/approval-1",
         "kind": "approval",
         "tool": "Reader",
-        "question": 'Reader > Writer: may erase {"path": "old.log"} run?',
+        "question": "Reader > Writer: may erase run?",
+        "arguments": {"path": "old.log"},
         "choices": [],
     }
     none = cli.run("resume", paused.turn, "--json")

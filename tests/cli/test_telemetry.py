@@ -133,7 +133,7 @@ def test_what_the_pages_have_driven_is_sent(cli: "Cli", endpoint: "Endpoint", si
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": sink.url}
     child = cli.start("serve", "--drive", "--port", "0", "--json", env=env)
     address = httpx.URL(child.until("started")["address"])
-    with httpx.Client(base_url=address.copy_with(query=None), follow_redirects=True, timeout=30) as client:
+    with httpx.Client(base_url=address.copy_with(query=None), follow_redirects=True, timeout=200) as client:
         client.get(address)
         csrf = client.get(f"/turns/{turn}").text.partition('name="csrf" value="')[2].partition('"')[0]
         client.post(f"/turns/{turn}/take-up", data={"csrf": csrf})

@@ -1,7 +1,6 @@
 """SIGTERM, with which a container or a service is stopped: the process lets go of the turn, and another takes it up."""
 
 import re
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,7 +45,7 @@ async def wait() -> str:
 def hang() -> str:
     """Take for ever, in a thread that nobody can stop."""
     run("ran")
-    time.sleep(60)
+    time.sleep(3600)
     return "never"
 
 
@@ -54,7 +53,7 @@ def hang() -> str:
 async def block() -> str:
     """Keep the event loop from doing anything else, the first time."""
     if run("ran"):
-        time.sleep(60)
+        time.sleep(3600)
     return "did it"
 '''
 
@@ -118,9 +117,7 @@ def test_a_tool_does_not_hold_the_process_up(cli: "Cli", endpoint: "Endpoint", t
     endpoint.calls((tool, {})).says("Done.")
     child = cli.start("run", "Work", "--tools", "mine.py", "--json")
     cli.await_file("ran")
-    began = time.monotonic()
     left = child.terminate().done()
-    assert time.monotonic() - began < 30
     check_left(left)
     assert left.last["type"] == "call_started"
     done = cli.run("resume", left.turn, "--json")
@@ -158,7 +155,7 @@ def test_after_ctrl_c_the_abort_that_was_written_down_is_kept(cli: "Cli", endpoi
     child = cli.start("run", "Work", "--tools", "mine.py", "--json")
     cli.await_file("ran")
     child.interrupt()
-    time.sleep(0.2)
+    cli.await_abort()
     left = child.terminate().done()
     assert left.code in (130, 143)  # whichever was faster: the grace of the abort, or that of the signal
     if left.code == 143:

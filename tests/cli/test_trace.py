@@ -60,7 +60,7 @@ def test_a_trace_that_stops_is_inconclusive_and_no_pass() -> None:
 
 def test_what_a_trace_says_cannot_command_a_terminal() -> None:
     result = run([SOUND[0], '{"event": "tool_result", "call": "a\\u001b[31m\\nb"}'])
-    assert "line 2: a result for call a [31m b, and no reply asked for it" in result.stdout
+    assert "line 2: a result for call a\\x1b[31m b, and no reply asked for it" in result.stdout
 
 
 def test_the_verdicts_are_printed_as_one_json_object() -> None:

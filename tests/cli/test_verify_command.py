@@ -139,7 +139,7 @@ def test_a_way_is_drawn_with_the_limits_the_states_and_the_numbers_of_the_rows(
         "    ▼",
         "  CONCLUDE",
         "    │  the model concludes",
-        "    ├─ 36  concluded / carried",
+        "    ├─ 37  concluded / carried",
         "    ▼",
         "  CAP_HIT",
         "    budget: The turn spent its budget of tool calls.",
@@ -304,6 +304,6 @@ def test_ctrl_c_ends_all_its_processes(cli: "Cli") -> None:
     ) as process:
         cli.await_children(process.pid, 2)
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
     assert (process.returncode, err.strip()) == (130, "")
     assert "walked" not in out

@@ -17,11 +17,16 @@ _HEADING: Final = re.compile(r"^#{1,6} +(.+?)(?: +\{[^}]*\})?\s*$", re.MULTILINE
 
 
 class Block(NamedTuple):
-    """A block of code: its language, its text, and the comments right above it."""
+    """A block of code: its language, its text, the comments right above it, and its place in the page.
+
+    `title` is the name of the file that it is, if it is one. `line` is the number of its first line, from 1.
+    """
 
     language: str
     text: str
     comments: tuple[str, ...]
+    title: str
+    line: int
 
 
 def name_of(page: Path) -> str:
@@ -33,21 +38,29 @@ def blocks(text: str) -> Iterator[Block]:
     """The blocks of code of a page."""
     above: list[str] = []
     inside: list[str] = []
-    fence = language = ""
-    for line in text.splitlines():
+    fence = language = title = ""
+    begins = 0
+    for number, line in enumerate(text.splitlines(), start=1):
         found = _FENCE.match(line)
         if fence:
             if found and found[1].startswith(fence) and not found[2].strip():
-                yield Block(language, "\n".join(inside) + "\n", tuple(above))
+                yield Block(language, "\n".join(inside) + "\n", tuple(above), title, begins)
                 fence, above = "", []
             else:
                 inside.append(line)
         elif found:
             fence, language, inside = found[1], (found[2].split() or [""])[0], []
+            title, begins = _title(found[2], above), number + 1
         elif line.startswith("<!--") and line.endswith("-->"):
             above.append(line[4:-3].strip())
         else:
             above = []
+
+
+def _title(info: str, above: list[str]) -> str:
+    """The file that a block is, as its fence or a comment above it says."""
+    named = re.search(r'title="(.+?)"', info) or re.search(r"^file: (\S+)$", "\n".join(above), re.MULTILINE)
+    return named[1] if named else ""
 
 
 def prose(text: str) -> str:

@@ -25,7 +25,8 @@ from turnwright_states.verify import BOUND, lint
 
 from .repository_pages import ROOT
 
-WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_TENS: Final = ("ten", "eleven", "twelve", "thirteen")
+WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", *_TENS)
 
 
 def text_of(name: str) -> str:
@@ -103,7 +104,7 @@ ON_UVLOOP: Final = "on uvloop: Turnwright"
 SENTENCES: Final = {
     "README.md": [
         says("what a step costs, beside a bare loop and {} other frameworks", WORDS[PEERS]),
-        says("A turn also pauses at most {} times (a call that would ask once more is refused)", LIMITS.max_pauses),
+        says("A turn also pauses at most {} times (a call that would ask once more is refused;", LIMITS.max_pauses),
         says("runs at most {} calls a step, and tries each model call at most", LIMITS.calls_a_step),
         says("tries each model call at most {} times.", 1 + LIMITS.max_retries),
         says("(`@tool(read_only=False)`) may run {} calls where nobody sets a budget", Budgets().writing),
@@ -154,7 +155,7 @@ SENTENCES: Final = {
         says("{} for an agent with a tool that is declared to write.", Budgets().writing),
         says("leave `steps` out for {}.", LIMITS.cap),
         says("`max_retries`, {} in each phase", LIMITS.max_retries),
-        says("Neither text nor a call, {} times.", WORDS[1 + LIMITS.max_retries]),
+        says("No call, and no text or a blank one, {} times.", WORDS[1 + LIMITS.max_retries]),
     ],
 }
 

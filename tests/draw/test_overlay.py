@@ -41,7 +41,7 @@ FORMATS: tuple[Callable[[Picture, Overlay], str], ...] = (
 COUNTS = tuple(0 if place in (8, 32) else 100 + place for place in range(len(ROWS)))
 COVERAGE = coverage_overlay(RowCounts(COUNTS))
 #: Two steps, then the cap, and an answer.
-PATH = (10, 12, 22, 26, 10, 12, 22, 26, 2, 36)
+PATH = (10, 12, 22, 26, 10, 12, 22, 26, 2, 37)
 _SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -75,7 +75,7 @@ def test_every_format_says_the_count_of_every_row(picture: Picture, form: Callab
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_format_has_the_caption(picture: Picture, turn: Overlay, form: Callable[[Picture, Overlay], str]) -> None:
-    assert "43 of 45 rows taken" in form(picture, COVERAGE)
+    assert "44 of 46 rows taken" in form(picture, COVERAGE)
     assert "never taken: 9, 33" in form(picture, COVERAGE)
     text = form(picture, turn).replace("&gt;", ">")
     for line in turn.caption:
@@ -85,7 +85,7 @@ def test_every_format_has_the_caption(picture: Picture, turn: Overlay, form: Cal
 def test_the_caption_of_a_turn_says_how_it_ended_and_what_it_took(turn: Overlay) -> None:
     assert turn.caption == (
         "turn t1: cap_hit: step_cap (also reached: budget)",
-        "2 steps, 3 tool calls run, 1.2 s of driving, 6 of 45 rows taken, 10 times in all",
+        "2 steps, 3 tool calls run, 1.2 s of driving, 6 of 46 rows taken, 10 times in all",
         "path: CHECK > ... > CAP_HIT",
     )
     assert (turn.stands, turn.reason, turn.here) == (State.CAP_HIT, EndReason.STEP_CAP, "ended here")
@@ -148,7 +148,7 @@ def test_a_state_that_tests_never_reached_is_red(picture: Picture) -> None:
 def test_dot_marks_the_way_of_a_turn_and_where_it_ended(picture: Picture, turn: Overlay) -> None:
     dot = to_dot(picture, overlay=turn)
     counts = {number: count for number, (_, count) in _rows_of_dot(dot).items() if count}
-    assert counts == {2: "1x", 10: "2x", 12: "2x", 22: "2x", 26: "2x", 36: "1x"}
+    assert counts == {2: "1x", 10: "2x", 12: "2x", 22: "2x", 26: "2x", 37: "1x"}
     assert re.findall(r"^  ([A-Z_]+) \[label=.*ended here.* penwidth=3\]$", dot, flags=re.MULTILINE) == ["CAP_HIT"]
     assert dot.count("ended here") == 1
     wide = re.findall(r"^  ([A-Z_]+) -> .*penwidth=2\.2\]$", dot, flags=re.MULTILINE)

@@ -11,12 +11,14 @@ from turnwright.testing.faults.plan import KillAfter, KillIn, Plan
 from turnwright.testing.faults.report import Report, put_into
 from turnwright.testing.postgres_server import PostgresServer
 
+pytestmark = pytest.mark.timeout(900)
+
 PAGE = "before\n<!-- campaign -->\nold\n<!-- /campaign -->\nafter\n"
 
 
 def faults(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "turnwright.testing.faults", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_nothing_happens_that_must_not_on_sqlite(tmp_path: Path) -> None:

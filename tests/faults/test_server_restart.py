@@ -61,7 +61,7 @@ class World:
         self.tools: list[Tool] = [note, struck]
 
     def engine(self, address: str) -> Engine:
-        store = PostgresStore(address, patience=0.2)
+        store = PostgresStore(address, patience=2.0)
         return Engine(model=ScriptedModel(next_line, repeat=True), tools=self.tools, store=store, parallel=1)
 
 

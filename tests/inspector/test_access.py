@@ -234,6 +234,30 @@ async def test_open_lets_everybody_in_and_still_checks_who_sent_a_form(engine: E
         assert (await client.get("/")).status_code == httpx.codes.MISDIRECTED_REQUEST
 
 
+async def test_a_form_of_another_process_is_no_form_of_this_one(engine: Engine) -> None:
+    """Where everybody is let in the key is random, and not one that all who have the code know."""
+    one, other = (inspector_app(engine, access=Open()) for _ in range(2))
+    async with browser(one) as there, browser(other) as here:
+        csrf = csrf_of(await there.get("/"))
+        cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in there.cookies.jar)
+        await here.get("/")
+        for headers in ({"Cookie": cookies}, {}):
+            response = await here.post("/turns/x/abort", data={"csrf": csrf}, headers=headers)
+            assert response.status_code == httpx.codes.FORBIDDEN
+
+
+async def test_processes_with_one_key_know_each_others_forms(engine: Engine) -> None:
+    one, other = (inspector_app(engine, access=Open(key="a-key-of-sixteen-")) for _ in range(2))
+    async with browser(one) as there, browser(other) as here:
+        csrf = csrf_of(await there.get("/"))
+        here.cookies = there.cookies
+        response = await here.post("/turns/x/abort", data={"csrf": csrf})
+        assert response.status_code == httpx.codes.NOT_FOUND
+    assert "sixteen" not in repr(Open(key="a-key-of-sixteen-"))
+    with pytest.raises(ConfigError, match="at least 16"):
+        Open(key="short")
+
+
 async def test_behind_a_proxy_that_has_the_name_forms_are_of_our_own(engine: Engine) -> None:
     app = inspector_app(engine, access=Open(hosts=["turns.example.com"]))
     async with browser(app) as client:

@@ -12,6 +12,7 @@ from turnwright import Agent, Engine
 from turnwright.errors import StoreError
 from turnwright.inspector import Open, Token, inspector_app
 from turnwright.model import ScriptedModel, asks_for
+from turnwright.questions import words
 from turnwright.result import TurnResult
 from turnwright.subagent import agent_tool
 from turnwright.tools import Tool
@@ -222,7 +223,7 @@ async def test_what_cannot_be_driven_here_is_said_on_the_page(file: Path) -> Non
     ):
         await person.does(f"/turns/{turn}/answer", **ALLOW)
         page = ""
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while "could not be driven here" not in page:
                 await anyio.lowlevel.checkpoint()
                 page = (await person.client.get(f"/turns/{turn}")).text
@@ -285,3 +286,27 @@ async def test_what_no_browser_says_of_its_page_is_not_heeded(engine: Engine, he
         fields["text"] = ""
         response = await person.client.post(f"/turns/{turn}/steer", data=fields, headers=headers)
         assert response.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+
+
+async def test_an_approval_shows_all_arguments_in_the_words_of_the_command_line(file: Path) -> None:
+    path = "old.log" + " " * 600 + "".join(f"{number}\n" for number in range(9_000)) + "; evil\u202e\x1b[2J <b>"
+    async with engine_on(file, asks_for(("delete_file", {"path": path})), "It is gone.") as engine:
+        paused = await engine.run(Agent(name="Cleaner"), "Delete")
+        async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+            page = html.unescape((await person.client.get(f"/turns/{paused.id}")).text)
+    asked = page[page.index('<pre class="question"') :]
+    assert words(paused.pending[0]) in asked[: asked.index("</pre>")]
+    assert "look like secrets" not in page
+
+
+async def test_what_is_hidden_of_an_approval_is_said_to_be(file: Path) -> None:
+    """A model may name an argument so that it is hidden: nobody is to approve that unread."""
+    key = "sk-proj-0123456789abcdefghij"
+    async with engine_on(file, asks_for(("delete_file", {"path": f"x; evil {key}"})), "It is gone.") as engine:
+        paused = await engine.run(Agent(name="Cleaner"), "Delete")
+        async with person_at(inspector_app(engine, access=Token(TOKEN), store="sqlite:///t.db")) as person:
+            page = (await person.client.get(f"/turns/{paused.id}")).text
+    assert key not in page
+    assert '| path: "x; evil ***"' in html.unescape(page)
+    assert "look like secrets and are hidden here" in page
+    assert f"turnwright show {paused.id} --store sqlite:///t.db" in page

@@ -41,7 +41,7 @@ class Stream:
 
     async def next(self) -> Heard:
         """The next event, with its data."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while True:
                 lines = (await self._chunks.receive()).decode().splitlines()
                 fields = dict(line.split(": ", 1) for line in lines if line)

@@ -134,7 +134,7 @@ async def sent(*told: Told, rest: float = 0.0, then: Sequence[Told] = ()) -> lis
         await anyio.sleep_forever()
         raise AssertionError
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         await Stream(source(), lambda: rest)({"type": "http", "method": "GET"}, receive, send)
     return heard
 

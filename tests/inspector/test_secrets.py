@@ -6,6 +6,7 @@ import re
 from functools import partial
 
 import anyio
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -104,6 +105,7 @@ async def enter(form: JsonValue = None) -> str:
     return repr(form)
 
 
+@pytest.mark.timeout(900)
 @settings(max_examples=15)
 @given(ARGUMENTS)
 @example({"passphrase": "qorrekt hxrse battqry stzple"})

@@ -75,7 +75,7 @@ async def test_the_step_cap_is_told_with_its_figures_and_what_would_have_been_ne
     assert stop.what == "cap_hit"
     assert stop.title == "Stopped by the step cap: 5 of 5"
     assert "The tool budget would have stopped it next: 10 of 11." in stop.further
-    assert stop.next_step == REASONS[EndReason.STEP_CAP].next
+    assert stop.next_step == "Raise the agent's `steps` (now 5)."
 
 
 async def test_the_tool_budget_is_told_likewise() -> None:
@@ -143,7 +143,7 @@ async def test_what_waits_in_its_inbox_is_told() -> None:
 
 async def test_a_submitted_turn_says_that_nobody_drives_it_yet() -> None:
     stop = await submitted()
-    assert (stop.what, stop.title) == ("waiting", "Nobody drives it yet")
+    assert (stop.what, stop.title) == ("waiting", "Queued: no worker has taken it up yet")
     assert stop.command.startswith("turnwright resume ")
     assert stop.command.endswith(" --store sqlite:///turns.db --base-url URL --tools FILE")
     assert "The command is to be told the program's model and tools." in stop.means
@@ -173,7 +173,7 @@ async def test_a_turn_whose_driver_died_says_how_to_take_it_up() -> None:
 
 async def test_an_earlier_place_is_told_as_what_it_is() -> None:
     stop = await explained([searching()], steps=2, at=2)
-    assert (stop.what, stop.title) == ("past", "As it stood after fact 2 of 15, in STREAM")
+    assert (stop.what, stop.title) == ("past", "As it stood after fact 2 of 14, in STREAM")
     assert stop.further == ("The nearest limit was the step cap (1 of 2).",)
 
 

@@ -213,7 +213,7 @@ def test_the_commands_that_run_nothing_work(tmp_path: Path) -> None:
             ran.add(kind)
             words += ["--no-run"] if command.runs else []
             done = subprocess.run(
-                [sys.executable, "-m", "turnwright", *words], capture_output=True, text=True, timeout=60, check=False
+                [sys.executable, "-m", "turnwright", *words], capture_output=True, text=True, timeout=200, check=False
             )
             assert done.returncode == 0, (words, done.stderr)
     assert ran == {"showFalse", "showTrue", "replayFalse", "forkFalse"}

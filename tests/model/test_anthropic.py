@@ -17,7 +17,7 @@ from turnwright.model.endpoint import ANTHROPIC_API
 from turnwright.model.protocol import Model, ModelError, ReasoningDelta, Reply, Request, TextDelta, ToolSpec
 from turnwright_states import Cause, Finish, Usage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 HELLO = Request((Message.user("hello"),))
 KEY = "sk-secret-1234"

@@ -142,7 +142,7 @@ def test_it_is_known_whether_a_message_begins_with_thinking() -> None:
 
 def test_what_a_provider_does_not_know_is_left_out() -> None:
     parts = (
-        StepStartPart(step_number=1, started_at=0),
+        StepStartPart(step_number=1),
         ReasoningPart(text="hm"),
         SentinelPart(kind=Outcome.CAP_HIT, reason=EndReason.STEP_CAP, text="stopped"),
     )

@@ -738,7 +738,6 @@ class TestBounds:
             lambda _: text(0, "x" * 400),
             lambda _: thinking(0, "x" * 400),
             lambda _: signature(0, "x" * 400),
-            lambda _: begin(0, "tool_use", id="a", name="x" * 400),
             lambda number: begin(number, "tool_use", id="x" * 400, name="f"),
             lambda number: begin(number, "tool_use", id="a", name="f", input={"x": "x" * 400}),
             lambda number: begin(number, "redacted_thinking", data="x" * 400),

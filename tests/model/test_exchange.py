@@ -19,6 +19,7 @@ from .jumping import Loop, run
 PING = b": ping\n\n"
 CHAT = {
     "begin": b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n',
+    "more": b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n',
     "stop": b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n',
     "usage": b'data: {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2}}\n\n',
     "end": b"data: [DONE]\n\n",
@@ -26,6 +27,7 @@ CHAT = {
 }
 MESSAGES = {
     "begin": b'data: {"type": "message_start", "message": {"content": [{"type": "text", "text": "a"}]}}\n\n',
+    "more": b'data: {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a"}}\n\n',
     "stop": b'data: {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}\n\n',
     "usage": b'data: {"type": "message_delta", "usage": {"input_tokens": 1, "output_tokens": 2}}\n\n',
     "end": b'data: {"type": "message_stop"}\n\n',
@@ -102,7 +104,7 @@ SERVERS = pytest.mark.parametrize(
 class TestBeforeTheReply:
     def test_signs_of_life_do_not_extend_the_time_for_its_first_part(self, server: Server) -> None:
         message, partial, seconds = server.timed_out(then=("alive", 10.0))
-        assert "signs of life for 300 s" in message
+        assert "no part of a reply for 300 s" in message
         assert (partial, seconds) == (False, 300)
 
     def test_silence_behind_a_sign_of_life_is_no_other_silence(self, server: Server) -> None:
@@ -126,12 +128,19 @@ class TestInsideTheReply:
         reply, _ = server.ask("begin", *("alive", 50.0) * 5, "begin", "stop", "end")
         assert isinstance(reply, Reply)
         message, partial, seconds = server.timed_out(200.0, "begin", then=("alive", 50.0))
-        assert "signs of life for 300 s" in message
+        assert "no part of a reply for 300 s" in message
         assert (partial, seconds) == (True, 500)
 
-    def test_a_reply_that_keeps_coming_is_not_bounded(self, server: Server) -> None:
-        reply, seconds = server.ask(*("begin", 50.0) * 20, "stop", "end")
-        assert (isinstance(reply, Reply), round(seconds)) == (True, 1000)
+    def test_a_reply_that_keeps_coming_has_hours(self, server: Server) -> None:
+        reply, seconds = server.ask("begin", *("more", 50.0) * 400, "stop", "end")
+        assert (isinstance(reply, Reply), round(seconds)) == (True, 20_000)
+        message, partial, seconds = server.timed_out("begin", then=("more", 50.0))
+        assert "had not ended its reply after 21600 s" in message
+        assert (partial, seconds) == (True, 21_600)
+
+    def test_a_server_may_keep_the_connection_open_for_some_minutes(self, server: Server) -> None:
+        reply, _ = server.ask("begin", *("alive", 10.0) * 29, "more", *("alive", 10.0) * 29, "more", "stop", "end")
+        assert isinstance(reply, Reply)
 
 
 @SERVERS

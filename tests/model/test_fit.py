@@ -150,7 +150,7 @@ def test_the_user_speaks_first() -> None:
 
 def test_what_is_not_sent_does_not_come_between() -> None:
     """An assistant's message of reasoning alone is no turn: on the wire, two of the user's would follow each other."""
-    silent = Message(role="assistant", parts=(StepStartPart(step_number=1, started_at=0), ReasoningPart(text="hm")))
+    silent = Message(role="assistant", parts=(StepStartPart(step_number=1), ReasoningPart(text="hm")))
     assert said(fit(Request((HI, silent, STOP)), STRICT)) == [("user", "hi\n\nStop here.")]
 
 

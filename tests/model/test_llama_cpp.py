@@ -187,6 +187,6 @@ async def test_a_call_cancelled_in_mid_stream_leaves_the_server_free_for_the_nex
             async for _ in endless.stream(Request((Message.user("Tell me a story."),), max_tokens=4000)):
                 scope.cancel()
         assert scope.cancelled_caught
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             _, reply = await ask(model, Request((Message.user("Say hello."),), max_tokens=4))
     assert reply.text

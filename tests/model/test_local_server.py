@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 import pytest
 
-from turnwright.model.local_server import LocalServer
+from turnwright.model.local_server import LocalServer, read_line
 from turnwright.model.protocol import ModelError
 from turnwright_states import Cause
 
@@ -71,7 +71,7 @@ def test_it_dies_with_a_parent_that_is_killed(end: str) -> None:
         assert alive(pid)
         time.sleep(0.2)
         parent.kill()
-    assert gone_within(pid, 5)
+    assert gone_within(pid, 60)
 
 
 @needs_model
@@ -109,6 +109,32 @@ def test_weights_that_llama_cpp_cannot_load_are_an_error_with_the_end_of_its_log
     assert caught.value.cause is Cause.REJECTED
     assert str(weights) in str(caught.value)
     assert not server.running
+
+
+@pytest.mark.parametrize(
+    ("pieces", "closed", "line"),
+    [
+        ([b"http://127.0.0.1:1\n"], False, "http://127.0.0.1:1"),
+        ([b"http:", b"//h\nmore"], False, "http://h"),
+        ([b"http://127."], False, None),
+        ([], False, None),
+        ([b"x" * 5000], False, None),
+        ([b"http://127."], True, ""),
+        ([], True, ""),
+    ],
+)
+def test_a_child_that_never_ends_its_line_is_not_waited_for(
+    pieces: list[bytes], closed: bool, line: str | None
+) -> None:
+    reads, writes = os.pipe()
+    with os.fdopen(reads, "rb", buffering=0) as stream:
+        for piece in pieces:
+            os.write(writes, piece)
+        if closed:
+            os.close(writes)
+        assert read_line(stream, 0.01) == line
+        if not closed:
+            os.close(writes)
 
 
 @needs_model

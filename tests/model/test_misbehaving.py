@@ -1,6 +1,8 @@
 """Servers that break HTTP itself, on a real socket: what no transport of httpx's can be made to do."""
 
+import base64
 import gzip
+import logging
 import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -10,8 +12,10 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from turnwright import Agent, Engine
+from turnwright.message import Message
 from turnwright.model.anthropic import AnthropicMessages
 from turnwright.model.openai_chat import OpenAIChat
+from turnwright.model.protocol import Request
 from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
 from turnwright_states import Cause, EndReason, Outcome
@@ -44,8 +48,11 @@ CLIENTS = pytest.mark.parametrize(("client", "good"), [(chat, CHAT), (messages, 
 
 
 @asynccontextmanager
-async def serving(*answers: bytes, keep: bool = False) -> AsyncIterator[str]:
-    """A server that gives each connection the next of `answers`, and closes it, or keeps it for further requests."""
+async def serving(*answers: bytes, keep: bool = False, heads: list[bytes] | None = None) -> AsyncIterator[str]:
+    """A server that gives each connection the next of `answers`, and closes it, or keeps it for further requests.
+
+    `heads` is given the head of each request.
+    """
     left = list(answers)
 
     async def answer(connection: SocketStream) -> None:
@@ -54,6 +61,8 @@ async def serving(*answers: bytes, keep: bool = False) -> AsyncIterator[str]:
             while b"\r\n\r\n" not in seen:
                 seen += await connection.receive()
             head, _, body = seen.partition(b"\r\n\r\n")
+            if heads is not None:
+                heads.append(head)
             length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
             while len(body) < length:
                 body += await connection.receive()
@@ -206,3 +215,33 @@ async def test_what_is_left_behind_an_answer_is_not_the_next_answer(client: Clie
         engine = Engine(model=model)
         agent = Agent(name="a", max_retries=0)
         assert [(await engine.run(agent, "hello")).text for _ in range(2)] == ["hi", "hi"]
+
+
+@CLIENTS
+@pytest.mark.parametrize(
+    "shape", [str, lambda key: key[2:], lambda key: base64.b64encode(f"user:{key}".encode()).decode()]
+)
+async def test_a_key_that_an_answer_echoes_is_in_no_log(
+    client: Client, good: bytes, shape: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """httpcore logs the headers of each answer at level DEBUG, while it reads them and while it closes."""
+    caplog.set_level(logging.DEBUG)
+    echo = f"x-echo: {shape(KEY)}\r\nset-cookie: key={shape(KEY)}\r\n\r\n".encode()
+    result, _ = await turn(client, OK + echo + good)
+    assert result.outcome is Outcome.FINISHED
+    told = [record.getMessage() for record in caplog.records]
+    assert any("x-echo" in one and "***" in one for one in told)
+    assert not [one for one in told if shape(KEY)[8:] in one]
+
+
+@pytest.mark.parametrize("client", [chat, messages])
+async def test_no_cookie_is_kept(client: Client) -> None:
+    asked: list[bytes] = []
+    cookie = OK + b"set-cookie: session=somebody; Path=/\r\nset-cookie: b=c; Domain=127.0.0.1\r\n\r\n"
+    good = CHAT if client is chat else MESSAGE
+    async with serving(cookie + good, cookie + good, heads=asked) as address, client(address) as model:
+        for _ in range(2):
+            async for _piece in model.stream(Request((Message.user("hello"),))):
+                pass
+    assert len(asked) == 2
+    assert not [head for head in asked if b"cookie" in head.lower()]

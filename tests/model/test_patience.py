@@ -19,7 +19,7 @@ def test_the_first_part_has_its_time_from_the_request_on_whatever_comes_before()
     wait.heard(1100)
     assert wait.limit(1100, came=0, whole=False) == 200
     assert wait.limit(1400, came=0, whole=False) == 0
-    assert "sent nothing but signs of life for 300 s" in str(wait.over())
+    assert "sent no part of a reply for 300 s" in str(wait.over())
 
 
 def test_inside_the_reply_silence_is_bounded_and_so_are_signs_of_life() -> None:
@@ -32,7 +32,7 @@ def test_inside_the_reply_silence_is_bounded_and_so_are_signs_of_life() -> None:
     assert "was silent for 60 s" in str(wait.over())
     wait.heard(1290)
     assert wait.limit(1290, came=1, whole=False) == 11
-    assert "sent nothing but signs of life for 300 s" in str(wait.over())
+    assert "sent no part of a reply for 300 s" in str(wait.over())
     assert wait.limit(1290, came=2, whole=False) == 60
 
 
@@ -41,6 +41,21 @@ def test_signs_of_life_never_shorten_the_time_that_silence_has() -> None:
     wait.limit(1001, came=1, whole=False)
     wait.heard(1031)
     assert wait.limit(1031, came=1, whole=False) == 30
+
+
+def test_a_reply_that_makes_progress_for_ever_ends_too() -> None:
+    wait = waiting(replace(PATIENCE, reply=100))
+    assert wait.limit(1030, came=1, whole=False) == 60
+    wait.heard(1085)
+    assert wait.limit(1085, came=2, whole=False) == 15
+    assert "http://host had not ended its reply after 100 s" in str(wait.over())
+    assert "(reply_timeout)" in str(wait.over())
+    assert wait.limit(1200, came=3, whole=False) == 0
+
+
+def test_the_end_of_a_whole_reply_is_read_also_when_its_time_is_up() -> None:
+    wait = waiting(replace(PATIENCE, reply=100))
+    assert wait.limit(1101, came=1, whole=True) == 2
 
 
 def test_what_follows_the_finish_reason_has_one_short_time_whatever_comes() -> None:
@@ -73,7 +88,7 @@ def test_a_wait_that_was_too_long_says_which_one_it_was_and_may_pass() -> None:
     assert "(idle_timeout)" in str(wait.over())
 
 
-@pytest.mark.parametrize("name", ["connect", "first_byte", "idle", "after"])
+@pytest.mark.parametrize("name", ["connect", "first_byte", "idle", "reply", "after"])
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
 def test_no_time_at_all_is_refused(name: str, seconds: float) -> None:
     with pytest.raises(ConfigError, match=f"the {name} time-out is"):

@@ -56,7 +56,7 @@ class Server:
         refused = self.refuses(body)
         if refused is not None:
             return httpx.Response(400, json={"error": {"message": refused, "type": "invalid_request_error"}})
-        stopped = body.get("tool_choice") == "none" or "must stop here" in str(body["messages"])
+        stopped = body.get("tool_choice") == "none" or "must stop now" in str(body["messages"])
         asks = body.get("tools") and (self.deaf or not stopped)
         return httpx.Response(200, content=_stream(self._calling() if asks else {"content": OWN_WORDS}))
 
@@ -210,7 +210,7 @@ async def test_where_tools_stay_callable_what_is_called_while_concluding_is_refu
     server = Server(bedrock, deaf=True)
     turn = await run(server, BEDROCK)
     assert (turn.outcome, turn.steps, turn.tool_calls) == (Outcome.CAP_HIT, 2, 2)
-    assert re.match(r"Step limit reached \(2 of 2\)\. The model gave no summary\.", turn.text)
+    assert re.match(r"Stopped at the step limit \(2 of 2\)\. The model gave no summary\.", turn.text)
     assert "do not call any" in server.bodies[-1]["messages"][-1]["content"]
 
 

@@ -3,7 +3,7 @@
 import logging
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Self
 
@@ -46,6 +46,7 @@ from turnwright.testing.model_suite import ModelSuite
 from turnwright.tools.builtin import builtin_tools
 from turnwright_states import Cause, EndReason, Finish, Limits, Outcome, Usage
 
+from .jumping import LOOPS, Loop, run
 from .played_model import PlayedModel, PlayedWhole
 
 pytestmark = pytest.mark.anyio
@@ -351,6 +352,37 @@ async def test_arguments_that_never_end_are_cut_off() -> None:
     script = Script(({0: DeltaToolCall("search", piece[:9], tool_call_id="c")}, {0: DeltaToolCall(None, piece[9:])}))
     error = await failure(pydantic_ai_model(script.model()))
     assert (error.cause, "arguments of a call are longer than" in str(error)) == (Cause.REJECTED, True)
+
+
+async def _silent(_messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterator[Said]:
+    await anyio.sleep(10_000)
+    yield "late"
+
+
+async def _stuck(_messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterator[Said]:
+    yield "ha"
+    while True:
+        await anyio.sleep(10)
+        yield ""
+
+
+@pytest.mark.parametrize(("script", "heard"), [(_silent, None), (_stuck, "ha")])
+@LOOPS
+def test_a_reply_that_does_not_come_on_is_a_time_out_with_what_there_is(
+    loop: Loop, script: Callable[[list[ModelMessage], AgentInfo], AsyncIterator[Said]], heard: str | None
+) -> None:
+    async def asked() -> tuple[ModelError, float]:
+        model = pydantic_ai_model(FunctionModel(stream_function=script), idle_timeout=100)
+        return await failure(model), anyio.current_time()
+
+    error, now = run(loop, asked)
+    assert error.cause is Cause.TIMEOUT
+    assert (error.partial and error.partial.text, now % 1000 // 100) == (heard, 1)
+
+
+def test_a_time_out_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="must be above 0 seconds"):
+        pydantic_ai_model(TestModel(), idle_timeout=0)
 
 
 async def test_headers_that_are_sent_are_not_quoted() -> None:

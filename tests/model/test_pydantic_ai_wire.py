@@ -62,7 +62,7 @@ def test_what_stands_between_two_replies_is_one_request() -> None:
 
 
 def test_bookkeeping_is_not_sent() -> None:
-    step = Message(role="assistant", parts=(StepStartPart(step_number=1, started_at=0.0),))
+    step = Message(role="assistant", parts=(StepStartPart(step_number=1),))
     assert [message.kind for message in messages_of([Message.user("a"), step, Message.user("b")])] == ["request"]
 
 

@@ -46,6 +46,7 @@ class Shown:
     """A builder that takes nothing, and shows what it is given."""
 
     finished = False
+    progress = 0
 
     def __init__(self) -> None:
         self.quick: list[bytes] = []

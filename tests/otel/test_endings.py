@@ -21,7 +21,7 @@ from turnwright_states.facts import Fact, TurnStarted
 
 from .told import Told, attributes, moves
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 AGENT = Agent(name="Tidier")
 NO_RETRY = Limits(max_retries=0)

@@ -124,11 +124,22 @@ FAULTS: Final = {
         Bounds(allowance=0, budget=0, retries=0, pauses=0, nudges=0, batch=1),
         says="; the last row comes again without end",
     ),
+    "a conclusion without text is asked for again and again": Fault(
+        guarded(
+            S.CONCLUDE,
+            T.CONCLUDED,
+            "no_text and retries_left > 0 and not second_try",
+            "no_text and retries_left > 0",
+        ),
+        ("asked_again_once",),
+        "CONCLUDE --concluded [no_text and retries_left > 0]--> CONCLUDE",
+        Bounds(allowance=1, budget=1, retries=2, pauses=0, nudges=0, batch=1),
+    ),
     "the step cap is not looked at": Fault(
         dropped(S.CHECK, T.PROCEED, "steps >= allowance"), ("steps_within_allowance",), "CHECK --proceed--> STREAM"
     ),
     "a spent budget is not looked at": Fault(
-        dropped(S.CHECK, T.PROCEED, "calls >= budget"),
+        dropped(S.CHECK, T.PROCEED, "calls_spent"),
         ("no_step_on_a_spent_budget",),
         "CHECK --proceed--> STREAM",
         TWO_STEPS,
@@ -223,13 +234,17 @@ def test_without_fairness_a_turn_need_not_end(pan_of: Callable[[str], Pan]) -> N
         ("active proctype person()", "proctype person()", "ends", "acceptance cycle"),
         ("     take_one(pauses_left);\n", "", "ends", "acceptance cycle"),
         ("(made < places_left -> made : places_left)", "made", "calls_within_budget", "assertion violated"),
+        ("select (used : 0 .. lent)", "select (used : 0 .. lent + 1)", "calls_within_budget", "assertion violated"),
     ],
-    ids=["a person who is gone", "a call that asks again without a bound", "places that nobody reserves"],
+    ids=[
+        *("a person who is gone", "a call that asks again without a bound", "places that nobody reserves"),
+        "a stop that tells of more calls than were lent",
+    ],
 )
 def test_a_fault_in_the_surroundings_is_found(
     pan_of: Callable[[str], Pan], there: str, other: str, claim: str, fault: str
 ) -> None:
-    bounds = Bounds(allowance=1, budget=1, retries=0, pauses=1, nudges=0, batch=2)
+    bounds = Bounds(allowance=1, budget=2, retries=0, pauses=1, nudges=0, batch=2)
     assert pan_of(instead(there, other, bounds)).search(claim, fair=claim == "ends").fault == fault
 
 

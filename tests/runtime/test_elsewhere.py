@@ -25,7 +25,7 @@ from turnwright.model.protocol import Reply, Request
 from turnwright.runtime import Local, Work
 from turnwright.store import MemoryStore
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 CLERK = Agent(name="Clerk")
 
@@ -183,7 +183,7 @@ async def test_whoever_stops_waiting_stops_nothing() -> None:
 async def test_a_turn_that_nobody_will_drive_says_why() -> None:
     async with engine(Desk(gives_up="its job failed")) as client:
         with (
-            anyio.fail_after(10),
+            anyio.fail_after(60),
             pytest.raises(CannotDrive, match=r"turn \w+ is not driven: its job failed \(\w+, segment 1\)"),
         ):
             await client.run(CLERK, "hi")
@@ -197,7 +197,7 @@ async def test_a_service_that_cannot_be_asked_for_a_moment_ends_no_waiting(caplo
     async with engine(Deaf()) as client, anyio.create_task_group() as group:
         turn_id = await client.submit(CLERK, "hi")
         group.start_soon(client.resume, turn_id)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while "is waited for, and no worker has it" not in caplog.text:  # noqa: ASYNC110 (a log has no event)
                 await anyio.sleep(0.01)
         assert "cannot be asked about it: the desk is closed to" in caplog.text

@@ -8,7 +8,7 @@ import pytest
 from turnwright import Agent, Engine, Outcome, State, TurnBusy, tool
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.runtime import Local, Work
-from turnwright.store import Claim, GivenUp, SqliteStore, Store
+from turnwright.store import Claim, GivenUp, Queued, SqliteStore, Store
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +51,7 @@ class Two:
         await self.engine.answer(turn.id, {"approval-1": True})
         return await self.stalled.claim(turn.id)
 
-    async def drive(self, claim: Claim, segment: int, *epochs: int) -> State:
+    async def drive(self, claim: Claim, segment: int, *epochs: int) -> State | Queued:
         over = GivenUp(frozenset({self.stalled.owner}), frozenset(epochs))
         return (await self.runtime.work.drive(claim.turn, segment, over=over)).state
 

@@ -14,12 +14,14 @@ from turnwright.testing.runtime_suite.deaths import DeathFacts
 from turnwright.testing.runtime_suite.outages import OutageFacts
 
 MAKE = partial(Local, every=0.1, drain=1.5)
+PATIENT = partial(Local, every=0.1, drain=100)
 
 
 class TestInAFile(RuntimeSuite):
     @pytest.fixture
     def bench(self, tmp_path: Path) -> RuntimeBench:
-        return RuntimeBench(f"sqlite:///{tmp_path / 'turns.db'}?durability=normal", MAKE, patience=0.5)
+        address = f"sqlite:///{tmp_path / 'turns.db'}?durability=normal"
+        return RuntimeBench(address, MAKE, patience=0.5, make_patient=PATIENT)
 
 
 @pytest.mark.anyio
@@ -31,5 +33,5 @@ class TestInADatabase(DeathFacts, OutageFacts):
         async def restart() -> None:
             await anyio.to_thread.run_sync(postgres.restart)
 
-        yield RuntimeBench(postgres.new_schema(), MAKE, patience=0.5, restart_store=restart)
+        yield RuntimeBench(postgres.new_schema(), MAKE, patience=0.5, restart_store=restart, make_patient=PATIENT)
         postgres.start()

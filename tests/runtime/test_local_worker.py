@@ -98,13 +98,13 @@ def world() -> World:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while not holds():  # noqa: ASYNC110 (what happens in the engine sets no event of ours)
             await anyio.sleep(0.001)
 
 
 async def ended(engine: Engine, turn: str) -> Outcome | None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while (await engine.get(turn)).outcome is None:  # noqa: ASYNC110 (likewise)
             await anyio.sleep(0.001)
     return (await engine.get(turn)).outcome
@@ -144,7 +144,7 @@ async def test_what_is_submitted_in_a_workers_own_process_is_taken_up_at_once(wo
     engine = world.engine("memory:", Local(every=3600.0), hold)
     async with working(engine):
         turn = await engine.submit(AGENT, "hi")
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while not (await engine.get(turn)).pending or await engine.store.is_driven(turn):  # noqa: ASYNC110 (as above)
                 await anyio.sleep(0.001)
         await engine.answer(turn, {"approval-1": True})

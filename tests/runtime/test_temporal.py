@@ -54,6 +54,7 @@ class TestTemporal(RuntimeSuite):
             takes_over_zombies=True,
             restart_store=restart_store,
             restart_service=restart_service,
+            make_patient=partial(make, drain=100),
         )
         postgres.start()
         temporal.start()

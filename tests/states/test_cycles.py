@@ -10,7 +10,7 @@ from turnwright_states.chart import ROWS, Row
 from turnwright_states.counters import NAMES, Counters
 from turnwright_states.guards import WORDS, Guard
 from turnwright_states.state import LIVE
-from turnwright_states.verify.choices import choices
+from turnwright_states.verify.choices import choices, names_in
 from turnwright_states.verify.cycles import Placed, endless
 
 Rows = tuple[Row, ...]
@@ -23,7 +23,7 @@ def test_small_values_tell_apart_all_that_guards_can() -> None:
     """Over CHECK's rows: no counters, however large, make the atoms true and false as no small ones do."""
     group = [Placed(number, row) for number, row in enumerate(ROWS, start=1) if row.source is State.CHECK]
     first = next(iter(choices(group, (), ())))
-    atoms = [guard for atom, guard in ATOMS.items() if set(atom.split()) & set(first.names)]
+    atoms = [guard for guard in ATOMS.values() if set(names_in([guard])) <= set(first.names)]
 
     def truths(counters: Counters) -> tuple[bool, ...]:
         return tuple(guard.holds(counters) for guard in atoms)
@@ -43,6 +43,8 @@ def test_small_values_tell_apart_all_that_guards_can() -> None:
 
 # Endless cycles.
 
+#: What leads back to the state that it came in takes a retry.
+TRIED_AGAIN: Final = (Trigger.ATTEMPT_FAILED, Trigger.CONCLUDED)
 Configuration = tuple[State, int, int, int, int]
 
 
@@ -52,7 +54,7 @@ def after(row: Row, here: Configuration) -> list[Configuration]:
     entered, dest = row.source is not row.dest, row.dest
     steps -= (row.source, dest) == (State.CHECK, State.STREAM)
     pauses -= entered and dest is State.PAUSED
-    retries = 2 if entered and dest in LIVE else retries - (row.trigger is Trigger.ATTEMPT_FAILED and not entered)
+    retries = 2 if entered and dest in LIVE else retries - (row.trigger in TRIED_AGAIN and not entered)
     more = [0]
     if dest is State.PAUSED:
         more = [1, 2] if entered else [asked - (row.trigger is Trigger.ANSWERED)]

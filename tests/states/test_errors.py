@@ -18,7 +18,10 @@ from turnwright_states import (
     Cause,
     Concluded,
     Decision,
+    EndReason,
     Event,
+    Expire,
+    Fail,
     IllegalEvent,
     InterruptKind,
     ModelReplied,
@@ -30,6 +33,7 @@ from turnwright_states import (
     ToolCall,
     TurnMachine,
 )
+from turnwright_states.events import Stop
 from turnwright_states.facts import parse_fact
 
 from .conftest import Begin, Script
@@ -80,6 +84,23 @@ def child_with_a_lease(turn: Script) -> None:
     turn.feed(CallStarted(call="call00001"))
 
 
+def child_not_begun(turn: Script) -> None:
+    turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
+
+
+def child_that_asks(turn: Script) -> None:
+    """It waits for a person, so the turn rests; an abort may still come."""
+    child_not_begun(turn)
+    turn.feed(CallStarted(call="call00001"))
+    turn.feed(CallWaits(call="call00001", interrupt_kind=InterruptKind.QUESTION, forwarded="question-1"))
+
+
+def concluding(turn: Script) -> None:
+    """Its batch is closed, and still known."""
+    child_with_a_lease(turn)
+    turn.feed(Expire())
+
+
 def two_calls(turn: Script) -> None:
     turn.reply("a", "b")
     turn.settle_one("call00001")
@@ -120,6 +141,14 @@ BAD_CALLS: list[tuple[Callable[[Script], None], Event, str]] = [
         CallSettled(call="call00002", status=CallStatus.ERROR, spent=Spent()),
         "CallSettled for call 'call00002': it spent 0 calls of a lease of None; nothing was changed",
     ),
+    (
+        child_not_begun,
+        CallSettled(call="call00001", status=CallStatus.ERROR, spent=Spent(calls=1)),
+        (
+            "CallSettled for call 'call00001': its sub-agent used something, but the call never began;"
+            " nothing was changed"
+        ),
+    ),
 ]
 
 
@@ -135,6 +164,56 @@ def test_an_event_for_a_call_that_cannot_take_it(
     assert str(caught.value) == says
     assert (caught.value.event, caught.value.call) == (says.split(maxsplit=1)[0], says.split("'")[1])
     assert turn.machine.turn.digest() == known
+
+
+ABORTS: list[Stop] = [Abort(), Abort(reason=EndReason.SUPERSEDED)]
+FAILS: list[Stop] = [*ABORTS, Fail(error="x")]
+STOPS: list[Stop] = [*FAILS, Expire()]
+#: Where the turn stands, what may stop it there, which call is said to have spent what, and how that is refused.
+FALSE_ACCOUNTS: list[tuple[Callable[[Script], None], list[Stop], str, Spent, str]] = [
+    (
+        child_with_a_lease,
+        STOPS,
+        "call00001",
+        Spent(calls=9),
+        "it spent 9 calls of a lease of calls=8 tokens=None cost=None",
+    ),
+    (child_with_a_lease, STOPS, "call00002", Spent(), "it spent 0 calls of a lease of None"),
+    (child_with_a_lease, STOPS, "call00009", Spent(), "there is no such call in the open batch"),
+    (child_not_begun, STOPS, "call00001", Spent(), "its sub-agent used something, but the call never began"),
+    (
+        child_that_asks,
+        ABORTS,
+        "call00001",
+        Spent(calls=10),
+        "it spent 10 calls of a lease of calls=9 tokens=None cost=None",
+    ),
+    (two_calls, STOPS, "call00001", Spent(), "it is settled"),
+    (concluding, FAILS, "call00001", Spent(), "it is settled"),
+    (lambda _: None, STOPS, "call00001", Spent(), "there is no such call in the open batch"),
+]
+
+
+@pytest.mark.parametrize(
+    ("before", "event", "why"),
+    [
+        (before, stop.model_copy(update={"spent": {call: spent}}), f"for call {call!r}: {why}; nothing was changed")
+        for before, stops, call, spent, why in FALSE_ACCOUNTS
+        for stop in stops
+    ],
+)
+def test_a_stop_that_tells_of_what_no_sub_agent_can_have_used(
+    begin: Begin, before: Callable[[Script], None], event: Stop, why: str
+) -> None:
+    """It is refused before the first fact, and the turn goes on as if it had not come."""
+    turn = begin(tool_calls=10)
+    before(turn)
+    known, facts_before = turn.machine.turn.digest(), list(turn.facts)
+    with pytest.raises(BadCall) as caught:
+        turn.feed(event)
+    assert str(caught.value) == f"{type(event).__name__} {why}"
+    assert (turn.machine.turn.digest(), turn.state, turn.facts) == (known, turn.machine.turn.state, facts_before)
+    assert turn.feed(Abort())[-1].kind == "halted"
 
 
 @pytest.mark.parametrize(

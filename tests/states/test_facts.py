@@ -56,6 +56,7 @@ LIMITS = st.builds(
     seconds=st.none() | st.floats(0.01, 1e6),
     doom_threshold=st.none() | st.integers(2, 9),
 )
+MOMENTS = st.datetimes().map(lambda at: f"{at.isoformat()}Z")
 LEASE = st.builds(facts.Lease, calls=st.none() | COUNT, tokens=st.none() | COUNT, cost=st.none() | NUMBER)
 MADE = st.builds(
     facts.CallMade,
@@ -101,7 +102,7 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "context": OBJECT,
         "chart": COUNT,
     },
-    facts.StepStarted: {"number": COUNT, "nudge": st.booleans()},
+    facts.StepStarted: {"number": COUNT, "nudge": st.booleans(), "started_at": st.none() | MOMENTS},
     facts.ModelReplied: {
         "text": TEXT,
         "reasoning": TEXT,
@@ -145,7 +146,12 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
     },
     facts.Stopping: {"reason": REASON, "also_reached": ALSO, "partial": TEXT, "usage": USAGE},
     facts.MessageAdded: {"text": TEXT},
-    facts.Concluded: {"text": st.none() | TEXT, "refused": st.lists(TEXT, max_size=2).map(tuple), "usage": USAGE},
+    facts.Concluded: {
+        "text": st.none() | TEXT,
+        "refused": st.lists(TEXT, max_size=2).map(tuple),
+        "usage": USAGE,
+        "retry": st.booleans(),
+    },
     facts.Halted: {
         "outcome": st.sampled_from(Outcome),
         "reason": REASON,
@@ -357,6 +363,37 @@ def test_a_payload_without_a_version_is_refused() -> None:
         parse_fact("step_started", '{"elapsed":0,"state":"STREAM","number":1}', 3)
 
 
+@pytest.mark.parametrize(
+    ("payload", "name"),
+    [
+        ('{"v":1,"elapsed":0.0,"state":"STREAM","number":1,"number":2}', "number"),
+        ('{"v":1,"elapsed":0.0,"state":"STREAM","number":1,"number":1}', "number"),
+        ('{"v":1,"elapsed":0.0,"state":"STREAM","\\u006eumber":1,"number":1}', "number"),
+        ('{"v":1,"v":1,"elapsed":0.0,"state":"STREAM","number":1}', "v"),
+        ('{ "v":1,"elapsed":0.0,"state":"STREAM","state":"STREAM","number":1}', "state"),
+    ],
+)
+def test_a_name_that_stands_twice_is_refused(payload: str, name: str) -> None:
+    """Readers of JSON differ in which of the two they take."""
+    with pytest.raises(BadJournal, match=f"fact 3 of the journal: its payload has '{name}' twice in one object"):
+        parse_fact("step_started", payload, 3)
+
+
+def test_a_name_that_stands_twice_inside_is_refused() -> None:
+    """In data that the machine only keeps, too; and one name in two objects is no repetition."""
+    head = '{"v":1,"elapsed":0.0,"state":"TOOL_EXEC","call":"call00001","structured":[{"a":1},'
+    assert parse_fact("call_settled", head + '{"a":1,"b":2}]}').kind == "call_settled"
+    with pytest.raises(BadJournal, match="its payload has 'a' twice in one object"):
+        parse_fact("call_settled", head + '{"b":{"a":1,"c":2,"a":1}}]}')
+
+
+@pytest.mark.parametrize("at", ["", "2026-11-30", "2026-11-30T02:13:20+01:00", "2026-11-30T02:13:20", 0.5])
+def test_a_step_that_began_at_no_time_in_utc_is_refused(at: object) -> None:
+    payload = json.dumps({"v": 1, "elapsed": 0, "state": "STREAM", "number": 1, "started_at": at})
+    with pytest.raises(BadJournal, match="its payload does not fit step_started: started_at"):
+        parse_fact("step_started", payload)
+
+
 @pytest.mark.parametrize("payload", ["", "{", "null", "1", '"x"', "[]", '[{"v":1}]', "NaN", "{'v': 1}", "[" * 100_000])
 def test_what_is_no_json_object_is_refused(payload: str) -> None:
     with pytest.raises(BadJournal, match="fact 4 of the journal: its payload is not a JSON object"):
@@ -386,6 +423,8 @@ def test_what_is_no_json_object_is_refused(payload: str) -> None:
         ("halted", {"outcome": "failed", "reason": "crashed", "also_reached": ["tokens", "x"]}, "also_reached.1"),
         ("halted", {"outcome": "failed", "reason": "crashed", "undelivered": "abc"}, "undelivered"),
         ("turn_started", {"prompt": "x", "chart": 1, "limits": {"ceiling": 201}}, "limits"),
+        ("model_replied", {"calls": [{"id": "c", "name": "x"}] * 513}, "calls"),
+        ("concluded", {"refused": ["x"] * 513}, "refused"),
         ("step_started", {"number": "one"}, "number"),
         ("step_started", {"number": None}, "number"),
         ("step_started", {"numbr": 1}, "numbr"),
@@ -432,3 +471,26 @@ def test_a_step_of_two_calls_is_at_most_1_kb_apart_from_texts(begin: "Begin") ->
         calls = ["call_started", "call_settled"] * 2
         assert [fact.kind for fact in step] == ["model_replied", *calls, "step_finished", "step_started"]
         assert sum(len(fact.payload()) for fact in step) - texts <= 1000
+
+
+@pytest.mark.parametrize("value", [None, b"\xff", 1.5, 2**70, "", ["turn_started"], {}])
+def test_whatever_stands_in_the_place_of_a_fact_is_refused(value: object) -> None:
+    """Stores read what databases hold, and these hold anything."""
+    for kind, payload in ((value, "{}"), ("turn_started", value), (value, value)):
+        with pytest.raises(BadJournal, match=r"fact 7 of the journal: its (kind|payload)"):
+            parse_fact(kind, payload, 7)
+
+
+@pytest.mark.parametrize("text", [r'"\ud800"', '"\udfff"'])
+def test_half_a_surrogate_pair_in_a_payload_is_refused(text: str) -> None:
+    """As an escape or not: nobody could show it, or write it again."""
+    payload = f'{{"v":1,"elapsed":0.0,"state":"STREAM","text":{text}}}'
+    with pytest.raises(BadJournal, match="fact 7 of the journal: its payload holds half a surrogate pair"):
+        parse_fact("message_added", payload, 7)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_json_does_not_have_is_refused(number: str) -> None:
+    payload = f'{{"v":1,"elapsed":{number},"state":"STREAM","text":"hi"}}'
+    with pytest.raises(BadJournal, match="fact 7 of the journal: its payload"):
+        parse_fact("message_added", payload, 7)

@@ -85,6 +85,7 @@ def within(begin: Begin) -> Script:
     turn = begin(steps=2, concluding="within")
     turn.step(READ)
     turn.feed(Concluded())
+    turn.feed(Concluded(calls=(READ,)))
     return turn
 
 
@@ -127,7 +128,8 @@ def deadline_in_a_reply(begin: Begin) -> Script:
     turn.reply()
     turn.clock = 6.0
     turn.feed(Expire(partial="Well, I", usage=SMALL))
-    turn.feed(Concluded(text=""))
+    turn.feed(Concluded(text="", usage=SMALL))
+    turn.feed(Concluded(text="It took two steps."))
     return turn
 
 

@@ -8,7 +8,18 @@ from typing import Any, Final
 import pytest
 import transitions
 
-from turnwright_states import IllegalEvent, Limits, State, Trigger
+from turnwright_states import (
+    EndReason,
+    Halt,
+    IllegalEvent,
+    Limits,
+    ModelReplied,
+    Outcome,
+    Started,
+    State,
+    Trigger,
+    TurnMachine,
+)
 from turnwright_states.chart import CHART, ROWS, Chart, Row
 from turnwright_states.counters import NAMES, Counters
 from turnwright_states.guards import Guard
@@ -91,11 +102,11 @@ class Machines:
         """Add a transition from STREAM on `replied`. Before and after it, its callbacks tell the words of `tells`."""
         for place, machine in enumerate(self.machines):
             callbacks = {
-                when: [self._telling(place, f"{when} {word}") for word in tells] for when in ("before", "after")
+                when: [self.telling(place, f"{when} {word}") for word in tells] for when in ("before", "after")
             }
             machine.add_transition(Trigger.REPLIED, State.STREAM, dest, **callbacks, **conditions)
 
-    def _telling(self, place: int, words: str) -> Callable[[Counters], None]:
+    def telling(self, place: int, words: str) -> Callable[[Counters], None]:
         return lambda _counters: self.told[place].append((words, self.models[place].state))
 
     def fire(self, counters: Counters) -> list[tuple[bool, State, Told]]:
@@ -153,6 +164,120 @@ def test_a_state_without_rows_takes_none() -> None:
     model = Model(State.PAUSED)
     assert machines.machines[0].events[Trigger.REPLIED].trigger(model, Counters(Limits())) is False
     assert model.state is State.PAUSED
+
+
+# The machine that runs is the one that is asked.
+
+EVENTS: Final = pytest.mark.parametrize("event", [LeanEvent, transitions.Event], ids=lambda kind: kind.__name__)
+
+
+def begun(chart: Chart) -> TurnMachine:
+    machine, _ = TurnMachine.start(Started(prompt="x"), chart=chart)
+    return machine
+
+
+@EVENTS
+@pytest.mark.parametrize("wildcard", [False, True])
+def test_a_turn_refuses_what_is_removed_from_its_running_machine_and_takes_what_is_added(
+    event: type[transitions.Event], wildcard: bool
+) -> None:
+    """The chart's own table is not asked again: `wildcard` takes the whole trigger away, which then is no event."""
+    chart = Chart(ROWS, event=event)
+    turn, other = begun(chart), begun(Chart(ROWS, event=event))
+    answer = ModelReplied(text="x")
+    assert [fact.state for fact in turn.copy().feed(answer)][-1] is State.FINISHED
+    chart.machine.remove_transition(Trigger.REPLIED, *(() if wildcard else (State.STREAM, State.FINISHED)))
+    known = turn.turn.digest()
+    with pytest.raises(IllegalEvent, match="is not accepted in state STREAM: nothing was changed"):
+        turn.feed(answer)
+    assert (turn.state, turn.turn.state, turn.turn.digest()) == (State.STREAM, State.STREAM, known)
+    assert chart.accepts(State.STREAM, Trigger.REPLIED) is not wildcard
+    assert other.feed(answer)[-1].state is State.FINISHED
+    chart.machine.add_transition(Trigger.REPLIED, State.STREAM, State.FINISHED)
+    assert chart.accepts(State.STREAM, Trigger.REPLIED)
+    turn.feed(answer)
+    assert turn.action == Halt(Outcome.FINISHED, EndReason.ANSWERED)
+
+
+@EVENTS
+def test_a_transition_that_is_no_row_has_no_reason(event: type[transitions.Event]) -> None:
+    """It is taken all the same, and the row of the call before is not taken for it."""
+    chart = Chart(ROWS, event=event)
+    chart.machine.remove_transition(Trigger.PROCEED, State.CHECK)
+    chart.machine.add_transition(Trigger.PROCEED, State.CHECK, State.PAUSED, conditions=Guard("doom"))
+    model, counters = Model(State.CONTINUE), Counters(Limits())
+    counters.doom = True
+    chart.fire(model, Trigger.PROCEED, counters)
+    assert chart.fire(model, Trigger.PROCEED, counters) == ROWS[8]
+    model.state = State.STREAM
+    chart.machine.add_transition(Trigger.PROCEED, State.STREAM, State.FAILED)
+    assert chart.fire(model, Trigger.PROCEED, counters) == Row(State.STREAM, Trigger.PROCEED, Guard(""), State.FAILED)
+
+
+def edited(machine: transitions.Machine, edit: str) -> None:
+    """Change the machine behind the back of its own methods."""
+    ways = machine.events[Trigger.REPLIED].transitions["STREAM"]
+    match edit:
+        case "a transition is taken out of the list":
+            del ways[0]
+        case "two change places":
+            ways.reverse()
+        case "another list":
+            machine.events[Trigger.REPLIED].transitions["STREAM"] = ways[1:]
+        case "a condition more":
+            ways[0].conditions.append(transitions.core.Condition(Guard("doom")))
+        case "no condition":
+            ways[0].conditions.clear()
+        case "other conditions":
+            ways[0].conditions = ways[1].conditions
+        case "another end":
+            ways[0].dest = "CAP_HIT"
+        case "nowhere else":
+            ways[0].dest = None
+        case "none is left":
+            ways.clear()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        *("a transition is taken out of the list", "two change places", "another list", "a condition more"),
+        *("no condition", "other conditions", "another end", "nowhere else", "none is left"),
+    ],
+)
+def test_a_transition_that_is_changed_by_hand_counts(edit: str) -> None:
+    """Also after the one before it was compiled."""
+    machines = Machines()
+    machines.add(State.FAILED, conditions=Guard("filtered"), tells=["a"])
+    machines.add(State.TOOL_EXEC, conditions=Guard("made > 0"), tells=["b"])
+    machines.add(State.FINISHED, tells=["c"])
+    before = [machines.fire(counters)[0] for counters in configurations()]
+    for machine in machines.machines:
+        edited(machine, edit)
+    after = [machines.fire(counters) for counters in configurations()]
+    assert all(lean == stock for lean, stock in after)
+    assert [lean for lean, _ in after] != before
+
+
+def test_a_callback_that_is_added_later_is_called() -> None:
+    machines = Machines()
+    machines.add(State.FINISHED, tells=["a"])
+    counters = Counters(Limits())
+    machines.fire(counters)
+    for place, machine in enumerate(machines.machines):
+        machine.events[Trigger.REPLIED].add_callback("after", machines.telling(place, "later"))
+    lean, stock = machines.fire(counters)
+    assert lean == stock
+    assert lean[2][-1] == ("later", State.FINISHED)
+
+
+def test_a_condition_that_is_added_by_hand_must_be_a_guard() -> None:
+    machines = Machines()
+    machines.add(State.FINISHED)
+    (way,) = machines.machines[0].events[Trigger.REPLIED].transitions["STREAM"]
+    way.conditions.append(transitions.core.Condition(lambda _counters: True))
+    with pytest.raises(TypeError, match="conditions of a lean event are guards"):
+        machines.machines[0].events[Trigger.REPLIED].trigger(Model(State.STREAM), Counters(Limits()))
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -1,13 +1,14 @@
 """What a turn may use: ranges, ceilings, presets and the sums that follow from them (DESIGN 1, 4.1, 4.2)."""
 
 import math
+from collections.abc import Callable
 from typing import get_args
 
 import pytest
 from pydantic import ValidationError
 
 from turnwright_states import MAX_STEPS, Limits
-from turnwright_states.limits import MAX_CALLS_A_STEP, UNLIMITED, PresetName
+from turnwright_states.limits import COUNTS_BELOW, MAX_CALLS_A_STEP, PresetName
 
 COUNTS = ("steps", "ceiling", "tool_calls", "nudges", "max_retries", "max_pauses")
 POSITIVE_COUNTS = ("tokens", "conclude_tokens", "calls_a_step")
@@ -76,10 +77,10 @@ def test_a_step_runs_at_most_32_calls() -> None:
         Limits(calls_a_step=MAX_CALLS_A_STEP + 1)
 
 
-def test_a_number_that_would_mean_no_limit_is_refused() -> None:
-    assert Limits(tool_calls=UNLIMITED - 1).tool_calls == UNLIMITED - 1
+def test_a_count_that_some_store_could_not_hold_is_refused() -> None:
+    assert Limits(tool_calls=COUNTS_BELOW - 1).tool_calls == COUNTS_BELOW - 1
     with pytest.raises(ValidationError, match="use None for no limit"):
-        Limits(tool_calls=UNLIMITED)
+        Limits(tool_calls=COUNTS_BELOW)
 
 
 def test_unknown_fields_and_changes_are_refused() -> None:
@@ -87,6 +88,36 @@ def test_unknown_fields_and_changes_are_refused() -> None:
         Limits.model_validate({"max_steps": 3})
     with pytest.raises(ValidationError, match="frozen"):
         Limits().steps = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("max_turns", "steps"),
+        ("max_iterations", "steps"),
+        ("recursion_limit", "steps"),
+        ("max_tool_calls", "tool_calls"),
+        ("max_tokens", "tokens"),
+        ("timeout", "seconds"),
+        ("Retries", "max_retries"),
+        ("ceilling", "ceiling"),
+    ],
+)
+def test_a_limit_by_another_name_is_recognized(name: str, ours: str) -> None:
+    def preset(fields: dict[str, int]) -> Limits:
+        return Limits.preset("opencode", **fields)
+
+    makers: list[Callable[[dict[str, int]], Limits]] = [Limits.model_validate, preset]
+    for make in makers:
+        with pytest.raises(ValidationError, match=f"is unknown: did you mean `{ours}`") as caught:
+            make({name: 3})
+        (error,) = caught.value.errors()
+        assert (error["type"], error["loc"]) == ("extra_forbidden", (name,))
+
+
+def test_a_limit_that_resembles_none_is_answered_with_all() -> None:
+    with pytest.raises(ValidationError, match=r"is unknown: use one of steps, ceiling, .*conclude_tokens"):
+        Limits.model_validate({"zzz": 3})
 
 
 @pytest.mark.parametrize(
@@ -134,7 +165,7 @@ def test_a_preset_knows_what_it_says_and_what_it_leaves_to_the_defaults() -> Non
     assert said == {
         "boocode": {"tokens"},
         "opencode": {"tokens", "concluding", "doom_response"},
-        "glm-cli": {"tokens", "concluding", "steps"},
+        "glm-cli": {"tokens", "concluding", "steps", "step_notices"},
     }
 
 
@@ -155,9 +186,9 @@ def test_a_preset_checks_its_changes() -> None:
     [
         (-3, "must be a whole number of at least 0, not -3"),
         (-200, "must be a whole number of at least 0, not -200"),
-        (10**18 - 1, f"must be below {UNLIMITED}, not 999999999999999999: use None for no limit"),
-        (10**18, f"must be below {UNLIMITED}, not a number of many digits: use None for no limit"),
-        (10**4000, f"must be below {UNLIMITED}, not a number of many digits: use None for no limit"),
+        (10**18 - 1, f"must be below {COUNTS_BELOW}, not 999999999999999999: use None for no limit"),
+        (10**18, f"must be below {COUNTS_BELOW}, not a number of many digits: use None for no limit"),
+        (10**4000, f"must be below {COUNTS_BELOW}, not a number of many digits: use None for no limit"),
         ("5", "must be a whole number of at least 0, not '5'"),
     ],
 )

@@ -123,17 +123,17 @@ FAULTS: Final = {
     "nothing leads to the synthesis' end": Fault(REACHED, "no way leads to SYNTHESIS_DONE", without(SYNTHESISED)),
     "a turn without steps concludes": Fault(
         REACHED,
-        "no way leads to TEXT_ONLY, so these rows are dead: row 39 (TEXT_ONLY --replied [filtered]--> FAILED), row 40",
-        changed("CHECK --proceed [allowance == 0 or budget == 0]--> TEXT_ONLY", dest=S.CONCLUDE),
+        "no way leads to TEXT_ONLY, so these rows are dead: row 40 (TEXT_ONLY --replied [filtered]--> FAILED), row 41",
+        changed("CHECK --proceed [allowance == 0 or no_calls]--> TEXT_ONLY", dest=S.CONCLUDE),
     ),
     # 2. No row leaves an end.
     "a finished turn can be aborted": Fault(
         NO_WAY_OUT,
-        "row 46 (FINISHED --abort--> ABORTED)",
+        "row 47 (FINISHED --abort--> ABORTED)",
         added(Row(S.FINISHED, T.ABORT, Guard(""), S.ABORTED, ReasonFrom.EVENT)),
     ),
     "a capped turn goes on": Fault(
-        NO_WAY_OUT, "row 46 (CAP_HIT --proceed--> CHECK)", added(Row(S.CAP_HIT, T.PROCEED, Guard(""), S.CHECK))
+        NO_WAY_OUT, "row 47 (CAP_HIT --proceed--> CHECK)", added(Row(S.CAP_HIT, T.PROCEED, Guard(""), S.CHECK))
     ),
     # 3. No state is a trap.
     "CONTINUE goes on with itself": Fault(
@@ -158,12 +158,12 @@ FAULTS: Final = {
     ),
     "a paused turn expires": Fault(
         DECIDED,
-        "row 46 (PAUSED --expire--> CONCLUDE) is declared illegal: only a person acts here",
+        "row 47 (PAUSED --expire--> CONCLUDE) is declared illegal: only a person acts here",
         added(Row(S.PAUSED, T.EXPIRE, Guard(""), S.CONCLUDE, R.DEADLINE)),
     ),
     "somebody aborts a transient state": Fault(
         DECIDED,
-        "row 46 (CHECK --abort--> ABORTED) is declared illegal: the machine runs through it by itself",
+        "row 47 (CHECK --abort--> ABORTED) is declared illegal: the machine runs through it by itself",
         added(Row(S.CHECK, T.ABORT, Guard(""), S.ABORTED, ReasonFrom.EVENT)),
     ),
     "a pair is not declared": Fault(
@@ -257,7 +257,7 @@ FAULTS: Final = {
         changed(RETRIES, guard="may_pass"),
     ),
     "a text-only call is retried without a bound": Fault(
-        NOT_OVERSPENT, "row 41 (TEXT_ONLY --attempt_failed [may_pass]", changed(TEXT_RETRIES, guard="may_pass")
+        NOT_OVERSPENT, "row 42 (TEXT_ONLY --attempt_failed [may_pass]", changed(TEXT_RETRIES, guard="may_pass")
     ),
     "a conclusion is retried without a bound": Fault(
         NOT_OVERSPENT, "row 32 (CONCLUDE --attempt_failed [may_pass]", changed(CONCLUDE_RETRIES, guard="may_pass")
@@ -334,7 +334,7 @@ FAULTS: Final = {
     ),
     "a doom loop ends as a cap": Fault(
         REASONED,
-        f"row 35 ({CONCLUDED}) carries a reason that does not fit (carried_doom = 1)",
+        f"row 36 ({CONCLUDED}) carries a reason that does not fit (retries_left = 0, carried_doom = 1,",
         without(CONCLUDED_DOOMED),
     ),
     # The charts before this one did not end (DESIGN 2). Their first fault is below.
@@ -391,12 +391,12 @@ def test_an_endless_cycle_is_shown_from_the_beginning() -> None:
 
 def test_a_fault_inside_an_endless_part_hides_no_other() -> None:
     """A state may have one loop that ends and one that does not; each part of the chart is judged by itself."""
-    rows = changed(CALLS, "CHECK --proceed [allowance == 0 or budget == 0]--> TEXT_ONLY", dest=S.STREAM)
+    rows = changed(CALLS, "CHECK --proceed [allowance == 0 or no_calls]--> TEXT_ONLY", dest=S.STREAM)
     rows += (Row(S.TEXT_ONLY, T.EXPIRE, Guard(""), S.TEXT_ONLY),)
     detail = lint(rows)[CYCLES_END - 1].detail
     assert detail == (
         "nothing ends this cycle: row 12 (STREAM --replied [made > 0]--> STREAM);"
-        " nothing ends this cycle: row 46 (TEXT_ONLY --expire--> TEXT_ONLY)"
+        " nothing ends this cycle: row 47 (TEXT_ONLY --expire--> TEXT_ONLY)"
     )
 
 

@@ -176,7 +176,8 @@ def test_a_doom_loop_is_noticed_and_a_hint_comes_first() -> None:
     assert guarded.may_call_model() == Go(tools=True, nudge=True)
     step(guarded)
     assert guarded.may_call_model() == Stop(EndReason.DOOM_LOOP)
-    assert guarded.concluded(None) == Stop(EndReason.DOOM_LOOP, (), Outcome.DOOM_LOOP)
+    assert guarded.concluded(None) == Stop(EndReason.DOOM_LOOP, second_try=True)
+    assert guarded.concluded("") == Stop(EndReason.DOOM_LOOP, (), Outcome.DOOM_LOOP)
 
 
 def test_a_person_may_be_asked_about_a_doom_loop() -> None:

@@ -10,8 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from turnwright_states import (
+    Call,
     CallStatus,
     EndReason,
+    Event,
     Limits,
     ModelReplied,
     Outcome,
@@ -21,6 +23,7 @@ from turnwright_states import (
     facts,
 )
 from turnwright_states.chart import CHART, ROWS, Chart, Row
+from turnwright_states.events import Stop
 from turnwright_states.facts import Fact
 from turnwright_states.guards import Guard
 from turnwright_states.verify import Case, Claim, Violation, WalkedMachine, walk
@@ -159,6 +162,34 @@ class ForgetsTheLease(Changing):
         return replace(fact, spent=None) if lost else fact
 
 
+class BelievesAStop(WalkedMachine):
+    """It takes over what a stop says that the sub-agents used, whatever they were lent."""
+
+    __slots__ = ()
+
+    def _stopped_by(self, event: Stop, trigger: Trigger) -> Row:  # noqa: ARG002 (the hook's signature)
+        return self._fire(trigger)
+
+
+class BelievesTheNumber(WalkedMachine):
+    """It asks whether a stopped call has a sub-agent, and not how many calls that was lent."""
+
+    __slots__ = ()
+
+    def _stopped_by(self, event: Stop, trigger: Trigger) -> Row:
+        return super()._stopped_by(event.model_copy(update={"spent": dict.fromkeys(event.spent, Spent())}), trigger)
+
+
+class RefusesTooLate(WalkedMachine):
+    """It refuses an event that names no call, and has spent a retry on it."""
+
+    __slots__ = ()
+
+    def _open_call(self, event: Event, call_id: str) -> Call:
+        self.turn.counters.retries_left -= call_id not in self.turn.batch
+        return super()._open_call(event, call_id)
+
+
 class AlsoTheReason(Changing):
     __slots__ = ()
 
@@ -276,7 +307,7 @@ CHILD: Final = Case(
     Limits(steps=2, tool_calls=3, max_pauses=1, max_retries=0, doom_threshold=None), widest=1, delegates=True
 )
 STRICT: Final = Case(StrictLimits(steps=1, max_pauses=0, max_retries=0, doom_threshold=None), widest=1)
-BUDGET_ROW, TOKENS_ROW = (place(S.CHECK, T.PROCEED, guard) for guard in ("calls >= budget", "tokens_spent"))
+BUDGET_ROW, TOKENS_ROW = (place(S.CHECK, T.PROCEED, guard) for guard in ("calls_spent", "tokens_spent"))
 SYNTHESIS: Final = Case(Limits(steps=1, max_pauses=0, max_retries=0, doom_threshold=None), synthesis=True, widest=1)
 
 FAULTS: Final = {
@@ -333,7 +364,7 @@ FAULTS: Final = {
     "a spent budget is not looked at": Fault(
         Claim.SPENT,
         "a step started on a spent budget",
-        dropped(S.CHECK, T.PROCEED, "calls >= budget"),
+        dropped(S.CHECK, T.PROCEED, "calls_spent"),
         case=Case(Limits(steps=2, tool_calls=1, max_pauses=0, max_retries=0, doom_threshold=None), widest=1),
     ),
     "spent tokens are not looked at": Fault(
@@ -348,6 +379,15 @@ FAULTS: Final = {
     ),
     "what a sub-agent used is forgotten": Fault(
         Claim.LEASES, "nobody counted what it had used", machine=ForgetsTheLease, case=CHILD
+    ),
+    "what a stop says of sub-agents is not checked": Fault(
+        Claim.LEASES, "what a sub-agent cannot have used was counted", machine=BelievesAStop, case=CHILD
+    ),
+    "a stop says that a sub-agent ran more calls than it was lent": Fault(
+        Claim.CALLS, "4 calls of a budget of 3", machine=BelievesTheNumber, case=CHILD
+    ),
+    "a refusal is not without consequence": Fault(
+        Claim.LEASES, "a refusal changed the turn", machine=RefusesTooLate, case=CHILD
     ),
     "a sub-agent asks again without a bound": Fault(
         Claim.RANK, "the rank did not fall", machine=FreeForwardedPauses, case=CHILD

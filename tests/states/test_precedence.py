@@ -62,7 +62,7 @@ def counters(draw: st.DrawFn) -> Counters:
     )
     seen = Counters(limits)
     seen.steps = draw(st.integers(0, limits.allowance))
-    seen.calls = draw(st.integers(0, min(seen.budget, 4)))
+    seen.calls = draw(st.integers(0, min(seen.budget, 4) if seen.budgeted else 4))
     for flag in ("tokens_spent", "cost_spent", "time_spent", "doom"):
         setattr(seen, flag, draw(st.booleans()))
     return seen
@@ -73,14 +73,14 @@ def expected(c: Counters) -> tuple[State, EndReason | None]:
     spent = [
         reason
         for reason, holds in (
-            (EndReason.BUDGET, c.calls >= c.budget),
+            (EndReason.BUDGET, c.budgeted and c.calls >= c.budget),
             (EndReason.TOKENS, c.tokens_spent),
             (EndReason.COST, c.cost_spent),
             (EndReason.DEADLINE, c.time_spent),
         )
         if holds
     ]
-    if c.allowance == 0 or c.budget == 0:
+    if c.allowance == 0 or (c.budgeted and c.budget == 0):
         return State.TEXT_ONLY, None
     if c.steps == c.allowance:
         return State.CONCLUDE, EndReason.STEP_CAP
@@ -106,7 +106,7 @@ def test_every_limit_that_holds_is_told_in_the_order_of_the_rows(seen: Counters)
     holds = {
         EndReason.STEP_CAP: seen.steps == seen.allowance,
         EndReason.DOOM_LOOP: seen.doom,
-        EndReason.BUDGET: seen.calls >= seen.budget,
+        EndReason.BUDGET: seen.budgeted and seen.calls >= seen.budget,
         EndReason.TOKENS: seen.tokens_spent,
         EndReason.COST: seen.cost_spent,
         EndReason.DEADLINE: seen.time_spent,
@@ -183,7 +183,7 @@ def synthesise(turn: Script) -> None:
 def hit_the_cap(turn: Script) -> None:
     turn.step("a")
     turn.feed(Synthesised())
-    turn.feed(Concluded())
+    turn.feed(Concluded(text="x"))
 
 
 def loop(turn: Script) -> None:

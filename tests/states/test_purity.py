@@ -23,14 +23,17 @@ ALLOWED = {
     "ast",
     "collections",
     "dataclasses",
+    "difflib",
     "enum",
     "functools",
     "hashlib",
     "itertools",
     "json",
     "math",
+    "operator",
     "re",
     "typing",
+    "unicodedata",
     "zlib",
 }
 
@@ -54,7 +57,7 @@ def test_importing_the_machine_loads_no_io() -> None:
 def test_no_module_names_a_clock_a_socket_or_a_file(module: Path) -> None:
     roots = {name.split(".")[0] for name in imported(module)}
     assert not roots & FOREIGN
-    assert roots <= ALLOWED | {"msgspec", "pydantic", "transitions", "turnwright_states"}
+    assert roots <= ALLOWED | {"msgspec", "pydantic", "pydantic_core", "transitions", "turnwright_states"}
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)

@@ -19,6 +19,7 @@ from turnwright_states import (
     Halt,
     Outcome,
     RunTools,
+    Spent,
     Started,
     State,
     Steered,
@@ -28,6 +29,8 @@ from turnwright_states import (
     Usage,
     facts,
 )
+from turnwright_states.replay import replay
+from turnwright_states.verdict import Verdict
 
 if TYPE_CHECKING:
     from tests.states.conftest import Begin
@@ -156,6 +159,41 @@ def test_nothing_allowed_is_one_text_only_call(begin: "Begin", limits: dict[str,
 )
 def test_one_more_than_nothing_is_a_step(begin: "Begin", limits: dict[str, object]) -> None:
     assert begin(**limits).action == CallModel(tools=True)
+
+
+@pytest.mark.parametrize("calls", [2**31 - 2, 2**31 - 1, 2**31, 2**63, 2**70])
+def test_no_limit_of_calls_is_none_whatever_number_is_counted(begin: "Begin", calls: int) -> None:
+    """No count stands for "no limit", so none is reached: not by the turn, not by what a sub-agent says."""
+    turn = begin(tool_calls=None, doom_threshold=None, steps=3)
+    for _ in range(2):
+        turn.reply(ToolCall(name="agent", arguments={}, delegates=True), "look")
+        agent, look = turn.ready
+        turn.feed(CallStarted(call=agent))
+        turn.feed(CallSettled(call=agent, spent=Spent(calls=calls)))
+        turn.settle_one(look)
+        assert turn.action == CallModel(tools=True)
+    assert turn.calls == 2 * calls + 4
+    turn.step("look")
+    assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024)
+    assert turn.of(facts.Stopping)[0].also_reached == ()
+    assert replay(enumerate(turn.facts, start=1)).check.verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize("left", [0, 1])
+@pytest.mark.parametrize("budget", [1000, 2**31 - 2])
+def test_a_large_budget_is_exact(begin: "Begin", budget: int, left: int) -> None:
+    """One call fewer than the budget is not the budget."""
+    turn = begin(tool_calls=budget, doom_threshold=None)
+    turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
+    assert turn.of(facts.ModelReplied)[0].calls[0].lease == facts.Lease(calls=budget - 1)
+    turn.feed(CallStarted(call="call00001"))
+    turn.feed(CallSettled(call="call00001", spent=Spent(calls=budget - 1 - left)))
+    if left:
+        turn.reply("look", "look")
+        assert turn.result("call00003").result == SPENT
+        turn.settle()
+    assert turn.calls == budget
+    assert turn.action == Conclude(EndReason.BUDGET, 30.0, 1024)
 
 
 def test_none_switches_a_limit_off_and_is_not_zero(begin: "Begin") -> None:

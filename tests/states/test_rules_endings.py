@@ -23,6 +23,7 @@ from turnwright_states import (
     Fail,
     Halt,
     IllegalEvent,
+    InterruptKind,
     ModelReplied,
     Outcome,
     Started,
@@ -30,6 +31,7 @@ from turnwright_states import (
     Usage,
     facts,
 )
+from turnwright_states.events import Stop
 
 if TYPE_CHECKING:
     from tests.states.conftest import Begin, Script
@@ -215,6 +217,39 @@ def test_an_abort_closes_what_had_not_finished(begin: "Begin") -> None:
     turn.feed(Abort())
     statuses = [turn.result(f"call0000{number}").status for number in (1, 2, 3)]
     assert statuses == [CallStatus.OK, CallStatus.ABORTED, CallStatus.ABORTED]
+
+
+@pytest.mark.parametrize(
+    ("stop", "status", "why", "paused"),
+    [
+        (Abort(), CallStatus.ABORTED, "not finished: the turn ended (aborted)", True),
+        (Abort(), CallStatus.ABORTED, "not finished: the turn ended (aborted)", False),
+        (Abort(reason=EndReason.SUPERSEDED), CallStatus.DENIED, "not finished: the turn ended (superseded)", True),
+        (Fail(error="x"), CallStatus.ABORTED, "not finished: the turn ended (engine_error)", False),
+        (Expire(), CallStatus.ABORTED, "not finished: the turn's time is up", False),
+    ],
+)
+def test_a_call_that_asked_in_its_middle_says_that_it_had_begun(
+    begin: "Begin", stop: Stop, status: CallStatus, why: str, *, paused: bool
+) -> None:
+    """Whether it still waits or has its answer, for it did work before it asked; one that waited for leave did none."""
+    turn = begin()
+    turn.reply("asks", "asked", "waits for leave", "is ready")
+    asks, asked, leave, ready = turn.ready
+    for call in (asks, asked):
+        turn.feed(CallStarted(call=call))
+        turn.wait(call, InterruptKind.QUESTION)
+    turn.wait(leave)
+    if paused:
+        turn.settle_one(ready)
+        turn.feed(Answered(interrupt="question-2", decision=Decision.REPLY, text="yes"))
+        assert turn.state is State.PAUSED
+    turn.feed(stop)
+    begun = f"{why}; it had begun: verify before retrying"
+    assert (turn.result(asks).status, turn.result(asks).result) == (status, begun)
+    assert turn.result(asked).result == begun
+    assert (turn.result(leave).status, turn.result(leave).result) == (status, why)
+    assert paused or turn.result(ready).result == why
 
 
 def test_an_abort_wins_over_a_cap(begin: "Begin") -> None:

@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from turnwright_states import Usage, facts
+import pytest
+
+from turnwright_states import CallModel, TurnMachine, Usage, facts
 
 if TYPE_CHECKING:
     from tests.states.conftest import Begin
@@ -18,6 +20,42 @@ def test_80_percent_of_the_steps_is_noticed_once(begin: "Begin") -> None:
         turn.step("look")
         expected = [(8.0, 10.0)] if number >= 8 else []
         assert notices(turn.of(facts.Notice), "steps") == expected
+
+
+@pytest.mark.parametrize(
+    ("limits", "at"),
+    [
+        ({"steps": 10}, [8, 9]),
+        ({"steps": 10, "concluding": "within"}, [8, 9]),
+        ({"steps": 25, "ceiling": 12}, [10, 11]),
+        ({"steps": 6}, [5]),
+        ({"steps": 5}, [4]),
+        ({"steps": 4}, []),
+        ({"steps": 1}, []),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("each", [True, False])
+def test_the_steps_are_noticed_from_80_percent_on_while_one_remains(
+    begin: "Begin", limits: dict[str, object], at: list[int], each: bool
+) -> None:
+    """At each of them where the limits say so, else at the first. There is no notice that nothing remains."""
+    turn = begin(doom_threshold=None, step_notices="each" if each else "once", **limits)
+    while isinstance(turn.action, CallModel):
+        turn.step("look")
+    told = at if each else at[:1]
+    assert [used for used, _ in notices(turn.of(facts.Notice), "steps")] == told
+    assert turn.machine.turn.digest() == TurnMachine.resume(turn.facts).turn.digest()
+
+
+def test_a_turn_that_is_resumed_between_two_steps_goes_on_noticing(begin: "Begin") -> None:
+    turn = begin(steps=10, doom_threshold=None, step_notices="each", tokens=100)
+    while turn.steps < 8:
+        turn.step("look", usage=Usage(input_tokens=10))
+    turn.machine = TurnMachine.resume(turn.facts)
+    turn.step("look", usage=Usage(input_tokens=10))
+    assert notices(turn.of(facts.Notice), "steps") == [(8.0, 10.0), (9.0, 10.0)]
+    assert notices(turn.of(facts.Notice), "tokens") == [(80.0, 100.0)]
 
 
 def test_80_percent_of_the_tool_calls_is_noticed_once(begin: "Begin") -> None:

@@ -22,6 +22,7 @@ from turnwright_states import (
     State,
     Synthesised,
     ToolCall,
+    TurnMachine,
     Usage,
     facts,
 )
@@ -39,6 +40,19 @@ PASSING = (
     Cause.INTERRUPTED,
     Cause.EMPTY_REPLY,
     Cause.CRASH,
+)
+#: Texts that show nothing: spaces, controls, a byte order mark, zero-width and other invisible characters.
+BLANK = (
+    "",
+    " ",
+    "\n",
+    " \t\r\n\x0b\x0c",
+    "\x00\x1b",
+    "\u200b",
+    "\ufeff",
+    " \u2060\u200d\n",
+    "\u00a0\u2003\u3000",
+    "\u3164\u2800",
 )
 LASTING = tuple(cause for cause in Cause if cause not in PASSING)
 
@@ -71,16 +85,88 @@ def test_the_deadline_does_not_bind_the_concluding_call(begin: "Begin") -> None:
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
 
 
-@pytest.mark.parametrize("text", ["", None])
+@pytest.mark.parametrize("text", [*BLANK, None])
 @pytest.mark.parametrize("names", [(), ("look", "write")])
-def test_a_conclusion_without_text_ends_the_turn_without_another_attempt(
+def test_a_conclusion_without_text_is_asked_for_once_more(
     begin: "Begin", text: str | None, names: tuple[str, ...]
 ) -> None:
-    """No text, with or without calls: the fixed summary."""
+    """No text, with or without calls. A second reply without text ends the turn, whatever retries are left."""
     turn = concluding(begin)
-    turn.feed(Concluded(text=text, calls=tuple(ToolCall(name=name, arguments={}) for name in names)))
-    (concluded,) = turn.of(facts.Concluded)
-    assert (concluded.text, concluded.refused) == (None, names)
+    unusable = Concluded(text=text, calls=tuple(ToolCall(name=name, arguments={}) for name in names))
+    turn.feed(unusable)
+    assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024, second_try=True)
+    turn.feed(unusable)
+    assert [(one.text, one.refused, one.retry) for one in turn.of(facts.Concluded)] == [
+        (None, names, True),
+        (None, names, False),
+    ]
+    assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome"),
+    [(EndReason.STEP_CAP, Outcome.CAP_HIT), (EndReason.DOOM_LOOP, Outcome.DOOM_LOOP)],
+)
+def test_the_text_of_the_second_try_concludes(begin: "Begin", reason: EndReason, outcome: Outcome) -> None:
+    turn = concluding(begin, reason)
+    turn.feed(Concluded())
+    turn.feed(Concluded(text="Half of it is done."))
+    assert [one.text for one in turn.of(facts.Concluded)] == [None, "Half of it is done."]
+    assert turn.end == Halt(outcome, reason)
+
+
+def test_a_text_beside_calls_concludes_at_once(begin: "Begin") -> None:
+    """The calls are refused, and the text is what the user is told."""
+    turn = concluding(begin)
+    turn.feed(Concluded(text="Half of it is done.", calls=(ToolCall(name="write", arguments={}),)))
+    assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
+
+
+def test_without_retries_there_is_no_second_try(begin: "Begin") -> None:
+    turn = concluding(begin, max_retries=0)
+    turn.feed(Concluded())
+    assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
+    assert not turn.of(facts.Concluded)[0].retry
+
+
+def test_the_second_try_takes_one_of_the_retries_of_the_conclusion(begin: "Begin") -> None:
+    """Failed attempts before it and after it take theirs: the formula of model calls stays."""
+    turn = concluding(begin, max_retries=2)
+    turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+    turn.feed(Concluded())
+    assert turn.machine.turn.counters.retries_left == 0
+    turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+    assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
+    used_up = concluding(begin, max_retries=1)
+    used_up.feed(AttemptFailed(cause=Cause.TIMEOUT))
+    used_up.feed(Concluded())
+    assert used_up.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
+
+
+def test_a_failed_attempt_at_the_second_try_leaves_it_the_second(begin: "Begin") -> None:
+    turn = concluding(begin)
+    turn.feed(Concluded())
+    turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+    assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024, second_try=True)
+    turn.feed(Concluded())
+    assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
+
+
+def test_which_try_it_is_follows_from_the_journal(begin: "Begin") -> None:
+    turn = concluding(begin)
+    first = TurnMachine.resume(turn.facts)
+    turn.feed(Concluded())
+    second = TurnMachine.resume(turn.facts)
+    assert [second.action, second.turn.digest()] == [turn.action, turn.machine.turn.digest()]
+    assert first.action == Conclude(EndReason.STEP_CAP, 30.0, 1024)
+
+
+def test_an_empty_reply_that_a_model_tells_as_a_failure_is_a_conclusion_without_text(begin: "Begin") -> None:
+    turn = concluding(begin)
+    turn.feed(AttemptFailed(cause=Cause.EMPTY_REPLY, message="nothing came", usage=Usage(input_tokens=7)))
+    assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024, second_try=True)
+    assert turn.machine.turn.usage.tokens == 7
+    turn.feed(AttemptFailed(cause=Cause.EMPTY_REPLY))
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
 
 
@@ -116,7 +202,8 @@ def test_a_failure_while_concluding_is_never_failed(
     while turn.end is None:
         attempts += 1
         turn.feed(AttemptFailed(cause=cause, message="502"))
-    assert attempts == (1 + retries if cause in PASSING else 1)
+    most = min(retries, 1) if cause is Cause.EMPTY_REPLY else retries
+    assert attempts == (1 + most if cause in PASSING else 1)
     assert turn.end == Halt(outcome, reason)
 
 
@@ -206,14 +293,16 @@ def test_a_content_filter_fails_the_turn_and_runs_nothing(
     assert len(turn.of(facts.CallSettled)) == len(names)
 
 
+@pytest.mark.parametrize("limits", [{}, {"steps": 0}], ids=str)
+@pytest.mark.parametrize("text", BLANK)
 @pytest.mark.parametrize("reasoning", ["", "The user wants ..."])
 @pytest.mark.parametrize("finish", [Finish.STOP, Finish.LENGTH])
 def test_a_reply_with_neither_text_nor_calls_is_a_failed_attempt(
-    begin: "Begin", finish: Finish, reasoning: str
+    begin: "Begin", finish: Finish, reasoning: str, text: str, limits: dict[str, object]
 ) -> None:
-    """It is retried as `empty_reply`; reasoning alone is no answer."""
-    turn = begin(max_retries=1)
-    empty = ModelReplied(reasoning=reasoning, finish=finish, usage=Usage(input_tokens=7))
+    """It is retried as `empty_reply`; reasoning alone is no answer, nor are characters that nobody sees."""
+    turn = begin(max_retries=1, **limits)
+    empty = ModelReplied(text=text, reasoning=reasoning, finish=finish, usage=Usage(input_tokens=7))
     (failed,) = turn.feed(empty)
     assert isinstance(failed, facts.AttemptFailed)
     assert (failed.cause, failed.retry) == (Cause.EMPTY_REPLY, True)
@@ -288,5 +377,14 @@ def test_a_synthesis_without_retries_left_is_null(begin: "Begin", retries: int, 
         attempts += 1
         turn.feed(AttemptFailed(cause=cause))
     assert attempts == (retries + 1 if cause.may_pass else 1)
+    assert [fact.text for fact in turn.of(facts.Synthesised)] == [None]
+    assert turn.action == CallModel(tools=True)
+
+
+@pytest.mark.parametrize("text", BLANK)
+def test_a_blank_synthesis_is_none(begin: "Begin", text: str) -> None:
+    turn = begin(Started(prompt="x", synthesis=True))
+    turn.step("look")
+    turn.feed(Synthesised(text=text))
     assert [fact.text for fact in turn.of(facts.Synthesised)] == [None]
     assert turn.action == CallModel(tools=True)

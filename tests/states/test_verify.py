@@ -6,8 +6,21 @@ from typing import Final
 
 import pytest
 
-from turnwright_states import EndReason, Limits, ModelReplied, State
+from turnwright_states import (
+    Abort,
+    CallStarted,
+    EndReason,
+    Expire,
+    Fail,
+    Limits,
+    ModelReplied,
+    Spent,
+    State,
+    ToolCall,
+    Usage,
+)
 from turnwright_states.chart import CHART, ROWS
+from turnwright_states.events import Stop
 from turnwright_states.verdict import Verdict
 from turnwright_states.verify import (
     BOUND,
@@ -23,10 +36,13 @@ from turnwright_states.verify import (
     grid,
     walk,
 )
+from turnwright_states.verify.path import told
 
+AGENT: Final = ToolCall(name="agent", arguments={}, delegates=True)
 SMALL: Final = Case(Limits(steps=1, tool_calls=1, max_pauses=1, max_retries=0, doom_threshold=None), widest=1)
 
 
+@pytest.mark.timeout(900)
 def test_the_whole_campaign_passes_takes_every_row_and_reaches_every_end() -> None:
     """Two processes share it, in pieces small enough that both are busy to the end."""
     cases, total = list(grid(2)), Walk()
@@ -152,6 +168,24 @@ def test_the_model_asks_for_batches_of_every_size(case: Case, sizes: set[int], t
     replies = [event for event in events if isinstance(event, ModelReplied)]
     assert {len(reply.calls) for reply in replies} == sizes
     assert {call.name for reply in replies for call in reply.calls} == tools
+
+
+def test_a_stop_says_what_the_open_sub_agents_used_and_in_words() -> None:
+    """All that they were lent, and a token more: the last reply of a sub-agent may overshoot its tokens."""
+    case = Case(plain(tool_calls=5, tokens=9, seconds=1.0), widest=2, delegates=True)
+    machine, _ = WalkedMachine.start(case.started)
+    machine.feed(ModelReplied(calls=(AGENT, AGENT), usage=Usage()))
+    machine.feed(CallStarted(call="call00001"))
+    stops = [one for one in Surroundings(case).moves(machine.turn, machine.action) if isinstance(one, Stop)]
+    assert [(type(stop), dict(stop.spent)) for stop in stops if stop.spent] == [
+        (kind, {"call00001": Spent(calls=1, tokens=5)}) for kind in (Expire, Abort, Fail)
+    ]
+    assert [told(stop, machine.turn) for stop in stops] == [
+        *("the time is up", "somebody aborts the turn", "the engine fails"),
+        "the time is up, its sub-agent made 1 call",
+        "somebody aborts the turn, its sub-agent made 1 call",
+        "the engine fails, its sub-agent made 1 call",
+    ]
 
 
 # What is said of it.

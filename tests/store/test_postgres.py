@@ -13,7 +13,7 @@ import anyio
 import psycopg
 import pytest
 
-from turnwright.errors import ConfigError, Fenced, SessionBusy, StoreError
+from turnwright.errors import ConfigError, Fenced, SessionBusy, StoreError, UnreadableTurnError
 from turnwright.store import Claim, InboxItem, InboxKind, Store
 from turnwright.store.postgres import PostgresStore
 from turnwright.store.postgres_schema import SCHEMA_VERSION, STEPS, migrate, older
@@ -199,7 +199,7 @@ async def test_a_worker_that_outlives_its_driver_holds_nothing_of_it(bench: Post
         assert claimers.claim() == ["2"]
         assert await store.is_driven("t1")
         claimers.children[0].kill()
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while await store.is_driven("t1"):  # noqa: ASYNC110 (the server does not tell)
                 await anyio.sleep(0.01)
             assert (await store.claim("t1")).crashed
@@ -694,3 +694,31 @@ async def test_a_fact_that_cannot_be_read_is_the_stores_error(bench: PostgresBen
     await bench.execute("UPDATE turnwright_facts SET payload = %s WHERE seq = 2", payload)
     with pytest.raises(StoreError, match="fact 2"):
         await store.facts("t1")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE turnwright_turns SET state = 'NOWHERE' WHERE turn_id = 't1'",
+        "UPDATE turnwright_turns SET reason = 'boredom' WHERE turn_id = 't1'",
+        "UPDATE turnwright_turns SET created_at = 'NaN' WHERE turn_id = 't1'",
+        "UPDATE turnwright_turns SET updated_at = 1e300 WHERE turn_id = 't1'",
+        "UPDATE turnwright_turns SET epoch = -1 WHERE turn_id = 't1'",
+        "UPDATE turnwright_turns SET live = NOT live WHERE turn_id = 't1'",
+        "ALTER TABLE turnwright_turns ALTER agent TYPE bytea USING agent::bytea",
+    ],
+)
+async def test_a_damaged_row_concerns_its_own_turn(bench: PostgresBench, damage: str) -> None:
+    """It is listed with its fault, and whoever asks for it is told."""
+    store = await bench.open()
+    for name in ("t0", "t1", "t2"):
+        await store.release(await Written(name).create(store))
+    await bench.execute(damage)
+    rows = {row.id: row for row in await store.turns()}
+    assert sorted(rows) == ["t0", "t1", "t2"]
+    assert rows["t1"].fault
+    for call in (store.get, store.is_driven):
+        with pytest.raises(UnreadableTurnError, match="turn t1: "):
+            await call("t1")
+    if "bytea" not in damage:  # that is the column of every row
+        assert (await store.get("t2")).fault == rows["t2"].fault == ""

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 #: Seconds that nobody waits here, unless a store is wrong.
 NEVER: Final = 600.0
 #: Seconds in which whatever is to happen does.
-SOON: Final = 20.0
+SOON: Final = 60.0
 
 
 class Place:

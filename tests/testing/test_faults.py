@@ -71,7 +71,7 @@ async def test_a_dead_store_does_nothing_any_more_and_can_be_closed() -> None:
 
 def wait_until(holds: Callable[[], object]) -> None:
     """Wait for something that another process brings about."""
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + 100
     while not holds():
         assert time.monotonic() < ends, "it did not happen"
         time.sleep(0.005)
@@ -111,20 +111,20 @@ async def left_in(folder: Path) -> list[str]:
 async def test_a_process_dies_at_the_chosen_place(tmp_path: Path, kill: Kill, left: int) -> None:
     """And what it had written before is there."""
     with DriverProcess(act, role(tmp_path, kill)) as process:
-        assert process.wait(20) == -signal.SIGKILL
+        assert process.wait(100) == -signal.SIGKILL
     assert await left_in(tmp_path) == KINDS[:left]
 
 
 async def test_a_process_that_dies_before_it_made_the_turn_leaves_none(tmp_path: Path) -> None:
     with DriverProcess(act, role(tmp_path, KillAt("create"))) as process:
-        assert process.wait(20) == -signal.SIGKILL
+        assert process.wait(100) == -signal.SIGKILL
     assert await left_in(tmp_path) == []
 
 
 async def test_a_process_that_nobody_kills_ends_the_turn(tmp_path: Path) -> None:
     """Its place of death may never come."""
     with DriverProcess(act, role(tmp_path, KillAt(fact="paused"))) as process:
-        assert process.wait(20) == 0
+        assert process.wait(100) == 0
         process.kill()
         process.stop()
         assert process.wait(0) == 0
@@ -152,7 +152,7 @@ def test_a_process_that_was_stopped_does_nothing_until_it_goes_on(tmp_path: Path
 def test_the_witness_tells_what_ran_and_what_came_to_its_end(tmp_path: Path) -> None:
     """The kill came while the second tool ran."""
     with DriverProcess(act, role(tmp_path, KillIn("tool", 2))) as process:
-        process.wait(20)
+        process.wait(100)
     witness = Witness(tmp_path / "witness")
     (turn,) = {one.turn for one in witness.ran()}
     assert witness.ran() == [

@@ -172,7 +172,7 @@ PLANTED: dict[Build, str] = {
     forgets_results: "no turn fails by a bug of the engine, a tool or a hook",
     answers_last: "every request is paired, ends with no assistant message, and offers the same tools",
     waits_for_ever: "the turn ends",
-    breaks_out: "the engine raises nothing",
+    breaks_out: "no turn fails by a bug of the engine, a tool or a hook",
 }
 IDS: Callable[[Build], str] = lambda build: build.__name__  # type: ignore[attr-defined]  # noqa: E731
 
@@ -358,7 +358,7 @@ def test_a_check_of_the_found_file_names_the_command_and_what_is_violated() -> N
     head = text.splitlines()[:2]
     assert head == [
         "# Found by: turnwright fuzz --seed 4",
-        '# violated: the engine raises nothing: \'a """ quote\\nand a line\'',
+        '# violated: no turn fails by a bug of the engine, a tool or a hook: \'a """ quote\\nand a line\'',
     ]
     assert "run_tools=True" in text
     compile(text, "test_found.py", "exec")

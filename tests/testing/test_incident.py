@@ -3,7 +3,6 @@
 import ast
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -47,6 +46,7 @@ from turnwright.testing import (
     play,
 )
 from turnwright.testing.fact_reader import read_facts
+from turnwright.testing.faults import JumpingClock
 from turnwright.testing.incident import as_test
 from turnwright.testing.strategies import scenarios
 from turnwright.tools import Ask, Tool, ToolInputError
@@ -163,7 +163,7 @@ SCENARIOS = {
     "cap_hit: cost": Scenario(script=(READ, WRITE), limits=Limits(cost=3.5)),
     "cap_hit: deadline in a reply": Scenario(script=(READ, Stalls("So f")), limits=Limits(seconds=90)),
     "cap_hit: deadline in a call": Scenario(
-        script=(TWICE, "I was too slow."), behaviours=(Returns("first"), Hangs()), limits=Limits(seconds=0.2)
+        script=(TWICE, "I was too slow."), behaviours=(Returns("first"), Hangs()), limits=Limits(seconds=20)
     ),
     "cap_hit: deadline without a conclusion": Scenario(
         script=(READ, Stalls("So f"), Reply()), limits=Limits(seconds=90)
@@ -256,10 +256,14 @@ class Fickle(Tool):
         raise AssertionError(f"it ran, as {context.call}, with {values}")
 
 
+#: The clock of the engines below.
+CLOCK = JumpingClock()
+
+
 @tool
 async def block() -> str:
     """Hold the process up."""
-    time.sleep(0.05)  # noqa: ASYNC251 (that is its fault)
+    CLOCK.jump(3600)
     return "at last"
 
 
@@ -315,14 +319,19 @@ def scripted(
     parallel: int = 8,
 ) -> Engine:
     return Engine(
-        model=ScriptedModel(*lines), tools=[*TOOLS, *tools], synthesise=synthesise, parallel=parallel, grace=0
+        model=ScriptedModel(*lines),
+        tools=[*TOOLS, *tools],
+        synthesise=synthesise,
+        parallel=parallel,
+        grace=0,
+        clock=CLOCK,
     )
 
 
 HANGS = asks_for(("hang", {}), ("read_file", {"path": "a.py"}))
 FICKLE = asks_for(("read_file", {"path": "a.py"}), ("fickle", {}))
 BLOCKS = asks_for(("read_file", {"path": "a.py"}), ("block", {}))
-LATE = Agent(name="Late", budget=Budget(seconds=0.04))
+LATE = Agent(name="Late", budget=Budget(seconds=3600))
 
 DRIVEN: dict[str, Callable[[], Awaitable[Facts]]] = {
     "aborted: aborted in a reply": lambda: drive(Engine(model=Interrupted(), tools=TOOLS)),
@@ -493,10 +502,10 @@ def test_data_files_and_questions_in_the_middle_are_printed(printed: dict[str, s
 
 def test_what_is_changed_to_be_played_is_said(printed: dict[str, str]) -> None:
     in_a_call = " ".join(printed["cap_hit: deadline in a call"].split())
-    assert "Its limit of 0.2 seconds is 60 here" in in_a_call
+    assert "Its limit of 20 seconds is 60 here" in in_a_call
     assert "limits=Limits(seconds=60.0)" in in_a_call
     held_up = " ".join(printed["cap_hit: deadline in a process that was held up"].split())
-    assert "Its limit of 0.04 seconds is 0.61 here" in held_up
+    assert "limits=Limits(seconds=3600.0)" in held_up
     assert 'At(6, "delay")' in held_up
 
 
@@ -533,7 +542,7 @@ def test_a_turn_that_has_not_ended_is_played_as_far_as_it_went() -> None:
 
 def test_what_was_said_before_can_be_given() -> None:
     """By who knows the session; bookkeeping of earlier turns is left out."""
-    said = [Message.user("Hi"), Message(role="assistant", parts=(StepStartPart(seq=9, step_number=1, started_at=0),))]
+    said = [Message.user("Hi"), Message(role="assistant", parts=(StepStartPart(seq=9, step_number=1),))]
     text = as_test("turn", facts_of("finished: answered"), history=[*said, Message.assistant("Yes?")])
     assert text.count("Message(role=") == 2
     assert "seq" not in text

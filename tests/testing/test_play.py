@@ -42,7 +42,7 @@ async def look(path: str = "") -> str:
     return f"saw {path}"
 
 
-@tool(approval=lambda arguments: arguments["path"] == "secret", idempotent=True, on_crash="ask")
+@tool(approval=lambda path: path == "secret", idempotent=True, on_crash="ask")
 def remove(path: str = "") -> str:
     """Asks about one path."""
     raise AssertionError(f"it ran, with {path}, though a stand-in takes its place, or nobody lets it")

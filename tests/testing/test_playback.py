@@ -184,7 +184,7 @@ def test_the_time_is_up_without_anybody_waiting_for_it() -> None:
 
 def test_a_process_that_was_held_up_is_held_up_again() -> None:
     """The call comes back all the same, and then the time is over."""
-    turn = playback(replace(TWO, limits=Limits(seconds=0.4), then=(At(6, "delay"),), model=(BOTH, "Late.")))
+    turn = playback(replace(TWO, limits=Limits(seconds=3600), then=(At(6, "delay"),), model=(BOTH, "Late.")))
     assert (turn.reason, turn.text) == (EndReason.DEADLINE, "Late.")
     assert results_of(turn) == TWO.results
 

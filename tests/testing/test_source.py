@@ -205,7 +205,7 @@ def test_imports_stand_where_users_import_from_in_the_order_of_linters() -> None
     for _ in range(20):
         nested = [nested]
     code([Outcome.FAILED, asks_for(("f", {})), Cause.CRASH, Reply(), At(1, "crash"), Limits(), nested], imports)
-    code(Message(role="user", parts=(StepStartPart(step_number=1, started_at=0), TextPart(text="a"))), imports)
+    code(Message(role="user", parts=(StepStartPart(step_number=1), TextPart(text="a"))), imports)
     assert imports.lines() == [
         "import json",
         "",

@@ -30,7 +30,7 @@ from turnwright.testing.strategies import (
     tool_calls,
 )
 from turnwright.testing.wayward import Cut, Line, Stalls
-from turnwright.tools import FunctionTool, Tool, ToolInputError, builtin_tools
+from turnwright.tools import Tool, ToolInputError, builtin_tools
 from turnwright_states import Cause, Finish, Limits
 from turnwright_states.limits import MAX_CALLS_A_STEP
 
@@ -97,7 +97,7 @@ def written() -> list[tuple[Line, ...]]:
     return sample(scripts([nothing]), 15)
 
 
-def fits(made: FunctionTool[..., object], arguments: Mapping[str, JsonValue]) -> bool:
+def fits(made: Tool, arguments: Mapping[str, JsonValue]) -> bool:
     try:
         made.parse(arguments)
     except ToolInputError:
@@ -121,7 +121,7 @@ def test_arguments_of_the_built_in_tools_fit(built_in: Tool) -> None:
 
 
 @pytest.mark.parametrize("made", [everything, nothing], ids=lambda one: one.name)
-def test_misfits_are_refused_by_the_tool(made: FunctionTool[..., object]) -> None:
+def test_misfits_are_refused_by_the_tool(made: Tool) -> None:
     """Not all: another value for an argument of many types may fit by chance."""
     drawn = sample(misfits_of(made.parameters), 5)
     assert sum(not fits(made, arguments) for arguments in drawn) > len(drawn) / 2

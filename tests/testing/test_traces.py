@@ -255,7 +255,7 @@ BROKEN = {
     ),
     "a silent end": Broken(
         Claim.WORDS,
-        "line 4: turn_ended has an empty `text`: the user is told nothing",
+        "line 4: turn_ended has a blank `text`: the user is told nothing",
         (BEGIN, CALLED, ANSWER, END.model_copy(update={"text": ""})),
     ),
 }
@@ -603,6 +603,7 @@ def recorded() -> list[facts.Fact]:
             guard.started(permit.id)
             guard.result(permit.id)
     guard.concluded(None)
+    guard.concluded("Half of it is read.")
     return guard.take_facts()
 
 
@@ -624,12 +625,13 @@ def test_a_journal_is_told_in_the_events_of_a_trace() -> None:
             ToolResult(call="call00002", status=CallStatus.REFUSED),
             *(*ran("call00001"), *ran("call00003")),
             *(ModelCalled(tools=False), ModelReplied()),
+            *(ModelCalled(tools=False), ModelReplied(text="Half of it is read.")),
         ],
     )
     assert isinstance(end, TurnEnded)
     assert (end.outcome, end.reason) == ("cap_hit", "step_cap")
     assert end.text is not None
-    assert end.text.startswith("Step limit reached (1 of 1). The model gave no summary.")
+    assert end.text.startswith("Half of it is read.")
 
 
 def test_the_beginning_of_a_journal_is_a_trace_that_stops() -> None:
@@ -665,7 +667,7 @@ def test_a_pause_that_ends_the_turn_is_not_resumed() -> None:
     paused, result, end = trace_of("", guard.take_facts())[3:]
     assert (paused, result) == (Paused(), ToolResult(call=permit.id, status=CallStatus.ABORTED))
     assert isinstance(end, TurnEnded)
-    assert end.text == "Somebody aborted the turn. Nothing to mend; ask again when you like."
+    assert end.text == "Somebody aborted the turn. You can continue in a new message."
 
 
 @pytest.mark.parametrize(

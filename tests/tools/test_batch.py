@@ -35,7 +35,7 @@ from turnwright_states import (
 )
 from turnwright_states import facts as f
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 Event = CallStarted | CallSettled | CallWaits
 NOW = 1_700_000_000.0
@@ -64,7 +64,7 @@ class Batch:
             self.facts += self.machine.feed(event)
 
     async def run(self, *, parallel: int = 8, report: Report | None = None) -> None:
-        with anyio.fail_after(2):
+        with anyio.fail_after(60):
             await run_batch(self.calls, self.around, report or self.report, parallel)
 
     async def crash(self) -> None:
@@ -222,13 +222,12 @@ async def test_data_that_is_no_json_is_an_error_and_its_siblings_run() -> None:
 
     batch = Batch(measure, fine)
     await batch.run()
-    assert sorted(batch.settled()) == [
-        (
-            CallStatus.ERROR,
-            "measure: the data of its result is not JSON: Out of range float values are not JSON compliant",
-        ),
-        (CallStatus.OK, "fine"),
-    ]
+    (status, said), sibling = sorted(batch.settled())
+    assert (status, sibling) == (CallStatus.ERROR, (CallStatus.OK, "fine"))
+    # What json says of the value differs between versions of Python.
+    assert said.startswith(
+        "measure: the data of its result is not JSON: Out of range float values are not JSON compliant"
+    )
 
 
 async def test_a_call_that_needs_leave_is_not_started() -> None:
@@ -584,7 +583,7 @@ async def test_a_call_that_waits_for_a_place_hears_that_its_turn_is_to_be_stoppe
     batch = Batch(rare, times=2)
     if crashed:
         await batch.crash()
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(batch.settle if crashed else batch.run)
             await anyio.wait_all_tasks_blocked()
@@ -675,6 +674,7 @@ LEAKING = [leak, make_up, leak_in_a_thread, leak_a_group, cancel_itself]
 NAMES: Callable[[Tool], str] = lambda made: made.name  # noqa: E731
 
 
+@pytest.mark.no_waiting(False)
 @pytest.mark.parametrize("made", LEAKING, ids=NAMES)
 async def test_a_cancellation_that_only_the_tool_wanted_is_its_result(made: Tool) -> None:
     batch = Batch(made)
@@ -682,6 +682,7 @@ async def test_a_cancellation_that_only_the_tool_wanted_is_its_result(made: Tool
     assert batch.settled() == [(CallStatus.ERROR, "CancelledError: enough")]
 
 
+@pytest.mark.no_waiting(False)
 @pytest.mark.parametrize("made", LEAKING, ids=NAMES)
 async def test_a_cancellation_of_one_tool_is_not_that_of_its_siblings(made: Tool) -> None:
     @tool
@@ -771,7 +772,7 @@ class Stubborn:
 async def test_a_scope_that_is_cancelled_stops_the_batch_whatever_the_tool_makes_of_it(number: int, times: int) -> None:
     stubborn = Stubborn()
     batch = Batch(stubborn.tools()[number], times=times)
-    with anyio.fail_after(2):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(batch.run)
             await stubborn.hang.wait()
@@ -796,7 +797,7 @@ async def test_a_task_that_is_cancelled_stays_cancelled_whatever_the_tool_makes_
     cancelled = [one for one in asyncio.all_tasks() - before if one is not task] if everything else []
     for one in [*cancelled, task]:
         one.cancel()
-    with anyio.fail_after(2):
+    with anyio.fail_after(60):
         await asyncio.wait([task])
     assert task.cancelled()
     kept = {0: [(CallStatus.OK, "kept")], 1: [(CallStatus.ERROR, "ValueError: kept")]}

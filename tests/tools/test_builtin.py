@@ -1,6 +1,5 @@
 """The built-in tools, as a model calls them."""
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -184,13 +183,12 @@ def test_a_regular_expression_that_explodes_does_not_stop_the_event_loop(tmp_pat
     (tmp_path / "f").write_text("a" * 60 + "!")
     made = named(tmp_path, "search_files")
 
-    async def scene() -> float:
-        begin = time.monotonic()
-        with anyio.move_on_after(0.2):
+    async def scene() -> bool:
+        with anyio.move_on_after(0.2) as scope:
             await made.run({"pattern": "(a+)+b", "regex": True}, CONTEXT)
-        return time.monotonic() - begin
+        return scope.cancelled_caught
 
-    assert anyio.run(scene) < 5
+    assert anyio.run(scene)
 
 
 _PATHS = st.text(st.characters()) | st.lists(

@@ -292,23 +292,6 @@ def test_approval_is_not_asked_for_arguments_that_do_not_fit() -> None:
         remove.asks({}, CONTEXT)
 
 
-def test_an_approval_check_sees_the_values_that_the_function_will_get() -> None:
-    @tool(approval=lambda arguments: arguments["amount"] == 500)
-    def pay(amount: int = 500) -> None: ...
-
-    assert pay.asks({"amount": "500"}, CONTEXT) is not None
-    assert pay.asks({}, CONTEXT) is not None
-    assert pay.asks({"amount": 499}, CONTEXT) is None
-
-
-def test_an_approval_check_that_raises_means_that_a_person_is_asked(caplog: pytest.LogCaptureFixture) -> None:
-    @tool(approval=lambda arguments: bool(arguments["typo"]))
-    def pay(amount: int) -> None: ...
-
-    assert pay.asks({"amount": 1}, CONTEXT) is not None
-    assert caplog.messages == ["the approval check of tool pay raised; a person is asked"]
-
-
 def test_a_loop_key_stands_for_the_arguments() -> None:
     @tool(loop_key=lambda arguments: f"{arguments['path']}@{arguments['line']}")
     def look(path: str, line: int = 1) -> None: ...
@@ -336,6 +319,17 @@ def test_an_idempotent_tool_is_run_again_after_a_crash_unless_it_says_otherwise(
     assert tool(on_crash="ask")(act).on_crash == "ask"
 
 
+def test_a_read_only_tool_is_run_again_after_a_crash_unless_it_says_otherwise() -> None:
+    def act() -> None: ...
+
+    assert tool(read_only=True)(act).on_crash == "rerun"
+    assert tool(read_only=True, on_crash="rerun")(act).on_crash == "rerun"
+    assert tool(read_only=True, on_crash="unknown")(act).on_crash == "unknown"
+    assert tool(read_only=True, on_crash="ask")(act).on_crash == "ask"
+    assert tool(read_only=False)(act).on_crash == "unknown"
+    assert tool(read_only=False, idempotent=True)(act).on_crash == "rerun"
+
+
 def do() -> None: ...
 def many() -> Any:  # noqa: ANN401 (what it gives does not matter)
     yield 1
@@ -344,7 +338,7 @@ def many() -> Any:  # noqa: ANN401 (what it gives does not matter)
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: tool(on_crash="rerun")(do), "tool do: on_crash='rerun' needs idempotent=True"),
+        (lambda: tool(on_crash="rerun")(do), "tool do: on_crash='rerun' needs idempotent=True or read_only=True"),
         (lambda: tool(on_crash="again")(do), "tool do: on_crash is 'rerun', 'unknown' or 'ask', not 'again'"),  # type: ignore[call-overload]
         (lambda: tool(name="read file")(do), "tool 'read file': a name has 1 to 64 of"),
         (lambda: tool(name="")(do), "tool '': a name has"),

@@ -24,7 +24,7 @@ from pydantic import JsonValue
 
 from turnwright.events import FactEvent, Piece, ReplyRestarted, ToolProgress, TurnEvent, TurnHalted, TurnPaused
 from turnwright.ids import root_of
-from turnwright_states import Outcome
+from turnwright_states import REASONS, Outcome
 
 from .interrupts import interrupt_id, interrupt_of, left_open
 from .lane import Lane
@@ -271,9 +271,12 @@ def to_sse(event: BaseEvent) -> str:
 
 
 def _record(event: TurnHalted) -> dict[str, JsonValue]:
-    """How a turn ended: its line of `turnwright run --json`, without what every line begins with."""
-    return {name: value for name, value in event.to_json().items() if name not in ("type", "seq")}
+    """How a turn ended: the public part of its event, without what every line begins with."""
+    return {name: value for name, value in event.public().items() if name not in ("type", "seq")}
 
 
 def _why(event: TurnHalted) -> str:
-    return clean(event.sentinel.text if event.sentinel is not None else event.error or str(event.reason))
+    """Why a turn stopped, in words for people. An error may name hosts and files, so it is not quoted."""
+    if event.sentinel is None or event.error:
+        return REASONS[event.reason].means
+    return clean(event.sentinel.text)

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from turnwright.answers import Reply, unanswered
 from turnwright.errors import BadAnswer
 from turnwright.events import FactEvent, Pending, TurnPaused
+from turnwright.questions import words
 from turnwright_states import DECISIONS, Decision, InterruptKind
 from turnwright_states import facts as f
 
@@ -56,7 +57,7 @@ def interrupt_of(turn: str, asked: Pending, call: str) -> Interrupt:
     return Interrupt(
         id=interrupt_id(turn, asked.id),
         reason=_REASONS[asked.kind],
-        message=clean(asked.question or _words(asked)),
+        message=clean(words(asked, choices=False)),
         tool_call_id=call_id(turn, call) if call else None,
         response_schema=_schema(asked),
         expires_at=None if asked.expires_at is None else _date(asked.expires_at),
@@ -132,15 +133,6 @@ def _schema(asked: Pending) -> dict[str, JsonValue]:
             return clean_json({"type": "string", **({"examples": list(asked.choices)} if asked.choices else {})})
         case _:
             return {"type": "string", "enum": [str(decision) for decision in DECISIONS[asked.kind]]}
-
-
-def _words(asked: Pending) -> str:
-    if asked.kind is InterruptKind.DOOM_LOOP:
-        return "The model repeats itself. Go on?"
-    arguments = "" if asked.arguments is None else f" {json.dumps(asked.arguments, ensure_ascii=False)}"
-    if asked.kind is InterruptKind.UNKNOWN_OUTCOME:
-        return f"Nobody knows whether {asked.tool}{arguments} ran. Run it again?"
-    return f"May {asked.tool}{arguments} run?"
 
 
 def _date(seconds: float) -> str | None:

@@ -104,7 +104,8 @@ class Lane:
             case FactEvent():
                 self._seq = event.seq
                 if isinstance(event.fact, _CALLS | _REPLIES):
-                    self._due = isinstance(event.fact, _CALLS)
+                    again = isinstance(event.fact, f.Concluded) and event.fact.retry
+                    self._due = isinstance(event.fact, _CALLS) or again
                 yield from self._fact(event)
             case TurnPaused():
                 self._seq, self._due = event.seq, False
@@ -164,7 +165,7 @@ class Lane:
                 yield from self._settle_call(fact)
             case f.StepFinished() as fact:
                 tools = None if event.tools is None else event.tools.to_json(self.turn)
-                usage = fact.usage.model_dump(mode="json")
+                usage = fact.usage.model_dump(mode="json", exclude={"cost"})
                 yield from self._end_step(usage=usage, seconds=fact.seconds, tools=tools)
             case f.MessageAdded(text=text):
                 if self._unsettled:

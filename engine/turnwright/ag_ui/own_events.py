@@ -34,9 +34,9 @@ class OwnEvents:
         return CustomEvent(name=f"{PREFIX}{name}", value=clean_json(value), subagent_run_id=self._owner)
 
     def fact(self, event: FactEvent) -> CustomEvent:
-        """The fact's line, with the ids that calls and interrupts have here."""
+        """The public part of the fact's line, with the ids that calls and interrupts have here."""
         left_out = _UNTOLD | {"text"} if event.type in _IN_MESSAGES else _UNTOLD
-        value = {name: field for name, field in event.to_json().items() if name not in left_out}
+        value = {name: field for name, field in event.public().items() if name not in left_out}
         match event.fact:
             case f.CallStarted(call=call):
                 value["call"] = call_id(self._turn, call)

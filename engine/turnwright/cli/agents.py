@@ -1,12 +1,10 @@
 """`turnwright agents`: what an agent file says, and what comes of it."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.table import Table
 
 from turnwright.agent import Agent
 from turnwright.agent_files import read_agents
@@ -15,6 +13,7 @@ from turnwright_states import Limits
 
 from . import columns
 from .options import ConfigOption, configuration
+from .process import echo, echo_json
 
 _UNSET: Final = "—"
 _COLUMNS: Final = ("NAME", "MODE", "STEPS", "CAP", "ALLOWANCE", "BUDGET", "TOOLS", "MODEL", "DESCRIPTION")
@@ -45,11 +44,11 @@ def agents(
         limits = said.limits()
         found = read_agents(*(said.agent_files() if file is None else (file,)), limits=limits)
     except ConfigError as error:
-        typer.echo(error, err=True)
+        echo(error, err=True)
         raise typer.Exit(2) from None
     if as_json:
         for agent in found:
-            typer.echo(json.dumps(record(agent, limits), ensure_ascii=False))
+            echo_json(record(agent, limits))
     else:
         columns.print_columns(_COLUMNS, [_row(agent, limits) for agent in found])
 
@@ -74,9 +73,9 @@ def record(agent: Agent, engine: Limits) -> dict[str, object]:
     }
 
 
-def table(found: Sequence[Agent], engine: Limits | None = None) -> Table:
-    """The agents for a terminal, which gives the table its width."""
-    return columns.table(_COLUMNS, [_row(agent, engine or Limits()) for agent in found])
+def table(found: Sequence[Agent], engine: Limits | None = None) -> columns.Columns:
+    """Return the agents for a terminal, which gives the table its width."""
+    return columns.Columns(_COLUMNS, [_row(agent, engine or Limits()) for agent in found])
 
 
 def plain(found: Sequence[Agent], engine: Limits | None = None) -> str:
@@ -106,5 +105,4 @@ def _row(agent: Agent, engine: Limits) -> tuple[str, ...]:
 
 
 def _line(text: str) -> str:
-    """The text in one line, and without characters that a terminal would obey."""
-    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
+    return " ".join(text.split())

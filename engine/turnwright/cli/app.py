@@ -8,10 +8,12 @@ from typing import Annotated, Final
 
 import typer
 
+from turnwright import startup
 from turnwright.errors import Fenced, RuntimeUnavailable, StoreError, TurnwrightError
 
 from . import codes, process
 from .log_options import LogFormatOption, LogLevelOption, behind_log_options, choose_log, with_log_options
+from .process import echo
 
 #: The room of each command, in the order of the help. Only the one that was asked for is loaded: what all of them need
 #: takes longer to load than most of them take to run.
@@ -19,6 +21,7 @@ ROOMS: Final = {
     "demo": "demo",
     "run": "run",
     "resume": "run",
+    "answer": "inbox",
     "abort": "inbox",
     "steer": "inbox",
     "worker": "worker",
@@ -61,7 +64,7 @@ def _app(commands: Sequence[str]) -> typer.Typer:
         name="turnwright",
         epilog=(
             "Exit codes: 0 finished, 1 failed, 2 usage or configuration, 3 paused, 4 cap hit, 5 doom loop,"
-            " 6 inconclusive, 130 aborted, 143 stopped by SIGTERM (the turn can be resumed)."
+            " 6 inconclusive, 130 aborted or interrupted, 143 stopped by SIGTERM (the turn can be resumed)."
         ),
         no_args_is_help=True,
         add_completion=False,
@@ -76,7 +79,7 @@ def _app(commands: Sequence[str]) -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"turnwright {version('turnwright')}")
+        echo(f"turnwright {version('turnwright')}")
         raise typer.Exit
 
 
@@ -98,26 +101,44 @@ def turnwright(
 
 def main() -> None:
     """Run the command line. What the user can mend is one line on stderr; a traceback is never shown."""
-    process.prepare()
-    process.leave(_code())
+    code = _code()
+    startup.leave_on_interrupt()
+    process.leave(code)
 
 
 def _code() -> int:
     """Run the command, and return the exit code."""
     try:
+        startup.leave_on_interrupt()
+        process.prepare()
         process.check_arguments(sys.argv[1:])
-        _app(_asked_for(sys.argv[1:]))()
+        app = _app(_asked_for(sys.argv[1:]))
+        startup.interrupt_as_usual()
+        # Not standalone: typer would print its errors past our streams where those are ASCII.
+        ended = app(standalone_mode=False)
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else 0 if ending.code is None else codes.FAILED
-    except (StoreError, Fenced, RuntimeUnavailable) as error:
-        process.say(" ".join(map(str.strip, str(error).splitlines())))
-        return codes.FAILED
-    except TurnwrightError as error:
-        process.say(str(error))
-        return codes.USAGE
     except KeyboardInterrupt:
         return codes.ABORTED
     except Exception as error:  # noqa: BLE001 (the last one who can say it in a line)
-        process.say_bug(error)
+        return _told(error)
+    return ended if isinstance(ended, int) else 0
+
+
+def _told(error: Exception) -> int:
+    """Say what went wrong, and return the exit code."""
+    if isinstance(error, StoreError | Fenced | RuntimeUnavailable):
+        process.say(" ".join(map(str.strip, str(error).splitlines())))
         return codes.FAILED
-    return 0
+    if isinstance(error, TurnwrightError):
+        process.say(str(error))
+        return codes.USAGE
+    # A mistake in the command line, by its shape: which click it comes from differs by the release of typer.
+    show, code = getattr(error, "show", None), getattr(error, "exit_code", None)
+    if callable(show) and isinstance(code, int):
+        show(file=sys.stderr)
+        return code
+    if type(error).__name__ == "Abort":
+        return codes.ABORTED
+    process.say_bug(error)
+    return codes.FAILED

@@ -3,23 +3,27 @@
 from datetime import datetime
 from typing import Final
 
-from turnwright.events import Pending
+from turnwright.bounds import LIMITS
 from turnwright.ids import root_of
-from turnwright.message import Message, SentinelPart
+from turnwright.questions import words
 from turnwright.result import TurnResult
+from turnwright.store import QUEUED
 from turnwright_states import REASONS, EndReason, InterruptKind, Outcome, State
 
 from .options import DEFAULT_STORE
+from .process import spelled
+from .screen import print_lines, print_paged
 from .stores import password_hint, store_flag
-from .view import one_line, safe
+from .view import one_line
 
 #: What becomes of an interrupt that nobody answered in time, where it is not denied.
 _UNANSWERED: Final = {InterruptKind.DOOM_LOOP: "stopped", InterruptKind.UNKNOWN_OUTCOME: "left unknown"}
 
-#: How much of a question is shown: characters of a line, and lines behind the first.
-_LONGEST_LINE: Final = 600
-_MOST_LINES: Final = 40
+#: The share of a limit from which on its being the nearest is worth a line.
+_NEAR: Final = 0.7
 
+#: Reasons that a limit stops a turn for.
+_OF_LIMITS: Final = frozenset(reason for _, reason in LIMITS.values())
 #: Outcomes after which a command goes on, and reasons of the others after which it may help.
 _GOES_ON: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP})
 _MAY_GO_ON: Final = frozenset(
@@ -28,18 +32,24 @@ _MAY_GO_ON: Final = frozenset(
 
 
 def closing_lines(
-    result: TurnResult, *, said: str = "", hints: bool = True, store: str = DEFAULT_STORE, service: str = ""
+    result: TurnResult,
+    *,
+    said: str = "",
+    hints: bool = True,
+    store: str = DEFAULT_STORE,
+    service: str = "",
+    elsewhere: bool = False,
 ) -> list[str]:
-    """What to say at the end: the turn's text, unless it is what was `said` last, the outcome, and the figures.
+    """Return what to say at the end: the turn's text, unless it is what was `said` last, the outcome, and the figures.
 
     `hints`: which commands go on from here, in the store of that address, with the flags of a service if one drives.
+    `elsewhere`: another program began the turn, and only that program has its model and tools.
     """
-    flags = store_flag(store) + service
-    lines = (
-        _paused(result, flags, lost=store.startswith("memory:"))
-        if result.paused
-        else _ended(result, flags, hints=hints)
-    )
+    flags, lost = store_flag(store) + service, store.startswith("memory:")
+    if result.paused:
+        lines = _paused(result, flags, lost=lost, elsewhere=elsewhere)
+    else:
+        lines = _ended(result, flags, hints=hints and not lost, elsewhere=elsewhere)
     if flags and any(flags in line for line in lines) and password_hint(store):
         lines.append(f"store: {password_hint(store)}")
     lines += [f"not delivered: {one_line(text, 600)}" for text in result.undelivered]
@@ -47,12 +57,23 @@ def closing_lines(
     if result.usage.tokens:
         figures.append(f"{result.usage.tokens} tokens")
     lines.append(f"used:  {', '.join(figures)}, {result.seconds:.1f} s of driving")
-    if result.next_limit:
+    if result.next_limit and (result.reason in _OF_LIMITS or result.next_limit_used > _NEAR):
         lines.append(f"next:  the nearest other limit is {result.next_limit}")
     lines.append("path:  " + path_words(result.path))
     if result.outcome is not None and result.text and result.text != said:
-        return [safe(result.text), "", *lines]
+        return [result.text, "", *lines]
     return lines
+
+
+def print_closing(result: TurnResult, lines: list[str], *, flags: str = "") -> None:
+    """Print the closing lines. A question that is longer than the screen is shown one screen at a time.
+
+    Whoever leaves before its end is shown no command that answers it.
+    """
+    if result.paused:
+        print_paged(lines, f"not all was shown: `turnwright show {result.id}{flags}` begins again")
+    else:
+        print_lines(lines)
 
 
 def path_words(path: tuple[State, ...]) -> str:
@@ -82,77 +103,85 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _ended(result: TurnResult, flags: str, *, hints: bool) -> list[str]:
+def taken_up_by(turn: str, flags: str, *, elsewhere: bool) -> str:
+    """Return who takes a turn up that nobody drives: a command, or the program that began it."""
+    if elsewhere:
+        return "the program that began it, with `recover()`,"
+    return f"`turnwright resume {root_of(turn)}{flags}`"
+
+
+def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool) -> list[str]:
     if result.outcome is None or result.reason is None:
-        again = f"`turnwright resume {root_of(result.id)}{flags}`"
-        return [f"in {result.state}: if nobody drives it, {again} takes it up again, or `recover()` where it was begun"]
+        again = taken_up_by(result.id, flags, elsewhere=elsewhere)
+        if result.state is QUEUED:
+            return [
+                f"in {result.state}: no worker has taken it up yet: start `turnwright worker`, or {again} drives it"
+            ]
+        return [f"in {result.state}: if nobody drives it, {again} takes it up again"]
     also = f" (also reached: {', '.join(result.also_reached)})" if result.also_reached else ""
-    lines = [f"{result.outcome}: {result.reason}{also}. {_why(result.reason, result.messages)}"]
-    if result.error and safe(result.error).rstrip(".") not in lines[0]:
-        lines.append(f"error: {safe(result.error)}")
-    is_its_own = root_of(result.id) == result.id
-    if hints and is_its_own and (result.outcome in _GOES_ON or result.reason in _MAY_GO_ON):
+    lines = [f"{result.outcome}: {result.reason}{also}. {_why(result, result.reason)}"]
+    if result.error and result.error.rstrip(".") not in lines[0]:
+        lines.append(f"error: {result.error}")
+    may_go_on = hints and not elsewhere and root_of(result.id) == result.id
+    if may_go_on and (result.outcome in _GOES_ON or result.reason in _MAY_GO_ON):
         lines.append(f'go on: turnwright run --continue {result.id}{flags} "..."')
     return lines
 
 
-def _why(reason: EndReason, messages: tuple[Message, ...]) -> str:
-    """What the sentinel says, with its figures; of a turn that nothing stopped, what the reason means."""
-    for part in messages[-1].parts if messages else ():
-        if isinstance(part, SentinelPart):
-            return safe(part.text)
+def _why(result: TurnResult, reason: EndReason) -> str:
+    """The sentinel with the setting to change; of a turn that nothing stopped, what the reason means."""
+    if result.sentinel is not None:
+        return f"{result.sentinel.text} {result.advice}"
     return f"{REASONS[reason].means} {REASONS[reason].next}"
 
 
-def _paused(result: TurnResult, flags: str, *, lost: bool) -> list[str]:
+def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> list[str]:
     waits = len(result.pending) - len(result.answered)
     lines = [f"paused: the turn waits for {count(waits, 'answer')}."]
     if not waits:
-        again = f"`turnwright resume {root_of(result.id)}{flags}`"
-        lines = [f"paused: answered, and not taken up yet: {again} or `recover()` goes on with it."]
+        again = taken_up_by(result.id, flags, elsewhere=elsewhere)
+        lines = [f"paused: answered, and not taken up yet: {again} goes on with it."]
     if lost:
         lines.append("  Its store was in memory and is gone, so nobody can answer it: run it with another --store.")
     # What a sub-agent asks is answered in the turn that began it all.
     root, _, calls = result.id.partition(":")
     path = f"{calls.replace(':', '/')}/" if calls else ""
     for place, one in enumerate(result.pending):
-        lines += _asked(one)
+        first, *rest = spelled(words(one)).split("\n")
+        lines += [f"  {one.id}: {first}", *(f"    {line}" for line in rest)]
         if one.expires_at is not None:
-            until = datetime.fromtimestamp(one.expires_at).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+            until = _date(one.expires_at)
             lines.append(f"    until {until}; after that: {_UNANSWERED.get(one.kind, 'denied')}")
         if lost:
             continue
         if one.id in result.answered:
             lines.append("    answered")
-            continue
-        asked = not path or place == 0  # the turn above is asked one thing at a time
-        how = f"turnwright resume {root}{flags} {_how(one.kind, path + one.id)}"
-        lines.append(f"    {how if asked else 'will be asked after that'}")
+        elif path and place:  # the turn above is asked one thing at a time
+            lines.append("    will be asked after that")
+        else:
+            command = f"turnwright {'answer' if elsewhere else 'resume'} {root}{flags}"
+            lines.append(f"    {command} {_how(one.kind, path + one.id, elsewhere=elsewhere)}")
+    if elsewhere and waits and not lost:
+        lines.append("  The program that began the turn goes on with it.")
     return lines
 
 
-def _asked(one: Pending) -> list[str]:
-    """What a person is asked. Further lines of a question are marked as its own: they must not pass for ours."""
-    first, *rest = [one_line(line, _LONGEST_LINE) for line in _question(one).strip().split("\n")]
-    left_out = [f"... ({len(rest) - _MOST_LINES} more lines: --json shows all)"] if len(rest) > _MOST_LINES else []
-    return [f"  {one.id}: {first}", *(f"    | {line}" for line in [*rest[:_MOST_LINES], *left_out])]
-
-
-def _question(one: Pending) -> str:
-    if one.question:
-        choices = f" ({' / '.join(one.choices)})" if one.choices else ""
-        return one.question + choices
-    arguments = ", ".join(f"{name}={value!r}" for name, value in (one.arguments or {}).items())
-    return f"may {one.tool}({arguments}) run?"
-
-
-def _how(kind: InterruptKind, name: str) -> str:
+def _how(kind: InterruptKind, name: str, *, elsewhere: bool) -> str:
+    """Return the flags that answer. `answer` has other names for them than `resume`."""
+    reply, yes, no = ("--reply", "--approve", "--reject") if elsewhere else ("--answer", "--grant", "--deny")
     match kind:
         case InterruptKind.QUESTION:
-            return f'--answer {name}="..."'
+            return f'{reply} {name}="..."'
         case InterruptKind.DOOM_LOOP:
-            return f"--answer {name}=go_on    (or {name}=always, {name}=stop)"
+            return f"{reply} {name}=go_on    (or {name}=always, {name}=stop)"
         case InterruptKind.UNKNOWN_OUTCOME:
-            return f"--answer {name}=rerun    (or {name}=unknown)"
+            return f"{reply} {name}=rerun    (or {name}=unknown)"
         case _:
-            return f'--grant {name}    (or --deny {name}="why")'
+            return f'{yes} {name}    (or {no} {name}="why")'
+
+
+def _date(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+    except (OverflowError, OSError, ValueError):  # later than any calendar goes
+        return f"{seconds:g} s since 1970"

@@ -13,6 +13,7 @@ from turnwright.certificate import CertifiedBound, certificate
 from turnwright.setup import Price
 
 from .columns import print_columns
+from .process import echo, echo_json
 from .stores import without_password
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def config(
     (TURNWRIGHT_...), then turnwright.toml, the preset, and the default.
     """
     if settings:
-        typer.echo(settings_table())
+        echo(settings_table())
         return
     from turnwright.config import load_config  # noqa: PLC0415 (other commands need not wait for pydantic-settings)
 
@@ -53,14 +54,12 @@ def config(
         origins = found.origins_for(written, str(place))
         cap = certificate(found.prepared(written), found.limits()).bounds[0]
     if as_json:
-        typer.echo(json.dumps(_record(found.file, agent, origins, cap), ensure_ascii=False))
+        echo_json(_record(found.file, agent, origins, cap))
         return
-    typer.echo(f"Configuration file: {'none' if found.file is None else found.file}\n")
+    echo(f"Configuration file: {'none' if found.file is None else found.file}\n")
     print_columns(("KEY", "VALUE", "SOURCE"), [(key, _text(key, one), str(one)) for key, one in origins.items()])
     if cap is not None:
-        typer.echo(
-            f"\nA turn of agent {agent!r} takes at most {cap.formula} steps. `turnwright explain` has all bounds."
-        )
+        echo(f"\nA turn of agent {agent!r} takes at most {cap.formula} steps. `turnwright explain` has all bounds.")
 
 
 def settings_table() -> str:

@@ -1,6 +1,5 @@
 """`turnwright decode`: recorded streams of model providers, read as the clients read them."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, BinaryIO, Final
 
@@ -10,6 +9,9 @@ from pydantic import JsonValue
 from turnwright.model.anthropic_stream import MessagesStream
 from turnwright.model.openai_stream import ChatStream
 from turnwright.model.reply_stream import ReplyStream
+from turnwright.regular_files import open_regular
+
+from .process import echo, echo_json
 
 # What each API's responses are decoded by.
 _APIS: Final[Mapping[str, Callable[[], ReplyStream]]] = {
@@ -34,17 +36,17 @@ def decode(
     a file could not be read; the others are printed all the same.
     """
     if api not in _APIS:
-        typer.echo(f"turnwright decode: --api {api!r} is not known: use {', '.join(_APIS)}", err=True)
+        echo(f"turnwright decode: --api {api!r} is not known: use {', '.join(_APIS)}", err=True)
         raise typer.Exit(_USAGE_ERROR)
     unreadable = False
     for file in files:
         try:
             decoded = _decode(file, _APIS[api]())
         except OSError as error:
-            typer.echo(f"turnwright decode: cannot read {file}: {error.strerror or error}", err=True)
+            echo(f"turnwright decode: cannot read {file}: {error.strerror or error}", err=True)
             unreadable = True
         else:
-            typer.echo(json.dumps(decoded))
+            echo_json(decoded)
     if unreadable:
         raise typer.Exit(_USAGE_ERROR)
 
@@ -82,7 +84,7 @@ def _pieces(file: str) -> Iterator[bytes]:
     if file == "-":
         yield from _read(typer.get_binary_stream("stdin"))
         return
-    with open(file, "rb") as opened:  # noqa: PTH123 (a name that is no path stays what the user typed)
+    with open_regular(file) as opened:
         yield from _read(opened)
 
 

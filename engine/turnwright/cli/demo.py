@@ -17,6 +17,7 @@ from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.model.protocol import Reply, Request
 from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.questions import words
 from turnwright.result import TurnResult
 from turnwright.store import SqliteStore
 from turnwright.tools import tool
@@ -26,6 +27,8 @@ from .closing import closing_lines
 from .demo_child import crash_script, crash_tools
 from .display import PlainDisplay
 from .place import LOOPBACK, PORT, Place, PortOption, need_extra
+from .process import echo
+from .screen import print_lines
 from .view import shown_arguments
 
 #: Seconds that the child of the last scene has to reach its second call.
@@ -65,11 +68,11 @@ def demo(
     with tempfile.TemporaryDirectory(prefix="turnwright-demo-") as folder:
         for number, scene in enumerate((_cap, _doom_loop, _pause, _crash), start=1):
             title, *story = scene.__doc__.strip().splitlines() if scene.__doc__ else [""]
-            typer.echo(f"\n{'=' * 78}\n{number}. {title}\n")
-            typer.echo("".join(f"   {line.strip()}\n" for line in story if line.strip()))
+            print_lines(["", "=" * 78, f"{number}. {title}", ""])
+            print_lines([*(f"   {line.strip()}" for line in story if line.strip()), ""], hang=3)
             scene(Path(folder))
-    typer.echo(f"\n{'=' * 78}\nFour turns, four clear endings, in {time.monotonic() - began:.0f} s.")
-    typer.echo("No model was asked: each said what a script told it to, and everything else was real.")
+    print_lines(["", "=" * 78, f"Four turns, four clear endings, in {time.monotonic() - began:.0f} s."])
+    print_lines(["No model was asked: each said what a script told it to, and everything else was real."])
 
 
 def _serve(place: Place, *, as_json: bool) -> None:
@@ -133,7 +136,9 @@ def _pause(folder: Path) -> None:
         )
         async with engine:
             paused = await engine.run(Agent(name="Cleaner"), "Delete old.log.")
-            typer.echo("\n   ... the turn rests; nothing runs. A person says yes:\n")
+            echo("\n   ... the turn rests; nothing runs. A person is asked:\n")
+            print_lines(f"   {line}" for one in paused.pending for line in words(one).split("\n"))
+            echo("\n   ... and says yes:\n")
             return await engine.resume(paused.id, {one.id: "yes" for one in paused.pending})
 
     _close(anyio.run(play), display.view.said)
@@ -149,9 +154,8 @@ def _crash(folder: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", _CHILD, str(database), str(witness)])  # noqa: S603 (ourselves)
     try:
         turn = anyio.run(_wait_for_second_call, database)
-        typer.echo(
-            f"   child process {child.pid} drives turn {turn}; its second call is running. kill -9 {child.pid}\n"
-        )
+        killed = f"child process {child.pid} drives turn {turn}; its second call is running. kill -9 {child.pid}"
+        print_lines([f"   {killed}", ""], hang=3)
     finally:
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
@@ -162,15 +166,15 @@ def _crash(folder: Path) -> None:
             return (await engine.recover())[0]
 
     result = anyio.run(take_up)
-    typer.echo("   the journal, and where the process died:\n")
+    echo("   the journal, and where the process died:\n")
     for seq, fact in anyio.run(_journal, database, turn):
-        typer.echo(f"     {seq:>2}  {fact_in_short(fact)}")
+        print_lines([f"     {seq:>2}  {fact_in_short(fact)}"], hang=24)
         if seq == died_after:
-            typer.echo("     --  kill -9; another process takes the turn up")
+            echo("     --  kill -9; another process takes the turn up")
     _close(result)
-    typer.echo("\n   executions, by the witness:")
+    echo("\n   executions, by the witness:")
     for line in witness.read_text(encoding="utf-8").splitlines():
-        typer.echo(f"     {line}")
+        print_lines([f"     {line}"])
 
 
 def fact_in_short(fact: f.Fact) -> str:
@@ -225,6 +229,5 @@ def _play(folder: Path, model: ScriptedModel, agent: Agent, prompt: str) -> None
 
 
 def _close(result: TurnResult, said: str = "") -> None:
-    typer.echo("")
-    for line in closing_lines(result, said=said, hints=False):
-        typer.echo(line)
+    echo()
+    print_lines(closing_lines(result, said=said, hints=False))

@@ -27,7 +27,8 @@ from turnwright_states.replay import replay
 from . import codes
 from .closing import path_words
 from .options import DEFAULT_STORE, StoreOption
-from .stores import read_journal
+from .process import echo
+from .stores import find_turn, read_journal
 
 
 class Format(StrEnum):
@@ -88,7 +89,7 @@ def diagram(
             _check(check)
         else:
             overlay = _turn(turn, store) if turn else _coverage(coverage) if coverage else None
-            typer.echo(_text(form or Format.MERMAID, overlay), nl=False)
+            echo(_text(form or Format.MERMAID, overlay).removesuffix("\n"))
     except (ConfigError, OSError) as error:
         _refuse(str(error))
 
@@ -113,10 +114,11 @@ def _coverage(files: list[Path]) -> Overlay:
 
 
 def _turn(turn: str, store: str) -> Overlay:
+    turn = find_turn(store, turn)
     facts = read_journal(store, turn)
     replayed = replay(facts)
     if replayed.fault is not None or replayed.machine is None:
-        typer.echo(f"turnwright diagram: turn {turn} cannot be drawn: {replayed.check.detail}", err=True)
+        echo(f"turnwright diagram: turn {turn} cannot be drawn: {replayed.check.detail}", err=True)
         raise typer.Exit(codes.FAILED)
     rows = [row for group in replayed.groups for row in group.rows]
     path = StatePath(fact for _, fact in facts)
@@ -126,20 +128,20 @@ def _turn(turn: str, store: str) -> Overlay:
 def _write(directory: Path) -> None:
     names = write(directory)
     for name in names:
-        typer.echo(f"wrote {directory / name}")
+        echo(f"wrote {directory / name}")
     if not names:
-        typer.echo(f"{directory} is up to date")
+        echo(f"{directory} is up to date")
 
 
 def _check(directory: Path) -> None:
     found = stale(directory)
     for name, what in found.items():
-        typer.echo(f"{directory / name} is {what}")
+        echo(f"{directory / name} is {what}")
     if found:
-        typer.echo(f"write them anew with `turnwright diagram --write {directory}`", err=True)
+        echo(f"write them anew with `turnwright diagram --write {directory}`", err=True)
         raise typer.Exit(codes.FAILED)
 
 
 def _refuse(message: str) -> NoReturn:
-    typer.echo(f"turnwright diagram: {message}", err=True)
+    echo(f"turnwright diagram: {message}", err=True)
     raise typer.Exit(codes.USAGE)

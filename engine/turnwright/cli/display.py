@@ -1,12 +1,11 @@
 """What a person, or another program, sees of a turn while it runs: JSON lines, plain lines, or a live screen."""
 
-import json
+import sys
 from types import TracebackType
 from typing import Final, Protocol, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.padding import Padding
 from rich.spinner import Spinner
 from rich.table import Table
@@ -17,16 +16,20 @@ from turnwright.result import TurnResult
 from turnwright_states import Outcome
 from turnwright_states import facts as f
 
-from .closing import closing_lines
+from .closing import closing_lines, print_closing
 from .options import DEFAULT_STORE
-from .process import Output
+from .process import Output, json_line
+from .screen import Screen, escape_prints, fit, fitted, styled
 from .stores import store_flag
-from .view import TurnView, file_line, one_line, safe, shown_arguments
+from .view import TurnView, file_line, one_line, shown_arguments
 
 #: How far a sub-agent stands to the right of whoever called it.
 _INDENT: Final = "    "
+#: Where a line goes on that is longer than the terminal.
+_HANG: Final = 15
 #: Seconds of waiting that somebody who looks on would notice.
 _WORTH_TELLING: Final = 0.05
+_ASKED_AGAIN: Final = "the conclusion had no text, asking once more"
 _COLOURS = {"ok": "green", "error": "red", "denied": "yellow", "refused": "yellow", "aborted": "red", "unknown": "red"}
 
 
@@ -75,6 +78,12 @@ class _Quiet:
         """See `Display.flags`."""
         return store_flag(self.store) + self.service
 
+    def _closing(self, result: TurnResult) -> list[str]:
+        view = self.view
+        return closing_lines(
+            result, said=view.said, store=self.store, service=self.service, elsewhere=view.begun_elsewhere
+        )
+
     def __enter__(self) -> Self:
         return self
 
@@ -102,7 +111,7 @@ class JsonDisplay(_Quiet):
         if view is not None:
             if view is self.view:
                 self._last = event.type
-            self._out.write(json.dumps(event.to_json()))
+            self._out.write(json_line(event.to_json()))
 
     def close(self, result: TurnResult, seq: int) -> None:
         """Print the closing event, unless the turn has just printed it itself."""
@@ -125,11 +134,15 @@ class PlainDisplay(_Quiet):
         view = self.view.take(event)
         if view is not None:
             gutter = f"{_INDENT * view.depth}{view.label}  " if view.label else ""
-            self._out.write(*(f"{gutter}{line}" for line in _plain_lines(view, event)))
+            self._out.write(*fit([f"{gutter}{line}" for line in _plain_lines(view, event)], _HANG))
 
     def close(self, result: TurnResult, seq: int) -> None:  # noqa: ARG002 (the JSON display needs it)
         """Print the outcome, the reason, and what to do next."""
-        self._out.write("", *closing_lines(result, said=self.view.said, store=self.store, service=self.service))
+        lines = ["", *self._closing(result)]
+        if sys.stdout.isatty():
+            print_closing(result, lines, flags=self.flags)
+        else:
+            self._out.write(*lines)
 
 
 def _plain_lines(view: TurnView, event: TurnEvent) -> list[str]:
@@ -141,7 +154,7 @@ def _plain_lines(view: TurnView, event: TurnEvent) -> list[str]:
     return _fact_lines(view, event) if isinstance(event, FactEvent) else []
 
 
-def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911 (one case a fact: flat)
+def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: C901, PLR0911 (one case a fact: flat)
     match event.fact:
         case f.TurnStarted():
             # What a sub-agent was told stands in its call.
@@ -169,6 +182,8 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911
             return [f"             {failed_attempt(event.fact)}"]
         case f.Stopping(reason=reason):
             return [f"CONCLUDE     {reason}"]
+        case f.Concluded(retry=True):
+            return [f"             {_ASKED_AGAIN}"]
         case f.Notice():
             return [f"             notice: {event.text}"]
         case _:
@@ -182,7 +197,7 @@ def _named(view: TurnView, call: str) -> str:
 
 
 def _indented(text: str) -> list[str]:
-    return [f"             {line}" for line in safe(text).splitlines()]
+    return [f"             {line}" for line in text.splitlines()]
 
 
 class LiveDisplay(_Quiet):
@@ -198,6 +213,7 @@ class LiveDisplay(_Quiet):
 
     def __enter__(self) -> Self:
         self._live.start()
+        escape_prints()
         return self
 
     def __exit__(
@@ -214,43 +230,50 @@ class LiveDisplay(_Quiet):
             case TurnPaused():
                 self._print_step(view)
             case TurnHalted(outcome=outcome, reason=reason, text=text) if view.path:
-                said = [Text(safe(text))] if text and text != view.said else []
-                self._print(view, *said, Text(f"{outcome}: {reason}", style="dim"))
+                said = [styled(text)] if text and text != view.said else []
+                self._print(view, *said, styled(f"{outcome}: {reason}", style="dim"))
             case FactEvent(fact=f.TurnStarted() as started):
                 if view.path:
                     self._print_head(self.view.above(view))
-                lines = [Text(line, style="dim") for line in [headline(view), *forked(started)]]
-                files = [Text(file_line(file), style="dim") for file in started.files]
-                self._print(view, *lines, Text(safe(started.prompt), style="bold"), *files)
+                lines = [styled(line, style="dim") for line in [headline(view), *forked(started)]]
+                files = [styled(file_line(file), style="dim") for file in started.files]
+                self._print(view, *lines, styled(started.prompt, style="bold"), *files)
             case FactEvent(fact=f.StepFinished()):
                 self._print_step(view)
                 view.text, view.calls = "", {}
             case FactEvent(fact=f.AttemptFailed() as failed):
-                self._print(view, Text(f"  {failed_attempt(failed)}", style="yellow"))
+                self._print(view, styled(f"  {failed_attempt(failed)}", style="yellow"))
             case FactEvent(fact=f.MessageAdded(text=text)):
-                self._print(view, Text(f"  message: {one_line(text, 400)}", style="bold"))
+                self._print(view, styled(f"  message: {one_line(text, 400)}", style="bold"))
             case FactEvent(fact=f.Stopping(reason=reason)):
-                self._print(view, Text(f"concluding: {reason}", style="yellow"))
+                self._print(view, styled(f"concluding: {reason}", style="yellow"))
+            case FactEvent(fact=f.Concluded(retry=True)):
+                self._print(view, styled(f"  {_ASKED_AGAIN}", style="yellow"))
             case FactEvent(fact=f.Notice()):
-                self._print(view, Text(f"  notice: {event.text}", style="yellow"))
+                self._print(view, styled(f"  notice: {event.text}", style="yellow"))
             case _:
                 pass
 
     def close(self, result: TurnResult, seq: int) -> None:  # noqa: ARG002 (the JSON display needs it)
         """Print the outcome, the reason, and what to do next."""
-        lines = closing_lines(result, said=self.view.said, store=self.store, service=self.service)
+        lines = self._closing(result)
+        if result.paused:
+            print_closing(result, ["", *lines], flags=self.flags)
+            return
         good = result.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE)
         self._console.print()
         for line in lines:
-            bold = line.startswith((f"{result.outcome}:", "paused:"))
-            self._console.print(Text(line, style="" if not bold else "bold green" if good else "bold yellow"))
+            bold = line.startswith(f"{result.outcome}:")
+            style = "" if not bold else "bold green" if good else "bold yellow"
+            for row in fitted(line, self._console.width):
+                self._console.print(styled(row, style), no_wrap=True, crop=False, overflow="ignore")
 
     def _print(self, view: TurnView, *shown: RenderableType) -> None:
         """Print for good what happened in a turn; of a sub-agent indented, under its name."""
         if not view.path:
             self._console.print(*shown, sep="\n")
             return
-        block = Group(Text(view.label, style="magenta"), *shown)
+        block = Group(styled(view.label, style="magenta"), *shown)
         self._console.print(Padding(block, (0, 0, 0, len(_INDENT) * view.depth), expand=False))
 
     def _print_head(self, view: TurnView) -> None:
@@ -270,21 +293,21 @@ class LiveDisplay(_Quiet):
         if self._headed.get(view.turn) == view.step or not (view.text or view.calls):
             return []
         self._headed[view.turn] = view.step
-        head: list[RenderableType] = [Text(f"step {view.step} of {view.limits.cap}", style="dim")]
+        head: list[RenderableType] = [styled(f"step {view.step} of {view.limits.cap}", style="dim")]
         if view.text:
             view.said = view.text
-            head.append(Text(safe(view.text)))
+            head.append(styled(view.text))
         return head
 
     def _render(self) -> RenderableType:
         view = self.view
         if not view.turn or view.state.outcome is not None:
-            return Text("")
-        self._spinner.update(text=Text.from_markup(f"[bold]{view.state}[/]  {escape(_progress(view))}"))
+            return styled("")
+        self._spinner.update(text=Text.assemble((str(view.state), "bold"), f"  {_progress(view)}"))
         height = max(self._console.height - 8, 4)
         parts: list[RenderableType] = []
         if view.text and self._headed.get(view.turn) != view.step:
-            parts.append(Text("\n".join(safe(view.text).splitlines()[-height:])))
+            parts.append(styled("\n".join(view.text.splitlines()[-height:])))
         if view.calls:
             parts.append(_table(view))
         return Group(*parts, *_busy(view, height), self._spinner)
@@ -293,18 +316,18 @@ class LiveDisplay(_Quiet):
 def _busy(view: TurnView, height: int) -> list[Text]:
     """A line for each sub-agent that has not ended, as many as there is room for."""
     lines = [
-        Text(f"{_INDENT * one.depth}{one.label}  {one.state}  {_progress(one)}", no_wrap=True, overflow="ellipsis")
+        styled(f"{_INDENT * one.depth}{one.label}  {one.state}  {_progress(one)}", cut=True)
         for one in view.below.values()
         if one.state.outcome is None
     ]
-    return lines if len(lines) <= height else [*lines[:height], Text(f"{_INDENT}and {len(lines) - height} more")]
+    return lines if len(lines) <= height else [*lines[:height], styled(f"{_INDENT}and {len(lines) - height} more")]
 
 
 def choose_display(*, as_json: bool, store: str = DEFAULT_STORE, service: str = "") -> Display:
     """JSON lines if asked for; else a live screen on a terminal, and plain lines elsewhere."""
     if as_json:
         return JsonDisplay(store, service)
-    console = Console()
+    console = Screen()
     if console.is_terminal and not console.is_dumb_terminal:
         return LiveDisplay(console, store, service)
     return PlainDisplay(store, service)
@@ -339,9 +362,11 @@ def _table(view: TurnView) -> Table:
     for name, call in view.calls.items():
         status = call.status or (call.progress or "running" if call.started is not None else "")
         table.add_row(
-            Text(_named(view, name), style="cyan"),
-            Text(call.arguments, overflow="ellipsis", no_wrap=True),
-            Text(status, style=_COLOURS.get(status, "dim")),
-            Text(call.took, style="dim"),
+            styled(_named(view, name), style="cyan"),
+            styled(call.arguments, cut=True),
+            styled(status, style=_COLOURS.get(status, "dim")),
+            styled(call.took, style="dim"),
         )
+        if call.error:
+            table.add_row("", styled(call.error, style="red"), "", "")
     return table

@@ -27,6 +27,8 @@ from .options import (
     configuration,
     with_steps,
 )
+from .process import echo, echo_json
+from .screen import print_lines
 
 #: What the line of a sub-agent shows; `--json` has all of its bounds.
 _OF_SUB_AGENTS: Final = ("cap", "tool calls", "tokens", "cost", "seconds")
@@ -44,7 +46,7 @@ def explain(
 ) -> None:
     """Print every bound of an agent's turns: its value, its formula, who set it, and whether it is exact."""
     if schema:
-        typer.echo(json.dumps(Certificate.model_json_schema(), indent=2))
+        echo(json.dumps(Certificate.model_json_schema(), indent=2))
         return
     said = configuration(config)
     written, beside = choose_agent(agent, agents, said)
@@ -63,7 +65,7 @@ def explain(
         budgets=said.settings.budgets,
     )
     if as_json:
-        typer.echo(json.dumps(certified.to_json()))
+        echo_json(certified.to_json())
     else:
         _print(certified)
 
@@ -75,25 +77,22 @@ def _tools_of(offered: Mapping[str, Tool]) -> Callable[[Agent], list[Tool]]:
 
 def _print(certified: Certificate) -> None:
     chart = certified.chart
-    typer.echo(f"A turn of agent {certified.agent!r} is bounded by:\n")
+    print_lines([f"A turn of agent {certified.agent!r} is bounded by:", ""])
     head = ("bound", "value", "set by", "exactness", "formula")
     print_columns(head, [_cells(bound) for bound in certified.bounds])
     if certified.sub_agents is not None:
         _print_sub_agents(certified.sub_agents)
-    typer.echo("")
-    for exactness, means in EXACTNESS.items():
-        typer.echo(f"{exactness}: {means}")
-    typer.echo(f"\nChart {chart.version}, {chart.rows} rows, SHA-256 {chart.digest}")
-    typer.echo("\nWhat ends it, and what to do then:\n")
-    for reason, meaning in REASONS.items():
-        typer.echo(f"  {reason:<16}  {meaning.means} {meaning.next}")
+    print_lines(["", *(f"{exactness}: {means}" for exactness, means in EXACTNESS.items())])
+    print_lines(["", f"Chart {chart.version}, {chart.rows} rows, SHA-256 {chart.digest}"])
+    print_lines(["", "What ends it, and what to do then:", ""])
+    print_lines([f"  {reason:<16}  {meaning.means} {meaning.next}" for reason, meaning in REASONS.items()], hang=20)
 
 
 def _print_sub_agents(below: SubAgents) -> None:
-    typer.echo(f"\nIt may call sub-agents, nested at most {below.max_depth} deep:\n")
+    print_lines(["", f"It may call sub-agents, nested at most {below.max_depth} deep:", ""])
     head = ("called", "agent", "depth", *_OF_SUB_AGENTS, "may call")
     print_columns(head, [_sub_agent_cells(one) for one in below.agents])
-    typer.echo(f"\nLeases: {below.leases}.")
+    print_lines(["", f"Leases: {below.leases}."])
 
 
 def _sub_agent_cells(one: CertifiedSubAgent) -> tuple[str, ...]:

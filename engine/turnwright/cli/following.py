@@ -9,7 +9,7 @@ import anyio
 from turnwright.engine import Engine
 from turnwright.events import FactEvent, TurnEvent, TurnHalted, TurnPaused, event_of
 from turnwright.store import Store, TurnRow
-from turnwright.transcript import Transcript
+from turnwright.transcript import Transcript, reading
 from turnwright_states.facts import Fact
 
 _OfFacts: Final = FactEvent | TurnPaused | TurnHalted
@@ -30,7 +30,8 @@ class Followed:
         self._hear = hear
         #: The last fact that `hear` was told of, and the last one that was read.
         self._told = self._read = len(facts)
-        self._transcript = Transcript.of(facts)
+        with reading(row.id):
+            self._transcript = Transcript.of(facts)
         #: What this process does to the turn, as long as it is not known what was done before that.
         self._held: deque[TurnEvent] = deque()
         self._ours = False
@@ -58,8 +59,9 @@ class Followed:
         """Tell all that the journal has by now."""
         transcript, held = self._transcript, bool(self._held)
         for seq, fact in await store.facts(self.turn, after=self._read):
-            transcript.turn.apply(fact)
-            transcript.add(seq, fact)
+            with reading(self.turn):
+                transcript.turn.apply(fact)
+                transcript.add(seq, fact)
             self._read = seq
             if seq > self._told and not self._is_held(seq):
                 self._tell(event_of(self.turn, seq, fact, transcript))

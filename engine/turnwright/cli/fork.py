@@ -1,6 +1,5 @@
 """`turnwright fork`: goes on from a place in a turn's past, in a new turn."""
 
-import json
 from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Final
@@ -12,11 +11,12 @@ from turnwright.events import FactEvent
 from turnwright.fork import fork_places
 from turnwright.ledger import beginning
 from turnwright.result import result_of
+from turnwright.seen_to import by_command_line
 from turnwright.store import Store, open_store
 from turnwright_states import facts as f
 
 from . import codes
-from .closing import closing_lines
+from .closing import closing_lines, print_closing
 from .columns import print_columns
 from .display import choose_display
 from .live import execute
@@ -30,9 +30,9 @@ from .options import (
     ToolsOption,
     TurnArgument,
 )
-from .process import say
+from .process import echo, echo_json, say
 from .run import engine_for
-from .stores import Journal, read_journal, store_flag, use_store
+from .stores import Journal, find_turn, read_journal, store_flag, use_store
 from .telemetry import Exporting
 from .view import one_line
 
@@ -59,6 +59,7 @@ def fork(
     The original stays as it is, and what it did after that place may be done again. (To check a turn without doing
     anything is `turnwright replay`.) Output and exit codes are those of `resume`.
     """
+    turn = find_turn(store, turn)
     journal = read_journal(store, turn)
     if at is None:
         _list(turn, journal, flags=store_flag(store), as_json=as_json)
@@ -94,7 +95,7 @@ def _list(turn: str, journal: Journal, *, flags: str, as_json: bool) -> None:
     rows = [(group, _after(journal[group.first - 1][1], tools)) for group in fork_places(turn, journal)]
     if as_json:
         for group, after in rows:
-            typer.echo(json.dumps({"turn": turn, "at": group.last, "state": group.state, "after": after}))
+            echo_json({"turn": turn, "at": group.last, "state": group.state, "after": after})
     else:
         print_columns(_COLUMNS, [(str(group.last), group.state, after) for group, after in rows])
     say(f"choose a place: turnwright fork {turn}{flags} --at SEQ")
@@ -103,10 +104,12 @@ def _list(turn: str, journal: Journal, *, flags: str, as_json: bool) -> None:
 def _copy(store: str, turn: str, at: int, *, as_json: bool) -> None:
     copied, facts = use_store(store, partial(_forked, turn=turn, at=at))
     if as_json:
-        typer.echo(json.dumps(FactEvent(turn=copied, seq=1, fact=facts[0][1]).to_json()))
+        echo_json(FactEvent(turn=copied, seq=1, fact=facts[0][1]).to_json())
         return
-    typer.echo(f"turn {copied}, forked from {turn} at fact {at}: nothing was run yet")
-    typer.echo("\n".join(closing_lines(result_of(copied, facts), store=store)))
+    echo(f"turn {copied}, forked from {turn} at fact {at}: nothing was run yet")
+    elsewhere = not by_command_line(beginning(copied, facts).context)
+    result = result_of(copied, facts)
+    print_closing(result, closing_lines(result, store=store, elsewhere=elsewhere), flags=store_flag(store))
 
 
 async def _forked(store: Store, *, turn: str, at: int) -> tuple[str, Journal]:
@@ -129,6 +132,8 @@ def _after(fact: f.Fact, tools: Mapping[str, str]) -> str:
             told = f"{tools[call]} ({call}): {asked.id}"
         case f.AttemptFailed(cause=cause):
             told = cause
+        case f.Concluded(retry=True):
+            told = "no text, asked again"
         case f.Answered(interrupt=interrupt, decision=decision):
             told = f"{interrupt}: {decision}"
         case _:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.progress import Progress as Bar
 
 from turnwright.agent import Agent
@@ -23,6 +22,8 @@ from turnwright_states.verdict import Verdict
 
 from . import codes, process
 from .options import AgentsOption, RootOption, ToolsOption, choose_tools
+from .process import echo
+from .screen import Screen
 
 if TYPE_CHECKING:
     from turnwright.testing.fuzz import Progress, Report, Target
@@ -106,7 +107,7 @@ def _choose(name: str | None, file: Path | None) -> tuple[Agent, ...]:
 @contextmanager
 def _bar(examples: int) -> "Iterator[Progress]":
     """A progress bar on stderr, as a function of the examples so far."""
-    console = Console(stderr=True)
+    console = Screen(err=True)
     with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("playing", total=examples)
 
@@ -148,11 +149,11 @@ def _told(report: "Report", target: "Target") -> Iterator[str]:
 def _tell_found(report: "Report", found: Found, command: str) -> None:
     """What is violated and how to see it again, on stderr: stdout is the test."""
     for one in found.checks:
-        typer.echo(f"violated: {one.claim}: {one.detail}", err=True)
+        echo(f"violated: {one.claim}: {one.detail}", err=True)
     often = "" if found.comes_back else "; it held when the same was played again, and was made no smaller"
-    typer.echo(f"found in example {report.examples} of {report.wanted}{often}", err=True)
-    typer.echo(f"the same again: {command}", err=True)
-    typer.echo("the test that fails so is on stdout: put it into a file, and run pytest there", err=True)
+    echo(f"found in example {report.examples} of {report.wanted}{often}", err=True)
+    echo(f"the same again: {command}", err=True)
+    echo("the test that fails so is on stdout: put it into a file, and run pytest there", err=True)
 
 
 def _command(

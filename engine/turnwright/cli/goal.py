@@ -63,7 +63,7 @@ def _value(text: str) -> object:
         return None
     try:
         value: object = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return value
 

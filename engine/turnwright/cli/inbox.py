@@ -1,21 +1,33 @@
-"""`turnwright abort` and `steer`: what anybody may ask of a turn, whichever process drives it."""
+"""`turnwright abort`, `answer` and `steer`: what anybody may ask of a turn, whichever process drives it."""
 
 from contextlib import suppress
 from typing import Annotated
 
 import typer
 
+from turnwright.answers import Reply
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, TurnEnded, UnknownTurn
 from turnwright.ids import root_of
 from turnwright.result import TurnResult
-from turnwright.store import Store
+from turnwright.store import Queued, Store
 from turnwright_states import State
 
-from .options import DEFAULT_STORE, AddressOption, NamespaceOption, QueueOption, StoreOption, TurnArgument
+from .answers import AnswerFlags, read_answers
+from .closing import taken_up_by
+from .options import (
+    DEFAULT_STORE,
+    AddressOption,
+    AgentQueuesOption,
+    NamespaceOption,
+    QueueOption,
+    StoreOption,
+    TurnArgument,
+)
+from .process import echo, echo_json
 from .runtimes import Service
 from .stdin import piped
-from .stores import store_flag, use_store
+from .stores import find_turn, is_elsewhere, store_flag, use_store
 
 
 def abort(
@@ -30,8 +42,9 @@ def abort(
 
     With --address the Temporal server is told too, whose jobs are then cancelled; workers hear of it anyway.
     """
-    root = root_of(turn)
     service = Service.of(address, namespace, queue)
+    turn = find_turn(store, turn)
+    root = root_of(turn)
 
     async def stop(opened: Store) -> tuple[TurnResult, bool]:
         runtime = service.runtime()
@@ -43,12 +56,69 @@ def abort(
             await engine.abort(turn)
         finally:
             await runtime.aclose()
-        return await engine.get(turn), await _rests(opened, root)
+        rests = await _rests(opened, root)
+        return await engine.get(turn), rests and not await is_elsewhere(opened, root)
 
     result, caller_rests = use_store(store, stop)
-    typer.echo(f"turn {turn}: " + ("aborted" if result.outcome else "told to stop; whoever drives it ends it"))
+    echo(f"turn {turn}: " + ("aborted" if result.outcome else "told to stop; whoever drives it ends it"))
     if root != turn and caller_rests:
-        typer.echo(f"`turnwright resume {root}{store_flag(store)}{service.flags}` goes on without it")
+        echo(f"`turnwright resume {root}{store_flag(store)}{service.flags}` goes on without it")
+
+
+def answer(
+    turn: TurnArgument,
+    *,
+    approvals: Annotated[
+        list[str] | None, typer.Option("--approve", metavar="ID", help="Approve what an interrupt asks.")
+    ] = None,
+    rejections: Annotated[
+        list[str] | None, typer.Option("--reject", metavar="ID[=WORDS]", help="Reject it, with words for the model.")
+    ] = None,
+    replies: Annotated[
+        list[str] | None, typer.Option("--reply", metavar="ID=TEXT", help="Reply to a question; may be repeated.")
+    ] = None,
+    store: StoreOption = DEFAULT_STORE,
+    address: AddressOption = None,
+    namespace: NamespaceOption = None,
+    queue: QueueOption = None,
+    agent_queues: AgentQueuesOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Record answers of a paused turn, and do not drive it: whoever drives it on takes them in.
+
+    That is a worker, the program that began the turn, or `resume`. An ID may be the beginning of an interrupt's.
+
+    With --address the workers of a Temporal server are told.
+    """
+    service = Service.of(address, namespace, queue, agent_queues)
+    turn = find_turn(store, turn)
+
+    async def record(opened: Store) -> tuple[dict[str, str | Reply], TurnResult, str]:
+        runtime = service.runtime()
+        engine = Engine(store=opened, runtime=runtime)
+        try:
+            before = await engine.get(turn)
+            still_open = [one.id for one in before.pending if one.id not in before.answered]
+            flags = AnswerFlags("--reply", replies or [], approvals or [], rejections or [])
+            answers = read_answers(flags, still_open)
+            if not answers:
+                raise ConfigError(f"no answer: give --approve, --reject or --reply with one of {', '.join(still_open)}")
+            await engine.answer(turn, answers)
+        finally:
+            await runtime.aclose()
+        driven = await opened.is_driven(turn)
+        again = taken_up_by(turn, store_flag(store) + service.flags, elsewhere=await is_elsewhere(opened, turn))
+        next_step = "whoever drives the turn takes it in" if driven else f"{again} goes on with it"
+        return answers, await engine.get(turn), next_step
+
+    answers, result, next_step = use_store(store, record)
+    left = [one.id for one in result.pending if one.id not in result.answered and one.id not in answers]
+    if as_json:
+        echo_json({"turn": turn, "answered": [*answers], "open": left})
+    elif left:
+        echo(f"turn {turn}: recorded {', '.join(answers)}; still open: {', '.join(left)}")
+    else:
+        echo(f"turn {turn}: recorded {', '.join(answers)}; {next_step}")
 
 
 def steer(
@@ -67,12 +137,15 @@ def steer(
     if said is None:
         raise ConfigError(f'no message: write one, as in `turnwright steer {turn} "Leave the tests alone."`')
 
+    turn = find_turn(store, turn)
+
     async def post(opened: Store) -> str:
         await Engine(store=opened).steer(turn, said)
-        driven = await opened.is_driven(turn)
-        return _taken_in(root_of(turn), (await opened.get(turn)).status.state, driven=driven, flags=store_flag(store))
+        driven, root = await opened.is_driven(turn), root_of(turn)
+        again = taken_up_by(root, store_flag(store), elsewhere=await is_elsewhere(opened, root))
+        return _taken_in((await opened.get(turn)).status.state, driven=driven, again=again)
 
-    typer.echo(f"turn {turn} " + use_store(store, post))
+    echo(f"turn {turn} " + use_store(store, post))
 
 
 async def _rests(store: Store, turn: str) -> bool:
@@ -82,12 +155,12 @@ async def _rests(store: Store, turn: str) -> bool:
     return False
 
 
-def _taken_in(root: str, state: State, *, driven: bool, flags: str) -> str:
-    """When a turn that stands like this takes a message in. `root` is what `resume` takes."""
+def _taken_in(state: State | Queued, *, driven: bool, again: str) -> str:
+    """Return when a turn in this state takes a message in. `again` takes it up where nobody drives it."""
     if state.outcome is not None or state in (State.CONCLUDE, State.TEXT_ONLY):
         return "makes no further call that may use tools: it will name the message as not delivered"
     if driven:
         return "takes it in before its next model call"
     if state is State.PAUSED:
         return "rests, and takes it in when it goes on"
-    return f"is driven by nobody, and takes it in when `turnwright resume {root}{flags}` takes it up again"
+    return f"is driven by nobody, and takes it in when {again} takes it up again"

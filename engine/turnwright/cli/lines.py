@@ -1,17 +1,24 @@
 """Reads what a file, or standard input, holds line by line."""
 
 import sys
-from pathlib import Path
+from typing import Final
 
 from turnwright.errors import ConfigError
+from turnwright.regular_files import read_regular
+
+# Far longer than any journal: a turn has at most 200 steps.
+_MAX_BYTES: Final = 1024**3
 
 
 def read_lines(file: str) -> list[str]:
-    """The lines of a file of JSON lines; of standard input for `-`. Raises `ConfigError` when it cannot be read."""
+    """Read the lines of a file of JSON lines; of standard input for `-`.
+
+    Raises `ConfigError` for what cannot be read, also for what is no regular file.
+    """
     try:
         # Split at line feeds alone: a text may hold other separators of lines, which JSON does not escape.
-        return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode().split("\n")
-    except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror or error}") from error
+        return (sys.stdin.buffer.read() if file == "-" else read_regular(file, _MAX_BYTES)).decode().split("\n")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character in it
+        raise ConfigError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error

@@ -106,6 +106,10 @@ def _farewell(display: Display, how: str) -> Callable[[], str]:
         turn = display.view.turn
         if not turn:
             return f"{how}, before there was a turn"
+        if display.store.startswith("memory:"):
+            return f"{how}, and turn {turn} is gone with its store, which was in memory"
+        if display.view.begun_elsewhere and not display.service:
+            return f"{how}, and turn {turn} has not ended: the program that began it takes it up with `recover()`"
         hint = password_hint(display.store)
         command = f"`turnwright resume {turn}{display.flags}`"
         goes_on = f"; the workers go on with turn {turn}: {command} follows it"

@@ -54,7 +54,9 @@ def make_model(name: str, base_url: str | None, timeout: float | None = None) ->
             raise ConfigError(missing_message())
         return models.LocalModel()
     if api == PYDANTIC_AI:
-        return pydantic_ai_model(rest, settings=None if timeout is None else {"timeout": timeout})
+        if timeout is None:
+            return pydantic_ai_model(rest)
+        return pydantic_ai_model(rest, settings={"timeout": timeout}, idle_timeout=timeout)
     patience = _Patience()
     if timeout is not None:
         patience = _Patience(

@@ -52,7 +52,7 @@ def _store(context: typer.Context, value: str) -> str:
     return configuration(context.params.get("config")).settings.store
 
 
-TurnArgument = Annotated[str, typer.Argument(help="The turn's id.")]
+TurnArgument = Annotated[str, typer.Argument(help="The turn's id, or the beginning of it.")]
 StoreOption = Annotated[
     str,
     typer.Option(

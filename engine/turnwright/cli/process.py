@@ -1,5 +1,6 @@
 """What the command line does to its own process: its streams, its log, and how it leaves."""
 
+import json
 import logging
 import os
 import sys
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 from turnwright.errors import ConfigError
 from turnwright.hiding import Secrets
 from turnwright.logs import JsonFormatter, utc
+from turnwright.unseen import escape, escaped
 
 if TYPE_CHECKING:
     from turnwright.redaction import Redactor
@@ -23,6 +25,53 @@ _STDERR: Final = 2
 _LAST_MOMENT: Final = 0.2
 #: Temporal's client has threads of its own, which abort a process whose interpreter ends while one calls back into it.
 _UNTIDY: Final = "temporalio"
+
+
+class Terminal(TextIOWrapper):
+    """A standard stream. Whatever is written to it, by us or by others, holds no escape sequence when it leaves.
+
+    This is the one place where text is made harmless for a terminal: all that nobody sees is written as an escape.
+    Only `styled` goes around it.
+    """
+
+    def __init__(self, stream: TextIOWrapper) -> None:
+        encoding, buffered = stream.encoding, stream.line_buffering
+        # A terminal that cannot show a character shows another; that is no reason to fail.
+        super().__init__(stream.buffer, encoding=encoding, errors="replace", line_buffering=buffered)
+        self._beneath = stream  # which would close the file that it shares with this one
+
+    def write(self, text: str) -> int:
+        """See `TextIOBase.write`."""
+        super().write(escaped(text))
+        return len(text)
+
+    def styled(self, text: str) -> int:
+        """Write text that has escape sequences of ours, all else in it made harmless before. See `screen.Screen`."""
+        return super().write(text)
+
+
+def spelled(text: str) -> str:
+    """Return a text in which nothing becomes another character on stdout, whatever it can show: escapes instead."""
+    encoding = sys.stdout.encoding or "ascii"
+    return escaped(text).encode(encoding, "backslashreplace").decode(encoding)
+
+
+def echo(text: object = "", *, err: bool = False) -> None:
+    """Print lines on stdout, or on stderr."""
+    stream = sys.stderr if err else sys.stdout
+    # A stream of somebody else's, as where a command is called in a process of theirs, escapes nothing.
+    stream.write(f"{text}\n" if isinstance(stream, Terminal) else escaped(f"{text}\n"))
+    stream.flush()
+
+
+def json_line(value: object) -> str:
+    """Return JSON in one line of visible ASCII: nothing in it is to be escaped, and so it stays JSON."""
+    return json.dumps(value).replace("\x7f", r"\u007f")
+
+
+def echo_json(value: object) -> None:
+    """Print one JSON value in a line."""
+    echo(json_line(value))
 
 
 class Output:
@@ -77,7 +126,7 @@ class _Unsaid(Secrets):
 class _OneLine(logging.Formatter):
     """A log record as one line, without secrets: of an error its type and its text, and no traceback.
 
-    What a terminal would obey, and a line break, is shown as an escape: a server's words, or a model's, are in some.
+    A line break is shown as an escape: a server's words, or a model's, are in some.
     """
 
     def __init__(self, secrets: Secrets) -> None:
@@ -92,14 +141,14 @@ class _OneLine(logging.Formatter):
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
             told = f"{told}: {type(error).__name__}: {error}"
-        return _marked(self._secrets.hide(told).rstrip())
+        return _one_line(self._secrets.hide(told).rstrip())
 
 
 class _Stamped(_OneLine):
     """The same with the moment, the level and the logger in front, for those who asked for a log."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return f"{utc(record.created)} {record.levelname} {_marked(record.name)}: {self._told(record)}"
+        return f"{utc(record.created)} {record.levelname} {_one_line(record.name)}: {self._told(record)}"
 
 
 class _ToStderr(logging.StreamHandler[TextIO]):
@@ -130,11 +179,11 @@ def log_as(*, as_json: bool, level: int) -> None:
 
 
 def prepare() -> None:
-    """Make the streams fit for any text, and log in lines, also what Python warns of."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            # A terminal that cannot show a character shows another; that is no reason to fail.
-            stream.reconfigure(errors="replace")
+    """Make the streams safe for any text, and log in lines, also what Python warns of."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout = Terminal(sys.stdout)
+    if isinstance(sys.stderr, TextIOWrapper):
+        sys.stderr = Terminal(sys.stderr)
     if sys.stdout is None:  # closed by whoever started us
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (it lives as long as the process)
     _Log.secrets = _Unsaid()
@@ -166,7 +215,7 @@ def say_bug(error: Exception) -> None:
     """Say that something happened that should not have, and where, in one line."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    told = _marked(_Log.secrets.hide(f"{type(error).__name__}: {error}"))
+    told = _one_line(_Log.secrets.hide(f"{type(error).__name__}: {error}"))
     say(f"this is a bug, please report it: {told}{where}")
 
 
@@ -190,25 +239,21 @@ def leave(code: int) -> NoReturn:
 def leave_now(code: int, text: str) -> NoReturn:
     """End the process wherever it is: also out of a signal handler, where streams may not be used."""
     with suppress(OSError):
-        os.write(_STDERR, _line(text).encode())
+        os.write(_STDERR, escaped(_line(text)).encode())
     os._exit(code)
 
 
 def _line(text: str) -> str:
     """What is said to the user, as it is written to stderr."""
     if _Log.json is None:
-        # What is said to a person may have several lines, and nothing else that a terminal would obey.
-        lines = "\n".join(map(_marked, text.split("\n")))
-        return f"turnwright: {lines}\n"
+        return f"turnwright: {text}\n"
     record = logging.LogRecord("turnwright.cli", logging.WARNING, __file__, 0, text, None, None)
     return f"{_Log.json.format(record)}\n"
 
 
-def _marked(text: str) -> str:
-    r"""The text with each line break, control character and half a surrogate pair as an escape (`\n`)."""
-    if text.isprintable():
-        return text
-    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
+def _one_line(text: str) -> str:
+    r"""Return the text with each line break and tab as an escape (`\n`)."""
+    return "".join(escape(mark) if mark in "\r\n\t" else mark for mark in text)
 
 
 def _taken() -> TextIO:
@@ -218,7 +263,7 @@ def _taken() -> TextIO:
         descriptor = ours.fileno()
         ours.flush()
         # For as long as the process lives, so that nobody closes it.
-        ours = os.fdopen(os.dup(descriptor), "w", encoding="utf-8", closefd=False)
+        ours = Terminal(os.fdopen(os.dup(descriptor), "w", encoding="utf-8", closefd=False))
         os.dup2(_STDERR, descriptor)
     sys.stdout = sys.stderr
     return ours

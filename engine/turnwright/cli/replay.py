@@ -13,6 +13,7 @@ from turnwright.errors import ConfigError, StoreError
 from turnwright_states import BadJournal
 from turnwright_states.chart import ROWS
 from turnwright_states.facts import Fact, parse_fact
+from turnwright_states.payload import repeated
 from turnwright_states.replay import Replayed
 from turnwright_states.replay import replay as replayed_from
 from turnwright_states.verdict import Verdict
@@ -20,7 +21,9 @@ from turnwright_states.verdict import Verdict
 from . import verdicts
 from .lines import read_lines
 from .options import DEFAULT_STORE, StoreOption
-from .stores import read_journal
+from .process import echo_json
+from .screen import print_lines
+from .stores import find_turn, read_journal
 from .view import one_line
 
 #: Characters of a verdict's words that are printed: they may quote what anybody wrote.
@@ -50,9 +53,9 @@ def replay(
     is_file = journal == "-" or journal.endswith(".jsonl") or _exists(journal)
     found = replayed_from(_from_file(journal) if is_file else _from_store(store, journal))
     if as_json:
-        typer.echo(json.dumps(_record(found)))
+        echo_json(_record(found))
     else:
-        typer.echo("\n".join(one_line(line, _LONGEST) for line in _lines(found)))
+        print_lines(one_line(line, _LONGEST) for line in _lines(found))
     raise typer.Exit(verdicts.exit_code([found.check]))
 
 
@@ -79,12 +82,15 @@ def _read(line: str, where: str) -> tuple[int, Fact]:
     seq, kind = fields.pop("seq", None), fields.pop("kind", None)
     if type(seq) is not int or not isinstance(kind, str):
         raise ConfigError(f"{where}: a fact has a whole number as its `seq`, and a text as its `kind`")
+    name = repeated(line)
+    if name is not None:
+        raise BadJournal(seq, f"{name!r} stands twice in one object of its line")
     return seq, parse_fact(kind, json.dumps(fields), seq)
 
 
 def _from_store(store: str, turn: str) -> Iterator[tuple[int, Fact]]:
     try:
-        yield from read_journal(store, turn)
+        yield from read_journal(store, find_turn(store, turn))
     except StoreError as error:
         if isinstance(error.__cause__, BadJournal):  # it was read, and what it holds is no fact
             raise error.__cause__ from None

@@ -10,9 +10,8 @@ from pydantic import ValidationError
 
 from turnwright.admission import TurnOptions
 from turnwright.agent import Agent
-from turnwright.answers import Reply, deny, grant
 from turnwright.engine import Engine
-from turnwright.errors import BadAnswer, ConfigError, StoreError, TurnBusy, TurnEnded
+from turnwright.errors import ConfigError, StoreError, TurnBusy, TurnEnded
 from turnwright.events import TurnEvent
 from turnwright.ids import root_of
 from turnwright.ledger import beginning
@@ -26,6 +25,7 @@ from turnwright.team import agent_tools
 from turnwright.telemetry import Telemetry
 from turnwright_states.facts import TurnStarted
 
+from .answers import AnswerFlags, read_answers
 from .display import choose_display
 from .following import Followed
 from .live import Opening, execute
@@ -58,7 +58,7 @@ from .process import say
 from .remembered import Remembered
 from .runtimes import Service, WorkersModel
 from .stdin import piped
-from .stores import Journal, read_journal, use_store
+from .stores import Journal, find_turn, read_journal, use_store
 from .telemetry import Exporting
 
 
@@ -108,6 +108,7 @@ def run(
     display = choose_display(as_json=as_json, store=store, service=service.flags)
     said = _prompt(prompt, going_on=continues is not None)
     shown = [FilePart.read(file) for file in files or ()]
+    continues = None if continues is None else find_turn(store, continues)
     before = None if continues is None else beginning(continues, read_journal(store, continues))
     kept = Remembered() if before is None else Remembered.from_json(before.context)
     if before is not None and not by_command_line(before.context) and model is None and base_url is None:
@@ -201,17 +202,19 @@ def resume(
     """Answer a paused turn and drive it on, or take up a turn whose process died or was stopped.
 
     Where another process drives the turn, that one is given the answers, and what it does is shown.
+    An ID may be the beginning of an interrupt's, where no other one begins so.
     Agent, limits, model, tools and root are those that the turn began with, unless a flag says otherwise.
 
     With --address the workers of a Temporal server drive it on, and what they write down is shown.
     """
     service = Service.of(address, namespace, queue, agent_queues)
     display = choose_display(as_json=as_json, store=store, service=service.flags)
+    turn = find_turn(store, turn)
     row, facts, driven, below = use_store(store, partial(_standing, turn=turn))
     for name, journal in {turn: facts, **below}.items():
         display.view.recall(name, [fact for _, fact in journal])
     followed = Followed(display.hear, row, facts, driven=driven)
-    answers = _answers(answer or [], grants or [], denials or [], followed.open)
+    answers = read_answers(AnswerFlags("--answer", answer or [], grants or [], denials or []), followed.open)
     started, opened = beginning(turn, facts), service.store(store, create=False)
     opening: Opening
     exporting = Exporting()
@@ -328,23 +331,3 @@ def _prompt(given: str | None, *, going_on: bool) -> str:
 def _to_answer(is_open: list[str]) -> str:
     """What can be done all the same for a turn that somebody drives."""
     return f" (open, and to be answered meanwhile: {', '.join(is_open)})" if is_open else ""
-
-
-def _answers(texts: list[str], grants: list[str], denials: list[str], is_open: list[str]) -> dict[str, str | Reply]:
-    """The answers by interrupt. Raises `BadAnswer` for one without an id, and for two to one interrupt."""
-    given: list[tuple[str, str | Reply]] = []
-    for text in texts:
-        name, separator, said = text.partition("=")
-        if not separator:
-            raise BadAnswer(name, "write --answer ID=TEXT", is_open)
-        given.append((name, said))
-    given += [(name, grant()) for name in grants]
-    for text in denials:
-        name, _, words = text.partition("=")
-        given.append((name, deny(words)))
-    answers = dict(given)
-    if len(answers) < len(given):
-        names = [name for name, _ in given]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise BadAnswer(twice, "it is answered twice: give one answer to each", is_open)
-    return answers

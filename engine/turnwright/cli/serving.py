@@ -1,6 +1,5 @@
 """Serves the inspector until it is told to stop. Needs the extra `serve`."""
 
-import json
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -17,6 +16,7 @@ from turnwright.tasks import beside
 from . import codes, process
 from .live import ORDERLY, Left, Opening
 from .place import Place
+from .process import json_line
 from .signals import Insistence
 
 #: Seconds that requests may take which are under way when it is told to stop. Streams of events end by themselves.
@@ -50,7 +50,7 @@ def serve_pages(
 
     def told(address: str) -> None:
         fields = {"type": "started", "address": address, "store": store, "drives": drives}
-        out.write(json.dumps(fields) if as_json else address)
+        out.write(json_line(fields) if as_json else address)
         if not as_json:
             out.write(words or f"inspector of {store}; Ctrl-C stops it")
 
@@ -83,7 +83,7 @@ def serve_pages(
                         told(app.entry(first_page) if place.is_loopback else f"{first_page}/")
                         await server.serve([listening])
         if as_json:
-            out.write(json.dumps({"type": "stopped"}))
+            out.write(json_line({"type": "stopped"}))
 
     try:
         anyio.run(run)

@@ -2,17 +2,21 @@
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Annotated
+from io import TextIOWrapper
+from typing import Annotated, Final
 
 import typer
 from pydantic import JsonValue
 
 from turnwright.engine import Engine
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, UnknownTurn
 from turnwright.events import without_content
+from turnwright.ids import root_of
 from turnwright.ledger import beginning
 from turnwright.message import (
     AnyPart,
@@ -26,16 +30,23 @@ from turnwright.message import (
 )
 from turnwright.opening import said_before
 from turnwright.phase import message_ids
+from turnwright.questions import call_lines
 from turnwright.result import TurnResult
+from turnwright.seen_to import by_command_line
 from turnwright.store import Store, TurnRow
 from turnwright.subturns import sub_turns
 from turnwright_states.facts import Fact, TurnStarted
 
-from .closing import closing_lines, count
+from .closing import closing_lines, count, print_closing
 from .display import forked
 from .options import DEFAULT_STORE, JsonOption, StoreOption, TurnArgument
-from .stores import use_store
-from .view import file_line, one_line, safe
+from .process import echo, echo_json, json_line, spelled
+from .screen import print_lines
+from .stores import find_turn, store_flag, use_store
+from .view import file_line, one_line
+
+#: Where what is said begins, behind who says it.
+_MARGIN: Final = 11
 
 
 def show(
@@ -54,38 +65,47 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a turn: its transcript, how it stands, and why it stopped."""
+    turn = find_turn(store, turn)
     if as_test:
         if journal or as_json:
             raise ConfigError(f"--as-test prints a file of its own: leave out {'--journal' if journal else '--json'}")
         _print_test(use_store(store, partial(_read_incident, turn=turn)))
         return
-    result, facts, below = use_store(store, partial(_turn, turn=turn))
+    result, facts, below, begun = use_store(store, partial(_turn, turn=turn))
     started = beginning(turn, facts)
     if journal:
         for seq, fact in facts:
             kept = json.loads(fact.payload())
-            line = json.dumps({"seq": seq, "kind": fact.kind, **kept})
-            typer.echo(line if as_json else f"{seq:>4}  {fact.kind:<15} {safe(fact.payload())}")
+            line = json_line({"seq": seq, "kind": fact.kind, **kept})
+            echo(line if as_json else f"{seq:>4}  {fact.kind:<15} {fact.payload()}")
     elif as_json:
-        typer.echo(json.dumps(_result_record(result) | _origin(started) | _below(below)))
+        echo_json(_result_record(result) | _origin(started) | _below(below))
     else:
-        for line in [*_called(started), *forked(started)]:
-            typer.echo(line)
+        print_lines([*_called(started), *forked(started)])
         for message in result.messages:
-            typer.echo(_said(message, below))
-        typer.echo("\n".join(closing_lines(result, said=result.text, store=store)))
+            print_lines(_said(message, below), hang=_MARGIN)
+        flags, elsewhere = store_flag(store), not by_command_line(begun.context)
+        print_closing(result, closing_lines(result, said=result.text, store=store, elsewhere=elsewhere), flags=flags)
 
 
-async def _turn(store: Store, *, turn: str) -> tuple[TurnResult, list[tuple[int, Fact]], dict[str, TurnRow]]:
+async def _turn(
+    store: Store, *, turn: str
+) -> tuple[TurnResult, list[tuple[int, Fact]], dict[str, TurnRow], TurnStarted]:
+    """Return a turn as it stands, its facts, its sub-agents' rows, and how the turn that a person began was begun."""
     result, facts = await Engine(store=store).get(turn), await store.facts(turn)
-    return result, facts, await sub_turns(store, turn, facts)
+    begun, root = beginning(turn, facts), root_of(turn)
+    if root != turn:
+        with suppress(UnknownTurn):  # somebody made a turn with such an id
+            begun = beginning(root, await store.facts(root))
+    return result, facts, await sub_turns(store, turn, facts), begun
 
 
 def _print_test(make: Callable[[], str]) -> None:
     # A turn that failed fails again where it is played: that is no news of this process.
     logging.disable()
-    # UTF-8 whatever the terminal speaks: that is what Python reads.
-    typer.echo(make().encode(), nl=False)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # that is what Python reads, whatever the terminal speaks
+    echo(make().removesuffix("\n"))
 
 
 async def _read_incident(store: Store, *, turn: str) -> Callable[[], str]:
@@ -163,9 +183,9 @@ def _called(started: TurnStarted) -> list[str]:
     return [f"agent {agent}, called by {started.parent_call} of turn {started.parent_turn}"]
 
 
-def _said(message: Message, below: Mapping[str, TurnRow]) -> str:
+def _said(message: Message, below: Mapping[str, TurnRow]) -> list[str]:
     lines = [line for part in message.parts for line in _part(part, below)]
-    return "\n".join(f"{message.role + ':' if not index else '':<11}{line}" for index, line in enumerate(lines))
+    return [f"{message.role + ':' if not index else '':<{_MARGIN}}{line}" for index, line in enumerate(lines)]
 
 
 def _part(part: AnyPart, below: Mapping[str, TurnRow]) -> list[str]:  # noqa: PLR0911 (one case a part: flat)
@@ -177,18 +197,19 @@ def _part(part: AnyPart, below: Mapping[str, TurnRow]) -> list[str]:  # noqa: PL
                 f"-- step {part.step_number} took {part.seconds:.2f} s, {count(part.output_tokens, 'token')} written"
             ]
         case ToolCallPart():
-            call = f"{part.id}  {one_line(part.name)}({one_line(json.dumps(part.arguments, ensure_ascii=False))})"
-            return [call, *([_drove(below[part.id])] if part.id in below else [])]
+            call, *arguments = map(spelled, call_lines(part.name, part.arguments))
+            drove = [_drove(below[part.id])] if part.id in below else []
+            return [f"{part.id}  {call}", *(f"  {line}" for line in arguments), *drove]
         case ToolResultPart():
-            first, *rest = safe(part.text).splitlines() or [""]
+            first, *rest = part.text.splitlines() or [""]
             files = [file_line(file.to_json()) for file in part.files]
             return [f"{part.call}  {part.status}: {first}", *(f"  {line}" for line in [*rest, *files])]
         case FilePart():
             return [file_line(part.to_json())]
         case SentinelPart():
-            return [f"[{part.kind}: {safe(part.text)}]"]
+            return [f"[{part.kind}: {part.text}]"]
         case _:
-            return safe(part.text).splitlines()
+            return part.text.splitlines()
 
 
 def _drove(row: TurnRow) -> str:

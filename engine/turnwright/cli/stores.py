@@ -1,13 +1,18 @@
 """Stores as the command line meets them: used for a moment, and named in the commands that it prints."""
 
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import unquote
 
 import anyio
 
+from turnwright.errors import ConfigError, UnknownTurn, UnreadableTurnError
+from turnwright.ledger import beginning
+from turnwright.seen_to import by_command_line
 from turnwright.store import Store, open_store
 from turnwright_states.facts import Fact
 
@@ -16,6 +21,8 @@ from .options import configuration
 Found = TypeVar("Found")
 Journal = list[tuple[int, Fact]]
 
+#: How many ids a message lists.
+_MOST_LISTED: Final = 20
 #: What libpq takes in an address's query that nobody else may read.
 _SECRETS: Final = frozenset({"password", "sslpassword"})
 
@@ -35,6 +42,46 @@ def use_store(address: str, use: Callable[[Store], Awaitable[Found]]) -> Found:
             await store.aclose()
 
     return anyio.run(opened)
+
+
+def find_turn(address: str, beginning_of_id: str) -> str:
+    """Return the id of the turn that this names: its id, or the beginning of it where no other turn's begins so.
+
+    Of a sub-agent's turn each part may be a beginning: `4f:call`. What names no turn comes back as it is. Raises
+    `ConfigError`, which lists them, where it is the beginning of several.
+    """
+    return use_store(address, partial(_find_turn, named=beginning_of_id))
+
+
+async def _find_turn(store: Store, *, named: str) -> str:
+    try:
+        return (await store.get(named)).id
+    except (UnreadableTurnError, ConfigError):
+        return named  # it is damaged, or there is no store: the command says so in its own words
+    except UnknownTurn:
+        pass
+    parts = named.split(":")
+    found = [row.id for row in await store.turns() if all(parts) and _begins(row.id.split(":"), parts)]
+    if len(found) > 1:
+        raise ConfigError(f"{named} is the beginning of {len(found)} turns: {listed(found)}: write more of it")
+    return found[0] if found else named
+
+
+def _begins(parts: Sequence[str], with_these: Sequence[str]) -> bool:
+    return len(parts) == len(with_these) and all(map(str.startswith, parts, with_these))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in a line: the first few of very many."""
+    more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+    return ", ".join(names[:_MOST_LISTED]) + more
+
+
+async def is_elsewhere(store: Store, turn: str) -> bool:
+    """Return whether another program began the turn, and alone has its model and its tools."""
+    with suppress(UnknownTurn, UnreadableTurnError):
+        return not by_command_line(beginning(turn, await store.facts(turn)).context)
+    return False
 
 
 def read_journal(address: str, turn: str) -> Journal:

@@ -1,6 +1,5 @@
 """`turnwright trace`: what any runtime recorded of its turns, checked against the invariants of a turn."""
 
-import json
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -12,6 +11,8 @@ from turnwright_states.verdict import Check
 
 from . import verdicts
 from .lines import read_lines
+from .process import echo_json
+from .screen import print_lines
 
 
 def trace(
@@ -28,9 +29,9 @@ def trace(
     """
     checks = _checked(file)
     if as_json:
-        typer.echo(json.dumps(verdicts.json_of(checks)))
+        echo_json(verdicts.json_of(checks))
     else:
-        typer.echo("\n".join(verdicts.lines_of(checks)))
+        print_lines(verdicts.lines_of(checks))
     raise typer.Exit(verdicts.exit_code(checks))
 
 

@@ -1,8 +1,8 @@
 """`turnwright turns`: the turns of a store, and which of them somebody must see to."""
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Final
@@ -18,15 +18,27 @@ from turnwright.store import Store, TurnRow
 from .closing import count
 from .columns import print_columns
 from .options import DEFAULT_STORE, StoreOption
-from .process import say
-from .stores import missing_file, password_hint, store_flag, use_store
+from .process import echo, echo_json, say
+from .stores import is_elsewhere, missing_file, password_hint, store_flag, use_store
 from .view import one_line
 
 _COLUMNS: Final = ("TURN", "WHEN", "AGENT", "MODEL", "STEPS", "CALLS", "STATE", "DRIVER", "REASON", "SESSION")
+#: The columns that a narrow terminal goes without, in this order. A turn's id and its state are always there.
+_DROPS: Final = ("MODEL", "SESSION", "AGENT", "WHEN", "CALLS", "STEPS", "REASON", "DRIVER")
+_WAITS: Final = frozenset({Driver.CRASHED, Driver.LEFT})
 _INDENT: Final = "  "
+_LIMIT: Final = 50
+#: The state of a turn whose row is damaged.
+_UNREADABLE: Final = "unreadable"
 
 
-_Listed = Sequence[tuple[TurnRow, Driver | None]]
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """Turns with who sees to each. `elsewhere`: the unfinished ones that nobody drives and another program began."""
+
+    rows: Sequence[tuple[TurnRow, Driver | None]]
+    elsewhere: frozenset[str]
+    more: bool
 
 
 def turns(
@@ -34,47 +46,75 @@ def turns(
     store: StoreOption = DEFAULT_STORE,
     session: Annotated[str | None, typer.Option("--session", metavar="ID", help="Only of this conversation.")] = None,
     sub_turns: Annotated[bool, typer.Option("--all", help="Also those of sub-agents, below their callers'.")] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="At most so many, not counting those of sub-agents.")
+    ] = _LIMIT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
     """List turns, the newest first, and which of them nobody drives: they crashed or were left, and can be resumed."""
     nothing_run_here = store_flag(store) == "" and missing_file(store) is not None
-    rows = [] if nothing_run_here else use_store(store, partial(_listed, session=session, sub_turns=sub_turns))
+    query = partial(_listed, session=session, sub_turns=sub_turns, limit=limit)
+    listed = _Listed((), frozenset(), more=False) if nothing_run_here else use_store(store, query)
     if as_json:
-        for row, driver in rows:
-            typer.echo(json.dumps(_record(row, driver)))
-    elif not rows:
-        typer.echo("no turns yet", err=True)
+        for row, driver in listed.rows:
+            echo_json(_record(row, driver))
+    elif not listed.rows:
+        echo("no turns yet", err=True)
     else:
-        print_columns(_COLUMNS, [_cells(row, driver) for row, driver in rows])
-        _say_what_waits(rows, store)
+        print_columns(_COLUMNS, [_cells(row, driver) for row, driver in listed.rows], drops=_DROPS)
+        _say_what_waits(listed, store)
+    if listed.more:
+        say(f"these are the newest {limit}: --limit {10 * limit} lists more")
 
 
-async def _listed(store: Store, *, session: str | None, sub_turns: bool) -> _Listed:
-    rows = await store.turns(session=session)
+async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: int) -> _Listed:
+    roots, more = await _roots(store, session, limit)
     below = [row for row in (await store.turns() if sub_turns else ()) if not _is_root(row)]
     below.sort(key=lambda row: row.id)  # as their calls were made
     listed: list[tuple[TurnRow, Driver | None]] = []
-    for root in filter(_is_root, rows):
+    elsewhere: set[str] = set()
+    for root in roots:
         for row in (root, *(one for one in below if root_of(one.id) == root.id)):
             with suppress(UnknownTurn):  # somebody has just deleted it
-                listed.append(await seen_to(store, row))
-    return listed
+                seen, driver = await seen_to(store, row)
+                listed.append((seen, driver))
+                if driver in _WAITS and _is_root(row) and await is_elsewhere(store, row.id):
+                    elsewhere.add(row.id)
+    return _Listed(listed, frozenset(elsewhere), more)
+
+
+async def _roots(store: Store, session: str | None, limit: int) -> tuple[list[TurnRow], bool]:
+    """Return the newest turns that are no sub-agent's, and whether there are more."""
+    roots: list[TurnRow] = []
+    before: int | None = None
+    while page := await store.turns(session=session, limit=limit + 1, before=before):
+        roots += filter(_is_root, page)
+        if len(roots) > limit:
+            return roots[:limit], True
+        before = page[-1].number
+    return roots, False
 
 
 def _is_root(row: TurnRow) -> bool:
     return root_of(row.id) == row.id
 
 
-def _say_what_waits(rows: _Listed, store: str) -> None:
-    waiting = [row.id for row, driver in rows if driver in (Driver.CRASHED, Driver.LEFT) and _is_root(row)]
-    if waiting:
-        which, what = (waiting[0], "it") if len(waiting) == 1 else ("TURN", "one")
+def _say_what_waits(listed: _Listed, store: str) -> None:
+    for row, _ in listed.rows:
+        if row.fault:
+            say(f"turn {one_line(row.id)} cannot be read: {row.fault}: restore a copy of the store, or delete the turn")
+    waiting = [row.id for row, driver in listed.rows if driver in _WAITS and _is_root(row)]
+    ours = [turn for turn in waiting if turn not in listed.elsewhere]
+    if ours:
+        which, what = (ours[0], "it") if len(ours) == 1 else ("TURN", "one")
         hint = f" ({password_hint(store)})" if password_hint(store) else ""
+        command = f"`turnwright resume {which}{store_flag(store)}`"
         say(
-            f"{count(len(waiting), 'turn')} crashed or left:"
-            f" `turnwright resume {which}{store_flag(store)}` takes {what} up again{hint};"
+            f"{count(len(ours), 'turn')} crashed or left: {command} takes {what} up again{hint};"
             " what another program began, its own `recover()` does"
         )
+    elif waiting:
+        say(f"{count(len(waiting), 'turn')} crashed or left: another program began them, and its `recover()` goes on")
 
 
 def _record(row: TurnRow, driver: Driver | None) -> dict[str, JsonValue]:
@@ -85,19 +125,23 @@ def _record(row: TurnRow, driver: Driver | None) -> dict[str, JsonValue]:
         "agent": row.agent,
         "model": row.model,
         "created_at": row.created_at,
-        "state": row.status.state,
+        "state": _UNREADABLE if row.fault else row.status.state,
         "driver": driver,
         "outcome": row.status.outcome,
         "reason": row.status.reason,
         "steps": row.status.steps,
         "tool_calls": row.status.tool_calls,
+        **({"fault": row.fault} if row.fault else {}),
     }
 
 
 def _cells(row: TurnRow, driver: Driver | None) -> tuple[str, ...]:
-    when = datetime.fromtimestamp(row.created_at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    status = row.status
-    figures = (str(status.steps), str(status.tool_calls))
-    stands = (status.state, driver or "", status.reason or "")
+    if row.fault:
+        when, figures, stands = "", ("", ""), (_UNREADABLE, "", "")
+    else:
+        when = datetime.fromtimestamp(row.created_at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        status = row.status
+        figures = (str(status.steps), str(status.tool_calls))
+        stands = (status.state, driver or "", status.reason or "")
     rest = (when, row.agent, row.model, *figures, *stands, row.session or "")
-    return (_INDENT * row.id.count(":") + one_line(row.id), *map(one_line, rest))
+    return (_INDENT * row.id.count(":") + row.id.replace("\n", r"\n"), *map(one_line, rest))

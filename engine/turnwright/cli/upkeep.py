@@ -12,7 +12,8 @@ from turnwright.store import MemoryStore, Store
 
 from .closing import count
 from .options import DEFAULT_STORE, StoreOption, TurnArgument
-from .stores import missing_file, use_store, without_password
+from .process import echo
+from .stores import find_turn, missing_file, use_store, without_password
 
 #: Seconds in each unit of a duration.
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -24,9 +25,10 @@ def delete(turn: TurnArgument, *, store: StoreOption = DEFAULT_STORE) -> None:
 
     A turn that is being driven is not deleted: abort it first.
     """
+    turn = find_turn(store, turn)
     deleted = use_store(store, lambda opened: Engine(store=opened).delete(turn))
     more = f", with {count(deleted - 1, 'sub-turn')}" if deleted > 1 else ""
-    typer.echo(f"turn {turn}: deleted{more}")
+    echo(f"turn {turn}: deleted{more}")
 
 
 def prune(
@@ -50,14 +52,14 @@ def prune(
 
     deleted, live = use_store(store, delete_old)
     stays = f"; {count(live, 'turn')} that {'has' if live == 1 else 'have'} not ended stay{'s' if live == 1 else ''}"
-    typer.echo(f"{count(deleted, 'turn')} deleted" + (stays if live else ""))
+    echo(f"{count(deleted, 'turn')} deleted" + (stays if live else ""))
 
 
 def migrate(*, store: StoreOption = DEFAULT_STORE) -> None:
     """Bring a store of an older release to the schema of this one. It may be run twice, and by two at once."""
     file = missing_file(store)
     if file is not None:
-        typer.echo(f"there is no store {file} yet: whoever uses it first makes it with the schema of this release")
+        echo(f"there is no store {file} yet: whoever uses it first makes it with the schema of this release")
         return
     shown = without_password(store)
 
@@ -66,11 +68,11 @@ def migrate(*, store: StoreOption = DEFAULT_STORE) -> None:
 
     versions = use_store(store, bring_up)
     if versions is None:
-        typer.echo(f"{shown}: a store in memory has nothing to migrate")
+        echo(f"{shown}: a store in memory has nothing to migrate")
     elif versions[0] == versions[1]:
-        typer.echo(f"{shown}: schema {versions[1]}, as this release needs it; nothing to migrate")
+        echo(f"{shown}: schema {versions[1]}, as this release needs it; nothing to migrate")
     else:
-        typer.echo(f"{shown}: schema {versions[0]} before, {versions[1]} now")
+        echo(f"{shown}: schema {versions[0]} before, {versions[1]} now")
 
 
 def _seconds(duration: str) -> float:

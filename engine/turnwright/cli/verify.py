@@ -1,6 +1,5 @@
 """`turnwright verify`: lints the chart, walks the machine that ships, and says what was checked."""
 
-import json
 import multiprocessing
 import os
 import signal
@@ -13,8 +12,6 @@ from multiprocessing.pool import Pool
 from typing import Annotated, Final, TypeVar
 
 import typer
-from rich.console import Console
-from rich.progress import track
 
 from turnwright.errors import ConfigError
 from turnwright.proof.spin import each_check
@@ -34,13 +31,15 @@ from turnwright_states.verify import (
 )
 
 from .goal import narrowed, read_goal
+from .process import echo_json
+from .progress import walking, weight
+from .screen import print_lines
 from .verdicts import exit_code, json_of, lines_of
 from .witness import drawn, json_of_witness
 
 #: Cases that a process is handed at once.
 _CHUNK: Final = 4
 
-_Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
 
@@ -95,11 +94,11 @@ def verify(
             raise ConfigError("--with narrows what --can-reach looks for: give --can-reach as well")
         report = Report(as_json=as_json)
         report.add("the chart, as it is written", lint())
-        cases = sorted(grid(bound), key=_weight, reverse=True)
-        with _pool(min(workers, len(cases))) as pool:
-            report.add_walks(
-                f"the machine, walked within bound {bound}", _spread(pool, partial(walk, most=most), cases)
-            )
+        cases = sorted(grid(bound), key=weight, reverse=True)
+        processes = min(workers, len(cases))
+        with _pool(processes) as pool:
+            walks = _Watched(pool, processes, quiet=as_json)(partial(walk, most=most), cases)
+            report.add_walks(f"the machine, walked within bound {bound}", walks)
         if spin:
             report.add("the chart's model, searched by SPIN", each_check())
         raise typer.Exit(report.close())
@@ -107,17 +106,43 @@ def verify(
         raise ConfigError("--spin and --can-reach are two things to do: give one of them")
     goal, values = read_goal(can_reach, conditions or ())
     chosen = narrowed(grid(bound), values)
-    with _pool(min(workers, len(chosen))) as pool:
-        found = reach(chosen, goal, each=partial(_spread, pool), most=most)
+    processes = min(workers, len(chosen))
+    with _pool(processes) as pool:
+        found = reach(chosen, goal, each=_Watched(pool, processes, quiet=as_json), most=most)
     asked = " with ".join((can_reach, *conditions)) if conditions else can_reach
     raise typer.Exit(answer(asked, found, f"the {len(chosen)} cases of bound {bound}", as_json=as_json))
 
 
-def _spread(pool: Pool, work: Callable[[_Given], _Made], over: Sequence[_Given]) -> Iterator[_Made]:
-    """What `map` gives, from several processes, with a bar."""
-    made = pool.imap(work, over, chunksize=_CHUNK)
-    bar = Console(stderr=True)
-    yield from track(made, "walking", len(over), console=bar, transient=True, disable=not bar.is_terminal)
+class _Watched:
+    """What `map` does, for cases, in several processes, with a bar until the last one is through."""
+
+    def __init__(self, pool: Pool, processes: int, *, quiet: bool) -> None:
+        self._pool, self._processes, self._quiet = pool, processes, quiet
+
+    def __call__(self, work: Callable[[Case], _Made], cases: Sequence[Case]) -> Iterator[_Made]:
+        """Give what comes of each case, in their order."""
+        came: dict[int, _Made | Exception] = {}
+        due = 0
+        with walking(cases, self._processes, quiet=self._quiet) as walked:
+            worked = self._pool.imap_unordered(partial(_numbered, work), enumerate(cases), chunksize=_CHUNK)
+            for number, made in worked:
+                came[number] = made
+                walked(cases[number])
+                while due in came:
+                    first = came.pop(due)
+                    if isinstance(first, Exception):
+                        raise first
+                    yield first
+                    due += 1
+
+
+def _numbered(work: Callable[[Case], _Made], given: tuple[int, Case]) -> tuple[int, _Made | Exception]:
+    """Return what came of it with its number. An error comes out when it is its turn."""
+    number, one = given
+    try:
+        return number, work(one)
+    except Exception as error:  # noqa: BLE001 (raised where the others are)
+        return number, error
 
 
 @contextmanager
@@ -173,7 +198,7 @@ class Report:
         if self._as_json:
             total = self._total
             counts = {"walks": total.walks, "configurations": total.configurations, "events": total.edges}
-            typer.echo(json.dumps(json_of(self._checks) | counts | {"ends": total.ends}))
+            echo_json(json_of(self._checks) | counts | {"ends": total.ends})
         found = Counter(check.verdict for check in self._checks)
         each = ", ".join(f"{found[verdict]} {word}" for verdict, word in _SUM.items() if found[verdict])
         self._say(f"{_count(len(self._checks), 'check')}: {each or 'nothing was checked'}")
@@ -181,8 +206,7 @@ class Report:
 
     def _say(self, *lines: str) -> None:
         if not self._as_json:
-            for line in lines:
-                typer.echo(line)
+            print_lines(lines)
 
 
 _SUM: Final = {Verdict.HOLDS: "hold", Verdict.VIOLATED: "violated", Verdict.INCONCLUSIVE: "inconclusive"}
@@ -192,28 +216,21 @@ def answer(asked: str, found: Search, where: str, *, as_json: bool = False) -> i
     """Print the way that was found, drawn, or that there was none `where` it was looked for. Returns the exit code."""
     if found.witness is not None:
         if as_json:
-            typer.echo(json.dumps({"reached": True} | json_of_witness(found.witness)))
+            echo_json({"reached": True} | json_of_witness(found.witness))
         else:
-            typer.echo(f"{asked}: reached in {_count(len(found.witness.events), 'event')}, and in no fewer\n")
-            typer.echo("\n".join(drawn(found.witness)))
+            print_lines([f"{asked}: reached in {_count(len(found.witness.events), 'event')}, and in no fewer", ""])
+            print_lines(drawn(found.witness))
         return 0
     seen = f"not in {_count(found.configurations, 'configuration')} of {where}, and nothing is said of larger ones"
     if found.cut:
         seen = f"the search was cut: {seen}"
     check = Check(f"{asked} can be reached", Verdict.INCONCLUSIVE, seen)
     if as_json:
-        typer.echo(json.dumps({"reached": False} | json_of([check])))
+        echo_json({"reached": False} | json_of([check]))
     else:
-        typer.echo("\n".join(lines_of([check])))
+        print_lines(lines_of([check]))
     return exit_code([check])
 
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _weight(case: Case) -> int:
-    """A guess at a walk's size, so that the long ones begin first."""
-    limits = case.limits
-    wide = case.widest**2 * (2 if limits.doom_threshold is None else 6) * (1 + limits.max_pauses)
-    return wide * limits.allowance * (1 + case.delegates)

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from pydantic import JsonValue
 
@@ -18,11 +17,9 @@ from turnwright.events import (
     TurnPaused,
     without_content,
 )
-from turnwright.unseen import replaced
-from turnwright_states import Limits, State
+from turnwright.seen_to import by_command_line
+from turnwright_states import CallStatus, Limits, State
 from turnwright_states import facts as f
-
-_REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclass(slots=True)
@@ -34,10 +31,20 @@ class CallView:
     #: Whether a sub-agent does it.
     delegated: bool = False
     status: str = ""
+    #: The first line of what it failed with.
+    error: str = ""
     #: How far it is, as it says itself.
     progress: str = ""
     seconds: float | None = None
     started: float | None = None
+
+    def settle(self, fact: f.CallSettled, started: float | None) -> None:
+        """Take in how it came out. `started` is in seconds of the turn's time; None for a call that never ran."""
+        self.status = str(fact.status)
+        if fact.status is not CallStatus.OK:
+            self.error = one_line(fact.result.strip().partition("\n")[0], 400)
+        if started is not None:
+            self.seconds = fact.elapsed - started
 
     @property
     def took(self) -> str:
@@ -56,6 +63,8 @@ class TurnView:
     path: str = ""
     agent: str = ""
     model: str = ""
+    #: Whether another program began it, which alone has its model and its tools.
+    begun_elsewhere: bool = False
     limits: Limits = field(default_factory=Limits)
     state: State = State.CHECK
     step: int = 0
@@ -142,6 +151,7 @@ class TurnView:
             case f.TurnStarted():
                 self.limits, self.model = fact.limits, fact.model
                 self.agent = str(fact.agent.get("name", ""))
+                self.begun_elsewhere = not by_command_line(fact.context)
             case f.StepStarted():
                 self.step, self.text, self.calls = fact.number, "", {}
             case f.ModelReplied():
@@ -156,12 +166,9 @@ class TurnView:
                 self._started_at[fact.call] = fact.elapsed
                 if fact.call in self.calls:
                     self.calls[fact.call].started = time.monotonic()
-                    self.calls[fact.call].status = self.calls[fact.call].progress = ""
+                    self.calls[fact.call].status = self.calls[fact.call].progress = self.calls[fact.call].error = ""
             case f.CallSettled() if fact.call in self.calls:
-                call = self.calls[fact.call]
-                call.status = str(fact.status)
-                if fact.call in self._started_at:
-                    call.seconds = fact.elapsed - self._started_at[fact.call]
+                self.calls[fact.call].settle(fact, self._started_at.get(fact.call))
             case f.CallWaiting() if fact.call in self.calls:
                 self.calls[fact.call].status = f"waits for {self.answered_as(fact.interrupt.id)}"
             case f.Stopping():
@@ -198,12 +205,7 @@ def _progress(event: ToolProgress) -> str:
     return one_line(f"{event.progress:g}{of} {event.message}", 60)
 
 
-def safe(text: str) -> str:
-    """The text without the characters that a terminal would obey; line breaks and tabs stay."""
-    return replaced(text.replace("\r\n", "\n"), lambda _: _REPLACED)
-
-
 def one_line(text: str, width: int = 160) -> str:
-    """The text in one line of at most `width` characters, nothing in it that a terminal would obey."""
-    text = " ".join(replaced(text, lambda _: " ").split())
+    """Return the text in one line of at most `width` characters."""
+    text = " ".join(text.split())
     return text if len(text) <= width else text[: width - 1] + "…"

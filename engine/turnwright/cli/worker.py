@@ -1,7 +1,6 @@
 """`turnwright worker`: drives the turns that others submit, until it is told to stop."""
 
 import gc
-import json
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -39,6 +38,7 @@ from .options import (
     configuration,
 )
 from .overheard import Overheard
+from .process import json_line
 from .runtimes import QUEUE, Service, check_flags, local_worker, shared_store, temporal_worker
 from .signals import Insistence
 from .stores import without_password
@@ -211,7 +211,7 @@ class _Ear:
         self._tell("stopped", "stopped")
 
     def _tell(self, kind: str, words: str, **fields: JsonValue) -> None:
-        self._out.write(json.dumps({"type": kind, **fields}) if self._as_json else words)
+        self._out.write(json_line({"type": kind, **fields}) if self._as_json else words)
 
 
 async def _work(

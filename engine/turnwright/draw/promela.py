@@ -20,8 +20,6 @@ from turnwright_states.chart import CHART, Chart, ReasonFrom, Row
 from turnwright_states.reasons import EndReason
 from turnwright_states.state import State, Trigger
 
-#: Stands for "no budget" in the model: the largest byte.
-UNLIMITED: Final = 255
 #: Larger bounds would not fit the model's bytes; the states run out of memory long before.
 _LARGEST: Final = 15
 
@@ -33,6 +31,7 @@ CLAIMS: Final[Mapping[str, str]] = {
     "calls_within_budget": "started calls <= budget",
     "model_calls_within_formula": "model calls <= (allowance + 1) x (1 + max_retries)",
     "no_step_on_a_spent_budget": "no step starts on a spent budget",
+    "asked_again_once": "a conclusion without text is asked for again once at most",
     "nothing_is_overdrawn": "no retry, pause or nudge is taken that is not left",
     "closed_steps_are_settled": "every call of a closed step has its result",
     "every_event_finds_a_row": "every event that can come finds a row",
@@ -46,6 +45,7 @@ _KNOWN: Final[Mapping[str, frozenset[State | Trigger]]] = {
     **dict.fromkeys(("doom_asked", "go_on"), frozenset({Trigger.ANSWERED})),
     "retries_left": frozenset({State.STREAM, State.TOOL_EXEC, State.CONCLUDE, State.TEXT_ONLY}),
     "may_pass": frozenset({Trigger.ATTEMPT_FAILED}),
+    "no_text": frozenset({Trigger.CONCLUDED}),
     "synthesised": frozenset({Trigger.SETTLED}),
 }
 
@@ -119,7 +119,6 @@ def to_promela(chart: Chart = CHART, bounds: Bounds | None = None) -> str:
         "MAX_PAUSES": bounds.pauses,
         "MAX_NUDGES": bounds.nudges,
         "WIDEST_BATCH": bounds.batch,
-        "UNLIMITED": UNLIMITED,
     }
     return "".join(
         (

@@ -10,17 +10,17 @@
 /* The limits, chosen once. Tokens, money, time and the synthesis need none: a limit that is off is one that never
  * becomes spent, a synthesis that does not exist is one that never succeeds, and chance covers both. */
 byte allowance, budget, max_retries;
-bool doom_asks;
+bool budgeted, doom_asks;      /* without a budget nobody counts calls */
 
 mtype state = CHECK;
 byte steps, calls, nudges_left, pauses_left, retries_left, waiting;
-bool tokens_spent, cost_spent, time_spent, doom, carried_doom;
+bool tokens_spent, cost_spent, time_spent, doom, carried_doom, second_try;
 mtype reason;                  /* the reason that a conclusion carries, then the reason of the end */
 
 /* What an event brings along; forgotten once its row is taken. */
 mtype event, given;            /* given: the reason that comes with the event, a cause or who aborted */
 byte made, runs, used;         /* calls asked for; those of them that may run; calls that a sub-agent ran */
-bool filtered, truncated, lends, may_pass, synthesised, doom_asked, go_on;
+bool filtered, truncated, lends, may_pass, no_text, synthesised, doom_asked, go_on;
 mtype before;                  /* the state in which the event came */
 byte row;                      /* the row that was taken; 0: none accepts the event */
 
@@ -34,15 +34,15 @@ mtype inbox;
 
 /* Kept for the claims alone: no row and no choice reads them. */
 byte model_calls;
-bool refused, overdrawn, began_on_spent;
+bool refused, overdrawn, overspent, began_on_spent, asked_too_often;
 
 #define over (state == FINISHED || state == SYNTHESIS_DONE || state == CAP_HIT || \
               state == DOOM_LOOP || state == ABORTED || state == FAILED)
 #define calls_the_model (state == STREAM || state == CONCLUDE || state == TEXT_ONLY)
 #define open_calls (ready + ready_counted + running + asking + asking_counted)
 #define most_model_calls ((allowance + 1) * (1 + max_retries))
-#define a_budget_is_spent (calls >= budget || tokens_spent || cost_spent || time_spent)
-#define places_left (budget == UNLIMITED -> WIDEST_BATCH : budget - calls)
+#define a_budget_is_spent (budgeted && calls >= budget || tokens_spent || cost_spent || time_spent)
+#define places_left (budgeted -> budget - calls : WIDEST_BATCH)
 
 /* Taking what is not there is noted, and takes nothing: so a fault cannot hide behind a number that wraps around. */
 inline take_one(left) {
@@ -62,14 +62,14 @@ inline perhaps(flag) {
 inline choose_the_limits() {
   select (allowance : 0 .. MAX_ALLOWANCE);
   if
-  :: select (budget : 0 .. MAX_BUDGET)
-  :: budget = UNLIMITED
+  :: budgeted = true; select (budget : 0 .. MAX_BUDGET)
+  :: budgeted = false
   fi;
   select (max_retries : 0 .. MAX_RETRIES);
   select (pauses_left : 0 .. MAX_PAUSES);
   select (nudges_left : 0 .. MAX_NUDGES);
   perhaps(doom_asks);
-  printf("limits %d %d %d %d %d %d\n", allowance, budget, max_retries, pauses_left, nudges_left, doom_asks)
+  printf("limits %d %d %d %d %d %d %d\n", allowance, budgeted, budget, max_retries, pauses_left, nudges_left, doom_asks)
 }
 
 /* ---- What can happen -------------------------------------------------------------------------------------------- */
@@ -93,13 +93,22 @@ inline an_attempt_fails() {
   fi
 }
 
+/* A stop ends the sub-agents that are open, and says what each of them used: no more than it was lent (rule 14). */
+inline the_sub_agents_are_counted() {
+  if
+  :: lent > 0 -> select (used : 0 .. lent); calls = calls + used; lent = lent - used
+  :: else
+  fi
+}
+
 /* An abort or a bug may come at any moment that the driver is at work. It is a choice of the driver's and not a
  * process of its own: fairness would force such a process to abort every turn at last, and prove nothing. */
 inline the_driver_is_stopped() {
   if
   :: event = abort; given = why_aborted
   :: event = fail
-  fi
+  fi;
+  the_sub_agents_are_counted()
 }
 
 /* Places are reserved when the reply arrives (rule 5): of the calls that are valid, as many as the budget has left.
@@ -113,7 +122,7 @@ inline the_model_replies() {
   :: state == STREAM ->
      select (runs : 0 .. (made < places_left -> made : places_left));
      if
-     :: runs > 0 && budget != UNLIMITED -> perhaps(lends)
+     :: runs > 0 && budgeted -> perhaps(lends)
      :: else
      fi
   :: else                                           /* tools are disabled: what is asked for is refused (rule 7) */
@@ -122,7 +131,7 @@ inline the_model_replies() {
 
 inline the_model_is_called() {
   if
-  :: state == CONCLUDE -> event = concluded         /* with a text or without one: the summary is fixed then */
+  :: state == CONCLUDE -> event = concluded; perhaps(no_text)          /* empty, or nothing but calls (rule 7) */
   :: state != CONCLUDE -> the_model_replies()
   :: state != CONCLUDE -> event = expire            /* a conclusion has a time-out of its own, an attempt that fails */
   :: an_attempt_fails()
@@ -143,7 +152,7 @@ inline the_calls_run() {
   if
   :: ready > 0 -> ready--;
      if
-     :: running++; calls = calls + (budget != UNLIMITED)   /* counts when it starts; without a budget nobody asks */
+     :: running++; calls = calls + budgeted                /* counts when it starts */
      :: a_person_is_wanted(asking)
      :: skip                                               /* settled before it could start: an error, a refusal */
      fi
@@ -166,7 +175,7 @@ inline the_calls_run() {
      :: event = settled; perhaps(synthesised)
      :: retries_left > 0 -> retries_left--                 /* the synthesis failed, and is tried again */
      fi
-  :: event = expire
+  :: event = expire; the_sub_agents_are_counted()
   :: the_driver_is_stopped()
   fi
 }
@@ -185,8 +194,8 @@ inline the_step_ends() {
 /* Rule 12. An expired interrupt is denied, or stops a doom loop: what a person could have said. */
 inline the_driver_takes_the_answer() {
   if
-  :: inbox == leaves -> event = abort; given = why_aborted
-  :: inbox == supersedes -> event = abort; given = why_superseded
+  :: inbox == leaves -> event = abort; given = why_aborted; the_sub_agents_are_counted()
+  :: inbox == supersedes -> event = abort; given = why_superseded; the_sub_agents_are_counted()
   :: inbox != leaves && inbox != supersedes -> event = answered; waiting--;
      if
      :: inbox == goes_on -> doom_asked = true; go_on = true
@@ -208,7 +217,7 @@ inline something_comes_late() {
   :: an_attempt_fails()
   :: event = settled; perhaps(synthesised)
   :: event = answered; perhaps(doom_asked); perhaps(go_on)
-  :: event = concluded
+  :: event = concluded; perhaps(no_text)
   :: event = expire
   :: event = abort; given = why_aborted
   :: event = fail
@@ -219,8 +228,12 @@ inline something_comes_late() {
 
 /* `before` and `state` are the ends of the row, `event` is what it was taken for. */
 inline the_row_is_followed() {
+  overspent = overspent || calls > budget;           /* here, since the calls of a turn that has ended are forgotten */
   if
   :: event == attempt_failed && state == before -> take_one(retries_left)
+  :: event == concluded && state == before ->                       /* asked once more, which costs a retry */
+     asked_too_often = asked_too_often || second_try;
+     take_one(retries_left); second_try = true
   :: event == replied && state == TOOL_EXEC ->
      ready = runs;
      lent = (lends -> budget - calls - runs : 0)
@@ -256,15 +269,15 @@ inline the_row_is_followed() {
   if                                         /* Nobody reads the counters of a turn that has ended, and an ending */
   :: over ->                                 /* counts nothing: forgetting them makes one state of thousands.     */
      steps = 0; calls = 0; nudges_left = 0; pauses_left = 0; model_calls = 0; doom = false;
-     tokens_spent = false; cost_spent = false; time_spent = false;
-     allowance = 0; budget = 0; max_retries = 0; doom_asks = false
+     tokens_spent = false; cost_spent = false; time_spent = false; second_try = false;
+     allowance = 0; budgeted = false; budget = 0; max_retries = 0; doom_asks = false
   :: else
   fi
 }
 
 inline the_event_is_forgotten() {
   event = 0; given = 0; before = 0; row = 0; made = 0; runs = 0; used = 0;
-  filtered = false; truncated = false; lends = false; may_pass = false;
+  filtered = false; truncated = false; lends = false; may_pass = false; no_text = false;
   synthesised = false; doom_asked = false; go_on = false
 }
 
@@ -344,9 +357,10 @@ ltl stays_ended                { [] (state == FINISHED -> [] (state == FINISHED)
                                  [] (state == ABORTED -> [] (state == ABORTED)) &&
                                  [] (state == FAILED -> [] (state == FAILED)) }
 ltl steps_within_allowance     { [] (steps <= allowance) }
-ltl calls_within_budget        { [] (calls <= budget) }
+ltl calls_within_budget        { [] (calls <= budget && !overspent) }
 ltl model_calls_within_formula { [] (model_calls <= most_model_calls) }
 ltl no_step_on_a_spent_budget  { [] !began_on_spent }
+ltl asked_again_once           { [] !asked_too_often }
 ltl nothing_is_overdrawn       { [] !overdrawn }
 ltl closed_steps_are_settled   { [] (open_calls == 0 || state == TOOL_EXEC || state == PAUSED) }
 ltl every_event_finds_a_row    { [] !refused }

@@ -68,7 +68,12 @@ def to_page(picture: Picture) -> str:
     """The page `turn.md`: the Mermaid picture, the kinds of states, the rows, and what each reason means."""
     kinds = [(kind, ", ".join(node.state for node in picture.nodes if node.kind is kind), kind.means) for kind in Kind]
     reasons = [
-        (f"`{reason}`", ", ".join(f"`{OUTCOMES[state]}`" for state in states), *REASONS[reason])
+        (
+            f"`{reason}`",
+            ", ".join(f"`{OUTCOMES[state]}`" for state in states),
+            REASONS[reason].means,
+            REASONS[reason].next,
+        )
         for reason, states in endings(picture).items()
     ]
     return _PAGE.format(

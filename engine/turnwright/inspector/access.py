@@ -65,10 +65,21 @@ class Open:
     """Let everybody in: the server that the inspector is mounted in has asked who it is. `hosts` are as in `Token`.
 
     Whoever gets through may answer, steer and stop every turn. That a browser was not sent by another site is checked
-    here all the same.
+    here all the same, with forms that are signed by `key`. It is random, so that forms and cookies of one process are
+    worth nothing to another. Give the same secret `key` to processes that serve the same pages side by side.
+
+    Raises `ConfigError` for a key of fewer than 16 characters.
     """
 
     hosts: Collection[str] = ()
+    key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.key) < SHORTEST_TOKEN:
+            raise ConfigError(
+                f"the key of Open has {len(self.key)} characters: it needs at least {SHORTEST_TOKEN}; leave it out for"
+                " a random one"
+            )
 
 
 Access = Token | Open
@@ -86,7 +97,8 @@ class Guard:
         self._token = access.token.encode() if isinstance(access, Token) else None
         self._hosts = frozenset(host.lower() for host in access.hosts)
         # The same wherever the token is: servers side by side, and one that was started again, know each other's.
-        self._key = sha256(b"turnwright inspector " + (self._token or b"")).digest()
+        secret = access.key.encode() if isinstance(access, Open) else access.token.encode()
+        self._key = sha256(b"turnwright inspector " + secret).digest()
         # Cookies do not tell ports apart, so that two inspectors of one machine need names of their own.
         self._cookie = f"turnwright_{self._sign('name', '')[:8]}"
 

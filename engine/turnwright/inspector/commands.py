@@ -31,6 +31,11 @@ def resume_command(turn: str, store: str, *, elsewhere: bool) -> str:
     return f"turnwright resume {shlex.quote(root_of(turn))}{store_flag(store)}{named}"
 
 
+def show_command(turn: str, store: str) -> str:
+    """Return the command that shows a turn on a terminal, secrets included."""
+    return f"turnwright show {shlex.quote(turn)}{store_flag(store)}"
+
+
 def fork_place(turn: Recorded, upto: int) -> int | None:
     """The last place up to the fact `upto` after which the turn can be forked; None where there is none."""
     ends = [group.last for group in turn.replayed.groups if group.state.outcome is None and group.last <= upto]

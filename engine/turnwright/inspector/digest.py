@@ -7,11 +7,12 @@ from typing import Final
 
 import anyio.lowlevel
 
-from turnwright.errors import StoreError, UnknownTurn
+from turnwright.errors import StoreError, UnknownTurn, UnreadableTurnError
 from turnwright.ids import child_id
 from turnwright.store import Store, TurnRow
 from turnwright.subturns import lent_to
-from turnwright_states import BadJournal, CallStatus, EndReason, TurnMachine, Usage
+from turnwright.transcript import reading
+from turnwright_states import CallStatus, EndReason, TurnMachine, Usage
 from turnwright_states import facts as f
 
 #: How many turns are remembered: more than the statistics look at, with those of their sub-agents.
@@ -75,6 +76,8 @@ class Digests:
 
     async def of(self, row: TurnRow) -> Digest:
         """The digest of a turn; an empty one with a fault where its journal cannot be read. Raises `UnknownTurn`."""
+        if row.fault:
+            return Digest(fault=row.fault)
         kept = self._kept.get(row.id)
         if kept is None or kept.made != _made(row) or not (kept.ended or await self._is_new(row.id, kept)):
             # Whoever asks for many lets others run between two of them: a store may answer without waiting.
@@ -98,13 +101,10 @@ class Digests:
         try:
             facts = await self._store.facts(row.id)
             ended = bool(facts) and facts[-1][1].state.outcome is not None
-            return _Kept(_made(row), len(facts), ended, _digest(row.id, [fact for _, fact in facts]))
-        except BadJournal as error:
-            return _Kept(_made(row), 0, ended=False, digest=Digest(fault=str(error)))
-        except StoreError as error:
-            if not isinstance(error.__cause__, BadJournal):
-                raise
-            return _Kept(_made(row), 0, ended=False, digest=Digest(fault=str(error)))
+            with reading(row.id):
+                return _Kept(_made(row), len(facts), ended, _digest(row.id, [fact for _, fact in facts]))
+        except UnreadableTurnError as error:
+            return _Kept(_made(row), 0, ended=False, digest=Digest(fault=error.why))
 
 
 def _made(row: TurnRow) -> tuple[int, float]:
@@ -138,7 +138,7 @@ def _digest(turn_id: str, facts: Sequence[f.Fact]) -> Digest:
         own_seconds=turn.elapsed if before is None else max(turn.elapsed - before.elapsed, 0.0),
         also_reached=turn.also_reached,
         runs=tuple(runs),
-        retries=sum(isinstance(fact, f.AttemptFailed) and fact.retry for fact in facts[copied:]),
+        retries=sum(isinstance(fact, f.AttemptFailed | f.Concluded) and fact.retry for fact in facts[copied:]),
         pauses=sum(isinstance(fact, f.Paused) for fact in facts[copied:]),
         children=tuple(child_id(turn_id, call) for call in lent_to(facts)),
     )

@@ -7,7 +7,7 @@ from typing import Final
 
 import anyio.lowlevel
 
-from turnwright.errors import UnknownTurn
+from turnwright.errors import UnknownTurn, UnreadableTurnError
 from turnwright.ids import root_of
 from turnwright.seen_to import Driver, seen_to
 from turnwright.store import Store, TurnRow
@@ -119,7 +119,7 @@ async def list_turns(store: Store, digests: Digests, query: Query) -> Listing:
         if len(found) == PAGE or looked_at == _MOST_LOOKED_AT:
             break
         looked_at, last = looked_at + 1, row.number
-        agents.add(row.agent)
+        agents |= {row.agent} - {""}
         if await _answers(store, digests, row, query):
             found.append(row)
     else:
@@ -144,6 +144,8 @@ async def _answers(store: Store, digests: Digests, row: TurnRow, query: Query) -
 
 
 async def _stands(store: Store, row: TurnRow, standing: str) -> bool:
+    if row.fault:
+        return False
     outcome, state = row.status.outcome, row.status.state
     if standing == PAUSED:
         return state is State.PAUSED
@@ -156,6 +158,13 @@ async def _stands(store: Store, row: TurnRow, standing: str) -> bool:
     return outcome == standing
 
 
+async def _row(store: Store, turn: str) -> TurnRow:
+    try:
+        return await store.get(turn)
+    except UnreadableTurnError as error:
+        return TurnRow.damaged(turn, error.why)
+
+
 async def _listed(store: Store, digests: Digests, row: TurnRow) -> Listed | None:
     """The turn as it is listed; None for one that was deleted meanwhile."""
     try:
@@ -166,7 +175,7 @@ async def _listed(store: Store, digests: Digests, row: TurnRow) -> Listed | None
     children: list[Listed] = []
     for child in digest.children:
         with suppress(UnknownTurn):  # it never began, or was deleted
-            below = await _listed(store, digests, await store.get(child))
+            below = await _listed(store, digests, await _row(store, child))
             if below is not None:
                 children.append(below)
     return Listed(row, driver, digest, tuple(children))

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from turnwright.engine import Engine
-from turnwright.errors import StoreError, UnknownTurn
+from turnwright.errors import StoreError, UnknownTurn, UnreadableTurnError
 from turnwright.events import Piece, ReplyRestarted, ToolProgress, TurnEvent
 from turnwright.redaction import redactor
 from turnwright.store import TurnRow
@@ -116,18 +116,20 @@ class Live:
 
     async def _here(self, name: str, seq: int) -> AsyncGenerator[Told]:
         """What happens to a turn that this process drives, until it ends or rests."""
-        events, words = self._engine.events(name, seq), Words(self._replies)
+        words = Words(self._replies)
         try:
-            async for event in events:
-                for told in _told(event, words):
-                    yield told
+            events = self._engine.events(name, seq)
+            try:
+                async for event in events:
+                    for told in _told(event, words):
+                        yield told
+            finally:
+                if isinstance(events, AsyncGenerator):
+                    await events.aclose()
         except StoreError as error:
             yield Told.of("trouble", message=str(error))
         except UnknownTurn:
             return
-        finally:
-            if isinstance(events, AsyncGenerator):
-                await events.aclose()
         await anyio.sleep(0.05)  # its driver is letting go of it
 
 
@@ -180,7 +182,7 @@ class _List:
         owned = {row.id for row in rows if row.owner}
         known = OrderedDict((name, driven) for name, driven in self._driven.items() if name in owned)
         for name in [*(owned - known.keys()), *list(known)[:_ASKED]]:
-            with suppress(UnknownTurn):  # deleted since
+            with suppress(UnknownTurn, UnreadableTurnError):  # deleted since, or damaged
                 known[name] = await self._store.is_driven(name)
                 known.move_to_end(name)
         self._driven = known

@@ -12,7 +12,7 @@ from turnwright.result import TurnResult, result_of
 from turnwright.store import InboxItem, InboxKind
 from turnwright_states import InterruptKind, State
 
-from .commands import begun_elsewhere, fork_place, resume_command
+from .commands import begun_elsewhere, fork_place, resume_command, show_command
 from .crew import Crew
 from .recorded import Recorded
 
@@ -49,7 +49,8 @@ class Offer:
     `live`: it has not ended. `due`: driving it would do something, and nobody does. `driven`: somebody drives it.
     `drives`: this process could, if it is asked. `trouble` is why it could not the last time. `said` waits to be taken
     in, and so does the request to stop (`stopping`). `fork_at` is the place where it can be forked from what is looked
-    at. `command` takes it up on a command line; `elsewhere`: another program began it, and has its model and tools.
+    at. `command` takes it up on a command line, and `show` shows all of it there; `elsewhere`: another program began
+    it, and has its model and tools.
     """
 
     turn: str
@@ -64,6 +65,7 @@ class Offer:
     said: tuple[str, ...]
     fork_at: int | None
     command: str
+    show: str
     elsewhere: bool
     trouble: str
 
@@ -105,6 +107,7 @@ async def offer_of(engine: Engine, crew: Crew, turn: Recorded, upto: int, *, sto
         said=tuple(steers(turn.inbox).values()) if live else (),
         fork_at=fork_place(turn, upto),
         command=resume_command(name, store, elsewhere=elsewhere),
+        show=show_command(name, store),
         elsewhere=elsewhere,
         trouble=crew.troubles.get(root, "") if live else "",
     )

@@ -82,7 +82,7 @@ def _attempts(journal: Journal, step: Step) -> Iterator[tuple[int, bool]]:
         match fact:
             case f.AttemptFailed(state=State.TOOL_EXEC):
                 pass  # one at a synthesis
-            case f.AttemptFailed(retry=True):
+            case f.AttemptFailed(retry=True) | f.Concluded(retry=True):
                 yield seq - 1, True
             case f.ModelReplied() | f.Concluded() | f.AttemptFailed():
                 yield seq - 1, True

@@ -9,13 +9,14 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from turnwright.errors import StoreError
+from turnwright.errors import StoreError, UnreadableTurnError
 from turnwright.ledger import beginning
 from turnwright.message import Message
 from turnwright.opening import said_before
 from turnwright.result import TurnResult, result_of
 from turnwright.store import InboxItem, Store, Stretch, TurnRow
 from turnwright.subturns import sub_turns
+from turnwright.transcript import reading
 from turnwright_states import facts as f
 from turnwright_states.replay import Replayed, replay
 from turnwright_states.verdict import Verdict
@@ -174,12 +175,13 @@ def _stood(turn_id: str, facts: Journal, replayed: Replayed, place: int) -> _Sta
     """How a turn stood there, in a thread of its own: of a long journal that takes a while."""
     try:
         result = result_of(turn_id, facts[:place])
-    except (LookupError, ValueError) as error:  # somebody changed the journal, so that not even a fold can go on
+    except UnreadableTurnError as error:  # somebody changed the journal, so that not even a fold can go on
         if not replayed.groups:
-            raise StoreError(f"turn {turn_id}: its journal cannot be read: {replayed.check.detail}") from error
+            raise UnreadableTurnError(turn_id, f"its journal cannot be read: {replayed.check.detail}") from error
         place = replayed.groups[-1].last
         result = result_of(turn_id, facts[:place])
-    steps = steps_of(facts[:place], [group for group in replayed.groups if group.last <= place])
+    with reading(turn_id):
+        steps = steps_of(facts[:place], [group for group in replayed.groups if group.last <= place])
     return _Standing(place, result, steps)
 
 

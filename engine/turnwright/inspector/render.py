@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache, partial
@@ -10,6 +11,8 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from turnwright.events import Pending
+from turnwright.questions import words
 from turnwright.redaction import Redactor, redactor
 from turnwright.unseen import replaced
 
@@ -51,6 +54,7 @@ def environment_with(hider: Redactor) -> Environment:
         seconds=seconds,
         moment=moment,
         amount=amount,
+        asked=partial(_asked, hider),
         json=lambda value: json_text(hider.hide_in(value)),
         span=span,
         # Half a secret is not known as one: it is hidden before anything is cut.
@@ -62,6 +66,24 @@ def environment_with(hider: Redactor) -> Environment:
     for name in ("safe", "tojson"):
         del made.filters[name]
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The words of a question, and whether something in them is hidden because it looks like a secret."""
+
+    words: str
+    hides: bool
+
+
+def _asked(hider: Redactor, pending: Pending) -> Asked:
+    """What a person is asked, in the words of a terminal (`turnwright.questions`), without secrets."""
+    whole = words(pending, choices=False)
+    shown = pending
+    if pending.arguments is not None:
+        shown = replace(shown, arguments=hider.hide_fields(pending.arguments))
+    hidden = hider.hide(words(shown, choices=False))
+    return Asked(hidden, hides=hidden != whole)
 
 
 def render(template: str, values: Mapping[str, object]) -> str:

@@ -13,7 +13,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from turnwright.bounds import LIMITS
-from turnwright.errors import UnknownTurn
+from turnwright.errors import UnknownTurn, UnreadableTurnError
 from turnwright.store import Store, TurnRow
 from turnwright_states import REASONS, CallStatus, EndReason, Outcome, State, Usage
 
@@ -107,7 +107,7 @@ class Statistics:
     Those of sub-agents are no turns of their own here: their tools are counted, and what they used is part of what
     their callers used. What a fork copied is counted where it was done. `width` is the span of a column in seconds;
     of `untimed` turns, which are in none, no clock can have told when they began. `all_seen` is false where there are
-    older turns.
+    older turns. Of `unreadable` turns the row or the journal is damaged: what cannot be read is not counted.
     """
 
     turns: int
@@ -116,6 +116,7 @@ class Statistics:
     width: float
     columns: tuple[Column, ...]
     untimed: int
+    unreadable: int
     steps: tuple[Group, ...]
     limits: tuple[Fired, ...]
     reasons: tuple[tuple[EndReason, int], ...]
@@ -170,7 +171,7 @@ def _counted_up(
     seen: Sequence[tuple[TurnRow, Digest]], below: Sequence[Digest], *, whole: bool, now: float
 ) -> Statistics:
     """The statistics of these turns and of their sub-agents'; in a thread of its own, for there may be many."""
-    rows = [row for row, _ in seen]
+    rows = [row for row, _ in seen if not row.fault]
     timed = [row for row in rows if _EARLIEST <= row.created_at <= now + _AHEAD]
     width = _width([row.created_at for row in timed])
     return Statistics(
@@ -180,6 +181,7 @@ def _counted_up(
         width=width,
         columns=tuple(_columns(timed, width)),
         untimed=len(rows) - len(timed),
+        unreadable=sum(bool(digest.fault) for _, digest in seen),
         steps=tuple(_steps(rows)),
         limits=tuple(_limits(seen)),
         reasons=tuple(Counter(row.status.reason for row in rows if row.status.reason is not None).most_common()),
@@ -196,7 +198,7 @@ def _counted_up(
 async def _below(store: Store, digests: Digests, digest: Digest) -> AsyncIterator[Digest]:
     """The digests of the turns of its sub-agents, and of theirs."""
     for child in digest.children:
-        with suppress(UnknownTurn):  # it never began, or was deleted
+        with suppress(UnknownTurn, UnreadableTurnError):  # it never began, was deleted, or is damaged
             one = await digests.of(await store.get(child))
             yield one
             async for other in _below(store, digests, one):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from turnwright_states import State, Usage
+from turnwright_states import Cause, State, Usage
 from turnwright_states import facts as f
 from turnwright_states.chart import CHART, Row
 from turnwright_states.replay import Group
@@ -120,7 +120,7 @@ def _begun(seq: int, fact: f.Fact, steps: list[Step]) -> Step | None:
     return Step(key, title, first, seq, began, fact.elapsed, fact.state)
 
 
-def _take_in(step: Step, seq: int, fact: f.Fact) -> None:
+def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901 (one case a fact: flat)
     step.last, step.ended, step.state = seq, fact.elapsed, fact.state
     match fact:
         case f.StepStarted(nudge=nudge):
@@ -129,6 +129,12 @@ def _take_in(step: Step, seq: int, fact: f.Fact) -> None:
             step.text, step.reasoning, step.finish = fact.text, fact.reasoning, str(fact.finish)
             step.replied, step.replied_at = seq, fact.elapsed
             step.calls = [Call(made) for made in fact.calls]
+        case f.Concluded(retry=True, refused=refused):
+            said = f"The reply had no text, only calls: {', '.join(refused)}." if refused else "The reply had no text."
+            number = len(step.attempts) + 1
+            step.attempts.append(
+                Attempt(number, str(Cause.EMPTY_REPLY), said, fact.elapsed, retry=True, wait=0.0, seq=seq)
+            )
         case f.Concluded(text=text):
             step.text, step.replied, step.replied_at = text or "", seq, fact.elapsed
         case f.AttemptFailed():

@@ -69,7 +69,7 @@ def stop_of(looked: Looked) -> Stop:
         return _over(looked, folded)
     waiting = tuple(_REQUESTED[item.kind] for item in turn.inbox)
     asked = (f"Was asked of it, and is not taken in yet: {', '.join(waiting)}.",) if waiting else ()
-    near = nearest(folded)
+    near, _ = nearest(folded)
     further = (*asked, f"The nearest limit is {near}.") if near else asked
     if folded.state is State.PAUSED:
         given = answers_in(turn.inbox)
@@ -108,7 +108,13 @@ def _over(looked: Looked, folded: Turn) -> Stop:
     meaning = REASONS[reason]
     error = result.error if result.error.rstrip(".") not in meaning.means else ""
     return Stop(
-        str(outcome), _title(reason, folded), meaning.means, meaning.next, tuple(further), fault=turn.fault, error=error
+        str(outcome),
+        _title(reason, folded),
+        meaning.means,
+        result.advice or meaning.next,
+        tuple(further),
+        fault=turn.fault,
+        error=error,
     )
 
 
@@ -137,7 +143,7 @@ def _would(limit: str) -> str:
 
 def _past(looked: Looked, folded: Turn) -> Stop:
     turn = looked.turn
-    near = nearest(folded)
+    near, _ = nearest(folded)
     further = (f"The nearest limit was {near}.",) if near else ()
     title = f"As it stood after fact {turn.at} of {turn.length}, in {folded.state}"
     return Stop("past", title, "", "", further, turn.result.pending, fault=turn.fault)
@@ -151,7 +157,15 @@ def _undriven(looked: Looked, state: State, further: tuple[str, ...]) -> Stop:
         how += " The command is to be told the program's model and tools."
     if row.epoch == 0:
         told = "It was submitted. A worker that drives turns of this store takes it up, or `turnwright resume` does."
-        return Stop("waiting", "Nobody drives it yet", told + how, "", further, command=command, fault=turn.fault)
+        return Stop(
+            "waiting",
+            "Queued: no worker has taken it up yet",
+            told + how,
+            "",
+            further,
+            command=command,
+            fault=turn.fault,
+        )
     if row.owner is None:
         gone = "Whoever drove it let go of it."
     else:

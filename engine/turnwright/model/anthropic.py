@@ -12,7 +12,7 @@ from .capabilities import Capabilities
 from .endpoint import ANTHROPIC_API, Endpoint
 from .http_model import HttpModel
 from .known_servers import known_capabilities
-from .patience import Patience
+from .patience import REPLY_TIMEOUT, Patience
 from .protocol import Request, ToolChoice
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ class AnthropicMessages(HttpModel[MessagesStream]):
     to use a tool. `cache` lets the provider keep what the next step sends again, which makes long turns cheaper.
 
     Times are in seconds: `connect_timeout` to connect, `first_byte_timeout` from the request to the first part of
-    the reply, `idle_timeout` of silence inside it. What has no part of the reply in it (a comment, a `ping`) is a
-    sign of life: it ends a silence, but the next part must come within `first_byte_timeout` of the one before. What
-    follows a reply that is complete, such as the usage, gets two seconds in all. Nothing bounds a reply that keeps
-    coming: the turn's deadline does.
+    the reply, `idle_timeout` of silence inside it, `reply_timeout` for all of it. Parts of a reply are text, reasoning,
+    calls and usage. Other bytes (comments, pings, a role, an empty text) end a silence, but the next part must come
+    within `first_byte_timeout` of the one before. What follows a reply that is complete gets two seconds in all. A
+    response that passes 256 MB or a million chunks is refused.
 
     `headers` (such as `anthropic-beta`) and `extra_body` go with every request; a None in `extra_body` removes a field
     that is sent by default. `tool_choice_first` takes the place of `auto` in the first call of a turn. `transport`
@@ -63,6 +63,7 @@ class AnthropicMessages(HttpModel[MessagesStream]):
         connect_timeout: float = 10.0,
         first_byte_timeout: float = 300.0,
         idle_timeout: float = 60.0,
+        reply_timeout: float = REPLY_TIMEOUT,
         transport: "httpx.AsyncBaseTransport | None" = None,
         headers: Mapping[str, str] | None = None,
         extra_body: Mapping[str, JsonValue] | None = None,
@@ -77,7 +78,9 @@ class AnthropicMessages(HttpModel[MessagesStream]):
             model,
             endpoint,
             capabilities=capabilities,
-            patience=Patience(connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout),
+            patience=Patience(
+                connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout, reply=reply_timeout
+            ),
             transport=transport,
         )
         self._encoder = Encoder(

@@ -127,6 +127,11 @@ class MessageBuilder:
         return bool(self._stop_reason)
 
     @property
+    def progress(self) -> int:
+        """How much of the reply has come: text, thinking, calls and usage. Empty blocks and deltas add nothing."""
+        return self._meter.progress
+
+    @property
     def stopped(self) -> bool:
         """Whether `message_stop` has come."""
         return self._stopped
@@ -169,7 +174,7 @@ class MessageBuilder:
         for name in (*_USED, *_CACHED):
             count = read_count(_dict(usage).get(name))
             if count is not None:
-                self._counts[name] = count
+                self._meter.grow(self._counts, name, count)
 
     def _name(self, message: Mapping[str, JsonValue]) -> None:
         self._id = self._id or read_name(message.get("id"))
@@ -177,7 +182,7 @@ class MessageBuilder:
 
     def _keep_reason(self, stop_reason: JsonValue) -> None:
         if isinstance(stop_reason, str) and stop_reason:
-            self._meter.take(len(stop_reason))
+            self._meter.reserve(len(stop_reason))
             self._stop_reason = mend(stop_reason)
 
     def _take_content(self, content: JsonValue) -> list[Delta]:
@@ -242,7 +247,7 @@ class MessageBuilder:
         if block.kind != _OTHER:
             self._blocks.append(block)
         if isinstance(index, int | float | str):
-            self._meter.take(len(str(index)))
+            self._meter.reserve(len(str(index)))
             self._by_index[index] = block
         self._last = block
         return block
@@ -252,8 +257,9 @@ class _Block:
     """One content block, as far as it has arrived."""
 
     def __init__(self, kind: str, meter: Meter, max_arguments: int) -> None:
-        meter.take(_BLOCK_SIZE)
         self.kind = kind if kind in _OURS else _OTHER
+        # Opening a block of ours adds nothing yet. A block of another kind is work at the provider's side.
+        (meter.take if self.kind == _OTHER else meter.reserve)(_BLOCK_SIZE)
         self.stopped = False
         self.text = Pieces(meter)
         self.thinking = Pieces(meter)
@@ -312,10 +318,13 @@ class _Block:
             yield {"type": "thinking", "thinking": str(self.thinking), "signature": str(self._signature)}
 
     def _add_call(self, content: Mapping[str, JsonValue]) -> None:
-        name, given = _text(content.get("name")), content.get("input")
-        self._meter.take(len(name) + len(_id(content)))
-        self._id = self._id or _id(content)
-        self._name = self._name or mend(name)
+        given = content.get("input")
+        if not self._id:
+            self._id = _id(content)
+            self._meter.take(len(self._id))
+        if not self._name:
+            self._name = mend(_text(content.get("name")))
+            self._meter.take(len(self._name))
         if given and not self._input:
             raw = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
             self._check(len(raw))

@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 from pydantic import JsonValue
 
 from .anthropic_reply import MessageBuilder
-from .pieces import MAX_ARGUMENTS, MAX_REPLY
+from .pieces import MAX_ARGUMENTS, MAX_BYTES, MAX_CHUNKS, MAX_REPLY
 from .protocol import Delta
 from .reply_stream import SERVER, ReplyStream
 from .sse import MAX_EVENT
@@ -42,7 +42,8 @@ class MessagesStream(ReplyStream):
     Nothing raises before `reply` does. Once `done`, what is fed is ignored; `message_stop` makes it so, and once a stop
     reason has come, so does the `[DONE]` that some gateways append. `secrets` are never quoted in an error; `where`
     names the server in it. `max_event` bounds one event or one JSON body, in bytes; `max_reply` and `max_arguments`
-    bound the reply and the arguments of one call, in characters.
+    bound the reply and the arguments of one call, in characters; `max_bytes` and `max_chunks` bound the whole
+    response, with all that is no part of the reply.
     Source: "Streaming Messages" of Anthropic's documentation; STREAMS.
     """
 
@@ -58,9 +59,18 @@ class MessagesStream(ReplyStream):
         max_event: int = MAX_EVENT,
         max_reply: int = MAX_REPLY,
         max_arguments: int = MAX_ARGUMENTS,
+        max_bytes: int = MAX_BYTES,
+        max_chunks: int = MAX_CHUNKS,
     ) -> None:
         self._message = MessageBuilder(max_reply=max_reply, max_arguments=max_arguments)
-        super().__init__(self._message, secrets=secrets, where=where, max_event=max_event)
+        super().__init__(
+            self._message,
+            secrets=secrets,
+            where=where,
+            max_event=max_event,
+            max_bytes=max_bytes,
+            max_chunks=max_chunks,
+        )
 
     def _take(self, event: str, data: str) -> list[Delta]:
         # What the name of an event says needs no data to say it again.

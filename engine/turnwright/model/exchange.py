@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import AsyncGenerator, Iterator
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, cast
 
@@ -14,7 +15,7 @@ import anyio
 import anyio.lowlevel
 from anyio.lowlevel import RunVar
 
-from turnwright.hiding import Secrets
+from turnwright.hiding import HTTP_LOGGERS, Secrets
 from turnwright_states import Cause
 
 from .alarm import TooLate, alarm
@@ -85,8 +86,8 @@ class Poster:
             )
             # Not before: what it takes to make a client is no fault of the server.
             waiting = Waiting(self._patience, where, anyio.current_time())
-            # Whoever listens to httpx reads the address of each request, and a key may be in it.
-            with anyio.fail_after(self._patience.first_byte), self._unsaid.hidden_in("httpx"):
+            # Their logs show the address of each request, and the headers of each answer, and a key may be in both.
+            with anyio.fail_after(self._patience.first_byte), self._unsaid.hidden_in(*HTTP_LOGGERS):
                 response = await client.send(request, stream=True)
         except (httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise ModelError(
@@ -112,7 +113,7 @@ class Poster:
                     f"{where}: {said}. {hint}", cause=Cause.REJECTED, status=response.status_code
                 ) from error
             raise self._failure(response, said.encode()) from error
-        answer = Answer(response, unpacker, self._endpoint, waiting)
+        answer = Answer(response, unpacker, self._endpoint, waiting, self._unsaid)
         if response.is_success:
             return answer
         async with answer:
@@ -157,6 +158,8 @@ class Poster:
                 # takes seconds.
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
                 follow_redirects=False,
+                # Cookies would tell turns and sessions of different people apart, and nobody asked for that.
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
                 event_hooks={"response": [self._refuse_redirect]},
             )
             self._client.set(client)
@@ -166,10 +169,18 @@ class Poster:
 class Answer:
     """The bytes of one answer, unpacked, as they come. `async with` closes the connection, also when cancelled."""
 
-    def __init__(self, response: "httpx.Response", unpacker: Unpacker, endpoint: Endpoint, waiting: Waiting) -> None:
+    def __init__(
+        self,
+        response: "httpx.Response",
+        unpacker: Unpacker,
+        endpoint: Endpoint,
+        waiting: Waiting,
+        unsaid: Secrets,
+    ) -> None:
         import httpx  # noqa: PLC0415
 
         self._response = response
+        self._hidden = unsaid.hidden_in(*HTTP_LOGGERS)
         self._unpacker = unpacker
         self._endpoint = endpoint
         self._waiting = waiting
@@ -192,6 +203,7 @@ class Answer:
         self._given = 0
 
     async def __aenter__(self) -> Self:
+        self._hidden.__enter__()
         return self
 
     async def __aexit__(
@@ -199,9 +211,12 @@ class Answer:
     ) -> None:
         self._alarm.off()
         # A cancelled task must still give the connection back.
-        with anyio.CancelScope(shield=True):
-            await self._packed.aclose()
-            await self._response.aclose()
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._packed.aclose()
+                await self._response.aclose()
+        finally:
+            self._hidden.__exit__(None, None, None)
 
     async def read(self, *, came: int, whole: bool) -> bytes:
         """Return the next bytes, empty at the end.

@@ -12,6 +12,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from turnwright.hiding import Secrets
 from turnwright_states import Cause
 
 from .error_body import Said, plain_name, understand
@@ -25,6 +26,7 @@ MAX_EXCERPT: Final = 200
 #: A key shorter than this is a placeholder of a local server, and hiding it would only garble the message.
 MIN_SECRET: Final = 4
 
+_HIDDEN: Final = "[hidden]"
 _NOT_MODIFIED: Final = 304
 # The mark of UTF-32 begins like that of UTF-16, and so is looked for first.
 _MARKS: Final = (
@@ -294,11 +296,11 @@ def without_tags(text: str) -> str:
 
 def _hide(text: str, secrets: Collection[str]) -> str:
     """Hide the secrets, also where something that is not seen interrupts them."""
+    known = [secret for secret in secrets if len(secret) >= MIN_SECRET]
     # A secret may hold another (a header and the token in it), so the longest goes first.
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= MIN_SECRET:
-            text = re.sub(_UNSEEN.join(map(re.escape, secret)), "[hidden]", text)
-    return text
+    for secret in sorted(known, key=len, reverse=True):
+        text = re.sub(_UNSEEN.join(map(re.escape, secret)), _HIDDEN, text)
+    return Secrets(known, mark=_HIDDEN).hide(text)
 
 
 def _charset(body: bytes) -> str:

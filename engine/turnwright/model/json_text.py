@@ -7,6 +7,8 @@ from typing import Final, NoReturn
 
 from pydantic import JsonValue
 
+from turnwright.values import deeper_than
+
 from .pieces import TooLarge, mend
 
 #: What is nested deeper is not read. Nothing that we know goes near it, and whatever walks the value later may recurse.
@@ -84,7 +86,7 @@ def _read(text: str, *, strict: bool) -> JsonValue:
         value: JsonValue = (_STRICT if strict else _LENIENT).decode(text)
     except RecursionError:
         raise ValueError("the JSON is nested too deep") from None
-    if brackets > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
+    if brackets > MAX_DEPTH and deeper_than(value, MAX_DEPTH):
         raise ValueError("the JSON is nested too deep")
     return value
 
@@ -107,18 +109,6 @@ def _finite(text: str) -> float:
 def _finite_or_none(text: str) -> float | None:
     number = float(text)
     return number if math.isfinite(number) else None
-
-
-def _deeper_than(value: JsonValue, levels: int) -> bool:
-    level: list[JsonValue] = [value]
-    for _ in range(levels):
-        level = [
-            item
-            for inner in level
-            if isinstance(inner, dict | list)
-            for item in (inner.values() if isinstance(inner, dict) else inner)
-        ]
-    return any(isinstance(inner, dict | list) for inner in level)
 
 
 # Made once: `json.loads` would make one for each of the thousands of chunks of a reply.

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
@@ -24,11 +25,30 @@ from .protocol import ModelError
 
 #: How much of the server's log an error quotes, in bytes.
 _TAIL: Final = 2000
+# The line in which the child says where it answers is an address.
+_LONGEST_LINE: Final = 4096
 # What an interpreter and a loader need. All else stays here: the keys of providers above all.
 _ENVIRONMENT: Final = (
     *("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "PYTHONPATH", "PYTHONHOME"),
     *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH"),
 )
+
+
+def read_line(stream: IO[bytes], seconds: float) -> str | None:
+    """Read one line of an unbuffered pipe, without its end; empty where the pipe ends first.
+
+    Returns None where the line has not ended after `seconds`, whatever has come of it, or is far too long.
+    """
+    line, until = b"", time.monotonic() + seconds
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while len(line) <= _LONGEST_LINE and selector.select(max(until - time.monotonic(), 0)):
+            came = os.read(stream.fileno(), _LONGEST_LINE)
+            line += came
+            if b"\n" in came or not came:
+                whole, end, _ = line.partition(b"\n")
+                return whole.decode(errors="replace").strip() if end else ""
+    return None
 
 
 class LocalServer:
@@ -154,17 +174,15 @@ class LocalServer:
     def _answer(self, process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
         """Wait for the line in which the child says where it answers. Raises `ModelError`."""
         answer = cast("IO[bytes]", process.stdout)
-        with selectors.DefaultSelector() as selector:
-            selector.register(answer, selectors.EVENT_READ)
-            if not selector.select(self._start_timeout):
-                raise ModelError(
-                    f"the local model server was not ready after {self._start_timeout:g} s: the machine may be busy, "
-                    f"so try again, or set OPENAI_API_KEY or --base-url to use another model.{_tail(log)}",
-                    cause=Cause.TIMEOUT,
-                )
-        address = answer.readline().decode().strip()
-        if address:
-            return address
+        line = read_line(answer, self._start_timeout)
+        if line is None:
+            raise ModelError(
+                f"the local model server was not ready after {self._start_timeout:g} s: the machine may be busy, "
+                f"so try again, or set OPENAI_API_KEY or --base-url to use another model.{_tail(log)}",
+                cause=Cause.TIMEOUT,
+            )
+        if line:
+            return line
         process.kill()
         code = process.wait()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"

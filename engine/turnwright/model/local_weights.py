@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from turnwright.errors import ConfigError
+from turnwright.regular_files import open_regular
 
 LOCAL_MODEL: Final = "smollm2-135m-instruct"
 #: Names a GGUF file to run instead of the packaged one.
@@ -67,7 +68,7 @@ def find_weights(given: Path | None) -> Path:
     if path is None or importlib.util.find_spec("xllamacpp") is None:
         raise ConfigError(missing_message())
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             magic = file.read(len(_GGUF))
     except OSError as error:
         raise ConfigError(f"{where}: {path} cannot be read ({error.strerror}): name a GGUF file") from error

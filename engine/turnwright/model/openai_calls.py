@@ -30,7 +30,7 @@ class _Call:
     """One call, as far as it has arrived."""
 
     def __init__(self, meter: Meter, max_arguments: int) -> None:
-        meter.take(_CALL_SIZE)
+        meter.reserve(_CALL_SIZE)
         self.id = ""
         self.name = ""
         self.arguments = Pieces(meter)
@@ -210,7 +210,7 @@ class CallAssembler:
             call = self._begin()
         if index is not None:
             if index not in self._by_index:
-                self._meter.take(_INDEX_SIZE)
+                self._meter.reserve(_INDEX_SIZE)
             self._by_index[index] = call
             call.indexed = True
         self._last = call

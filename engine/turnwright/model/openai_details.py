@@ -74,7 +74,7 @@ class _Entry:
     """One entry, as far as it has arrived."""
 
     def __init__(self, kind: str, meter: Meter) -> None:
-        meter.take(_ENTRY_SIZE)
+        meter.reserve(_ENTRY_SIZE)
         self.kind = kind
         self._meter = meter
         self._fields: dict[str, JsonValue | Pieces] = {}
@@ -102,11 +102,12 @@ class _Entry:
     def _text(self, name: str) -> Pieces:
         text = self._fields.get(name)
         if not isinstance(text, Pieces):
-            self._meter.take(_FIELD_SIZE)
+            self._meter.reserve(_FIELD_SIZE)
             text = self._fields[name] = Pieces(self._meter)
         return text
 
     def _keep(self, name: str, value: JsonValue) -> None:
         raw = json.dumps({name: value}, ensure_ascii=False)
-        self._meter.take(len(raw) + _FIELD_SIZE)
+        # Of the fields that stay, only encrypted reasoning adds to the reply.
+        (self._meter.take if name in _SEALS else self._meter.reserve)(len(raw) + _FIELD_SIZE)
         self._fields.update(whole_object(mend(raw)) or {})

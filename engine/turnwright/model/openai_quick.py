@@ -64,7 +64,7 @@ class QuickChunk(msgspec.Struct, gc=False):
 
     choices: tuple[QuickChoice]
     usage: dict[str, object] | None = None
-    object: Literal["chat.completion.chunk", "chat.completion", ""] | None = None
+    kind: Literal["chat.completion.chunk", "chat.completion", ""] | None = msgspec.field(name="object", default=None)
     type: None = None
     error: None = None
     x_groq: None = None

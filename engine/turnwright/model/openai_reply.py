@@ -83,7 +83,7 @@ class ReplyBuilder:
                 if index not in self._choices:
                     if self._first is None:
                         self._first = time.perf_counter() - self._made
-                    self._meter.take(_CHOICE_SIZE)
+                    self._meter.reserve(_CHOICE_SIZE)
                     self._choices[index] = _Choice(self._meter, self._max_arguments)
                 added = self._choices[index].add(choice)
                 if self._choices[index] is self._main:
@@ -131,6 +131,11 @@ class ReplyBuilder:
         return self._main is not None and bool(self._main.finish_reason)
 
     @property
+    def progress(self) -> int:
+        """How much of the reply has come: text, reasoning, calls and usage. A role or an empty text adds nothing."""
+        return self._meter.progress
+
+    @property
     def broken(self) -> Cause | None:
         """Why the provider broke the reply off, where all it says of it is the finish reason."""
         return _BROKEN.get(self._main.finish_reason.lower()) if self._main else None
@@ -176,7 +181,7 @@ class ReplyBuilder:
             for name, keys in _COUNTS.items():
                 counts = [count for key in keys if (count := read_count(usage.get(key))) is not None]
                 if counts:
-                    self._counts[name] = counts[0]
+                    self._meter.grow(self._counts, name, counts[0])
             for place in _DETAILS:
                 details = usage.get(place)
                 if isinstance(details, dict):
@@ -186,7 +191,7 @@ class ReplyBuilder:
         for name, key in _CACHED.items():
             count = read_count(details.get(key))
             if count is not None:
-                self._cached[name] = count
+                self._meter.grow(self._cached, name, count)
 
     @property
     def _main(self) -> "_Choice | None":
@@ -208,7 +213,7 @@ class _Choice:
     def add(self, choice: dict[str, JsonValue]) -> list[Delta]:
         finish_reason = choice.get("finish_reason")
         if isinstance(finish_reason, str) and finish_reason:
-            self._meter.take(len(finish_reason))
+            self._meter.reserve(len(finish_reason))
             self.finish_reason = mend(finish_reason)
         delta = choice.get("delta")
         deltas = self._add(delta) if isinstance(delta, dict) else []

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from .error_body import understand
 from .json_text import read_index
 from .openai_reply import ReplyBuilder
-from .pieces import MAX_ARGUMENTS, MAX_REPLY
+from .pieces import MAX_ARGUMENTS, MAX_BYTES, MAX_CHUNKS, MAX_REPLY
 from .protocol import Delta, TextDelta
 from .reply_stream import SERVER, ReplyStream
 from .sse import MAX_EVENT
@@ -44,7 +44,8 @@ class ChatStream(ReplyStream):
 
     Nothing raises before `reply` does. Once `done`, what is fed is ignored; `[DONE]` makes it so. `secrets` are never
     quoted in an error; `where` names the server in it. `max_event` bounds one event or one JSON body, in bytes;
-    `max_reply` and `max_arguments` bound the reply and the arguments of one call, in characters.
+    `max_reply` and `max_arguments` bound the reply and the arguments of one call, in characters; `max_bytes` and
+    `max_chunks` bound the whole response, with all that is no part of the reply.
 
     What the model said in the field that some providers keep for a refusal is the text, if there is no other answer.
     Source: STREAMS.
@@ -62,9 +63,18 @@ class ChatStream(ReplyStream):
         max_event: int = MAX_EVENT,
         max_reply: int = MAX_REPLY,
         max_arguments: int = MAX_ARGUMENTS,
+        max_bytes: int = MAX_BYTES,
+        max_chunks: int = MAX_CHUNKS,
     ) -> None:
         self._chat = ReplyBuilder(max_reply=max_reply, max_arguments=max_arguments)
-        super().__init__(self._chat, secrets=secrets, where=where, max_event=max_event)
+        super().__init__(
+            self._chat,
+            secrets=secrets,
+            where=where,
+            max_event=max_event,
+            max_bytes=max_bytes,
+            max_chunks=max_chunks,
+        )
 
     def end(self) -> list[Delta]:
         """Say that the bytes have ended; return what the last event added, or the refusal that stands for the text."""

@@ -1,8 +1,10 @@
 """How long a model server is waited for, and what is said when that was too long. No I/O, and no clock of its own.
 
-A server that computes is told from one that hangs by what it sends. Some send signs of life while the model thinks:
-comments (`: OPENROUTER PROCESSING`, `: keep-alive`) or events that say nothing (`ping`). These keep a connection
-open, and a server that has lost its model may send them for ever. So they count, and not without end.
+A server that computes is told from one that hangs by what it sends. Some servers send bytes that hold no part of the
+reply while the model thinks: comments (`: OPENROUTER PROCESSING`, `: keep-alive`), events that say nothing (`ping`),
+chunks with a role or an empty text. A server that has lost its model may send such bytes for ever. So there are two
+clocks: one for silence, which any byte sets back, and a longer one that only a part of the reply sets back. What is a
+part of the reply is said by `turnwright.model.pieces.Meter.progress`.
 """
 
 from dataclasses import dataclass
@@ -16,6 +18,8 @@ from .protocol import ModelError
 # How long is waited, in seconds and in all, for what follows the finish reason: the usage, and sometimes more text,
 # come at once or not at all. The reply is whole by then, so whatever is late is not worth its wait.
 _AFTER: Final = 2.0
+#: How long one reply may take in all, in seconds. A server that sends a letter a minute makes progress all the time.
+REPLY_TIMEOUT: Final = 6 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +27,9 @@ class Patience:
     """How long to wait, in seconds: to connect, until a reply begins, while it is silent, and after it is whole.
 
     `first_byte` is counted from the request to the first event with a part of the reply in it, whatever else comes
-    before. Inside the reply a server may be silent for `idle`; while it sends signs of life, the next part may take as
-    long as the first one. `after` bounds all that follows the finish reason.
+    before. Inside the reply a server may be silent for `idle`; while it sends bytes without a part of the reply, the
+    next part may take as long as the first one. `reply` bounds the whole reply, and `after` all that follows the
+    finish reason.
 
     Raises `ConfigError` for a time that is not above zero.
     """
@@ -32,10 +37,11 @@ class Patience:
     connect: float = 10.0
     first_byte: float = 300.0
     idle: float = 60.0
+    reply: float = REPLY_TIMEOUT
     after: float = _AFTER
 
     def __post_init__(self) -> None:
-        for name in ("connect", "first_byte", "idle", "after"):
+        for name in ("connect", "first_byte", "idle", "reply", "after"):
             seconds: float = getattr(self, name)
             if not seconds > 0:
                 raise ConfigError(f"the {name} time-out is {seconds}: it must be above 0 seconds")
@@ -52,12 +58,14 @@ class Waiting:
         self._where = where
         # Since when the reply has not come on.
         self._since = now
+        self._end = now + patience.reply
         self._read = now
         self._came = 0
         self._whole = False
         self._asked = False
         self._alive = False
         self._silent = False
+        self._spent = False
         self._later = max(patience.first_byte, patience.idle)
         self._bound = patience.first_byte
 
@@ -82,7 +90,10 @@ class Waiting:
         left = self._since + self._bound - now
         self._silent = came > 0 and patience.idle < left
         if self._silent:
-            return patience.idle
+            left = patience.idle
+        self._spent = not whole and self._end - now < left
+        if self._spent:
+            left = self._end - now
         return left if left > 0 else 0.0
 
     def heard(self, now: float) -> None:
@@ -92,8 +103,10 @@ class Waiting:
     def over(self) -> ModelError:
         """Make the error for a read that took longer than its limit."""
         again = "Try again, or allow it more time"
-        if self._alive and not self._silent:
-            said = f"{self._where} sent nothing but signs of life for {self._bound:g} s. {again} (first_byte_timeout)."
+        if self._spent:
+            said = f"{self._where} had not ended its reply after {self._patience.reply:g} s. {again} (reply_timeout)."
+        elif self._alive and not self._silent:
+            said = f"{self._where} sent no part of a reply for {self._bound:g} s. {again} (first_byte_timeout)."
         elif self._came:
             idle = self._patience.idle
             said = f"{self._where} was silent for {idle:g} s in the middle of its reply. {again} (idle_timeout)."

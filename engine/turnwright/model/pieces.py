@@ -3,13 +3,19 @@
 import io
 from typing import Final
 
+from turnwright_states.limits import MAX_CALLS_A_REPLY
+
 #: The longest reply, in characters, of text, reasoning, calls and details together: far more than any model writes.
 MAX_REPLY: Final = 8 * 1024 * 1024
 #: The longest arguments of one call, in characters: some four times what the longest replies of today's models have.
 MAX_ARGUMENTS: Final = 2 * 1024 * 1024
-#: The most calls of one reply. A step runs far fewer (32 at most), but each that it refuses is answered
-#: by a message of its own: thousands of them would cost more than a turn is worth.
-MAX_CALLS: Final = 512
+#: The longest response, in bytes as they are decoded. The names around each piece take far more than the piece: 128,000
+#: tokens come in 40 MB, and in less than this bound also where each has its probabilities beside it.
+MAX_BYTES: Final = 256 * 1024 * 1024
+#: The most chunks of one response: some eight times as many as the tokens of the longest replies.
+MAX_CHUNKS: Final = 1_000_000
+#: The most calls of one reply: a longer one is cut off here, before the machine would refuse it.
+MAX_CALLS: Final = MAX_CALLS_A_REPLY
 
 
 class TooLarge(ValueError):  # noqa: N818 (reads as what happened)
@@ -25,12 +31,24 @@ class Meter:
     def __init__(self, most: int = MAX_REPLY) -> None:
         self._most = most
         self._kept = 0
+        #: How much the reply itself has grown. Chunks without a part of it leave this number unchanged.
+        self.progress = 0
 
     def take(self, size: int) -> None:
-        """Count `size` characters more. Raises `TooLarge` once the bound is passed."""
+        """Count `size` more characters of the reply. Raises `TooLarge` once the bound is passed."""
+        self.progress += size
+        self.reserve(size)
+
+    def reserve(self, size: int) -> None:
+        """Count memory that holds no part of the reply yet. Raises `TooLarge` once the bound is passed."""
         self._kept += size
         if self._kept > self._most:
             raise TooLarge(f"the reply is longer than {self._most:,} characters")
+
+    def grow(self, counts: dict[str, int], name: str, count: int) -> None:
+        """Set a count of tokens in `counts`. Only one that is larger than before is progress: servers repeat them."""
+        self.progress += count > counts.get(name, -1)
+        counts[name] = count
 
 
 class Pieces:

@@ -19,6 +19,7 @@ def pydantic_ai_model(
     settings: Mapping[str, object] | None = None,
     capabilities: Capabilities | None = None,
     name: str | None = None,
+    idle_timeout: float = 300.0,
 ) -> "PydanticAIModel":
     """Let any model of pydantic-ai drive turns.
 
@@ -27,6 +28,8 @@ def pydantic_ai_model(
     `thinking` and the like), sent with every request; the smaller of their `max_tokens` and the request's holds.
     `capabilities` says what the model takes; as a rule nothing needs to be said, for pydantic-ai's adapters know their
     providers. `name` is what the journal and people see: by default the name it was made from, or its `model_id`.
+    `idle_timeout` is how many seconds may pass without a part of the reply (text, thinking, a call), also before the
+    first one. The client's own time-outs, such as `timeout` in `settings`, apply beside it.
 
     One call makes one attempt, since retries belong to the chart (DESIGN 4.10). `max_retries: 0` is sent with every
     request, which switches off those of the clients of OpenAI, Anthropic, Google, Groq, Mistral, Cohere and all that
@@ -54,7 +57,13 @@ def pydantic_ai_model(
     except ImportError as error:
         hint = "install it with: pip install 'turnwright[pydantic-ai]'"
         raise ConfigError(f"pydantic-ai cannot be used here ({error}): {hint}") from error
-    return PydanticAIModel(made_of(model), settings=settings, capabilities=capabilities, name=name or _name_of(model))
+    return PydanticAIModel(
+        made_of(model),
+        settings=settings,
+        capabilities=capabilities,
+        name=name or _name_of(model),
+        idle_timeout=idle_timeout,
+    )
 
 
 def _name_of(model: "Model | str") -> str | None:

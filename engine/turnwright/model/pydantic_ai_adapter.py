@@ -16,9 +16,13 @@ from pydantic_ai.models import Model, StreamedResponse, infer_model
 from pydantic_ai.settings import ModelSettings
 
 from turnwright.errors import ConfigError
+from turnwright.hiding import HTTP_LOGGERS, Secrets
 
+from .alarm import Alarm, TooLate, alarm
 from .capabilities import Capabilities, checked_capabilities
+from .failure import MIN_SECRET
 from .fit import fit
+from .patience import Patience, Waiting
 from .protocol import Delta, Reply, Request
 from .pydantic_ai_failure import failure
 from .pydantic_ai_reply import Hearing, reply_of, whole_reply
@@ -28,6 +32,8 @@ _LOG = logging.getLogger(__name__)
 
 # How long, in seconds, closing a connection may take once nobody wants its reply any more.
 _CLOSING: Final = 2.0
+# The clients that log the headers of what they get.
+_LOGGERS: Final = ("anthropic._base_client", "openai._base_client")
 _SECRET_NAMES: Final = ("api_key", "auth_token", "_api_key")
 
 
@@ -41,8 +47,11 @@ class PydanticAIModel:
         settings: Mapping[str, object] | None = None,
         capabilities: Capabilities | None = None,
         name: str | None = None,
+        idle_timeout: float = 300.0,
     ) -> None:
         self._model = model
+        # pydantic-ai shows no bytes, so silence and bytes without a part of the reply look the same.
+        self._patience = Patience(first_byte=idle_timeout, idle=idle_timeout)
         self._name = name or model.model_id
         self._capabilities = Capabilities() if capabilities is None else checked_capabilities(capabilities)
         self._settings: dict[str, object] = {**(model.settings or {}), **(settings or {})}
@@ -52,6 +61,7 @@ class PydanticAIModel:
             raise ConfigError("settings may not hold max_retries: the turn itself retries (Limits.max_retries)")
         self._settings |= _no_retries(self._name, model)
         self._secrets = frozenset(_secrets(model, self._settings))
+        self._unsaid = Secrets(secret for secret in self._secrets if len(secret) >= MIN_SECRET)
 
     def __repr__(self) -> str:
         return f"PydanticAIModel({self._name!r})"
@@ -105,13 +115,21 @@ class PydanticAIModel:
         hearing = Hearing()
         stream: StreamedResponse | None = None
         began, first = time.perf_counter(), None
+        clock = alarm()
+        waiting = Waiting(self._patience, self._name, clock.now())
         try:
-            async with self._asked(fit(request, self._capabilities)) as answer:
+            async with self._asked(fit(request, self._capabilities), clock) as answer:
                 if isinstance(answer, ModelResponse):
                     response = answer
                 else:
                     stream = answer
-                    async for event in stream:
+                    events = aiter(stream)
+                    while True:
+                        now = clock.now()
+                        with clock.until(now + waiting.limit(now, came=hearing.progress, whole=False)):
+                            event = await anext(events, None)
+                        if event is None:
+                            break
                         if first is None:
                             first = time.perf_counter() - began
                         for delta in hearing.take(event):
@@ -121,12 +139,18 @@ class PydanticAIModel:
             for delta in hearing.rest(reply):
                 yield delta
             yield reply
+        except TooLate as late:
+            over = waiting.over()
+            over.partial = None if stream is None else _partial(stream, first)
+            raise over from late
         except Exception as error:
             partial = None if stream is None else _partial(stream, first)
             raise failure(error, where=self._name, partial=partial, secrets=self._secrets) from error
+        finally:
+            clock.off()
 
     @asynccontextmanager
-    async def _asked(self, request: Request) -> AsyncGenerator[StreamedResponse | ModelResponse, None]:
+    async def _asked(self, request: Request, clock: Alarm) -> AsyncGenerator[StreamedResponse | ModelResponse, None]:
         """Send the request: a response to stream, or a whole one from a model that cannot."""
         # Connections belong to their event loop. pydantic-ai's own agents do this when a run begins.
         refresh = getattr(self._model, "_refresh_http_client", None)
@@ -136,20 +160,23 @@ class PydanticAIModel:
         messages = self._model.prepare_messages(messages_of(request.messages), parameters)
         settings = self._settings_for(request)
         async with AsyncExitStack() as stack:
+            stack.enter_context(self._unsaid.hidden_in(*HTTP_LOGGERS, *_LOGGERS))
             answer: StreamedResponse | ModelResponse
             try:
-                answer = await stack.enter_async_context(
-                    direct.model_request_stream(
-                        self._model, messages, model_settings=settings, model_request_parameters=parameters
+                with clock.until(clock.now() + self._patience.first_byte):
+                    answer = await stack.enter_async_context(
+                        direct.model_request_stream(
+                            self._model, messages, model_settings=settings, model_request_parameters=parameters
+                        )
                     )
-                )
                 stack.push_async_callback(_close, answer)
             except NotImplementedError:
                 # So says an adapter of pydantic-ai that cannot stream. Nothing has been sent. What it does not
                 # implement may be something else; then this says so too.
-                answer = await direct.model_request(
-                    self._model, messages, model_settings=settings, model_request_parameters=parameters
-                )
+                with clock.until(clock.now() + self._patience.reply):
+                    answer = await direct.model_request(
+                        self._model, messages, model_settings=settings, model_request_parameters=parameters
+                    )
             yield answer
 
     def _settings_for(self, request: Request) -> ModelSettings:

@@ -22,7 +22,7 @@ from pydantic_ai.usage import RequestUsage
 from turnwright_states import Cause, Finish, Usage
 
 from .json_text import read_count, whole_object
-from .pieces import MAX_ARGUMENTS, Meter, Pieces, TooLarge, mend
+from .pieces import MAX_ARGUMENTS, MAX_CHUNKS, Meter, Pieces, TooLarge, mend
 from .protocol import Delta, ModelError, ReasoningDelta, Reply, ReplyCall, ResponseInfo, TextDelta, read_name
 from .pydantic_ai_details import details_of
 
@@ -36,9 +36,18 @@ class Hearing:
         self._meter = Meter()
         self._text = Pieces(self._meter)
         self._reasoning = Pieces(self._meter)
+        self._left = MAX_CHUNKS
+
+    @property
+    def progress(self) -> int:
+        """How much of the reply has come: a number that grows with its text, thinking and calls alone."""
+        return self._meter.progress
 
     def take(self, event: ModelResponseStreamEvent) -> Iterator[Delta]:
         """Give what an event adds to the text or the reasoning. Raises `TooLarge` once the reply passes a bound."""
+        self._left -= 1
+        if self._left < 0:
+            raise TooLarge(f"the response has more than {MAX_CHUNKS:,} chunks")
         match event:
             case PartStartEvent(part=TextPart(content=piece)):
                 yield from self._texted(piece)
@@ -48,8 +57,11 @@ class Hearing:
                 yield from self._thought(piece)
             case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(piece))):
                 yield from self._thought(piece)
-            case PartDeltaEvent(delta=ToolCallPartDelta(args_delta=str(piece))):
-                self._meter.take(len(piece))
+            case PartDeltaEvent(delta=ToolCallPartDelta(args_delta=str(arguments) | dict(arguments))):
+                self._meter.take(len(arguments))
+            case PartStartEvent():
+                # A call, or what the provider does at its own side.
+                self._meter.take(1)
             case _:
                 pass
 

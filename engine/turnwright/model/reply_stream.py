@@ -18,7 +18,7 @@ from turnwright_states import Cause
 from .error_body import understand
 from .failure import NEXT_STEPS, excerpt, stream_failure, without_tags
 from .json_text import read_json
-from .pieces import TooLarge
+from .pieces import MAX_BYTES, MAX_CHUNKS, TooLarge
 from .protocol import Delta, ModelError, Reply
 from .quick import MOST, NOT_QUICK, is_flat
 from .sse import MAX_LINES, Event, EventReader, EventTooLong
@@ -46,6 +46,11 @@ class Builder(Protocol):
         """Whether the provider has said why the reply ended."""
         ...
 
+    @property
+    def progress(self) -> int:
+        """How much of the reply has come: a number that grows with its text, reasoning, calls and usage alone."""
+        ...
+
     def add(self, chunk: Mapping[str, JsonValue], /) -> list[Delta]:
         """Take the JSON of one event; return what it added. Raises `TooLarge` once the reply passes a bound."""
         ...
@@ -66,7 +71,8 @@ class ReplyStream(ABC):
     """Takes the bytes of one response, gives deltas, and in the end the reply or the reason why there is none.
 
     Nothing raises before `reply` does. Once `done`, what is fed is ignored. `secrets` are never quoted in an error.
-    `where` names the server in errors. `max_event` bounds one event or one JSON body, in bytes.
+    `where` names the server in errors. `max_event` bounds one event or one JSON body, in bytes; `max_bytes` and
+    `max_chunks` bound the whole response. A reply that is complete when the response passes one of these two stays.
     Source: STREAMS.
     """
 
@@ -77,13 +83,24 @@ class ReplyStream(ABC):
     #: What stands before the data of its quick events, and the brace that begins it.
     QUICK: ClassVar[bytes]
 
-    def __init__(self, builder: Builder, *, secrets: Collection[str], where: str, max_event: int) -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        *,
+        secrets: Collection[str],
+        where: str,
+        max_event: int,
+        max_bytes: int = MAX_BYTES,
+        max_chunks: int = MAX_CHUNKS,
+    ) -> None:
         self._builder = builder
         self._add_quickly = builder.add_quickly
         self._secrets = secrets
         self._where = where
         self._max_event = max_event
         self._most = min(MOST, max_event)
+        self._max_bytes = self._bytes_left = max_bytes
+        self._max_chunks = self._chunks_left = max_chunks
         self._events = EventReader(max_event=max_event)
         self._error: ModelError | None = None
         self._kind: Literal["events", "body", "page"] | None = None
@@ -93,8 +110,6 @@ class ReplyStream(ABC):
         self._last: dict[str, JsonValue] | bytes | None = None
         self._whole = False
         self._ended = False
-        #: How much of a reply has come: a number that grows with each part of one, and not with signs of life.
-        self.progress = 0
         #: Whether the reply is whole: the provider has said that it ended, or why, and reported no error.
         self.complete = False
         # Whether what comes next may be read quickly: the stream is one of events, and between two of them.
@@ -103,12 +118,18 @@ class ReplyStream(ABC):
     def feed(self, data: bytes) -> list[Delta]:
         """Take bytes as they came; return what they added to the text and the reasoning."""
         deltas: list[Delta] = []
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0:
+            # What fits still counts, so that the result does not depend on how the bytes were cut.
+            data = data[: self._bytes_left]
         if self._quick:
             data = self._take_quickly(data, deltas)
-            if not data:
+            if not data and self._bytes_left >= 0:
                 return deltas
         if not self.done:
             deltas += self._feed(data)
+            if self._bytes_left < 0 and not self.done:
+                self._overflow(f"the response is longer than {self._max_bytes:,} bytes")
             self.complete = self._is_complete()
             self._quick = self._kind == "events" and self._events.between and not self.done
         return deltas
@@ -146,6 +167,11 @@ class ReplyStream(ABC):
         return self._whole or self._error is not None or self._ended
 
     @property
+    def progress(self) -> int:
+        """How much of a reply has come: a number that grows with its text, reasoning, calls and usage alone."""
+        return self._builder.progress
+
+    @property
     def error(self) -> ModelError | None:
         """What `reply` raises; None while there is nothing wrong."""
         return self._error
@@ -175,10 +201,6 @@ class ReplyStream(ABC):
         """Whether a JSON body is what should have been an event."""
         return False
 
-    def _is_ping(self, event: str, chunk: dict[str, JsonValue]) -> bool:
-        """Whether an event says nothing but that the server lives."""
-        return event == "ping" or chunk.get("type") == "ping"
-
     def _sources(self, chunk: dict[str, JsonValue]) -> Iterable[JsonValue]:
         """Where in a chunk an error may stand."""
         return (chunk,)
@@ -190,7 +212,7 @@ class ReplyStream(ABC):
             return data
         head, at, begin = self.QUICK, 0, len(self.QUICK) - 1
         try:
-            while data.startswith(head, at):
+            while data.startswith(head, at) and self._chunks_left:
                 end = data.find(_LF, begin, at + self._most - 1)
                 if end < 0 or not data.startswith(b"\n\n", end):
                     break
@@ -198,7 +220,7 @@ class ReplyStream(ABC):
                 if not (is_flat(found) and self._add_quickly(found, deltas)):
                     break
                 self._last = found
-                self.progress += 1
+                self._chunks_left -= 1
                 at = end + 2
                 begin = at + len(head) - 1
         except NOT_QUICK:
@@ -214,8 +236,6 @@ class ReplyStream(ABC):
         self._head += data[: _HEAD - len(self._head)]
         if self._kind is None:
             self._kind = _kind_of(self._head)
-        if self._kind in {"page", "body"}:
-            self.progress += 1
         if self._kind == "page":
             if len(self._head) == _HEAD:
                 self._reject()
@@ -284,8 +304,11 @@ class ReplyStream(ABC):
             return deltas
         if not isinstance(chunk, dict):
             return []
+        if not self._chunks_left:
+            self._overflow(f"the response has more than {self._max_chunks:,} chunks")
+            return []
+        self._chunks_left -= 1
         self._last = chunk
-        self.progress += not self._is_ping(event, chunk)
         deltas = self._put(event, chunk)
         for source in self._sources(chunk):
             if isinstance(source, dict) and self._error is None and _is_error(source):
@@ -340,6 +363,13 @@ class ReplyStream(ABC):
     def _stop(self, bound: str) -> None:
         """Take no more: a bound was passed."""
         self._fail(f"{self._where} sent too much: {bound}", hint=_SHORTEN)
+
+    def _overflow(self, bound: str) -> None:
+        """Take no more of the response: it passed a bound. A reply that is complete by then stays."""
+        if self._is_complete():
+            self._whole = True
+        else:
+            self._stop(bound)
 
     def _fail(self, what: str, cause: Cause = Cause.REJECTED, hint: str = "") -> None:
         message = f"{what.rstrip('.')}. {hint or NEXT_STEPS[cause]}"

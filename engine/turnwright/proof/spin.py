@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from turnwright.draw.promela import CLAIMS, UNLIMITED, Bounds, rows_by_line, to_promela
+from turnwright.draw.promela import CLAIMS, Bounds, rows_by_line, to_promela
 from turnwright.errors import ConfigError
 from turnwright_states.chart import CHART, Chart
 from turnwright_states.verdict import Check, Verdict
@@ -168,9 +168,9 @@ def _counts(search: Search) -> str:
 
 
 def _limits(values: list[str]) -> str:
-    allowance, budget, retries, pauses, nudges, asks = map(int, values)
+    allowance, budgeted, budget, retries, pauses, nudges, asks = map(int, values)
     return (
-        f"allowance {allowance}, {'no budget' if budget == UNLIMITED else f'budget {budget}'}, max_retries {retries}, "
+        f"allowance {allowance}, {f'budget {budget}' if budgeted else 'no budget'}, max_retries {retries}, "
         f"max_pauses {pauses}, nudges {nudges}, doom_response {'ask' if asks else 'stop'}"
     )
 

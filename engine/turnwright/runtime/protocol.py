@@ -11,7 +11,7 @@ from typing import Protocol
 import anyio
 import msgspec
 
-from turnwright.store import NOBODY_GIVEN_UP, GivenUp
+from turnwright.store import NOBODY_GIVEN_UP, GivenUp, Queued
 from turnwright_states import EndReason, State
 
 
@@ -29,7 +29,7 @@ class Job(msgspec.Struct, frozen=True):
 class Stand(msgspec.Struct, frozen=True):
     """How a turn stands that was driven: for those who show it. The journal knows more."""
 
-    state: State
+    state: State | Queued
     reason: EndReason | None = None
 
 

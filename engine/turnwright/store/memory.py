@@ -56,7 +56,7 @@ class _Kept:
             updated_at=self.updated_at,
             epoch=self.epoch,
             owner=self.owner,
-            status=self.status,
+            status=self.status.of_epoch(self.epoch),
             number=self.number,
         )
 
@@ -152,6 +152,10 @@ class MemoryStore:
     async def get(self, turn_id: str) -> TurnRow:
         """See `Store.get`."""
         return self._kept(turn_id).row
+
+    def has(self, turn_id: str) -> bool:
+        """See `Store.has`."""
+        return turn_id in self._turns
 
     async def turns(
         self,

@@ -7,6 +7,7 @@ and nobody can take a paused process for a dead one. The lock is the driver's al
 
 import fcntl
 import os
+import re
 import secrets
 from contextlib import suppress
 from pathlib import Path
@@ -42,6 +43,8 @@ class OwnerLock:
 
         Any number may ask at once, for they share the lock. Each of them may remove the file: no name comes again.
         """
+        if not _NAME.fullmatch(owner):
+            return False  # somebody changed the row: no process has such a name, and no other file is touched
         path = self._path(owner)
         try:
             with path.open("rb") as file:
@@ -74,6 +77,8 @@ class OwnerLock:
         return self._folder / f"{self._stem}-owner-{owner}"
 
 
+#: The form of what `_new_name` makes.
+_NAME: Final = re.compile(r"[0-9]{1,20}-[0-9a-f]{1,40}")
 #: Those of this process.
 _LOCKS: Final[WeakSet[OwnerLock]] = WeakSet()
 

@@ -12,16 +12,15 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import LiteralString
 
 from turnwright.errors import ConfigError, Fenced, SessionBusy, StoreError, TurnBusy, UnknownTurn
-from turnwright_states import BadJournal
-from turnwright_states.facts import Fact, parse_fact
+from turnwright_states.facts import Fact
 
 from .postgres_address import parse_address
 from .postgres_connections import Connections
 from .postgres_news import News
 from .postgres_owner import OwnerSession, is_held
-from .postgres_rows import COLUMNS, Row, facts_of, inbox_items, status_of, turn_row
+from .postgres_rows import COLUMNS, parameters_of, status_of
 from .postgres_schema import Connection, migrate
-from .postgres_statements import CREATE, FAMILY, ONE, QUIET, STRETCHES, TELLING, WAITING
+from .postgres_statements import CREATE, FAMILY, LOCKED, ONE, QUIET, STRETCHES, TELLING, WAITING
 from .posting import addressee, in_the_way
 from .protocol import (
     NOBODY,
@@ -36,6 +35,7 @@ from .protocol import (
     Stretch,
     TurnRow,
 )
+from .rows import Columns, claimed, facts_of, readable, requests_of, stretches_of, turn_row, waiting
 
 
 class PostgresStore:
@@ -71,13 +71,17 @@ class PostgresStore:
         self._driving: dict[str, Claim] = {}
 
     @property
+    def _where(self) -> str:
+        return f"store {self.place}"
+
+    @property
     def owner(self) -> str:
         """The name of this process among the drivers, once it drives; its lock's session is named after it."""
         return self._owner.name
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         """See `Store.create`."""
-        written, claim = facts_of(facts, 0, new.created_at), Claim(turn=new.id, epoch=int(driven), seq=len(facts))
+        written, claim = parameters_of(facts, 0, new.created_at), Claim(turn=new.id, epoch=int(driven), seq=len(facts))
         async with self._claiming(claim) if driven else self._connections.transaction() as connection:
             name = self._owner.name
             turn = {"turn": new.id, "session": new.session, "agent": new.agent, "model": new.model}
@@ -92,21 +96,17 @@ class PostgresStore:
         claim = Claim(turn=turn_id, epoch=0, seq=0)
         async with self._claiming(claim) as connection:
             # Of two that claim at once the second waits here, and then sees what the first one wrote.
-            was = turn_row(await _one(connection, f"{ONE} FOR UPDATE", turn_id))
-            if (
-                was.owner
-                and not over.covers(was.owner, was.epoch)
-                and await self._lives(connection, turn_id, was.owner)
-            ):
-                raise TurnBusy(turn_id, was.owner)
-            claim.signs = self._owner.name
+            epoch, owner, _ = claimed(turn_id, await _one(connection, LOCKED, turn_id), self._where)
+            if owner and not over.covers(owner, epoch) and await self._lives(connection, turn_id, owner):
+                raise TurnBusy(turn_id, owner)
+            claim.signs, claim.crashed = self._owner.name, owner is not None
             cursor = await connection.execute(
-                "UPDATE turnwright_turns SET epoch = epoch + 1, owner = %s WHERE turn_id = %s RETURNING epoch,"
+                "UPDATE turnwright_turns SET epoch = epoch + 1, owner = %s WHERE turn_id = %s RETURNING epoch, owner,"
                 " (SELECT max(seq) FROM turnwright_facts f WHERE f.turn_id = turnwright_turns.turn_id)",
                 (claim.signs, turn_id),
             )
-            ((claim.epoch, seq),) = await cursor.fetchall()
-            claim.seq, claim.crashed = seq or 0, was.owner is not None
+            for row in await cursor.fetchall():
+                claim.epoch, _, claim.seq = claimed(turn_id, row, self._where)
         return claim
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
@@ -124,7 +124,7 @@ class PostgresStore:
 
     async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
         """See `Store.append`. Where the server was lost on the way, the error says that nobody knows."""
-        written = facts_of(facts, claim.seq, time.time())
+        written = parameters_of(facts, claim.seq, time.time())
         turn = {"turn": claim.turn, "epoch": claim.epoch, "signs": claim.signs, "consumed": list(consumed)}
         async with self._connections.one(self._owner.keep, writes=True) as connection:
             cursor = await connection.execute(self._writes.append, {**turn, **status_of(status), **written})
@@ -146,23 +146,23 @@ class PostgresStore:
         )
         if not rows:
             raise UnknownTurn(turn_id)
-        try:
-            return [(seq, parse_fact(kind, payload, seq)) for seq, kind, payload in rows if seq is not None]
-        except BadJournal as error:
-            raise StoreError(f"store {self.place}: turn {turn_id}: {error}") from error
+        return facts_of(turn_id, (row for row in rows if row != (None, None, None)), self._where)
 
     async def stretches(self, turn_id: str) -> list[Stretch]:
         """See `Store.stretches`."""
         rows = await self._connections.read(STRETCHES, (turn_id,))
         if not rows:
             raise UnknownTurn(turn_id)
-        return [Stretch(*row) for row in rows if row[0] is not None]
+        return stretches_of(turn_id, (row for row in rows if row[0] is not None), self._where)
 
     async def get(self, turn_id: str) -> TurnRow:
         """See `Store.get`."""
         for row in await self._connections.read(ONE, (turn_id,)):
-            return turn_row(row)
+            return readable(turn_row(row), self._where)
         raise UnknownTurn(turn_id)
+
+    def has(self, turn_id: str) -> None:
+        """See `Store.has`."""
 
     async def turns(
         self,
@@ -184,7 +184,7 @@ class PostgresStore:
     async def is_driven(self, turn_id: str) -> bool:
         """See `Store.is_driven`."""
         async with self._connections.transaction() as connection:
-            owner = turn_row(await _one(connection, ONE, turn_id)).owner
+            owner = readable(turn_row(await _one(connection, ONE, turn_id)), self._where).owner
             return await self._lives(connection, turn_id, owner) if owner else False
 
     async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
@@ -195,7 +195,8 @@ class PostgresStore:
         async with self._connections.transaction() as connection:
             # Posts to one turn follow each other, as they will stand in its inbox.
             await _one(connection, f"{ONE} FOR UPDATE", turn_id)
-            blocking = in_the_way(await _waiting(connection, turn_id), items)
+            there = waiting(turn_id, await (await connection.execute(WAITING, (turn_id,))).fetchall(), self._where)
+            blocking = in_the_way(there, items)
             if not blocking:
                 ids, kinds, payloads = zip(*((item.id, item.kind.value, item.payload) for item in items), strict=True)
                 arrays = {"ids": list(ids), "kinds": list(kinds), "payloads": list(payloads)}
@@ -204,13 +205,13 @@ class PostgresStore:
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
         """See `Store.inbox`."""
-        return inbox_items(turn_id, await self._connections.read(WAITING, (turn_id,)))
+        return waiting(turn_id, await self._connections.read(WAITING, (turn_id,)), self._where)
 
     async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
         """See `Store.requests`."""
         query: LiteralString = "SELECT turn_id, id, kind, payload FROM turnwright_inbox WHERE kind = ANY(%s)"
         rows = await self._connections.read(query, ([kind.value for kind in kinds],))
-        return [InboxItem(str(turn), str(name), InboxKind(kind), str(payload)) for turn, name, kind, payload in rows]
+        return requests_of(rows)
 
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
         """See `Store.watching`."""
@@ -287,12 +288,8 @@ class PostgresStore:
             raise
 
 
-async def _one(connection: Connection, query: LiteralString, turn_id: str) -> Row:
+async def _one(connection: Connection, query: LiteralString, turn_id: str) -> Columns:
     row = await (await connection.execute(query, (turn_id,))).fetchone()
     if row is None:
         raise UnknownTurn(turn_id)
     return row
-
-
-async def _waiting(connection: Connection, turn_id: str) -> list[InboxItem]:
-    return inbox_items(turn_id, await (await connection.execute(WAITING, (turn_id,))).fetchall())

@@ -14,8 +14,8 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from turnwright.errors import StoreError
 
 from .postgres_owner import is_silent, keep_from_forks
-from .postgres_rows import Row
 from .postgres_schema import VERSION, Connection, check, older
+from .rows import Columns
 
 #: What is to be held before a connection is used: the lock of a driver.
 Lock = Callable[[], Awaitable[object]]
@@ -36,7 +36,7 @@ class Connections:
         self._opening = anyio.Lock()
         self._closed = False
 
-    async def read(self, query: LiteralString, parameters: Sequence[object] | dict[str, object]) -> list[Row]:
+    async def read(self, query: LiteralString, parameters: Sequence[object] | dict[str, object]) -> list[Columns]:
         """The rows of one query, which goes with the question for the version: one round trip."""
         await anyio.lowlevel.checkpoint_if_cancelled()  # else who reads again and again is never seen to wait
         async with self.one() as connection:
@@ -78,7 +78,7 @@ class Connections:
                     await pool.putconn(connection)
         except UndefinedTable as error:
             raise older(0, self._place) from error
-        except (psycopg.Error, TimeoutError, UnicodeEncodeError) as error:
+        except (psycopg.Error, TimeoutError, UnicodeError) as error:
             why = str(error).strip() or f"no answer after {self._patience:g} s"
             if isinstance(error, PoolTimeout):
                 why = f"no connection after {self._patience:g} s: the server is down, or all {self._most} are used"

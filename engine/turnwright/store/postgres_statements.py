@@ -15,6 +15,8 @@ from .postgres_rows import COLUMNS
 CHANNEL: Final = "turnwright"
 
 ONE: Final = f"SELECT {COLUMNS} FROM turnwright_turns WHERE turn_id = %s"
+#: The columns of `rows.claimed`, before the last seq can be asked for: whoever waits for the row sees an older one.
+LOCKED: Final = "SELECT epoch, owner, 0 FROM turnwright_turns WHERE turn_id = %s FOR UPDATE"
 #: The turn :id, and those whose ids begin with it and a colon: the semicolon is the next character.
 FAMILY: Final = "(turn_id = %(id)s OR (turn_id > %(id)s || ':' AND turn_id < %(id)s || ';'))"
 WAITING: Final = "SELECT id, kind, payload FROM turnwright_inbox WHERE turn_id = %s ORDER BY n"

@@ -25,16 +25,35 @@ Changed = Callable[[float], Awaitable[None]]
 NOBODY: Final = ""
 
 
+class Queued(StrEnum):
+    """The state of a turn that was submitted, and that nobody has begun to drive. The machine does not know it."""
+
+    QUEUED = "QUEUED"
+
+    @property
+    def outcome(self) -> None:
+        """None: the turn has not ended."""
+        return None
+
+
+#: The state of a turn that waits for its first driver.
+QUEUED: Final = Queued.QUEUED
+
+
 class Status(Struct, frozen=True, gc=False):
-    """A copy of where a turn stands, for queries. It can be rebuilt from the facts.
+    """A copy of where a turn stands, for queries. It can be rebuilt from the facts, all but `QUEUED`.
 
     One is made for each append: hence a struct, which takes a tenth of the time of a frozen dataclass.
     """
 
-    state: State
+    state: State | Queued
     steps: int = 0
     tool_calls: int = 0
     reason: EndReason | None = None
+
+    def of_epoch(self, epoch: int) -> "Status":
+        """The status of a turn's row, whose epoch is 0 until somebody has begun to drive it."""
+        return self if epoch or self.outcome is not None else Status(QUEUED, self.steps, self.tool_calls)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -66,6 +85,9 @@ class TurnRow:
     `number` counts the turns of a store in the order in which they were made; it goes up also when the clock goes back.
     `owner` is None once its driver let go of it, or `NOBODY` where a crash is still to be accounted for. A driver that
     died is still its owner. `updated_at`: when its last fact was written, or a status after it where the store says so.
+
+    `fault` says why the row cannot be read, and is empty for a sound one. Then nothing else in it is to be relied on:
+    what is damaged stands at its default, and `status` says nothing. Only `Store.turns` returns such a row.
     """
 
     id: str
@@ -78,6 +100,12 @@ class TurnRow:
     owner: str | None
     status: Status
     number: int
+    fault: str = ""
+
+    @classmethod
+    def damaged(cls, turn_id: str, fault: str) -> "TurnRow":
+        """The row of a turn of which nothing but its id is known."""
+        return cls(turn_id, None, "", "", 0.0, 0.0, 0, None, Status(State.CHECK), 0, fault)
 
 
 class Stretch(Struct, frozen=True):
@@ -155,7 +183,11 @@ class InboxItem:
 
 
 class Store(Protocol):
-    """A store. Every method raises `StoreError` when it cannot read or write, and then has changed nothing."""
+    """A store. Every method raises `StoreError` when it cannot read or write, and then has changed nothing.
+
+    What is damaged of one turn raises `UnreadableTurnError`, a `StoreError`, where that turn is asked for, and does not
+    keep anybody from the others.
+    """
 
     @property
     def shared(self) -> bool:
@@ -223,6 +255,10 @@ class Store(Protocol):
         """One turn's row. Raises `UnknownTurn`."""
         ...
 
+    def has(self, turn_id: str) -> bool | None:
+        """Whether the turn is there, or None where only `get` can tell, which may wait for a server."""
+        ...
+
     async def turns(
         self,
         *,
@@ -234,6 +270,7 @@ class Store(Protocol):
         """Turns, the one made last first: of one session, or of all; only live or only ended ones, or both.
 
         At most `limit`, and only those whose `number` is below `before`: with that of the last one, the next page.
+        A turn whose row is damaged is among them, with a `fault`.
         """
         ...
 
@@ -255,7 +292,7 @@ class Store(Protocol):
         ...
 
     async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
-        """The requests of these kinds that wait in the inboxes of all turns."""
+        """The requests of these kinds that wait in the inboxes of all turns, without those that are damaged."""
         ...
 
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:

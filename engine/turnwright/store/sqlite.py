@@ -10,18 +10,20 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
 from turnwright.errors import ConfigError, StoreError, TurnBusy, UnknownTurn
-from turnwright_states import BadJournal
-from turnwright_states.facts import Fact, parse_fact
+from turnwright_states.facts import Fact
 
 from .owner import OwnerLock
 from .posting import addressee, in_the_way
 from .protocol import NOBODY_GIVEN_UP, Changed, Claim, GivenUp, InboxItem, InboxKind, NewTurn, Status, Stretch, TurnRow
+from .rows import Columns, claimed, facts_of, readable, requests_of, stretches_of, turn_row, waiting
 from .sqlite_group import Group
-from .sqlite_rows import FAMILY, STRETCHES, TURNS, Columns, turn_row
+from .sqlite_place import Place
+from .sqlite_rows import CLAIMED, FAMILY, STRETCHES, TURNS
 from .sqlite_schema import check, immediate, migrate, prepare
 from .sqlite_writes import Append, Create, LetGo, Write, write
 from .watching import untold
@@ -42,8 +44,8 @@ _HINTS: Final = {
     sqlite3.SQLITE_READONLY: "let this user write the file and its folder",
 }
 
-#: What `sqlite3` raises: also for a text that no UTF-8 can write.
-_ERRORS: Final = (sqlite3.Error, UnicodeEncodeError)
+#: What `sqlite3` raises: also for a text that no UTF-8 can write, and for a number of more than 64 bits.
+_ERRORS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
 
 
 class SqliteStore:
@@ -80,7 +82,10 @@ class SqliteStore:
             self._db.execute(f"PRAGMA synchronous={'NORMAL' if durability == 'normal' else 'FULL'}")
             # What was deleted is not to stay readable in the file's free pages.
             self._db.execute("PRAGMA secure_delete=ON")
-        except (sqlite3.Error, ConfigError) as error:
+            # A text that is no UTF-8 is its row's trouble; by itself the module would read none of the rows beside it.
+            self._db.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+            self._place = Place(self.path, place)
+        except (sqlite3.Error, OSError, ConfigError) as error:
             self._db.close()
             raise (error if isinstance(error, ConfigError) else self._unusable(error)) from None
         self._cursor = self._db.cursor()
@@ -104,6 +109,10 @@ class SqliteStore:
         """See `Store.owner`."""
         return self._owner.name
 
+    @property
+    def _where(self) -> str:
+        return f"store {self.path}"
+
     def _unusable(self, error: sqlite3.Error | OSError) -> ConfigError:
         return ConfigError(f"store {self.path}: {_explain(error)}")
 
@@ -126,15 +135,12 @@ class SqliteStore:
         """See `Store.claim`."""
         owner = self._owner.take()
         with self._transaction():
-            epoch, was, seq = self._one(
-                "SELECT epoch, owner, (SELECT MAX(seq) FROM facts WHERE turn = number) FROM turns WHERE turn_id = ?",
-                turn_id,
-            )
+            epoch, was, seq = claimed(turn_id, self._one(CLAIMED, turn_id), self._where)
             if was and not over.covers(was, epoch) and self._lives(turn_id, was):
                 raise TurnBusy(turn_id, was)
             self._db.execute("UPDATE turns SET epoch = epoch + 1, owner = ? WHERE turn_id = ?", (owner, turn_id))
         self._driving[turn_id] = epoch + 1
-        return Claim(turn=turn_id, epoch=epoch + 1, seq=seq or 0, crashed=was is not None, signs=owner)
+        return Claim(turn=turn_id, epoch=epoch + 1, seq=seq, crashed=was is not None, signs=owner)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         """See `Store.release`."""
@@ -158,22 +164,24 @@ class SqliteStore:
             rows = self._db.execute(
                 "SELECT seq, kind, payload FROM facts WHERE turn = ? AND seq > ? ORDER BY seq", (number, after)
             ).fetchall()
-        try:
-            return [(seq, parse_fact(kind, payload, seq)) for seq, kind, payload in rows]
-        except BadJournal as error:
-            raise StoreError(f"store {self.path}: turn {turn_id}: {error}") from error
+        return facts_of(turn_id, rows, self._where)
 
     async def stretches(self, turn_id: str) -> list[Stretch]:
         """See `Store.stretches`."""
         with self._reading():
             (number,) = self._one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
             rows = self._db.execute(STRETCHES, {"turn": number}).fetchall()
-        return [Stretch(*row) for row in rows]
+        return stretches_of(turn_id, rows, self._where)
 
     async def get(self, turn_id: str) -> TurnRow:
         """See `Store.get`."""
         with self._reading():
-            return turn_row(self._one(f"{TURNS} WHERE turn_id = ?", turn_id))
+            return readable(turn_row(self._one(f"{TURNS} WHERE turn_id = ?", turn_id)), self._where)
+
+    def has(self, turn_id: str) -> bool:
+        """See `Store.has`."""
+        with self._reading():
+            return self._db.execute("SELECT 1 FROM turns WHERE turn_id = ?", (turn_id,)).fetchone() is not None
 
     async def turns(
         self,
@@ -225,12 +233,12 @@ class SqliteStore:
                 self._empty.clear()
                 check(self._cursor, self.path)
                 self._seen = seen
-            waiting = self._waiting(turn_id)
+            items = self._waiting(turn_id)
         except _ERRORS as error:
             raise self._explained(error) from error
-        if not waiting and turn_id in self._driving:
+        if not items and turn_id in self._driving:
             self._empty.add(turn_id)
-        return waiting
+        return items
 
     async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
         """See `Store.requests`."""
@@ -240,7 +248,7 @@ class SqliteStore:
                 f"SELECT turn_id, id, kind, payload FROM inbox WHERE kind IN ({asked})",  # noqa: S608 (constant)
                 kinds,
             ).fetchall()
-        return [InboxItem(turn_id, name, InboxKind(kind), payload) for turn_id, name, kind, payload in rows]
+        return requests_of(rows)
 
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
         """See `Store.watching`."""
@@ -292,18 +300,18 @@ class SqliteStore:
             await self._group.add(one)
             return
         try:
-            write(self._cursor, self.path, (one,))
+            write(self._cursor, self.path, self._place, (one,))
         except _ERRORS as error:
             raise self._explained(error) from error
         if one.error is not None:
             raise one.error
 
     def _write(self, together: Sequence[Write]) -> None:
-        write(self._cursor, self.path, together)
+        write(self._cursor, self.path, self._place, together)
 
     def _waiting(self, turn_id: str) -> list[InboxItem]:
         rows = self._db.execute("SELECT id, kind, payload FROM inbox WHERE turn_id = ? ORDER BY n", (turn_id,))
-        return [InboxItem(turn_id, name, InboxKind(kind), payload) for name, kind, payload in rows]
+        return waiting(turn_id, rows, self._where)
 
     def _one(self, query: str, turn_id: str) -> Columns:
         row: Columns | None = self._db.execute(query, (turn_id,)).fetchone()
@@ -311,18 +319,23 @@ class SqliteStore:
             raise UnknownTurn(turn_id)
         return row
 
-    # Every method looks at the version: somebody may have migrated the file since it was opened.
+    # Every method looks at the version, and whether the file is still in its place: somebody may have migrated it since
+    # it was opened, or deleted it.
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._errors(), immediate(self._db):
-            check(self._db, self.path)
-            yield
+        with self._errors():
+            with immediate(self._db):
+                check(self._db, self.path)
+                self._place.check()
+                yield
+            self._place.check()
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
         with self._errors():
             check(self._db, self.path)
+            self._place.check()
             yield
 
     @contextmanager
@@ -347,7 +360,7 @@ def _make_private(path: Path) -> None:
         path.touch(mode=0o600, exist_ok=False)
 
 
-def _explain(error: sqlite3.Error | OSError | UnicodeEncodeError) -> str:
+def _explain(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.strerror}: {_HINTS[sqlite3.SQLITE_CANTOPEN]}"
     # The low byte is the primary code. What the module itself raises, for a closed store, has none.

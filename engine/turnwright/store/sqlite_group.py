@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from anyio.lowlevel import checkpoint
 
-from turnwright.errors import StoreError
+from turnwright.errors import StoreError, StoreReplacedError
 
 from .sqlite_writes import Write
 
@@ -54,7 +54,7 @@ class Group:
         together, self._waiting = self._waiting, []
         try:
             self._write(together)
-        except sqlite3.OperationalError as error:
+        except (sqlite3.OperationalError, StoreReplacedError) as error:
             # The file, or its disk: there is no hope for one of them alone, and each would wait for it in vain.
             for one in _not_made(together):
                 one.give_up(self._explain(error))

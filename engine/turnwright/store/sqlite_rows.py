@@ -1,19 +1,18 @@
-"""What a SQLite store reads: its longer questions, and its rows as the store's own words."""
+"""The longer questions of a SQLite store. `rows.py` reads what comes of them."""
 
-from typing import Any, Final
+from typing import Final
 
-from turnwright_states import EndReason, State
-
-from .protocol import Status, TurnRow
-
-#: What `turn_row` takes. A turn has the status that was written with its last fact.
+#: The columns of `rows.turn_row`. A turn has the status that was written with its last fact, and one without such a
+#: fact is damaged, but it is there.
 TURNS: Final = """
     SELECT turn_id, session, agent, model, created_at, at, turns.epoch, turns.owner, state, steps, tool_calls, reason,
-        number
-    FROM turns JOIN facts ON turn = number AND seq = (
+        live, number
+    FROM turns LEFT JOIN facts ON turn = number AND seq = (
         SELECT MAX(seq) FROM facts WHERE turn = number AND state IS NOT NULL
     )
 """
+#: The columns of `rows.claimed`.
+CLAIMED: Final = "SELECT epoch, owner, (SELECT MAX(seq) FROM facts WHERE turn = number) FROM turns WHERE turn_id = ?"
 #: The fields of a `Stretch`, of the turn numbered :turn. A stretch begins with a fact that keeps its driver, and ends
 #: before the next such fact, or with the last one of all. That is the last fact of an append, so it has the time.
 STRETCHES: Final = """
@@ -27,12 +26,3 @@ STRETCHES: Final = """
 """
 #: The turn :id, and those whose ids begin with it and a colon: the semicolon is the next character.
 FAMILY: Final = "(turn_id = :id OR (turn_id > :id || ':' AND turn_id < :id || ';'))"
-#: A row as `sqlite3` gives it: it does not know the columns' types.
-Columns = tuple[Any, ...]
-
-
-def turn_row(row: Columns) -> TurnRow:
-    """The turn of a row of `TURNS`."""
-    turn, session, agent, model, created_at, updated_at, epoch, owner, state, steps, calls, reason, number = row
-    status = Status(State(state), steps, calls, None if reason is None else EndReason(reason))
-    return TurnRow(turn, session, agent, model, created_at, updated_at, epoch, owner, status, number)

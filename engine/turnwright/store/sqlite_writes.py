@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from turnwright.errors import Fenced, SessionBusy, StoreError, TurnwrightError
-from turnwright_states.facts import Fact
+from turnwright_states.facts import Fact, ModelReplied
 from turnwright_states.state import FINAL
 
 from .protocol import NOBODY, Claim, NewTurn, Status
+from .sqlite_place import Place
 from .sqlite_schema import check
 
 #: One statement is the fence too: under an epoch that is another's it finds no turn to write for.
@@ -50,13 +51,15 @@ _FactRow = tuple[
 class Write(ABC):
     """One write of a driver: facts, and what goes with them.
 
-    `only_facts`: `write` has nothing to do. `waits`: it was neither made nor given up; `error` is why it was given up.
+    `only_facts`: `write` has nothing to do. `located`: it counts only while the store's file is in its place, which
+    costs too much to ask with every one. `waits`: it was neither made nor given up; `error` is why it was given up.
     """
 
-    __slots__ = ("error", "only_facts", "rows", "waits")
+    __slots__ = ("error", "located", "only_facts", "rows", "waits")
 
-    def __init__(self, rows: Sequence[_FactRow] = (), *, only_facts: bool = False) -> None:
+    def __init__(self, rows: Sequence[_FactRow] = (), *, only_facts: bool = False, located: bool = True) -> None:
         self.rows = rows
+        self.located = located
         self.only_facts = only_facts
         self.waits = True
         self.error: Exception | None = None
@@ -82,7 +85,9 @@ class Append(Write):
     def __init__(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str]) -> None:
         # Otherwise the turn ends, its inbox changes, or its status is written without a fact.
         only_facts = not consumed and status.state not in FINAL and len(facts) > 0
-        super().__init__(_rows(claim, facts, status, time.time()), only_facts=only_facts)
+        # Once a step, before the calls of the reply run, for what is not kept may run again.
+        located = not only_facts or facts[0].kind == ModelReplied.kind
+        super().__init__(_rows(claim, facts, status, time.time()), only_facts=only_facts, located=located)
         self._claim = claim
         self._status = status
         self._consumed = consumed
@@ -166,15 +171,18 @@ class LetGo(Write):
         )
 
 
-def write(cursor: sqlite3.Cursor, path: Path, together: Sequence[Write]) -> None:
+def write(cursor: sqlite3.Cursor, path: Path, place: Place, together: Sequence[Write]) -> None:
     """Make writes in one transaction. One that an error of Turnwright keeps out is given up, and the rest is made.
 
-    Raises what `sqlite3` raises, and `Fenced` where one of the appends is; then nothing was written.
+    Raises what `sqlite3` raises, and `Fenced` where one of the appends is; then nothing was written. Raises
+    `StoreReplacedError` where it was written to a file that is not in its place any more.
     """
+    located = False
     cursor.execute("BEGIN IMMEDIATE")
     try:
         check(cursor, path)
         for one in together:
+            located = located or one.located
             if not one.only_facts:
                 try:
                     one.write(cursor, path)
@@ -187,6 +195,9 @@ def write(cursor: sqlite3.Cursor, path: Path, together: Sequence[Write]) -> None
     except BaseException:
         cursor.connection.rollback()
         raise
+    if located:
+        # After the commit: only then is it known that what was written is where others look for it.
+        place.check()
     for one in together:
         if one.waits:
             one.done()

@@ -136,9 +136,9 @@ class StandIn(Tool):
         """See `Tool.loop_key`: the real tool names it."""
         return self._real.loop_key(arguments)
 
-    def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
-        """See `Tool.asks`: the real tool asks first, then the behaviour."""
-        ask = self._real.asks(arguments, context)
+    async def asks_first(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
+        """See `Tool.asks_first`: the real tool asks first, then the behaviour."""
+        ask = await self._real.asks_first(arguments, context)
         behaviour = self._stage.behaviour(context)
         if ask is not None or not isinstance(behaviour, Asks) or behaviour.midway:
             return ask

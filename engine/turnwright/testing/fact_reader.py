@@ -37,11 +37,8 @@ from turnwright_states import facts as f
 from .call_reader import CallReader, sub_agents
 from .recording import At, Broke, Recording, Unfinished
 
-#: Seconds that a turn may take which is not to run out of time while it is played, however slow the machine.
+#: Seconds that a turn may take at the least, so that its time does not run out because the machine is slow.
 _PLENTY: Final = 60.0
-#: Seconds for a turn whose time is to run out while its process is held up: some, and some more for each fact.
-_SHORTLY: Final = 0.5
-_A_FACT: Final = 0.01
 #: The states in which a model is called.
 _CALLING: Final = frozenset({State.STREAM, State.CONCLUDE, State.TEXT_ONLY})
 #: What a text of a script stands for; see `ScriptedModel`.
@@ -142,7 +139,7 @@ class _Reader:
             case f.AttemptFailed() if self._turn.state is State.TOOL_EXEC:
                 self._synthesis.append(ModelError(fact.message, cause=fact.cause))
             case f.AttemptFailed():
-                self._lines.append(_failed(fact, self._turn.state))
+                self._lines.append(_failed(fact))
             case f.CallStarted():
                 self._start(fact)
             case f.CallSettled():
@@ -319,7 +316,7 @@ class _Reader:
         """The limits with seconds that the test keeps, on whatever machine it runs."""
         if limits.seconds is None:
             return limits
-        seconds = _SHORTLY + _A_FACT * self._count if self._delayed else max(limits.seconds, _PLENTY)
+        seconds = max(limits.seconds, _PLENTY)
         if seconds != limits.seconds:
             self._notes.append(
                 f"Its limit of {limits.seconds:g} seconds is {seconds:g} here, for machines differ in speed."
@@ -341,8 +338,8 @@ def _line(reply: Reply) -> str | Reply:
     return reply.text if reply == plain and reply.text else reply
 
 
-def _failed(fact: f.AttemptFailed, state: State) -> Reply | ModelError:
-    if fact.cause is Cause.EMPTY_REPLY and state is not State.CONCLUDE and not fact.partial:
+def _failed(fact: f.AttemptFailed) -> Reply | ModelError:
+    if fact.cause is Cause.EMPTY_REPLY and not fact.partial:
         return Reply(usage=fact.usage)
     heard = Reply(text=fact.partial, usage=fact.usage) if fact.partial or fact.usage else None
     return ModelError(fact.message, cause=fact.cause, partial=heard)

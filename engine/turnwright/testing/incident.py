@@ -29,7 +29,7 @@ _NEVER: Final = (
 _PRIVATE: Final = "It holds what the journal held, secrets among them: read it before you share it."
 _HOW: Final = "Run it with `pytest FILE`. It needs turnwright and pytest, no model, no tool and no network."
 #: How the fixed summary of a turn whose time was up begins. It tells times, which no two runs share.
-_TIMED: Final = "Time is up ("
+_TIMED: Final = "Stopped at the time limit ("
 
 Get = Callable[[TurnResult], object]
 

@@ -122,7 +122,8 @@ class _World:
 
     def __init__(self, scenario: Scenario, agent: Agent, tools: Sequence[Tool], build: Build, stage: Stage) -> None:
         self._scenario = scenario
-        self._agent = agent
+        # The script speaks for every model, also for one that the agent names.
+        self._agent = agent.model_copy(update={"model": None})
         self._limits = agent.limits_for(scenario.limits)
         self._tools = stage.tools(tools)
         self._build = build

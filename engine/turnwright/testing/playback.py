@@ -1,7 +1,7 @@
 """Plays a recorded turn again: through the real engine, in memory, with its model and its tools as they were.
 
-Nothing waits, for the turn runs in an event loop that skips the time in which nothing happens; only a process that
-was held up (`delay`) is held up again. Calls run one after another, in the order in which the model asked.
+Nothing waits, for the turn runs in an event loop that skips the time in which nothing happens. For a process that was
+held up (`delay`), the turn's clock goes forward. Calls run one after another, in the order in which the model asked.
 """
 
 import re
@@ -130,6 +130,7 @@ class _Player:
         coming = (act.parallel for act in self._then if isinstance(act, At) and act.what != "delay")
         return Engine(
             model=self._model,
+            models=lambda _: self._model,
             tools=self._tools,
             store=self._journal,
             limits=self._recording.limits,
@@ -138,6 +139,7 @@ class _Player:
             backoff=Backoff(initial=0),
             parallel=next(coming, 1),
             grace=0,
+            clock=self._journal.clock,
         )
 
     async def _synthesise(self, _batch: tuple[FinishedCall, ...]) -> str | None:
@@ -165,6 +167,8 @@ class _Journal(FaultyStore):
         self._seconds = seconds
         #: The facts after which time passed while nobody drove.
         self._before_time: set[int] = set()
+        #: Seconds for which the process was held up.
+        self._held_up = 0.0
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         """See `Store.create`."""
@@ -197,10 +201,14 @@ class _Journal(FaultyStore):
         self._before_time.add(len(await super().facts(self.turn)))
 
     def hold_up(self) -> None:
-        """Hold the process up until the time is over, if that is what comes next. All that is played calls it."""
+        """Let the time be over while nothing happens, if that is what comes next. All that is played calls it."""
         if self._is_due(delay=True):
             self._then.popleft()
-            time.sleep(self._seconds)
+            self._held_up += self._seconds
+
+    def clock(self) -> float:
+        """Return the time that the turn is driven by: the real one, and the time for which the process was held up."""
+        return time.monotonic() + self._held_up
 
     def _count(self, facts: Sequence[Fact]) -> None:
         self.written += sum(not isinstance(fact, Notice) for fact in facts)

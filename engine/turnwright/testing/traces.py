@@ -82,6 +82,8 @@ class _Tracer:
             case f.Concluded():
                 self._waits = False
                 yield traces.ModelReplied(turn=turn, text=fact.text or "")
+                if fact.retry:
+                    yield self._call_model(tools=False)
             case f.Halted():
                 yield traces.TurnEnded(turn=turn, outcome=fact.outcome, reason=fact.reason, text=self._last_words())
             case _:

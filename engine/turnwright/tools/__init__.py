@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 from turnwright.late import late
 
 from .context import AbortSignal, Answer, Ask, NeedsPerson, ToolContext
+from .errors import ToolError, ToolFailed, ToolInputError, ToolTimeout
 from .pace import Rate
 from .result import ToolResult
 from .text import RESULT_LIMIT, cap
-from .tool import FunctionTool, OnCrash, Tool, ToolError, ToolFailed, ToolInputError, ToolTimeout, tool
+from .tool import FunctionTool, OnCrash, Tool, tool
 
 # The tools that the command line brings: an embedder brings its own.
 if TYPE_CHECKING:

@@ -1,6 +1,5 @@
 """Runs the calls of one step: side by side, each journalled before it starts and when it has its result."""
 
-import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -24,11 +23,13 @@ from turnwright_states import (
 )
 from turnwright_states.making import made
 
-from .context import AbortSignal, Answer, Ask, Line, NeedsPerson, ToolContext
+from .context import AbortSignal, NeedsPerson
+from .errors import ToolError, describe
 from .pace import Pace, Place
-from .result import ToolResult, bounded
+from .result import ToolResult
 from .side_by_side import in_tasks
-from .tool import Tool, ToolError, describe, holds
+from .tool import Tool
+from .tool_work import ToolWork, context_of, is_its_own, outcome_of, settled, waits
 
 if TYPE_CHECKING:
     from turnwright.telemetry import CallWork, Watched
@@ -88,6 +89,8 @@ class Surroundings:
     #: Whom the telemetry is told of the calls by, if there is one.
     watched: "Watched | None" = None
     checked: dict[str, Values] = field(default_factory=dict)
+    #: Seconds that a call may go on after it was cancelled; then it is abandoned.
+    grace: float = 1.0
 
 
 async def run_batch(calls: tuple[Call, ...], around: Surroundings, report: Report, parallel: int) -> None:
@@ -95,8 +98,8 @@ async def run_batch(calls: tuple[Call, ...], around: Surroundings, report: Repor
 
     A call of a sequential tool runs alone: behind those before it, and before those after it. `report` journals what
     it is given before it returns; whatever it raises ends the batch and is raised here. A tool's own errors become
-    results. Cancelling the batch cancels the calls. A sub-agent that was started before is taken up where it stands:
-    its own journal accounts for what happened to it.
+    results. Cancelling the batch cancels the calls; one that ignores its cancellation is abandoned after the grace. A
+    sub-agent that was started before is taken up where it stands: its own journal accounts for what happened to it.
     """
     ready = [call for call in calls if call.state is CallState.READY or _is_taken_up(call)]
     for side_by_side in _between_barriers(ready, around):
@@ -125,13 +128,15 @@ async def _start_together(calls: Sequence[Call], around: Surroundings, report: R
     elapsed = around.elapsed()
     first, *more = [made(CallStarted, call=call.id, elapsed=elapsed) for call in calls]
     await report(first, *more)
-    await in_tasks([partial(_report_outcome, call, around, report) for call in calls])
+    if around.watched is None:
+        work = [ToolWork(call, around.tools[call.name], around, report, around.checked.pop(call.id)) for call in calls]
+        await in_tasks(work, around.grace)
+    else:
+        await in_tasks([partial(_report_outcome, call, around, report) for call in calls])
 
 
 async def _report_outcome(call: Call, around: Surroundings, report: Report) -> None:
-    values, tool = around.checked.pop(call.id), around.tools[call.name]
-    work = _outcome if around.watched is None else _execution
-    await report(await work(call, tool, around, values))
+    await report(await _execution(call, around.tools[call.name], around, around.checked.pop(call.id)))
 
 
 def _between_barriers(calls: Sequence[Call], around: Surroundings) -> list[list[Call]]:
@@ -218,7 +223,7 @@ async def settle_after_crash(calls: tuple[Call, ...], around: Surroundings, repo
                 )
             )
         else:
-            await report(_settled(call, CallStatus.UNKNOWN, ToolResult(UNKNOWN_OUTCOME), around))
+            await report(settled(call, CallStatus.UNKNOWN, ToolResult(UNKNOWN_OUTCOME), around))
 
 
 async def _run(call: Call, around: Surroundings, report: Report) -> Pace | None:
@@ -229,19 +234,11 @@ async def _run(call: Call, around: Surroundings, report: Report) -> Pace | None:
         await report(await _execution(call, around.tools[call.name], around))
         return None
     tool = around.tools[call.name]
-    values = around.checked.pop(call.id, None)
-    try:
-        ask = None if tool.asks_nobody else tool.asks(call.arguments, _context(call, around))
-        if ask is None and values is None:
-            # An approved call is checked again: what was right when it was asked may not be now.
-            values = tool.parse(call.arguments)
-    except NeedsPerson as needs:
-        ask = needs.ask
-    except ToolError as error:
-        await report(_settled(call, CallStatus.ERROR, ToolResult(str(error)), around))
+    cleared = await _cleared(call, tool, around)
+    if isinstance(cleared, CallSettled | CallWaits):
+        await report(cleared)
         return None
-    if ask is not None:
-        await report(_waits(call, ask, around))
+    if around.stopping():  # an approval check may take its time
         return None
     place = None
     if tool.pace is not None:
@@ -249,11 +246,32 @@ async def _run(call: Call, around: Surroundings, report: Report) -> Pace | None:
         if place is None:
             return tool.pace
     try:
-        await _execute(call, tool, around, report, place, values)
+        await _execute(call, tool, around, report, place, cleared)
     finally:
         if place is not None:
             place.leave()
     return None
+
+
+async def _cleared(call: Call, tool: Tool, around: Surroundings) -> Values | CallSettled | CallWaits:
+    """Give the values that the call runs with, or say what became of it before it could start."""
+    values = around.checked.pop(call.id, None)
+    try:
+        ask = None if tool.asks_nobody else await tool.asks_first(call.arguments, context_of(call, around))
+        if ask is None:
+            # An approved call is checked again: what was right when it was asked may not be now.
+            return tool.parse(call.arguments) if values is None else values
+    except NeedsPerson as needs:
+        ask = needs.ask
+    except ToolError as error:
+        return settled(call, CallStatus.ERROR, ToolResult(str(error)), around)
+    except Exception:
+        raise
+    except BaseException as error:
+        if not await is_its_own(error):
+            raise
+        return settled(call, CallStatus.ERROR, ToolResult(describe(error)), around)
+    return waits(call, ask, around)
 
 
 async def _rerun(call: Call, tool: Tool, around: Surroundings, report: Report) -> None:
@@ -288,108 +306,16 @@ async def _execution(
     """Do what a started call asks for, by its tool or in a turn of its own, and say what came of it."""
     delegates = call.made.lease is not None
     if around.watched is None:
-        return await (around.delegate(call) if delegates else _outcome(call, tool, around, values))
+        return await (around.delegate(call) if delegates else outcome_of(call, tool, around, values))
     from .told import told  # noqa: PLC0415 (most programs have no telemetry)
 
     child = child_id(around.turn, call.id) if delegates else ""
 
     def run(work: "CallWork") -> Awaitable[CallSettled | CallWaits]:
-        return around.delegate(call) if delegates else _outcome(call, tool, around, values, work)
+        return around.delegate(call) if delegates else outcome_of(call, tool, around, values, work)
 
     return await told(around.watched, call, tool, child, run)
 
 
-async def _outcome(
-    call: Call, tool: Tool, around: Surroundings, values: Values | None, work: "CallWork | None" = None
-) -> CallSettled | CallWaits:
-    """Let the tool do its work, and say what came of it. Nobody hears of its progress any more then.
-
-    An error is named in `work`.
-    """
-    context, line = _UNSEEN, None
-    if tool.takes_context:
-        line = Line(partial(around.progress, call))
-        context = _context(call, around, abort=around.abort.below(), line=line)
-    try:
-        if values is not None and tool.runs_plainly:
-            result = await tool.run_checked(values, context)
-        else:
-            result = await tool.run(call.arguments, context)
-        return _settled(call, CallStatus.OK, result, around)
-    except NeedsPerson as needs:
-        return _waits(call, needs.ask, around)
-    except ToolError as error:
-        if work is not None:
-            work.failed(error)
-        return _settled(call, CallStatus.ERROR, ToolResult(str(error)), around)
-    except BaseException as error:
-        if not await _is_its_own(error):
-            raise
-        if work is not None:
-            work.failed(error)
-        return _settled(call, CallStatus.ERROR, ToolResult(describe(error)), around)
-    finally:
-        if line is not None:
-            line.close()
-            around.abort.forget(context.abort)
-
-
-async def _is_its_own(error: BaseException) -> bool:
-    """Say whether what came out of a call is a cancellation that nobody asked for but the tool itself.
-
-    Whoever stops the turn cancels a scope around the task of this call, and whoever cancels the task that drives the
-    turn makes the batch cancel its own. When all tasks of a loop are cancelled at once, as at its end, the batch needs
-    one round of the loop for that.
-    """
-    if holds(error, KeyboardInterrupt) or not holds(error, anyio.get_cancelled_exc_class()):
-        return False
-    await anyio.lowlevel.cancel_shielded_checkpoint()
-    return anyio.current_effective_deadline() > -math.inf
-
-
 def _is_taken_up(call: Call) -> bool:
     return call.state is CallState.STARTED and call.made.lease is not None
-
-
-def _context(
-    call: Call, around: Surroundings, *, abort: AbortSignal | None = None, line: Line | None = None
-) -> ToolContext:
-    answers = tuple(Answer(answer.decision, answer.text) for answer in call.answers)
-    return ToolContext(
-        turn=around.turn,
-        call=call.id,
-        attempt=max(call.attempt, 1),
-        answers=answers,
-        grants=around.grants,
-        abort=abort or AbortSignal(),
-        _line=line or Line(),
-    )
-
-
-#: For a tool that does not look at what it is told of its call.
-_UNSEEN: Final = ToolContext(turn="", call="")
-
-
-def _settled(call: Call, status: CallStatus, result: ToolResult, around: Surroundings) -> CallSettled:
-    result = bounded(result)
-    return made(
-        CallSettled,
-        call=call.id,
-        status=status,
-        result=result.text,
-        structured=result.structured,
-        files=tuple([file.kept() for file in result.files]) if result.files else (),
-        elapsed=around.elapsed(),
-    )
-
-
-def _waits(call: Call, ask: Ask, around: Surroundings) -> CallWaits:
-    return CallWaits(
-        call=call.id,
-        interrupt_kind=ask.kind,
-        question=ask.question,
-        choices=ask.choices,
-        grant=ask.grant,
-        expires_at=None if ask.expires_in is None else around.now() + ask.expires_in,
-        elapsed=around.elapsed(),
-    )

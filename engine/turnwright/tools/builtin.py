@@ -9,10 +9,11 @@ from pydantic import Field, JsonValue
 from turnwright_states import Decision, InterruptKind
 
 from .context import Ask, ToolContext
+from .errors import ToolFailed, ToolInputError
 from .files import listing, portion
 from .search import search
 from .text import one_line, shorten
-from .tool import FunctionTool, Tool, ToolFailed, ToolInputError, tool
+from .tool import FunctionTool, Tool, tool
 from .workspace import Workspace
 
 P = ParamSpec("P")
@@ -34,7 +35,7 @@ def builtin_tools(root: Path) -> list[Tool]:
     """
     workspace = Workspace(root)
 
-    @tool(idempotent=True, read_only=True, timeout=_SECONDS)
+    @tool(read_only=True, timeout=_SECONDS)
     def list_files(context: ToolContext, path: PathInside = ".", *, recursive: bool = False) -> str:
         """List the files and folders in a folder of the project, at most 500 of them.
 
@@ -43,7 +44,7 @@ def builtin_tools(root: Path) -> list[Tool]:
         """
         return listing(workspace.place(path, context.grants), recursive=recursive)
 
-    @tool(idempotent=True, read_only=True, timeout=_SECONDS)
+    @tool(read_only=True, timeout=_SECONDS)
     def read_file(
         context: ToolContext,
         path: PathInside,
@@ -58,7 +59,7 @@ def builtin_tools(root: Path) -> list[Tool]:
         """
         return portion(workspace.place(path, context.grants), offset=offset, limit=limit)
 
-    @tool(idempotent=True, read_only=True, timeout=_SECONDS)
+    @tool(read_only=True, timeout=_SECONDS)
     def search_files(
         context: ToolContext,
         pattern: Annotated[str, Field(min_length=1, max_length=1000)],
@@ -111,7 +112,7 @@ def builtin_tools(root: Path) -> list[Tool]:
         list_files,
         read_file,
         search_files,
-        _Question(ask_user_input, idempotent=True, read_only=True),
+        _Question(ask_user_input, read_only=True),
         _Access(workspace, request_read_access),
     ]
 
@@ -135,7 +136,7 @@ class _Access(FunctionTool[P, R_co]):
     """Waits for leave to read a path; what the person sees and grants is where the path really leads."""
 
     def __init__(self, workspace: Workspace, function: Callable[P, R_co]) -> None:
-        super().__init__(function, idempotent=True, read_only=True)
+        super().__init__(function, read_only=True)
         self._workspace = workspace
 
     def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:

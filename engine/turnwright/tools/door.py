@@ -22,3 +22,12 @@ def door_here() -> Door:
     import asyncio  # noqa: PLC0415 (who only imports turnwright needs no event loop)
 
     return asyncio.get_running_loop().call_soon_threadsafe
+
+
+def in_event_loop() -> bool:
+    """Whether an event loop runs here. A coroutine whose loop is gone is closed by a `GeneratorExit` outside of any."""
+    try:
+        door_here()
+    except RuntimeError:
+        return False
+    return True

@@ -3,8 +3,8 @@
 import os
 from typing import BinaryIO, Final
 
+from .errors import ToolFailed
 from .text import RESULT_LIMIT, cut
-from .tool import ToolFailed
 from .workspace import SCAN_LIMIT, Entry, Place, list_folder, open_file
 
 LIST_LIMIT: Final = 500

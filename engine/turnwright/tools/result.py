@@ -11,6 +11,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright.message import FilePart
+from turnwright.values import deeper_than
 
 from .text import cap, clean, one_line, shorten, to_text
 
@@ -118,7 +119,7 @@ def _plain(value: object) -> JsonValue:
         raise NotJson(_too_deep()) from None
     except (TypeError, ValueError) as error:
         raise NotJson(f"the data of its result is not JSON: {shorten(str(error), 200)}") from None
-    if not _is_flat(plain):
+    if deeper_than(plain, _DEEPEST):
         raise NotJson(_too_deep())
     return plain
 
@@ -129,21 +130,6 @@ def _dumped(value: object) -> bytes:
 
 def _too_deep() -> str:
     return f"the data of its result is nested deeper than {_DEEPEST} lists and objects"
-
-
-def _is_flat(value: JsonValue) -> bool:
-    level: list[JsonValue] = [value]
-    for _ in range(_DEEPEST):
-        level = [inner for outer in level for inner in _inside(outer)]
-        if not level:
-            return True
-    return not any(isinstance(one, list | dict) for one in level)
-
-
-def _inside(value: JsonValue) -> Iterable[JsonValue]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def _said(value: object) -> str:

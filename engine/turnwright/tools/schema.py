@@ -87,11 +87,19 @@ class Arguments:
         values, given = vars(model), model.model_fields_set
         return {name: values[field] for field, name, optional in self._names if not optional or field in given}
 
+    def complete(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
+        """Check `arguments` and give all values of the function's parameters, with defaults.
+
+        Raises `InvalidArguments`.
+        """
+        model = self._check(arguments)
+        return {name: getattr(model, field) for field, name, _ in self._names}
+
     def plain(self, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """Check `arguments` and give them as JSON values after coercion, with defaults; raises `InvalidArguments`.
 
-        What decides about a call (an approval, a loop key) must see the values that the function will get, not how
-        the model happened to write them. Defaults that are not JSON are left out.
+        A loop key must see the values that the function will get, not how the model happened to write them. Defaults
+        that are not JSON are left out.
         """
         model = self._check(arguments)
         try:
@@ -176,7 +184,7 @@ def _parameters(function: Callable[..., object], label: str) -> tuple[list[_Para
             raise ConfigError(f"tool {label}: parameter {parameter.name!r} is positional-only: remove the '/'")
         if number == 0 and parameter.name in ("self", "cls") and parameter.name not in hints:
             raise ConfigError(f"tool {label}: it is a method without its object: use tool(the_object.the_method)")
-        if _is_context(annotation):
+        if is_context(annotation):
             contexts.append(parameter.name)
         else:
             found.append(_Parameter(parameter.name, annotation, parameter.default))
@@ -189,7 +197,8 @@ def _quick(parameters: Sequence[_Parameter]) -> QuickCheck | None:
     return QuickCheck([Expected(one.name, one.annotation, one.own_default) for one in parameters])
 
 
-def _is_context(annotation: object) -> bool:
+def is_context(annotation: object) -> bool:
+    """Whether a parameter with this annotation is given the context of the call."""
     if get_origin(annotation) in (Union, UnionType, Annotated):
         return ToolContext in get_args(annotation)
     return annotation is ToolContext

@@ -15,9 +15,9 @@ from fnmatch import fnmatchcase
 from threading import Timer
 from typing import Final
 
+from .errors import ToolFailed
 from .files import LEFT_OUT, is_binary
 from .text import RESULT_LIMIT, one_line, shorten
-from .tool import ToolFailed
 from .workspace import Place, is_folder, list_folder, open_file
 
 HIT_LIMIT: Final = 100
@@ -76,9 +76,8 @@ def search(place: Place, pattern: str, *, glob: str | None, regex: bool, seconds
 
 
 def _search(place: Place, glob: str | None, match: Matcher, until: float, found: _Found) -> None:
-    for file, path in _files(place, found):
-        if time.monotonic() > until:
-            found.stopped = "stopped: it took too long; search a smaller part"
+    for file, path in _files(place, until, found):
+        if _is_late(until, found):
             return
         if glob is not None and not _fits(path, glob):
             continue
@@ -95,8 +94,11 @@ def _search(place: Place, glob: str | None, match: Matcher, until: float, found:
             found.lines.append(line)
 
 
-def _files(place: Place, found: _Found) -> Iterator[tuple[Place, str]]:
-    """Walk through a folder by name, and give each file with its path below it."""
+def _files(place: Place, until: float, found: _Found) -> Iterator[tuple[Place, str]]:
+    """Walk through a folder by name, and give each file with its path below it. It stops when the time is up.
+
+    A tree may have many folders and no file, or a folder of many entries that are no files.
+    """
     if not is_folder(place):
         yield place, place.parts[-1]
         return
@@ -104,12 +106,14 @@ def _files(place: Place, found: _Found) -> Iterator[tuple[Place, str]]:
     while folders:
         folder, path = folders.pop()
         try:
-            entries = list_folder(folder)
+            entries = list_folder(folder, until=until)
         except ToolFailed:
             if folder is place:
                 raise
             found.skipped += 1
             continue
+        if _is_late(until, found):
+            return
         inner: list[tuple[Place, str]] = []
         for entry in entries:
             if entry.kind == "file":
@@ -117,6 +121,13 @@ def _files(place: Place, found: _Found) -> Iterator[tuple[Place, str]]:
             elif entry.kind == "folder" and entry.name not in LEFT_OUT:
                 inner.append((folder.child(entry.name), f"{path}{entry.name}/"))
         folders.extend(reversed(inner))
+
+
+def _is_late(until: float, found: _Found) -> bool:
+    if time.monotonic() <= until:
+        return False
+    found.stopped = "stopped: it took too long; search a smaller part"
+    return True
 
 
 def _fits(path: str, glob: str) -> bool:

@@ -4,24 +4,57 @@ Also a job that is alone: a tool may swallow a cancellation, cancel its own task
 of this may reach the task that drives the turn, for there it could not be told from what others ask for.
 """
 
+import math
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 
+from .door import in_event_loop
+
 Job = Callable[[], Awaitable[None]]
 
 
-async def in_tasks(jobs: Sequence[Job]) -> None:
+class Work:
+    """A job that can be abandoned: one that runs code which may ignore its cancellation.
+
+    A class of its own, and no abstract one: each job is asked whether it is one of these.
+    """
+
+    __slots__ = ("at_work", "limit", "limited", "timed")
+
+    #: Whether that code runs. A job that is not at work always ends, and is waited for.
+    at_work: bool
+    #: Whether the time of the work is limited, and the scope that limits it while it is at work.
+    timed: bool
+    limit: anyio.CancelScope | None
+    #: To be called when the limit begins: set by whoever can abandon the work.
+    limited: Callable[[], None] | None
+
+    async def __call__(self) -> None:
+        """Do the job."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """Note that nobody waits for the job any more: what comes of it is dropped."""
+        raise NotImplementedError
+
+    async def time_out(self) -> None:
+        """Do what is left to do for a job that was abandoned because its own time was over."""
+        raise NotImplementedError
+
+
+async def in_tasks(jobs: Sequence[Job], grace: float = math.inf) -> None:
     """Run each job in a task of its own, and raise what one of them raises, without a group around it.
 
-    The first that raises cancels the others, and so does a cancellation from outside; all of them have ended when this
-    returns or raises.
+    The first that raises cancels the others, and so does a cancellation from outside. All of them have ended when this
+    returns or raises, but for `Work` that went on for `grace` seconds after its cancellation: that is abandoned. Under
+    trio nothing is abandoned, for a task of trio cannot outlive its nursery.
     """
     if "trio" not in sys.modules or _library() == "asyncio":
         from .asyncio_tasks import in_asyncio_tasks  # noqa: PLC0415 (not every loop is asyncio's)
 
-        await in_asyncio_tasks(jobs)
+        await in_asyncio_tasks(jobs, grace)
     else:
         await in_a_group(jobs)
 
@@ -40,9 +73,9 @@ async def in_a_group(jobs: Sequence[Job]) -> None:
     async def run(job: Job, group: anyio.abc.TaskGroup) -> None:
         try:
             await job()
-        except GeneratorExit:
-            raise  # the event loop is gone, and nothing can be done any more
-        except BaseException as error:  # noqa: BLE001 (raised below)
+        except BaseException as error:
+            if isinstance(error, GeneratorExit) and not in_event_loop():
+                raise  # nothing can be done any more; else it is raised below
             failures.append(error)
             group.cancel_scope.cancel()
 

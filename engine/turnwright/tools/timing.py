@@ -1,7 +1,7 @@
 """The time that one call of a tool may take, and what of it does not count."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Final
@@ -10,6 +10,16 @@ import anyio
 
 #: What ends the call that runs here when its time is over.
 _LIMIT: Final["ContextVar[anyio.CancelScope | None]"] = ContextVar("turnwright_call_limit", default=None)
+
+#: Told of the limit of the call that runs here when it begins, and None when it is over.
+_WATCH: Final["ContextVar[Callable[[anyio.CancelScope | None], None] | None]"] = ContextVar(
+    "turnwright_limit_watch", default=None
+)
+
+
+def watch_limit(watch: Callable[[anyio.CancelScope | None], None]) -> None:
+    """Have `watch` told of the limit of the call that runs in this task: when it begins, and None when it is over."""
+    _WATCH.set(watch)
 
 
 def limited(seconds: float | None) -> AbstractContextManager[None]:
@@ -24,11 +34,15 @@ _UNLIMITED: Final = nullcontext()
 @contextmanager
 def _limited(seconds: float | None) -> Iterator[None]:
     with anyio.move_on_after(seconds) as scope:
-        token = _LIMIT.set(scope)
+        token, watch = _LIMIT.set(scope), _WATCH.get()
+        if watch is not None:
+            watch(scope)
         try:
             yield
         finally:
             _LIMIT.reset(token)
+            if watch is not None:
+                watch(None)
 
 
 @contextmanager

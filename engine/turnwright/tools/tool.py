@@ -1,50 +1,50 @@
-"""A tool: what a model may call, what it may ask of a person first, and how one call of it runs.
+"""A tool: what a model may call, what it may ask of a person first, and how one call of it runs."""
 
-The errors of this room become the results of calls; the model reads their messages.
-
-    TurnwrightError
-    └── ToolError           the call went wrong; the batch answers it with the message
-        ├── ToolInputError  the model's: the arguments do not fit
-        ├── ToolTimeout     the tool took longer than it may
-        └── ToolFailed      the tool's own: it raised
-"""
-
+import copy
 import inspect
 import logging
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial, update_wrapper
-from typing import Final, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypedDict, Unpack, overload
 
 import anyio
 import anyio.to_thread
 from pydantic import JsonValue
+from typing_extensions import TypeVar
 
-from turnwright.errors import ConfigError, TurnwrightError
+from turnwright.errors import ConfigError, known_options
 from turnwright.model.protocol import ToolSpec
 from turnwright_states import Decision, InterruptKind
+from turnwright_states.payload import frozen, thawed
 
 from .context import Ask, NeedsPerson, ToolContext
 from .docstring import parse_docstring
+from .door import in_event_loop
+from .errors import ToolError, ToolFailed, ToolInputError, ToolTimeout, describe, found, holds
 from .pace import Pace, Rate
 from .result import NotJson, ToolResult, to_result
 from .schema import Arguments, InvalidArguments
-from .text import clean, shorten
+from .text import clean
 from .timing import limited
+
+if TYPE_CHECKING:
+    from .approval import ApprovalCheck
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
-E = TypeVar("E", bound=BaseException)
+#: The function of a tool. Any by default, so that type checkers take a list of tools of any functions for `list[Tool]`.
+F_co = TypeVar("F_co", covariant=True, default=Any)
 
 #: What happens to a call that had started when the process died (DESIGN 4.13).
 OnCrash = Literal["rerun", "unknown", "ask"]
-Approval = bool | Callable[[Mapping[str, JsonValue]], bool]
+#: Whether a person is asked before a call: always, never, or where a function of the call's arguments says so.
+Approval = bool | Callable[..., bool | Awaitable[bool]]
 LoopKey = Callable[[Mapping[str, JsonValue]], str]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_ERROR_LIMIT: Final = 2_000
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -64,43 +64,26 @@ class ToolOptions(TypedDict, total=False):
     rate: Rate | None
 
 
-class ToolError(TurnwrightError):
-    """A call went wrong in a way that the model is told of. A tool may raise one to choose the words itself."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(clean(message))
-
-
-class ToolInputError(ToolError):
-    """The arguments do not fit. The message says which, what is wrong with it, and what is expected."""
-
-
-class ToolTimeout(ToolError):  # noqa: N818 (reads as what happened)
-    """The tool did not finish within its time."""
-
-
-class ToolFailed(ToolError):  # noqa: N818 (reads as what happened)
-    """The tool raised. The message is `TypeName: text`, shortened; the error itself is the cause."""
-
-
-class Tool(ABC):
+class Tool(ABC, Generic[F_co]):
     """What a model may call. `@tool` makes one of a function; subclass this for one that is no function.
 
     `parameters` is a JSON Schema of type object. `timeout` is in seconds, None is for ever. `idempotent` says that
-    running a call twice does what running it once does. `on_crash` says what to do with a call that had started when
-    the process died; left out, it is `rerun` for an idempotent tool and `unknown` for others. The doom-loop detector
-    does not see an `exempt` tool (one that polls), and compares `loop_key(arguments)` where given. With `approval` a
-    person is asked before a call runs: always, or where the predicate over the arguments is true. `expires_in` is
-    the time to answer in seconds. `read_only` says that no call changes anything, or (False) that a call may; None
-    that it is not known. The tool budget of an agent that sets none is chosen by it (`Budgets`).
+    running a call twice does what running it once does; a `read_only` tool is idempotent. `on_crash` says what to do
+    with a call that had started when the process died. Its default is `rerun` for an idempotent or read-only tool, and
+    `unknown` for any other. The doom-loop detector does not see an `exempt` tool (one that polls), and compares
+    `loop_key(arguments)` where given. With `approval` a person is asked before a call runs: always, or where a function
+    returns True that is called with the arguments of the call by keyword (`ApprovalCheck`). `expires_in` is the time to
+    answer in seconds. `read_only` says that no call changes anything, or (False) that a call may; None that it is not
+    known. The tool budget of an agent that sets none is chosen by it (`Budgets`).
 
     The calls of a step run side by side, but a `sequential` one only when those before it are settled or wait for a
     person, and those after it only when it is or does. At most `concurrency` calls of the tool run at once in an event
     loop, over all its turns; `rate` bounds how often one starts in this process. A call that has to wait for either
     has not started: its time-out does not run yet, and the other calls of its step go on.
 
-    Raises `ConfigError` for a name that providers refuse, a time that is not above 0, a `concurrency` below 1, and
-    `rerun` without `idempotent=True`. Source: DESIGN 4.5, 4.6, 4.12, 4.13.
+    Raises `ConfigError` for a name that providers refuse, a time that is not above 0, a `concurrency` below 1, an
+    `approval` that cannot be called with the tool's arguments, and `rerun` for a tool that is neither idempotent nor
+    read-only. Source: DESIGN 4.5, 4.6, 4.12, 4.13.
     """
 
     #: Whether a call drives a turn of its own, with a share of what is left to the calling turn (DESIGN 4.14).
@@ -108,6 +91,11 @@ class Tool(ABC):
     #: Whether `execute` looks at what it is told of its call. It is not made where nobody looks.
     takes_context = True
 
+    if TYPE_CHECKING:
+        #: Calling the tool of a function calls the function. Another tool cannot be called.
+        __call__: F_co
+
+    @known_options("tool")
     def __init__(
         self,
         *,
@@ -132,9 +120,11 @@ class Tool(ABC):
             )
         if on_crash not in ("rerun", "unknown", "ask", None):
             raise ConfigError(f"tool {name}: on_crash is 'rerun', 'unknown' or 'ask', not {on_crash!r}")
+        # What only reads does the same when it is done twice.
+        idempotent = idempotent or read_only is True
         if on_crash == "rerun" and not idempotent:
             raise ConfigError(
-                f"tool {name}: on_crash='rerun' needs idempotent=True, for a call may then run twice:"
+                f"tool {name}: on_crash='rerun' needs idempotent=True or read_only=True, for a call may then run twice:"
                 " say so if that does no harm, else use 'unknown' or 'ask'"
             )
         if not (isinstance(approval, bool) or callable(approval)):
@@ -145,7 +135,7 @@ class Tool(ABC):
             raise ConfigError(f"tool {name}: rate is a Rate(calls=..., per=...), not {rate!r}")
         self.name = name
         self.description = description
-        self.parameters = parameters
+        self.parameters = frozen(parameters)
         self.timeout = _seconds(name, "timeout", timeout)
         self.idempotent = idempotent
         self.on_crash: OnCrash = on_crash or ("rerun" if idempotent else "unknown")
@@ -157,11 +147,18 @@ class Tool(ABC):
         self.rate = rate
         #: Where its calls wait for each other; None for a tool whose calls need not.
         self.pace = None if concurrency is None and rate is None else Pace(concurrency, rate)
-        self.spec = ToolSpec(name=name, description=description, parameters=parameters)
-        self._approval = approval
+        self.spec = ToolSpec(name=name, description=description, parameters=self.parameters)
+        self._always_asks = approval is True
+        self._check: ApprovalCheck | None = None
+        if not isinstance(approval, bool):
+            from . import approval as checks  # noqa: PLC0415 (few tools have a function for it)
+
+            self._check = checks.ApprovalCheck(name, approval, self._offered(), self.timeout)
         self._loop_key = loop_key
         #: Whether no call of the tool wants a person before it runs.
-        self.asks_nobody = approval is False and type(self).asks is Tool.asks
+        self.asks_nobody = (
+            approval is False and type(self).asks is Tool.asks and type(self).asks_first is Tool.asks_first
+        )
         #: Whether `run` is nothing but a check and `run_checked`.
         self.runs_plainly = type(self).run is Tool.run
 
@@ -173,11 +170,18 @@ class Tool(ABC):
 
         Here they are taken as they are, for a tool whose arguments are checked elsewhere.
         """
-        return dict(arguments)
+        return {**thawed(arguments)}
 
     def plain(self, arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-        """Give the arguments that `approval` and `loop_key` are asked about; raises `ToolInputError`."""
-        return arguments
+        """Give the arguments that `loop_key` is asked about, which it may change; raises `ToolInputError`."""
+        return copy.deepcopy(dict(arguments))
+
+    def complete(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
+        """Give the arguments that `approval` is asked about: what `execute` will have, and none of it shared.
+
+        Raises `ToolInputError`.
+        """
+        return copy.deepcopy(self.parse(arguments))
 
     def loop_key(self, arguments: Mapping[str, JsonValue]) -> str | None:
         """Give what the doom-loop detector compares instead of the arguments; None means the arguments.
@@ -190,7 +194,9 @@ class Tool(ABC):
             return clean(str(self._loop_key(self.plain(arguments))))
         except ToolInputError:
             return None
-        except Exception:  # noqa: BLE001 (an embedder's function; the detector can do without it)
+        except BaseException as error:
+            if holds(error, KeyboardInterrupt):  # the detector can do without an embedder's function
+                raise
             told, about = "loop_key of tool %s raised; its arguments are compared instead", {"tool": self.name}
             _LOG.warning(told, self.name, exc_info=True, extra=about)
             return None
@@ -199,11 +205,22 @@ class Tool(ABC):
         """Say what this call wants of a person before it runs, or None; raises `ToolInputError`.
 
         None as well when `context` already holds the answer. A denied call is not asked about again: the batch
-        settles it.
+        settles it. A function given as `approval` is asked after this (`asks_first`).
         """
-        if self._approval is False or any(answer.decision == Decision.GRANT for answer in context.answers):
+        if not self._always_asks or _is_granted(context):
             return None
-        if not self._wants_approval(self.plain(arguments), context):
+        self.plain(arguments)
+        return Ask(kind=InterruptKind.APPROVAL, expires_in=self.expires_in)
+
+    async def asks_first(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
+        """Say all that this call wants of a person before it runs: what `asks` says, and the function `approval`.
+
+        Raises `ToolInputError`, and `ToolError` where that function fails: the call is refused then.
+        """
+        ask = self.asks(arguments, context)
+        if ask is not None or self._check is None or _is_granted(context):
+            return ask
+        if not await self._check(self.complete(arguments), context):
             return None
         return Ask(kind=InterruptKind.APPROVAL, expires_in=self.expires_in)
 
@@ -231,12 +248,12 @@ class Tool(ABC):
             except NotJson as error:
                 raise ToolFailed(f"{self.name}: {error}") from None
             except BaseException as error:
-                if holds(error, KeyboardInterrupt):
+                if holds(error, KeyboardInterrupt) or (isinstance(error, GeneratorExit) and not in_event_loop()):
                     raise
                 if holds(error, anyio.get_cancelled_exc_class()):
                     context.abort.set()
                     raise
-                asked = _found(error, NeedsPerson)
+                asked = found(error, NeedsPerson)
                 if asked is not None:
                     raise NeedsPerson(asked.ask) from error
                 raise ToolFailed(describe(error)) from error
@@ -247,20 +264,14 @@ class Tool(ABC):
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
         """Do the work of one call, with what `parse` gave. What is returned becomes a `ToolResult`, mostly text."""
 
-    def _wants_approval(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> bool:
-        if isinstance(self._approval, bool):
-            return self._approval
-        try:
-            return bool(self._approval(arguments))
-        except Exception:  # noqa: BLE001 (an embedder's function; a check that fails must not let the call pass)
-            about = {"turn": context.turn, "call": context.call, "tool": self.name}
-            _LOG.warning(
-                "the approval check of tool %s raised; a person is asked", self.name, exc_info=True, extra=about
-            )
-            return True
+    def _offered(self) -> Mapping[str, bool]:
+        """The names of the arguments, and whether each call has a value for it."""
+        properties, required = self.parameters.get("properties"), self.parameters.get("required")
+        names = properties if isinstance(properties, Mapping) else {}
+        return {name: isinstance(required, list) and name in required for name in names}
 
 
-class FunctionTool(Tool, Generic[P, R_co]):
+class FunctionTool(Tool[Callable[P, R_co]], Generic[P, R_co]):
     """A function that a model may call: what `@tool` makes. Calling it calls the function, unchanged."""
 
     def __init__(
@@ -292,14 +303,23 @@ class FunctionTool(Tool, Generic[P, R_co]):
         if type(self).execute is FunctionTool.execute:
             self.takes_context = bool(self._arguments.contexts)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call the function, unchanged: no check, no time-out, and nothing made of what it returns."""
-        return self._function(*args, **kwargs)  # type: ignore[return-value]
+    if not TYPE_CHECKING:
+
+        def __call__(self, *args, **kwargs):  # noqa: ANN002, ANN003, ANN204 (`Tool` says to type checkers what it takes)
+            """Call the function, unchanged: no check, no time-out, and nothing made of what it returns."""
+            return self._function(*args, **kwargs)
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         """Check the arguments against the function's annotations; raises `ToolInputError`."""
         try:
             return self._arguments.parse(arguments)
+        except InvalidArguments as error:
+            raise ToolInputError(str(error)) from None
+
+    def complete(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
+        """Give every argument that the function will have, defaults among them; raises `ToolInputError`."""
+        try:
+            return self._arguments.complete(arguments)
         except InvalidArguments as error:
             raise ToolInputError(str(error)) from None
 
@@ -310,23 +330,28 @@ class FunctionTool(Tool, Generic[P, R_co]):
         except InvalidArguments as error:
             raise ToolInputError(str(error)) from None
 
+    def _offered(self) -> Mapping[str, bool]:
+        return dict.fromkeys(super()._offered(), True)  # `complete` fills in the defaults
+
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
         """Call the function; one that is not async runs in a thread, which a time-out leaves behind."""
         if self._arguments.contexts:
             values = {**values, **dict.fromkeys(self._arguments.contexts, context)}
         if self._is_async:
             return await self._function(**values)  # type: ignore[misc]  # what an async function returns
-        call = partial(self._function, **values)
-        result = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+        call = partial(_caught, self._function, values)
+        result, error = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+        if error is not None:
+            raise error
         return await result if inspect.isawaitable(result) else result
 
 
 @overload
-def tool(function: Callable[P, R_co], /) -> FunctionTool[P, R_co]: ...
+def tool(function: Callable[P, R_co], /) -> Tool[Callable[P, R_co]]: ...
 @overload
 def tool(
     *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptions]
-) -> Callable[[Callable[P, R_co]], FunctionTool[P, R_co]]: ...
+) -> Callable[[Callable[P, R_co]], Tool[Callable[P, R_co]]]: ...
 def tool(
     function: Callable[P, R_co] | None = None,
     /,
@@ -334,24 +359,35 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     **options: Unpack[ToolOptions],
-) -> FunctionTool[P, R_co] | Callable[[Callable[P, R_co]], FunctionTool[P, R_co]]:
+) -> Tool[Callable[P, R_co]] | Callable[[Callable[P, R_co]], Tool[Callable[P, R_co]]]:
     """Make a tool of a function, async or not: bare as `@tool`, or with keywords.
 
     The model sees the function's name, the docstring before its first section, and a JSON Schema made of the
     annotations; arguments are described by `Annotated[..., Field(description=...)]`, or else by the docstring.
     A parameter without annotation takes any JSON value. The options are those of `Tool`.
 
-    `approval` and `loop_key` are given the arguments as JSON values after coercion, with defaults filled in. If
-    the approval check raises, a person is asked.
+    A function given as `approval` is called with the arguments of the call by keyword, as the tool's function gets
+    them, defaults filled in: `approval=lambda amount: amount > 100`. It takes those that it has parameters for, may be
+    async, and returns True (ask a person) or False. If it raises or returns anything else, the call is refused. One
+    that is not async must be quick: it is called in the event loop. `loop_key` is called with one mapping: the
+    arguments as JSON values after coercion, defaults filled in.
 
     Raises `ConfigError` for what `Tool` refuses, and for a function that cannot be called by names or has an
     annotation without a JSON Schema; the message names the function and the parameter. Source: DESIGN 8.
     """
 
-    def make(function: Callable[P, R_co]) -> FunctionTool[P, R_co]:
+    def make(function: Callable[P, R_co]) -> Tool[Callable[P, R_co]]:
         return FunctionTool(function, name=name, description=description, **options)
 
     return make if function is None else make(function)
+
+
+def _caught(function: Callable[..., object], values: Mapping[str, object]) -> tuple[object, BaseException | None]:
+    """Call a function, and return what it returns or raises: a future that is to raise `GeneratorExit` never does."""
+    try:
+        return function(**values), None
+    except BaseException as error:  # noqa: BLE001 (raised by whoever waits)
+        return None, error
 
 
 def _seconds(name: str, field: str, value: float | None) -> float | None:
@@ -362,27 +398,5 @@ def _seconds(name: str, field: str, value: float | None) -> float | None:
     return float(value)
 
 
-def _found(error: BaseException, kind: type[E]) -> E | None:
-    """The first error of a kind in a group, or the error itself; None if there is none."""
-    if isinstance(error, kind):
-        return error
-    inner = (_found(one, kind) for one in error.exceptions) if isinstance(error, BaseExceptionGroup) else ()
-    return next((one for one in inner if one is not None), None)
-
-
-def holds(error: BaseException, kind: type[BaseException]) -> bool:
-    """Say whether an error is of a kind, or is a group with one of that kind in it."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.subgroup(kind) is not None
-    return isinstance(error, kind)
-
-
-def describe(error: BaseException) -> str:
-    """Say `TypeName: text`; for a group, the errors in it, for its own text only counts them."""
-    if isinstance(error, BaseExceptionGroup):
-        return shorten("; ".join(describe(inner) for inner in error.exceptions), _ERROR_LIMIT)
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 (an error that cannot even be printed is still one)
-        text = "(its text cannot be shown)"
-    return shorten(f"{type(error).__name__}: {text}" if text else type(error).__name__, _ERROR_LIMIT)
+def _is_granted(context: ToolContext) -> bool:
+    return any(answer.decision == Decision.GRANT for answer in context.answers)

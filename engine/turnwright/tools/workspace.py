@@ -6,20 +6,22 @@ link is followed: whoever swaps a folder for a link in between gets an error, no
 be seen from here is a hard link, which is the file itself, and a mount.
 """
 
+import math
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from errno import EACCES, ELOOP, ENOENT, ENOTDIR, EPERM
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
 from turnwright.errors import ConfigError
 
+from .errors import ToolFailed
 from .text import one_line, shorten
-from .tool import ToolFailed
 
 #: Entries of one folder that are looked at, so that a folder of millions does not fill the memory.
 SCAN_LIMIT: Final = 20_000
@@ -116,8 +118,11 @@ def open_file(place: Place) -> BinaryIO:
     return file
 
 
-def list_folder(place: Place) -> list[Entry]:
-    """List a folder by name, of a very large one only the first `SCAN_LIMIT` found; raises `ToolFailed`."""
+def list_folder(place: Place, *, until: float = math.inf) -> list[Entry]:
+    """List a folder by name, of a very large one only the first `SCAN_LIMIT` found; raises `ToolFailed`.
+
+    After the moment `until` of `time.monotonic`, it gives what it has found by then.
+    """
     entries: list[Entry] = []
     with _explained(place):
         if place.parts:
@@ -127,7 +132,8 @@ def list_folder(place: Place) -> list[Entry]:
             opened = os.open(place.anchor, _LIST)
         try:
             with os.scandir(opened) as found:
-                entries.extend(_entry(entry) for entry in islice(found, SCAN_LIMIT))
+                in_time = takewhile(lambda _: time.monotonic() <= until, found)
+                entries.extend(_entry(entry) for entry in islice(in_time, SCAN_LIMIT))
         finally:
             os.close(opened)
     return sorted(entries, key=lambda entry: entry.name)

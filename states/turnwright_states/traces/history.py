@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from turnwright_states.events import CallStatus
+from turnwright_states.events import CallStatus, is_blank
 
 from .claims import Claim
 from .events import (
@@ -189,7 +189,7 @@ class History:
         self._need_results("the model replies")
         called = self._answer_model("a reply")
         self._failed = None
-        if event.text:
+        if not is_blank(event.text):
             self._speaks = True
         disabled = called is not None and not called.tools
         self._open = [_Call(call.id, self._line, disabled) for call in event.calls]
@@ -249,9 +249,9 @@ class History:
         if missing:
             self._fault(Claim.REASON, f"turn_ended has no {' and no '.join(missing)}")
         if event.text is not None:
-            self._speaks = bool(event.text)
+            self._speaks = not is_blank(event.text)
         if self._speaks is False:
-            self._fault(Claim.WORDS, "turn_ended has an empty `text`: the user is told nothing")
+            self._fault(Claim.WORDS, "turn_ended has a blank `text`: the user is told nothing")
 
     def _need_results(self, when: str) -> None:
         if self._open:

@@ -14,7 +14,7 @@ class Claim(StrEnum):
     WAY_ON = "every configuration that is no end takes all that may happen to it"
     STEPS = "steps <= allowance"
     CALLS = "tool calls <= budget, those of sub-agents included"
-    LEASES = "what a sub-agent used is counted, or all that was lent to it"
+    LEASES = "what a sub-agent used is counted, or all that was lent to it; what it cannot have used is refused"
     MODEL_CALLS = "model calls <= (allowance + 1) x (1 + max_retries)"
     SPENT = "no step starts on a spent budget"
     PAIRING = "every call of a closed step has its result"

@@ -10,8 +10,8 @@ reason, and so are, in the reduced key:
   other, event by event, with the same rows and ranks. It is enough to keep the multiset of conditions, and to let the
   surroundings do to one call of each condition what they may do to all.
 - *Calls that have their result.* No event may name them any more (`BadCall`), and no guard counts them.
-- *What was counted against no limit:* calls where `tool_calls` is off. Only `calls >= budget` and the places left read
-  it, and neither can change within a walk.
+- *What was counted against no limit:* calls where `tool_calls` is off. Only `calls_spent` and the places left read it,
+  and neither can change within a walk.
 - *What was spent above a limit,* and how often a call was started or answered: only facts and texts tell it.
 - *Rounds that no loop can be made of any more* (`loops_ahead`).
 
@@ -25,7 +25,6 @@ from turnwright_states.call import Call, CallState
 from turnwright_states.chart import CHART, Chart, Row
 from turnwright_states.counters import KEPT
 from turnwright_states.doom import LONGEST_PERIOD
-from turnwright_states.limits import UNLIMITED
 from turnwright_states.machine import TurnMachine
 from turnwright_states.state import State, Trigger
 from turnwright_states.turn import Turn
@@ -59,7 +58,7 @@ def key_of(turn: Turn) -> Key:
     """What two configurations share when they are one, reduced as this module argues."""
     counters, limits = turn.counters, turn.limits
     kept = counters.kept()
-    if counters.budget == UNLIMITED:
+    if not counters.budgeted:
         kept = (*kept[:_CALLS], *kept[_CALLS + 1 :])
     calls = [condition(turn, call) for call in turn.batch.values() if call.state is not CallState.SETTLED]
     if len(calls) > 1:

@@ -30,6 +30,10 @@ STEPS, PAUSES, STAGES, RETRIES, INTERRUPTS = "steps left", "pauses left", "stage
 COMPONENTS: Final = (STEPS, PAUSES, STAGES, RETRIES, INTERRUPTS)
 
 
+#: What leads back to its own state takes a retry.
+_TRIED_AGAIN: Final = (Trigger.ATTEMPT_FAILED, Trigger.CONCLUDED)
+
+
 def lowers(row: Row, component: str) -> bool:
     """Whether every taking of the row lowers this component of the rank."""
     return _change(row, component) < 0
@@ -46,7 +50,7 @@ def _change(row: Row, component: str) -> int:
     if component == STAGES:
         return STAGE.get(dest, 0) - STAGE.get(source, 0)
     if component == RETRIES:  # set anew on entering a state that does I/O
-        return 1 if entered and dest in LIVE else -(not entered and trigger is Trigger.ATTEMPT_FAILED)
+        return 1 if entered and dest in LIVE else -(not entered and trigger in _TRIED_AGAIN)
     # Open interrupts count while the turn is paused; leaving does not raise them.
     return 1 if entered and dest is State.PAUSED else -(row[:2] == (State.PAUSED, Trigger.ANSWERED) and not entered)
 

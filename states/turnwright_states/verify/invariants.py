@@ -29,7 +29,7 @@ def fault_of(machine: WalkedMachine, rank: Rank, facts: list[f.Fact]) -> Fault |
         return Claim.STEPS, f"{c.steps} steps of an allowance of {c.allowance}"
     if min(rank) < 0:
         return Claim.RANK, f"the rank went below nothing: {rank}"
-    if c.calls > c.budget:
+    if c.budgeted and c.calls > c.budget:
         return Claim.CALLS, f"{c.calls} calls of a budget of {c.budget}"
     if turn.state not in _BATCH_OPEN and turn.open_calls():
         return Claim.PAIRING, f"a call without a result in {turn.state}"

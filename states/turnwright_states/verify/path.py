@@ -1,6 +1,6 @@
 """The way of a turn through the chart, as people read it: what happened, and which rows were taken for it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from turnwright_states.call import CallState
@@ -17,10 +17,13 @@ from turnwright_states.events import (
     Expire,
     Finish,
     ModelReplied,
+    Spent,
     Steered,
+    Stop,
     Synthesised,
     ToolCall,
     Usage,
+    is_blank,
 )
 from turnwright_states.reasons import Cause, EndReason
 from turnwright_states.state import State
@@ -67,7 +70,7 @@ def retrace(case: Case, events: Iterable[Event], chart: Chart = CHART) -> tuple[
     return tuple(path), machine
 
 
-def told(event: Event, turn: Turn) -> str:  # noqa: C901, PLR0911, PLR0912 (one case an event: flat)
+def told(event: Event, turn: Turn) -> str:  # noqa: C901, PLR0911 (one case an event: flat)
     """What happened, in words; `turn` is the turn that it happens to."""
     match event:
         case ModelReplied():
@@ -79,34 +82,48 @@ def told(event: Event, turn: Turn) -> str:  # noqa: C901, PLR0911, PLR0912 (one 
         case CallStarted():
             return f"{_name(turn, event.call)} {_start(turn, event.call)}"
         case CallSettled():
-            used = event.spent.calls if event.spent is not None else 0
-            inside = f", its sub-agent made {used} call{'s' * (used > 1)}" if used else ""
+            inside = _used_inside({} if event.spent is None else {event.call: event.spent})
             return f"{_name(turn, event.call)} ends: {event.status}{inside}" + _timely(event, turn)
         case CallWaits():
             who = "'s sub-agent" if event.forwarded else ""
             return f"{_name(turn, event.call)}{who} waits for a person ({event.interrupt_kind.replace('_', ' ')})"
         case Synthesised():
-            return "the synthesis " + ("has nothing to say" if event.text is None else "gives the answer")
+            return "the synthesis " + ("has nothing to say" if is_blank(event.text or "") else "gives the answer")
         case Answered():
             return f"a person answers {event.interrupt}: {event.decision.replace('_', ' ')}"
         case Steered():
             return "a message arrives"
         case Concluded():
-            return "the model concludes" if event.text else "the model concludes with nothing but calls"
+            if not is_blank(event.text or ""):
+                return "the model concludes"
+            return f"the model concludes with nothing{' but calls' if event.calls else ''}"
+        case _:
+            assert isinstance(event, Stop)  # noqa: S101 (a turn that has begun takes no other event)
+            return _stop(event) + _used_inside(event.spent)
+
+
+def _stop(event: Stop) -> str:
+    match event:
         case Expire():
             return "the time is up"
         case Abort(reason=EndReason.SUPERSEDED):
             return "a new message takes the turn's place"
         case Abort():
             return "somebody aborts the turn"
-        case _:  # Fail: a turn that has begun takes no other event
+        case _:
             return "the engine fails"
+
+
+def _used_inside(spent: Mapping[str, Spent]) -> str:
+    used = sum(one.calls for one in spent.values())
+    sub_agents = "its sub-agents" if len(spent) > 1 else "its sub-agent"
+    return f", {sub_agents} made {used} call{'s' * (used > 1)}" if used else ""
 
 
 def _reply(event: ModelReplied) -> str:
     if event.calls:
         text = f"the model asks for {', '.join(map(_asked, event.calls))}"
-    elif event.text:
+    elif not is_blank(event.text):
         text = "the model answers"
     else:
         text = "the model replies" if event.finish is Finish.CONTENT_FILTER else "the model replies with nothing"

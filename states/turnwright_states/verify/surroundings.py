@@ -2,10 +2,11 @@
 
 The walk asks at each configuration for all of it, and so does the search for a witness. Every kind of event is here,
 with the values that the machine tells apart: a cause that may pass and one that will not, a reply with and without
-calls, a lease that was used not at all, in part, wholly.
+calls, a lease that was used not at all, in part, wholly, also by a sub-agent that a stop of its caller ended. What
+cannot happen, and must be refused, is `false_accounts`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import combinations_with_replacement, product
 from typing import Final
@@ -35,6 +36,7 @@ from turnwright_states.events import (
     ToolCall,
     Usage,
 )
+from turnwright_states.facts import Lease
 from turnwright_states.reasons import Cause, EndReason
 from turnwright_states.turn import Turn
 
@@ -50,14 +52,19 @@ _CAUSES: Final = (Cause.CONNECTION, Cause.CRASH, Cause.BAD_REQUEST, Cause.CONTEX
 _FAILED: Final = tuple(AttemptFailed(cause=cause, usage=_NOTHING) for cause in _CAUSES)
 _STOPPED: Final = (Abort(), Fail(error="x"))
 _LEFT: Final = (Abort(), Abort(reason=EndReason.SUPERSEDED))
-_CONCLUDED: Final = (Concluded(text="x", usage=_NOTHING), Concluded(calls=(_A,), usage=_NOTHING))
-_SYNTHESISED: Final = (Synthesised(text="x"), Synthesised(), AttemptFailed(cause=Cause.CRASH))
-#: A reply without calls: an answer, one that is cut off, one that is filtered, nothing at all.
+#: A conclusion, a reply without text, and one that is calls beside a blank text.
+_CONCLUDED: Final = (
+    Concluded(text="x", usage=_NOTHING),
+    Concluded(usage=_NOTHING),
+    Concluded(text=" ", calls=(_A,), usage=_NOTHING),
+)
+_SYNTHESISED: Final = (Synthesised(text="x"), Synthesised(), Synthesised(text=" "), AttemptFailed(cause=Cause.CRASH))
+#: A reply without calls: an answer, one that is cut off, one that is filtered, a blank one.
 _TEXTS: Final = (
     ModelReplied(text="x", usage=_NOTHING),
     ModelReplied(text="x", finish=Finish.LENGTH, usage=_NOTHING),
     ModelReplied(finish=Finish.CONTENT_FILTER, usage=_NOTHING),
-    ModelReplied(usage=_NOTHING),
+    ModelReplied(text=" ", usage=_NOTHING),
 )
 #: Calls all the same, in a reply that was filtered or cut off (rule 9: the calls decide).
 _ODD_ENDINGS: Final = tuple(
@@ -104,7 +111,7 @@ class Surroundings:
                 for call in self._one_of_each(turn, calls):
                     yield from self._call_moves(call)
                 yield _STEERED
-                yield from self._stopped
+                yield from _with_what_was_used(turn, self._stopped)
             case Synthesise():
                 yield from _SYNTHESISED
                 yield from self._stopped
@@ -112,13 +119,35 @@ class Surroundings:
                 yield from self._answers(turn)
                 if all(asked.call for asked in turn.interrupts.values()):
                     yield _STEERED
-                yield from _LEFT
+                yield from _with_what_was_used(turn, _LEFT)
             case Conclude():
                 yield from _CONCLUDED
                 yield from _FAILED
                 yield from _STOPPED
             case _:  # Halt: nothing happens to a turn that is over
                 pass
+
+    def false_accounts(self, turn: Turn, action: Action) -> Iterator[Event]:
+        """Everything that the machine must refuse here, for it tells of sub-agents what cannot have happened.
+
+        One ran more calls than it was lent, one used something before its call began, a call that lends nothing has a
+        sub-agent, and one that is in no open batch.
+        """
+        if not isinstance(action, RunTools | AwaitPerson):
+            return
+        stops = self._stopped if isinstance(action, RunTools) else _LEFT
+        for call in self._one_of_each(turn, tuple(turn.open_calls())):
+            lease = call.made.lease
+            if lease is None or not call.counted:
+                spent = Spent()
+            elif lease.calls is not None:
+                spent = Spent(calls=lease.calls + 1)
+            else:
+                continue
+            if call.state is not CallState.WAITING:
+                yield CallSettled(call=call.id, status=CallStatus.ERROR, spent=spent)
+            yield from _with(stops, {call.id: spent})
+        yield from _with(stops, {"nobody": Spent()})
 
     def _one_of_each(self, turn: Turn, calls: tuple[Call, ...]) -> Iterator[Call]:
         if not self._reduced or len(calls) == 1:
@@ -224,6 +253,30 @@ def _child_ends(call: str, calls: int | None, tokens: int | None, cost: float | 
     spent += [] if cost is None else [Spent(cost=cost)]
     # A call that an answer made ready again may end, but not with a result.
     return tuple(CallSettled(call=call, status=CallStatus.ERROR, spent=used) for used in spent)
+
+
+def _with_what_was_used(turn: Turn, stops: tuple[Event, ...]) -> Iterator[Event]:
+    """The stops, and each once more after the open sub-agents have used all that they were lent, and a token more."""
+    yield from stops
+    lent = tuple((call.id, call.made.lease) for call in turn.open_calls() if call.counted and call.made.lease)
+    if lent:
+        yield from _with(stops, _used_up(lent))
+
+
+def _with(stops: tuple[Event, ...], spent: Mapping[str, Spent]) -> Iterator[Event]:
+    return (stop.model_copy(update={"spent": spent}) for stop in stops)
+
+
+@cache
+def _used_up(lent: tuple[tuple[str, Lease], ...]) -> Mapping[str, Spent]:
+    return {
+        call: Spent(
+            calls=1 if lease.calls is None else lease.calls,
+            tokens=0 if lease.tokens is None else lease.tokens + 1,
+            cost=lease.cost or 0.0,
+        )
+        for call, lease in lent
+    }
 
 
 @cache

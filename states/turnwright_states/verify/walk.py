@@ -171,6 +171,23 @@ class _Walker:
     def _enter(self, key: Key, machine: WalkedMachine, rank: Rank) -> None:
         self.longest[key] = None
         self.stack.append(_Place(key, machine, rank, self.around))
+        if self.case.delegates:
+            self._refuse_false_accounts(self.stack[-1])
+
+    def _refuse_false_accounts(self, here: _Place) -> None:
+        """Feed what cannot have happened, all of it to one copy, for a refusal changes nothing."""
+        there = here.machine.twin()
+        for event in self.around.false_accounts(there.turn, here.action):
+            here.event = event
+            try:
+                facts = there.feed(event)
+            except MachineError:
+                continue
+            self._check(there, there.turn.rank, facts)
+            raise self._violation(Claim.LEASES, "what a sub-agent cannot have used was counted", there)
+        here.event = None
+        if there.rows or whole_key_of(there.turn) != whole_key_of(here.machine.turn):
+            raise self._violation(Claim.LEASES, "a refusal changed the turn")
 
     def _edge(self, here: _Place, event: Event) -> tuple[WalkedMachine, Rank]:
         there = here.machine.twin()

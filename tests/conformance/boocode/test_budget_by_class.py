@@ -80,7 +80,7 @@ async def test_each_class_can_be_configured(play: "Play", tools: tuple[str, ...]
     asked = [asks_for((tools[0], {"n": n})) for n in range(9)]
     turn = await play(*asked, agent=agent, tools=ALL, budgets=Budgets(read_only=3, writing=1, default=2))
     assert (turn.ended, turn.result.tool_calls) == (("cap_hit", "budget"), budget)
-    assert turn.sentinels[0][2] == f"Tool budget exhausted ({budget} of {budget} calls)"
+    assert turn.sentinels[0][2] == f"Stopped at the tool-call limit ({budget} of {budget} calls)"
     assert budget_of(turn.engine, agent) == (budget, "configuration")
 
 

@@ -100,4 +100,4 @@ async def test_the_agents_of_one_file_have_steps_of_their_own(play: "Play") -> N
         agent = agents[name].model_copy(update={"tools": ("note",)})
         turn = await play(play.endless(), agent=agent)
         assert (turn.ended, turn.result.steps) == (("cap_hit", "step_cap"), steps)
-        assert turn.sentinels[0][2] == f"Step limit reached ({steps} of {steps})"
+        assert turn.sentinels[0][2] == f"Stopped at the step limit ({steps} of {steps})"

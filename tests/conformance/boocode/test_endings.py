@@ -64,7 +64,7 @@ async def test_a_reply_without_calls_ends_the_loop(play: "Play") -> None:
 async def test_the_step_cap_ends_the_loop(play: "Play") -> None:
     turn = await play(play.endless(), agent=Agent(name="Tidier", steps=2))
     ends(turn, "cap_hit", "step_cap")
-    assert turn.sentinels == [("cap_hit", "step_cap", "Step limit reached (2 of 2)")]
+    assert turn.sentinels == [("cap_hit", "step_cap", "Stopped at the step limit (2 of 2)")]
     assert shape(turn) == [["step_start", "tool_call", "step_finish"]] * 2 + [["text", "sentinel"]]
     assert [line["type"] for line in turn.lines[-3:]] == ["text_delta", "concluded", "halted"]
     assert turn.said("stopping")[0]["reason"] == "step_cap"
@@ -73,7 +73,7 @@ async def test_the_step_cap_ends_the_loop(play: "Play") -> None:
 async def test_three_identical_rounds_end_the_loop(play: "Play") -> None:
     turn = await play(NOTE, NOTE, NOTE, "I was going in circles.")
     ends(turn, "doom_loop", "doom_loop")
-    text = "The same round of tool calls came again and again: note"
+    text = "Stopped because the same round of tool calls came again and again: note"
     assert turn.sentinels == [("doom_loop", "doom_loop", text)]
     assert turn.result.steps == 3
     assert shape(turn)[-1] == ["text", "sentinel"]
@@ -98,7 +98,7 @@ async def test_three_identical_calls_in_one_round_are_one_round(play: "Play") ->
 async def test_the_tool_budget_ends_the_loop(play: "Play") -> None:
     turn = await play(play.endless(10))
     ends(turn, "cap_hit", "budget")
-    assert turn.sentinels == [("cap_hit", "budget", "Tool budget exhausted (50 of 50 calls)")]
+    assert turn.sentinels == [("cap_hit", "budget", "Stopped at the tool-call limit (50 of 50 calls)")]
     assert (turn.result.steps, turn.result.tool_calls) == (5, 50)
     assert shape(turn)[-1] == ["text", "sentinel"]
 
@@ -182,7 +182,7 @@ async def test_a_pause_on_the_last_step_is_a_pause(play: "Play", cap: int) -> No
     assert (turn.result.paused, turn.sentinels, turn.said("stopping")) == (True, [], [])
     await turn.answer(question_1="spaces")
     ends(turn, "cap_hit", "step_cap")
-    assert turn.sentinels == [("cap_hit", "step_cap", f"Step limit reached ({cap} of {cap})")]
+    assert turn.sentinels == [("cap_hit", "step_cap", f"Stopped at the step limit ({cap} of {cap})")]
 
 
 async def test_a_synthesis_on_the_last_step_is_a_synthesis(play: "Play") -> None:
@@ -212,4 +212,4 @@ async def test_a_failed_conclusion_leaves_no_empty_message_either(play: "Play") 
     turn = await play(NOTE, failing, agent=Agent(name="Tidier", steps=1))
     ends(turn, "cap_hit", "step_cap")
     assert shape(turn)[-1] == ["text", "sentinel"]
-    assert turn.result.text.startswith("Step limit reached (1 of 1). The model gave no summary.")
+    assert turn.result.text.startswith("Stopped at the step limit (1 of 1). The model gave no summary.")

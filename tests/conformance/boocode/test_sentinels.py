@@ -1,7 +1,7 @@
 """BooCode: the part that tells the user why the turn was stopped.
 
-- Parts of kind `cap_hit` with reason `budget | step_cap` ("Tool budget exhausted (50 of 50 calls)", "Step limit reached
-  (5 of 5)"), and `doom_loop`.
+- Parts of kind `cap_hit` with reason `budget | step_cap` ("Stopped at the tool-call limit (50 of 50
+  calls)", "Stopped at the step limit (5 of 5)"), and `doom_loop`.
 - They are visible in the transcript, in the command line, and over JSON.
 - There is one at most, and none where nothing was stopped.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 NOTE = asks_for(("note", {"n": 1}))
-LOOPING = "The same round of tool calls came again and again: note"
+LOOPING = "Stopped because the same round of tool calls came again and again: note"
 
 
 async def stopped(play: "Play", by: str) -> "Turn":
@@ -38,8 +38,8 @@ async def stopped(play: "Play", by: str) -> "Turn":
 SENTINELS = pytest.mark.parametrize(
     ("by", "kind", "says"),
     [
-        ("budget", "cap_hit", "Tool budget exhausted (50 of 50 calls)"),
-        ("step_cap", "cap_hit", "Step limit reached (5 of 5)"),
+        ("budget", "cap_hit", "Stopped at the tool-call limit (50 of 50 calls)"),
+        ("step_cap", "cap_hit", "Stopped at the step limit (5 of 5)"),
         ("doom_loop", "doom_loop", LOOPING),
     ],
 )
@@ -123,6 +123,6 @@ async def test_a_budget_and_a_cap_that_are_reached_together_make_one(
     line = play.endless(25)
     last = play.endless(calls - 25)
     turn = await play(line, last, "Enough.", agent=Agent(name="Tidier", steps=2))
-    assert turn.sentinels == [("cap_hit", "step_cap", "Step limit reached (2 of 2)")]
+    assert turn.sentinels == [("cap_hit", "step_cap", "Stopped at the step limit (2 of 2)")]
     assert turn.result.also_reached == (() if reason is None else (reason,))
     assert turn.result.tool_calls == min(calls, 50)

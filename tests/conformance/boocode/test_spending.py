@@ -44,7 +44,7 @@ async def test_tokens(play: "Play", beside: int, ended: str) -> None:
     turn = await play(asks_for(("note", {}), usage=used), "Tidy.", agent=Agent(name="T", budget=Budget(tokens=100)))
     assert outcome(turn, "tokens") == ended
     if ended == "cap_hit":
-        assert turn.sentinels[0][2].startswith("Token budget exhausted (")
+        assert turn.sentinels[0][2].startswith("Stopped at the token limit (")
 
 
 @BESIDE

@@ -90,7 +90,7 @@ async def test_usage_that_is_not_told_is_noticed_in_words(play: "Play") -> None:
     [
         (20, 25, "Step 20/25 - 5 steps remaining"),
         (4, 5, "Step 4/5 - 1 step remaining"),
-        (1, 1, "Step 1/1 - 0 steps remaining"),
+        (1, 1, "Step 1/1 - the last step"),
     ],
 )
 def test_the_steps_that_remain_are_those_up_to_the_cap(used: int, cap: int, text: str) -> None:
@@ -121,7 +121,7 @@ async def test_the_model_is_told_what_is_left_before_each_step(play: "Play") -> 
         "Left: 1 of 2 steps after this one, 9 of 9 tool calls, 1000 of 1000 tokens, 2 of 2 cost, 60 of 60 seconds.",
         "Left: 0 of 2 steps after this one, 7 of 9 tool calls, 958 of 1000 tokens, 1.6 of 2 cost, 58.5 of 60 seconds.",
     ]
-    assert "Step limit reached (2 of 2)" in told(turn)[2]
+    assert "Stopped at the step limit (2 of 2)" in told(turn)[2]
     assert "Left:" not in told(turn)[2]
 
 

@@ -2,9 +2,10 @@
 
 - The tool phase's result is `continue | paused | synthesis_done`, with the count, the calls and the next assistant
   message's id.
-- `step_start` parts with `{step_number, started_at}` are emitted, and cannot collide at sequence 0.
+- `step_start` parts with `{step_number, started_at}` are emitted, the time in UTC, and cannot collide at sequence 0.
 """
 
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -135,8 +136,10 @@ async def test_each_step_starts_with_a_part_that_has_its_number_and_its_time(pla
     script = (asks_for(("work", {"seconds": 1.5})), asks_for(("work", {"seconds": 2})), "Tidy.")
     turn = await play(*script)
     starts = turn.parts(StepStartPart)
-    assert [(part.step_number, part.started_at) for part in starts] == [(1, 0.0), (2, 1.5), (3, 3.5)]
+    assert [(part.step_number, part.elapsed) for part in starts] == [(1, 0.0), (2, 1.5), (3, 3.5)]
     assert [message.parts[0] for message in turn.assistant()] == starts
+    assert [part.started_at for part in starts] == [line["started_at"] for line in turn.said("step_started")]
+    assert all(datetime.fromisoformat(str(part.started_at)).utcoffset() == timedelta() for part in starts)
     assert [(line["number"], line["elapsed"]) for line in turn.said("step_started")] == [(1, 0.0), (2, 1.5), (3, 3.5)]
 
 

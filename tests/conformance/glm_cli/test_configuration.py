@@ -54,7 +54,7 @@ async def test_the_prompt_of_a_file_is_sent_instead_of_the_built_in_one(play: "P
     (tmp_path / "stop.txt").write_text("{limit}: say what you did.\n", encoding="utf-8")
     config = configured(tmp_path, 'conclude_prompt_file = "stop.txt"\n[behavior]\nmax_steps = 2')
     for agent, said in (
-        (Agent(name="glm"), "Step limit reached (2 of 2): say what you did."),
+        (Agent(name="glm"), "Stopped at the step limit (2 of 2): say what you did."),
         (Agent(name="glm", conclude_prompt="Stop."), "Stop."),
     ):
         model = play.endless()

@@ -12,15 +12,19 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-async def test_at_step_20_of_25_a_notice_says_that_5_remain(play: "Play") -> None:
+async def test_from_step_20_of_25_on_each_step_says_how_many_remain(play: "Play") -> None:
+    """While `step < max`: the 25th is the summary, and nobody reads that 0 steps remain."""
     ran = await play(play.endless())
-    (notice,) = await ran.notices()
-    assert notice_text(notice, ran.engine.setup.limits) == "Step 20/25 - 5 steps remaining"
+    assert [notice_text(notice, ran.engine.setup.limits) for notice in await ran.notices()] == [
+        "Step 20/25 - 5 steps remaining",
+        "Step 21/25 - 4 steps remaining",
+        "Step 22/25 - 3 steps remaining",
+        "Step 23/25 - 2 steps remaining",
+        "Step 24/25 - 1 step remaining",
+    ]
 
 
-@pytest.mark.parametrize(("answers_at", "notices"), [(19, 0), (20, 1), (21, 1), (25, 1)])
-async def test_it_comes_with_the_20th_step_and_once(play: "Play", answers_at: int, notices: int) -> None:
+@pytest.mark.parametrize(("answers_at", "notices"), [(19, 0), (20, 1), (21, 2), (25, 5)])
+async def test_they_begin_with_the_20th_step(play: "Play", answers_at: int, notices: int) -> None:
     ran = await play(play.endless(answers_at=answers_at))
-    assert [(notice.used, notice_text(notice, ran.engine.setup.limits)) for notice in await ran.notices()] == [
-        (20, "Step 20/25 - 5 steps remaining")
-    ] * notices
+    assert [notice.used for notice in await ran.notices()] == [*range(20, 20 + notices)]

@@ -19,7 +19,7 @@ async def test_each_step_and_the_limit_are_logged(play: "Play", caplog: pytest.L
     told = [record for record in caplog.records if "tep " in record.getMessage()]
     assert [(record.levelname, record.getMessage().split(": ", 1)) for record in told] == [
         ("INFO", [f"turn {ran.turn.id}", said])
-        for said in ("step 1 of at most 3", "step 2 of at most 3", "Step limit reached (3 of 3)")
+        for said in ("step 1 of at most 3", "step 2 of at most 3", "Stopped at the step limit (3 of 3)")
     ]
 
 

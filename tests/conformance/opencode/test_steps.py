@@ -60,7 +60,11 @@ async def test_one_step_answers_in_text_at_once(play: "Play") -> None:
 
 async def test_a_tool_budget_of_0_answers_in_text_at_once_too(play: "Play") -> None:
     ran = await play(play.endless(), Agent(name="build", steps=5, budget=0))
-    assert (ran.ended, ran.choices, ran.sentinels) == (("finished", "text_only"), "n", [])
+    assert (ran.ended, ran.choices, ran.sentinels) == (
+        ("finished", "text_only"),
+        "n",
+        ["The tool budget is 0, so no tool could run."],
+    )
 
 
 async def test_two_steps_allow_one_round_of_tools_and_then_text(play: "Play") -> None:
@@ -89,7 +93,7 @@ async def test_the_max_steps_instruction_is_the_last_message_and_the_users(play:
     ran = await play(play.endless(), Agent(name="build", steps=3))
     last = ran.sent[-1].messages[-1]
     assert last.role == "user"
-    for words in ("Step limit reached (3 of 3)", "Tools are disabled", "accomplished", "remains", "next"):
+    for words in ("Stopped at the step limit (3 of 3)", "Tools are disabled", "accomplished", "remains", "next"):
         assert words in last.text
 
 
@@ -103,7 +107,7 @@ async def test_the_instruction_can_be_replaced_per_agent(play: "Play") -> None:
     """opencode's is fixed, and a parent that expects data gets prose from its sub-agent."""
     agent = Agent(name="build", steps=2, conclude_prompt="{limit}. Answer in JSON.")
     ran = await play(play.endless(), agent)
-    assert ran.sent[-1].messages[-1].text == "Step limit reached (2 of 2). Answer in JSON."
+    assert ran.sent[-1].messages[-1].text == "Stopped at the step limit (2 of 2). Answer in JSON."
 
 
 async def test_the_reply_to_it_is_the_turns_text(play: "Play") -> None:
@@ -116,15 +120,16 @@ async def test_calls_that_come_with_the_last_reply_are_refused(play: "Play", tex
     """Models ignore `tool_choice: none`; opencode ran into tools that were not there. Here the turn ends in text."""
     ran = await play(play.endless(last=asks_for(("note", {"n": 9}), text=text)), Agent(name="build", steps=2))
     assert ran.ended == ("cap_hit", "step_cap")
-    assert ran.turn.text.startswith(text or "Step limit reached (2 of 2). The model gave no summary.")
+    assert ran.turn.text.startswith(text or "Stopped at the step limit (2 of 2). The model gave no summary.")
     ran_calls = [part.text for m in ran.turn.messages for part in m.parts if isinstance(part, ToolResultPart)]
     assert (ran.turn.tool_calls, ran_calls) == (1, ["noted 1"])
-    assert ran.sentinels[0].count("Calls asked for while concluding were refused: note.") == 1
+    noted = "note" if text else "note, note"  # without a text it was asked once more
+    assert ran.sentinels[0].count(f"Calls asked for while concluding were refused: {noted}.") == 1
 
 
 async def test_a_last_call_that_says_nothing_ends_in_a_summary_all_the_same(play: "Play") -> None:
     ran = await play(play.endless(last=Reply()), Agent(name="build", steps=3))
-    assert ran.turn.text.startswith("Step limit reached (3 of 3). The model gave no summary.")
+    assert ran.turn.text.startswith("Stopped at the step limit (3 of 3). The model gave no summary.")
 
 
 async def test_the_status_says_that_the_limit_was_reached_and_what_to_do(play: "Play") -> None:
@@ -132,8 +137,8 @@ async def test_the_status_says_that_the_limit_was_reached_and_what_to_do(play: "
     ran = await play(play.endless(), Agent(name="build", steps=5))
     assert ran.ended == ("cap_hit", "step_cap")
     (sentinel,) = ran.sentinels
-    assert sentinel.startswith("Step limit reached (5 of 5). ")
-    assert "Continue in a new turn" in sentinel
+    assert sentinel.startswith("Stopped at the step limit (5 of 5). ")
+    assert "You can continue in a new message." in sentinel
 
 
 async def test_each_agent_of_one_engine_has_steps_of_its_own(play: "Play") -> None:

@@ -25,6 +25,31 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 200_000, '\n{"mcpServers": ' + "[" * 999 + "]" * 999 + "}"])
+def test_a_file_that_is_nested_too_deep_is_told_with_its_line(tmp_path: Path, text: str) -> None:
+    line = text.count("\n") + 1
+    with pytest.raises(ConfigError, match=rf"mcp\.json, line {line}: nests lists and objects more than 50 deep"):
+        read_mcp_config(written(tmp_path, text))
+
+
+def test_servers_of_a_program_may_not_be_nested_deep_either() -> None:
+    deep: JsonValue = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(ConfigError, match="nests lists and objects more than 50 deep"):
+        one(env=deep)
+
+
+def test_brackets_in_texts_are_not_counted(tmp_path: Path) -> None:
+    text = json.dumps({"mcpServers": {"one": {"command": "x", "args": ['\\"' + "[" * 100]}}})
+    assert read_mcp_config(written(tmp_path, text))["one"].args == ('\\"' + "[" * 100,)
+
+
+def test_a_number_of_thousands_of_digits_is_no_json_that_is_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not JSON that can be read"):
+        read_mcp_config(written(tmp_path, "9" * 10_000))
+
+
 @pytest.mark.parametrize("key", ["mcpServers", "servers"])
 def test_a_file_names_servers_under_the_key_of_either_kind_of_client(tmp_path: Path, key: str) -> None:
     file = written(tmp_path, json.dumps({key: {"files": {"command": "node", "args": ["x.js"]}}, "inputs": []}))

@@ -74,3 +74,9 @@ def test_a_key_of_an_address_is_hidden_by_itself_too() -> None:
     """As a server quotes it, which has read what the address says."""
     secrets = Secrets(hidden_words(in_address("https://me:pass%20word@x.example/mcp?mode=careful&key=hunter%2F2&to=x")))
     assert secrets.hide("'hunter/2' and hunter%2F2, pass word, careful") == "'***' and ***, ***, careful"
+
+
+@pytest.mark.parametrize("argument", ["x" * 200_000, "key" * 60_000, "key" + " " * 200_000, "api_key " * 20_000])
+def test_a_long_argument_is_looked_through_once(argument: str) -> None:
+    """It took time by the square of its length: a minute and more for these."""
+    assert list(in_arguments([argument])) == []

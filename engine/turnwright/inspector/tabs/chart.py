@@ -63,7 +63,7 @@ def view(looked: Looked) -> ChartView:
     """The chart with the way of the turn lit up, and that of the chosen step in particular."""
     turn, step = looked.turn, looked.step
     counts = Counter(number for one in turn.steps for number in one.rows)
-    stands = turn.result.state
+    stands = turn.result.path[-1]
     lit = Lit(counts, None if step is None else frozenset(step.rows), stands, stands.outcome is not None)
     window = Window.of(len(turn.steps) if step is None else 1, _PAGE, looked.until)
     shown = turn.steps[window.part] if step is None else (step,)

@@ -118,6 +118,9 @@ def _summary(fact: f.Fact) -> str:  # noqa: C901, PLR0911, PLR0912 (one line a k
             return str(reason)
         case f.MessageAdded(text=text) | f.Synthesised(text=str(text)) | f.Concluded(text=str(text)):
             return text
+        case f.Concluded(refused=refused, retry=retry):
+            noted = f", {', '.join(refused)} refused" if refused else ""
+            return f"no text{noted}{', asked again' if retry else ''}"
         case f.Halted(outcome=outcome, reason=reason):
             return f"{outcome}: {reason}"
         case f.Notice(limit=limit, used=used, of=most):

@@ -174,7 +174,7 @@ def _of_call(call: Call, step: Step, scale: _Scale, now: float, whole: Bar, *, c
 def _processes(turn: Recorded, scale: _Scale) -> Iterator[Lane]:
     """A lane for each stretch of driving: what it was given, and what it did."""
     stretches = [stretch for stretch in turn.stretches if stretch.first <= turn.at]
-    ends = [stretch.first - 1 for stretch in stretches[1:]] + [turn.at]
+    ends = [stretch.first - 1 for stretch in stretches[1:]] + [turn.at][: len(stretches)]  # there may be none
     copied = turn.started.forked_at or 0
     owners: dict[str, int] = {}
     for number, (stretch, last) in enumerate(zip(stretches, ends, strict=True), start=1):

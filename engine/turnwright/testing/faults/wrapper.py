@@ -80,6 +80,10 @@ class StoreWrapper:
         self.enter()
         return await self.inner.get(turn_id)
 
+    def has(self, turn_id: str) -> bool | None:
+        """See `Store.has`. It is not entered."""
+        return self.inner.has(turn_id)
+
     async def turns(
         self,
         *,

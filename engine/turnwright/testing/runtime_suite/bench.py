@@ -20,6 +20,9 @@ class RuntimeBench:
     again: the data stays. Where there is none they are None, and what needs it is skipped. `takes_over_zombies`: a
     process that is stopped, and lives, loses its turns to others; otherwise it keeps them until it goes on or dies.
     `patience` is how many seconds a turn that was left behind may wait, at most, until it is taken up.
+
+    `make_patient` makes a runtime whose workers give the turns that run a minute or more when they are to stop.
+    Without it, a busy machine may need longer to end even a short tool than `make_runtime` allows.
     """
 
     address: str = field(repr=False)  # it may have a password
@@ -28,3 +31,4 @@ class RuntimeBench:
     takes_over_zombies: bool = False
     restart_store: Callable[[], Awaitable[None]] | None = None
     restart_service: Callable[[], Awaitable[None]] | None = None
+    make_patient: Callable[[], Runtime] | None = None

@@ -143,7 +143,7 @@ class DeathFacts:
     ) -> None:
         """The tool that runs comes to its end, the turn too, and the process ends by itself."""
         async with Scene(bench, tmp_path) as scene:
-            worker = scene.worker()
+            worker = scene.worker(patient=True)
             turn = await scene.submit([("hold", 1)])
             await scene.begun(turn, "call00001")
             await scene.told_to_stop(worker)

@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -28,7 +29,7 @@ from .bench import RuntimeBench
 from .worker import AGENT, OLD, Call, Shift, engine_of, prompt, work
 
 #: Seconds beside the runtime's own patience after which what should have happened did not: far more than it takes.
-_LONG: Final = 60.0
+_LONG: Final = 200.0
 #: Between two looks at what should happen.
 _LOOK: Final = 0.02
 #: An audit asks for a plan, and only for its number.
@@ -71,9 +72,12 @@ class Scene:
         """What a process here is to do."""
         return Shift(self.bench.address, self.witness.path, self.bench.make_runtime, version)
 
-    def worker(self, version: int = OLD) -> DriverProcess:
-        """One more worker, with this release of the tools."""
-        process = DriverProcess(work, self.shift(version))
+    def worker(self, version: int = OLD, *, patient: bool = False) -> DriverProcess:
+        """One more worker, with this release of the tools; a `patient` one has time to end what runs."""
+        shift = self.shift(version)
+        if patient and self.bench.make_patient:
+            shift = replace(shift, make_runtime=self.bench.make_patient)
+        process = DriverProcess(work, shift)
         self._processes.append(process)
         return process
 

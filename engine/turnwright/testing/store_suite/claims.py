@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from turnwright.errors import Fenced, TurnBusy, UnknownTurn
-from turnwright.store import NOBODY, Claim, GivenUp, InboxItem, InboxKind, Store
+from turnwright.store import NOBODY, QUEUED, Claim, GivenUp, InboxItem, InboxKind, Store
 
 from .bench import NOW, Bench, Written
 
@@ -172,8 +172,10 @@ class ClaimFacts:
         for handle in (store, other):
             row = await handle.get("t1")
             assert (row.owner, row.epoch, await handle.is_driven("t1")) == (None, 0, False)
+            assert (row.status.state, (await handle.turns())[0].status.state) == (QUEUED, QUEUED)
         claim = await other.claim("t1")
         assert (claim.epoch, claim.seq, claim.crashed) == (1, len(written.facts), False)
+        assert (await store.get("t1")).status == written.status
         await other.append(claim, written.answer(), written.status)
         assert await store.facts("t1") == list(enumerate(written.facts, start=1))
 

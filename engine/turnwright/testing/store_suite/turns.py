@@ -22,6 +22,13 @@ class TurnFacts:
         with pytest.raises(UnknownTurn, match="nobody"):
             await store.post(InboxItem("nobody", "abort", InboxKind.ABORT))
 
+    async def test_a_store_that_knows_at_once_whether_a_turn_is_there_says_so(self, bench: Bench) -> None:
+        """It tells the truth, or nothing."""
+        store, written = await bench.open(), Written()
+        await written.create(store)
+        assert store.has("t1") in (True, None)
+        assert store.has("nobody") in (False, None)
+
     async def test_a_turn_is_written_once(self, bench: Bench) -> None:
         """An id that is there already is refused, and the first turn stays as it was."""
         store, written = await bench.open(), Written()

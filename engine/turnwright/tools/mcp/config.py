@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from turnwright.errors import ConfigError
+from turnwright.regular_files import read_regular
+from turnwright.values import deeper_than, too_deep_at
 
 from .secrets import hidden_words, in_address, in_arguments
 
@@ -33,6 +35,9 @@ _TYPES: Final[Mapping[str, str]] = {
     "streamablehttp": "http",
     "streamable_http": "http",
 }
+#: The largest file of servers, in bytes, and how deep lists and objects may be nested in it.
+MAX_BYTES: Final = 1024 * 1024
+_MAX_DEPTH: Final = 50
 #: The longest time-out that the clients which count in seconds take. Others count in milliseconds, from 1,000 on.
 _MOST_SECONDS: Final = 3600
 
@@ -151,20 +156,29 @@ def read_mcp_config(file: str | Path) -> dict[str, McpServer]:
     """
     path = Path(file).expanduser()
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        text = read_regular(path, MAX_BYTES).decode()
+    except UnicodeDecodeError:
+        raise ConfigError(f"the MCP servers of {path} cannot be read: it is not UTF-8 text") from None
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character in it
+        said = getattr(error, "strerror", None) or error
         raise ConfigError(f"the MCP servers of {path} cannot be read: {said}") from None
+    if (place := too_deep_at(text, _MAX_DEPTH)) is not None:
+        line = text.count("\n", 0, place) + 1
+        raise ConfigError(f"{path}, line {line}: nests lists and objects more than {_MAX_DEPTH} deep")
     try:
         given = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}, line {error.lineno}: is not JSON: {error.msg}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: is not JSON that can be read: {error}") from None
     return mcp_servers(given, str(path), folder=path.absolute().parent)
 
 
 def mcp_servers(given: object, where: str = "the MCP servers", *, folder: Path | None = None) -> dict[str, McpServer]:
     """Give the servers of what such a file holds, by name. `where` is said in errors; the rest is as for a file."""
     entries = None
+    if isinstance(given, Mapping) and deeper_than(dict(given), _MAX_DEPTH):
+        raise ConfigError(f"{where}: nests lists and objects more than {_MAX_DEPTH} deep")
     if isinstance(given, Mapping):
         entries = given.get("mcpServers", given.get("servers"))
     if not isinstance(entries, Mapping):

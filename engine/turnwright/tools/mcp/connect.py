@@ -3,13 +3,13 @@
 import logging
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from contextvars import Context
 from functools import partial
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias, cast
 
 import anyio
 import httpx2
@@ -20,11 +20,12 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server import MCPServer, Server
 from mcp.shared.message import SessionMessage
 
-from turnwright.hiding import Secrets
+from turnwright.hiding import HTTP_LOGGERS, Secrets
 from turnwright.tasks import beside
 from turnwright.tools.text import one_line
 
 from .config import McpServer
+from .wire import CODEC, BoundedBody, TooMuchError, refused, within_bounds
 
 ReadStream: TypeAlias = _transport.ReadStream[SessionMessage | Exception]
 Streams: TypeAlias = _transport.TransportStreams
@@ -34,16 +35,18 @@ InProcess: TypeAlias = Server[Any] | MCPServer
 _LOG: Final = logging.getLogger(__name__)
 #: Seconds to connect, and to send.
 _CONNECT: Final = 30.0
-#: Who writes addresses and bodies into the log: they would show the keys in them.
+#: Who writes addresses, headers and bodies into the log: they would show the keys in them.
 _LOGGERS: Final = (
+    *HTTP_LOGGERS,
     "client",
-    "httpx2",
     "mcp.client.client",
     "mcp.client.sse",
     "mcp.client.stdio",
     "mcp.client.streamable_http",
     "mcp.shared.jsonrpc_dispatcher",
 )
+#: Encodings of a body that are none.
+_PLAIN: Final = ("", "identity")
 _LINES: Final = 5
 _LINE: Final = 300
 _CHUNK: Final = 65_536
@@ -60,6 +63,9 @@ class Diary:
         self.ended = False
         #: A request of the server comes in the context of the call that it is about.
         self.tells_callers = False
+        #: Why the server is not listened to any more, and what ends a wait for its next message.
+        self.refused = ""
+        self._scope: anyio.CancelScope | None = None
         self._lines: deque[str] = deque(maxlen=_LINES)
         self._rest = b""
 
@@ -74,8 +80,26 @@ class Diary:
                 self._lines.append(said[:_LINE])
                 _LOG.info("%s: %s", self.name, said)
 
+    def refuse(self, why: str) -> None:
+        """Listen to the server no more."""
+        self.refused, self.ended = self.refused or why, True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Wait in this block for the next message. Raises `EndOfStream` once the server is refused."""
+        with anyio.CancelScope() as self._scope:
+            if not self.refused:
+                yield
+        self._scope = None
+        if self.refused:
+            raise anyio.EndOfStream
+
     def tell(self) -> str:
         """What may help to understand why it does not answer, to be put behind a message."""
+        if self.refused:
+            return f": {self.refused}"
         if self._lines:
             return f"; it wrote: {' | '.join(self._lines)}"
         if self.status is None or self.status < HTTPStatus.BAD_REQUEST:
@@ -100,10 +124,15 @@ class Ears:
     async def receive(self) -> SessionMessage | Exception:
         """Wait for the next message."""
         try:
-            return await self._stream.receive()
+            with self._diary.waiting():
+                message = await self._stream.receive()
+            return message if isinstance(message, Exception) else within_bounds(message)
         except anyio.EndOfStream:
             self._diary.ended = True
             raise
+        except TooMuchError as error:
+            self._diary.refuse(str(error))
+            raise anyio.EndOfStream from None
 
     async def aclose(self) -> None:
         """Listen no more."""
@@ -149,14 +178,18 @@ def connect_to(server: McpServer) -> Connect:
 @asynccontextmanager
 async def _stdio(server: McpServer, diary: Diary) -> AsyncIterator[Streams]:
     parameters = StdioServerParameters(
-        command=server.command, args=list(server.args), env=dict(server.env), cwd=server.cwd
+        command=server.command, args=list(server.args), env=dict(server.env), cwd=server.cwd, encoding=CODEC
     )
     mine, its = os.pipe()
     try:
         os.set_blocking(mine, False)
         async with beside(_read_stderr, mine, diary), AsyncExitStack() as stack:
-            with os.fdopen(its, "w") as errlog:
-                streams = await stack.enter_async_context(stdio_client(parameters, errlog))
+            told = refused.set(diary.refuse)
+            try:
+                with os.fdopen(its, "w") as errlog:
+                    streams = await stack.enter_async_context(stdio_client(parameters, errlog))
+            finally:
+                refused.reset(told)
             yield streams
     finally:
         _read(mine, diary)  # its last words, after which it has ended
@@ -184,10 +217,16 @@ def _read(pipe: int, diary: Diary) -> bool:
 def _client(server: McpServer, diary: Diary) -> httpx2.AsyncClient:
     async def note(response: httpx2.Response) -> None:
         diary.status = response.status_code
+        if response.headers.get("content-encoding", "identity").lower() not in _PLAIN:
+            raise httpx2.DecodingError("the answer is compressed, which was not asked for")
+        # Of a stream each event is bounded.
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            response.stream = BoundedBody(cast("httpx2.AsyncByteStream", response.stream))
 
     # A call has a time-out of its own; the streams of a server may be silent for as long as they like.
     timeout = httpx2.Timeout(_CONNECT, read=None)
-    return httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout, event_hooks={"response": [note]})
+    headers = {"accept-encoding": "identity", **server.headers}
+    return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]})
 
 
 @asynccontextmanager

@@ -19,9 +19,11 @@ from mcp_types import (
 )
 
 from turnwright.message import FilePart
+from turnwright.tools.errors import ToolError
 from turnwright.tools.result import ToolResult
 from turnwright.tools.text import NO_OUTPUT
-from turnwright.tools.tool import ToolError
+
+from .wire import MOST_BLOCKS
 
 _UNKNOWN_TYPE: Final = "application/octet-stream"
 
@@ -34,8 +36,10 @@ def read_result(result: CallToolResult) -> ToolResult:
     """
     said: list[str] = []
     files: list[FilePart] = []
-    for block in result.content:
+    for block in result.content[:MOST_BLOCKS]:
         _take(block, said, files)
+    if len(result.content) > MOST_BLOCKS:
+        said.append(f"[left out: {len(result.content) - MOST_BLOCKS:,} more blocks of the result]")
     text = "\n".join(said)
     if result.is_error:
         raise ToolError(text or "the server says that the call failed, and not why")

@@ -14,6 +14,8 @@ from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError
 from pydantic import JsonValue
 
+from .wire import is_quick
+
 Schema = Mapping[str, object]
 
 _TRUE: Final = frozenset({"yes", "y", "true", "1", "on"})
@@ -60,12 +62,28 @@ def read_form(answer: str, schema: Schema) -> dict[str, JsonValue]:
         elif _is_json(default := field.get("default")):
             content[name] = default
     try:
-        wrong = sorted(Draft202012Validator(dict(schema), format_checker=FormatChecker()).iter_errors(content), key=str)
-    except (SchemaError, re.error) as error:  # a pattern that is none is found only when it is tried
+        wrong = sorted(
+            Draft202012Validator(_quick(schema), format_checker=FormatChecker()).iter_errors(content), key=str
+        )
+    except SchemaError as error:
         raise BadAnswer(f"the server's form is broken ({type(error).__name__})") from None
     if wrong:
         raise BadAnswer("; ".join(f"{one.json_path.removeprefix('$.')}: {one.message}" for one in wrong))
     return content
+
+
+def _quick(schema: Schema) -> dict[str, object]:
+    """The schema without patterns, which are the server's to check: they can take for ever over a few letters.
+
+    Raises `BadAnswer` for a form that no answer is checked against, because that may take as long.
+    """
+    rest = {key: said for key, said in schema.items() if key != "properties"}
+    fields = {
+        name: {key: said for key, said in field.items() if key != "pattern"} for name, field in _fields(schema).items()
+    }
+    if not all(map(is_quick, (rest, *fields.values()))):
+        raise BadAnswer("the server's form is broken (it is no flat list of fields)")
+    return {**rest, "properties": fields}
 
 
 def _fields(schema: Schema) -> dict[str, Schema]:

@@ -10,7 +10,9 @@ _SHORTEST: Final = 6
 #: From this length on, a piece of an address with a digit in it is taken for a key.
 _KEY_LENGTH: Final = 16
 
-_NAME: Final = r"[\w.-]*(?:key|token|secret|passw|passphrase|pwd|auth|credential|cookie|signature)[\w.-]*"
+# Names are bounded: a long argument would take time by the square of its length.
+_WORD: Final = r"(?:key|token|secret|passw|passphrase|pwd|auth|credential|cookie|signature)[\w.-]{0,80}"
+_NAME: Final = rf"[\w.-]{{0,80}}{_WORD}"
 #: `--api-key`, with its value in the next argument.
 _OPTION: Final = re.compile(rf"--?{_NAME}", re.IGNORECASE)
 #: The same for a header, `NAME: VALUE`.
@@ -19,7 +21,7 @@ _HEADER: Final = re.compile(r"-H|--headers?")
 _WHOLE: Final = re.compile(rf"(?:-*(?:{_NAME})\s*[=:]|--header=[^:]*:)\s*(.+)", re.IGNORECASE | re.DOTALL)
 #: The same in the middle of something, as in JSON.
 _WITHIN: Final = re.compile(
-    rf"""{_NAME}["']?\s*[=:]\s*["']?(?:(?:bearer|basic|token)\s+)?([^\s"',;&{{}}]+)""", re.IGNORECASE
+    rf"""{_WORD}["']?\s{{0,8}}[=:]\s*["']?(?:(?:bearer|basic|token)\s+)?([^\s"',;&{{}}]+)""", re.IGNORECASE
 )
 _SCHEMES: Final = frozenset({"basic", "bearer", "token"})
 

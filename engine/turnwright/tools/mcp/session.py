@@ -35,10 +35,11 @@ from pydantic import JsonValue, ValidationError
 
 from turnwright.hiding import Secrets
 from turnwright.tools.context import ToolContext
-from turnwright.tools.tool import ToolError, describe
+from turnwright.tools.errors import ToolError, describe
 
 from .callers import Caller, Callers
 from .connect import Connect, Diary, InProcess, heard
+from .wire import MOST_TOOLS, TOO_MANY_TOOLS
 
 #: How a server is reached: by a transport that is made anew each time, in our own process, or by a client at hand.
 Way: TypeAlias = Connect | InProcess | Client
@@ -241,8 +242,12 @@ class McpSession:
         error: BaseException | None = life.error
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
+        if life.diary.refused:
+            return self.hide(life.diary.refused)
         if error is None:
             said = f"it was not ready within {self._startup:g} s"
+        elif isinstance(error, ServerDown):
+            said = str(error)
         elif isinstance(error, MCPError):
             said = "it ended before it was ready" if error.code == CONNECTION_CLOSED else error.message
         else:
@@ -334,6 +339,8 @@ async def _listed(client: Client) -> list[Tool]:
     for _ in range(_MOST_PAGES):
         page = await client.list_tools(cursor=cursor)
         tools += page.tools
+        if len(tools) > MOST_TOOLS:
+            raise ServerDown(TOO_MANY_TOOLS)
         cursor = page.next_cursor
         if cursor is None:
             break

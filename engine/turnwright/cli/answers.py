@@ -1,0 +1,51 @@
+"""Answers as flags give them: for `turnwright resume`, which goes on with them, and `turnwright answer`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turnwright.answers import Reply, deny, grant
+from turnwright.errors import BadAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFlags:
+    """The values of the flags: texts (`ID=TEXT`) of `text_flag`, approvals (`ID`), rejections (`ID[=WORDS]`)."""
+
+    text_flag: str
+    texts: Sequence[str]
+    approvals: Sequence[str]
+    rejections: Sequence[str]
+
+
+def read_answers(flags: AnswerFlags, still_open: Sequence[str]) -> dict[str, str | Reply]:
+    """Return the answers by the ids of the interrupts, each of which may be given by its beginning.
+
+    Raises `BadAnswer` for a text without an id, for an id that begins several, and for two answers to one interrupt.
+    """
+    given: list[tuple[str, str | Reply]] = []
+    for text in flags.texts:
+        name, separator, said = text.partition("=")
+        if not separator:
+            raise BadAnswer(name, f"write {flags.text_flag} ID=TEXT", still_open)
+        given.append((name, said))
+    given += [(name, grant()) for name in flags.approvals]
+    for text in flags.rejections:
+        name, _, words = text.partition("=")
+        given.append((name, deny(words)))
+    answers: dict[str, str | Reply] = {}
+    for name, answer in given:
+        whole = _whole(name, still_open)
+        if whole in answers:
+            raise BadAnswer(name, "it is answered twice: give one answer to each", still_open)
+        answers[whole] = answer
+    return answers
+
+
+def _whole(name: str, still_open: Sequence[str]) -> str:
+    """Return the id of the open interrupt that begins so; what is no open one's beginning, as it is."""
+    if name in still_open:
+        return name
+    found = [one for one in still_open if name and one.startswith(name)]
+    if len(found) > 1:
+        raise BadAnswer(name, f"it is the beginning of {', '.join(found)}: write more of it", still_open)
+    return found[0] if found else name

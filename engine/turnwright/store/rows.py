@@ -1,0 +1,204 @@
+"""The rows that SQL stores read, checked column by column.
+
+A database does not promise what its columns hold: another program, a failing disk or a person may have changed them.
+Whatever stands there, a damaged row concerns its own turn only.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import floor
+from typing import Any, Final
+
+from turnwright.errors import UnreadableTurnError
+from turnwright_states import BadJournal, EndReason, State
+from turnwright_states.facts import Fact, parse_fact
+
+from .protocol import InboxItem, InboxKind, Status, Stretch, TurnRow
+
+#: A row as a database's client gives it: the type of a column is not known.
+Columns = tuple[Any, ...]
+
+#: Counts above this are damaged. The next one must be exact as a float, too.
+_MOST: Final = 2**53
+#: The largest number of a row.
+_LARGEST: Final = 2**63 - 1
+#: Times in seconds since the epoch of Unix that a calendar has: about the years 5 to 9892.
+_FIRST, _LAST = -6.2e10, 2.5e11
+#: The characters of a damaged value that an error quotes.
+_QUOTED: Final = 60
+
+
+def turn_row(row: Columns) -> TurnRow:
+    """Return the turn of a row, with what is damaged in it as its `fault`.
+
+    The columns: id, session, agent, model, times of creation and last write, epoch, owner, state, steps, tool calls,
+    reason, whether it is live, number.
+    """
+    turn, session, agent, model, created, updated, epoch, owner, state, steps, calls, reason, live, number = row
+    try:
+        status = Status(
+            _state(state), _count("steps", steps), _count("tool_calls", calls), None if reason is None else _why(reason)
+        )
+        if live not in (0, 1) or bool(live) is not (status.outcome is None):
+            raise _damaged("live", live)
+        epoch = _count("epoch", epoch)
+        return TurnRow(
+            _text("id", turn),
+            None if session is None else _text("session", session),
+            _text("agent", agent),
+            _text("model", model),
+            _time("created_at", created),
+            _time("updated_at", updated),
+            epoch,
+            None if owner is None else _text("owner", owner),
+            status.of_epoch(epoch),
+            _count("number", number),
+        )
+    except ValueError as error:
+        known = {
+            **{
+                name: text
+                for name, text in {"session": session, "agent": agent, "model": model}.items()
+                if _is_text(text)
+            },
+            **{name: at for name, at in {"created_at": created, "updated_at": updated}.items() if _is_time(at)},
+            "number": _order(number),
+        }
+        return replace(TurnRow.damaged(turn if _is_text(turn) else f"?{number}", str(error)), **known)
+
+
+def readable(row: TurnRow, where: str) -> TurnRow:
+    """Return the row. Raises `UnreadableTurnError` for a damaged one; `where` names the store."""
+    if row.fault:
+        raise UnreadableTurnError(row.id, row.fault, where=where)
+    return row
+
+
+def facts_of(turn: str, rows: Iterable[Columns], where: str) -> list[tuple[int, Fact]]:
+    """Return the facts of rows (seq, kind, payload). Raises `UnreadableTurnError`, caused by a `BadJournal`."""
+    facts: list[tuple[int, Fact]] = []
+    try:
+        for seq, kind, payload in rows:
+            facts.append((_place(seq, facts), parse_fact(kind, payload, seq)))
+    except BadJournal as error:
+        raise UnreadableTurnError(turn, str(error), where=where) from error
+    return facts
+
+
+def _place(seq: object, before: Sequence[tuple[int, Fact]]) -> int:
+    try:
+        return _count("seq", seq)
+    except ValueError as error:
+        raise BadJournal(before[-1][0] + 1 if before else 1, f"its {error}") from None
+
+
+def stretches_of(turn: str, rows: Iterable[Columns], where: str) -> list[Stretch]:
+    """Return the stretches of rows with their fields. Raises `UnreadableTurnError`."""
+    try:
+        return [
+            Stretch(
+                _count("seq", first), _count("epoch", epoch), _text("owner", owner), _time("at", at), _time("at", ended)
+            )
+            for first, epoch, owner, at, ended in rows
+        ]
+    except ValueError as error:
+        raise UnreadableTurnError(turn, f"who wrote its facts: {error}", where=where) from error
+
+
+def waiting(turn: str, rows: Iterable[Columns], where: str) -> list[InboxItem]:
+    """Return the inbox of a turn, of rows (id, kind, payload). Raises `UnreadableTurnError`."""
+    try:
+        return [_item(turn, *row) for row in rows]
+    except ValueError as error:
+        raise UnreadableTurnError(turn, f"its inbox: {error}", where=where) from error
+
+
+def requests_of(rows: Iterable[Sequence[Any]]) -> list[InboxItem]:
+    """Return the requests of rows (turn, id, kind, payload). A damaged one is left out: its turn's inbox reports it."""
+    items: list[InboxItem] = []
+    for row in rows:
+        try:
+            items.append(_item(*row))
+        except ValueError:
+            continue
+    return items
+
+
+def claimed(turn: str, row: Columns, where: str) -> tuple[int, str | None, int]:
+    """Return epoch, owner and last seq of a turn that is about to be claimed. Raises `UnreadableTurnError`."""
+    epoch, owner, seq = row
+    try:
+        return _count("epoch", epoch), None if owner is None else _text("owner", owner), _count("seq", seq or 0)
+    except ValueError as error:
+        raise UnreadableTurnError(turn, str(error), where=where) from error
+
+
+def _item(turn: object, name: object, kind: object, payload: object) -> InboxItem:
+    if kind not in set(InboxKind):
+        raise _damaged("kind", kind)
+    return InboxItem(_text("turn", turn), _text("id", name), InboxKind(str(kind)), _text("payload", payload))
+
+
+def _state(value: object) -> State:
+    if value not in set(State):
+        raise _damaged("state", value)
+    return State(str(value))
+
+
+def _why(value: object) -> EndReason:
+    if value not in set(EndReason):
+        raise _damaged("reason", value)
+    return EndReason(str(value))
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or not _is_text(value):
+        raise _damaged(name, value)
+    return value
+
+
+def _count(name: str, value: object) -> int:
+    if not isinstance(value, int) or not _is_count(value):
+        raise _damaged(name, value)
+    return value
+
+
+def _time(name: str, value: object) -> float:
+    if not isinstance(value, float | int) or not _is_time(value):
+        raise _damaged(name, value)
+    return float(value)
+
+
+def _is_text(value: object) -> bool:
+    """Whether it is a text, all of which was UTF-8: of what was not, half surrogate pairs are left."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < _MOST
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, float | int) and not isinstance(value, bool) and _FIRST < value < _LAST
+
+
+def _order(value: object) -> int:
+    """The number of a damaged row, for the next page: where SQLite sorts that value, so that each page goes on."""
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float) and abs(value) < _MOST:
+        return floor(value)
+    return -_LARGEST if value is None else _LARGEST
+
+
+def _damaged(name: str, value: object) -> ValueError:
+    if value is None:
+        return ValueError(f"{name} is missing")
+    shown = ascii(value)
+    return ValueError(f"{name} is damaged ({shown if len(shown) <= _QUOTED else f'{shown[:_QUOTED]}...'})")

@@ -1,0 +1,138 @@
+"""The function that says whether a person is asked before a call: its signature, and how it is called."""
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import anyio
+
+from turnwright.errors import ConfigError
+
+from .context import NeedsPerson, ToolContext
+from .errors import ToolError, describe, holds
+from .schema import is_context
+from .text import shorten
+from .timing import limited
+
+_CONTEXT: Final = "context"
+_SHOWN_VALUE: Final = 80
+_LOG: Final = logging.getLogger(__name__)
+
+
+class ApprovalCheck:
+    """A function of the arguments of a call that says whether a person is asked first.
+
+    It is called by keyword, with the arguments that it has parameters for, or with all of them where it takes
+    `**kwargs`. A parameter annotated `ToolContext`, or one called `context` that is no argument of the tool, gets the
+    context of the call. What `functools.partial` has bound stays bound.
+
+    `arguments` are the names of the tool's arguments, and whether each call has a value for it. `timeout` is the
+    tool's, in seconds: the function may take as long as a call. Raises `ConfigError`, naming the tool, the function
+    and the parameter, for a function that cannot be called like this.
+    """
+
+    def __init__(
+        self, tool: str, function: Callable[..., object], arguments: Mapping[str, bool], timeout: float | None
+    ) -> None:
+        self._tool = tool
+        self._timeout = timeout
+        self._function = function
+        self._label = _label(function)
+        self._where = f"tool {tool}: approval: {self._label}"
+        self._bound = frozenset(function.keywords) if isinstance(function, partial) else frozenset[str]()
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError(f"{self._where} is a generator, but it is asked once: return True or False")
+        self._names: list[str] = []
+        self._contexts: list[str] = []
+        self._takes_all = False
+        for parameter in self._parameters():
+            self._take(parameter, arguments)
+
+    async def __call__(self, values: Mapping[str, object], context: ToolContext) -> bool:
+        """Ask the function about a call with these arguments.
+
+        Raises `ToolError` if it raises, is not done in time, or returns anything but True or False, as a function
+        does that lacks a `return`: what cannot be checked must not run. Lets `NeedsPerson` pass: it may ask, too.
+        """
+        with limited(self._timeout):
+            try:
+                return await self._verdict(values, context)
+            except NeedsPerson:
+                raise
+            except BaseException as error:
+                if holds(error, KeyboardInterrupt) or holds(error, anyio.get_cancelled_exc_class()):
+                    raise
+                told, about = "the approval check of tool %s raised; its call is refused", {"tool": self._tool}
+                about |= {"turn": context.turn, "call": context.call}
+                _LOG.warning(told, self._tool, exc_info=True, extra=about)
+                raise self._refusal(f"raised {describe(error)}") from error
+        raise self._refusal(f"did not finish within {self._timeout:g} s")
+
+    def _refusal(self, why: str) -> ToolError:
+        return ToolError(f"refused, and did not run: the approval check of {self._tool} {why}")
+
+    async def _verdict(self, values: Mapping[str, object], context: ToolContext) -> bool:
+        names = [name for name in values if name not in self._bound] if self._takes_all else self._names
+        given = {name: values[name] for name in names if name in values}
+        result = self._function(**given, **dict.fromkeys(self._contexts, context))
+        if inspect.isawaitable(result):
+            result = await result
+        if not isinstance(result, bool):
+            raise TypeError(
+                f"{self._label} returned {shorten(repr(result), _SHOWN_VALUE)}, and not True (ask a person) or False"
+            )
+        return result
+
+    def _parameters(self) -> Sequence[inspect.Parameter]:
+        try:
+            return tuple(inspect.signature(self._function, eval_str=True).parameters.values())
+        except (NameError, SyntaxError, AttributeError) as error:
+            raise ConfigError(
+                f"{self._where}: its annotations cannot be resolved ({error}):"
+                " import what they name at run time, and define it at module level"
+            ) from error
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{self._where}: its signature cannot be read ({error}): wrap it in a function"
+            ) from error
+
+    def _take(self, parameter: inspect.Parameter, arguments: Mapping[str, bool]) -> None:
+        """Look at one parameter: what it is to be given, if anything. Raises `ConfigError` if nothing fits it."""
+        name, needed = parameter.name, parameter.default is parameter.empty
+        if parameter.kind is parameter.VAR_KEYWORD:
+            self._takes_all = True
+        elif parameter.kind is parameter.VAR_POSITIONAL or name in self._bound:
+            pass
+        elif parameter.kind is parameter.POSITIONAL_ONLY:
+            if needed:
+                raise ConfigError(f"{self._where}: parameter {name!r} is positional-only: remove the '/'")
+        elif is_context(parameter.annotation) or (name == _CONTEXT and name not in arguments):
+            self._contexts.append(name)
+        elif name in arguments:
+            if needed and not arguments[name]:
+                raise ConfigError(
+                    f"{self._where}: a call may leave {name!r} out: give the parameter a default, as in {name}=None"
+                )
+            self._names.append(name)
+        elif needed:
+            raise ConfigError(f"{self._where}: {_unknown(name, arguments)}")
+
+
+def _unknown(name: str, arguments: Mapping[str, bool]) -> str:
+    if not arguments:
+        return f"parameter {name!r} is no argument of the tool, which takes none: remove the parameter"
+    first = next(iter(arguments))
+    return (
+        f"parameter {name!r} is no argument of the tool (its arguments: {', '.join(arguments)}):"
+        f" the function is called with them by name, as in approval=lambda {first}: ..."
+    )
+
+
+def _label(function: Callable[..., object]) -> str:
+    """What people call the function: its name, also of one with bound arguments, or its type's."""
+    if isinstance(function, partial):
+        return _label(function.func)
+    name = getattr(function, "__qualname__", None)
+    return name if isinstance(name, str) else type(function).__qualname__

@@ -1,0 +1,267 @@
+"""How much one message of a server may hold, checked before the SDK makes objects of it.
+
+The SDK reads lines of any length, and validates results, lists and questions on the event loop. A server could fill
+the memory, or keep all turns of the process from going on.
+"""
+
+import codecs
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, Final
+
+import httpx2
+import msgspec
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCRequest, JSONRPCResponse
+
+from turnwright.values import deeper_than
+
+#: The largest message, in bytes. The files of one result fit into it, in base64.
+MAX_MESSAGE: Final = 16 * 1024 * 1024
+#: The most values of one message: texts, numbers, lists and objects.
+MOST_VALUES: Final = 100_000
+#: The most blocks of one result. The first ones are kept.
+MOST_BLOCKS: Final = 1_000
+#: The most tools of one server.
+MOST_TOOLS: Final = 1_000
+#: The most values, and characters, of what a server says of one tool. Every request to the model repeats them.
+MOST_OF_A_TOOL: Final = 10_000
+MAX_TOOL: Final = 256 * 1024
+TOO_MANY_TOOLS: Final = f"it offers more than {MOST_TOOLS:,} tools, which no model takes"
+#: The most values, and characters, of one question to a person.
+MOST_ASKED: Final = 2_000
+MAX_ASKED: Final = 64 * 1024
+#: Lists and objects inside each other.
+MAX_DEPTH: Final = 100
+#: The most values of an output schema that results are checked against.
+MOST_OF_A_SCHEMA: Final = 1_000
+#: The most values of a result that is checked against its schema. Checking is slow.
+MOST_CHECKED: Final = 5_000
+#: Where a tool's output schema is kept, in its `_meta`.
+OUTPUT_SCHEMA: Final = "turnwright/output_schema"
+
+#: Smaller messages are parsed by the SDK alone, in bytes.
+_LARGE: Final = 64 * 1024
+#: The name of the codec that bounds what a process writes.
+CODEC: Final = "turnwright_mcp"
+#: Schemas with one of these can take for ever over a few values: patterns, references, and comparing all with all.
+_SLOW: Final = frozenset(
+    {"$dynamicRef", "$recursiveRef", "$ref", "pattern", "patternProperties", "uniqueItems"}
+    | {"unevaluatedItems", "unevaluatedProperties"}
+)
+_CODEC_NAME: Final = re.compile(rf"{CODEC}\Z")
+
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class TooMuchError(ValueError):
+    """A message holds more than is read. The text says what, and the bound."""
+
+
+#: Is told why what a process writes is not read any further.
+refused: Final[ContextVar[Callable[[str], None] | None]] = ContextVar("turnwright_mcp_refused", default=None)
+
+
+class LineDecoder(codecs.IncrementalDecoder):
+    """Reads lines of UTF-8, until it meets bytes that are none or a line that is too long: then it reads nothing more.
+
+    The SDK would wait for the end of a process whose output it cannot decode. Whoever is in `refused` is told instead.
+    Lines are given whole, because the SDK looks through all that it has of a line with every piece.
+    """
+
+    def __init__(self, errors: str = "strict") -> None:
+        super().__init__(errors)
+        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+        self._refused = refused.get()
+        self._line = bytearray()
+        self._over = False
+
+    def decode(self, input: Any, final: bool = False) -> str:  # noqa: A002, ANN401 (the base's)
+        """Decode what has come."""
+        if self._over:
+            return ""
+        data = bytes(input)
+        try:
+            # Looked at at once: such bytes may never end a line.
+            self._utf8.decode(data, final)
+            return "".join(f"{lighter(line).decode()}\n" for line in self._lines(data))
+        except UnicodeDecodeError:
+            return self._stop("it sent bytes that are not UTF-8, so it does not speak MCP on its standard output")
+        except TooMuchError as error:
+            return self._stop(str(error))
+
+    def _lines(self, data: bytes) -> list[bytes]:
+        *lines, rest = data.split(b"\n")
+        if lines:
+            lines[0] = bytes(self._line) + lines[0]
+            self._line.clear()
+        self._line += rest
+        if max(map(len, (*lines, self._line))) > MAX_MESSAGE:
+            raise TooMuchError(f"it sent a message of more than {MAX_MESSAGE:,} bytes")
+        return lines
+
+    def _stop(self, why: str) -> str:
+        self._over = True
+        if self._refused is not None:
+            self._refused(why)
+        return ""
+
+
+def _find_codec(name: str) -> codecs.CodecInfo | None:
+    if _CODEC_NAME.match(name) is None:
+        return None
+    return codecs.CodecInfo(codecs.utf_8_encode, codecs.utf_8_decode, incrementaldecoder=LineDecoder, name=CODEC)
+
+
+codecs.register(_find_codec)
+
+
+def lighter(line: bytes) -> bytes:
+    """Cut the result in a large message down, as JSON. To parse it as the SDK does takes ten times as long.
+
+    What is no JSON stays as it is. Raises `TooMuchError` for a message that is nested too deep to be parsed.
+    """
+    if len(line) < _LARGE and line.count(b"[") + line.count(b"{") <= MAX_DEPTH:
+        return line
+    try:
+        message = msgspec.json.decode(line)
+    except RecursionError:
+        raise TooMuchError(f"it sent a message that is nested more than {MAX_DEPTH} deep") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return line
+    if isinstance(message, dict) and isinstance(result := message.get("result"), dict) and _cut(result):
+        return msgspec.json.encode(message)
+    return line
+
+
+class BoundedBody(httpx2.AsyncByteStream):
+    """The body of an HTTP response that is one message, up to `MAX_MESSAGE` bytes, and cut down where it is large."""
+
+    def __init__(self, body: httpx2.AsyncByteStream) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Give its bytes. Raises `StreamError` once there are too many."""
+        body = bytearray()
+        async for piece in self._body:
+            body += piece
+            if len(body) > MAX_MESSAGE:
+                raise httpx2.StreamError(f"the answer is longer than {MAX_MESSAGE:,} bytes")
+        try:
+            yield lighter(bytes(body))
+        except TooMuchError as error:
+            raise httpx2.StreamError(str(error)) from None
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._body.aclose()
+
+
+def within_bounds(message: SessionMessage) -> SessionMessage:
+    """Cut a message down to what is read of it.
+
+    Of a result with more than `MOST_BLOCKS` blocks the first are kept, with a notice. A result that still holds too
+    much becomes one that says so. An output schema goes where the SDK does not look (`OUTPUT_SCHEMA`), or is left out
+    where checking by it could take long.
+
+    Raises `TooMuchError` for any other message that holds too much.
+    """
+    inner = message.message
+    if isinstance(inner, JSONRPCResponse):
+        _cut(inner.result)
+        tools = inner.result.get("tools")
+        if isinstance(tools, list):
+            inner.result["tools"] = _kept(tools)
+    elif isinstance(inner, JSONRPCRequest):
+        asked: object = inner.params or {}
+        values, characters = measure(asked, MOST_ASKED)
+        if values > MOST_ASKED or characters > MAX_ASKED:
+            raise TooMuchError(
+                f"it asked for more than {MOST_ASKED:,} values or {MAX_ASKED:,} characters at once ({inner.method})"
+            )
+    return message
+
+
+def measure(value: object, most: int) -> tuple[int, int]:
+    """Count the values in a value, and the characters of its texts. It stops behind `most` values."""
+    count, characters, level = 0, 0, [value]
+    while level and count <= most:
+        inner: list[object] = []
+        for each in level:
+            count += 1
+            if isinstance(each, str):
+                characters += len(each)
+            elif isinstance(each, Mapping):
+                characters += sum(map(len, each))
+                inner.extend(each.values())
+            elif isinstance(each, list):
+                inner.extend(each)
+            if count > most:
+                break
+        level = inner
+    return count, characters
+
+
+def is_quick(schema: Mapping[str, object]) -> bool:
+    """Whether checking by a schema takes no longer than reading the value."""
+    level: list[object] = [schema]
+    count = 0
+    while level:
+        count += len(level)
+        if count > MOST_OF_A_SCHEMA or any(isinstance(each, Mapping) and each.keys() & _SLOW for each in level):
+            return False
+        level = [
+            item
+            for each in level
+            if isinstance(each, Mapping | list)
+            for item in (each.values() if isinstance(each, Mapping) else each)
+        ]
+    return True
+
+
+def _cut(result: dict[str, Any]) -> bool:
+    """Cut a result down; return whether it was changed."""
+    blocks = result.get("content")
+    is_cut = isinstance(blocks, list) and len(blocks) > MOST_BLOCKS
+    if isinstance(blocks, list) and is_cut:
+        notice = f"[left out: {len(blocks) - MOST_BLOCKS + 1:,} more blocks of the result]"
+        blocks[MOST_BLOCKS - 1 :] = [{"type": "text", "text": notice}]
+    if measure(result, MOST_VALUES)[0] > MOST_VALUES or deeper_than(result, MAX_DEPTH):
+        why = f"more than {MOST_VALUES:,} values, or is nested more than {MAX_DEPTH} deep"
+        if not isinstance(blocks, list):
+            raise TooMuchError(f"it sent a message that holds {why}")
+        said = f"The call was made, but its result is left out: it holds {why}. Ask for less."
+        result.clear()
+        result |= {"content": [{"type": "text", "text": said}], "isError": True}
+        return True
+    return is_cut
+
+
+def _kept(tools: list[Any]) -> list[Any]:
+    """The tools of a list that a model can be offered, their output schemas where the SDK does not look."""
+    if len(tools) > MOST_TOOLS:
+        raise TooMuchError(TOO_MANY_TOOLS)
+    kept: list[Any] = []
+    for tool in tools:
+        values, characters = measure(tool, MOST_OF_A_TOOL)
+        if values > MOST_OF_A_TOOL or characters > MAX_TOOL:
+            name = tool.get("name") if isinstance(tool, dict) else None
+            _LOG.warning("tool %.80r of an MCP server is left out: its description and schema are too large", name)
+            continue
+        if isinstance(tool, dict):
+            _move_schema(tool)
+        kept.append(tool)
+    return kept
+
+
+def _move_schema(tool: dict[str, Any]) -> None:
+    schema = tool.pop("outputSchema", None)
+    meta = tool.get("_meta")
+    kept = {name: value for name, value in meta.items() if name != OUTPUT_SCHEMA} if isinstance(meta, dict) else {}
+    if isinstance(schema, dict) and is_quick(schema):
+        kept[OUTPUT_SCHEMA] = schema
+    if kept or meta is not None:
+        tool["_meta"] = kept

@@ -1,0 +1,212 @@
+"""The work of one started call: its tool runs, and what comes of that becomes an event."""
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.lowlevel
+
+from turnwright_states import Call, CallSettled, CallStatus, CallWaits
+from turnwright_states.making import made
+
+from .context import AbortSignal, Answer, Ask, Line, NeedsPerson, ToolContext
+from .door import in_event_loop
+from .errors import ToolError, ToolTimeout, describe, holds
+from .result import ToolResult, bounded
+from .side_by_side import Work, in_tasks
+from .timing import watch_limit
+from .tool import Tool
+
+if TYPE_CHECKING:
+    from turnwright.telemetry import CallWork
+
+    from .batch import Surroundings, Values
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+async def outcome_of(
+    call: Call, tool: Tool, around: "Surroundings", values: "Values | None", work: "CallWork | None" = None
+) -> CallSettled | CallWaits:
+    """Let the tool do its work, and say what came of it. An error is named in `work`."""
+    came: list[CallSettled | CallWaits] = []
+
+    async def keep(outcome: CallSettled | CallWaits) -> None:
+        came.append(outcome)
+
+    try:
+        await in_tasks([ToolWork(call, tool, around, keep, values, work)], around.grace)
+    except anyio.get_cancelled_exc_class():
+        if not came:  # a call that ends all the same keeps its result
+            raise
+    return came[0]
+
+
+class ToolWork(Work):
+    """What the tool of a started call does. `tell` is told what came of it, unless the work is abandoned."""
+
+    __slots__ = ("_abandoned", "_around", "_call", "_context", "_line", "_tell", "_tool", "_values", "_work")
+
+    def __init__(  # noqa: PLR0917 (they go down together, as far as the tool)
+        self,
+        call: Call,
+        tool: Tool,
+        around: "Surroundings",
+        tell: Callable[[CallSettled | CallWaits], Awaitable[None]],
+        values: "Values | None",
+        work: "CallWork | None" = None,
+    ) -> None:
+        self.at_work = False
+        self.timed = tool.timeout is not None
+        self.limit = None
+        self.limited = None
+        self._call = call
+        self._tool = tool
+        self._around = around
+        self._tell = tell
+        self._values = values
+        self._work = work
+        self._line: Line | None = None
+        self._context = _UNSEEN
+        self._abandoned = False
+
+    async def __call__(self) -> None:
+        """Run the tool, and tell what came of it."""
+        if self.timed:
+            watch_limit(self._watch)
+        self.at_work = True
+        try:
+            outcome = await self._outcome()
+        finally:
+            self.at_work = False  # also where it was canceled: whoever abandons work looks later
+        if not self._abandoned:
+            await self._tell(outcome)
+
+    def abandon(self) -> None:
+        """See `Work.abandon`."""
+        self._abandoned = True
+        self._hang_up()
+        if self._context is not _UNSEEN:
+            self._context.abort.set()
+        call, turn, grace = self._call.id, self._around.turn, self._around.grace
+        told = (
+            "tool %s: call %s of turn %s ignored its cancellation for %g s and is abandoned: it still runs, and its"
+            " result will be dropped"
+        )
+        about = {"turn": turn, "call": call, "tool": self._tool.name}
+        _LOG.warning(told, self._tool.name, call, turn, grace, extra=about)
+
+    async def time_out(self) -> None:
+        """See `Work.time_out`: the call has its result."""
+        tool = self._tool
+        late = (
+            f"{tool.name} did not finish within {tool.timeout:g} s, and could not be stopped: it may still be running"
+        )
+        await self._tell(self._failed(ToolTimeout(late)))
+
+    async def _outcome(self) -> CallSettled | CallWaits:
+        """Run the tool, and say what came of it. Nobody hears of its progress any more then."""
+        call, tool, around = self._call, self._tool, self._around
+        if tool.takes_context:
+            self._line = Line(partial(around.progress, call))
+            self._context = context_of(call, around, abort=around.abort.below(), line=self._line)
+        try:
+            if self._values is not None and tool.runs_plainly:
+                result = await tool.run_checked(self._values, self._context)
+            else:
+                result = await tool.run(call.arguments, self._context)
+            return settled(call, CallStatus.OK, result, around)
+        except NeedsPerson as needs:
+            return waits(call, needs.ask, around)
+        except ToolError as error:
+            return self._failed(error)
+        except Exception:
+            raise  # a `run` of somebody's own has a bug, as the engine might: the turn ends, and says so
+        except BaseException as error:
+            if not await is_its_own(error):
+                raise
+            return self._failed(error)
+        finally:
+            if self._line is not None:
+                self._hang_up()
+
+    def _failed(self, error: BaseException) -> CallSettled:
+        if self._work is not None:
+            self._work.failed(error)
+        said = str(error) if isinstance(error, ToolError) else describe(error)
+        return settled(self._call, CallStatus.ERROR, ToolResult(said), self._around)
+
+    def _hang_up(self) -> None:
+        if self._line is not None:
+            self._line.close()
+            self._around.abort.forget(self._context.abort)
+
+    def _watch(self, limit: "anyio.CancelScope | None") -> None:
+        self.limit = limit
+        if limit is not None and self.limited is not None:
+            self.limited()
+
+
+async def is_its_own(error: BaseException) -> bool:
+    """Whether what came out of code that is not ours is that code's own doing, and not asked for by somebody.
+
+    Ctrl-C is a person's. A cancellation was asked for if somebody cancelled a scope around this task: whoever stops the
+    turn does, and whoever cancels the task that drives it makes the batch cancel its own. When all tasks of a loop are
+    cancelled at once, as at its end, the batch needs one round of the loop for that.
+    """
+    if holds(error, KeyboardInterrupt) or (isinstance(error, GeneratorExit) and not in_event_loop()):
+        return False
+    if not holds(error, anyio.get_cancelled_exc_class()):
+        return True
+    await anyio.lowlevel.cancel_shielded_checkpoint()
+    return anyio.current_effective_deadline() > -math.inf
+
+
+def context_of(
+    call: Call, around: "Surroundings", *, abort: AbortSignal | None = None, line: Line | None = None
+) -> ToolContext:
+    """What the tool of this call is given, where it takes a context."""
+    answers = tuple(Answer(answer.decision, answer.text) for answer in call.answers)
+    return ToolContext(
+        turn=around.turn,
+        call=call.id,
+        attempt=max(call.attempt, 1),
+        answers=answers,
+        grants=around.grants,
+        abort=abort or AbortSignal(),
+        _line=line or Line(),
+    )
+
+
+#: For a tool that does not look at what it is told of its call.
+_UNSEEN: Final = ToolContext(turn="", call="")
+
+
+def settled(call: Call, status: CallStatus, result: ToolResult, around: "Surroundings") -> CallSettled:
+    """The event that a call has this result."""
+    result = bounded(result)
+    return made(
+        CallSettled,
+        call=call.id,
+        status=status,
+        result=result.text,
+        structured=result.structured,
+        files=tuple([file.kept() for file in result.files]) if result.files else (),
+        elapsed=around.elapsed(),
+    )
+
+
+def waits(call: Call, ask: Ask, around: "Surroundings") -> CallWaits:
+    """The event that a call waits for a person."""
+    return CallWaits(
+        call=call.id,
+        interrupt_kind=ask.kind,
+        question=ask.question,
+        choices=ask.choices,
+        grant=ask.grant,
+        expires_at=None if ask.expires_in is None else around.now() + ask.expires_in,
+        elapsed=around.elapsed(),
+    )

@@ -1,0 +1,55 @@
+"""What a name that does not exist probably means: a near miss, or what another framework calls the same thing."""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+#: The words of other frameworks, and ours for them: the first that there is where the word was used.
+_ELSEWHERE: Final[Mapping[str, tuple[str, ...]]] = {
+    word: ours
+    for ours, words in {
+        ("steps",): "max_turns max_steps max_iterations max_iter max_rounds max_loops recursion_limit request_limit",
+        ("tool_calls",): "max_tool_calls tool_calls_limit tool_call_limit",
+        ("tokens",): "max_tokens token_limit total_tokens_limit",
+        ("cost",): "max_cost max_budget max_budget_usd",
+        ("seconds", "timeout"): "timeout timeout_seconds max_seconds max_execution_time time_limit",
+        ("max_retries",): "retries num_retries retry_limit",
+        ("instructions", "description"): "system system_prompt system_message instruction prompt backstory",
+        ("model",): "llm client model_name model_id",
+        ("tools",): "functions toolset toolsets",
+        ("store",): "storage checkpointer saver database db memory session_store",
+        ("observers",): "on_event callbacks hooks listeners",
+        ("prepare",): "history_processor history_processors",
+        ("synthesise",): "synthesize synthesizer",
+        ("limits",): "usage_limits",
+        ("parallel", "concurrency"): "max_concurrency max_parallel_tools parallel_tool_calls",
+        ("telemetry",): "tracer tracing instrument",
+        ("approval",): "needs_approval requires_approval require_approval confirm requires_confirmation",
+        ("name",): "name_override tool_name",
+        ("description",): "description_override goal",
+        ("rate",): "rate_limit",
+        ("session",): "session_id thread_id conversation_id chat_id",
+        ("history",): "message_history messages chat_history",
+        ("context",): "metadata",
+        ("continues",): "continue_from",
+        ("files",): "attachments images",
+        ("read_only",): "readonly",
+    }.items()
+    for word in words.split()
+}
+#: No limit, option or field has a longer name, and long ones are no slips of the finger.
+_LONGEST: Final = 40
+
+
+def meant(name: str, known: Collection[str]) -> str | None:
+    """Give the name among `known` that `name` probably means, or None."""
+    import difflib  # noqa: PLC0415 (only for who made a mistake)
+
+    word = name.lower()[:_LONGEST]
+    ours = next((one for one in _ELSEWHERE.get(word, ()) if one in known), None)
+    return ours or next(iter(difflib.get_close_matches(word, known, n=1)), None)
+
+
+def unknown(name: str, known: Collection[str]) -> str:
+    """Say of a name that it is unknown, and what it probably means or what there is."""
+    near = meant(name, known)
+    return f"is unknown: did you mean `{near}`?" if near else f"is unknown: use one of {', '.join(known)}"

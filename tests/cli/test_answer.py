@@ -1,0 +1,164 @@
+"""`turnwright answer` records what a person says, and drives nothing; ids may be given by their beginnings."""
+
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from turnwright import Agent, Engine, tool
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.store import SqliteStore
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli, Endpoint
+
+CODE = """
+from turnwright import tool
+
+
+@tool(approval=True)
+def pay(amount: int) -> str:
+    with open("paid", "a") as file:
+        file.write(f"{amount}\\n")
+    return "paid"
+"""
+
+
+@pytest.fixture
+def paused(cli: "Cli", endpoint: "Endpoint") -> str:
+    """A turn that waits for two approvals and a reply."""
+    cli.write("tools.py", CODE)
+    endpoint.calls(("pay", {"amount": 5}), ("pay", {"amount": 6}), ("ask_user_input", {"question": "Which?"}))
+    endpoint.says("Done.")
+    done = cli.run("run", "Pay", "--tools", "tools.py", "--json")
+    assert done.code == 3
+    return done.turn
+
+
+def test_an_answer_is_recorded_and_nothing_runs(cli: "Cli", paused: str) -> None:
+    first = cli.run("answer", paused, "--approve", "approval-1")
+    assert (first.code, first.err) == (0, "")
+    assert first.out == f"turn {paused}: recorded approval-1; still open: approval-2, question-1\n"
+    rest = cli.run("answer", paused, "--reject", "approval-2=too much", "--reply", "question-1=the first", "--json")
+    assert rest.events == [{"turn": paused, "answered": ["question-1", "approval-2"], "open": []}]
+    assert not (cli.folder / "paid").exists()
+    (row,) = cli.run("turns", "--json").events
+    assert row["state"] == "PAUSED"
+    assert "answered, and not taken up yet" in cli.run("show", paused).out
+    assert cli.run("resume", paused).code == 0
+    assert (cli.folder / "paid").read_text() == "5\n"
+
+
+def test_the_last_answer_says_who_goes_on_with_it(cli: "Cli", paused: str) -> None:
+    cli.run("answer", paused, "--approve", "approval-1", "--approve", "approval-2")
+    done = cli.run("answer", paused, "--reply", "q=x")
+    assert done.out == f"turn {paused}: recorded question-1; `turnwright resume {paused}` goes on with it\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ((), "no answer: give --approve, --reject or --reply with one of approval-1, approval-2, question-1"),
+        (("--approve", "approval"), "it is the beginning of approval-1, approval-2: write more of it"),
+        (("--approve", "x"), "no such interrupt is open"),
+        (("--reply", "question-1"), "write --reply ID=TEXT"),
+        (("--approve", "question-1"), "a question takes"),
+        (("--approve", "approval-1", "--reject", "approval-1"), "it is answered twice"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_refused(cli: "Cli", paused: str, flags: tuple[str, ...], words: str) -> None:
+    done = cli.run("answer", paused, *flags)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+    assert len(cli.run("show", paused, "--json").last["answered"]) == 0
+
+
+def test_a_turn_of_another_program_is_answered_and_nothing_else_is_suggested(cli: "Cli") -> None:
+    @tool(approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        return str(amount)
+
+    async def begin() -> str:
+        model = ScriptedModel(asks_for(("pay", {"amount": 5})))
+        async with Engine(model=model, tools=[pay], store=SqliteStore(cli.folder / "turns.db")) as engine:
+            return (await engine.run(Agent(name="A"), "Pay")).id
+
+    turn = anyio.run(begin)
+    shown = cli.run("show", turn).out
+    assert f'    turnwright answer {turn} --approve approval-1    (or --reject approval-1="why")\n' in shown
+    assert "turnwright resume" not in shown
+    done = cli.run("answer", turn, "--approve", "approval-1")
+    assert done.out == (
+        f"turn {turn}: recorded approval-1; the program that began it, with `recover()`, goes on with it\n"
+    )
+    assert "turnwright resume" not in cli.run("show", turn).out
+
+
+def test_a_sub_agents_turn_is_answered_through_the_one_that_a_person_began(cli: "Cli", paused: str) -> None:
+    done = cli.run("answer", f"{paused}:call00001", "--approve", "approval-1")
+    assert done.code == 2
+
+
+# Ids by their beginnings.
+
+
+def copied(folder: Path, turn: str, *ids: str) -> None:
+    """Give the store more turns: copies of one, with these ids."""
+
+    async def copy() -> None:
+        store = SqliteStore(folder / "turns.db")
+        engine = Engine(model=ScriptedModel("x"), store=store)
+        for name in ids:
+            made = await engine.fork(turn, at=2)
+            rename(folder, made, name)
+        await engine.aclose()
+
+    anyio.run(copy)
+
+
+def rename(folder: Path, turn: str, name: str) -> None:
+    with sqlite3.connect(folder / "turns.db") as database:
+        database.execute("UPDATE turns SET turn_id = ? WHERE turn_id = ?", (name, turn))
+    database.close()
+
+
+def test_the_beginning_of_an_id_is_enough_wherever_a_turn_is_named(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.calls(("list_files", {})).says("Not done.")
+    cli.write("AGENTS.md", "---\nname: A\nsteps: 1\n---\n")
+    turn = cli.run("run", "Work", "--agents", "AGENTS.md", "--json").turn
+    named = turn[:5]
+    for command in (("show", named), ("show", named, "--journal"), ("replay", named), ("diagram", "--turn", named)):
+        assert cli.run(*command).code == 0, command
+    assert cli.run("fork", named).code == 2
+    assert f"turnwright fork {turn} --at SEQ" in cli.run("fork", named).err
+    endpoint.says("More.")
+    assert cli.run("run", "--continue", named, "Go on").code == 0
+    assert "has ended" in cli.run("steer", named, "hi").err
+    assert "has ended" in cli.run("abort", named).err
+    assert "has ended" in cli.run("resume", named).err
+    assert cli.run("delete", turn[:9]).out == f"turn {turn}: deleted\n"
+
+
+def test_a_beginning_of_several_ids_is_refused_and_they_are_listed(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.says("Done.")
+    turn = cli.run("run", "Work", "--json").turn
+    copied(cli.folder, turn, "aaaa1111", "aaaa2222", "aaaa")
+    done = cli.run("show", "aaa")
+    assert (done.code, done.out) == (2, "")
+    assert "aaa is the beginning of 3 turns: " in done.err
+    assert all(name in done.err for name in ("aaaa1111", "aaaa2222"))
+    assert cli.run("show", "aaaa").code == 0, "a whole id is no beginning"
+    assert "there is no turn 'zzz'" in cli.run("show", "zzz").err
+
+
+def test_each_part_of_a_sub_agents_id_may_be_a_beginning(cli: "Cli", endpoint: "Endpoint") -> None:
+    cli.write(
+        "AGENTS.md",
+        "---\nname: Lead\n---\nLead.\n\n---\nname: Reader\ndescription: Reads.\nmode: subagent\n---\nRead.\n",
+    )
+    endpoint.calls(("Reader", {"prompt": "Read"})).says("Read.").says("Done.")
+    turn = cli.run("run", "Work", "--agents", "AGENTS.md", "--json").turn
+    assert f"called by call00001 of turn {turn}" in cli.run("show", f"{turn[:6]}:call").out

@@ -1,0 +1,218 @@
+"""What counts as a part of a reply, and that a server that sends anything else for ever is not waited for."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+
+import anyio
+import pytest
+from anyio.abc import SocketAttribute, SocketStream
+from pydantic import JsonValue
+
+from turnwright import Agent, EndReason, Engine, Outcome
+from turnwright.model.anthropic import AnthropicMessages
+from turnwright.model.anthropic_stream import MessagesStream
+from turnwright.model.openai_chat import OpenAIChat
+from turnwright.model.openai_stream import ChatStream
+from turnwright.model.protocol import Reply
+from turnwright.model.reply_stream import ReplyStream
+from turnwright_states import Cause
+from turnwright_states.facts import AttemptFailed
+
+pytestmark = pytest.mark.anyio
+
+
+def event(value: JsonValue) -> bytes:
+    return f"data: {json.dumps(value)}\n\n".encode()
+
+
+def delta(**fields: JsonValue) -> bytes:
+    return event({"choices": [{"index": 0, "delta": fields}]})
+
+
+def entry(**fields: JsonValue) -> bytes:
+    return delta(tool_calls=[{"index": 0, **fields}])
+
+
+def block(**fields: JsonValue) -> bytes:
+    return event({"type": "content_block_start", "index": 0, "content_block": fields})
+
+
+def more(**fields: JsonValue) -> bytes:
+    return event({"type": "content_block_delta", "index": 0, "delta": fields})
+
+
+CHAT_NOISE = [
+    b": OPENROUTER PROCESSING\n\n",
+    b"event: ping\ndata: {}\n\n",
+    b"\n",
+    b"data:\n\n",
+    b"data: null\n\n",
+    event({}),
+    event({"id": "x", "model": "m"}),
+    event({"choices": []}),
+    event({"choices": [{"index": 0, "delta": None}]}),
+    delta(),
+    delta(role="assistant"),
+    delta(role="assistant", content=""),
+    delta(content=None, reasoning_content="", refusal="", tool_calls=[]),
+    delta(content=[{"type": "text", "text": ""}]),
+    delta(reasoning_details=[{"type": "reasoning.text", "text": ""}]),
+    delta(tool_calls=[{}]),
+    entry(function={"arguments": ""}),
+    delta(unheard_of="text of another API"),
+    event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 1}}),
+    event({"choices": [{"delta": {}}], "usage": {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 2}}}),
+]
+MESSAGES_NOISE = [
+    b": keep-alive\n\n",
+    b"event: ping\ndata: {}\n\n",
+    event({"type": "ping"}),
+    event({"type": "message_start", "message": {"role": "assistant", "content": []}}),
+    event({"type": "message_start", "message": {"usage": {"input_tokens": 7, "output_tokens": 1}}}),
+    event({"type": "message_delta", "usage": {"output_tokens": 1}}),
+    event({"type": "unheard_of"}),
+    block(type="text", text=""),
+    block(type="tool_use", id="a", name="f", input={}),
+    more(type="text_delta", text=""),
+    more(type="thinking_delta", thinking=""),
+    more(type="input_json_delta", partial_json=""),
+    more(type="text_delta"),
+    more(),
+]
+NOISE = pytest.mark.parametrize(
+    ("make", "noise"),
+    [*((ChatStream, each) for each in CHAT_NOISE), *((MessagesStream, each) for each in MESSAGES_NOISE)],
+)
+PARTS = pytest.mark.parametrize(
+    ("make", "part"),
+    [
+        (ChatStream, delta(content=" ")),
+        (ChatStream, delta(reasoning="a")),
+        (ChatStream, delta(refusal="no")),
+        (ChatStream, delta(reasoning_details=[{"type": "reasoning.encrypted", "data": "x"}])),
+        (ChatStream, entry(function={"name": "f"})),
+        (ChatStream, entry(function={"arguments": "{"})),
+        (ChatStream, event({"usage": {"prompt_tokens": 7}})),
+        (MessagesStream, more(type="text_delta", text="a")),
+        (MessagesStream, more(type="thinking_delta", thinking="a")),
+        (MessagesStream, more(type="signature_delta", signature="a")),
+        (MessagesStream, block(type="tool_use", id="a", name="f")),
+        (MessagesStream, block(type="server_tool_use", id="a", name="web_search")),
+        (MessagesStream, event({"type": "message_delta", "usage": {"output_tokens": 9}})),
+    ],
+)
+
+
+@NOISE
+def test_what_is_no_part_of_a_reply_is_no_progress_however_often_it_comes(
+    make: Callable[[], ReplyStream], noise: bytes
+) -> None:
+    stream = make()
+    # The first one may hold a usage or begin a call.
+    stream.feed(noise)
+    before = stream.progress
+    for _ in range(20):
+        stream.feed(noise)
+        for byte in noise:
+            stream.feed(bytes([byte]))
+    assert (stream.progress, stream.error) == (before, None)
+
+
+@PARTS
+def test_text_reasoning_calls_and_usage_are_progress(make: Callable[[], ReplyStream], part: bytes) -> None:
+    stream = make()
+    stream.feed(part)
+    assert stream.progress > 0
+
+
+def test_bytes_that_never_end_a_line_or_a_body_are_no_progress() -> None:
+    for beginning in (b'data: {"choices": ', b'{"choices": [', b"<html>", b": "):
+        stream = ChatStream()
+        for _ in range(50):
+            stream.feed(beginning)
+        assert (stream.progress, stream.error) == (0, None)
+
+
+def chunks(number: int) -> bytes:
+    return delta(content="a") * number
+
+
+@pytest.mark.parametrize("cut", [1, 7, 1000])
+def test_a_response_is_bounded_in_bytes_and_in_chunks_wherever_it_was_cut(cut: int) -> None:
+    whole = chunks(9)
+    for stream, said in (
+        (ChatStream(max_chunks=3), "more than 3 chunks"),
+        (ChatStream(max_bytes=3 * len(chunks(1)) + 5), f"longer than {3 * len(chunks(1)) + 5} bytes"),
+    ):
+        for start in range(0, len(whole), cut):
+            stream.feed(whole[start : start + cut])
+        assert stream.error is not None
+        assert said in str(stream.error)
+        assert (stream.error.cause, stream.partial) == (Cause.REJECTED, Reply(text="aaa"))
+
+
+@pytest.mark.parametrize("stream", [ChatStream(max_chunks=2), ChatStream(max_bytes=200)])
+def test_a_reply_that_is_complete_stays_when_the_response_goes_on_beyond_a_bound(stream: ChatStream) -> None:
+    stream.feed(delta(content="a") + event({"choices": [{"delta": {}, "finish_reason": "stop"}]}) + delta() * 20)
+    assert stream.done
+    assert stream.reply().text == "a"
+
+
+Client = Callable[[str], OpenAIChat | AnthropicMessages]
+
+
+def chat(address: str) -> OpenAIChat:
+    return OpenAIChat("m", base_url=f"{address}/v1", first_byte_timeout=3, idle_timeout=0.2)
+
+
+def messages(address: str) -> AnthropicMessages:
+    return AnthropicMessages("m", base_url=address, first_byte_timeout=3, idle_timeout=0.2)
+
+
+@asynccontextmanager
+async def repeating(first: bytes, noise: bytes) -> AsyncIterator[str]:
+    """A server that sends `first`, and then `noise` until the client closes the connection."""
+
+    async def answer(connection: SocketStream) -> None:
+        async with connection:
+            await connection.receive()
+            await connection.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + first)
+            with suppress(anyio.BrokenResourceError):
+                for _ in count():
+                    await connection.send(noise)
+                    await anyio.sleep(0.001)
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    async with listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, answer)
+        port = listener.extra(SocketAttribute.local_port)  # noqa: S610 (no Django)
+        yield f"http://127.0.0.1:{port}"
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("client", "first", "noise"),
+    [
+        (chat, b"", delta()),
+        (chat, delta(content="a"), delta()),
+        (chat, delta(content="a"), delta(role="assistant", content="")),
+        (chat, delta(content="a"), b": OPENROUTER PROCESSING\n\n"),
+        (chat, b"data: ", b"{"),
+        (chat, b'{"choices": [', b" "),
+        (messages, b"", event({"type": "ping"})),
+        (messages, more(type="text_delta", text="a"), more(type="text_delta", text="")),
+        (messages, more(type="text_delta", text="a"), event({"type": "message_delta", "usage": {"output_tokens": 1}})),
+    ],
+)
+async def test_a_turn_without_a_deadline_ends_when_its_server_only_keeps_the_connection_open(
+    client: Client, first: bytes, noise: bytes
+) -> None:
+    async with repeating(first, noise) as address, client(address) as model:
+        engine = Engine(model=model)
+        result = await engine.run(Agent(name="a", max_retries=0), "hello")
+        facts = [fact for _, fact in await engine.store.facts(result.id)]
+    assert (result.outcome, result.reason) == (Outcome.FAILED, EndReason.MODEL_ERROR)
+    failed = [fact for fact in facts if isinstance(fact, AttemptFailed)]
+    assert [fact.cause for fact in failed] == [Cause.TIMEOUT]

@@ -1,0 +1,57 @@
+"""Values in facts cannot be edited, and a copy of one can."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from turnwright_states.payload import FrozenDict, FrozenList, frozen, thawed
+
+VALUE = {"a": [1, {"b": [2]}], "c": "text", "d": {"e": []}}
+
+
+def test_an_edit_of_a_frozen_value_is_refused_at_every_depth() -> None:
+    value: Any = frozen(VALUE)
+    edits: list[Callable[[], object]] = [
+        lambda: value.update(a=1),
+        lambda: value.pop("a"),
+        lambda: value["a"].append(3),
+        value["a"][1]["b"].clear,
+        lambda: value["d"]["e"].insert(0, 1),
+    ]
+    for edit in edits:
+        with pytest.raises(TypeError, match="take a copy of it"):
+            edit()
+    with pytest.raises(TypeError, match="take a copy of it"):
+        value["a"] = 1
+    assert value == VALUE
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [thawed, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))],  # noqa: S301 (our own)
+    ids=["thawed", "copy", "pickle"],
+)
+@pytest.mark.parametrize("value", [VALUE, [VALUE, [1]]], ids=["dict", "list"])
+def test_a_copy_of_a_frozen_value_is_equal_and_can_be_edited(
+    value: dict[str, object] | list[object], copied: Callable[[object], object]
+) -> None:
+    kept = frozen(value)
+    made = copied(kept)
+    assert made == value
+    assert type(made) is type(value)
+    if isinstance(made, dict):
+        made["new"] = 1
+    elif isinstance(made, list):
+        made.append(1)
+    assert made != kept == value
+
+
+def test_what_is_frozen_already_and_what_cannot_be_edited_stay_as_they_are() -> None:
+    assert (type(frozen({})), type(frozen([]))) == (FrozenDict, FrozenList)
+    once = frozen(VALUE)
+    assert frozen(once) is once
+    assert frozen("text") == "text"
+    assert thawed(1) == 1

@@ -1,0 +1,243 @@
+"""A tool that ignores its cancellation is abandoned after the grace: it stops neither its turn nor its program."""
+
+import asyncio
+import gc
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+import anyio
+import pytest
+
+from turnwright import Agent, Engine, Limits, tool
+from turnwright.events import ToolProgress, TurnEvent
+from turnwright.message import ToolResultPart
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.result import TurnResult
+from turnwright.tools import FunctionTool, Tool, ToolContext
+from turnwright_states import CallStatus, EndReason, Outcome
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Tidier")
+GRACE = 0.01
+LOGGER = "turnwright.tools.tool_work"
+
+
+class Stubborn:
+    """A tool that ignores every cancellation until it is released, and says then that it is done."""
+
+    def __init__(self) -> None:
+        self.began, self.released, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
+        self.swallowed = 0
+
+    def tool(self, **options: float | bool | None) -> Tool:
+        async def stubborn(context: ToolContext) -> str:
+            """Go on whatever happens."""
+            self.began.set()
+            try:
+                while not self.released.is_set():
+                    try:
+                        await self.released.wait()
+                    except asyncio.CancelledError:
+                        self.swallowed += 1
+                context.progress(1.0, message="late")
+                context.ask("Is anybody there?")
+            finally:
+                self.ended.set()
+            return "late"
+
+        return FunctionTool(stubborn, **options)  # type: ignore[arg-type]  # the options of the tests
+
+    async def let_go(self) -> None:
+        """Let the tool end, and let what comes of that happen."""
+        self.released.set()
+        with anyio.fail_after(5):
+            await self.ended.wait()
+        await anyio.wait_all_tasks_blocked()
+
+
+@tool
+async def note() -> str:
+    """Note it."""
+    return "noted"
+
+
+def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
+    parts = [part for message in turn.messages for part in message.parts]
+    return [(part.status, part.text) for part in parts if isinstance(part, ToolResultPart)]
+
+
+def staged(
+    *tools: Tool, calls: Sequence[str] = ("stubborn",), limits: Limits | None = None, **options: object
+) -> tuple[Engine, list[TurnEvent]]:
+    """An engine whose model asks for these calls at once and then is done, and what is heard of its turns."""
+    heard: list[TurnEvent] = []
+    model = ScriptedModel(asks_for(*((name, {}) for name in calls)), "Done.")
+    made = Engine(model=model, tools=tools, limits=limits, grace=GRACE, observers=[heard.append], **options)  # type: ignore[arg-type]
+    return made, heard
+
+
+async def abort(engine: Engine, stubborn: Stubborn, **_: object) -> TurnResult:
+    """Run a turn, abort it while the tool runs, and wait for its end."""
+    async with engine.stream(AGENT, "hi") as events:
+        turn_id = (await anext(aiter(events))).turn
+        await stubborn.began.wait()
+        await engine.abort(turn_id)
+        async for _event in events:
+            pass
+    return await engine.get(turn_id)
+
+
+async def test_its_own_time_out_settles_the_call(caplog: pytest.LogCaptureFixture) -> None:
+    stubborn = Stubborn()
+    engine, heard = staged(stubborn.tool(timeout=0.01))
+    with anyio.fail_after(5):
+        turn = await engine.run(AGENT, "hi")
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+    ((status, text),) = results(turn)
+    assert status is CallStatus.ERROR
+    assert text == "stubborn did not finish within 0.01 s, and could not be stopped: it may still be running"
+    facts, events = await engine.store.facts(turn.id), list(heard)
+    await stubborn.let_go()
+    assert (await engine.store.facts(turn.id), heard) == (facts, events)
+    warned = [record for record in caplog.records if record.name == LOGGER]
+    assert [record.levelno for record in warned] == [logging.WARNING]
+    assert (
+        warned[0].getMessage().startswith(f"tool stubborn: call call00001 of turn {turn.id} ignored its cancellation")
+    )
+
+
+async def test_an_abort_ends_the_turn(caplog: pytest.LogCaptureFixture) -> None:
+    stubborn = Stubborn()
+    engine, heard = staged(stubborn.tool(), note, calls=["stubborn", "note"])
+    with anyio.fail_after(5):
+        turn = await abort(engine, stubborn)
+    assert turn.outcome is Outcome.ABORTED
+    assert [status for status, _ in results(turn)] == [CallStatus.ABORTED, CallStatus.OK]
+    facts = await engine.store.facts(turn.id)
+    await stubborn.let_go()
+    assert await engine.store.facts(turn.id) == facts
+    assert not any(isinstance(event, ToolProgress) for event in heard)
+    assert len([record for record in caplog.records if record.name == LOGGER]) == 1
+
+
+async def test_the_deadline_of_the_turn_ends_it() -> None:
+    stubborn = Stubborn()
+    engine, _ = staged(stubborn.tool(), limits=Limits(seconds=0.05))
+    with anyio.fail_after(5):
+        turn = await engine.run(AGENT, "hi")
+    assert (turn.outcome, turn.reason) == (Outcome.CAP_HIT, EndReason.DEADLINE)
+    await stubborn.let_go()
+
+
+async def test_a_task_that_is_cancelled_lets_go_of_the_turn() -> None:
+    """As a server does that stops: the engine closes, and another process may take the turn up."""
+    stubborn = Stubborn()
+    async with staged(stubborn.tool())[0] as engine:
+        async with anyio.create_task_group() as group:
+            group.start_soon(engine.run, AGENT, "hi")
+            await stubborn.began.wait()
+            group.cancel_scope.cancel()
+        (row,) = await engine.turns(live=True)
+        assert not await engine.store.is_driven(row.id)
+    await stubborn.let_go()
+
+
+async def test_it_is_not_cancelled_any_more() -> None:
+    """A tool that goes on may work in peace: who is cancelled in each round of the loop keeps the program busy."""
+    stubborn = Stubborn()
+    engine, _ = staged(stubborn.tool(timeout=0.01))
+    await engine.run(AGENT, "hi")
+    swallowed = stubborn.swallowed
+    await anyio.wait_all_tasks_blocked()
+    assert stubborn.swallowed == swallowed > 0
+    await stubborn.let_go()
+
+
+@pytest.mark.parametrize("options", [{"concurrency": 1}, {"sequential": True}, {}])
+async def test_the_calls_behind_it_run(options: dict[str, bool]) -> None:
+    """It gives back its place in the batch, and that among the calls of its tool."""
+    stubborn = Stubborn()
+    engine, _ = staged(stubborn.tool(timeout=0.01, **options), note, calls=["stubborn", "stubborn", "note"], parallel=1)
+    with anyio.fail_after(5):
+        turn = await engine.run(AGENT, "hi")
+    assert [status for status, _ in results(turn)] == [CallStatus.ERROR, CallStatus.ERROR, CallStatus.OK]
+    await stubborn.let_go()
+
+
+async def test_what_it_tidies_up_within_the_grace_is_waited_for() -> None:
+    tidied: list[str] = []
+
+    @tool(timeout=0.01)
+    async def careful() -> str:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.01)
+            tidied.append("up")
+        return "never"
+
+    model = ScriptedModel(asks_for(("careful", {})), "Done.")
+    turn = await Engine(model=model, tools=[careful], grace=60).run(AGENT, "hi")
+    assert tidied == ["up"]
+    assert [text for _, text in results(turn)] == [
+        "careful did not finish within 0.01 s; a part of its work may be done"
+    ]
+
+
+@pytest.mark.parametrize("swallows", [asyncio.CancelledError, BaseException])
+@pytest.mark.parametrize("ending", ["time-out", "abort", "cancelled"])
+def test_a_loop_closes_without_waiting_for_it(
+    ending: str, swallows: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """And nobody is told that a task was destroyed, or that a coroutine ignored its end."""
+    began: list[asyncio.Event] = []
+
+    async def endless() -> str:
+        """Never end."""
+        began[0].set()
+        while True:
+            with suppress(swallows):
+                await asyncio.sleep(3600)
+
+    async def main() -> None:
+        began.append(asyncio.Event())
+        engine, _ = staged(FunctionTool(endless, timeout=0.01 if ending == "time-out" else None), calls=["endless"])
+        running = asyncio.ensure_future(engine.run(AGENT, "hi"))
+        await began[0].wait()
+        if ending == "abort":
+            (row,) = await engine.turns()
+            await engine.abort(row.id)
+        if ending != "cancelled":
+            await running
+
+    asyncio.run(main())
+    gc.collect()
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def test_a_tool_that_ends_when_it_is_canceled_is_not_abandoned_later(caplog: pytest.LogCaptureFixture) -> None:
+    """A server's event loop goes on after the turn: nothing is said of the tool once the grace is over."""
+    began = anyio.Event()
+
+    @tool
+    async def waits() -> str:
+        """Wait for nothing that comes."""
+        began.set()
+        await anyio.sleep_forever()
+        return "never"
+
+    engine, _ = staged(waits, calls=("waits", "waits"))
+    async with engine, engine.stream(AGENT, "hi") as events:
+        turn_id = (await anext(aiter(events))).turn
+        await began.wait()
+        await engine.abort(turn_id)
+        async for _event in events:
+            pass
+    over = anyio.Event()
+    # A timer of the loop that was set after that of the grace, and is due after it.
+    asyncio.get_running_loop().call_later(2 * GRACE, over.set)
+    await over.wait()
+    assert [record for record in caplog.records if record.name == LOGGER] == []

@@ -1,0 +1,200 @@
+"""What of an event may be sent to a browser: the conversation, and nothing that configures or pays for it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from ag_ui.core import RunAgentInput
+from msgspec.structs import fields
+from pydantic import JsonValue
+
+from turnwright import Agent, Engine, FilePart, Limits, Message, Price, ToolResult, tool
+from turnwright.ag_ui import AgUiEncoder
+from turnwright.events import (
+    FactEvent,
+    Pending,
+    ReasoningPiece,
+    ReplyRestarted,
+    TextPiece,
+    ToolProgress,
+    TurnEvent,
+    TurnHalted,
+    TurnPaused,
+)
+from turnwright.message import TextPart
+from turnwright.model import ModelError, Reply, ReplyCall, ScriptedModel
+from turnwright.public_events import PUBLIC, Rule, public_line
+from turnwright_states import Cause, Usage
+from turnwright_states import facts as f
+
+#: What is private, by type of line: with `PUBLIC` each field is in exactly one of the two.
+PRIVATE: Mapping[str, frozenset[str]] = {
+    "turn_started": frozenset(
+        {"limits", "session", "model", "history", "synthesis", "forked_from", "forked_at", "context", "chart"}
+    ),
+    "model_replied": frozenset({"reasoning", "reasoning_details"}),
+    "attempt_failed": frozenset({"message"}),
+    "call_settled": frozenset({"spent"}),
+    "answered": frozenset({"always_for"}),
+    "halted": frozenset({"error"}),
+    "notice": frozenset({"used", "of"}),
+    "reasoning_delta": frozenset({"text"}),
+}
+#: What is in a line of every type, or in none.
+EVERYWHERE = frozenset({"turn", "seq", "elapsed", "state", "fact", "hash"})
+SECRETS = {
+    name: f"secret-{name}"
+    for name in ("instructions", "history", "context", "session", "model", "reasoning", "signature", "host", "url")
+}
+
+
+def names_of(kind: type) -> set[str]:
+    return {field.name for field in fields(kind)}
+
+
+def decided(kind: str) -> set[str]:
+    return set(PUBLIC[kind]) | PRIVATE.get(kind, frozenset()) | EVERYWHERE
+
+
+def test_every_field_of_every_fact_is_decided() -> None:
+    for kind, fact in f.KINDS.items():
+        assert names_of(fact) <= decided(kind), kind
+        assert not set(PUBLIC[kind]) & PRIVATE.get(kind, frozenset()), kind
+
+
+def test_every_field_of_every_event_is_decided() -> None:
+    kinds: dict[type[TurnEvent], str] = {
+        TextPiece: "text_delta",
+        ReasoningPiece: "reasoning_delta",
+        ReplyRestarted: "reply_restarted",
+        ToolProgress: "tool_progress",
+        TurnPaused: "paused",
+        TurnHalted: "halted",
+    }
+    for event, kind in kinds.items():
+        assert names_of(event) <= decided(kind), kind
+    assert names_of(FactEvent) - EVERYWHERE <= {"message", "tools", "text", "tool"}, "of some facts: looked at below"
+    assert set(PUBLIC) == {*f.KINDS, *kinds.values()}
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "private"),
+    [
+        ("model_replied.calls", f.CallMade, {"provider_id", "key", "own_key", "lease"}),
+        ("call_waiting.interrupt", f.Interrupt, set[str]()),
+        ("paused.interrupt", f.Interrupt, set[str]()),
+    ],
+)
+def test_every_field_in_a_field_is_decided(place: str, kind: type, private: set[str]) -> None:
+    line, name = place.split(".")
+    rule = PUBLIC[line][name]
+    assert rule is not None
+    assert set(rule) | private == names_of(kind)
+    assert not set(rule) & private
+
+
+def test_usage_is_public_but_for_its_cost() -> None:
+    rules: list[Rule] = [rules["usage"] for rules in PUBLIC.values() if "usage" in rules]
+    assert rules
+    assert all(rule is not None and set(rule) == set(Usage.model_fields) - {"cost"} for rule in rules)
+
+
+def test_a_field_and_a_type_that_nobody_decided_on_are_private() -> None:
+    line: dict[str, JsonValue] = {"type": "call_settled", "turn": "t", "seq": 1, "result": "ok", "brand_new": "secret"}
+    assert public_line(line) == {"type": "call_settled", "turn": "t", "seq": 1, "result": "ok"}
+    assert public_line({"type": "brand_new", "turn": "t", "seq": 1, "a": 1}) == {
+        "type": "brand_new",
+        "turn": "t",
+        "seq": 1,
+    }
+
+
+@tool(approval=lambda path: path == "ask")
+async def erase(path: str) -> ToolResult:
+    """Erase a file."""
+    return ToolResult(f"erased {path}", {"erased": path})
+
+
+async def secretive(*script: Reply | ModelError) -> list[TurnEvent]:
+    """The events of a turn that has a secret in each private place."""
+    model = ScriptedModel(*script, name=SECRETS["model"])
+    heard: list[TurnEvent] = []
+    engine = Engine(
+        model=model,
+        tools=[erase],
+        limits=Limits(tokens=123_457, cost=1234.5, max_retries=0),
+        prices={model.name: Price(input=7.0, output=11.0)},
+        observers=[heard.append],
+    )
+    linked = FilePart(media_type="image/png", url=f"https://example.org/?{SECRETS['url']}", name="a.png")
+    await engine.run(
+        Agent(name="Tidier", instructions=SECRETS["instructions"]),
+        "Tidy up.",
+        files=[linked],
+        history=[Message(role="user", parts=(TextPart(text=SECRETS["history"]),))],
+        session=SECRETS["session"],
+        context={"user": SECRETS["context"]},
+    )
+    return heard
+
+
+def asking(path: str) -> Reply:
+    return Reply(
+        text="Let me see.",
+        reasoning=SECRETS["reasoning"],
+        reasoning_details=({"signature": SECRETS["signature"]},),
+        calls=(ReplyCall("erase", {"path": path}),),
+        usage=Usage(input_tokens=10, output_tokens=5),
+    )
+
+
+@pytest.mark.anyio
+async def test_what_is_public_of_a_turn_is_its_conversation() -> None:
+    events = await secretive(asking("x.log"), asking("ask"))
+    whole, public = json.dumps([e.to_json() for e in events]), [e.public() for e in events]
+    told = json.dumps(public)
+    assert [name for name, secret in SECRETS.items() if secret in whole] == [name for name in SECRETS if name != "host"]
+    assert [name for name, secret in SECRETS.items() if secret in told] == []
+    assert "123457" not in told
+    assert "cost" not in told
+    assert [line["type"] for line in public] == [event.type for event in events]
+    by_type: dict[str, Any] = {str(line["type"]): line for line in public}
+    assert by_type["turn_started"]["prompt"] == "Tidy up."
+    assert by_type["turn_started"]["agent"] == {"name": "Tidier"}
+    assert by_type["turn_started"]["files"] == [{"media_type": "image/png", "name": "a.png"}]
+    assert by_type["model_replied"]["calls"][0]["arguments"] == {"path": "ask"}
+    assert by_type["call_settled"]["result"] == "erased x.log"
+    assert by_type["paused"]["pending"][0]["arguments"] == {"path": "ask"}
+
+
+@pytest.mark.anyio
+async def test_an_error_is_not_public_wherever_it_is_quoted() -> None:
+    failure = ModelError(f"cannot reach http://{SECRETS['host']}:8080", cause=Cause.BAD_REQUEST)
+    events = await secretive(failure)
+    assert SECRETS["host"] in json.dumps([event.to_json() for event in events])
+    told = [event.public() for event in events]
+    assert SECRETS["host"] not in json.dumps(told)
+    assert (told[-1]["outcome"], told[-1]["reason"]) == ("failed", "model_error")
+    assert told[-1]["sentinel"] == {"kind": "failed", "reason": "model_error"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("fails", [True, False])
+async def test_ag_ui_is_told_no_more(fails: bool) -> None:
+    """But for the model's reasoning and name: the protocol has events and fields for them."""
+    failure = ModelError(f"cannot reach http://{SECRETS['host']}:8080", cause=Cause.BAD_REQUEST)
+    events = await secretive(asking("x.log"), failure if fails else asking("ask"))
+    asked = RunAgentInput(thread_id="t", run_id="r", state={}, messages=[], tools=[], context=[], forwarded_props={})
+    encoder = AgUiEncoder(asked)
+    told = [one.model_dump_json() for event in events for one in encoder.encode(event)]
+    for name in SECRETS.keys() - {"reasoning", "model", "url"}:
+        assert SECRETS[name] not in "".join(told), name
+    assert '"cost"' not in "".join(told)
+
+
+def test_an_interrupt_is_public_as_a_browser_is_sent_it() -> None:
+    """`TurnResult.pending` is sent to a browser as well."""
+    rule = PUBLIC["paused"]["pending"]
+    assert rule is not None
+    assert set(Pending.__dataclass_fields__) - set(rule) == {"grant"}

@@ -1,0 +1,188 @@
+"""Whatever a tool or a hook raises is settled: the turn goes on or ends, and neither hangs nor ends the program."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import anyio
+import anyio.lowlevel
+import pytest
+from pydantic import JsonValue
+
+from turnwright import Agent, Engine, tool
+from turnwright.message import ToolResultPart
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.result import TurnResult
+from turnwright.tools import Tool, ToolContext, ToolResult
+from turnwright_states import CallStatus, Outcome
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Tidier")
+
+
+class OwnError(BaseException):
+    """What is no `Exception` may be of any kind."""
+
+
+RAISED: list[Callable[[], BaseException]] = [
+    ValueError,
+    StopIteration,
+    StopAsyncIteration,
+    GeneratorExit,
+    SystemExit,
+    asyncio.CancelledError,
+    OwnError,
+    lambda: BaseExceptionGroup("of a task group", [GeneratorExit(), ValueError("inner")]),
+    lambda: BaseExceptionGroup("of a task group", [asyncio.CancelledError(), OwnError()]),
+]
+#: Ctrl-C is a person's, who wants all of it to stop.
+CTRL_C: list[Callable[[], BaseException]] = [
+    KeyboardInterrupt,
+    lambda: BaseExceptionGroup("of a task group", [KeyboardInterrupt(), ValueError("inner")]),
+]
+any_error = pytest.mark.parametrize("made", RAISED, ids=lambda made: type(made()).__name__)
+
+
+def raising(made: Callable[[], BaseException], kind: str) -> Tool:
+    """A tool that raises what is made."""
+
+    def at_once() -> str:
+        """Raise it."""
+        raise made()
+
+    async def soon() -> str:
+        """Raise it."""
+        await anyio.lowlevel.checkpoint()
+        raise made()
+
+    if kind == "thread":
+        return tool(name="fails")(at_once)
+    return tool(name="fails", timeout=30 if kind == "timed" else None)(soon)
+
+
+async def run(*tools: Tool, **options: object) -> TurnResult:
+    """Run a turn whose model calls the first tool once, and then is done."""
+    model = ScriptedModel(asks_for((tools[0].name, {})), "Done.")
+    engine = Engine(model=model, tools=tools, **options)  # type: ignore[arg-type]  # those of the tests
+    with anyio.fail_after(10):
+        return await engine.run(AGENT, "hi")
+
+
+@tool
+async def note() -> str:
+    """Note it."""
+    return "noted"
+
+
+@any_error
+@pytest.mark.parametrize("kind", ["thread", "async", "timed"])
+async def test_what_a_tool_raises_is_the_result_of_its_call(made: Callable[[], BaseException], kind: str) -> None:
+    turn = await run(raising(made, kind))
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+    parts = [part for message in turn.messages for part in message.parts]
+    assert [part.status for part in parts if isinstance(part, ToolResultPart)] == [CallStatus.ERROR]
+
+
+@pytest.mark.parametrize("made", RAISED[3:], ids=lambda made: type(made()).__name__)
+async def test_what_a_tool_with_a_run_of_its_own_raises_neither_hangs_nor_ends_the_program(
+    made: Callable[[], BaseException],
+) -> None:
+    """But for an `Exception`, which is a bug like one of the engine, and ends the turn."""
+
+    class Own(Tool):
+        async def run(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> ToolResult:
+            del arguments, context
+            raise made()
+
+        async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+            raise AssertionError(values, context)
+
+    turn = await run(Own(name="own", description="Its own.", parameters={"type": "object"}))
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+
+
+@any_error
+@pytest.mark.parametrize("hook", ["prepare", "synthesise"])
+async def test_what_a_hook_raises_ends_its_turn(made: Callable[[], BaseException], hook: str) -> None:
+    async def fails(_: object) -> None:
+        await anyio.lowlevel.checkpoint()
+        raise made()
+
+    turn = await run(note, **{hook: fails})
+    assert turn.outcome is Outcome.FAILED
+    assert turn.error
+
+
+@any_error
+async def test_what_an_approval_raises_does_not_let_the_call_pass(made: Callable[[], BaseException]) -> None:
+    ran: list[str] = []
+
+    def fails() -> bool:
+        raise made()
+
+    @tool(approval=fails)
+    async def pay() -> str:
+        """Pay."""
+        ran.append("paid")
+        return "paid"
+
+    turn = await run(pay)
+    assert ran == []
+    assert turn.outcome is not Outcome.FAILED
+
+
+@any_error
+async def test_what_an_observer_or_a_loop_key_raises_changes_nothing(made: Callable[[], BaseException]) -> None:
+    def fails(_: object) -> str:
+        raise made()
+
+    @tool(loop_key=fails)
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    turn = await run(look, observers=[fails])
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+
+
+@pytest.mark.parametrize("made", CTRL_C, ids=["alone", "in a group"])
+@pytest.mark.parametrize("where", ["thread", "async", "prepare", "synthesise", "observers"])
+async def test_ctrl_c_comes_out_as_it_is(made: Callable[[], BaseException], where: str) -> None:
+    async def hook(_: object) -> None:
+        raise made()
+
+    def observer(_: object) -> None:
+        raise made()
+
+    tools = [raising(made, where)] if where in {"thread", "async"} else [note]
+    options = {} if where in {"thread", "async"} else {where: [observer] if where == "observers" else hook}
+    with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)):
+        await run(*tools, **options)
+
+
+@pytest.mark.parametrize("hook", ["prepare", "synthesise"])
+@pytest.mark.parametrize("native", [True, False])
+async def test_a_hook_that_somebody_cancels_ends_nothing(hook: str, native: bool) -> None:
+    """Its turn is let go of, as always, and can be taken up again."""
+    began = anyio.Event()
+
+    async def waits(_: object) -> None:
+        began.set()
+        await anyio.sleep_forever()
+
+    model = ScriptedModel(asks_for(("note", {})), "Done.")
+    engine = Engine(model=model, tools=[note], **{hook: waits})  # type: ignore[arg-type]  # one of the two
+    if native:
+        running = asyncio.ensure_future(engine.run(AGENT, "hi"))
+        await began.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    else:
+        async with anyio.create_task_group() as group:
+            group.start_soon(engine.run, AGENT, "hi")
+            await began.wait()
+            group.cancel_scope.cancel()
+    (row,) = await engine.turns()
+    assert row.status.outcome is None
+    assert not await engine.store.is_driven(row.id)

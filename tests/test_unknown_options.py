@@ -1,0 +1,34 @@
+"""A keyword that does not exist: the error names the one that was probably meant."""
+
+from collections.abc import Callable
+
+import pytest
+
+from turnwright import Engine, tool
+from turnwright.errors import ConfigError
+from turnwright.tools import Tool
+
+
+def act() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Engine(llm=None), "Engine: llm is unknown: did you mean `model`?"),  # type: ignore[call-arg]
+        (lambda: Engine(storge="memory:"), "Engine: storge is unknown: did you mean `store`?"),  # type: ignore[call-arg]
+        (lambda: Engine(max_turns=3), "Engine: max_turns is unknown: did you mean `limits=Limits(steps=...)`?"),  # type: ignore[call-arg]
+        (lambda: Engine(steps=3), "Engine: steps is unknown: did you mean `limits=Limits(steps=...)`?"),  # type: ignore[call-arg]
+        (lambda: Engine(zzz=3), "Engine: zzz is unknown: use one of model, models, tools, store"),  # type: ignore[call-arg]
+        (lambda: tool(timout=3)(act), "tool act: timout is unknown: did you mean `timeout`?"),  # type: ignore[call-overload]
+        (lambda: tool(needs_approval=True)(act), "tool act: needs_approval is unknown: did you mean `approval`?"),  # type: ignore[call-overload]
+        (lambda: tool(readonly=True)(act), "tool act: readonly is unknown: did you mean `read_only`?"),  # type: ignore[call-overload]
+    ],
+)
+def test_an_unknown_option_is_an_error_that_says_what_was_meant(
+    make: Callable[[], Tool | Engine], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert isinstance(caught.value, TypeError)
+    assert str(caught.value).startswith(message)

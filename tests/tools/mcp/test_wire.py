@@ -1,0 +1,325 @@
+"""What a server may send: bytes that are no text, too much of anything, and what is cut so that the turn goes on."""
+
+import base64
+import codecs
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import ClassVar
+
+import mcp_types as types
+import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCRequest, JSONRPCResponse
+from pydantic import JsonValue
+
+from turnwright.errors import ConfigError
+from turnwright.tools import ToolContext, ToolError
+from turnwright.tools.mcp import mcp_tools
+from turnwright.tools.mcp.wire import (
+    CODEC,
+    MAX_ASKED,
+    MAX_MESSAGE,
+    MOST_ASKED,
+    MOST_BLOCKS,
+    MOST_VALUES,
+    OUTPUT_SCHEMA,
+    TooMuchError,
+    is_quick,
+    lighter,
+    refused,
+    within_bounds,
+)
+
+from .conftest import Context, Stage
+
+pytestmark = pytest.mark.anyio
+
+HERE = ToolContext(turn="t1", call="c1")
+TEXT = {"type": "text", "text": "x"}
+#: Answers as its script says: what it writes before anything else, and what the result of a call is, as an expression.
+PROGRAM = """
+import json, sys
+first, result, tools = sys.argv[1:]
+sys.stdout.buffer.write(eval(first)); sys.stdout.buffer.flush()
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked: continue
+    method = asked["method"]
+    if method == "initialize":
+        answer = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                  "serverInfo": {"name": "large", "version": "1"}}
+    elif method == "tools/list":
+        answer = {"tools": eval(tools)}
+    elif method == "tools/call":
+        answer = eval(result)
+        if isinstance(answer, bytes):
+            sys.stdout.buffer.write(answer); sys.stdout.buffer.flush(); continue
+    else:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32601, "message": "no"}}), flush=True)
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
+"""
+ONE_TOOL = '[{"name": "x", "inputSchema": {"type": "object"}}]'
+
+
+def server(
+    folder: Path, *, first: str = "b''", result: str = '{"content": []}', tools: str = ONE_TOOL
+) -> dict[str, JsonValue]:
+    program = folder / "large.py"
+    program.write_text(PROGRAM)
+    words: list[JsonValue] = ["-I", str(program), first, result, tools]
+    return {"mcpServers": {"s": {"command": sys.executable, "args": words, "approve": "never"}}}
+
+
+@pytest.mark.parametrize("first", [r"b'\xff\xfe\x00\x01'", r"b'\xff\n'", r"b'MZ\x90' * 100", r"b'hello\n\xe9t\xe9\n'"])
+async def test_a_server_that_writes_no_utf_8_fails_at_once(tmp_path: Path, first: str) -> None:
+    """It would not be waited for: the time for its start never ends."""
+    with pytest.raises(ConfigError, match="'s' does not start: it sent bytes that are not UTF-8"):
+        async with mcp_tools(server(tmp_path, first=first), startup=100_000):
+            pass
+
+
+async def test_lines_of_a_log_before_the_first_message_are_passed_over(tmp_path: Path) -> None:
+    async with mcp_tools(server(tmp_path, first="'Läuft ☺\\n'.encode()")) as (tool,):
+        assert (await tool.run({}, HERE)).text == "(no output)"
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (r"b'\xff'", "it sent bytes that are not UTF-8"),
+        (f"b'x' * {MAX_MESSAGE + 1}", "it sent a message of more than 16,777,216 bytes"),
+    ],
+)
+async def test_a_call_of_such_a_server_fails_at_once_too_and_it_is_started_again(
+    tmp_path: Path, result: str, said: str
+) -> None:
+    async with mcp_tools(server(tmp_path, result=result), timeout=100_000) as (tool,):
+        for _ in range(2):
+            with pytest.raises(ToolError, match=f"server s has died: {said}"):
+                await tool.run({}, HERE)
+
+
+async def test_of_a_result_of_many_blocks_the_first_are_read(tmp_path: Path) -> None:
+    result = '{"content": [{"type": "text", "text": str(n)} for n in range(300_000)]}'
+    async with mcp_tools(server(tmp_path, result=result)) as (tool,):
+        lines = (await tool.run({}, HERE)).text.splitlines()
+    assert lines[: MOST_BLOCKS - 1] == [str(number) for number in range(MOST_BLOCKS - 1)]
+    assert lines[MOST_BLOCKS - 1 :] == ["[left out: 299,001 more blocks of the result]"]
+
+
+async def test_a_server_of_this_process_may_not_send_more_blocks_either(stage: Stage) -> None:
+    @stage.tool("x")
+    async def x(_context: Context, _params: types.CallToolRequestParams) -> types.CallToolResult:
+        return types.CallToolResult(content=[types.TextContent(text="x")] * (MOST_BLOCKS + 2))
+
+    async with mcp_tools({"s": stage.server}) as (tool,):
+        assert (await tool.run({}, HERE)).text.endswith("x\n[left out: 2 more blocks of the result]")
+
+
+async def test_data_of_too_many_values_is_left_out_and_the_model_told_that_the_call_was_made(tmp_path: Path) -> None:
+    result = '{"content": [], "structuredContent": {"n": list(range(200_000))}}'
+    async with mcp_tools(server(tmp_path, result=result)) as (tool,):
+        with pytest.raises(ToolError, match=r"The call was made, but its result is left out: .* Ask for less\."):
+            await tool.run({}, HERE)
+
+
+@pytest.mark.parametrize(
+    ("tools", "said"),
+    [
+        (
+            '[{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(1_001)]',
+            "offers more than 1,000 tools",
+        ),
+        (
+            '[{"name": "x", "inputSchema": {"type": "object", "enum": list(range(200_000))}}]',
+            "more than 100,000 values",
+        ),
+        ('[{"name": "x", "inputSchema": json.loads(\'{"a":\' * 150 + "1" + "}" * 150)}]', "nested more than 100 deep"),
+    ],
+)
+async def test_a_list_of_too_many_tools_or_too_large_schemas_is_not_taken(
+    tmp_path: Path, tools: str, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"MCP server 's' does not start: .*{said}"):
+        async with mcp_tools(server(tmp_path, tools=tools), startup=100_000):
+            pass
+
+
+async def test_a_tool_that_no_model_can_be_shown_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    large = '{"name": "large", "inputSchema": {"type": "object"}, "description": "x" * 300_000}'
+    async with mcp_tools(server(tmp_path, tools=f"{ONE_TOOL} + [{large}]")) as tools:
+        assert [tool.name for tool in tools] == ["s__x"]
+    assert "tool 'large' of an MCP server is left out" in caplog.text
+
+
+def response(**result: object) -> SessionMessage:
+    return SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=1, result=result))
+
+
+@pytest.mark.parametrize(
+    "deep", ["[" * 100_000, '{"jsonrpc":"2.0","id":1,"result":' + '{"a":' * 9_000 + "1" + "}" * 9_001]
+)
+def test_a_message_that_is_nested_too_deep_is_refused(deep: str) -> None:
+    with pytest.raises(TooMuchError, match="nested more than 100 deep"):
+        lighter(deep.encode())
+
+
+def test_a_result_that_is_nested_too_deep_is_left_out() -> None:
+    deep = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "result": {"content": [], "structuredContent": json.loads("[" * 150 + "]" * 150)},
+    }
+    assert b"its result is left out" in lighter(json.dumps(deep).encode())
+
+
+@pytest.mark.parametrize(
+    "line", [b"{" * 60 + b"}" * 60, b"1, " * 70_000, b'{"a": "\xff"}' * 10_000, b'{"a": [1]}' + b" " * 70_000]
+)
+def test_what_is_no_large_result_stays_as_it_is(line: bytes) -> None:
+    assert lighter(line) == line
+
+
+def request(**params: object) -> SessionMessage:
+    return SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=1, method="elicitation/create", params=params))
+
+
+def test_what_is_within_the_bounds_stays_as_it_is() -> None:
+    result = {"content": [dict(TEXT) for _ in range(MOST_BLOCKS)], "structuredContent": {"n": [1] * 90_000}}
+    assert within_bounds(response(**json.loads(json.dumps(result)))) == response(**result)
+    asked = {"message": "m" * 1000, "requestedSchema": {"type": "object", "properties": {"a": {"type": "string"}}}}
+    assert within_bounds(request(**asked)) == request(**asked)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        request(message="m" * (MAX_ASKED + 1)),
+        request(**{"m" * (MAX_ASKED + 1): 1}),
+        request(requestedSchema={"enum": ["a"] * MOST_ASKED}),
+        response(tools=[{"name": "x", "inputSchema": {"enum": [1] * MOST_VALUES}}]),
+    ],
+)
+def test_a_question_or_a_list_that_holds_too_much_is_not_read(message: SessionMessage) -> None:
+    with pytest.raises(TooMuchError):
+        within_bounds(message)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"pattern": "(a+)+b"}}},
+        {"$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}] * 2}}},
+        {"uniqueItems": True},
+        {"enum": list(range(2_000))},
+    ],
+)
+def test_an_output_schema_that_may_be_slow_is_not_checked_by(schema: dict[str, JsonValue]) -> None:
+    assert not is_quick(schema)
+    message = response(tools=[{"name": "x", "inputSchema": {}, "outputSchema": schema, "_meta": {OUTPUT_SCHEMA: 1}}])
+    assert within_bounds(message) == response(tools=[{"name": "x", "inputSchema": {}, "_meta": {}}])
+
+
+@pytest.mark.parametrize("schema", [{"required": ["n"]}, {"properties": {"n": {"type": "integer"}}, "type": "object"}])
+async def test_an_output_schema_that_is_quick_is(tmp_path: Path, schema: dict[str, JsonValue]) -> None:
+    # The list is one of the messages that are parsed before the SDK does.
+    about = "x" * 70_000
+    tools = json.dumps([{"name": "x", "description": about, "inputSchema": {"type": "object"}, "outputSchema": schema}])
+    right, wrong = (f'{{"content": [], "structuredContent": {{"n": {n}}}}}' for n in ("1", "'a'"))
+    async with mcp_tools(server(tmp_path, tools=tools, result=right)) as (tool,):
+        assert (await tool.run({}, HERE)).structured == {"n": 1}
+    missing = '{"content": []}' if "required" in schema else wrong
+    async with mcp_tools(server(tmp_path, tools=tools, result=missing)) as (tool,):
+        with pytest.raises(ToolError, match="its answer does not fit the protocol"):
+            await tool.run({}, HERE)
+
+
+@pytest.mark.parametrize("cut", [1, 3, 1000])
+def test_lines_are_measured_wherever_they_are_cut(cut: int) -> None:
+    said: list[str] = []
+    token = refused.set(said.append)
+    try:
+        decoder = codecs.getincrementaldecoder(CODEC)()
+    finally:
+        refused.reset(token)
+    data = "ä\nöü\n".encode() * 20
+    assert "".join(decoder.decode(data[at : at + cut]) for at in range(0, len(data), cut)) == data.decode()
+    line = b"x" * (MAX_MESSAGE // 2)
+    assert decoder.decode(line + b"\n" + line) == (line + b"\n").decode()
+    assert (decoder.decode(line), said) == ("", [])
+    assert decoder.decode(b"xx\n") == ""
+    assert said == ["it sent a message of more than 16,777,216 bytes"]
+    assert (decoder.decode(b"{}\n"), len(said)) == ("", 1)
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Answers each request over HTTP with the same."""
+
+    head: ClassVar[dict[str, str]] = {}
+
+    @staticmethod
+    def body() -> bytes:
+        """What it answers."""
+        return b""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        for name, value in {"content-type": "application/json", "connection": "close", **self.head}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        with suppress(OSError):
+            self.wfile.write(self.body())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base's)
+        del format, args
+
+
+@contextmanager
+def answering(head: dict[str, str], body: Callable[[], bytes]) -> Iterator[str]:
+    """A server over HTTP that answers so, in a thread of its own: its address."""
+    handler = type("Handler", (Answers,), {"head": head, "body": staticmethod(body)})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+        thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{http.server_port}/mcp"
+        finally:
+            http.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "said"),
+    [
+        ({}, lambda: b" " * (MAX_MESSAGE + 1), "longer than 16,777,216 bytes"),
+        ({"content-encoding": "gzip"}, lambda: b"", "compressed, which was not asked for"),
+    ],
+)
+async def test_an_answer_over_http_is_bounded_too(head: dict[str, str], body: Callable[[], bytes], said: str) -> None:
+    with answering(head, body) as address, pytest.raises(ConfigError, match=said):
+        async with mcp_tools({"mcpServers": {"s": {"url": address}}}):
+            pass
+
+
+async def test_a_key_that_a_server_echoes_in_a_header_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """`httpcore2` logs the headers of each answer at level DEBUG."""
+    key = "key-0123456789abcdef"
+    basic = base64.b64encode(f"user:{key}".encode()).decode()
+    head = {"x-echo": f"{key} {key[3:]} {basic}", "set-cookie": f"key={key}"}
+    caplog.set_level(logging.DEBUG)
+    with answering(head, lambda: b"{}") as address:
+        servers: JsonValue = {"s": {"url": address, "headers": {"Authorization": f"Bearer {key}"}}}
+        with pytest.raises(ConfigError):
+            async with mcp_tools({"mcpServers": servers}):
+                pass
+    told = [record.getMessage() for record in caplog.records]
+    assert any("x-echo" in one and "***" in one for one in told)
+    assert not [one for one in told if key[3:] in one or basic[8:] in one]

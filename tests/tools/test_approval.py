@@ -1,0 +1,389 @@
+"""A function that says whether a person is asked before a call."""
+
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from datetime import date
+from typing import Annotated
+
+import anyio
+import pytest
+from mcp.server import MCPServer
+from pydantic import BaseModel, Field, JsonValue
+
+from turnwright import Agent, Engine, TurnResult, agent_tool
+from turnwright.errors import ConfigError
+from turnwright.events import FactEvent
+from turnwright.message import ToolResultPart
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.tools import Ask, Tool, ToolContext, ToolError, ToolInputError, tool
+from turnwright.tools.mcp import McpHints, mcp_tools
+from turnwright_states import CallStatus, InterruptKind, Outcome
+from turnwright_states import facts as f
+
+pytestmark = pytest.mark.anyio
+
+CONTEXT = ToolContext(turn="t1", call="c1")
+ASKS = Ask(InterruptKind.APPROVAL)
+
+
+def above_100(amount: float) -> bool:
+    return amount > 100
+
+
+async def soon_above_100(*, amount: float) -> bool:
+    await anyio.lowlevel.checkpoint()
+    return amount > 100
+
+
+def above(limit: float, amount: float) -> bool:
+    return amount > limit
+
+
+def many_words(amount: float, **others: object) -> bool:
+    return amount > 100 and others == {"to": "Ann"}
+
+
+class Office:
+    """Its methods are checks, and so is it."""
+
+    def approves(self, amount: float, to: str) -> bool:
+        return amount > 100 and to == "Ann"
+
+    async def __call__(self, amount: float) -> bool:
+        return amount > 100
+
+    @staticmethod
+    def asks_of(to: str, amount: float = 0.0, currency: str = "EUR") -> bool:
+        return (to, currency) == ("Ann", "EUR") and amount > 100
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        lambda amount: amount > 100,
+        lambda amount, to, limit=100: amount > limit and to == "Ann",
+        lambda *_, **arguments: arguments == {"amount": 500.0, "to": "Ann"},
+        lambda amount, context: amount > 100 and context is CONTEXT,
+        above_100,
+        soon_above_100,
+        functools.partial(above, 100),
+        functools.partial(above, limit=100),
+        functools.partial(soon_above_100),
+        functools.partial(many_words),
+        many_words,
+        Office().approves,
+        Office(),
+        Office.asks_of,
+    ],
+)
+async def test_a_check_is_called_with_the_arguments_that_it_names(check: Callable[..., bool]) -> None:
+    @tool(approval=check)
+    async def pay(amount: float, context: ToolContext, to: str = "Ann") -> None: ...
+
+    assert await pay.asks_first({"amount": "500"}, CONTEXT) == ASKS
+    assert await pay.asks_first({"amount": 5}, CONTEXT) is None
+
+
+class Order(BaseModel):
+    """An argument that is a model."""
+
+    day: date
+    items: list[str] = []
+
+
+async def test_a_check_sees_the_values_that_the_function_gets() -> None:
+    seen: list[object] = []
+
+    def check(order: Order, extra: list[str], rest: int, when: date) -> bool:
+        seen.extend((order, extra, rest, when))
+        return False
+
+    @tool(approval=check)
+    async def buy(
+        order: Order,
+        rest: Annotated[int, Field(ge=0)] = 3,
+        extra: list[str] = ["a"],  # noqa: B006 (that is what is tested)
+        when: date = Field(default=date(2026, 1, 1)),  # noqa: B008 (that is what is tested)
+    ) -> None: ...
+
+    assert await buy.asks_first({"order": {"day": "2026-11-23"}}, CONTEXT) is None
+    assert seen == [Order(day=date(2026, 11, 23)), ["a"], 3, date(2026, 1, 1)]
+
+
+async def test_what_a_check_changes_in_its_arguments_changes_nothing_else() -> None:
+    seen: list[object] = []
+
+    def check(items: list[str], extra: list[str]) -> bool:
+        items.append("more")
+        extra.append("more")
+        return False
+
+    @tool(approval=check)
+    async def buy(items: list[str], extra: list[str] = ["a"]) -> None:  # noqa: B006 (that is what is tested)
+        seen.append((items, extra))
+
+    turn = await run(buy, asks_for(("buy", {"items": ["one"]})))
+    assert (turn.outcome, seen) == (Outcome.FINISHED, [(["one"], ["a"])])
+    assert turn.messages[1].calls[0].arguments == {"items": ["one"]}
+
+
+async def test_a_check_of_a_tool_that_is_no_function_shares_nothing_either() -> None:
+    class Buy(Tool):
+        async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+            return values, context
+
+    schema: dict[str, JsonValue] = {"type": "object", "properties": {"items": {}}, "required": ["items"]}
+    buy = Buy(name="buy", description="", parameters=schema, approval=lambda items: items.append("more") is not None)
+    arguments: dict[str, JsonValue] = {"items": ["one"]}
+    assert await buy.asks_first(arguments, CONTEXT) is None
+    assert arguments == {"items": ["one"]}
+
+
+async def test_an_argument_called_context_is_an_argument() -> None:
+    @tool(approval=lambda context: context == "of war")
+    async def act(context: str) -> None: ...
+
+    assert await act.asks_first({"context": "of war"}, CONTEXT) == ASKS
+
+
+async def test_an_annotated_parameter_gets_the_context_whatever_its_name() -> None:
+    def check(call: ToolContext, to: str) -> bool:
+        return (call.turn, to) == ("t1", "Ann")
+
+    @tool(approval=check)
+    async def pay(to: str) -> None: ...
+
+    assert await pay.asks_first({"to": "Ann"}, CONTEXT) == ASKS
+
+
+async def test_arguments_that_do_not_fit_are_the_models_mistake_and_no_failed_check(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @tool(approval=above_100)
+    async def pay(amount: float) -> None: ...
+
+    with pytest.raises(ToolInputError, match="amount"):
+        await pay.asks_first({"amount": "much"}, CONTEXT)
+    assert caplog.messages == []
+
+
+def positional(amount: float, /) -> bool:
+    return amount > 100
+
+
+def unresolved(amount: "Nowhere") -> bool:  # type: ignore[name-defined]  # noqa: F821 (that is what is tested)
+    return bool(amount)
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        (
+            lambda arguments: arguments["amount"] > 100,
+            "<lambda>: parameter 'arguments' is no argument of the tool (its arguments: amount, to): the function is",
+        ),
+        (functools.partial(above, amount=3), "above: parameter 'limit' is no argument of the tool"),
+        (positional, "positional: parameter 'amount' is positional-only: remove the '/'"),
+        (unresolved, "unresolved: its annotations cannot be resolved (name 'Nowhere' is not defined)"),
+        (dict.fromkeys, "fromkeys: parameter 'iterable' is positional-only"),
+        (iter, "iter: its signature cannot be read"),
+    ],
+)
+def test_a_check_that_cannot_be_called_is_refused_where_the_tool_is_made(
+    check: Callable[..., bool], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+
+        @tool(approval=check)
+        def pay(amount: float, to: str = "Ann") -> None: ...
+
+    assert str(caught.value).startswith("tool pay: approval: ")
+    assert message in str(caught.value)
+
+
+def test_the_error_says_what_to_write() -> None:
+    with pytest.raises(ConfigError, match=r"called with them by name, as in approval=lambda amount: \.\.\.$"):
+
+        @tool(approval=lambda arguments: arguments["amount"] > 100)
+        def pay(amount: float) -> None: ...
+
+
+def test_a_generator_is_no_check() -> None:
+    def check(amount: float) -> object:
+        yield amount > 100
+
+    with pytest.raises(ConfigError, match=r"tool pay: approval: .*check is a generator"):
+
+        @tool(approval=check)  # type: ignore[arg-type]
+        def pay(amount: float) -> None: ...
+
+
+def test_a_tool_without_arguments_says_so() -> None:
+    with pytest.raises(ConfigError, match="parameter 'x' is no argument of the tool, which takes none"):
+
+        @tool(approval=lambda x: x > 1)
+        def act(context: ToolContext) -> None: ...
+
+
+def test_a_sub_agent_is_checked_as_any_tool() -> None:
+    worker = Agent(name="worker", description="Works.")
+    agent_tool(worker, approval=lambda prompt: "delete" in prompt)
+    with pytest.raises(ConfigError, match=r"tool worker: approval: .*parameter 'task' is no argument"):
+        agent_tool(worker, approval=lambda task: "delete" in task)
+
+
+async def test_a_servers_tool_is_checked_by_its_schema() -> None:
+    server = MCPServer("shop")
+
+    @server.tool()
+    def pay(amount: float, to: str = "Ann") -> str:
+        return f"{amount} to {to}"
+
+    def policy(_: McpHints) -> Callable[..., bool]:
+        return lambda amount, to=None: amount > 100 and to is None
+
+    async with mcp_tools({"s": server}, approve=policy) as (paying,):
+        assert await paying.asks_first({"amount": 500}, CONTEXT) == ASKS
+        assert await paying.asks_first({"amount": 500, "to": "Ben"}, CONTEXT) is None
+    with pytest.raises(ConfigError, match=r"tool s__pay: approval: .*a call may leave 'to' out: .* to=None"):
+        async with mcp_tools({"s": server}, approve=lambda _: lambda amount, to: amount > 100 and to == "Ann"):
+            pass
+
+
+async def run(used: Tool, *lines: object) -> TurnResult:
+    async with Engine(model=ScriptedModel(*lines, "Done."), tools=[used]) as engine:  # type: ignore[arg-type]
+        return await engine.run(Agent(name="Payer"), "Pay.")
+
+
+def nothing(amount: float) -> None:
+    """Forgets its return."""
+
+
+def leaves(amount: float) -> bool:
+    raise SystemExit(amount)
+
+
+def closes(amount: float) -> bool:
+    raise GeneratorExit(amount)
+
+
+async def cancels(amount: float) -> bool:
+    raise anyio.get_cancelled_exc_class()(amount)
+
+
+@pytest.mark.parametrize(
+    ("check", "why"),
+    [
+        (lambda amount: amount / 0 > 1, "raised ZeroDivisionError: "),
+        (lambda amount: amount.typo, "raised AttributeError: 'float' object has no attribute 'typo'"),
+        (nothing, "raised TypeError: nothing returned None, and not True (ask a person) or False"),
+        (lambda amount: f"{amount} is much", "returned '5.0 is much', and not True"),
+        (lambda amount: amount or True, "returned 5.0, and not True"),
+        (leaves, "raised SystemExit: 5.0"),
+        (closes, "raised GeneratorExit: 5.0"),
+        (cancels, "Cancel"),
+    ],
+)
+async def test_a_check_that_fails_refuses_the_call_and_everybody_sees_it(check: Callable[..., bool], why: str) -> None:
+    ran: list[float] = []
+
+    @tool(approval=check)
+    async def pay(amount: float) -> None:
+        ran.append(amount)
+
+    model = ScriptedModel(asks_for(("pay", {"amount": 5})), "Done.")
+    async with Engine(model=model, tools=[pay]) as engine, engine.stream(Agent(name="Payer"), "Pay.") as events:
+        seen = [event async for event in events]
+        turn = await engine.get(seen[0].turn)
+    (settled,) = [one.fact for one in seen if isinstance(one, FactEvent) and isinstance(one.fact, f.CallSettled)]
+    (shown,) = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
+    (heard,) = [part for part in model.requests[-1].messages[-1].parts if isinstance(part, ToolResultPart)]
+    assert (turn.text, turn.tool_calls, ran) == ("Done.", 0, [])
+    assert (shown.status, shown.text) == (settled.status, settled.result) == (heard.status, heard.text)
+    assert shown.status is CallStatus.ERROR
+    assert why in shown.text
+
+
+async def test_a_failed_check_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    @tool(approval=lambda amount: amount.typo)
+    async def pay(amount: float) -> None: ...
+
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(ToolError, match=r"^refused, and did not run: .* of pay"),
+    ):
+        await pay.asks_first({"amount": 5}, CONTEXT)
+    (record,) = caplog.records
+    assert record.getMessage() == "the approval check of tool pay raised; its call is refused"
+    assert record.exc_info is not None
+
+
+async def test_a_check_may_take_as_long_as_a_call() -> None:
+    async def check() -> bool:
+        await anyio.sleep_forever()
+        return False
+
+    @tool(approval=check, timeout=0.01)
+    async def pay(amount: float) -> None: ...
+
+    with pytest.raises(ToolError, match=r"the approval check of pay did not finish within 0.01 s"):
+        await pay.asks_first({"amount": 5}, CONTEXT)
+
+
+async def test_an_abort_ends_a_check_and_the_call_does_not_start() -> None:
+    asked = anyio.Event()
+
+    async def check() -> bool:
+        asked.set()
+        await anyio.sleep_forever()
+        return False
+
+    @tool(approval=check)
+    async def pay() -> None:
+        raise AssertionError("it ran")
+
+    model = ScriptedModel(asks_for(("pay", {})))
+    async with Engine(model=model, tools=[pay], grace=0) as engine:
+        turns: list[TurnResult] = []
+
+        async def drive() -> None:
+            turns.append(await engine.run(Agent(name="Payer"), "Pay."))
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(drive)
+                await asked.wait()
+                (row,) = await engine.store.turns()
+                await engine.abort(row.id)
+    (turn,) = turns
+    assert (turn.outcome, turn.tool_calls) == (Outcome.ABORTED, 0)
+
+
+async def test_what_a_person_granted_is_not_checked_again() -> None:
+    checked: list[float] = []
+
+    def check(amount: float) -> bool:
+        checked.append(amount)
+        return True
+
+    @tool(approval=check)
+    async def pay(amount: float) -> str:
+        return f"paid {amount}"
+
+    model = ScriptedModel(asks_for(("pay", {"amount": 5})), "Done.")
+    async with Engine(model=model, tools=[pay]) as engine:
+        paused = await engine.run(Agent(name="Payer"), "Pay.")
+        turn = await engine.resume(paused.id, {paused.pending[0].id: True})
+    assert (turn.text, turn.tool_calls, checked) == ("Done.", 1, [5.0])
+
+
+async def test_a_check_may_ask_a_question_itself() -> None:
+    @tool(approval=lambda context: context.ask("Sure?") != "yes")
+    async def pay() -> str:
+        return "paid"
+
+    async with Engine(model=ScriptedModel(asks_for(("pay", {})), "Done."), tools=[pay]) as engine:
+        paused = await engine.run(Agent(name="Payer"), "Pay.")
+        turn = await engine.resume(paused.id, {paused.pending[0].id: "yes"})
+    assert (paused.pending[0].question, turn.tool_calls) == ("Sure?", 1)

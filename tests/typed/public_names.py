@@ -1,0 +1,86 @@
+"""What type checkers make of the public names. Nothing runs this: mypy and pyright read it in `make check`."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import assert_type
+
+from turnwright import Agent, Engine, Tool, ToolContext, TurnResult, agent_tool, tool
+from turnwright.message import SentinelPart, TextPart, ToolCallPart, ToolResultPart
+from turnwright.tools import ToolResult
+
+
+@tool
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@tool(read_only=True)
+async def look(place: str, context: ToolContext) -> ToolResult:
+    return ToolResult(f"{place} {context.call}")
+
+
+@tool
+def stop() -> None: ...
+
+
+def takes_a_list(tools: list[Tool]) -> Sequence[Tool]:
+    return tools
+
+
+def tools_of_different_functions_are_a_list_of_tools() -> None:
+    tools = [add, look, stop]
+    named: list[Tool] = tools
+    Engine(tools=tools)
+    Engine(tools=[*takes_a_list(tools), *named, add, agent_tool(Agent(name="a", description="b"))])
+
+
+async def a_tool_is_called_as_its_function() -> None:
+    assert_type(add(1, b=2), int)
+    assert_type(await look("here", ToolContext(turn="t", call="c")), ToolResult)
+    add("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def the_type_of_a_part_narrows_it(turn: TurnResult) -> None:
+    for message in turn.messages:
+        for part in message.parts:
+            if part.type == "tool_result":
+                assert_type(part, ToolResultPart)
+            elif part.type == "text" or part.type == "sentinel":  # noqa: PLR1714 (pyright narrows no `in`)
+                assert_type(part, TextPart | SentinelPart)
+            match part.type:
+                case "tool_call":
+                    assert_type(part, ToolCallPart)
+                case _:
+                    pass
+
+
+def above(amount: float, limit: float = 100) -> bool:
+    return amount > limit
+
+
+async def soon_above(*, amount: float) -> bool:
+    return amount > 100
+
+
+def says_why(amount: float) -> str:
+    return f"{amount} is much"
+
+
+class Office:
+    def approves(self, amount: float, context: ToolContext) -> bool:
+        return amount > 100 and context.attempt == 1
+
+
+def approval_takes_the_natural_forms() -> None:
+    def pay(amount: float) -> None: ...
+
+    tool(approval=True)(pay)
+    tool(approval=lambda amount: amount > 100)(pay)
+    tool(approval=lambda amount, limit=100: amount > limit)(pay)
+    tool(approval=lambda **arguments: len(arguments) > 1)(pay)
+    tool(approval=above)(pay)
+    tool(approval=soon_above)(pay)
+    tool(approval=partial(above, limit=5))(pay)
+    tool(approval=Office().approves)(pay)
+    tool(approval=says_why)(pay)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    tool(approval="always")(pay)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
