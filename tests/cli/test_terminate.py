@@ -1,6 +1,8 @@
 """SIGTERM, with which a container or a service is stopped: the process lets go of the turn, and another takes it up."""
 
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -169,3 +171,12 @@ def test_the_command_in_its_last_words_names_the_store(cli: "Cli", endpoint: "En
     child.shows("STREAM")
     left = child.terminate().done()
     assert re.search(r"`turnwright resume \w{16} --store 'sqlite:///my turns\.db'` takes it up again$", left.err)
+
+
+@pytest.mark.parametrize(
+    "first", ["process.say_last('left')", "threading.Thread(target=process.say_last, args=('left',)).start()"]
+)
+def test_last_words_are_said_once_though_a_timer_fires_while_the_process_leaves(first: str) -> None:
+    code = f"import threading; from turnwright.cli import process; {first}; process.leave_now(143, 'left')"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (143, "turnwright: left\n")

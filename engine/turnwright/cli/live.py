@@ -50,7 +50,7 @@ def execute(display: Display, opening: Opening, work: Work, followed: Followed |
     try:
         result, seq = anyio.run(_drive, display, opening, work, followed)
     except Left as left:
-        process.say(str(left))
+        process.say_last(str(left))
         raise typer.Exit(left.code) from None
     display.close(result, seq)
     raise typer.Exit(codes.exit_code(result))

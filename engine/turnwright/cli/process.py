@@ -238,9 +238,34 @@ def leave(code: int) -> NoReturn:
 
 def leave_now(code: int, text: str) -> NoReturn:
     """End the process wherever it is: also out of a signal handler, where streams may not be used."""
-    with suppress(OSError):
-        os.write(_STDERR, escaped(_line(text)).encode())
+    _LastWords.say(text)
     os._exit(code)
+
+
+def say_last(text: str) -> None:
+    """Say why the process ends before it has done its work, unless a signal's handler or timer has said so already."""
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stderr.flush()
+    _LastWords.say(text)
+
+
+class _LastWords:
+    """Said once, by whoever is first: the main thread, a timer, or a handler that interrupts the main thread."""
+
+    _lock = threading.RLock()  # a handler may interrupt the thread that holds it
+    _said = False
+
+    @classmethod
+    def say(cls, text: str) -> None:
+        """Write them past the streams, whole: whoever comes second waits until they are out."""
+        # Nobody waits for ever where stderr is a pipe that is full.
+        held = cls._lock.acquire(timeout=_LAST_MOMENT)
+        if cls._said or not held:
+            return
+        with suppress(OSError):
+            os.write(_STDERR, escaped(_line(text)).encode())
+        cls._said = True
+        cls._lock.release()
 
 
 def _line(text: str) -> str:

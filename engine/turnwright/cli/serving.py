@@ -88,7 +88,7 @@ def serve_pages(
     try:
         anyio.run(run)
     except Left as left:
-        process.say(str(left))
+        process.say_last(str(left))
         raise typer.Exit(left.code) from None
 
 

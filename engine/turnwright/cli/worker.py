@@ -138,7 +138,7 @@ def worker(
         with exporting.sent():
             anyio.run(_work, opening, overheard, told, partial(told.started, without_password(store), named, at), drain)
     except Left as left:
-        process.say(str(left))
+        process.say_last(str(left))
         raise typer.Exit(left.code) from None
 
 
