@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 import anyio
@@ -30,6 +30,31 @@ class Stubborn:
     def __init__(self) -> None:
         self.began, self.released, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
         self.swallowed = 0
+
+    async def go_on(self) -> None:
+        """Go on until it is released, whoever cancels."""
+        self.began.set()
+        try:
+            while not self.released.is_set():
+                try:
+                    await self.released.wait()
+                except asyncio.CancelledError:
+                    self.swallowed += 1
+        finally:
+            self.ended.set()
+
+    def checked_tool(self, **options: float | None) -> Tool:
+        """A tool whose approval check is the stubborn one: it finds in the end that nobody need be asked."""
+
+        async def check() -> bool:
+            await self.go_on()
+            return False
+
+        async def stubborn() -> str:
+            """Do something."""
+            return "done"
+
+        return FunctionTool(stubborn, approval=check, **options)  # type: ignore[arg-type]  # the options of the tests
 
     def tool(self, **options: float | bool | None) -> Tool:
         async def stubborn(context: ToolContext) -> str:
@@ -241,3 +266,86 @@ async def test_a_tool_that_ends_when_it_is_canceled_is_not_abandoned_later(caplo
     asyncio.get_running_loop().call_later(2 * GRACE, over.set)
     await over.wait()
     assert [record for record in caplog.records if record.name == LOGGER] == []
+
+
+async def test_an_approval_check_is_abandoned_as_a_tool_is(caplog: pytest.LogCaptureFixture) -> None:
+    """Its call is refused, and does not run when the check says at last that nobody need be asked."""
+    stubborn = Stubborn()
+    engine, heard = staged(stubborn.checked_tool(timeout=0.01), note, calls=["stubborn", "note"])
+    with anyio.fail_after(5):
+        turn = await engine.run(AGENT, "hi")
+    assert turn.outcome is Outcome.FINISHED
+    refused = "refused, and did not run: the approval check of stubborn did not finish within 0.01 s, and could not be"
+    refused += " stopped"
+    assert results(turn) == [(CallStatus.ERROR, refused), (CallStatus.OK, "noted")]
+    facts, events = await engine.store.facts(turn.id), list(heard)
+    await stubborn.let_go()
+    assert (await engine.store.facts(turn.id), heard) == (facts, events)
+    (warned,) = [record for record in caplog.records if record.name == LOGGER]
+    assert warned.getMessage().startswith("the approval check of tool stubborn ignored its cancellation")
+
+
+@pytest.mark.parametrize("stop", ["abort", "deadline"])
+async def test_a_turn_ends_though_an_approval_check_ignores_it(stop: str) -> None:
+    stubborn = Stubborn()
+    limits = Limits(seconds=0.05) if stop == "deadline" else None
+    engine, _ = staged(stubborn.checked_tool(), limits=limits)
+    with anyio.fail_after(5):
+        turn = await (engine.run(AGENT, "hi") if limits else abort(engine, stubborn))
+    assert turn.reason is (EndReason.DEADLINE if limits else EndReason.ABORTED)
+    assert "done" not in [text for _, text in results(turn)]
+    facts = await engine.store.facts(turn.id)
+    await stubborn.let_go()
+    assert await engine.store.facts(turn.id) == facts
+
+
+async def in_a_task_group(stubborn: Stubborn) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(stubborn.go_on)
+        group.start_soon(anyio.sleep, 0)
+
+
+async def in_a_gathering(stubborn: Stubborn) -> None:
+    await asyncio.gather(stubborn.go_on(), asyncio.sleep(0))
+
+
+@pytest.mark.parametrize("work", [in_a_task_group, in_a_gathering])
+async def test_tasks_of_its_own_are_not_cancelled_any_more_either(
+    work: Callable[[Stubborn], Awaitable[None]],
+) -> None:
+    stubborn = Stubborn()
+
+    @tool(name="stubborn", timeout=0.01)
+    async def several() -> str:
+        """Do two things at once."""
+        await work(stubborn)
+        return "late"
+
+    engine, _ = staged(several)
+    with anyio.fail_after(5):
+        turn = await engine.run(AGENT, "hi")
+    assert [status for status, _ in results(turn)] == [CallStatus.ERROR]
+    swallowed = stubborn.swallowed
+    await anyio.wait_all_tasks_blocked()
+    assert stubborn.swallowed == swallowed
+    await stubborn.let_go()
+
+
+def test_a_loop_closes_without_waiting_for_the_tasks_of_its_groups() -> None:
+    async def stubborn() -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    @tool(name="stubborn", timeout=0.01)
+    async def several() -> str:
+        """Do two things at once."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(stubborn)
+            group.start_soon(anyio.sleep, 0)
+        return "never"
+
+    async def main() -> Outcome | None:
+        return (await staged(several)[0].run(AGENT, "hi")).outcome
+
+    assert asyncio.run(main()) is Outcome.FINISHED

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Annotated
 
 import anyio
 import anyio.lowlevel
 import pytest
-from pydantic import JsonValue
+from pydantic import BeforeValidator, JsonValue
 
 from turnwright import Agent, Engine, tool
 from turnwright.message import ToolResultPart
@@ -99,6 +100,59 @@ async def test_what_a_tool_with_a_run_of_its_own_raises_neither_hangs_nor_ends_t
 
     turn = await run(Own(name="own", description="Its own.", parameters={"type": "object"}))
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+
+
+@pytest.mark.parametrize("made", RAISED, ids=lambda made: type(made()).__name__)
+async def test_what_comes_out_of_a_thread_of_the_tools_own_does_not_touch_the_calls_beside_it(
+    made: Callable[[], BaseException],
+) -> None:
+    """A future that raises `GeneratorExit` closes the frames of its task, and none of them can settle the call."""
+
+    def fails() -> None:
+        raise made()
+
+    @tool(name="fails")
+    async def threaded() -> None:
+        """Do it in a thread."""
+        await anyio.to_thread.run_sync(fails)
+
+    model = ScriptedModel(asks_for(("fails", {}), ("note", {})), "Done.")
+    with anyio.fail_after(10):
+        turn = await Engine(model=model, tools=[threaded, note]).run(AGENT, "hi")
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+    parts = [part for message in turn.messages for part in message.parts]
+    assert [part.status for part in parts if isinstance(part, ToolResultPart)] == [CallStatus.ERROR, CallStatus.OK]
+
+
+@any_error
+async def test_what_a_check_of_the_arguments_raises_refuses_the_call(made: Callable[[], BaseException]) -> None:
+    def checks(_: object) -> object:
+        raise made()
+
+    @tool
+    async def pay(to: Annotated[str, BeforeValidator(checks)]) -> str:
+        """Pay somebody."""
+        return to
+
+    model = ScriptedModel(asks_for(("pay", {"to": "her"})), "Done.")
+    turn = await Engine(model=model, tools=[pay]).run(AGENT, "hi")
+    assert (turn.outcome, turn.text, turn.tool_calls) == (Outcome.FINISHED, "Done.", 0)
+
+
+@pytest.mark.parametrize("made", RAISED[3:], ids=lambda made: type(made()).__name__)
+async def test_what_a_tool_with_a_parse_of_its_own_raises_refuses_the_call(made: Callable[[], BaseException]) -> None:
+    """But for an `Exception`, as above."""
+
+    class Own(Tool):
+        def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
+            del arguments
+            raise made()
+
+        async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
+            raise AssertionError(values, context)
+
+    turn = await run(Own(name="own", description="Its own.", parameters={"type": "object"}))
+    assert (turn.outcome, turn.text, turn.tool_calls) == (Outcome.FINISHED, "Done.", 0)
 
 
 @any_error

@@ -37,7 +37,7 @@ from .model.protocol import ModelError, Reply, ReplyCall, Request
 from .segment import Segment
 from .setup import FinishedCall
 from .tools.batch import Values, run_batch, settle_after_crash
-from .tools.errors import ToolError
+from .tools.errors import ToolError, describe, holds
 from .tools.text import shorten
 from .tools.tool import FunctionTool
 from .tools.tool_work import is_its_own
@@ -273,6 +273,11 @@ def _looked_up(segment: Segment, call: ReplyCall, checked: list[Values | None]) 
             values = tool.parse(arguments)
         except ToolError as error:
             problem = str(error)
+        except BaseException as error:
+            # An `Exception` of a `parse` of somebody's own is a bug, which ends the turn. Nothing else may leave.
+            if isinstance(error, Exception) or holds(error, KeyboardInterrupt):
+                raise
+            problem = describe(error)
         loop_key = tool.loop_key(arguments)
     checked.append(values)
     return call_heard(

@@ -47,8 +47,14 @@ class ApprovalCheck:
         self._names: list[str] = []
         self._contexts: list[str] = []
         self._takes_all = False
+        self._takes_rest = False
         for parameter in self._parameters():
             self._take(parameter, arguments)
+        if self._takes_rest and not (self._takes_all or self._names or self._contexts or self._bound):
+            raise ConfigError(
+                f"{self._where}: it is called with the arguments by name, and '*' takes none: name them,"
+                " or take '**arguments'"
+            )
 
     async def __call__(self, values: Mapping[str, object], context: ToolContext) -> bool:
         """Ask the function about a call with these arguments.
@@ -56,9 +62,12 @@ class ApprovalCheck:
         Raises `ToolError` if it raises, is not done in time, or returns anything but True or False, as a function
         does that lacks a `return`: what cannot be checked must not run. Lets `NeedsPerson` pass: it may ask, too.
         """
-        with limited(self._timeout):
+        with limited(self._timeout) as limit:
             try:
-                return await self._verdict(values, context)
+                verdict = await self._verdict(values, context)
+                # One that swallowed its cancellation, or kept the event loop busy, gives a verdict all the same.
+                if limit is None or anyio.current_time() < limit.deadline:
+                    return verdict
             except NeedsPerson:
                 raise
             except BaseException as error:
@@ -103,7 +112,9 @@ class ApprovalCheck:
         name, needed = parameter.name, parameter.default is parameter.empty
         if parameter.kind is parameter.VAR_KEYWORD:
             self._takes_all = True
-        elif parameter.kind is parameter.VAR_POSITIONAL or name in self._bound:
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            self._takes_rest = True
+        elif name in self._bound:
             pass
         elif parameter.kind is parameter.POSITIONAL_ONLY:
             if needed:

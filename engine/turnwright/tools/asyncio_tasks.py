@@ -18,7 +18,7 @@ from typing import Final, final
 import anyio
 
 from .door import in_event_loop
-from .side_by_side import Job, Work
+from .side_by_side import Job, Work, closed
 
 #: Seconds between two looks at work whose time does not count down for the moment.
 _LOOK: Final = 1.0
@@ -127,8 +127,9 @@ class _Crew:
         except BaseException as error:
             if isinstance(error, GeneratorExit) and not in_event_loop():
                 raise  # nothing can be done any more; else it is raised by whoever waits
-            if number not in self._abandoned:
-                self.failures.append(error)
+            failure = None if number in self._abandoned else await closed(job, error)
+            if failure is not None and number not in self._abandoned:
+                self.failures.append(failure)
                 self.cancel()
         finally:
             if number not in self._abandoned:
@@ -164,9 +165,22 @@ class _Crew:
     def _abandon(self, number: int, work: Work) -> None:
         self._abandoned |= {number}
         work.abandon()
-        for scope in (self._scopes[number], work.limit):
-            # anyio cancels again in each round of the loop until the task ends. There is no public way to stop that.
-            handle = getattr(scope, "_cancel_handle", None)
-            if handle is not None:
-                handle.cancel()
-        self.tasks[number].abandon()
+        task = self.tasks[number]
+        _leave_alone(self._scopes[number], task)
+        task.abandon()
+
+
+def _leave_alone(scope: object, task: _Task) -> None:
+    """Cancel no more in a scope and in those within it, nor wait for tasks of groups there when the loop closes.
+
+    anyio cancels again in each round of the loop until all of its tasks end. There is no public way to stop that.
+    """
+    handle = getattr(scope, "_cancel_handle", None)
+    if handle is not None:
+        handle.cancel()
+    for other in getattr(scope, "_tasks", ()):
+        if other is not task:
+            asyncio._unregister_task(other)  # noqa: SLF001 (documented, for those who manage tasks themselves)
+            other._log_destroy_pending = False  # noqa: SLF001 (as asyncio itself does)
+    for inner in getattr(scope, "_child_scopes", ()):
+        _leave_alone(inner, task)

@@ -29,7 +29,7 @@ from .pace import Pace, Place
 from .result import ToolResult
 from .side_by_side import in_tasks
 from .tool import Tool
-from .tool_work import ToolWork, context_of, is_its_own, outcome_of, settled, waits
+from .tool_work import ToolWork, asked_first, is_its_own, outcome_of, settled, waits
 
 if TYPE_CHECKING:
     from turnwright.telemetry import CallWork, Watched
@@ -257,7 +257,7 @@ async def _cleared(call: Call, tool: Tool, around: Surroundings) -> Values | Cal
     """Give the values that the call runs with, or say what became of it before it could start."""
     values = around.checked.pop(call.id, None)
     try:
-        ask = None if tool.asks_nobody else await tool.asks_first(call.arguments, context_of(call, around))
+        ask = None if tool.asks_nobody else await asked_first(call, tool, around)
         if ask is None:
             # An approved call is checked again: what was right when it was asked may not be now.
             return tool.parse(call.arguments) if values is None else values

@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 from turnwright.errors import ConfigError
 
 from .context import ToolContext
+from .errors import holds
 from .quick_check import Expected, QuickCheck
 from .text import one_line, shorten
 
@@ -117,7 +118,9 @@ class Arguments:
         except ValueError:
             lines = [f"{name}: is nested too deeply, or is not valid Unicode" for name in _unreadable(arguments)]
             raise InvalidArguments(self._explain(lines)) from None
-        except Exception as error:
+        except BaseException as error:
+            if holds(error, KeyboardInterrupt):
+                raise
             # A validator of the embedder's may raise anything; the call cannot run, and the turn must go on.
             raise InvalidArguments(f"the arguments could not be checked: {type(error).__name__}: {error}") from error
         if b"true" in data or b"false" in data:

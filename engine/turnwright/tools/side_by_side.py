@@ -39,6 +39,16 @@ class Work:
         """Note that nobody waits for the job any more: what comes of it is dropped."""
         raise NotImplementedError
 
+    def watch(self, limit: anyio.CancelScope | None) -> None:
+        """Note the scope that limits the work, or that it does so no more. See `timing.watch_limit`."""
+        self.limit = limit
+        if limit is not None and self.limited is not None:
+            self.limited()
+
+    async def closed(self, error: GeneratorExit) -> None:
+        """Do what is left to do for a job whose frames were closed, as a future that raises `GeneratorExit` does."""
+        raise NotImplementedError
+
     async def time_out(self) -> None:
         """Do what is left to do for a job that was abandoned because its own time was over."""
         raise NotImplementedError
@@ -59,6 +69,21 @@ async def in_tasks(jobs: Sequence[Job], grace: float = math.inf) -> None:
         await in_a_group(jobs)
 
 
+async def closed(job: Job, error: BaseException) -> BaseException | None:
+    """Give what a job has failed with: what it raised, unless that closed it and it could be dealt with.
+
+    A future that raises `GeneratorExit` closes every frame of its task but the outermost. Only that one, which calls
+    this, can still await anything.
+    """
+    if not isinstance(error, GeneratorExit) or not isinstance(job, Work):
+        return error
+    try:
+        await job.closed(error)
+    except BaseException as failure:  # noqa: BLE001 (raised by whoever waits for the jobs)
+        return failure
+    return None
+
+
 def _library() -> str:
     """The event loop that this runs in, where there may be several."""
     import sniffio  # noqa: PLC0415 (trio brings it along; where there is no trio it need not be there)
@@ -76,8 +101,10 @@ async def in_a_group(jobs: Sequence[Job]) -> None:
         except BaseException as error:
             if isinstance(error, GeneratorExit) and not in_event_loop():
                 raise  # nothing can be done any more; else it is raised below
-            failures.append(error)
-            group.cancel_scope.cancel()
+            failure = await closed(job, error)
+            if failure is not None:
+                failures.append(failure)
+                group.cancel_scope.cancel()
 
     async with anyio.create_task_group() as group:
         for job in jobs:

@@ -22,8 +22,11 @@ def watch_limit(watch: Callable[[anyio.CancelScope | None], None]) -> None:
     _WATCH.set(watch)
 
 
-def limited(seconds: float | None) -> AbstractContextManager[None]:
-    """Run a block for so many seconds at most; None sets no bound. A block that takes longer is left quietly."""
+def limited(seconds: float | None) -> "AbstractContextManager[anyio.CancelScope | None]":
+    """Run a block for so many seconds at most; None sets no bound. A block that takes longer is left quietly.
+
+    The block is given what ends it, if there is a bound.
+    """
     return _UNLIMITED if seconds is None and _LIMIT.get() is None else _limited(seconds)
 
 
@@ -32,13 +35,13 @@ _UNLIMITED: Final = nullcontext()
 
 
 @contextmanager
-def _limited(seconds: float | None) -> Iterator[None]:
+def _limited(seconds: float | None) -> Iterator[anyio.CancelScope]:
     with anyio.move_on_after(seconds) as scope:
         token, watch = _LIMIT.set(scope), _WATCH.get()
         if watch is not None:
             watch(scope)
         try:
-            yield
+            yield scope
         finally:
             _LIMIT.reset(token)
             if watch is not None:

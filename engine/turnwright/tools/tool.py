@@ -216,6 +216,7 @@ class Tool(ABC, Generic[F_co]):
         """Say all that this call wants of a person before it runs: what `asks` says, and the function `approval`.
 
         Raises `ToolInputError`, and `ToolError` where that function fails: the call is refused then.
+        An approval function may ignore its cancellation: see `tool_work.Inquiry`.
         """
         ask = self.asks(arguments, context)
         if ask is not None or self._check is None or _is_granted(context):

@@ -45,6 +45,62 @@ async def outcome_of(
     return came[0]
 
 
+async def asked_first(call: Call, tool: Tool, around: "Surroundings") -> Ask | None:
+    """Say what this call wants of a person before it runs (`Tool.asks_first`, and what that raises).
+
+    An approval function that ignores its cancellation is abandoned after the grace, as a tool is: the call is refused.
+    """
+    inquiry = Inquiry(call, tool, around)
+    await in_tasks([inquiry], around.grace)
+    return inquiry.ask
+
+
+class Inquiry(Work):
+    """What is asked of a tool before its call: whether a person has to approve it."""
+
+    __slots__ = ("_around", "_call", "_tool", "ask")
+
+    def __init__(self, call: Call, tool: Tool, around: "Surroundings") -> None:
+        self.at_work = False
+        self.timed = tool.timeout is not None
+        self.limit = None
+        self.limited = None
+        self.ask: Ask | None = None
+        self._call = call
+        self._tool = tool
+        self._around = around
+
+    async def __call__(self) -> None:
+        """Ask the tool."""
+        if self.timed:
+            watch_limit(self.watch)
+        self.at_work = True
+        try:
+            self.ask = await self._tool.asks_first(self._call.arguments, context_of(self._call, self._around))
+        finally:
+            self.at_work = False
+
+    def abandon(self) -> None:
+        """See `Work.abandon`."""
+        call, turn, tool, grace = self._call.id, self._around.turn, self._tool.name, self._around.grace
+        told = (
+            "the approval check of tool %s ignored its cancellation for %g s and is abandoned: it still runs, and call"
+            " %s of turn %s does not"
+        )
+        _LOG.warning(told, tool, grace, call, turn, extra={"turn": turn, "call": call, "tool": tool})
+
+    async def closed(self, error: GeneratorExit) -> None:
+        """See `Work.closed`: raises the `ToolError` that refuses the call."""
+        raise ToolError(f"refused, and did not run: the approval check of {self._tool.name} raised {describe(error)}")
+
+    async def time_out(self) -> None:
+        """See `Work.time_out`: raises the `ToolError` that refuses the call."""
+        raise ToolError(
+            f"refused, and did not run: the approval check of {self._tool.name} did not finish within"
+            f" {self._tool.timeout:g} s, and could not be stopped"
+        )
+
+
 class ToolWork(Work):
     """What the tool of a started call does. `tell` is told what came of it, unless the work is abandoned."""
 
@@ -76,7 +132,7 @@ class ToolWork(Work):
     async def __call__(self) -> None:
         """Run the tool, and tell what came of it."""
         if self.timed:
-            watch_limit(self._watch)
+            watch_limit(self.watch)
         self.at_work = True
         try:
             outcome = await self._outcome()
@@ -98,6 +154,10 @@ class ToolWork(Work):
         )
         about = {"turn": turn, "call": call, "tool": self._tool.name}
         _LOG.warning(told, self._tool.name, call, turn, grace, extra=about)
+
+    async def closed(self, error: GeneratorExit) -> None:
+        """See `Work.closed`: the call has its result."""
+        await self._tell(self._failed(error))
 
     async def time_out(self) -> None:
         """See `Work.time_out`: the call has its result."""
@@ -143,11 +203,6 @@ class ToolWork(Work):
         if self._line is not None:
             self._line.close()
             self._around.abort.forget(self._context.abort)
-
-    def _watch(self, limit: "anyio.CancelScope | None") -> None:
-        self.limit = limit
-        if limit is not None and self.limited is not None:
-            self.limited()
 
 
 async def is_its_own(error: BaseException) -> bool:
