@@ -111,16 +111,21 @@ async def test_the_advice_names_what_binds(agent: Agent, limits: Limits, binds: 
     assert turn.advice.startswith(binds)
 
 
-async def test_the_advice_of_a_sub_agent_names_its_lease() -> None:
+@pytest.mark.parametrize(("budget", "limits"), [(9, Limits(tool_calls=2)), (20, Limits(tool_calls=1))])
+async def test_the_advice_of_a_sub_agent_names_its_lease_and_the_engines_limit(budget: int, limits: Limits) -> None:
+    """Either may bind it, and its journal does not say which."""
     asks = ScriptedModel(
         asks_for(("Helper", {"prompt": "Look."})), *[asks_for(("note", {"n": n})) for n in range(3)], "x"
     )
-    helper = agent_tool(Agent(name="Helper", description="Helps.", budget=9))
-    engine = Engine(model=asks, tools=[note, helper], limits=Limits(tool_calls=2))
-    turn = await engine.run(AGENT, "hi")
+    helper = agent_tool(Agent(name="Helper", description="Helps."))
+    engine = Engine(model=asks, tools=[note, helper], limits=limits)
+    turn = await engine.run(Agent(name="Lead", budget=budget), "hi")
     child = await engine.get(f"{turn.id}:call00001")
     assert child.reason is EndReason.BUDGET
-    assert child.advice == "Raise `tool_calls` of the turn that called this sub-agent: its lease binds (now 1)."
+    most = limits.tool_calls
+    assert child.advice == (
+        f"Raise `tool_calls` in the engine's limits or of the turn that called this sub-agent: one binds (now {most})."
+    )
 
 
 async def test_an_answer_on_the_last_step_is_an_answer() -> None:
@@ -328,7 +333,7 @@ async def test_a_cap_of_1_within_sends_the_last_step_instruction(limits: Limits,
     ],
     ids=["budget", "steps", "both", "within"],
 )
-@pytest.mark.parametrize("text", ["", "Let me look."])
+@pytest.mark.parametrize("text", ["", " ", "\n", "\u200b", "Let me look."])
 async def test_calls_in_a_text_only_turn_are_told_of_and_logged_as_a_warning(
     caplog: pytest.LogCaptureFixture, limits: Limits, why: str, text: str
 ) -> None:
@@ -339,11 +344,22 @@ async def test_calls_in_a_text_only_turn_are_told_of_and_logged_as_a_warning(
     assert (turn.outcome, turn.reason, turn.tool_calls) == (Outcome.FINISHED, EndReason.TEXT_ONLY, 0)
     assert sentinel(turn).startswith(why)
     assert "were refused: note, rm." in sentinel(turn)
-    assert turn.text == text if text else turn.text.endswith("The model asked for tools and gave no answer.")
+    assert (
+        turn.text == text
+        if text.isprintable() and text.strip()
+        else turn.text.endswith("The model asked for tools and gave no answer.")
+    )
     assert not any("Use the answer" in said for said in (turn.text, sentinel(turn), turn.advice))
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert "the model asked for 2 calls, and may use no tool" in record.getMessage()
+
+
+@pytest.mark.parametrize("limits", [Limits(ceiling=0), Limits.preset("opencode", ceiling=1)], ids=["none", "within"])
+async def test_the_advice_for_a_turn_without_tools_names_the_ceiling_where_it_binds(limits: Limits) -> None:
+    turn = await Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], limits=limits).run(AGENT, "hi")
+    assert turn.reason is EndReason.TEXT_ONLY
+    assert turn.advice == "Raise `ceiling` in the engine's limits to allow tools."
 
 
 async def test_a_budget_of_no_calls_is_named_also_beside_an_answer() -> None:

@@ -13,6 +13,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from turnwright_states import REASONS, CallStatus, EndReason, Limits, Outcome, Turn
+from turnwright_states.events import is_blank
 from turnwright_states.facts import TurnStarted
 from turnwright_states.limits import MAX_STEPS
 from turnwright_states.reasons import NOTHING_SAID
@@ -99,25 +100,34 @@ def advice(turn: Turn, started: TurnStarted | None, reason: EndReason) -> str:
     if reason is EndReason.STEP_CAP:
         return _step_advice(limits, own)
     if reason is EndReason.TEXT_ONLY:
-        settings = ["`steps`"] * (limits.allowance == 0) + ["`tool_calls`"] * (limits.tool_calls == 0)
+        steps = "`steps`" if _steps_bind(limits) else "`ceiling` in the engine's limits"
+        settings = [steps] * (limits.allowance == 0) + ["`tool_calls`"] * (limits.tool_calls == 0)
         return f"Raise {' and '.join(settings)} to allow tools."
     if reason not in _FIELDS:
         return REASONS[reason].next
     field = _FIELDS[reason]
     most = getattr(limits, field)
     if started is not None and started.parent_turn is not None and own.get(field) != most:
-        return f"Raise `{field}` of the turn that called this sub-agent: its lease binds (now {most})."
+        # The journal keeps what the turn ran with, and not which of the two that was.
+        return (
+            f"Raise `{field}` in the engine's limits or of the turn that called this sub-agent: one binds (now {most})."
+        )
     where = "the agent's budget" if field in own else "the agent's budget or in the engine's limits"
     return f"Raise `{field}` in {where} (now {most})."
 
 
 def _step_advice(limits: Limits, own: Mapping[str, object]) -> str:
-    if limits.steps is not None and limits.steps < limits.ceiling:
+    if _steps_bind(limits):
         whose = "the agent's `steps`" if "steps" in own else "`steps` in the agent or in the engine's limits"
         return f"Raise {whose} (now {limits.steps})."
     if limits.ceiling < MAX_STEPS:
         return f"Raise `ceiling` in the engine's limits (now {limits.ceiling}): it binds, whatever `steps` says."
     return f"The ceiling of {MAX_STEPS} steps binds, and cannot be raised: continue in a new turn."
+
+
+def _steps_bind(limits: Limits) -> bool:
+    """Whether it is `steps`, and not `ceiling`, that gives the step limit."""
+    return limits.steps is not None and limits.steps < limits.ceiling
 
 
 def _overrides(started: TurnStarted | None) -> Mapping[str, object]:
@@ -149,9 +159,10 @@ def fixed_summary(turn: Turn, reason: EndReason, messages: Sequence[Message]) ->
     lines.append(f"Steps taken: {turn.counters.steps}. Tool calls run: {turn.counters.calls}.")
     if used:
         lines.append("Tools used: " + ", ".join(f"{name} ({count})" for name, count in used.most_common()) + ".")
-    texts = [part.text for m in messages if m.role == "assistant" for part in m.parts if isinstance(part, TextPart)]
-    if texts and texts[-1].strip():
-        last = texts[-1].strip()
+    parts = (part for m in messages if m.role == "assistant" for part in m.parts if isinstance(part, TextPart))
+    texts = [part.text.strip() for part in parts if not is_blank(part.text)]
+    if texts:
+        last = texts[-1]
         lines.append("Last text: " + (last if len(last) <= _QUOTED else last[:_QUOTED] + "..."))
     lines.append(REASONS[reason].told)
     return "\n".join(lines)

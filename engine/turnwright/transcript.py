@@ -179,7 +179,8 @@ class Transcript:
             self._open.append(ReasoningPart(seq=at, text=fact.reasoning, details=fact.reasoning_details))
         if fact.text:
             self._open.append(TextPart(seq=at + _SLOT, text=fact.text))
-            self.text = fact.text
+            if not is_blank(fact.text):
+                self.text = fact.text
         if fact.state is State.TEXT_ONLY:
             self._refused += [call.name for call in fact.calls]
         slot, calls = at + 2 * _SLOT, len(fact.calls) * _SLOT

@@ -188,7 +188,8 @@ class Lane:
         else:
             message = self._message
         yield from self._settle(fact.reasoning, fact.text)
-        self._text = clean(fact.text) or self._text
+        if not is_blank(fact.text):
+            self._text = clean(fact.text)
         calls = []
         for call in fact.calls:
             arguments = call.raw if call.arguments is None else json.dumps(call.arguments)
