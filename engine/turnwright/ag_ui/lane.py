@@ -35,6 +35,7 @@ from turnwright.message import FilePart
 from turnwright.phase import assistant_id
 from turnwright_states import EndReason, Outcome
 from turnwright_states import facts as f
+from turnwright_states.events import is_blank
 
 from .drafts import close, write
 from .messages import (
