@@ -149,7 +149,8 @@ class TurnMachine(Moves):
         """Take in what happened, and return the facts that follow, oldest first. Afterwards see `action`.
 
         Raises `IllegalEvent` when the chart has no row for the event in this state, `BadCall` when it names a call
-        that cannot take it, and `BadAnswer` when it names an interrupt that is not open. Nothing has changed then.
+        that cannot take it, and `BadAnswer` when it names an interrupt that is not open. Nothing has changed then, but
+        for a chart that lacks a row in the middle of an event (`IllegalEvent.made`), which lint refuses.
         """
         elapsed, before = event.elapsed, self.turn.elapsed
         # To the microsecond that is written, so that whatever is computed of it follows from the journal alone.

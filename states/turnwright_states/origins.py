@@ -151,6 +151,8 @@ def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Event]:
     while end < len(facts) and isinstance(facts[end], f.CallSettled | f.Notice | f.StepFinished):
         end += 1
     last = facts[end] if end < len(facts) else None
+    if isinstance(facts[at], f.CallSettled) and not isinstance(last, f.Stopping | f.Halted | None):
+        return  # the turn goes on, so nothing stopped it
     stop = last if isinstance(last, f.Stopping | f.Halted) else None
     partial, usage = (stop.partial, stop.usage) if stop else ("", None)
     closed = [fact for fact in facts[at:end] if isinstance(fact, f.CallSettled)]

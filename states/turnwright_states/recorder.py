@@ -37,7 +37,13 @@ class Recorder:
         self._out: list[f.Fact] = []
 
     def _fire(self, trigger: Trigger) -> Row:
-        return self._chart.fire(self, trigger, self.turn.counters)
+        try:
+            return self._chart.fire(self, trigger, self.turn.counters)
+        except IllegalEvent as error:
+            if not self._out:
+                raise
+            # Only a machine from which somebody took a transition stops in the middle of an event.
+            raise IllegalEvent(error.event, error.state, made=len(self._out)) from None
 
     def _emit(self, fact: f.Fact) -> None:
         """Write a fact down. Nobody has seen it: so it gets its hash, which is of the state after it, though frozen."""

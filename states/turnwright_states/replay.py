@@ -9,8 +9,9 @@ Nothing is done again: no model is called, no tool is run, nothing is written. T
 everything that this does, is a fork (`turnwright.fork`).
 
 What cannot be seen: a text that decided nothing and was changed (a result, an answer, a prompt), and a journal that
-stops after an event. The arguments of a call are bound to its loop key; where its tool gave that key, they cannot be
-checked, and `Replayed.believed` names the call. A forger who writes the hashes anew can also change what
+stops after an event. The name and the arguments of a call are bound to its loop key. Where its tool gave that key, or
+the call has none because its tool is exempt or no tool may run, they cannot be checked, and `Replayed.believed` names
+the call. A forger who writes the hashes anew can also change what
 came from outside to something that might have come instead, if nothing followed from it. Decision 15 has the list.
 """
 
@@ -53,7 +54,7 @@ class Group:
     """The facts `first` to `last`, which were appended together, and the event from which they follow.
 
     `rows` are the rows of the chart that it took, `state` is where the turn stands after it. `believed` are the calls
-    whose loop keys were not made from their arguments, but by their tools: these arguments cannot be checked.
+    whose name and arguments cannot be checked: their loop keys were made by their tools, or they have none.
     """
 
     event: Event
@@ -93,7 +94,7 @@ class Replayed:
 
     @property
     def believed(self) -> tuple[str, ...]:
-        """The calls whose arguments could not be checked against their loop keys."""
+        """The calls whose name and arguments could not be checked against a loop key."""
         return tuple(call for group in self.groups for call in group.believed)
 
 
@@ -172,6 +173,8 @@ class _Witness(TurnMachine):
 
     def _keyed(self, made: f.CallMade, key: str) -> f.CallMade:
         """The call with the key that is written down, where that is said to be of its tool's making, and may be."""
+        if not made.key:  # it takes no part in the detection of loops: nothing binds its arguments
+            self.believed.append(made.id)
         if not made.own_key or not _KEY.fullmatch(key) or key == call_key(made.name, made.arguments, made.raw, None):
             return made
         self.believed.append(made.id)

@@ -9,6 +9,9 @@ import pytest
 import transitions
 
 from turnwright_states import (
+    Abort,
+    CallSettled,
+    CallStatus,
     EndReason,
     Halt,
     IllegalEvent,
@@ -17,6 +20,7 @@ from turnwright_states import (
     Outcome,
     Started,
     State,
+    ToolCall,
     Trigger,
     TurnMachine,
 )
@@ -197,6 +201,22 @@ def test_a_turn_refuses_what_is_removed_from_its_running_machine_and_takes_what_
     assert chart.accepts(State.STREAM, Trigger.REPLIED)
     turn.feed(answer)
     assert turn.action == Halt(Outcome.FINISHED, EndReason.ANSWERED)
+
+
+@EVENTS
+def test_what_a_missing_row_stops_in_the_middle_of_an_event_is_said_and_kept(event: type[transitions.Event]) -> None:
+    """No chart that lint accepts lacks one. The facts and the turn agree all the same."""
+    chart = Chart(ROWS, event=event)
+    turn = begun(chart)
+    turn.feed(ModelReplied(calls=(ToolCall(name="a", arguments={}),)))
+    (call,) = turn.turn.batch
+    chart.machine.remove_transition(Trigger.SETTLED, State.TOOL_EXEC)
+    with pytest.raises(
+        IllegalEvent, match="the chart lacks a row, and 1 facts of the event were made before"
+    ) as caught:
+        turn.feed(CallSettled(call=call, status=CallStatus.ERROR, result="x"))
+    assert caught.value.made == 1
+    assert [fact.kind for fact in turn.feed(Abort())] == ["call_settled", "step_finished", "halted"]
 
 
 @EVENTS

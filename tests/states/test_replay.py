@@ -44,6 +44,7 @@ from turnwright_states import facts as f
 from turnwright_states.chart import CHART, ROWS, VERSION, Chart
 from turnwright_states.events import Stop
 from turnwright_states.facts import Fact, parse_fact
+from turnwright_states.origins import origins
 from turnwright_states.replay import CLAIM, Replayed, replay
 from turnwright_states.verdict import Check, Verdict
 
@@ -815,7 +816,27 @@ def test_a_tools_own_loop_key_is_believed_and_said(begin: Begin) -> None:
     )
     replayed = checked(turn.facts)
     assert replayed.check.verdict is Verdict.HOLDS
+    assert replayed.believed == ("call00001", "call00003")  # one that is exempt has no key
+
+
+def test_the_calls_of_a_turn_without_tools_are_not_checked_and_that_is_said(begin: Begin) -> None:
+    turn = begin(steps=0)
+    turn.reply(ToolCall(name="a", arguments={"n": 1}), text="Here.")
+    replayed = checked(turn.facts)
+    assert replayed.check.verdict is Verdict.HOLDS
     assert replayed.believed == ("call00001",)
+
+
+def test_a_call_that_settles_while_its_turn_goes_on_is_read_as_no_stop(begin: Begin) -> None:
+    """Each stop that is tried takes a copy of the turn: in a forged journal that adds up to minutes."""
+    turn = begin()
+    turn.reply(*(ToolCall(name="a", arguments={"n": n}) for n in range(3)))
+    for call in tuple(turn.machine.turn.batch):
+        turn.feed(CallSettled(call=call, status=CallStatus.DENIED, result="no"))
+    at = next(place for place, fact in enumerate(turn.facts) if isinstance(fact, f.CallSettled))
+    folded = TurnMachine.resume(turn.facts[:at]).turn
+    assert [type(event) for event in origins(turn.facts, at, folded)] == [CallSettled]
+    assert checked(turn.facts).check.verdict is Verdict.HOLDS
 
 
 @pytest.mark.parametrize(

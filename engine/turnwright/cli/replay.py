@@ -110,7 +110,8 @@ def _lines(found: Replayed) -> Iterator[str]:
         yield f"rows: {len(taken)} of the chart's {len(ROWS)} taken, {sum(taken.values())} times in all"
         yield f"turn: {turn.state.outcome}, {turn.reason}" if turn.reason else f"turn: not ended, in {turn.state}"
     if found.believed:
-        yield f"not checked: the arguments of {', '.join(found.believed)}, for their tools gave loop keys of their own"
+        calls = ", ".join(found.believed)
+        yield f"not checked: name and arguments of {calls}, which have no loop key, or one that their tools gave"
     yield "not seen: texts that decided nothing (prompts, replies, results, answers) could have been changed"
 
 
