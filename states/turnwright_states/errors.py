@@ -24,12 +24,11 @@ class IllegalEvent(MachineError):  # noqa: N818 (reads as what happened)
     """
 
     def __init__(self, event: str, state: State, *, made: int = 0) -> None:
-        changed = (
-            f"the chart lacks a row, and {made} facts of the event were made before" if made else "nothing was changed"
-        )
-        super().__init__(f"{event} is not accepted in state {state}: {changed}")
+        lacking = f"the chart lacks a row, and {made} facts of the event were made before"
+        super().__init__(f"{event} is not accepted in state {state}: {lacking if made else 'nothing was changed'}")
         self.event = event
         self.state = state
+        self.made = made
 
 
 class BadCall(MachineError):  # noqa: N818 (reads as what happened)

@@ -37,6 +37,8 @@ from .turn import Turn
 
 #: How calls are settled that a stop closes.
 _CLOSED: Final = (CallStatus.ABORTED, CallStatus.DENIED)
+#: What no stop leads to. A forger may have put it there; but to try each stop for each call takes minutes.
+_GOES_ON: Final = (f.StepStarted, f.CallStarted, f.CallWaiting, f.Paused, f.Answered, f.ModelReplied)
 _ABORTED: Final[tuple[AbortReason, ...]] = (EndReason.ABORTED, EndReason.SUPERSEDED)
 
 
@@ -151,8 +153,8 @@ def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Event]:
     while end < len(facts) and isinstance(facts[end], f.CallSettled | f.Notice | f.StepFinished):
         end += 1
     last = facts[end] if end < len(facts) else None
-    if isinstance(facts[at], f.CallSettled) and not isinstance(last, f.Stopping | f.Halted | None):
-        return  # the turn goes on, so nothing stopped it
+    if isinstance(last, _GOES_ON) and isinstance(facts[at], f.CallSettled):
+        return
     stop = last if isinstance(last, f.Stopping | f.Halted) else None
     partial, usage = (stop.partial, stop.usage) if stop else ("", None)
     closed = [fact for fact in facts[at:end] if isinstance(fact, f.CallSettled)]
