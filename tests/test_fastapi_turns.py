@@ -38,7 +38,8 @@ class Server:
         headers = {"last-event-id": str(after)}
         with connect_sse(self.client, method, path, json=body or None, headers=headers) as source:
             for event in source.iter_sse():
-                heard.append((int(event.id), event.event, event.json()))
+                if event.data:  # httpx-sse makes an event of a comment that keeps the connection open
+                    heard.append((int(event.id), event.event, event.json()))
                 if len(heard) == take:
                     break
         return heard

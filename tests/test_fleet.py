@@ -141,7 +141,8 @@ class Fleet:
         headers = {"last-event-id": str(after)}
         with connect_sse(self.client, "GET", f"/turns/{turn}/events", headers=headers) as source:
             for event in source.iter_sse():
-                yield int(event.id), event.event, event.json()
+                if event.data:  # httpx-sse makes an event of a comment that keeps the connection open
+                    yield int(event.id), event.event, event.json()
 
     def refuses(self, method: str, path: str, **body: JsonValue) -> tuple[int, str]:
         """The status and the words with which a request is refused."""
