@@ -90,14 +90,14 @@ async def test_a_turn_goes_on_only_where_the_model_of_its_agent_is() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_sub_agent_has_the_model_that_it_names_or_does_not_begin() -> None:
+async def test_a_sub_agent_has_the_model_that_it_names_or_does_not_begin(caplog: pytest.LogCaptureFixture) -> None:
     reader = Agent(name="Reader", description="Reads.", model="x")
     only = ScriptedModel(asks_for(("Reader", {"prompt": "Read."})), "Done.", name="a")
     turn = await Engine(model=only, tools=[agent_tool(reader)]).run(Agent(name="Lead"), "hi")
     parts = [part for message in turn.messages for part in message.parts]
     (result,) = (part for part in parts if isinstance(part, ToolResultPart))
     assert result.status is CallStatus.ERROR
-    assert "agent 'Reader': model 'x': the engine has only 'a'" in result.text
+    assert "agent 'Reader': model 'x': the engine has only 'a'" in caplog.text
     assert len(only.requests) == 2
 
 

@@ -1,5 +1,6 @@
 """Sub-agents: turns that calls drive, within the budget, the time and the fate of the turn that called them."""
 
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from turnwright import (
 from turnwright.agent import Budget
 from turnwright.events import TurnEvent
 from turnwright.message import ToolResultPart
-from turnwright.model.protocol import Model, Reply, Request, TextDelta
+from turnwright.model.protocol import Model, ModelError, Reply, Request, TextDelta
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.questions import words
 from turnwright.result import result_of
@@ -35,7 +36,7 @@ from turnwright.subagent import AgentTool, agent_tool, callees
 from turnwright.testing.faults import FaultyStore, StoreWrapper
 from turnwright.tools import Tool, ToolContext, ToolResult
 from turnwright.tools.builtin import builtin_tools
-from turnwright_states import CallStatus, InterruptKind, State
+from turnwright_states import CallStatus, Cause, InterruptKind, State
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
@@ -179,8 +180,27 @@ async def test_how_it_failed_is_told_as_an_error_with_what_it_had_said() -> None
     turn = await company.engine().run(LEAD, "hi")
     ((status, told),) = results(turn)
     assert (turn.outcome, status) == (Outcome.FINISHED, CallStatus.ERROR)
-    assert told.endswith(f"the script has ended: it has no line 2; turn {turn.id}:call00001]")
-    assert "[sub-agent: failed, model_error: " in told
+    assert told == (
+        "Looking.\n\n[sub-agent: failed, model_error: The model could not be reached, or refused the request;"
+        f" turn {turn.id}:call00001]"
+    )
+
+
+async def test_what_its_provider_said_when_it_failed_stays_in_its_own_turn() -> None:
+    """The result of a call is public, and goes to another model: an error may name hosts and accounts."""
+    private = "https://proxy.internal:8443 refused account acme-42"
+    refused = ModelError(private, cause=Cause.AUTHENTICATION)
+    company = Company(lead=[send("Reader"), "I see."], reader=[refused])
+    company.hire(READER)
+    heard: list[TurnEvent] = []
+    engine = company.engine(observers=[heard.append])
+    turn = await engine.run(LEAD, "hi")
+    child = await engine.get(f"{turn.id}:call00001")
+    assert private in child.error
+    settled = [event.to_json() for event in heard if event.turn == turn.id]
+    assert private not in json.dumps(settled)
+    assert private not in json.dumps([event.public() for event in heard])
+    assert private not in str(company.models["lead"].requests)
 
 
 async def test_a_long_answer_is_cut_and_the_ending_is_told_all_the_same() -> None:
@@ -840,34 +860,48 @@ async def test_what_those_used_that_were_stopped_over_a_head_is_counted() -> Non
 # What cannot run.
 
 
-async def test_a_sub_agent_without_its_model_is_an_error_and_not_the_end_of_its_caller() -> None:
+#: The result of a call is public: why it cannot run is for the log.
+CANNOT_RUN = (
+    "the sub-agent cannot run here: it is gone, or its model, a tool or a price that it needs is; to call it again"
+    " does not help"
+)
+
+
+async def test_a_sub_agent_without_its_model_is_an_error_and_not_the_end_of_its_caller(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     company = Company(lead=[send("Reader"), "I see."])
     company.hire(READER)
     engine = company.engine()
     turn = await engine.run(LEAD, "hi")
     assert turn.outcome is Outcome.FINISHED
     ((status, told),) = results(turn)
-    assert (status, told) == (CallStatus.ERROR, "the sub-agent cannot run here: there is no model 'reader'")
+    assert (status, told) == (CallStatus.ERROR, CANNOT_RUN)
+    (logged,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert logged.getMessage() == f"turn {turn.id}: sub-agent Reader cannot run here: there is no model 'reader'"
+    assert (vars(logged)["turn"], vars(logged)["call"], vars(logged)["tool"]) == (turn.id, "call00001", "Reader")
     assert turn.tool_calls == 1
     assert len(await engine.store.turns()) == 1
 
 
-async def test_a_finder_of_models_that_raises_is_no_end_of_the_caller() -> None:
+async def test_a_finder_of_models_that_raises_is_no_end_of_the_caller(caplog: pytest.LogCaptureFixture) -> None:
     company = Company(lead=[send("Reader"), "I see."])
     company.hire(READER)
     engine = Engine(models=company.models.__getitem__, tools=list(company.tools.values()))
     ((status, told),) = results(await engine.run(LEAD, "hi"))
-    assert (status, "model 'reader' was not found: KeyError" in told) == (CallStatus.ERROR, True)
+    assert (status, told) == (CallStatus.ERROR, CANNOT_RUN)
+    assert "model 'reader' was not found: KeyError" in caplog.text
 
 
-async def test_a_sub_agent_without_its_tools_is_an_error() -> None:
+async def test_a_sub_agent_without_its_tools_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
     company = Company(lead=[send("Reader"), "I see."], reader="Done.")
     company.hire(READER.model_copy(update={"tools": ("nothing",)}))
     ((status, told),) = results(await company.engine().run(LEAD, "hi"))
-    assert (status, "there is no tool 'nothing'" in told) == (CallStatus.ERROR, True)
+    assert (status, told) == (CallStatus.ERROR, CANNOT_RUN)
+    assert "there is no tool 'nothing'" in caplog.text
 
 
-async def test_a_lent_cost_needs_the_price_of_the_sub_agents_model() -> None:
+async def test_a_lent_cost_needs_the_price_of_the_sub_agents_model(caplog: pytest.LogCaptureFixture) -> None:
     """Its own budget is none, and it is bound by its caller's all the same."""
     company = Company(lead=[send("Reader"), "I see."], reader="Done.")
     company.hire(READER)
@@ -875,7 +909,8 @@ async def test_a_lent_cost_needs_the_price_of_the_sub_agents_model() -> None:
     costly = LEAD.model_copy(update={"budget": Budget(cost=5.0)})
     turn = await engine.run(Agent(name="Lead", model="lead", budget=costly.budget), "hi")
     ((status, told),) = results(turn)
-    assert (status, "needs the price of model 'reader'" in told) == (CallStatus.ERROR, True)
+    assert (status, told) == (CallStatus.ERROR, CANNOT_RUN)
+    assert "needs the price of model 'reader'" in caplog.text
 
 
 async def test_one_whose_tools_are_not_here_after_a_crash_is_left_alone_with_its_caller(
@@ -897,7 +932,7 @@ async def test_one_whose_tools_are_not_here_after_a_crash_is_left_alone_with_its
     assert (turn.outcome, await memory.turns(live=True)) == (Outcome.FINISHED, [])
 
 
-async def test_a_tool_that_is_no_sub_agent_any_more_is_an_error() -> None:
+async def test_a_tool_that_is_no_sub_agent_any_more_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
     memory = MemoryStore()
     company = Company(lead=[send("Reader"), "I see."], reader="Done.")
     company.hire(READER)
@@ -913,11 +948,9 @@ async def test_a_tool_that_is_no_sub_agent_any_more_is_an_error() -> None:
     company.tools["Reader"] = reader
     (turn,) = await company.engine(memory).recover()
     assert results(turn) == [
-        (
-            CallStatus.ERROR,
-            "the sub-agent cannot run here: Reader is no sub-agent any more: make it with agent_tool(...)",
-        )
+        (CallStatus.ERROR, CANNOT_RUN),
     ]
+    assert "Reader is no sub-agent any more: make it with agent_tool(...)" in caplog.text
 
 
 class Unborn(StoreWrapper):

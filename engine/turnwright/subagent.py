@@ -1,5 +1,6 @@
 """Sub-agents: calls that drive a turn of their own (DESIGN 4.14)."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypedDict, Unpack
@@ -8,6 +9,7 @@ import anyio
 from pydantic import JsonValue
 
 from turnwright_states import (
+    REASONS,
     Call,
     CallSettled,
     CallStatus,
@@ -40,6 +42,8 @@ from .tools.errors import ToolInputError
 from .tools.text import cap
 from .tools.tool import Approval, LoopKey, Tool
 
+_LOG = logging.getLogger(__name__)
+
 Drive = Callable[[str, Begun | None], Awaitable[object]]
 Journal = Sequence[tuple[int, f.Fact]]
 
@@ -58,6 +62,11 @@ _STATUS: Final = {Outcome.FAILED: CallStatus.ERROR, Outcome.ABORTED: CallStatus.
 _GONE: Final = (
     "outcome unknown: the sub-agent's turn is not there: it was deleted, or this turn is a fork of the one that had it;"
     " verify before retrying"
+)
+#: The results of calls are public, and what is missing has a name and an address: the log has these.
+_CANNOT_RUN: Final = (
+    "the sub-agent cannot run here: it is gone, or its model, a tool or a price that it needs is; to call it again"
+    " does not help"
 )
 _NO_PAUSE: Final = "the turn that called this sub-agent may not pause for a person any more"
 
@@ -144,7 +153,7 @@ class Children:
 
         It is begun if it is not there yet, and taken up where it was left if it is, with the answers that people gave
         meanwhile. Where this turn may not pause any more, what it asks is turned down. One that cannot run here, or
-        that somebody has deleted, is the call's result and not this turn's end.
+        that somebody has deleted, is the call's result and not this turn's end. Why it cannot run is logged.
         """
         child = child_id(self._segment.ledger.turn_id, call.id)
         try:
@@ -154,13 +163,15 @@ class Children:
         except CannotDrive:
             raise  # it began where it could run, and may go on there: so it is left alone, and this turn too
         except ConfigError as error:
+            known = {"turn": self._segment.ledger.turn_id, "call": call.id, "tool": call.name}
+            _LOG.warning("turn %s: sub-agent %s cannot run here: %s", known["turn"], call.name, error, extra=known)
             spent = Spent()
             with suppress(UnknownTurn):  # it never began
                 ledger = self._segment.ledger
                 over = ledger.claim.over.for_children
                 await end_child(self._store, child, ledger.listeners, ledger.telemetry, over=over)
                 spent = spent_by(result_of(child, await self._store.facts(child)))
-            return self._settled(call, CallStatus.ERROR, f"the sub-agent cannot run here: {error}", spent)
+            return self._settled(call, CallStatus.ERROR, _CANNOT_RUN, spent)
 
     async def _drive_on(self, child: str, call: Call, begun: Begun | None) -> CallSettled | CallWaits:
         while True:
@@ -271,10 +282,15 @@ def _question(asked: Pending, agent: str) -> str:
 
 
 def _report(result: TurnResult) -> str:
-    """What the calling model is told: what the sub-agent said, how it ended, and its turn."""
+    """What the calling model is told: what the sub-agent said, how it ended, and its turn.
+
+    Not the text of an error, which may name hosts and accounts: a call's result is public. The sub-agent's turn has it.
+    """
     said = f"{cap(result.text)}\n\n" if result.text else ""
-    error = f": {cap(result.error)}" if result.error else ""
-    return f"{said}[sub-agent: {result.outcome}, {result.reason}{error}; turn {result.id}]"
+    why = ""
+    if result.outcome is Outcome.FAILED and result.reason is not None:
+        why = f": {REASONS[result.reason].means.rstrip('.')}"
+    return f"{said}[sub-agent: {result.outcome}, {result.reason}{why}; turn {result.id}]"
 
 
 def lent(limits: Limits, lease: f.Lease, seconds: float | None) -> Limits:
