@@ -188,7 +188,7 @@ async def test_ag_ui_is_told_no_more(fails: bool) -> None:
     asked = RunAgentInput(thread_id="t", run_id="r", state={}, messages=[], tools=[], context=[], forwarded_props={})
     encoder = AgUiEncoder(asked)
     told = [one.model_dump_json() for event in events for one in encoder.encode(event)]
-    for name in SECRETS.keys() - {"reasoning", "model", "url"}:
+    for name in SECRETS.keys() - {"reasoning", "model"}:
         assert SECRETS[name] not in "".join(told), name
     assert '"cost"' not in "".join(told)
 

@@ -316,7 +316,12 @@ def without_content(value: JsonValue) -> JsonValue:
     if "media_type" not in value or not isinstance(data, str):
         return {name: without_content(one) if name in ("parts", "files") else one for name, one in value.items()}
     rest = {name: one for name, one in value.items() if name != "data"}
-    return {**rest, "size": len(data) * 3 // 4 - data[-2:].count("=")} if data else rest
+    return {**rest, "size": content_size(data)} if data else rest
+
+
+def content_size(data: str) -> int:
+    """How many bytes a content has that is written as base64."""
+    return len(data) * 3 // 4 - data[-2:].count("=")
 
 
 def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> TurnEvent:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 
 import pytest
-from ag_ui.core import UserMessage
+from ag_ui.core import DataSource, ImagePart, TextPart, UserMessage
 from msgspec.structs import replace
 
 from turnwright import Agent, Engine, Limits, agent_tool, deny, tool
-from turnwright.ag_ui import AgUiEncoder, encode_events, messages_of, to_sse
+from turnwright.ag_ui import AgUiEncoder, encode_events, messages_of, read_input, to_sse
 from turnwright.events import ReplyRestarted, TextPiece, ToolProgress, TurnEvent, TurnHalted, TurnPaused
 from turnwright.message import FilePart
 from turnwright.model.protocol import Model, ModelError, Reply, ReplyCall
@@ -237,6 +237,26 @@ async def test_a_client_that_came_with_no_message_is_told_the_prompt_with_its_fi
     assert shown == [
         {"type": "text", "text": "What is it?"},
         {
+            "type": "text",
+            "text": "[file: x.png, image/png, 1 bytes]",
+            "metadata": {"turnwright": {"file": {"name": "x.png", "media_type": "image/png", "size": 1}}},
+        },
+    ]
+
+
+async def test_the_files_that_a_client_sent_come_back_to_it_as_it_sent_them() -> None:
+    picture = ImagePart(source=DataSource(value="eA==", mime_type="image/png"), metadata={"filename": "x.png"})
+    run = asked(UserMessage(id="m1", content=[TextPart(text="What is it?"), picture]))
+    request = read_input(run)
+    engine = Engine(model=ScriptedModel("A dot."))
+    async with engine.stream(AGENT, request.prompt, files=request.files) as events:
+        told = [event async for event in events]
+    encoder = AgUiEncoder(run, after=1)  # it comes back, and is told all messages
+    client = heard([*(one for event in told for one in encoder.encode(event)), *encoder.close()])
+    (shown,) = [message["content"] for message in client.messages if message["role"] == "user"]
+    assert shown == [
+        {"type": "text", "text": "What is it?"},
+        {
             "type": "image",
             "source": {"type": "data", "value": "eA==", "mimeType": "image/png"},
             "metadata": {"filename": "x.png"},
@@ -382,7 +402,30 @@ async def test_a_result_has_its_status_its_data_and_its_files() -> None:
     client = encode(await live(Engine(model=ScriptedModel(asks_for(("draw", {})), "Done."), tools=[draw])))
     (result,) = [event for event in client.events if event["type"] == "TOOL_CALL_RESULT"]
     assert result["metadata"] == {"turnwright": {"status": "ok", "structured": {"n": 1}}}
-    assert [part["type"] for part in result["content"]] == ["text", "document"]
+    assert [part["text"] for part in result["content"]] == ["drawn", "[file: application/pdf, 1 bytes]"]
+
+
+async def test_of_files_neither_the_content_nor_the_address_is_sent() -> None:
+    """Neither of those that a tool returned, nor of those of a prompt that the client did not send itself."""
+    signed = FilePart(media_type="image/png", url="https://bucket/x.png?X-Amz-Signature=SECRET", name="x.png")
+    inlined = FilePart.of(b"inlined secret", "text/plain", "a.txt")
+
+    @tool
+    async def draw() -> ToolResult:
+        return ToolResult("drawn", files=(signed, inlined))
+
+    engine = Engine(model=ScriptedModel(asks_for(("draw", {})), "Done."), tools=[draw])
+    async with engine.stream(AGENT, "Draw.", files=[signed, inlined]) as events:
+        told = [event async for event in events]
+    result = await engine.get(told[0].turn)
+    encoder, again = AgUiEncoder(asked()), AgUiEncoder(asked(), after=told[-1].seq)
+    sent = [to_sse(one) for event in told for one in encoder.encode(event)]
+    sent += [to_sse(one) for event in told for one in again.encode(event)]
+    sent += [to_sse(one) for one in again.close()]
+    sent += [one.model_dump_json() for one in messages_of(result.id, result.messages)]
+    assert [secret for secret in ("SECRET", "bucket", inlined.data) if secret in "".join(sent)] == []
+    assert "[file: x.png, image/png]" in "".join(sent)
+    assert "[file: a.txt, text/plain, 14 bytes]" in "".join(sent)
 
 
 async def test_arguments_that_are_no_json_are_passed_on_as_they_were_written() -> None:

@@ -7,24 +7,19 @@ from typing import Final, Literal
 
 from ag_ui.core import (
     AssistantMessage,
-    AudioPart,
     ContentPart,
-    DataSource,
-    DocumentPart,
     FunctionCall,
-    ImagePart,
     MessagesSnapshotEvent,
     ReasoningMessage,
     TextPart,
     ToolCall,
     ToolMessage,
-    UrlSource,
     UserMessage,
-    VideoPart,
 )
 from ag_ui.core import Message as AgUiMessage
 from pydantic import JsonValue
 
+from turnwright.events import content_size
 from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart
 from turnwright.phase import message_ids
 from turnwright_states import CallStatus
@@ -64,11 +59,14 @@ def reasoning_id(message: str) -> str:
 
 
 def content_of(text: str, files: Sequence[FilePart] = ()) -> Content:
-    """A text, or parts where there are pictures and files with it."""
+    """A text, or parts where there are files with it: of each what is public, in words and as metadata of its part.
+
+    Its media parts are not for us: each of them has the content of a file or its address, which may be signed.
+    """
     if not files:
         return clean(text)
     said = [TextPart(text=clean(text))] if text else []
-    return [*said, *(_file_part(file) for file in files)]
+    return [*said, *map(_file_part, files)]
 
 
 def result_metadata(status: CallStatus, structured: JsonValue) -> Metadata | None:
@@ -118,23 +116,13 @@ def _told(turn: str, identifier: str, message: Message) -> Iterable[AgUiMessage]
             )
 
 
-def _file_part(file: FilePart) -> ContentPart:
-    named = {"filename": clean(file.name)} if file.name else None
-    unknown = file.media_type.endswith("*")
-    source: DataSource | UrlSource
+def _file_part(file: FilePart) -> TextPart:
+    known: dict[str, JsonValue] = {"name": file.name} if file.name else {}
+    known["media_type"] = file.media_type
     if file.data:
-        source = DataSource(value=file.data, mime_type=file.media_type)
-    else:
-        source = UrlSource(value=file.url, mime_type=None if unknown else file.media_type)
-    match file.media_type.partition("/")[0]:
-        case "image":
-            return ImagePart(source=source, metadata=named)
-        case "audio":
-            return AudioPart(source=source, metadata=named)
-        case "video":
-            return VideoPart(source=source, metadata=named)
-        case _:
-            return DocumentPart(source=source, metadata=named)
+        known["size"] = content_size(file.data)
+    words = ", ".join(f"{value:,} bytes" if name == "size" else str(value) for name, value in known.items())
+    return TextPart(text=clean(f"[file: {words}]"), metadata=metadata(file=known))
 
 
 Kind = Literal["text", "reasoning"]
