@@ -17,7 +17,7 @@ from turnwright.model.openai_chat import OpenAIChat
 from turnwright.model.openai_stream import ChatStream
 from turnwright.model.protocol import Reply
 from turnwright.model.reply_stream import ReplyStream
-from turnwright_states import Cause
+from turnwright_states import Cause, Usage
 from turnwright_states.facts import AttemptFailed
 
 pytestmark = pytest.mark.anyio
@@ -35,8 +35,20 @@ def entry(**fields: JsonValue) -> bytes:
     return delta(tool_calls=[{"index": 0, **fields}])
 
 
-def block(**fields: JsonValue) -> bytes:
-    return event({"type": "content_block_start", "index": 0, "content_block": fields})
+def usage(**counts: int) -> bytes:
+    return event({"choices": [], "usage": {**counts}})
+
+
+def choice(index: int, **fields: JsonValue) -> bytes:
+    return event({"choices": [{"index": index, "delta": fields}]})
+
+
+def block(index: int = 0, **fields: JsonValue) -> bytes:
+    return event({"type": "content_block_start", "index": index, "content_block": fields})
+
+
+def spent(count: int) -> bytes:
+    return event({"type": "message_delta", "usage": {"output_tokens": count}})
 
 
 def more(**fields: JsonValue) -> bytes:
@@ -64,6 +76,12 @@ CHAT_NOISE = [
     delta(unheard_of="text of another API"),
     event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 1}}),
     event({"choices": [{"delta": {}}], "usage": {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 2}}}),
+    # Counts that go up and down, as those of a server that counts each of its parts by itself.
+    usage(completion_tokens=1) + usage(completion_tokens=0),
+    usage(prompt_tokens=9) + usage(prompt_tokens=7) + usage(prompt_tokens=8),
+    delta(reasoning_details=[{"type": "reasoning.encrypted", "data": ""}]),
+    delta(reasoning_details=[{"type": kind, "signature": None, "data": "", "text": ""} for kind in ("a", "b")]),
+    choice(0) + choice(1, content="a", reasoning="b", tool_calls=[{"index": 0, "function": {"arguments": "{"}}]),
 ]
 MESSAGES_NOISE = [
     b": keep-alive\n\n",
@@ -71,7 +89,7 @@ MESSAGES_NOISE = [
     event({"type": "ping"}),
     event({"type": "message_start", "message": {"role": "assistant", "content": []}}),
     event({"type": "message_start", "message": {"usage": {"input_tokens": 7, "output_tokens": 1}}}),
-    event({"type": "message_delta", "usage": {"output_tokens": 1}}),
+    spent(1),
     event({"type": "unheard_of"}),
     block(type="text", text=""),
     block(type="tool_use", id="a", name="f", input={}),
@@ -80,6 +98,13 @@ MESSAGES_NOISE = [
     more(type="input_json_delta", partial_json=""),
     more(type="text_delta"),
     more(),
+    spent(1) + spent(0),
+    block(type="server_tool_use"),
+    block(type="server_tool_use", id="a", name="web_search"),
+    block(type="server_tool_use", id="a") + event({"type": "content_block_stop", "index": 0}),
+    block(type="server_tool_use", id="a") + block(type="web_search_tool_result", tool_use_id="a"),
+    block(type="server_tool_use") + block(type="text", text=""),
+    event({"type": "content_block_start", "content_block": {"type": "compaction"}}),
 ]
 NOISE = pytest.mark.parametrize(
     ("make", "noise"),
@@ -95,12 +120,13 @@ PARTS = pytest.mark.parametrize(
         (ChatStream, entry(function={"name": "f"})),
         (ChatStream, entry(function={"arguments": "{"})),
         (ChatStream, event({"usage": {"prompt_tokens": 7}})),
+        (ChatStream, choice(1, content="a")),
         (MessagesStream, more(type="text_delta", text="a")),
         (MessagesStream, more(type="thinking_delta", thinking="a")),
         (MessagesStream, more(type="signature_delta", signature="a")),
         (MessagesStream, block(type="tool_use", id="a", name="f")),
         (MessagesStream, block(type="server_tool_use", id="a", name="web_search")),
-        (MessagesStream, event({"type": "message_delta", "usage": {"output_tokens": 9}})),
+        (MessagesStream, spent(9)),
     ],
 )
 
@@ -125,6 +151,31 @@ def test_text_reasoning_calls_and_usage_are_progress(make: Callable[[], ReplyStr
     stream = make()
     stream.feed(part)
     assert stream.progress > 0
+
+
+@pytest.mark.parametrize(
+    ("make", "parts"),
+    [
+        (ChatStream, [usage(completion_tokens=1), usage(completion_tokens=0), usage(completion_tokens=2)]),
+        (MessagesStream, [block(0, type="server_tool_use"), block(0, type="text"), block(1, type="server_tool_use")]),
+        (MessagesStream, [block(type="server_tool_use", id="a"), spent(0), block(type="server_tool_use", id="b")]),
+    ],
+)
+def test_more_than_ever_came_is_progress_whatever_came_between(
+    make: Callable[[], ReplyStream], parts: list[bytes]
+) -> None:
+    stream = make()
+    first, between, last = parts
+    stream.feed(first + between)
+    before = stream.progress
+    stream.feed(last)
+    assert stream.progress > before
+
+
+def test_the_usage_of_a_reply_is_what_was_told_last() -> None:
+    stream = ChatStream()
+    stream.feed(delta(content="a") + usage(completion_tokens=9) + usage(completion_tokens=4))
+    assert stream.partial.usage == Usage(output_tokens=4)
 
 
 def test_bytes_that_never_end_a_line_or_a_body_are_no_progress() -> None:
@@ -203,7 +254,7 @@ async def repeating(first: bytes, noise: bytes) -> AsyncIterator[str]:
         (chat, b'{"choices": [', b" "),
         (messages, b"", event({"type": "ping"})),
         (messages, more(type="text_delta", text="a"), more(type="text_delta", text="")),
-        (messages, more(type="text_delta", text="a"), event({"type": "message_delta", "usage": {"output_tokens": 1}})),
+        (messages, more(type="text_delta", text="a"), spent(1)),
     ],
 )
 async def test_a_turn_without_a_deadline_ends_when_its_server_only_keeps_the_connection_open(

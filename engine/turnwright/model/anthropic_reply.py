@@ -64,6 +64,8 @@ class MessageBuilder:
         self._max_arguments = max_arguments
         self._blocks: list[_Block] = []
         self._by_index: dict[float | str, _Block] = {}
+        #: The blocks of other kinds that have begun: by index, kind and id.
+        self._others: set[tuple[str, str, str]] = set()
         self._last: _Block | None = None
         self._calls = 0
         self._counts: dict[str, int] = {}
@@ -200,7 +202,17 @@ class MessageBuilder:
         if block is None or not block.repeated_by(content):
             kind = content.get("type")
             block = self._open(index, kind if isinstance(kind, str) else "")
-        return [] if block.kind == _OTHER else block.add(content)
+        if block.kind == _OTHER:
+            self._note_other(index, content)
+            return []
+        return block.add(content)
+
+    def _note_other(self, index: JsonValue, content: Mapping[str, JsonValue]) -> None:
+        """Count a block of another kind once, however often it begins: it is work at the provider's side."""
+        other = str(index), _text(content.get("type")), _id(content)
+        if other not in self._others:
+            self._others.add(other)
+            self._meter.take(sum(map(len, other)))
 
     def _go_on(self, index: JsonValue, delta: Mapping[str, JsonValue]) -> list[Delta]:
         """Take a delta. Its own kind says what it adds to the block of its index, which may never have begun."""
@@ -258,8 +270,7 @@ class _Block:
 
     def __init__(self, kind: str, meter: Meter, max_arguments: int) -> None:
         self.kind = kind if kind in _OURS else _OTHER
-        # Opening a block of ours adds nothing yet. A block of another kind is work at the provider's side.
-        (meter.take if self.kind == _OTHER else meter.reserve)(_BLOCK_SIZE)
+        meter.reserve(_BLOCK_SIZE)  # to open a block adds nothing yet
         self.stopped = False
         self.text = Pieces(meter)
         self.thinking = Pieces(meter)

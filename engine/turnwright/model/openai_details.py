@@ -108,6 +108,6 @@ class _Entry:
 
     def _keep(self, name: str, value: JsonValue) -> None:
         raw = json.dumps({name: value}, ensure_ascii=False)
-        # Of the fields that stay, only encrypted reasoning adds to the reply.
-        (self._meter.take if name in _SEALS else self._meter.reserve)(len(raw) + _FIELD_SIZE)
+        # Of the fields that stay, only a signature or encrypted reasoning adds to the reply, and an empty one is none.
+        (self._meter.take if name in _SEALS and value else self._meter.reserve)(len(raw) + _FIELD_SIZE)
         self._fields.update(whole_object(mend(raw)) or {})

@@ -85,11 +85,15 @@ class ReplyBuilder:
                         self._first = time.perf_counter() - self._made
                     self._meter.reserve(_CHOICE_SIZE)
                     self._choices[index] = _Choice(self._meter, self._max_arguments)
+                before = self._meter.progress
                 added = self._choices[index].add(choice)
                 if self._choices[index] is self._main:
                     deltas += added
                     # Moonshot counts each choice by itself.
                     self._count(choice.get("usage"))
+                else:
+                    # Another choice fills the memory, and is no part of the reply.
+                    self._meter.progress = before
         if not self._id:
             self._id = read_name(chunk.get("id"))
         if not self._model:

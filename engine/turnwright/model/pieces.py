@@ -33,6 +33,8 @@ class Meter:
         self._kept = 0
         #: How much the reply itself has grown. Chunks without a part of it leave this number unchanged.
         self.progress = 0
+        #: The largest count of tokens that was told so far, by its name.
+        self._largest: dict[str, int] = {}
 
     def take(self, size: int) -> None:
         """Count `size` more characters of the reply. Raises `TooLarge` once the bound is passed."""
@@ -46,8 +48,13 @@ class Meter:
             raise TooLarge(f"the reply is longer than {self._most:,} characters")
 
     def grow(self, counts: dict[str, int], name: str, count: int) -> None:
-        """Set a count of tokens in `counts`. Only one that is larger than before is progress: servers repeat them."""
-        self.progress += count > counts.get(name, -1)
+        """Set a count of tokens in `counts`. Only one that is larger than all before is progress: servers repeat them.
+
+        `name` is one count of the reply, whatever `counts` it stands in.
+        """
+        if count > self._largest.get(name, -1):
+            self._largest[name] = count
+            self.progress += 1
         counts[name] = count
 
 
