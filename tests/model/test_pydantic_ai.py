@@ -15,6 +15,7 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     NativeToolCallPart,
+    PartStartEvent,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -39,7 +40,8 @@ from turnwright.model import (
     ToolSpec,
     pydantic_ai_model,
 )
-from turnwright.model.pieces import MAX_ARGUMENTS
+from turnwright.model.pieces import MAX_ARGUMENTS, MAX_CALLS
+from turnwright.model.pydantic_ai_reply import Hearing
 from turnwright.store import SqliteStore
 from turnwright.testing.exchange import Exchange, ModelBench, Says, Sent
 from turnwright.testing.model_suite import ModelSuite
@@ -352,6 +354,43 @@ async def test_arguments_that_never_end_are_cut_off() -> None:
     script = Script(({0: DeltaToolCall("search", piece[:9], tool_call_id="c")}, {0: DeltaToolCall(None, piece[9:])}))
     error = await failure(pydantic_ai_model(script.model()))
     assert (error.cause, "arguments of a call are longer than" in str(error)) == (Cause.REJECTED, True)
+
+
+async def test_a_reply_that_never_ends_to_ask_for_calls_is_cut_off() -> None:
+    """At the call at which those of our own clients are, and not after the million chunks that a response may have."""
+    asked = 0
+
+    async def endless(_messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterator[dict[int, DeltaToolCall]]:
+        nonlocal asked
+        while True:
+            asked += 1
+            yield called("search", "{}", asked)
+
+    error = await failure(pydantic_ai_model(FunctionModel(stream_function=endless)))
+    assert (error.cause, "more than 512 calls" in str(error)) == (Cause.REJECTED, True)
+    assert asked == MAX_CALLS + 1
+
+
+@pytest.mark.parametrize(("calls", "refused"), [(MAX_CALLS, False), (MAX_CALLS + 1, True)])
+async def test_a_whole_reply_may_ask_for_as_many_calls_as_any(calls: int, refused: bool) -> None:
+    parts = [ToolCallPart("search", {}, tool_call_id=str(number)) for number in range(calls)]
+    model = pydantic_ai_model(PlayedWhole(ModelResponse(parts=parts)))
+    if refused:
+        error = await failure(model)
+        assert (error.cause, "more than 512 calls" in str(error)) == (Cause.REJECTED, True)
+    else:
+        assert len((await reply(model)).calls) == calls
+
+
+def test_a_part_that_begins_again_at_its_index_is_no_progress() -> None:
+    hearing = Hearing()
+    search = PartStartEvent(index=0, part=NativeToolCallPart("web_search", {}, tool_call_id="a"))
+    list(hearing.take(search))
+    before = hearing.progress
+    list(hearing.take(search))
+    assert hearing.progress == before
+    list(hearing.take(PartStartEvent(index=1, part=search.part)))
+    assert hearing.progress > before
 
 
 async def _silent(_messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterator[Said]:

@@ -22,10 +22,13 @@ from pydantic_ai.usage import RequestUsage
 from turnwright_states import Cause, Finish, Usage
 
 from .json_text import read_count, whole_object
-from .pieces import MAX_ARGUMENTS, MAX_CHUNKS, Meter, Pieces, TooLarge, mend
+from .pieces import MAX_ARGUMENTS, MAX_CALLS, MAX_CHUNKS, Meter, Pieces, TooLarge, mend
 from .protocol import Delta, ModelError, ReasoningDelta, Reply, ReplyCall, ResponseInfo, TextDelta, read_name
 from .pydantic_ai_details import details_of
 
+# What a part costs in memory beside its texts, counted as characters.
+_PART_SIZE: Final = 256
+_MANY_CALLS: Final = f"the reply asks for more than {MAX_CALLS:,} calls"
 _FINISHES: Final = {"length": Finish.LENGTH, "content_filter": Finish.CONTENT_FILTER}
 
 
@@ -37,6 +40,9 @@ class Hearing:
         self._text = Pieces(self._meter)
         self._reasoning = Pieces(self._meter)
         self._left = MAX_CHUNKS
+        # The indexes of the parts that have begun: calls of ours, and all that are no text or thinking.
+        self._calls: set[int] = set()
+        self._parts: set[int] = set()
 
     @property
     def progress(self) -> int:
@@ -59,9 +65,9 @@ class Hearing:
                 yield from self._thought(piece)
             case PartDeltaEvent(delta=ToolCallPartDelta(args_delta=str(arguments) | dict(arguments))):
                 self._meter.take(len(arguments))
-            case PartStartEvent():
-                # A call, or what the provider does at its own side.
-                self._meter.take(1)
+            case PartStartEvent(index=index, part=part):
+                # A call, or what the provider does at its own side. What begins again at an index is told anew.
+                self._begin(index, is_call=isinstance(part, ToolCallPart))
             case _:
                 pass
 
@@ -73,6 +79,16 @@ class Hearing:
         ):
             if whole.startswith(told):
                 yield from give(whole[len(told) :])
+
+    def _begin(self, index: int, *, is_call: bool) -> None:
+        if is_call:
+            self._calls.add(index)
+            if len(self._calls) > MAX_CALLS:
+                raise TooLarge(_MANY_CALLS)
+        if index not in self._parts:
+            self._parts.add(index)
+            self._meter.take(1)
+            self._meter.reserve(_PART_SIZE)
 
     def _texted(self, piece: str) -> Iterator[Delta]:
         text = self._text.add(piece)
@@ -89,9 +105,11 @@ def whole_reply(response: ModelResponse, first: float | None = None) -> Reply:
     """Translate a whole response. `first` is when its first chunk came, in seconds, if it was streamed.
 
     Raises `ModelError` with what there is as its `partial` for one that broke off, that failed at the provider's side,
-    or that the provider would have us wait for; `TooLarge` for arguments that are too long.
+    or that the provider would have us wait for; `TooLarge` for arguments that are too long, and for too many calls.
     """
     reply = reply_of(response, first)
+    if len(reply.calls) > MAX_CALLS:
+        raise TooLarge(_MANY_CALLS)
     if response.state == "suspended":
         why = "the provider has not finished: it runs tools of its own, or works in the background"
         raise ModelError(f"{why}. Switch that off in the settings.", cause=Cause.REJECTED, partial=reply)
