@@ -1,6 +1,8 @@
 """Which characters count as unseen: on a terminal and on a page alike."""
 
 import re
+import sys
+import unicodedata
 
 import pytest
 from hypothesis import given
@@ -40,6 +42,37 @@ def test_what_nobody_sees_is_replaced(code: int) -> None:
 @pytest.mark.parametrize("code", [0x2060, 0x2066, 0x3164, 0xD800, 0xE000, 0xFEFF, 0xFFFE, 0xE0041, 0xE007F, 0xE0FFF])
 def test_what_nobody_sees_is_replaced_behind_any_script(code: int) -> None:
     assert marked(f"漢{chr(code)}字") == "漢?字"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, 0xFFFC, 0x13441, 0x13442, 0x16FE4, 0x1D159],
+)
+def test_letters_marks_and_symbols_that_are_drawn_as_nothing_are_replaced_by_every_python(code: int) -> None:
+    """Some are assigned since Unicode 15: whether Python knows them makes no difference."""
+    blank = chr(code)
+    assert marked(f"a{blank}b") == "a?b"
+    assert marked(f"漢{blank * 3}字") == "漢???字"
+    sign = f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    assert exact(f"ls{blank}x") == f"ls{sign}x"
+    assert exact(f"ls{blank * 600}; evil") == f"ls{sign}{{600}}; evil"
+
+
+#: Characters whose name speaks of a blank or a gap, and that are drawn: pictures of one, and strokes that fill one.
+DRAWN = {0x2400, 0x2420, 0x2422, 0x303F, 0xA8F9, 0x10AF6, 0x1144E, 0x11945, 0x11C44, 0x11C45, 0x11F48, 0x1DA7F, 0x1DA80}
+
+
+def test_what_is_called_a_blank_or_a_filler_is_replaced_unless_it_is_drawn() -> None:
+    """Of all characters that the Unicode of this Python has: a later one may bring others."""
+    called = re.compile(r"\b(BLANK|FILLER|NULL|INVISIBLE|SPACE)\b")
+    blank = [
+        code
+        for code in range(sys.maxunicode + 1)
+        if called.search(unicodedata.name(chr(code), "")) and unicodedata.category(chr(code)) != "Zs"
+    ]
+    assert {0x2800, 0x3164} < set(blank)
+    shown = {code for code in blank if marked(f"a{chr(code)}b") != "a?b"}
+    assert shown <= DRAWN
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final
 
-#: Characters that are drawn as nothing although their category says letter, mark or symbol: fillers, blanks of braille
-#: and of music, and a joiner of marks.
-_FILLERS: Final = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\U00016fe4\U0001d159"
+#: Characters that are drawn as nothing although their category says letter, mark or symbol: fillers, blanks of braille,
+#: of hieroglyphs and of music, a joiner of marks, and what stands for an object that is not there. All that Unicode 17
+#: has, by their numbers: a Python that knows an older one takes some of them for unassigned.
+_FILLERS: Final = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufffc\U00013441\U00013442\U00016fe4\U0001d159"
 #: What may be such a character. Most of any script is letters, which are found without a look at each of them.
 _DOUBTFUL: Final = re.compile(rf"[^\w\x20-\x7e\t\n]|[{_FILLERS}]")
 #: What joins two characters of an emoji or of a word in Persian or Hindi, or keeps them apart.
