@@ -75,6 +75,12 @@ def test_models_may_know_a_model_by_another_name() -> None:
     assert Setup(model=own, models={"x": fast}.__getitem__).model_for(X) is fast
 
 
+def test_models_is_asked_first_also_for_the_name_of_the_engines_own_model() -> None:
+    own, another = model("x"), model("x")
+    assert Setup(model=own, models={"x": another}.__getitem__).model_for(X) is another
+    assert Setup(model=own, models={"x": another}.__getitem__).model_for(Agent(name="Plain")) is own
+
+
 @pytest.mark.anyio
 async def test_a_turn_goes_on_only_where_the_model_of_its_agent_is() -> None:
     store = MemoryStore()

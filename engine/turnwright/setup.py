@@ -64,15 +64,15 @@ Synthesis = Callable[[tuple[FinishedCall, ...]], Awaitable[str | None]]
 class Setup(msgspec.Struct, frozen=True):
     """What a driver is given.
 
-    `model` serves every agent that names none, or that names this one; `models` returns the model that an agent names.
-    `limits` are the defaults that an agent's own are laid over; `budgets` hold where neither sets a budget of tool
-    calls. `prepare` may change what is sent, never what is stored. `synthesise` is offered each finished batch.
-    `parallel` bounds the calls that run at once in a turn. `history` says whether messages that are not paired are
-    repaired when they are sent, or refused. With `tell_budget` the model hears before each step what is left, in the
-    words of `prompts/budget.txt`, or of the text that is given (`{left}` in it stands for the figures). `grace` is how
-    long tools may go on after an abort, `poll` how often the inbox of a store that others write to is looked at (both
-    in seconds). `now` is the wall clock, for the expiry of interrupts; `clock`, which never goes back, measures the
-    seconds of driving. `telemetry` is told of the work as it is done.
+    `model` serves every agent that names none; `models` returns the model that an agent names. Without `models` an
+    agent may name no model but `model`. `limits` are the defaults that an agent's own are laid over; `budgets` hold
+    where neither sets a budget of tool calls. `prepare` may change what is sent, never what is stored. `synthesise` is
+    offered each finished batch. `parallel` bounds the calls that run at once in a turn. `history` says whether messages
+    that are not paired are repaired when they are sent, or refused. With `tell_budget` the model hears before each step
+    what is left, in the words of `prompts/budget.txt`, or of the text that is given (`{left}` in it stands for the
+    figures). `grace` is how long tools may go on after an abort, `poll` how often the inbox of a store that others
+    write to is looked at (both in seconds). `now` is the wall clock, for the expiry of interrupts; `clock`, which never
+    goes back, measures the seconds of driving. `telemetry` is told of the work as it is done.
 
     Raises `ConfigError` for a number out of its range, a `history` that is no `HistoryMode`, and a blank text to tell.
     """
