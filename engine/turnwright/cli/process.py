@@ -45,6 +45,11 @@ class Terminal(TextIOWrapper):
         super().write(escaped(text))
         return len(text)
 
+    def close(self) -> None:
+        """See `IOBase.close`. At the exit it is closed by Python, which would say that the reader has left."""
+        with suppress(OSError):
+            super().close()
+
     def styled(self, text: str) -> int:
         """Write text that has escape sequences of ours, all else in it made harmless before. See `screen.Screen`."""
         return super().write(text)

@@ -159,6 +159,8 @@ class Tool(ABC, Generic[F_co]):
         self.asks_nobody = (
             approval is False and type(self).asks is Tool.asks and type(self).asks_first is Tool.asks_first
         )
+        #: Whether code of somebody else's says so, which may take its time, and ignore its cancellation.
+        self.asks_by_code = self._check is not None or type(self).asks_first is not Tool.asks_first
         #: Whether `run` is nothing but a check and `run_checked`.
         self.runs_plainly = type(self).run is Tool.run
 

@@ -50,6 +50,8 @@ async def asked_first(call: Call, tool: Tool, around: "Surroundings") -> Ask | N
 
     An approval function that ignores its cancellation is abandoned after the grace, as a tool is: the call is refused.
     """
+    if not tool.asks_by_code:
+        return await tool.asks_first(call.arguments, context_of(call, around))
     inquiry = Inquiry(call, tool, around)
     await in_tasks([inquiry], around.grace)
     return inquiry.ask
