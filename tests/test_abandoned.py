@@ -33,15 +33,18 @@ class Stubborn:
 
     async def go_on(self) -> None:
         """Go on until it is released, whoever cancels."""
-        self.began.set()
         try:
-            while not self.released.is_set():
-                try:
-                    await self.released.wait()
-                except asyncio.CancelledError:
-                    self.swallowed += 1
+            await self._wait()
         finally:
             self.ended.set()
+
+    async def _wait(self) -> None:
+        self.began.set()
+        while not self.released.is_set():
+            try:
+                await self.released.wait()
+            except asyncio.CancelledError:
+                self.swallowed += 1
 
     def checked_tool(self, **options: float | None) -> Tool:
         """A tool whose approval check is the stubborn one: it finds in the end that nobody need be asked."""
@@ -59,13 +62,8 @@ class Stubborn:
     def tool(self, **options: float | bool | None) -> Tool:
         async def stubborn(context: ToolContext) -> str:
             """Go on whatever happens."""
-            self.began.set()
             try:
-                while not self.released.is_set():
-                    try:
-                        await self.released.wait()
-                    except asyncio.CancelledError:
-                        self.swallowed += 1
+                await self._wait()
                 context.progress(1.0, message="late")
                 context.ask("Is anybody there?")
             finally:
