@@ -52,8 +52,8 @@ class SessionBusy(TurnwrightError):  # noqa: N818 (the design's word)
 
     def __init__(self, session: str, turn: str) -> None:
         super().__init__(
-            f"session {session!r} is busy with turn {turn}: wait for it, or abort it; if its process died, take it up "
-            f"with `recover()` or `turnwright resume {turn}`"
+            f"session {session!r} is busy with turn {turn}: wait for it, or abort it; if its process died, `recover()`"
+            " takes it up, where its model and its tools are"
         )
         self.session = session
         self.turn = turn
@@ -63,7 +63,7 @@ class UnknownTurn(TurnwrightError):  # noqa: N818 (reads as what happened)
     """There is no such turn."""
 
     def __init__(self, turn: str) -> None:
-        super().__init__(f"there is no turn {turn!r} in this store: `turnwright turns` lists them")
+        super().__init__(f"there is no turn {turn!r} in this store: `Engine.turns()` lists them")
         self.turn = turn
 
 

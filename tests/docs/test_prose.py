@@ -13,6 +13,7 @@ import typer
 
 from turnwright import Agent, Engine, SessionBusy
 from turnwright.cli import app, codes
+from turnwright.cli.refused import busy_words
 from turnwright.errors import ConfigError
 from turnwright.model import ScriptedModel
 from turnwright.store import SqliteStore, open_store
@@ -181,7 +182,8 @@ def test_the_exit_codes_and_the_retries_are_those_of_the_code() -> None:
 
 def test_the_errors_of_the_runbook_are_worded_as_they_are() -> None:
     text = TEXTS["operations.md"]
-    assert f"turnwright: {SessionBusy('s2', '88c6cfa421e0826a')}" in text
+    busy = SessionBusy("s2", "88c6cfa421e0826a")
+    assert f"turnwright: {busy_words(busy, '', driven=False, elsewhere=False)}\n" in text
     with pytest.raises(ConfigError) as missing:
         open_store("sqlite:///nowhere.db", create=False)
     assert f"turnwright: {missing.value}" in text

@@ -14,6 +14,7 @@ from turnwright.errors import Fenced, RuntimeUnavailable, StoreError, Turnwright
 from . import codes, process
 from .log_options import LogFormatOption, LogLevelOption, behind_log_options, choose_log, with_log_options
 from .process import echo
+from .refused import with_advice
 
 #: The room of each command, in the order of the help. Only the one that was asked for is loaded: what all of them need
 #: takes longer to load than most of them take to run.
@@ -73,7 +74,7 @@ def _app(commands: Sequence[str]) -> typer.Typer:
     )
     app.callback()(turnwright)
     for name in commands:
-        app.command()(with_log_options(command(name)))
+        app.command()(with_log_options(with_advice(command(name))))
     return app
 
 

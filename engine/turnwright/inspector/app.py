@@ -88,7 +88,9 @@ async def _lifespan(app: Inspector) -> AsyncIterator[None]:
 
 
 async def _missing(request: Request, error: Exception) -> Response:
-    return page(request, "missing.html", {"message": str(error)}, 404)
+    # The error tells who calls the library how to list them: here the page does.
+    message = f"there is no turn {error.turn!r} in this store" if isinstance(error, UnknownTurn) else str(error)
+    return page(request, "missing.html", {"message": message}, 404)
 
 
 async def _trouble(request: Request, error: Exception) -> Response:
