@@ -6,7 +6,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnwright.errors import TurnwrightError
-from turnwright.inspector.commands import NO_ADDRESS, fork_place, store_flag
+from turnwright.inspector.commands import (
+    IN_MEMORY,
+    NO_ADDRESS,
+    UNTOLD,
+    begun_elsewhere,
+    continue_command,
+    fork_command,
+    fork_place,
+    lacks_model,
+    resume_command,
+    store_flag,
+)
 from turnwright.inspector.looked import Looked
 from turnwright.inspector.recorded import Journal, Recorded
 from turnwright.inspector.steps import Step
@@ -52,9 +63,10 @@ def view(looked: Looked) -> ReproduceView:
     turn, step = looked.turn, looked.step
     facts = turn.facts if step is None else turn.journal[: _end(turn, step)]
     test = missing = ""
-    lacks = "" if looked.store else NO_ADDRESS
+    commands = commands_of(looked)
+    lacks = _lacks(looked, commands)
     if _is_large(facts):
-        return ReproduceView(commands_of(looked), "", "", _TOO_LARGE, lacks)
+        return ReproduceView(commands, "", "", _TOO_LARGE, lacks)
     try:
         test = _test(turn.row.id, facts, looked.history)
     except (TurnwrightError, BadJournal, ValueError, LookupError) as error:
@@ -62,7 +74,19 @@ def view(looked: Looked) -> ReproduceView:
         missing = f"There is no test of it: {str(error) or type(error).__name__}"
     name = "".join(letter if letter.isalnum() else "_" for letter in turn.row.id)[:16]
     suffix = "" if step is None else f"_{step.key}"
-    return ReproduceView(commands_of(looked), test, f"test_turn_{name}{suffix}.py", missing, lacks)
+    return ReproduceView(commands, test, f"test_turn_{name}{suffix}.py", missing, lacks)
+
+
+def _lacks(looked: Looked, commands: Sequence[Command]) -> str:
+    """What the commands need beside, or why there are none."""
+    if _is_in_memory(looked):
+        return IN_MEMORY
+    untold = lacks_model(looked.turn) and any(command.runs for command in commands)
+    return " ".join(note for note in ("" if looked.store else NO_ADDRESS, UNTOLD if untold else "") if note)
+
+
+def _is_in_memory(looked: Looked) -> bool:
+    return looked.store.startswith("memory:") or not (looked.store or looked.engine.store.shared)
 
 
 def _is_large(facts: Journal) -> bool:
@@ -87,35 +111,38 @@ def _test(turn_id: str, facts: Journal, history: Sequence[Message]) -> str:
 
 
 def commands_of(looked: Looked) -> tuple[Command, ...]:
-    """What to run to see the turn, or the chosen step, again."""
-    turn, step, store = looked.turn, looked.step, store_flag(looked.store)
-    name = shlex.quote(turn.row.id)
+    """What to run to see the turn, or the chosen step, again; nothing where no command can read its store."""
+    turn, step, store = looked.turn, looked.step, looked.store
+    if _is_in_memory(looked):
+        return ()
+    name, flag = shlex.quote(turn.row.id), store_flag(store)
     commands = [
-        Command("What was said, and why it stopped.", f"turnwright show {name}{store}"),
-        Command("Does each fact follow from the ones before? Runs nothing.", f"turnwright replay {name}{store}"),
-        Command("The test below, whole and with its secrets.", f"turnwright show {name} --as-test{store}"),
+        Command("What was said, and why it stopped.", f"turnwright show {name}{flag}"),
+        Command("Does each fact follow from the ones before? Runs nothing.", f"turnwright replay {name}{flag}"),
+        Command("The test below, whole and with its secrets.", f"turnwright show {name} --as-test{flag}"),
     ]
     if step is None:
-        commands += _whole(turn, name, store)
+        commands += _whole(turn, store)
         return tuple(commands)
     before, after = fork_place(turn, _asked(step)), fork_place(turn, _end(turn, step))
     if before is not None:
         told = f"Take {step.title.lower()} again in a new turn, beginning with its model call."
-        commands.append(Command(told, f"turnwright fork {name} --at {before}{store}", runs=True))
+        commands.append(Command(told, fork_command(turn, before, store), runs=True))
     if after is not None and after != before:
         told = f"Go on in a new turn from where {step.title.lower()} ended."
-        commands.append(Command(told, f"turnwright fork {name} --at {after}{store}", runs=True))
+        commands.append(Command(told, fork_command(turn, after, store), runs=True))
     return tuple(commands)
 
 
-def _whole(turn: Recorded, name: str, store: str) -> list[Command]:
-    outcome = turn.row.status.outcome
-    if outcome is None and ":" not in turn.row.id:
-        told = "Take it up here." if not turn.driven else "Follow it; it is driven elsewhere."
-        return [Command(told, f"turnwright resume {name}{store}", runs=not turn.driven)]
-    if outcome in _GOES_ON and ":" not in turn.row.id:
-        line = f'turnwright run --continue {name} "Go on."{store}'
-        return [Command("Go on in a new turn, with the transcript kept.", line, runs=True)]
+def _whole(turn: Recorded, store: str) -> list[Command]:
+    outcome, name, elsewhere = turn.row.status.outcome, turn.row.id, begun_elsewhere(turn)
+    if ":" in name:
+        return []
+    if outcome is None and not turn.driven:
+        return [Command("Take it up here.", resume_command(name, store, elsewhere=elsewhere), runs=True)]
+    if outcome in _GOES_ON:
+        told = "Go on in a new turn, with the transcript kept."
+        return [Command(told, continue_command(name, store, elsewhere=elsewhere), runs=True)]
     return []
 
 
