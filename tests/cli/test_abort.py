@@ -181,8 +181,21 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_turn_can_be_resumed(
         cli.await_abort()
     done = child.interrupt().done()
     assert (done.code, done.last["type"]) == (130, "call_started")
-    command = f"turnwright resume {done.turn}"
-    assert done.err == f"turnwright: left at once, and turn {done.turn} has not ended: `{command}` takes it up again\n"
+    command, turn = f"`turnwright resume {done.turn}`", f"turn {done.turn}"
+    if outcome == "aborted":
+        assert (
+            done.err
+            == f"turnwright: left at once, and {turn} was told to stop and has not ended yet: {command} ends it\n"
+        )
+        assert f", and told to stop: if nobody drives it, {command} ends it\n" in cli.run("show", done.turn).out
+        listed = cli.run("turns")
+        assert listed.err == f"turnwright: 1 turn was told to stop, and nobody drives it: {command} ends it\n"
+    else:
+        assert done.err == f"turnwright: left at once, and {turn} has not ended: {command} takes it up again\n"
+        assert f": if nobody drives it, {command} takes it up again\n" in cli.run("show", done.turn).out
+    (row,) = cli.run("turns", "--json").events
+    assert row["driver"] in ("crashed", "left")
+    assert row["stopping"] is (outcome == "aborted")
     assert cli.run("resume", done.turn, "--json").last["outcome"] == outcome
 
 

@@ -65,6 +65,13 @@ def test_an_endless_question_is_shown_to_its_end() -> None:
     assert [line for line in lines if line.startswith("    |")] == [f"    | {number}" for number in range(1, 1000)]
 
 
+@pytest.mark.parametrize(("elsewhere", "command"), [(False, "turnwright resume t1"), (True, "turnwright abort t1")])
+def test_what_was_told_to_stop_is_not_taken_up_but_ended(*, elsewhere: bool, command: str) -> None:
+    left = replace(paused("Why?"), state=State.STREAM, pending=())
+    (line, *_) = closing_lines(left, elsewhere=elsewhere, told_to_stop=True)
+    assert line == f"in STREAM, and told to stop: if nobody drives it, `{command}` ends it"
+
+
 def ended(outcome: Outcome, reason: EndReason, used: float) -> list[str]:
     turn = replace(
         paused(""),

@@ -50,6 +50,7 @@ def test_turns_as_json_and_of_one_session(cli: "Cli", endpoint: "Endpoint", capp
         "model": "default",
         "state": "CAP_HIT",
         "driver": None,
+        "stopping": False,
         "outcome": "cap_hit",
         "reason": "step_cap",
         "steps": 1,

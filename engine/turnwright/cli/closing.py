@@ -39,15 +39,19 @@ def closing_lines(
     store: str = DEFAULT_STORE,
     service: str = "",
     elsewhere: bool = False,
+    told_to_stop: bool = False,
 ) -> list[str]:
     """Return what to say at the end: the turn's text, unless it is what was `said` last, the outcome, and the figures.
 
     `hints`: which commands go on from here, in the store of that address, with the flags of a service if one drives.
-    `elsewhere`: another program began the turn, and only that program has its model and tools.
+    `elsewhere`: another program began the turn, and only that program has its model and tools. `told_to_stop`: a
+    request to stop is in its inbox.
     """
     flags, lost = store_flag(store) + service, store.startswith("memory:")
     if result.paused:
         lines = _paused(result, flags, lost=lost, elsewhere=elsewhere)
+    elif result.outcome is None:
+        lines = [_live(result, flags, elsewhere=elsewhere, told_to_stop=told_to_stop)]
     else:
         lines = _ended(result, flags, hints=hints and not lost, elsewhere=elsewhere)
     if flags and any(flags in line for line in lines) and password_hint(store):
@@ -110,14 +114,24 @@ def taken_up_by(turn: str, flags: str, *, elsewhere: bool) -> str:
     return f"`turnwright resume {root_of(turn)}{flags}`"
 
 
+def ended_by(turn: str, flags: str, *, elsewhere: bool) -> str:
+    """Return the command that ends a turn that was told to stop and that nobody drives."""
+    return f"`turnwright {'abort' if elsewhere else 'resume'} {root_of(turn)}{flags}`"
+
+
+def _live(result: TurnResult, flags: str, *, elsewhere: bool, told_to_stop: bool) -> str:
+    if told_to_stop:
+        ends = ended_by(result.id, flags, elsewhere=elsewhere)
+        return f"in {result.state}, and told to stop: if nobody drives it, {ends} ends it"
+    again = taken_up_by(result.id, flags, elsewhere=elsewhere)
+    if result.state is QUEUED:
+        return f"in {result.state}: no worker has taken it up yet: start `turnwright worker`, or {again} drives it"
+    return f"in {result.state}: if nobody drives it, {again} takes it up again"
+
+
 def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool) -> list[str]:
     if result.outcome is None or result.reason is None:
-        again = taken_up_by(result.id, flags, elsewhere=elsewhere)
-        if result.state is QUEUED:
-            return [
-                f"in {result.state}: no worker has taken it up yet: start `turnwright worker`, or {again} drives it"
-            ]
-        return [f"in {result.state}: if nobody drives it, {again} takes it up again"]
+        return []
     also = f" (also reached: {', '.join(result.also_reached)})" if result.also_reached else ""
     lines = [f"{result.outcome}: {result.reason}{also}. {_why(result, result.reason)}"]
     if result.error and result.error.rstrip(".") not in lines[0]:

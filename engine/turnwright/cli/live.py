@@ -19,6 +19,7 @@ from turnwright.result import TurnResult
 from turnwright.tasks import beside
 
 from . import codes, process
+from .closing import ended_by, taken_up_by
 from .display import Display
 from .following import Followed
 from .signals import Insistence
@@ -90,6 +91,7 @@ async def _heed(
             raise Left(code, _farewell(display, how)())
         asked = True
         await engine.abort(display.view.turn)
+        display.view.told_to_stop = True
 
 
 async def _finish_tools(display: Display, engine: Engine) -> None:
@@ -108,12 +110,21 @@ def _farewell(display: Display, how: str) -> Callable[[], str]:
             return f"{how}, before there was a turn"
         if display.store.startswith("memory:"):
             return f"{how}, and turn {turn} is gone with its store, which was in memory"
-        if display.view.begun_elsewhere and not display.service:
+        hint = f" ({password_hint(display.store)})" if password_hint(display.store) else ""
+        told, elsewhere = display.view.told_to_stop, display.view.begun_elsewhere
+        if display.service:
+            goes_on = (
+                f"turn {turn} was told to stop, and the workers end it"
+                if told
+                else f"the workers go on with turn {turn}"
+            )
+            return f"{how}; {goes_on}: `turnwright resume {turn}{display.flags}` follows it{hint}"
+        if told:
+            ends = ended_by(turn, display.flags, elsewhere=elsewhere)
+            return f"{how}, and turn {turn} was told to stop and has not ended yet: {ends} ends it{hint}"
+        if elsewhere:
             return f"{how}, and turn {turn} has not ended: the program that began it takes it up with `recover()`"
-        hint = password_hint(display.store)
-        command = f"`turnwright resume {turn}{display.flags}`"
-        goes_on = f"; the workers go on with turn {turn}: {command} follows it"
-        left = f", and turn {turn} has not ended: {command} takes it up again"
-        return how + (goes_on if display.service else left) + (f" ({hint})" if hint else "")
+        again = taken_up_by(turn, display.flags, elsewhere=False)
+        return f"{how}, and turn {turn} has not ended: {again} takes it up again{hint}"
 
     return say

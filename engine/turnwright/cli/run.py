@@ -99,7 +99,7 @@ def run(
 
     With --continue, what no flag says is as it was in the turn to go on from.
 
-    Ctrl-C aborts the turn, twice leaves at once. After that, and after SIGTERM, `resume` takes the turn up again.
+    Ctrl-C aborts the turn, twice leaves at once: then `resume` ends it. After SIGTERM `resume` takes it up again.
 
     With --address the workers of a Temporal server drive the turn (`turnwright worker`), with their tools, and their
     model unless --model or the agent names one. What is shown is what they write down.

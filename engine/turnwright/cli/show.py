@@ -33,7 +33,7 @@ from turnwright.phase import message_ids
 from turnwright.questions import call_lines
 from turnwright.result import TurnResult
 from turnwright.seen_to import by_command_line
-from turnwright.store import Store, TurnRow
+from turnwright.store import InboxKind, Store, TurnRow
 from turnwright.subturns import sub_turns
 from turnwright_states.facts import Fact, TurnStarted
 
@@ -71,7 +71,7 @@ def show(
             raise ConfigError(f"--as-test prints a file of its own: leave out {'--journal' if journal else '--json'}")
         _print_test(use_store(store, partial(_read_incident, turn=turn)))
         return
-    result, facts, below, begun = use_store(store, partial(_turn, turn=turn))
+    result, facts, below, begun, told_to_stop = use_store(store, partial(_turn, turn=turn))
     started = beginning(turn, facts)
     if journal:
         for seq, fact in facts:
@@ -85,19 +85,24 @@ def show(
         for message in result.messages:
             print_lines(_said(message, below), hang=_MARGIN)
         flags, elsewhere = store_flag(store), not by_command_line(begun.context)
-        print_closing(result, closing_lines(result, said=result.text, store=store, elsewhere=elsewhere), flags=flags)
+        closing = closing_lines(result, said=result.text, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop)
+        print_closing(result, closing, flags=flags)
 
 
 async def _turn(
     store: Store, *, turn: str
-) -> tuple[TurnResult, list[tuple[int, Fact]], dict[str, TurnRow], TurnStarted]:
-    """Return a turn as it stands, its facts, its sub-agents' rows, and how the turn that a person began was begun."""
+) -> tuple[TurnResult, list[tuple[int, Fact]], dict[str, TurnRow], TurnStarted, bool]:
+    """Return a turn as it stands, its facts, its sub-agents' rows, and how the turn that a person began was begun.
+
+    And whether it was told to stop, and has not heard of it.
+    """
     result, facts = await Engine(store=store).get(turn), await store.facts(turn)
     begun, root = beginning(turn, facts), root_of(turn)
     if root != turn:
         with suppress(UnknownTurn):  # somebody made a turn with such an id
             begun = beginning(root, await store.facts(root))
-    return result, facts, await sub_turns(store, turn, facts), begun
+    told_to_stop = any(item.kind is InboxKind.ABORT for item in await store.inbox(turn))
+    return result, facts, await sub_turns(store, turn, facts), begun, told_to_stop
 
 
 def _print_test(make: Callable[[], str]) -> None:

@@ -13,9 +13,9 @@ from pydantic import JsonValue
 from turnwright.errors import UnknownTurn
 from turnwright.ids import root_of
 from turnwright.seen_to import Driver, seen_to
-from turnwright.store import Store, TurnRow
+from turnwright.store import InboxKind, Store, TurnRow
 
-from .closing import count
+from .closing import count, ended_by
 from .columns import print_columns
 from .options import DEFAULT_STORE, StoreOption
 from .process import echo, echo_json, say
@@ -34,10 +34,15 @@ _UNREADABLE: Final = "unreadable"
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """Turns with who sees to each. `elsewhere`: the unfinished ones that nobody drives and another program began."""
+    """Turns with who sees to each.
+
+    `elsewhere`: the unfinished ones that nobody drives and another program began. `stopping`: those that were told to
+    stop, and have not ended.
+    """
 
     rows: Sequence[tuple[TurnRow, Driver | None]]
     elsewhere: frozenset[str]
+    stopping: frozenset[str]
     more: bool
 
 
@@ -54,10 +59,10 @@ def turns(
     """List turns, the newest first, and which of them nobody drives: they crashed or were left, and can be resumed."""
     nothing_run_here = store_flag(store) == "" and missing_file(store) is not None
     query = partial(_listed, session=session, sub_turns=sub_turns, limit=limit)
-    listed = _Listed((), frozenset(), more=False) if nothing_run_here else use_store(store, query)
+    listed = _Listed((), frozenset(), frozenset(), more=False) if nothing_run_here else use_store(store, query)
     if as_json:
         for row, driver in listed.rows:
-            echo_json(_record(row, driver))
+            echo_json(_record(row, driver, stopping=row.id in listed.stopping))
     elif not listed.rows:
         echo("no turns yet", err=True)
     else:
@@ -73,6 +78,7 @@ async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: 
     below.sort(key=lambda row: row.id)  # as their calls were made
     listed: list[tuple[TurnRow, Driver | None]] = []
     elsewhere: set[str] = set()
+    told = {item.turn for item in await store.requests(InboxKind.ABORT)}
     for root in roots:
         for row in (root, *(one for one in below if root_of(one.id) == root.id)):
             with suppress(UnknownTurn):  # somebody has just deleted it
@@ -80,7 +86,8 @@ async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: 
                 listed.append((seen, driver))
                 if driver in _WAITS and _is_root(row) and await is_elsewhere(store, row.id):
                     elsewhere.add(row.id)
-    return _Listed(listed, frozenset(elsewhere), more)
+    stopping = frozenset(row.id for row, _ in listed if row.id in told and row.status.outcome is None)
+    return _Listed(listed, frozenset(elsewhere), stopping, more)
 
 
 async def _roots(store: Store, session: str | None, limit: int) -> tuple[list[TurnRow], bool]:
@@ -103,11 +110,19 @@ def _say_what_waits(listed: _Listed, store: str) -> None:
     for row, _ in listed.rows:
         if row.fault:
             say(f"turn {one_line(row.id)} cannot be read: {row.fault}: restore a copy of the store, or delete the turn")
-    waiting = [row.id for row, driver in listed.rows if driver in _WAITS and _is_root(row)]
+    hint = f" ({password_hint(store)})" if password_hint(store) else ""
+    left = [row.id for row, driver in listed.rows if driver in _WAITS and _is_root(row)]
+    stopping = [turn for turn in left if turn in listed.stopping]
+    if stopping:
+        one = len(stopping) == 1
+        which, were, whom, what = (stopping[0], "was", "it", "it") if one else ("TURN", "were", "them", "one")
+        # `abort` ends the turns of any program, and `resume` those that a command line began.
+        ends = ended_by(which, store_flag(store), elsewhere=not listed.elsewhere.isdisjoint(stopping))
+        say(f"{count(len(stopping), 'turn')} {were} told to stop, and nobody drives {whom}: {ends} ends {what}{hint}")
+    waiting = [turn for turn in left if turn not in listed.stopping]
     ours = [turn for turn in waiting if turn not in listed.elsewhere]
     if ours:
         which, what = (ours[0], "it") if len(ours) == 1 else ("TURN", "one")
-        hint = f" ({password_hint(store)})" if password_hint(store) else ""
         command = f"`turnwright resume {which}{store_flag(store)}`"
         say(
             f"{count(len(ours), 'turn')} crashed or left: {command} takes {what} up again{hint};"
@@ -117,7 +132,7 @@ def _say_what_waits(listed: _Listed, store: str) -> None:
         say(f"{count(len(waiting), 'turn')} crashed or left: another program began them, and its `recover()` goes on")
 
 
-def _record(row: TurnRow, driver: Driver | None) -> dict[str, JsonValue]:
+def _record(row: TurnRow, driver: Driver | None, *, stopping: bool) -> dict[str, JsonValue]:
     return {
         "turn": row.id,
         "parent": row.id.rpartition(":")[0] or None,
@@ -127,6 +142,7 @@ def _record(row: TurnRow, driver: Driver | None) -> dict[str, JsonValue]:
         "created_at": row.created_at,
         "state": _UNREADABLE if row.fault else row.status.state,
         "driver": driver,
+        "stopping": stopping,
         "outcome": row.status.outcome,
         "reason": row.status.reason,
         "steps": row.status.steps,

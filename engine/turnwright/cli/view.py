@@ -65,6 +65,8 @@ class TurnView:
     model: str = ""
     #: Whether another program began it, which alone has its model and its tools.
     begun_elsewhere: bool = False
+    #: Whether this process has told it to stop, which stands in its inbox until it has ended.
+    told_to_stop: bool = False
     limits: Limits = field(default_factory=Limits)
     state: State = State.CHECK
     step: int = 0
