@@ -45,10 +45,20 @@ def test_an_answer_is_recorded_and_nothing_runs(cli: "Cli", paused: str) -> None
     assert rest.events == [{"turn": paused, "answered": ["question-1", "approval-2"], "open": []}]
     assert not (cli.folder / "paid").exists()
     (row,) = cli.run("turns", "--json").events
-    assert row["state"] == "PAUSED"
+    assert (row["state"], row["driver"], row["answered"]) == ("PAUSED", None, True)
+    listed = cli.run("turns")
+    assert " PAUSED  answered" in listed.out
+    assert listed.err == (f"turnwright: 1 turn answered, and not taken up yet: `turnwright resume {paused}` goes on\n")
     assert "answered, and not taken up yet" in cli.run("show", paused).out
     assert cli.run("resume", paused).code == 0
     assert (cli.folder / "paid").read_text() == "5\n"
+
+
+def test_a_turn_that_waits_for_another_answer_is_not_listed_as_answered(cli: "Cli", paused: str) -> None:
+    cli.run("answer", paused, "--approve", "approval-1")
+    assert [row["answered"] for row in cli.run("turns", "--json").events] == [False]
+    listed = cli.run("turns")
+    assert ("answered" in listed.out, listed.err) == (False, "")
 
 
 def test_the_last_answer_says_who_goes_on_with_it(cli: "Cli", paused: str) -> None:
@@ -95,6 +105,9 @@ def test_a_turn_of_another_program_is_answered_and_nothing_else_is_suggested(cli
         f"turn {turn}: recorded approval-1; the program that began it, with `recover()`, goes on with it\n"
     )
     assert "turnwright resume" not in cli.run("show", turn).out
+    assert cli.run("turns").err == (
+        "turnwright: 1 turn answered, and not taken up yet: the program that began it, with `recover()`, goes on\n"
+    )
 
 
 def test_a_sub_agents_turn_is_answered_through_the_one_that_a_person_began(cli: "Cli", paused: str) -> None:

@@ -51,6 +51,7 @@ def test_turns_as_json_and_of_one_session(cli: "Cli", endpoint: "Endpoint", capp
         "state": "CAP_HIT",
         "driver": None,
         "stopping": False,
+        "answered": False,
         "outcome": "cap_hit",
         "reason": "step_cap",
         "steps": 1,

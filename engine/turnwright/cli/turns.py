@@ -10,12 +10,13 @@ from typing import Annotated, Final
 import typer
 from pydantic import JsonValue
 
-from turnwright.errors import UnknownTurn
+from turnwright.answering import standing
+from turnwright.errors import UnknownTurn, UnreadableTurnError
 from turnwright.ids import root_of
 from turnwright.seen_to import Driver, seen_to
 from turnwright.store import InboxKind, Store, TurnRow
 
-from .closing import count, ended_by
+from .closing import count, ended_by, taken_up_by
 from .columns import print_columns
 from .options import DEFAULT_STORE, StoreOption
 from .process import echo, echo_json, say
@@ -37,12 +38,13 @@ class _Listed:
     """Turns with who sees to each.
 
     `elsewhere`: the unfinished ones that nobody drives and another program began. `stopping`: those that were told to
-    stop, and have not ended.
+    stop, and have not ended. `answered`: the paused ones of which nothing is open any more, and that nobody drives yet.
     """
 
     rows: Sequence[tuple[TurnRow, Driver | None]]
     elsewhere: frozenset[str]
     stopping: frozenset[str]
+    answered: frozenset[str]
     more: bool
 
 
@@ -59,14 +61,20 @@ def turns(
     """List turns, the newest first, and which of them nobody drives: they crashed or were left, and can be resumed."""
     nothing_run_here = store_flag(store) == "" and missing_file(store) is not None
     query = partial(_listed, session=session, sub_turns=sub_turns, limit=limit)
-    listed = _Listed((), frozenset(), frozenset(), more=False) if nothing_run_here else use_store(store, query)
+    listed = (
+        _Listed((), frozenset(), frozenset(), frozenset(), more=False) if nothing_run_here else use_store(store, query)
+    )
     if as_json:
         for row, driver in listed.rows:
-            echo_json(_record(row, driver, stopping=row.id in listed.stopping))
+            echo_json(_record(row, driver, listed))
     elif not listed.rows:
         echo("no turns yet", err=True)
     else:
-        print_columns(_COLUMNS, [_cells(row, driver) for row, driver in listed.rows], drops=_DROPS)
+        print_columns(
+            _COLUMNS,
+            [_cells(row, driver, answered=row.id in listed.answered) for row, driver in listed.rows],
+            drops=_DROPS,
+        )
         _say_what_waits(listed, store)
     if listed.more:
         say(f"these are the newest {limit}: --limit {10 * limit} lists more")
@@ -78,16 +86,31 @@ async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: 
     below.sort(key=lambda row: row.id)  # as their calls were made
     listed: list[tuple[TurnRow, Driver | None]] = []
     elsewhere: set[str] = set()
-    told = {item.turn for item in await store.requests(InboxKind.ABORT)}
+    waits = await store.requests(InboxKind.ABORT, InboxKind.ANSWER)
+    told = {item.turn for item in waits if item.kind is InboxKind.ABORT}
+    # Of few turns answers wait at any time: only their journals are read.
+    replied = {item.turn for item in waits if item.kind is InboxKind.ANSWER}
+    answered: set[str] = set()
     for root in roots:
         for row in (root, *(one for one in below if root_of(one.id) == root.id)):
             with suppress(UnknownTurn):  # somebody has just deleted it
                 seen, driver = await seen_to(store, row)
                 listed.append((seen, driver))
-                if driver in _WAITS and _is_root(row) and await is_elsewhere(store, row.id):
+                if row.id in replied and driver is None and await _is_answered(store, row.id):
+                    answered.add(row.id)
+                rests = driver in _WAITS or row.id in answered
+                if rests and _is_root(row) and await is_elsewhere(store, row.id):
                     elsewhere.add(row.id)
     stopping = frozenset(row.id for row, _ in listed if row.id in told and row.status.outcome is None)
-    return _Listed(listed, frozenset(elsewhere), stopping, more)
+    return _Listed(listed, frozenset(elsewhere), stopping, frozenset(answered), more)
+
+
+async def _is_answered(store: Store, turn: str) -> bool:
+    """Return whether a turn is paused, and each of its interrupts has an answer that nobody has taken in yet."""
+    with suppress(UnknownTurn, UnreadableTurnError):
+        result = await standing(store, turn)
+        return result.paused and len(result.answered) == len(result.pending)
+    return False
 
 
 async def _roots(store: Store, session: str | None, limit: int) -> tuple[list[TurnRow], bool]:
@@ -119,6 +142,13 @@ def _say_what_waits(listed: _Listed, store: str) -> None:
         # `abort` ends the turns of any program, and `resume` those that a command line began.
         ends = ended_by(which, store_flag(store), elsewhere=not listed.elsewhere.isdisjoint(stopping))
         say(f"{count(len(stopping), 'turn')} {were} told to stop, and nobody drives {whom}: {ends} ends {what}{hint}")
+    answered = [row.id for row, _ in listed.rows if row.id in listed.answered]
+    if answered:
+        which = answered[0] if len(answered) == 1 else "TURN"
+        theirs = listed.elsewhere.intersection(answered)
+        again = taken_up_by(which, store_flag(store), elsewhere=len(theirs) == len(answered))
+        others = "; what another program began, its own `recover()` does" if 0 < len(theirs) < len(answered) else ""
+        say(f"{count(len(answered), 'turn')} answered, and not taken up yet: {again} goes on{hint}{others}")
     waiting = [turn for turn in left if turn not in listed.stopping]
     ours = [turn for turn in waiting if turn not in listed.elsewhere]
     if ours:
@@ -132,7 +162,7 @@ def _say_what_waits(listed: _Listed, store: str) -> None:
         say(f"{count(len(waiting), 'turn')} crashed or left: another program began them, and its `recover()` goes on")
 
 
-def _record(row: TurnRow, driver: Driver | None, *, stopping: bool) -> dict[str, JsonValue]:
+def _record(row: TurnRow, driver: Driver | None, listed: _Listed) -> dict[str, JsonValue]:
     return {
         "turn": row.id,
         "parent": row.id.rpartition(":")[0] or None,
@@ -142,7 +172,8 @@ def _record(row: TurnRow, driver: Driver | None, *, stopping: bool) -> dict[str,
         "created_at": row.created_at,
         "state": _UNREADABLE if row.fault else row.status.state,
         "driver": driver,
-        "stopping": stopping,
+        "stopping": row.id in listed.stopping,
+        "answered": row.id in listed.answered,
         "outcome": row.status.outcome,
         "reason": row.status.reason,
         "steps": row.status.steps,
@@ -151,13 +182,13 @@ def _record(row: TurnRow, driver: Driver | None, *, stopping: bool) -> dict[str,
     }
 
 
-def _cells(row: TurnRow, driver: Driver | None) -> tuple[str, ...]:
+def _cells(row: TurnRow, driver: Driver | None, *, answered: bool) -> tuple[str, ...]:
     if row.fault:
         when, figures, stands = "", ("", ""), (_UNREADABLE, "", "")
     else:
         when = datetime.fromtimestamp(row.created_at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         status = row.status
         figures = (str(status.steps), str(status.tool_calls))
-        stands = (status.state, driver or "", status.reason or "")
+        stands = (status.state, driver or ("answered" if answered else ""), status.reason or "")
     rest = (when, row.agent, row.model, *figures, *stands, row.session or "")
     return (_INDENT * row.id.count(":") + row.id.replace("\n", r"\n"), *map(one_line, rest))
