@@ -51,7 +51,10 @@ async def post_answers(store: Store, turn_id: str, answers: Answers, *, now: flo
     before = await standing_live(store, turn_id)
     if not isinstance(answers, Mapping):
         raise ConfigError(f"answers are a mapping of each interrupt's id to its answer, and not {answers!r}")
-    replies = {name: read_answer(before.pending, name, answer, now=now) for name, answer in answers.items()}
+    replies = {
+        name: read_answer(before.pending, name, answer, now=now, answered=before.answered)
+        for name, answer in answers.items()
+    }
     items = {answer_item(turn_id, name, reply): name for name, reply in replies.items()}
     taken = {item.id for item in await store.post(*items)}
     for item, name in items.items():

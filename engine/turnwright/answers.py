@@ -1,6 +1,7 @@
 """Reads what a person answered: which of the decisions that an interrupt takes it is."""
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,15 +40,20 @@ def grant() -> Reply:
 
 
 def read_answer(
-    pending: tuple[Pending, ...], interrupt: str, answer: str | bool | Reply, *, now: float = -math.inf
+    pending: tuple[Pending, ...],
+    interrupt: str,
+    answer: str | bool | Reply,
+    *,
+    now: float = -math.inf,
+    answered: Collection[str] = (),
 ) -> Reply:
-    """What `answer` decides for the open interrupt of that id.
+    """What `answer` decides for the pending interrupt of that id.
 
     A question takes any text. An approval or a grant takes yes or no (or True, False), a doom loop `go_on`, `always`
     or `stop`, an unknown outcome `rerun` or `unknown`. Raises `BadAnswer`, which lists what is open, also for one that
-    expired by `now`, in seconds since the epoch of Unix.
+    expired by `now`, in seconds since the epoch of Unix. Those in `answered` are open no more: somebody was faster.
     """
-    ids = [one.id for one in pending]
+    ids = [one.id for one in pending if one.id not in answered]
     asked = next((one for one in pending if one.id == interrupt), None)
     if asked is None:
         raise BadAnswer(interrupt, "no such interrupt is open", ids)

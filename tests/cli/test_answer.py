@@ -85,6 +85,51 @@ def test_an_answer_that_does_not_fit_is_refused(cli: "Cli", paused: str, flags: 
     assert len(cli.run("show", paused, "--json").last["answered"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--reject", "approval-1=no"), "'approval-1': somebody has answered it, and the first answer stands"),
+        (("--reject", "approval-1"), "(open: approval-2)"),
+        (("--reply", "q=other"), "'question-1': somebody has answered it, and the first answer stands"),
+        (("--reply", "q=other"), "(open: approval-2)"),
+        (("--approve", "x"), "no such interrupt is open (open: approval-2)"),
+        (("--reply", "approval-2=why"), "(open: approval-2)"),
+        ((), "no answer: give --approve, --reject or --reply with one of approval-2\n"),
+    ],
+)
+def test_what_was_answered_is_open_no_more(cli: "Cli", paused: str, flags: tuple[str, ...], words: str) -> None:
+    assert cli.run("answer", paused, "--approve", "approval-1", "--reply", "question-1=x").code == 0
+    done = cli.run("answer", paused, *flags)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+
+
+def test_where_nothing_is_open_that_is_said(cli: "Cli", paused: str) -> None:
+    """By a beginning as by the whole id; and once the turn has ended, that it has."""
+    cli.run("answer", paused, "--approve", "approval-1", "--approve", "approval-2", "--reply", "question-1=x")
+    assert cli.run("answer", paused).err == (
+        f"turnwright: turn {paused}: none is open: approval-1, approval-2, question-1: answered already\n"
+    )
+    for name in ("approval-1", "approval-2", "question-1", "q"):
+        done = cli.run("answer", paused, "--reject", f"{name}=no")
+        whole = "question-1" if name == "q" else name
+        assert f"interrupt '{whole}': " in done.err
+        assert "(none is open)" in done.err
+    several = cli.run("answer", paused, "--reject", "approval").err
+    assert "it is the beginning of approval-1, approval-2: write more of it (none is open)" in several
+    assert cli.run("resume", paused).code == 0
+    for flags in ((), ("--approve", "approval-1")):
+        assert f"turn {paused} has ended (finished: answered)" in cli.run("answer", paused, *flags).err
+
+
+def test_a_turn_that_asks_nothing_says_so(cli: "Cli", endpoint: "Endpoint") -> None:
+    endpoint.begins("Once")
+    child = cli.start("run", "A story", "--json")
+    turn = child.until("text_delta")["turn"]
+    assert cli.run("answer", turn).err == f"turnwright: turn {turn} asks nothing: it is in STREAM\n"
+    child.interrupt().done()
+
+
 def test_a_turn_of_another_program_is_answered_and_nothing_else_is_suggested(cli: "Cli") -> None:
     @tool(approval=True)
     def pay(amount: int) -> str:

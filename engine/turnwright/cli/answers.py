@@ -1,6 +1,6 @@
 """Answers as flags give them: for `turnwright resume`, which goes on with them, and `turnwright answer`."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from turnwright.answers import Reply, deny, grant
@@ -17,10 +17,13 @@ class AnswerFlags:
     rejections: Sequence[str]
 
 
-def read_answers(flags: AnswerFlags, still_open: Sequence[str]) -> dict[str, str | Reply]:
+def read_answers(
+    flags: AnswerFlags, still_open: Sequence[str], answered: Collection[str] = ()
+) -> dict[str, str | Reply]:
     """Return the answers by the ids of the interrupts, each of which may be given by its beginning.
 
-    Raises `BadAnswer` for a text without an id, for an id that begins several, and for two answers to one interrupt.
+    Also of one in `answered`: whoever takes the answers says then that somebody was faster. Raises `BadAnswer` for a
+    text without an id, for an id that begins several, and for two answers to one interrupt.
     """
     given: list[tuple[str, str | Reply]] = []
     for text in flags.texts:
@@ -34,18 +37,19 @@ def read_answers(flags: AnswerFlags, still_open: Sequence[str]) -> dict[str, str
         given.append((name, deny(words)))
     answers: dict[str, str | Reply] = {}
     for name, answer in given:
-        whole = _whole(name, still_open)
+        whole = _whole(name, still_open, answered)
         if whole in answers:
             raise BadAnswer(name, "it is answered twice: give one answer to each", still_open)
         answers[whole] = answer
     return answers
 
 
-def _whole(name: str, still_open: Sequence[str]) -> str:
-    """Return the id of the open interrupt that begins so; what is no open one's beginning, as it is."""
-    if name in still_open:
+def _whole(name: str, still_open: Sequence[str], answered: Collection[str]) -> str:
+    """Return the id of the open interrupt that begins so, or else of the answered one; any other name as it is."""
+    if name in still_open or name in answered:
         return name
     found = [one for one in still_open if name and one.startswith(name)]
+    found = found or sorted(one for one in answered if name and one.startswith(name))
     if len(found) > 1:
         raise BadAnswer(name, f"it is the beginning of {', '.join(found)}: write more of it", still_open)
     return found[0] if found else name

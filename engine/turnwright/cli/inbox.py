@@ -1,5 +1,6 @@
 """`turnwright abort`, `answer` and `steer`: what anybody may ask of a turn, whichever process drives it."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated
 
@@ -98,11 +99,13 @@ def answer(
         engine = Engine(store=opened, runtime=runtime)
         try:
             before = await engine.get(turn)
+            if before.outcome is not None and before.reason is not None:
+                raise TurnEnded(turn, before.outcome, before.reason)
             still_open = [one.id for one in before.pending if one.id not in before.answered]
             flags = AnswerFlags("--reply", replies or [], approvals or [], rejections or [])
-            answers = read_answers(flags, still_open)
+            answers = read_answers(flags, still_open, before.answered)
             if not answers:
-                raise ConfigError(f"no answer: give --approve, --reject or --reply with one of {', '.join(still_open)}")
+                raise ConfigError(_nothing_said(before, still_open))
             await engine.answer(turn, answers)
         finally:
             await runtime.aclose()
@@ -146,6 +149,15 @@ def steer(
         return _taken_in((await opened.get(turn)).status.state, driven=driven, again=again)
 
     echo(f"turn {turn} " + use_store(store, post))
+
+
+def _nothing_said(result: TurnResult, still_open: Sequence[str]) -> str:
+    """Say what an answer could be given to, where none was given."""
+    if still_open:
+        return f"no answer: give --approve, --reject or --reply with one of {', '.join(still_open)}"
+    if result.pending:
+        return f"turn {result.id}: none is open: {', '.join(one.id for one in result.pending)}: answered already"
+    return f"turn {result.id} asks nothing: it is in {result.state}"
 
 
 async def _rests(store: Store, turn: str) -> bool:

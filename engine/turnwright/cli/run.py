@@ -14,6 +14,7 @@ from turnwright.engine import Engine
 from turnwright.errors import ConfigError, StoreError, TurnBusy, TurnEnded
 from turnwright.events import TurnEvent
 from turnwright.ids import root_of
+from turnwright.inbox import answers_in
 from turnwright.ledger import beginning
 from turnwright.message import FilePart
 from turnwright.result import TurnResult
@@ -210,11 +211,12 @@ def resume(
     service = Service.of(address, namespace, queue, agent_queues)
     display = choose_display(as_json=as_json, store=store, service=service.flags)
     turn = find_turn(store, turn)
-    row, facts, driven, below = use_store(store, partial(_standing, turn=turn))
+    row, facts, driven, below, answered = use_store(store, partial(_standing, turn=turn))
     for name, journal in {turn: facts, **below}.items():
         display.view.recall(name, [fact for _, fact in journal])
     followed = Followed(display.hear, row, facts, driven=driven)
-    answers = read_answers(AnswerFlags("--answer", answer or [], grants or [], denials or []), followed.open)
+    still_open = [one for one in followed.open if one not in answered]
+    answers = read_answers(AnswerFlags("--answer", answer or [], grants or [], denials or []), still_open, answered)
     started, opened = beginning(turn, facts), service.store(store, create=False)
     opening: Opening
     exporting = Exporting()
@@ -241,7 +243,7 @@ def resume(
             async with beside(followed.follow, engine):
                 result = await engine.resume(turn, answers)
         except TurnBusy as error:
-            raise ConfigError(f"{error}{_to_answer(followed.open)}") from None
+            raise ConfigError(f"{error}{_to_answer([one for one in followed.open if one not in answered])}") from None
         await followed.catch_up(engine.store)
         return result
 
@@ -298,8 +300,8 @@ def engine_for(
     return with_mcp(mcp or kept.mcp, make, own)
 
 
-async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool, dict[str, Journal]]:
-    """A live turn: its row, its facts, whether it is driven, and its unfinished sub-turns.
+async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool, dict[str, Journal], frozenset[str]]:
+    """A live turn: its row, its facts, whether it is driven, its unfinished sub-turns, and what waits as answered.
 
     Raises `UnknownTurn` and `TurnEnded`.
     """
@@ -307,7 +309,8 @@ async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool,
     if row.status.outcome is not None and row.status.reason is not None:
         raise TurnEnded(turn, row.status.outcome, row.status.reason)
     facts = await store.facts(turn)
-    return row, facts, await store.is_driven(turn), await unfinished_below(store, turn, facts)
+    answered = answers_in(await store.inbox(turn))
+    return row, facts, await store.is_driven(turn), await unfinished_below(store, turn, facts), answered
 
 
 def _same_agent(before: TurnStarted) -> Agent:
