@@ -126,12 +126,13 @@ LIMITS: Final = {
 def nearest(turn: Turn, passed: Collection[EndReason | None] = ()) -> tuple[str, float]:
     """Return the limit that would have stopped the turn next, in words, and the share of it that is used.
 
-    `passed` are the limits that stopped it, which are left out. Empty and 0 when no other limit is set.
+    `passed` are the limits that stopped it, which are left out, and so are those of 0: nothing of them can be used.
+    Empty and 0 when no other limit is set.
     """
     left = [
-        (_float(used) / most if most else 1.0, name, used, most)
+        (_float(used) / most, name, used, most)
         for name, used, most in turn.use()
-        if LIMITS[name][1] not in passed
+        if most and LIMITS[name][1] not in passed
     ]
     if not left:
         return "", 0.0
