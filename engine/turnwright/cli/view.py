@@ -31,7 +31,7 @@ class CallView:
     #: Whether a sub-agent does it.
     delegated: bool = False
     status: str = ""
-    #: The first line of what it failed with.
+    #: The first line of what it failed with that says something.
     error: str = ""
     #: How far it is, as it says itself.
     progress: str = ""
@@ -42,7 +42,7 @@ class CallView:
         """Take in how it came out. `started` is in seconds of the turn's time; None for a call that never ran."""
         self.status = str(fact.status)
         if fact.status is not CallStatus.OK:
-            self.error = one_line(fact.result.strip().partition("\n")[0], 400)
+            self.error = one_line(_first_line(fact.result), 400)
         if started is not None:
             self.seconds = fact.elapsed - started
 
@@ -200,6 +200,12 @@ def file_line(file: Mapping[str, JsonValue]) -> str:
     place = f"{size:,} bytes" if isinstance(size, int) else str(fields.get("url", ""))
     said = (str(fields.get("name", "")), str(fields.get("media_type", "")), place)
     return f"[file: {one_line(', '.join(one for one in said if one))}]"
+
+
+def _first_line(text: str) -> str:
+    """The first line with words: an error's type alone, before a text that begins with blank lines, says too little."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines[:2]) if lines and lines[0].endswith(":") else "".join(lines[:1])
 
 
 def _progress(event: ToolProgress) -> str:
