@@ -213,11 +213,11 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"system_prompt": "Be brief."}, "is unknown: did you mean `instructions`?"),
     ({"max_tool_calls": 3}, "is not a field of its own: write it under `budget`, as in `budget: {tool_calls: ...}`"),
     ({"budget": {"max_tokens": 3}}, "is unknown: did you mean `tokens`?"),
-    ({"tools": [print]}, "must be the name of a tool, not <built-in function print>: give functions to the engine"),
-    ({"tools": print}, "must be a list of names, not <built-in function print>: give functions to the engine"),
+    ({"tools": [print]}, "must be the name of a tool, not <built-in function print>: write `@tool` above a function"),
+    ({"tools": print}, "must be a list of names, not <built-in function print>: write `@tool` above a function"),
     (
         {"tools": [look]},
-        "must be the name of a tool, not <FunctionTool look>: give functions to the engine, as in `Engine(tools=[look",
+        "must be the name of a tool, not <FunctionTool look>: give tools to the engine, as in `Engine(tools=[look])`",
     ),
     ({"tools": [7]}, "must be the name of a tool, not 7"),
     ({"colour": 5}, "is unknown: use one of name, description, mode, instructions, steps, budget"),
@@ -232,7 +232,8 @@ WRONG: list[tuple[dict[str, object], str]] = [
 
 def test_a_function_among_the_names_of_tools_is_answered_with_where_it_goes() -> None:
     text = problem({"name": "Refactorer", "tools": [print]})
-    assert "as in `Engine(tools=[tool(print)])`. An agent may use all tools of the engine, unless it names some" in text
+    assert "as in `Engine(tools=[my_function])`. An agent may use all tools of the engine, unless it names some" in text
+    assert "tool(print)" not in text, "which the engine would refuse"
 
 
 @pytest.mark.parametrize(("values", "message"), WRONG)

@@ -355,11 +355,11 @@ def _unknown(name: str, known: Collection[str]) -> str:
 
 def _where_functions_go(given: object) -> str:
     """What to do with a function or a tool that was given where a name belongs; nothing about anything else."""
-    name, function = getattr(given, "name", None), getattr(given, "__name__", None)
+    name = getattr(given, "name", None)
     if not callable(given) and not isinstance(name, str):
         return ""
-    tool = name if isinstance(name, str) else f"tool({function or '...'})"
-    return (
-        f": give functions to the engine, as in `Engine(tools=[{tool}])`."
-        " An agent may use all tools of the engine, unless it names some here"
-    )
+    if isinstance(name, str):
+        how = f"give tools to the engine, as in `Engine(tools=[{name}])`"
+    else:
+        how = "write `@tool` above a function of yours, and give it to the engine, as in `Engine(tools=[my_function])`"
+    return f": {how}. An agent may use all tools of the engine, unless it names some here"
