@@ -66,6 +66,12 @@ def test_on_a_terminal_turns_fit_its_width(cli: "Cli", capped: "Done") -> None:
     assert max(map(len, lines)) <= 100
 
 
+def test_a_session_without_turns_is_not_an_empty_store(cli: "Cli", capped: "Done") -> None:
+    assert capped.turn in cli.run("turns", "--session", "s1").out
+    done = cli.run("turns", "--session", "nope")
+    assert (done.code, done.out, done.err) == (0, "", "no turns in session 'nope'\n")
+
+
 def test_an_empty_store_says_so(cli: "Cli") -> None:
     done = cli.run("turns")
     assert (done.code, done.out, done.err) == (0, "", "no turns yet\n")

@@ -68,7 +68,7 @@ def turns(
         for row, driver in listed.rows:
             echo_json(_record(row, driver, listed))
     elif not listed.rows:
-        echo("no turns yet", err=True)
+        echo("no turns yet" if session is None else f"no turns in session {session!r}", err=True)
     else:
         print_columns(
             _COLUMNS,
