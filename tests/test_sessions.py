@@ -227,6 +227,20 @@ async def test_a_new_message_supersedes_a_paused_turn() -> None:
     assert [message.text for message in sent if message.role == "user"] == ["erase x", "no, wait"]
 
 
+async def test_a_new_message_supersedes_a_turn_that_was_answered_and_not_taken_up() -> None:
+    """The approved call does not run: nobody drove the turn on from the answer before the message came."""
+    model = ScriptedModel(asks_for(("erase", {"path": "x"})), "Never mind.")
+    engine = Engine(model=model, tools=[note, erase])
+    paused = await engine.run(AGENT, "erase x", session="s1")
+    await engine.answer(paused.id, {paused.pending[0].id: True})
+    turn = await engine.run(AGENT, "no, wait", session="s1")
+    old = await engine.get(paused.id)
+    assert (old.outcome, old.reason, old.tool_calls) == (Outcome.ABORTED, EndReason.SUPERSEDED, 0)
+    results = [part for message in old.messages for part in message.parts if isinstance(part, ToolResultPart)]
+    assert [part.status for part in results] == [CallStatus.DENIED]
+    assert turn.outcome is Outcome.FINISHED
+
+
 async def test_a_turn_that_cannot_begin_supersedes_nothing() -> None:
     """A prompt that cannot be stored, an agent that cannot run, a history that no provider takes."""
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase], history="strict")
