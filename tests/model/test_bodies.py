@@ -1,11 +1,12 @@
 """Bodies that are built on what was kept of earlier ones are those that are built of nothing."""
 
 import cProfile
+import gc
 import itertools
 import json
 import pstats
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -93,6 +94,15 @@ WIRES = pytest.mark.parametrize("wire", [chat, messages_api])
 SETTINGS = pytest.mark.parametrize("capabilities", PUT_TOGETHER, ids=range(len(PUT_TOGETHER)))
 
 
+@pytest.fixture
+def _no_garbage() -> Iterator[None]:
+    """What the garbage collector calls, in the middle of anything, is no work of what is measured."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_no_garbage")
 @pytest.mark.parametrize("hinted", [False, True])
 @WIRES
 @SETTINGS
