@@ -17,7 +17,7 @@ import httpx
 import pytest
 import typer
 from tests.inspector.conftest import browser
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from turnwright import Agent, Engine, SessionBusy, TurnwrightError, UnreadableTurnError, tool
 from turnwright.cli.app import command
@@ -164,6 +164,20 @@ def dealt(these: Sequence[T], column: str) -> Iterator[T]:
 
 def run(store: Path, *arguments: str) -> str:
     """The output of a command, which may fail with an error of ours, and with no other."""
+    result = invoked(store, *arguments)
+    assert isinstance(result.exception, SystemExit | TurnwrightError | None), (store.name, arguments, result.exception)
+    return result.output
+
+
+def raised(store: Path, *arguments: str) -> None:
+    """Raise what a command fails with."""
+    failed = invoked(store, *arguments).exception
+    if failed is not None:
+        raise failed
+
+
+def invoked(store: Path, *arguments: str) -> Result:
+    """What came of a command."""
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(command(arguments[0]))
     levels = {name: logging.getLogger(name).level for name in (None, "turnwright")}
@@ -171,8 +185,7 @@ def run(store: Path, *arguments: str) -> str:
     for name, level in levels.items():  # a command sets those of its process, which is ours here
         logging.getLogger(name).setLevel(level)
     logging.disable(logging.NOTSET)  # `show --as-test` is silent
-    assert isinstance(result.exception, SystemExit | TurnwrightError | None), (store.name, arguments, result.exception)
-    return result.output
+    return result
 
 
 def test_no_command_fails_but_for_the_turn_that_is_damaged(stores: dict[str, Path], made: Made, column: str) -> None:
@@ -246,3 +259,28 @@ def test_a_damaged_turn_can_be_deleted(column: str, made: Made, tmp_path: Path) 
     damaged(made, file, f"UPDATE facts SET {column} WHERE turn = {TURN.format(made.ended)}")  # noqa: S608
     assert run(file, "delete", made.ended) == f"turn {made.ended}: deleted\n"
     assert made.ended not in run(file, "turns")
+
+
+def test_no_test_is_made_of_a_turn_whose_calls_were_renamed(made: Made, tmp_path: Path) -> None:
+    """Whoever asks for one reads what `show` says of that turn."""
+    file = tmp_path / "turns.db"
+    payload = "replace(payload, 'call00001', 'call00009')"
+    statement = f"UPDATE facts SET payload = {payload} WHERE kind = 'call_started' AND turn = {TURN.format(made.ended)}"  # noqa: S608
+    damaged(made, file, statement)
+    said = f"turn {made.ended}: its facts do not follow from each other: KeyError: 'call00009'"
+    for command_line in (("show", made.ended), ("show", made.ended, "--as-test")):
+        with pytest.raises(UnreadableTurnError, match=said):
+            raised(file, *command_line)
+
+
+@pytest.mark.parametrize("state", ["CHECK", "CONTINUE"])
+def test_a_turn_whose_journal_cannot_go_on_is_not_aborted_and_can_be_deleted(
+    state: str, made: Made, tmp_path: Path
+) -> None:
+    file = tmp_path / "turns.db"
+    payload = f"replace(payload, '\"PAUSED\"', '\"{state}\"')"
+    damaged(made, file, f"UPDATE facts SET payload = {payload} WHERE kind = 'paused'")  # noqa: S608
+    said = f"turn {made.paused}: its journal breaks off inside of an event, or was changed: abort is not accepted in"
+    with pytest.raises(UnreadableTurnError, match=said):
+        raised(file, "abort", made.paused)
+    assert run(file, "delete", made.paused) == f"turn {made.paused}: deleted\n"

@@ -10,11 +10,11 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from turnwright_states import Abort, Action, AwaitPerson, Event, Expire, Fail, Halt, MachineError
+from turnwright_states import Abort, Action, AwaitPerson, Event, Expire, Fail, Halt
 
 from .admission import Begun
 from .ending import end_children
-from .errors import CannotDrive, ConfigError, Fenced, StoreError, StoreReplacedError, TurnBusy, UnreadableTurnError
+from .errors import CannotDrive, ConfigError, Fenced, StoreError, StoreReplacedError, TurnBusy
 from .inbox import CALLS
 from .ledger import Listeners
 from .opening import open_segment
@@ -26,6 +26,7 @@ from .store import NOBODY_GIVEN_UP, Claim, GivenUp, InboxItem, Store
 from .subagent import Children
 from .tasks import beside
 from .tools.errors import describe
+from .transcript import going_on
 from .watch import Watch
 
 #: What closes the calls that are open.
@@ -73,15 +74,10 @@ class Driver:
     ) -> TurnResult | None:
         if begun is None and (await self._store.get(turn_id)).status.outcome is not None:
             return None  # nothing is left to do, so neither its tools nor its model are needed
-        try:
+        with going_on(turn_id) if begun is None else nullcontext():
             async with self._taken_up(turn_id, begun, over, claimed) as segment:
                 while not await _go_on(segment):
                     pass
-        except MachineError as error:
-            if begun is not None:
-                raise
-            why = f"its journal breaks off inside of an event, or was changed: {error}"
-            raise UnreadableTurnError(turn_id, why) from error
         return segment.result()
 
     def abort(self, request: InboxItem) -> None:

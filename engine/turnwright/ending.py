@@ -16,6 +16,7 @@ from .inbox import ABORT, abort_item, answer_item
 from .ledger import Ledger, Listeners
 from .result import TurnResult, result_of
 from .store import NOBODY_GIVEN_UP, GivenUp, Store
+from .transcript import going_on, reading
 
 if TYPE_CHECKING:
     from .telemetry import Telemetry
@@ -90,7 +91,7 @@ async def _claimed(
     crashed = claim.crashed
     try:
         ledger = await Ledger.open(store, claim, listeners, telemetry)
-        with ledger.watched or nullcontext():
+        with going_on(turn_id), ledger.watched or nullcontext():
             yield ledger
         crashed = crashed and ledger.machine.turn.state.outcome is None
     finally:
@@ -158,7 +159,9 @@ async def _withdraw(store: Store, turn_id: str) -> None:
     """Turn down what the turn that began it all still asks for this sub-agent, which has ended."""
     root, _, path = turn_id.partition(":")
     if path:
-        asked = TurnMachine.resume(fact for _, fact in await store.facts(root)).turn.interrupts.values()
+        facts = await store.facts(root)
+        with reading(root):
+            asked = TurnMachine.resume(fact for _, fact in facts).turn.interrupts.values()
         for one in asked:
             if one.id.startswith(f"{path.replace(':', '/')}/"):
                 await store.post(answer_item(root, one.id, Reply(unanswered(one.kind), "the sub-agent was aborted")))

@@ -16,7 +16,7 @@ from typing import ClassVar, Final
 
 from pydantic import JsonValue
 
-from turnwright_states import BadJournal, EndReason, Outcome, State, Turn
+from turnwright_states import BadJournal, EndReason, MachineError, Outcome, State, Turn
 from turnwright_states import facts as f
 from turnwright_states.events import is_blank
 from turnwright_states.payload import FrozenDict
@@ -45,7 +45,7 @@ _SLOT: Final = 1 << 16
 #: The first slot of messages that stand before the step which has begun.
 _HEARD: Final = _SLOT >> 1
 #: What taking facts in raises that do not follow from each other: the machine makes no such facts, and trusts them.
-_MISFITS: Final = (BadJournal, StoreError, LookupError, ValueError, ArithmeticError, TypeError)
+_MISFITS: Final = (StoreError, LookupError, ValueError, ArithmeticError, TypeError)
 #: Endings that the user is told about.
 _STOPPED: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.ABORTED, Outcome.FAILED})
 
@@ -54,13 +54,27 @@ _STOPPED: Final = frozenset({Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.ABORTED
 def reading(turn_id: str) -> Iterator[None]:
     """Raise `UnreadableTurnError` where facts of this turn, which its store has, cannot be taken in one by one."""
     try:
-        yield
+        with going_on(turn_id):
+            yield
     except UnreadableTurnError:
         raise
     except _MISFITS as error:
-        found = str(error) if isinstance(error, BadJournal | StoreError) else f"{type(error).__name__}: {error}"
-        why = "" if isinstance(error, BadJournal | StoreError) else "its facts do not follow from each other: "
+        found = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+        why = "" if isinstance(error, StoreError) else "its facts do not follow from each other: "
         raise UnreadableTurnError(turn_id, f"{why}{found}") from error
+
+
+@contextmanager
+def going_on(turn_id: str) -> Iterator[None]:
+    """Raise `UnreadableTurnError` where facts of this turn, which its store has, can be taken in, and not gone on from.
+
+    A `BadJournal` says itself what is wrong, and which fact is to blame.
+    """
+    try:
+        yield
+    except MachineError as error:
+        broken = "" if isinstance(error, BadJournal) else "its journal breaks off inside of an event, or was changed: "
+        raise UnreadableTurnError(turn_id, f"{broken}{error}") from error
 
 
 class Transcript:

@@ -16,7 +16,7 @@ from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError
 from turnwright.model.retry import Backoff
 from turnwright.store import SqliteStore
-from turnwright_states import Cause
+from turnwright_states import Cause, State
 
 from .conftest import browser
 from .turns_made import TOOLS
@@ -40,6 +40,17 @@ def with_fields(place: int, **fields: object) -> Forge:
             (seq, kind, json.dumps({**json.loads(payload), **fields}) if seq == place else payload)
             for seq, kind, payload in rows
         ]
+
+    return forged
+
+
+def swapped(place: int) -> Forge:
+    """A fact stands in the place of the next one, and that in its."""
+
+    def forged(rows: list[Row]) -> list[Row]:
+        other = {place: place + 1, place + 1: place}
+        by_place = {seq: (kind, payload) for seq, kind, payload in rows}
+        return [(seq, *by_place[other.get(seq, seq)]) for seq, _, _ in rows]
 
     return forged
 
@@ -69,6 +80,12 @@ FORGERIES: dict[str, Forge] = {
     "another kind": of_kind(4, "halted"),
     "no kind of state": with_fields(4, state="NOWHERE"),
     "another state": with_fields(4, state="FINISHED"),
+    **{
+        f"fact {place} in {state}": with_fields(place, state=state)
+        for place in (9, 10, 16)
+        for state in (State.CHECK, State.CAP_HIT, State.ABORTED)
+    },
+    **{f"facts {place} and {place + 1} in each other's place": swapped(place) for place in (2, 8, 9, 14)},
     "another number": with_fields(2, number=7),
     "an unknown call": with_fields(4, call="call09999"),
     "an agent that is none": with_fields(1, agent={"steps": "many"}),

@@ -8,7 +8,7 @@ from turnwright.conversation import Conversation
 from turnwright.message import Message
 from turnwright.model.protocol import Request, ToolSpec
 from turnwright.pairing import renamed, repaired
-from turnwright.transcript import Transcript
+from turnwright.transcript import Transcript, reading
 from turnwright_states import CallModel, Conclude, State, TurnMachine
 from turnwright_states import facts as f
 
@@ -49,7 +49,7 @@ class Rebuilt:
         """What each attempt of the step sent, as far as the journal knows of them.
 
         The last one is not answered where the turn stands there, or was stopped before the reply was whole: then it may
-        not have been sent at all. Raises `BadJournal` where the facts do not follow from each other.
+        not have been sent at all. Raises `UnreadableTurnError` where the facts do not follow from each other.
         """
         made = ((self._request(after), after, answered) for after, answered in _attempts(self.journal, step))
         return tuple(Sending(request, after, answered) for request, after, answered in made if request is not None)
@@ -61,14 +61,15 @@ class Rebuilt:
 
     def _request(self, after: int) -> Request | None:
         facts = self.journal[:after]
-        machine = TurnMachine.resume(fact for _, fact in facts)
-        action = machine.action
+        with reading(self.turn_id):
+            machine = TurnMachine.resume(fact for _, fact in facts)
+            action, transcript = machine.action, Transcript.of(facts)
         if not isinstance(action, CallModel | Conclude):
             return None
         said = Conversation(
             self.agent,
             history=renamed(repaired(self.history)[0]),
-            transcript=Transcript.of(facts),
+            transcript=transcript,
             tools=self.tools,
             tell_budget=self.tell_budget,
             turn_id=self.turn_id,

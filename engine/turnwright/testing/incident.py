@@ -13,6 +13,7 @@ from typing import Final
 from turnwright.errors import TurnwrightError
 from turnwright.message import Message
 from turnwright.result import TurnResult, result_of
+from turnwright.transcript import reading
 from turnwright_states import EndReason
 from turnwright_states.facts import Fact
 
@@ -44,11 +45,12 @@ def as_test(
 
     The turn is played once here, and what does not come out as recorded is said in the file and not asserted. A turn
     that has not ended is played as far as it went. Raises `ConfigError` for a turn that no test can play (see
-    `read_facts`), and `PlaybackError` for one that cannot be played to where its journal ends. Not to be called from a
-    running event loop.
+    `read_facts`), `UnreadableTurnError` for facts that do not follow from each other, and `PlaybackError` for a turn
+    that cannot be played to where its journal ends. Not to be called from a running event loop.
     """
-    recording, notes = read_facts((fact for _, fact in facts), history)
     was, imports = result_of(turn_id, facts), Imports()
+    with reading(turn_id):
+        recording, notes = read_facts((fact for _, fact in facts), history)
     kept, lost = _compared(was, recording)
     body = [*_recording(recording, imports), "", "", *_test(was, kept, recording, imports)]
     lines = [*_head(turn_id, (*notes, *lost), recorded), "", *imports.lines(), "", *body]

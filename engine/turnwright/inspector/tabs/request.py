@@ -25,7 +25,6 @@ from turnwright.model.openai_wire import Encoder
 from turnwright.model.protocol import Request, ToolSpec
 from turnwright.redaction import redactor
 from turnwright.setup import Setup
-from turnwright_states import BadJournal
 
 _PREPARED: Final = "A `prepare` hook may have changed the messages before they were sent: what it did is not recorded."
 _UNPREPARED: Final = "This process has no `prepare` hook; if the one that sent it had one, that is not recorded."
@@ -101,7 +100,7 @@ def view(looked: Looked) -> RequestView:
         sendings = rebuilt.sendings(step)
         place = steps.index(step)
         before = rebuilt.last(steps[place - 1]) if place else None
-    except (TurnwrightError, BadJournal, ValidationError) as error:
+    except (TurnwrightError, ValidationError) as error:
         return RequestView(step, missing=f"The request cannot be built again: {error}")
     if not sendings:
         return RequestView(step, missing="Nothing was sent to a model here.")
