@@ -22,7 +22,7 @@ from msgspec.structs import force_setattr
 from .errors import BadJournal
 from .events import CallStatus, Decision, Finish, InterruptKind, Spent, Usage
 from .limits import MAX_CALLS_A_REPLY, Limits
-from .payload import frozen, misfit, model, plain, repeated, text_of
+from .payload import frozen, misfit, model, nests_deeper, plain, repeated, text_of
 from .reasons import Cause, EndReason
 from .state import Outcome, State
 
@@ -368,6 +368,9 @@ KINDS: Final[Mapping[str, type[Fact]]] = {
 }
 
 
+#: How many lists and objects of a payload may stand in each other. The machine's events take up to 255 of them in one
+#: value, so that no fact comes near; whatever walks a fact later may recurse.
+MAX_NESTING: Final = 300
 #: The characters of a damaged value that an error quotes.
 _MOST_QUOTED: Final = 60
 #: How each payload begins that this release writes.
@@ -378,13 +381,15 @@ def parse_fact(kind: object, payload: object, seq: int = 0) -> Fact:
     """Read one fact from its kind and its JSON text, whatever a store found in their place.
 
     `seq` is its place in the journal, for the message. Raises `BadJournal` for an unknown kind, a payload of another
-    version, one that does not fit its kind or is no text, and one in which an object has a name twice: readers of JSON
-    differ in which of the two values they take.
+    version, one that does not fit its kind or is no text, one that nests lists and objects more than `MAX_NESTING`
+    deep, and one in which an object has a name twice: readers of JSON differ in which of the two values they take.
     """
     if not isinstance(kind, str) or kind not in KINDS:
         raise BadJournal(seq, f"its kind {_quoted(kind)} is unknown to this release")
     if not isinstance(payload, str):
         raise BadJournal(seq, f"its payload {_quoted(payload)} is no text")
+    if nests_deeper(payload, MAX_NESTING):
+        raise BadJournal(seq, f"its payload is nested too deeply: more than {MAX_NESTING} lists and objects")
     if payload.startswith(_HEAD):
         try:
             fact = _decoder(KINDS[kind]).decode(payload)

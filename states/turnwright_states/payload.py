@@ -21,6 +21,9 @@ from .limits import Limits
 T = TypeVar("T")
 V = TypeVar("V")
 
+#: All bytes but the brackets and the quotation mark of JSON.
+_NO_MARKS: Final = bytes(set(range(256)) - set(b'[]{}"'))
+
 
 def plain(value: object) -> object:
     """What msgspec cannot write itself, as what it can. Raises `TypeError` for what is not JSON."""
@@ -117,6 +120,26 @@ def text_of(value: object) -> str:
     except UnicodeEncodeError:
         whole = json.dumps(to_builtins(value, enc_hook=plain), ensure_ascii=False, separators=(",", ":"))
         return whole.encode(errors="replace").decode()
+
+
+def nests_deeper(text: str, levels: int) -> bool:
+    """Whether a JSON text opens more than `levels` brackets at once. Asked before anything parses it.
+
+    Most texts have too few brackets for that, which is seen at once. Of the others only brackets and quotation marks
+    are kept; brackets between two such marks stand in a string, and are letters.
+    """
+    if text.count("[") + text.count("{") <= levels:
+        return False
+    marks = text.replace("\\\\", "").replace('\\"', "").encode(errors="replace").translate(None, _NO_MARKS)
+    depth = 0
+    for bracket in b"".join(marks.replace(b'""', b"").split(b'"')[::2]):
+        if bracket in b"[{":
+            depth += 1
+            if depth > levels:
+                return True
+        else:
+            depth -= 1
+    return False
 
 
 def repeated(text: str) -> str | None:

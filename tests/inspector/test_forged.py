@@ -44,6 +44,14 @@ def with_fields(place: int, **fields: object) -> Forge:
     return forged
 
 
+def nested(levels: int) -> dict[str, object]:
+    """Objects in each other."""
+    value: dict[str, object] = {}
+    for _ in range(levels - 1):
+        value = {"a": value}
+    return value
+
+
 def swapped(place: int) -> Forge:
     """A fact stands in the place of the next one, and that in its."""
 
@@ -86,6 +94,15 @@ FORGERIES: dict[str, Forge] = {
         for state in (State.CHECK, State.CAP_HIT, State.ABORTED)
     },
     **{f"facts {place} and {place + 1} in each other's place": swapped(place) for place in (2, 8, 9, 14)},
+    **{
+        f"{field} of fact {place}, {levels} deep": with_fields(place, **{field: value})
+        for levels in (297, 940)
+        for place, field, value in (
+            (1, "context", nested(levels)),
+            (3, "reasoning_details", [nested(levels)]),
+            (6, "structured", nested(levels)),
+        )
+    },
     "another number": with_fields(2, number=7),
     "an unknown call": with_fields(4, call="call09999"),
     "an agent that is none": with_fields(1, agent={"steps": "many"}),

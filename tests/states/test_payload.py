@@ -1,13 +1,17 @@
 """Values in facts cannot be edited, and a copy of one can."""
 
 import copy
+import json
 import pickle
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
 
-from turnwright_states.payload import FrozenDict, FrozenList, frozen, thawed
+from turnwright_states.payload import FrozenDict, FrozenList, frozen, nests_deeper, thawed
 
 VALUE = {"a": [1, {"b": [2]}], "c": "text", "d": {"e": []}}
 
@@ -55,3 +59,21 @@ def test_what_is_frozen_already_and_what_cannot_be_edited_stay_as_they_are() -> 
     assert frozen(once) is once
     assert frozen("text") == "text"
     assert thawed(1) == 1
+
+
+TEXTS = st.text('[]{}"\\\\,:né\ud83d', max_size=6)
+JSON: st.SearchStrategy[JsonValue] = st.recursive(
+    TEXTS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=12
+)
+
+
+def levels_of(value: JsonValue) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(levels_of, value.values() if isinstance(value, dict) else value), default=0)
+
+
+@given(JSON, st.booleans(), st.integers(0, 6))
+def test_how_deep_a_text_nests_is_seen_before_it_is_parsed(value: JsonValue, ascii_only: bool, most: int) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only)
+    assert nests_deeper(text, most) == (levels_of(value) > most)
