@@ -163,7 +163,7 @@ def test_another_charts_journal_is_refused(cli: "Cli", lines: "list[Json]") -> N
         ('{"kind": "halted"}', "line 2: a fact has a whole number as its `seq`, and a text as its `kind`"),
         ('{"seq": true, "kind": "halted"}', "line 2: a fact has a whole number"),
         ('{"seq": 2, "kind": 3}', "line 2: a fact has a whole number"),
-        ("[" * 100_000, "line 2: is not JSON"),
+        ("[" * 100_000, "line 2: nests more than 300 lists and objects"),
     ],
 )
 def test_a_line_that_is_no_facts_is_a_mistake_with_its_number(
@@ -173,6 +173,17 @@ def test_a_line_that_is_no_facts_is_a_mistake_with_its_number(
     done = cli.run("replay", name)
     assert (done.code, done.out) == (2, "")
     assert f"turnwright: turn.jsonl: {words}" in done.err
+
+
+@pytest.mark.usefixtures("capped")
+def test_a_line_that_is_nested_too_deeply_is_a_mistake_however_deep_it_is(cli: "Cli", lines: "list[Json]") -> None:
+    """However much of the stack its readers need, and whichever of them would run out of it first."""
+    for levels in (300, 940, *range(970, 978), 2000):
+        nested = f'{{"a":{"[" * levels}{"]" * levels}}}'
+        line = json.dumps({**lines[0], "context": 0}).replace('"context": 0', f'"context": {nested}')
+        done = cli.run("replay", cli.write("turn.jsonl", f"{line}\n").name)
+        assert (done.code, done.out) == (2, "")
+        assert "turn.jsonl: line 1: nests more than 300 lists and objects" in done.err
 
 
 @pytest.mark.usefixtures("capped")

@@ -12,8 +12,8 @@ from pydantic import JsonValue
 from turnwright.errors import ConfigError, StoreError
 from turnwright_states import BadJournal
 from turnwright_states.chart import ROWS
-from turnwright_states.facts import Fact, parse_fact
-from turnwright_states.payload import repeated
+from turnwright_states.facts import MAX_NESTING, Fact, parse_fact
+from turnwright_states.payload import nests_deeper, repeated
 from turnwright_states.replay import Replayed
 from turnwright_states.replay import replay as replayed_from
 from turnwright_states.verdict import Verdict
@@ -73,6 +73,8 @@ def _from_file(file: str) -> Iterator[tuple[int, Fact]]:
 
 def _read(line: str, where: str) -> tuple[int, Fact]:
     """The fact of one line. Raises `ConfigError` for what is no line of a journal, `BadJournal` for what is no fact."""
+    if nests_deeper(line, MAX_NESTING):
+        raise ConfigError(f"{where}: nests more than {MAX_NESTING} lists and objects, which no fact does")
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
