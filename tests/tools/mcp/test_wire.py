@@ -187,6 +187,56 @@ def test_what_is_no_large_result_stays_as_it_is(line: bytes) -> None:
     assert lighter(line) == line
 
 
+MANY: list[JsonValue] = [[1]] * MOST_VALUES
+
+
+@pytest.mark.parametrize(
+    ("message", "left"),
+    [
+        (
+            {"id": 1, "error": {"code": 1, "message": "x", "data": MANY}},
+            {"id": 1, "error": {"code": 1, "message": "x"}},
+        ),
+        (
+            {"method": "notifications/message", "params": {"level": "info", "data": MANY}},
+            {"method": "notifications/message"},
+        ),
+    ],
+    ids=["error", "notification"],
+)
+def test_an_error_or_a_notification_loses_what_is_too_much(
+    message: dict[str, JsonValue], left: dict[str, JsonValue]
+) -> None:
+    """Whichever way it came, the SDK looks at no more of it than is left."""
+    head: dict[str, JsonValue] = {"jsonrpc": "2.0"}
+    assert json.loads(lighter(json.dumps(head | message).encode())) == head | left
+    made = SessionMessage(types.jsonrpc_message_adapter.validate_python(head | message))
+    assert within_bounds(made) == SessionMessage(types.jsonrpc_message_adapter.validate_python(head | left))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        MANY,
+        {"id": 1, "error": {"code": 1, "message": MANY}},
+        {"id": 1, "method": "elicitation/create", "params": {"message": MANY}},
+        {"id": 1, "result": {}, "more": MANY},
+    ],
+    ids=["list", "error", "question", "field"],
+)
+def test_what_else_holds_too_much_is_refused_before_the_sdk_reads_it(message: JsonValue) -> None:
+    with pytest.raises(TooMuchError, match="it sent a message that holds more than 100,000 values"):
+        lighter(json.dumps(message).encode())
+
+
+async def test_an_error_with_too_much_data_is_the_error_of_its_call(tmp_path: Path) -> None:
+    error = '{"code": 1, "message": "no paint", "data": [[1]] * 200_000}'
+    result = f'(json.dumps({{"jsonrpc": "2.0", "id": asked["id"], "error": {error}}}) + "\\n").encode()'
+    async with mcp_tools(server(tmp_path, result=result), timeout=100_000) as (tool,):
+        with pytest.raises(ToolError, match="no paint"):
+            await tool.run({}, HERE)
+
+
 def request(**params: object) -> SessionMessage:
     return SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=1, method="elicitation/create", params=params))
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx2
 import msgspec
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCRequest, JSONRPCResponse
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from turnwright.values import deeper_than
 
@@ -35,6 +35,7 @@ MOST_ASKED: Final = 2_000
 MAX_ASKED: Final = 64 * 1024
 #: Lists and objects inside each other.
 MAX_DEPTH: Final = 100
+_TOO_MUCH: Final = f"more than {MOST_VALUES:,} values, or is nested more than {MAX_DEPTH} deep"
 #: The most values of an output schema that results are checked against.
 MOST_OF_A_SCHEMA: Final = 1_000
 #: The most values of a result that is checked against its schema. Checking is slow.
@@ -120,9 +121,11 @@ codecs.register(_find_codec)
 
 
 def lighter(line: bytes) -> bytes:
-    """Cut the result in a large message down, as JSON. To parse it as the SDK does takes ten times as long.
+    """Cut a large message down, as JSON. To parse it as the SDK does takes ten times as long.
 
-    What is no JSON stays as it is. Raises `TooMuchError` for a message that is nested too deep to be parsed.
+    Of a result the first blocks are kept. An error loses its `data`, and a notification its `params`, where the message
+    would hold too much with them. What is no JSON stays as it is. Raises `TooMuchError` for a message that is nested
+    too deep to be parsed, or still holds too much.
     """
     if len(line) < _LARGE and line.count(b"[") + line.count(b"{") <= MAX_DEPTH:
         return line
@@ -132,9 +135,23 @@ def lighter(line: bytes) -> bytes:
         raise TooMuchError(f"it sent a message that is nested more than {MAX_DEPTH} deep") from None
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return line
-    if isinstance(message, dict) and isinstance(result := message.get("result"), dict) and _cut(result):
-        return msgspec.json.encode(message)
-    return line
+    if not isinstance(message, dict):
+        if _is_too_much(message):
+            raise TooMuchError(f"it sent a message that holds {_TOO_MUCH}")
+        return line
+    result = message.get("result")
+    is_cut = isinstance(result, dict) and _cut(result)
+    rest = {name: value for name, value in message.items() if value is not result or not isinstance(result, dict)}
+    if _is_too_much(rest):
+        error = rest.get("error")
+        unread, left_out = (error, "data") if isinstance(error, dict) else (message, "params")
+        if unread is error or "id" not in message:
+            unread.pop(left_out, None)
+            rest.pop(left_out, None)
+        if _is_too_much(rest):
+            raise TooMuchError(f"it sent a message that holds {_TOO_MUCH}")
+        is_cut = True
+    return msgspec.json.encode(message) if is_cut else line
 
 
 class BoundedBody(httpx2.AsyncByteStream):
@@ -164,8 +181,9 @@ def within_bounds(message: SessionMessage) -> SessionMessage:
     """Cut a message down to what is read of it.
 
     Of a result with more than `MOST_BLOCKS` blocks the first are kept, with a notice. A result that still holds too
-    much becomes one that says so. An output schema goes where the SDK does not look (`OUTPUT_SCHEMA`), or is left out
-    where checking by it could take long.
+    much becomes one that says so. An error loses its data, and a notification its parameters, where they hold too much.
+    An output schema goes where the SDK does not look (`OUTPUT_SCHEMA`), or is left out where checking by it could take
+    long.
 
     Raises `TooMuchError` for any other message that holds too much.
     """
@@ -175,6 +193,12 @@ def within_bounds(message: SessionMessage) -> SessionMessage:
         tools = inner.result.get("tools")
         if isinstance(tools, list):
             inner.result["tools"] = _kept(tools)
+    elif isinstance(inner, JSONRPCError):
+        if _is_too_much(inner.error.data):
+            inner.error.data = None
+    elif isinstance(inner, JSONRPCNotification):
+        if _is_too_much(inner.params):
+            inner.params = None
     elif isinstance(inner, JSONRPCRequest):
         asked: object = inner.params or {}
         values, characters = measure(asked, MOST_ASKED)
@@ -222,6 +246,10 @@ def is_quick(schema: Mapping[str, object]) -> bool:
     return True
 
 
+def _is_too_much(value: object) -> bool:
+    return measure(value, MOST_VALUES)[0] > MOST_VALUES or deeper_than(value, MAX_DEPTH)
+
+
 def _cut(result: dict[str, Any]) -> bool:
     """Cut a result down; return whether it was changed."""
     blocks = result.get("content")
@@ -229,11 +257,10 @@ def _cut(result: dict[str, Any]) -> bool:
     if isinstance(blocks, list) and is_cut:
         notice = f"[left out: {len(blocks) - MOST_BLOCKS + 1:,} more blocks of the result]"
         blocks[MOST_BLOCKS - 1 :] = [{"type": "text", "text": notice}]
-    if measure(result, MOST_VALUES)[0] > MOST_VALUES or deeper_than(result, MAX_DEPTH):
-        why = f"more than {MOST_VALUES:,} values, or is nested more than {MAX_DEPTH} deep"
+    if _is_too_much(result):
         if not isinstance(blocks, list):
-            raise TooMuchError(f"it sent a message that holds {why}")
-        said = f"The call was made, but its result is left out: it holds {why}. Ask for less."
+            raise TooMuchError(f"it sent a message that holds {_TOO_MUCH}")
+        said = f"The call was made, but its result is left out: it holds {_TOO_MUCH}. Ask for less."
         result.clear()
         result |= {"content": [{"type": "text", "text": said}], "isError": True}
         return True
