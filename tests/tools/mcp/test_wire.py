@@ -85,6 +85,14 @@ async def test_a_server_that_writes_no_utf_8_fails_at_once(tmp_path: Path, first
             pass
 
 
+@pytest.mark.parametrize("first", [r"b'\0'", r"b'\0' * 100_000", r"b'hello\n\0'"])
+async def test_a_server_that_writes_nul_bytes_fails_at_once(tmp_path: Path, first: str) -> None:
+    """They are UTF-8, and no line of JSON holds them: what sends them may never end a line."""
+    with pytest.raises(ConfigError, match="'s' does not start: it sent NUL bytes, which no JSON has"):
+        async with mcp_tools(server(tmp_path, first=first), startup=100_000):
+            pass
+
+
 async def test_lines_of_a_log_before_the_first_message_are_passed_over(tmp_path: Path) -> None:
     async with mcp_tools(server(tmp_path, first="'Läuft ☺\\n'.encode()")) as (tool,):
         assert (await tool.run({}, HERE)).text == "(no output)"

@@ -67,7 +67,7 @@ refused: Final[ContextVar[Callable[[str], None] | None]] = ContextVar("turnwrigh
 
 
 class LineDecoder(codecs.IncrementalDecoder):
-    """Reads lines of UTF-8, until it meets bytes that are none or a line that is too long: then it reads nothing more.
+    """Reads lines of UTF-8, until it meets bytes that are none, a NUL or a line too long: then it reads nothing more.
 
     The SDK would wait for the end of a process whose output it cannot decode. Whoever is in `refused` is told instead.
     Lines are given whole, because the SDK looks through all that it has of a line with every piece.
@@ -88,6 +88,10 @@ class LineDecoder(codecs.IncrementalDecoder):
         try:
             # Looked at at once: such bytes may never end a line.
             self._utf8.decode(data, final)
+            if b"\0" in data:
+                return self._stop(
+                    "it sent NUL bytes, which no JSON has, so it does not speak MCP on its standard output"
+                )
             return "".join(f"{lighter(line).decode()}\n" for line in self._lines(data))
         except UnicodeDecodeError:
             return self._stop("it sent bytes that are not UTF-8, so it does not speak MCP on its standard output")
