@@ -9,10 +9,11 @@ import pytest
 
 from turnwright.agent_files import read_agents
 from turnwright.config_files import read_file
+from turnwright.draw import RowCounts, stale, write
 from turnwright.errors import ConfigError
 from turnwright.message import FilePart
 from turnwright.model.local_weights import find_weights
-from turnwright.regular_files import FileTooLargeError, open_regular, read_regular
+from turnwright.regular_files import FileTooLargeError, open_regular, read_regular, write_regular
 from turnwright.tools.mcp.config import read_mcp_config
 
 # A test of these would hang for ever where a pipe is waited for.
@@ -24,6 +25,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "servers": ("mcp.json", read_mcp_config),
     "attachment": ("picture.png", FilePart.read),
     "weights": ("model.gguf", find_weights),
+    "rows taken": ("rows.json", RowCounts.read),
 }
 EACH_READER = pytest.mark.parametrize(("name", "read"), READERS.values(), ids=READERS)
 
@@ -64,6 +66,30 @@ def test_what_is_no_regular_file_is_a_mistake_at_once(
     make(path)
     with pytest.raises(ConfigError, match=r"regular file|[Dd]irectory|no agent"):
         read(path)
+
+
+WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "rows taken": ("rows.json", RowCounts.none().write),
+    "diagrams": ("turn.mmd", lambda path: write(path.parent)),
+    "diagrams that are checked": ("turn.mmd", lambda path: stale(path.parent)),
+}
+
+
+@pytest.mark.parametrize(("name", "act"), WRITERS.values(), ids=WRITERS)
+def test_nothing_is_written_to_what_is_no_regular_file(
+    tmp_path: Path, make: Callable[[Path], None], name: str, act: Callable[[Path], object]
+) -> None:
+    path = tmp_path / name
+    make(path)
+    with pytest.raises(OSError, match=r"regular file|[Dd]irectory"):
+        act(path)
+
+
+def test_a_regular_file_is_written_also_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    for data in (b"long", b"new"):
+        write_regular(tmp_path / "link", data)
+        assert (tmp_path / "file").read_bytes() == data
 
 
 def test_a_regular_file_is_read_also_through_a_link(tmp_path: Path) -> None:

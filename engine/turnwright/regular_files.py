@@ -5,12 +5,13 @@ Opening a pipe waits for its other end, and a device such as `/dev/zero` never e
 
 import os
 import stat
+from contextlib import suppress
 from errno import EFBIG, EINVAL, EISDIR
 from pathlib import Path
 from typing import BinaryIO, Final
 
 # What is checked may be replaced before it is opened. `O_NONBLOCK` keeps that from waiting too.
-_FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+_FLAGS: Final = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
 
 class FileTooLargeError(OSError):
@@ -25,7 +26,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """
     # Opening a device can have an effect, so the name is checked before the handle is.
     _check(path, Path(path).stat().st_mode)
-    file = os.fdopen(os.open(path, _FLAGS | getattr(os, "O_CLOEXEC", 0)), "rb")
+    file = os.fdopen(os.open(path, os.O_RDONLY | _FLAGS | getattr(os, "O_CLOEXEC", 0)), "rb")
     try:
         _check(path, os.fstat(file.fileno()).st_mode)
     except OSError:
@@ -44,6 +45,19 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
     if len(data) > most:
         raise FileTooLargeError(EFBIG, f"larger than {most:,} bytes", os.fspath(path))
     return data
+
+
+def write_regular(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a regular file, following links; one that is there is overwritten.
+
+    Raises `OSError` as `open_regular` does.
+    """
+    with suppress(FileNotFoundError):
+        _check(path, Path(path).stat().st_mode)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS
+    with os.fdopen(os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o666), "wb") as file:
+        _check(path, os.fstat(file.fileno()).st_mode)
+        file.write(data)
 
 
 def _check(path: str | os.PathLike[str], mode: int) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from turnwright.errors import ConfigError
+from turnwright.regular_files import read_regular, write_regular
 from turnwright_states.chart import CHART, Chart
 
 from .dot import to_dot
@@ -14,6 +15,7 @@ from .svg import is_fresh, to_svg
 from .table import to_page
 
 _SVG: Final = "turn.svg"
+_MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 def stale(directory: Path, chart: Chart = CHART) -> dict[str, str]:
@@ -43,13 +45,13 @@ def write(directory: Path, chart: Chart = CHART) -> tuple[str, ...]:
     names = stale(directory, chart)
     for name, text in _texts(chart).items():
         if name in names:
-            _write(directory / name, text)
+            write_regular(directory / name, text.encode())
     if _SVG in names:
         try:
             drawing = to_svg(to_dot(extract(chart)))
         except ConfigError as error:
             raise ConfigError(f"{directory / _SVG} was not written, the other files were: {error}") from None
-        _write(directory / _SVG, drawing)
+        write_regular(directory / _SVG, drawing.encode())
     return tuple(names)
 
 
@@ -66,10 +68,7 @@ def _texts(chart: Chart) -> dict[str, str]:
 def _read(path: Path) -> str | None:
     """The text of a file, with plain line ends; None if there is no such file."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        text = read_regular(path, _MAX_BYTES).decode(errors="replace")
     except FileNotFoundError:
         return None
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")
+    return text.replace("\r\n", "\n").replace("\r", "\n")

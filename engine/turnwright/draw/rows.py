@@ -17,9 +17,11 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from turnwright.errors import ConfigError
+from turnwright.regular_files import read_regular, write_regular
 from turnwright_states.chart import CHART, VERSION
 
 SCHEMA: Final = "turnwright/rows/1"
+_MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 class _Entry(BaseModel):
@@ -86,13 +88,13 @@ class RowCounts:
 
     def write(self, path: Path) -> None:
         """Write the file. Raises `OSError` when it cannot be written."""
-        path.write_text(self.to_json(), encoding="utf-8", newline="\n")
+        write_regular(path, self.to_json().encode())
 
     @classmethod
     def read(cls, path: Path) -> "RowCounts":
         """Read a file. Raises `ConfigError` when it cannot be read, is no such file, or is of another chart."""
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_regular(path, _MAX_BYTES).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot be read: {error}") from None
         try:
