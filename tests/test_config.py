@@ -478,10 +478,12 @@ class TestFiles:
             (b"model = " + b"[" * 100_000, "turnwright.toml: is not TOML that can be read"),
             (b"limits.steps = " + b"9" * 5000, "turnwright.toml: is not TOML that can be read"),
             (b"[a" + b".a" * 60 + b"]", "turnwright.toml: nests tables more than 50 deep"),
+            (b"a." * 500_000 + b"b = 1", "turnwright.toml: nests tables more than 50 deep"),
+            (b"a = { " + b"'a' . " * 60 + b"b = 1 }", "turnwright.toml: nests tables more than 50 deep"),
             (b"a = " + b"[" * 60 + b"]" * 60, "turnwright.toml: nests tables more than 50 deep"),
             (b"#" * (MAX_BYTES + 1), "turnwright.toml: is larger than 1024 KiB"),
         ],
-        ids=["open", "twice", "bytes", "deep", "long", "tables", "lists", "large"],
+        ids=["open", "twice", "bytes", "deep", "long", "tables", "key", "inner key", "lists", "large"],
     )
     def test_what_is_no_toml_is_told_with_its_line(self, tmp_path: Path, data: bytes, said: str) -> None:
         (tmp_path / "turnwright.toml").write_bytes(data)
@@ -493,6 +495,12 @@ class TestFiles:
                 "turnwright.toml:", "turnwright.toml:2:", 1
             )  # some releases say "end of document"
         assert message.startswith(said)
+
+    @pytest.mark.parametrize("mark", ['"', "'", '"""', "'''"])
+    def test_dots_in_texts_and_comments_are_no_depth(self, tmp_path: Path, mark: str) -> None:
+        dotted = ".".join("a" * 200)
+        (tmp_path / "turnwright.toml").write_text(f"# {dotted}\nmodel = {mark}{dotted}{mark}\n")
+        assert load_config(tmp_path, environ={}).settings.model == dotted
 
     def test_a_variable_that_is_nested_too_deep_is_a_text(self, tmp_path: Path) -> None:
         config = load_config(tmp_path, environ={"TURNWRIGHT_TOOLS": "[" * 100_000})

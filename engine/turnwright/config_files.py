@@ -37,7 +37,19 @@ MAX_BYTES: Final = 1024 * 1024
 #: Tables and lists inside each other. A `pyproject.toml` holds the settings of other tools too.
 _MAX_DEPTH: Final = 50
 
+#: A part of a key in TOML, or a text on one line: they look the same.
+_PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]++|\\[^\n])*+"?|'[^'\n]*+'?)"""
+_DOT: Final = r"[ \t]*+\.[ \t]*+"
+#: The pieces of a TOML text, of which one may be a key of too many parts. Texts and comments are passed over whole.
+_PIECES: Final = re.compile(
+    r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:""")?+'
+    r"|'''(?:[^']++|'(?!''))*+(?:''')?+"
+    rf"|\#[^\n]*+|(?P<deep>{_PART}(?:{_DOT}{_PART}){{{_MAX_DEPTH}}})|{_PART}(?:{_DOT}{_PART})*+|.",
+    re.DOTALL,
+)
+
 _HEADER: Final = ("tool", "turnwright")
+_TOO_DEEP: Final = f"{{}}: nests tables more than {_MAX_DEPTH} deep: settings are at most three deep"
 _SQLITE: Final = "sqlite:///"
 #: Kubernetes gives these to every container beside a service that is called `turnwright`.
 _SERVICE_LINK: Final = re.compile(
@@ -214,6 +226,9 @@ def _has_table(path: Path) -> bool:
 def _document(path: Path) -> Mapping[str, object]:
     """The file's TOML. Raises `ConfigError`, with the line, when there is none to be had."""
     text = read_text(path)
+    # A key takes a time to be parsed that grows with the square of its parts.
+    if text.count(".") >= _MAX_DEPTH and any(piece.lastgroup for piece in _PIECES.finditer(text)):
+        raise ConfigError(_TOO_DEEP.format(path))
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -225,7 +240,7 @@ def _document(path: Path) -> Mapping[str, object]:
             f"{path}: is not TOML that can be read: it nests too deep, or has too long a number"
         ) from None
     if deeper_than(document, _MAX_DEPTH):
-        raise ConfigError(f"{path}: nests tables more than {_MAX_DEPTH} deep: settings are at most three deep")
+        raise ConfigError(_TOO_DEEP.format(path))
     return document
 
 
