@@ -1,6 +1,7 @@
 """What a turn is given is checked before anything is written."""
 
 import pytest
+from pydantic import JsonValue
 
 from turnwright import Agent, ConfigError, Engine, Limits
 from turnwright.admission import TurnOptions, admit, limits_for
@@ -39,6 +40,20 @@ def test_every_option_is_taken() -> None:
     options = TurnOptions(session="s1", history=(), continues="t1", context={"a": 1})
     started = admit(Setup(model=ScriptedModel()), AGENT, "hi", options)
     assert (started.session, started.continues, started.context) == ("s1", "t1", {"a": 1})
+
+
+@pytest.mark.parametrize("levels", [251, 300, 20_000])
+def test_a_context_that_is_nested_too_deep_to_be_kept_is_a_mistake(levels: int) -> None:
+    def nested(levels: int) -> dict[str, JsonValue]:
+        value: dict[str, JsonValue] = {}
+        for _ in range(levels - 1):
+            value = {"a": value}
+        return value
+
+    setup = Setup(model=ScriptedModel())
+    assert admit(setup, AGENT, "hi", TurnOptions(context=nested(250))).context == nested(250)
+    with pytest.raises(ConfigError, match=r"^context: nests more than 250 lists and objects"):
+        admit(setup, AGENT, "hi", TurnOptions(context=nested(levels)))
 
 
 @pytest.mark.anyio

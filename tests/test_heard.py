@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
 
-from turnwright.heard import call_heard, reply_heard
+from turnwright import Agent, Engine, Outcome, tool
+from turnwright.heard import TOO_DEEP, call_heard, reply_heard
+from turnwright.model import ScriptedModel
 from turnwright.model.protocol import Reply, ReplyCall
 from turnwright.testing.json_values import json_values
 from turnwright_states import Finish, ModelReplied, ToolCall, Usage
@@ -50,6 +52,28 @@ def test_what_no_journal_can_hold_is_refused() -> None:
     for arguments in ({"a": object()}, {1: "a"}, {"a": {"b": object()}}):
         with pytest.raises(ValidationError):
             call_heard(ReplyCall("look", cast("dict[str, JsonValue]", arguments)))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("levels", [251, 300, 20_000])
+@pytest.mark.parametrize("name", ["look", "dreamt"])
+async def test_a_call_whose_arguments_are_nested_too_deep_to_be_kept_is_refused(name: str, levels: int) -> None:
+    """Its turn goes on: somebody's own model may bound nothing."""
+
+    @tool
+    def look(place: object = None) -> str:  # noqa: ARG001 (never called)
+        """Look."""
+        pytest.fail("it ran")
+
+    nested: dict[str, JsonValue] = {}
+    for _ in range(levels - 1):
+        nested = {"a": nested}
+    model = ScriptedModel(Reply(calls=(ReplyCall(name, nested),)), "Done.")
+    async with Engine(model=model, tools=[look]) as engine:
+        turn = await engine.run(Agent(name="A", steps=3), "hi")
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+    (told,) = (part for message in turn.messages for part in message.parts if part.type == "tool_result")
+    assert told.text == TOO_DEEP
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf])

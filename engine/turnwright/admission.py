@@ -19,6 +19,7 @@ from .message import FilePart, Message
 from .pairing import UnpairedError, check_pairing
 from .setup import Setup
 from .store import Claim, NewTurn, Status, Store, TurnRow
+from .values import MOST_NESTED, deeper_than
 
 
 class TurnOptions(TypedDict, total=False):
@@ -46,7 +47,7 @@ def admit(setup: Setup, agent: Agent, prompt: str, options: TurnOptions) -> Star
     """The event that the turn begins with.
 
     Raises `ConfigError` for an option that is none of `TurnOptions`, for an agent that cannot run with this setup, and
-    for a prompt or a history that no provider would take.
+    for a prompt or a history that no provider would take, or a context that is nested too deep to be kept.
     """
     _check_names(options.keys())
     writable(prompt, "the prompt")
@@ -58,6 +59,9 @@ def admit(setup: Setup, agent: Agent, prompt: str, options: TurnOptions) -> Star
             " give the engine prices={name: Price(input=..., output=...)}"
         )
     history = _messages(options.get("history", ()), strict=setup.history == "strict")
+    context = options.get("context", {})
+    if isinstance(context, Mapping) and deeper_than(dict(context), MOST_NESTED):
+        raise ConfigError(f"context: nests more than {MOST_NESTED} lists and objects: give one that is flatter")
     return Started(
         prompt=prompt,
         limits=limits,
@@ -68,7 +72,7 @@ def admit(setup: Setup, agent: Agent, prompt: str, options: TurnOptions) -> Star
         history=tuple(message.to_json() for message in history),
         synthesis=setup.synthesise is not None,
         continues=options.get("continues"),
-        context=options.get("context", {}),
+        context=context,
     )
 
 

@@ -15,6 +15,10 @@ from turnwright_states.making import made
 from turnwright_states.payload import FrozenDict
 
 from .model.protocol import Reply, ReplyCall
+from .values import MOST_NESTED, deeper_than
+
+#: Why a call is refused, with whatever its tool said of it.
+TOO_DEEP: Final = f"the arguments nest more than {MOST_NESTED} lists and objects: send flatter ones"
 
 _SIMPLE: Final = frozenset({str, int, bool, type(None)})
 
@@ -22,13 +26,18 @@ _SIMPLE: Final = frozenset({str, int, bool, type(None)})
 def call_heard(
     call: ReplyCall, *, problem: str = "", loop_key: str | None = None, exempt: bool = False, delegates: bool = False
 ) -> ToolCall:
-    """A call of a reply, with what its tool says of it. Raises pydantic's `ValidationError` for what is no call."""
+    """A call of a reply, with what its tool says of it; without arguments that are nested too deep to be kept.
+
+    Raises pydantic's `ValidationError` for what is no call.
+    """
     fine = type(call.name) is str and call.name.isascii() and type(call.raw) is str and type(call.id) is str
     arguments = call.arguments
     # Frozen once, for all who are told of the call; the plain way copies them too: a model may use its own again.
     flat = fine and arguments is not None and type(arguments) in (dict, FrozenDict) and _is_simple(arguments)
     simple = FrozenDict(arguments or {}) if flat else None
     if simple is None:
+        if isinstance(arguments, Mapping) and deeper_than(dict(arguments), MOST_NESTED):
+            arguments, loop_key, problem = None, None, TOO_DEEP
         return ToolCall(
             name=call.name,
             arguments=arguments,

@@ -21,6 +21,9 @@ V = TypeVar("V")
 #: A bracket of JSON, or a whole text, in which brackets are letters.
 _BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
+#: How many lists and objects of a value may stand in each other that a program gives: the machine takes few more.
+MOST_NESTED: Final = 250
+
 _JSON: Final = frozenset({str, int, float, bool, type(None), dict, list})
 
 
