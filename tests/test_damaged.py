@@ -284,3 +284,16 @@ def test_a_turn_whose_journal_cannot_go_on_is_not_aborted_and_can_be_deleted(
     with pytest.raises(UnreadableTurnError, match=said):
         raised(file, "abort", made.paused)
     assert run(file, "delete", made.paused) == f"turn {made.paused}: deleted\n"
+
+
+@pytest.mark.anyio
+async def test_an_answer_to_a_call_that_is_not_there_concerns_its_turn_alone(made: Made, tmp_path: Path) -> None:
+    file = tmp_path / "turns.db"
+    payload = """replace(payload, '"call":"call00001","tool"', '"call":"call00077","tool"')"""
+    damaged(made, file, f"UPDATE facts SET payload = {payload} WHERE kind = 'call_waiting'")  # noqa: S608
+    async with engine_on(file) as engine:
+        said = f"turn {made.paused}: .* no such call is in the batch"
+        with pytest.raises(UnreadableTurnError, match=said):
+            await engine.resume(made.paused, {"approval-1": True})
+        await engine.recover()
+        assert (await engine.run(AGENT, "another")).text == "More."

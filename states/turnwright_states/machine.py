@@ -309,6 +309,8 @@ class TurnMachine(Moves):
         if event.decision not in DECISIONS[asked.kind]:
             takes = " or ".join(DECISIONS[asked.kind])
             raise BadAnswer(asked.id, f"its kind, {asked.kind}, takes {takes}, not {event.decision}", pending)
+        if asked.call and asked.call not in turn.batch:  # nothing of ours writes such a journal
+            raise BadCall("Answered", asked.call, "its interrupt is open, but no such call is in the batch")
         counters.waiting = len(pending) - 1
         counters.doom_asked = not asked.call
         counters.go_on = event.decision in (Decision.GO_ON, Decision.ALWAYS)
