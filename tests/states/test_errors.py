@@ -268,7 +268,7 @@ def test_journals_that_cannot_be_folded(begin: Begin) -> None:
         ("guess", "{}", "its kind 'guess' is unknown to this release"),
         ("paused", "nothing", "its payload is not a JSON object"),
         ("paused", "[1]", "its payload is not a JSON object"),
-        ("paused", "[" * 100_000, "its payload is not a JSON object"),
+        ("paused", "[" * 100_000, "its payload is nested too deeply: more than 300 lists and objects"),
         ("paused", "{}", "its payload has version None, and this release reads 1"),
         ("paused", '{"v":true}', "its payload has version True, and this release reads 1"),
         (
