@@ -26,6 +26,7 @@ from turnwright.inspector.access import Open
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.scripted import Line
 from turnwright.store import InboxItem, InboxKind
+from turnwright_states import Outcome
 
 T = TypeVar("T")
 AGENT: Final = Agent(name="Reader", steps=4)
@@ -297,3 +298,20 @@ async def test_an_answer_to_a_call_that_is_not_there_concerns_its_turn_alone(mad
             await engine.resume(made.paused, {"approval-1": True})
         await engine.recover()
         assert (await engine.run(AGENT, "another")).text == "More."
+
+
+@pytest.mark.anyio
+async def test_a_turn_that_waits_for_a_person_while_a_call_runs_ends_and_does_not_wait_for_ever(
+    made: Made, tmp_path: Path
+) -> None:
+    """The call's result was taken out of its journal: nobody can say any more what became of it."""
+    file = tmp_path / "turns.db"
+    async with engine_on(tmp_path / "was.db", asks_for(("ok", {"n": 1}), ("risky", {}))) as engine:
+        waits = await engine.run(AGENT, "both")
+    forged = 'kind = \'message_added\', payload = \'{"v":1,"elapsed":0,"state":"TOOL_EXEC","text":"x"}\''
+    damaged(made._replace(file=tmp_path / "was.db"), file, f"UPDATE facts SET {forged} WHERE kind = 'call_settled'")  # noqa: S608
+    async with engine_on(file) as engine:
+        with anyio.fail_after(10):
+            turn = await engine.resume(waits.id, {"approval-1": True})
+    assert turn.outcome is Outcome.FAILED
+    assert "nobody accounted for that: the journal was changed" in turn.error
