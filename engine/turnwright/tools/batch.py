@@ -103,8 +103,9 @@ async def run_batch(calls: tuple[Call, ...], around: Surroundings, report: Repor
     sub-agent that was started before is taken up where it stands: its own journal accounts for what happened to it.
     """
     ready = [call for call in calls if call.state is CallState.READY or _is_taken_up(call)]
-    if not ready:  # the driver would come back here again and again
-        raise BadCall("RunTools", calls[0].id, "it had started, and nobody accounted for that: the journal was changed")
+    lost = None if ready else next((call for call in calls if call.state is CallState.STARTED), None)
+    if lost is not None:  # the driver would come back here again and again
+        raise BadCall("RunTools", lost.id, "it had started, and nobody accounted for that: the journal was changed")
     for side_by_side in _between_barriers(ready, around):
         if len(side_by_side) <= parallel and _start_at_once(side_by_side, around):
             await _start_together(side_by_side, around, report)
