@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from turnwright import Agent, Engine, Limits, tool
@@ -323,8 +324,11 @@ async def test_tasks_of_its_own_are_not_cancelled_any_more_either(
     with anyio.fail_after(5):
         turn = await abort(engine, stubborn)
     assert [status for status, _ in results(turn)] == [CallStatus.ABORTED]
+    with anyio.fail_after(5):
+        await anyio.wait_all_tasks_blocked()
     swallowed = stubborn.swallowed
-    await anyio.wait_all_tasks_blocked()
+    for _ in range(10):
+        await anyio.lowlevel.checkpoint()
     assert stubborn.swallowed == swallowed
     await stubborn.let_go()
 

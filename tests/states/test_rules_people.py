@@ -316,3 +316,15 @@ def test_a_message_is_never_taken_in_while_a_doom_loop_is_asked_about_or_the_tur
     for turn in (begin(steps=0), stopped, asked):
         with pytest.raises(IllegalEvent, match="Steered is not accepted"):
             turn.feed(Steered(text="Only src/"))
+
+
+def test_an_answer_to_a_call_that_is_not_in_the_batch_is_refused(begin: "Begin") -> None:
+    """No journal of ours says so. One that somebody changed can, and nothing follows from the answer then."""
+    turn = begin()
+    turn.reply("a")
+    turn.feed(CallWaits(call="call00001", interrupt_kind=InterruptKind.APPROVAL))
+    turn.machine.turn.batch.clear()
+    known = turn.machine.turn.digest()
+    with pytest.raises(BadCall, match="no such call is in the batch"):
+        turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    assert turn.machine.turn.digest() == known

@@ -183,4 +183,6 @@ def _leave_alone(scope: object, task: _Task) -> None:
             asyncio._unregister_task(other)  # noqa: SLF001 (documented, for those who manage tasks themselves)
             other._log_destroy_pending = False  # noqa: SLF001 (as asyncio itself does)
     for inner in getattr(scope, "_child_scopes", ()):
+        # A group whose task was cancelled just now has yet to hear of it, and would cancel its own tasks then.
+        inner._cancel_called = True  # noqa: SLF001 (it counts as cancelled already)
         _leave_alone(inner, task)
