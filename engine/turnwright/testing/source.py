@@ -340,6 +340,10 @@ def _home(name: str, thing: object) -> str:
         if getattr(import_module(module), name, None) is thing:
             return module
     home: str = getattr(thing, "__module__", "builtins")
+    parent, _, room = home.rpartition(".")
+    # Python 3.13 says of `Path` that it lives in `pathlib._local`.
+    if room.startswith("_") and parent and getattr(import_module(parent), name, None) is thing:
+        return parent
     return home
 
 
