@@ -102,7 +102,7 @@ bench-guard: $(VENV)/.installed ## Count function calls, bytes and memory a step
 examples: $(BIN)/python ## Run the examples, the one with LangGraph too
 	test -d $(VENV)-examples || $(PYTHON) -m venv $(VENV)-examples
 	$(VENV)-examples/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[test,examples]'
-	$(VENV)-examples/bin/python -m pytest tests/test_examples.py
+	$(VENV)-examples/bin/python -m pytest tests/docs/test_examples.py
 
 mutants: $(VENV)/.mutants ## Change the pure machine one thing at a time, and see that a test notices (half an hour)
 	$(BIN)/python .ci/mutants.py

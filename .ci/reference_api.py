@@ -51,7 +51,11 @@ PAGES: Final = {
     "otel": Page("turnwright.otel", "Spans and metrics of turns, by OpenTelemetry.", ("turnwright.otel",)),
     "logs": Page("turnwright.logs", "What a log record says of a turn, and a formatter.", ("turnwright.logs",)),
     "ag-ui": Page("turnwright.ag_ui", "A turn as a run of the AG-UI protocol.", ("turnwright.ag_ui",)),
-    "fork": Page("turnwright.fork", "Copies of the beginning of a turn, which go their own way.", ("turnwright.fork",)),
+    "fork": Page(
+        "turnwright.journal.fork",
+        "Copies of the beginning of a turn, which go their own way.",
+        ("turnwright.journal.fork",),
+    ),
     "draw": Page("turnwright.draw", "Drawings of the chart, extracted from the chart alone.", ("turnwright.draw",)),
     "testing": Page(
         "turnwright.testing",

@@ -18,9 +18,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from turnwright.message import Message, ToolCallPart
-from turnwright.model import anthropic_wire, openai_wire
+from turnwright.model.anthropic import request as anthropic_wire
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import fit
+from turnwright.model.openai_chat import request as openai_wire
 from turnwright.model.protocol import Request, ToolSpec
 
 QUARTERS: Final = 4
@@ -47,7 +48,7 @@ def anthropic(capabilities: Capabilities) -> Build:
 
 def pydantic_ai(capabilities: Capabilities) -> Build:
     """Messages of pydantic-ai, which makes bodies of its own out of them."""
-    from turnwright.model.pydantic_ai_wire import messages_of, parameters_of  # noqa: PLC0415 (an extra)
+    from turnwright.model.pydantic_ai.request import messages_of, parameters_of  # noqa: PLC0415 (an extra)
 
     return lambda request: (messages_of(fit(request, capabilities).messages), parameters_of(request.tools))
 

@@ -10,10 +10,10 @@ from typing import Final
 
 from bench.scale_work import slow_tools
 
-from turnwright.testing.behaviour import Execution
+from turnwright.testing.behavior import Execution
 from turnwright.testing.faults import Witness
-from turnwright.testing.faults.actor import checksum
 from turnwright.testing.faults.witness import Line, Ran, executions
+from turnwright.testing.faults.worker_process import checksum
 from turnwright.testing.invariants import INVARIANTS, ends, follows, journals_before_it_runs, runs_once
 from turnwright.testing.play import Driven
 from turnwright_states import CallStatus, Cause

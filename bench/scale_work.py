@@ -15,7 +15,7 @@ from turnwright.model.scripted import asks_for
 from turnwright.runtime import Local, Runtime, Temporal
 from turnwright.store import NOBODY_GIVEN_UP, Claim, GivenUp, Status, open_store
 from turnwright.testing.faults import Witness
-from turnwright.testing.faults.actor import NotingStore, paired
+from turnwright.testing.faults.worker_process import NotingStore, paired
 from turnwright.tools import Tool, ToolContext
 from turnwright_states.facts import Fact
 

@@ -16,7 +16,7 @@ from bench.yardstick import PROMPT, Script, Subject, current, look, main
 from turnwright import Agent, Engine, Usage, tool
 from turnwright.model.protocol import Reply, ReplyCall, Request, TextDelta
 from turnwright.store import SqliteStore, Store
-from turnwright.store.sqlite import Durability
+from turnwright.store.sqlite.store import Durability
 
 #: The longest turn is measured, so nothing but its last step may end it.
 AGENT: Final = Agent(name="Looking", steps=200, budget=1_000)

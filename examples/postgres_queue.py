@@ -16,7 +16,7 @@ from procrastinate.exceptions import AlreadyEnqueued, ConnectorException
 from turnwright import Agent, ConfigError, Engine, Fenced, RuntimeUnavailable, StoreError, TurnBusy, UnknownTurn, tool
 from turnwright.model import Reply, Request, ScriptedModel, asks_for
 from turnwright.runtime import Runtime, Work
-from turnwright.store.postgres import PostgresStore
+from turnwright.store.postgres.store import PostgresStore
 
 _LOG = logging.getLogger("postgres_queue")
 

@@ -17,7 +17,7 @@ from turnwright.events import (
     TurnHalted,
     TurnPaused,
 )
-from turnwright.hub import Hub
+from turnwright.journal.event_bus import Hub
 from turnwright.message import TextPart, ToolCallPart, ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states import EndReason, InterruptKind, Outcome, State, Usage

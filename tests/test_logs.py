@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from turnwright import Agent, Engine, TurnResult, tool
-from turnwright.hiding import Secrets
 from turnwright.logs import FIELDS, JsonFormatter
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError
 from turnwright.model.scripted import Line
+from turnwright.privacy.secrets import Secrets
 from turnwright_states import Cause
 
 SECRET = "hunter2-0123456789"  # noqa: S105 (nobody's)
@@ -160,7 +160,7 @@ class Broken(Kept):
 
 @pytest.mark.anyio
 async def test_a_handler_that_raises_changes_no_turn(capsys: pytest.CaptureFixture[str]) -> None:
-    log, broken = logging.getLogger("turnwright.ledger"), Broken()
+    log, broken = logging.getLogger("turnwright.journal.turn_journal"), Broken()
     log.addHandler(broken)
     log.setLevel(logging.DEBUG)
     try:
@@ -175,13 +175,14 @@ async def test_a_handler_that_raises_changes_no_turn(capsys: pytest.CaptureFixtu
 
 def test_a_program_that_configures_no_log_sees_none() -> None:
     """Neither a warning nor an error: the standard library would print those to stderr."""
-    code = "import logging, turnwright; logging.getLogger('turnwright.hub').error('an observer failed')"
+    code = "import logging, turnwright; logging.getLogger('turnwright.journal.event_bus').error('an observer failed')"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (ran.stdout, ran.stderr) == ("", "")
 
 
 def test_what_says_it_in_words_is_loaded_only_where_somebody_listens() -> None:
-    code = "import sys, turnwright; print([m for m in ('turnwright.logs', 'turnwright.turn_log') if m in sys.modules])"
+    late = "('turnwright.logs', 'turnwright.journal.turn_log')"
+    code = f"import sys, turnwright; print([m for m in {late} if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
 

@@ -12,7 +12,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from turnwright import ConfigError, Message
 from turnwright.message import MAX_FILE, FilePart, TextPart, ToolCallPart, ToolResultPart
-from turnwright.model.openai_wire import to_wire
+from turnwright.model.openai_chat.request import to_wire
 from turnwright.testing.strategies import json_values
 from turnwright_states import CallStatus
 

@@ -1,15 +1,17 @@
 """Turnwright drives one turn of an LLM agent as an explicit finite-state machine."""
 
-from . import startup  # noqa: F401 (the first of all: see there)
+from ._base import startup  # noqa: F401 (the first of all: see there)
 
 # isort: split
 from typing import TYPE_CHECKING
 
 from turnwright_states import EndReason, Limits, Outcome, State, Usage
 
+from ._base.lazy_imports import late
 from .agent import Agent, Budget
-from .answers import Reply, deny, grant
-from .budgets import Budgets
+from .agents.budgets import Budgets
+from .driver.subagents import AgentTool, agent_tool
+from .driver.team import agent_tools
 from .engine import Engine
 from .errors import (
     BadAnswer,
@@ -27,28 +29,26 @@ from .errors import (
     UnknownTurn,
     UnreadableTurnError,
 )
-from .late import late
+from .journal.answers import Reply, deny, grant
+from .journal.dependencies import FinishedCall, Price
 from .message import FilePart, Message
 from .result import TurnResult
-from .setup import FinishedCall, Price
 from .store import QUEUED, TurnRow
-from .subagent import AgentTool, agent_tool
-from .team import agent_tools
 from .tools import Ask, Tool, ToolContext, ToolError, ToolResult, tool
 
 # A turn is run without them: agents made in code need no YAML, and few ask what bounds one.
 if TYPE_CHECKING:
-    from .agents_md import AgentFileError, find_agent, load_agents, parse_agents
-    from .certificate import Certificate
-    from .opencode_md import load_opencode_agents
+    from .agents.certificate import Certificate
+    from .agents.markdown import AgentFileError, find_agent, load_agents, parse_agents
+    from .agents.opencode import load_opencode_agents
 else:
     _HOMES = {
-        "AgentFileError": ".agents_md",
-        "Certificate": ".certificate",
-        "find_agent": ".agents_md",
-        "load_agents": ".agents_md",
-        "load_opencode_agents": ".opencode_md",
-        "parse_agents": ".agents_md",
+        "AgentFileError": ".agents.markdown",
+        "Certificate": ".agents.certificate",
+        "find_agent": ".agents.markdown",
+        "load_agents": ".agents.markdown",
+        "load_opencode_agents": ".agents.opencode",
+        "parse_agents": ".agents.markdown",
     }
     __getattr__, __dir__ = late(__name__, _HOMES)
 

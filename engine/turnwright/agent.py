@@ -30,7 +30,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from turnwright_states import Limits
 from turnwright_states.limits import Concluding, DoomResponse
 
-from .attribute_docs import described
+from ._base.field_docs import described
 from .errors import ConfigError
 
 Mode = Literal["primary", "subagent", "all"]

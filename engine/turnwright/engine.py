@@ -11,36 +11,36 @@ import anyio
 
 from turnwright_states import Limits
 
-from .admission import Begun, TurnOptions, admit, ended, limits_for, write_turn
+from ._base.background_task import beside
+from ._base.ids import new_id
 from .agent import Agent
-from .answering import Answers, need_root, post_answers, standing, standing_live, taken_in
-from .budgets import Budgets
-from .ending import make_way
+from .agents.budgets import Budgets
+from .driver.subagents import callees
 from .errors import ConfigError, EngineClosedError, TurnBusy, UnknownTurn, known_options
 from .events import TurnEvent
-from .following import follow, until_it_rests
-from .hub import Hub, Observer
-from .ids import new_id
-from .inbox import steer_item
+from .journal.admission import Begun, TurnOptions, admit, ended, limits_for, write_turn
+from .journal.answer_posting import Answers, need_root, post_answers, standing, standing_live, taken_in
+from .journal.dependencies import Prepare, Price, Setup, Synthesis, tools_by_name
+from .journal.event_bus import Hub, Observer
+from .journal.follow import follow, until_it_rests
+from .journal.inbox import steer_item
+from .journal.recovery import recover_turns
+from .journal.termination import make_way
+from .journal.upkeep import delete_turn, prune_turns
 from .model.protocol import Model
 from .model.retry import Backoff
-from .pairing import HistoryMode
-from .recovery import recover_turns
 from .result import TurnResult
 from .runtime import Local, Runtime
-from .runtime.elsewhere import Elsewhere, submit_new
-from .runtime.here import Here
-from .setup import Prepare, Price, Setup, Synthesis, tools_by_name
+from .runtime.in_process import Here
+from .runtime.submitted import Elsewhere, submit_new
 from .store import Store, TurnRow, open_store
-from .subagent import callees
-from .tasks import beside
 from .tools.tool import Tool
-from .upkeep import delete_turn, prune_turns
+from .transcript.pairing import HistoryMode
 
 if TYPE_CHECKING:
     from turnwright_states.replay import Group
 
-    from .certificate import Certificate
+    from .agents.certificate import Certificate
     from .telemetry import Telemetry
 
 
@@ -241,7 +241,7 @@ class Engine:
         so do workers.
         Raises what `fork_turn` raises: `ConfigError` for an `at` that is not the end of an event, naming the nearest.
         """
-        from .fork import fork_turn  # noqa: PLC0415 (it reads journals back to their events, which no turn does)
+        from .journal.fork import fork_turn  # noqa: PLC0415 (it reads journals back to their events, which no turn does)
 
         return await fork_turn(self._opened, turn_id, at, new_id=f"fork-{new_id()}")
 
@@ -250,7 +250,7 @@ class Engine:
 
         All but the one that ended it. Raises `UnknownTurn`, and `ConfigError` for a journal that does not hold.
         """
-        from .fork import fork_places  # noqa: PLC0415 (likewise)
+        from .journal.fork import fork_places  # noqa: PLC0415 (likewise)
 
         return fork_places(turn_id, await self._opened.facts(turn_id))
 
@@ -320,7 +320,7 @@ class Engine:
 
     def explain(self, agent: Agent) -> "Certificate":
         """What bounds a turn of this agent here, and who set it. Raises `ConfigError` for what is no agent."""
-        from .certificate import certificate  # noqa: PLC0415 (its models take long to make, and no turn needs them)
+        from .agents.certificate import certificate  # noqa: PLC0415 (its models take long to make, and no turn needs them)
 
         setup = self.setup
         limits_for(agent, setup)

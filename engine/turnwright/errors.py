@@ -15,7 +15,7 @@
     │   ├── UnreadableTurnError  one turn's row or journal is damaged; the other turns are not affected
     │   └── StoreReplacedError   the store's file was deleted or replaced while it was open
     ├── EngineClosedError    yours: the engine was closed
-    ├── UnpairedError        a message list with a call without its result (`turnwright.pairing`)
+    ├── UnpairedError        a message list with a call without its result (`turnwright.transcript.pairing`)
     ├── ToolError            a tool's (`turnwright.tools`): becomes the result of the call
     └── ModelError           the provider's (`turnwright.model`): becomes a fact, never leaves the driver
 

@@ -26,9 +26,9 @@ from turnwright_states import facts as f
 from turnwright_states.payload import frozen, thawed
 
 from .message import SentinelPart
-from .notices import notice_text
-from .phase import ToolPhase, assistant_id
-from .transcript import Transcript
+from .transcript.tool_phase import ToolPhase, assistant_id
+from .transcript.transcript import Transcript
+from .transcript.wording import notice_text
 
 #: What those who follow a turn see; the rest makes it.
 __all__ = [

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from .hiding import Secrets
+from .privacy.secrets import Secrets
 
 #: What the command line reads, as `--log-format` and `--log-level`.
 FORMAT_VARIABLE: Final = "TURNWRIGHT_LOG_FORMAT"

@@ -19,8 +19,8 @@ from pydantic_core import CoreSchema, core_schema
 
 from turnwright_states import CallStatus, EndReason, Outcome
 
+from ._base.frozen import Value
 from .errors import ConfigError
-from .values import Value
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -129,7 +129,7 @@ class FilePart(Part, frozen=True, kw_only=True):
 
         Raises `ConfigError` if it cannot be read, is empty or too large, or has a name that does not tell what it is.
         """
-        from .regular_files import FileTooLargeError, read_regular  # noqa: PLC0415 (few turns have files)
+        from ._base.regular_files import FileTooLargeError, read_regular  # noqa: PLC0415 (few turns have files)
 
         path = Path(path)
         media_type, packed = mimetypes.guess_type(path.name)

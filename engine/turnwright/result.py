@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from turnwright_states import EndReason, Outcome, State, Usage
 from turnwright_states import facts as f
 
-from .bounds import nearest
+from .agents.bounds import nearest
 from .events import Pending
 from .message import Message, SentinelPart
 from .store import Queued
-from .transcript import Transcript, reading
+from .transcript.transcript import Transcript, reading
 
 
 class StatePath:

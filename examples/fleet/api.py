@@ -37,7 +37,7 @@ from turnwright import (
 )
 from turnwright.model import ScriptedModel
 from turnwright.runtime import Local, Runtime, Temporal
-from turnwright.store.postgres import PostgresStore
+from turnwright.store.postgres.store import PostgresStore
 from turnwright.tools import load_tools
 
 AGENT = Agent(name="Storekeeper", instructions="You keep a store room stocked.", steps=20)

@@ -31,8 +31,8 @@ from transitions import Machine
 
 from .counters import Counters
 from .errors import IllegalEvent
+from .fast_event import HasState, LeanEvent
 from .guards import Guard
-from .lean_event import HasState, LeanEvent
 from .reasons import EndReason
 from .state import State, Trigger
 

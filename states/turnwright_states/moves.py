@@ -7,8 +7,8 @@ from . import facts as f
 from .call import Call, CallState
 from .chart import ReasonFrom, Row
 from .events import DECISIONS, CallStatus, InterruptKind, Spent, Usage
+from .fact_writer import Recorder
 from .reasons import Cause, EndReason
-from .recorder import Recorder
 from .state import State, Trigger
 
 _NOTHING: Final[Mapping[str, Spent]] = {}

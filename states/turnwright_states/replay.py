@@ -6,7 +6,7 @@ what the machine says with what is written, field by field, the time, the state 
 is taken from the journal, for nothing else has it; what was decided is not.
 
 Nothing is done again: no model is called, no tool is run, nothing is written. To go on from a place in the past, with
-everything that this does, is a fork (`turnwright.fork`).
+everything that this does, is a fork (`turnwright.journal.fork`).
 
 What cannot be seen: a text that decided nothing and was changed (a result, an answer, a prompt), and a journal that
 stops after an event. The name and the arguments of a call are bound to its loop key. Where its tool gave that key, or
@@ -30,9 +30,9 @@ from . import facts as f
 from .chart import CHART, VERSION, Chart, Row
 from .doom import call_key
 from .errors import BadJournal, MachineError
+from .event_inference import beginning, origins
 from .events import Event, ModelReplied
 from .machine import TurnMachine
-from .origins import beginning, origins
 from .state import FINAL, State, Trigger
 from .turn import Turn
 from .verdict import Check, Verdict

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from . import facts as f
 from .call import Call, CallState
+from .construct import made
 from .counters import Counters
 from .doom import Round, looping, make_round, remember
 from .events import Decision, Usage
+from .limit_thresholds import Marks
 from .limits import Limits
-from .making import made
-from .marks import Marks
 from .payload import FrozenDict
 from .reasons import EndReason
 from .state import LIVE, STAGE, State

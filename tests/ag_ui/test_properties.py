@@ -18,7 +18,7 @@ from turnwright.testing import Answers, Cut, Line, Scenario, WaywardModel, clock
 from turnwright.testing.play import EngineParts
 from turnwright.testing.strategies import scenarios
 from turnwright.tools import Tool
-from turnwright.transcript import Transcript
+from turnwright.transcript.transcript import Transcript
 from turnwright_states import Cause, State
 from turnwright_states import facts as f
 

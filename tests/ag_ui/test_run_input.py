@@ -8,8 +8,8 @@ from pydantic import JsonValue
 
 from turnwright import Agent, BadAnswer, ConfigError, Engine, Limits, tool
 from turnwright.ag_ui import AgUiEncoder, RunRequest, messages_of, read_input
-from turnwright.answers import Reply
 from turnwright.events import Pending, TurnPaused
+from turnwright.journal.answers import Reply
 from turnwright.message import FilePart, ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.result import TurnResult

@@ -10,7 +10,7 @@ from bench.scale_work import AGENT, SlowModel, slow_tools
 from turnwright import Engine
 from turnwright.store import MemoryStore
 from turnwright.testing.faults import Line, Witness
-from turnwright.testing.faults.actor import NotingStore, checksum
+from turnwright.testing.faults.worker_process import NotingStore, checksum
 
 LOST, AGAIN = list(CLAIMS)[1:3]
 

@@ -14,13 +14,13 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, ViewportSize
 
 from turnwright import Agent, Engine, tool
-from turnwright.answers import Reply as Answer
+from turnwright.driver.subagents import agent_tool
 from turnwright.inspector import Token, inspector_app
+from turnwright.journal.answers import Reply as Answer
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import Reply, Request
 from turnwright.model.scripted import Line
 from turnwright.result import TurnResult
-from turnwright.subagent import agent_tool
 from turnwright.tools import Tool, ToolContext
 from turnwright_states import Decision
 

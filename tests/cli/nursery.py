@@ -30,7 +30,7 @@ LATER = (
     "httpx",
     "tenacity",
     "turnwright.config",
-    "turnwright.store.sqlite",
+    "turnwright.store.sqlite.store",
 )
 #: Seconds between two looks at who has ended, and where nobody runs, at whether we are still wanted.
 POLL = 0.005

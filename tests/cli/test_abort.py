@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Child, Cli, Done, Endpoint, Json
+    from .conftest import Child, Cli, Done, Endpoint, Json
 
 TOOLS = '''
 import time

@@ -12,7 +12,7 @@ from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import SqliteStore
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Endpoint
+    from .conftest import Cli, Endpoint
 
 CODE = """
 from turnwright import tool

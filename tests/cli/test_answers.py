@@ -6,10 +6,11 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.cli.conftest import wait_until
+
+from .conftest import wait_until
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Child, Cli, Done, Endpoint
+    from .conftest import Child, Cli, Done, Endpoint
 
 TOOLS = '''
 from pathlib import Path

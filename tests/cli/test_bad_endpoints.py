@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Asked, Cli, Done, Endpoint, Json, Move
+    from .conftest import Asked, Cli, Done, Endpoint, Json, Move
 
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 HELLO = b'data: {"choices":[{"index":0,"delta":{"content":"Hello"}}]}\n\n'

@@ -3,14 +3,15 @@
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.cli.conftest import SECRET
 
 from turnwright.cli.config import settings_table
 from turnwright.cli.options import DEFAULT_STORE
-from turnwright.config_settings import SETTINGS
+from turnwright.config.settings import SETTINGS
+
+from .conftest import SECRET
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Done
+    from .conftest import Cli, Done
 
 
 def source_of(said: "Done", key: str) -> tuple[object, str, str]:

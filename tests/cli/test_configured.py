@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Endpoint
+    from .conftest import Cli, Endpoint
 
 
 def test_the_file_gives_steps_model_and_store(cli: "Cli", endpoint: "Endpoint") -> None:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli
+    from .conftest import Cli
 
 
 def test_four_turns_that_could_have_gone_wrong_end_clearly(cli: "Cli") -> None:

@@ -19,7 +19,7 @@ from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states.chart import ROWS, VERSION
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli
+    from .conftest import Cli
 
 COMMITTED = Path(__file__).parents[2] / "diagrams"
 NAMES = ("turn.mmd", "turn.dot", "turn.pml", "turn.md", "turn.svg")

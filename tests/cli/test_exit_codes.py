@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Done, Endpoint, Json
+    from .conftest import Cli, Done, Endpoint, Json
 
 #: Hides the local model from an interpreter, as if it were not installed.
 NO_LOCAL_MODEL = """

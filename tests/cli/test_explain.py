@@ -4,12 +4,12 @@ import json
 from typing import TYPE_CHECKING
 
 from turnwright import Agent
-from turnwright.bounds import EXACTNESS
-from turnwright.certificate import Certificate, certificate
+from turnwright.agents.bounds import EXACTNESS
+from turnwright.agents.certificate import Certificate, certificate
 from turnwright_states import REASONS
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli
+    from .conftest import Cli
 
 
 def test_the_certificate_of_an_agent_as_json(cli: "Cli") -> None:

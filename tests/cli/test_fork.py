@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Done, Endpoint, Json
+    from .conftest import Cli, Done, Endpoint, Json
 
 ASK: "tuple[str, Json]" = ("ask_user_input", {"question": "Which colour?", "choices": ["red", "blue"]})
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from turnwright_states.chart import CHART
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli
+    from .conftest import Cli
 
 #: A tool that says so to everybody when it is run for real.
 NOISY = """

@@ -10,7 +10,7 @@ import pytest
 from turnwright.cli.app import ROOMS
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Done, Endpoint
+    from .conftest import Cli, Done, Endpoint
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_the_output_of_a_program_stays_as_it_was(cli: "Cli", run: list[str]) -> 
 def test_text_is_a_line_with_moment_level_and_logger(cli: "Cli", run: list[str]) -> None:
     done = cli.run(*run, "--log-level", "info")
     moment, level, logger, said = done.err.splitlines()[-1].split(" ", 3)
-    assert (moment[-1], level, logger) == ("Z", "INFO", "turnwright.ledger:")
+    assert (moment[-1], level, logger) == ("Z", "INFO", "turnwright.journal.turn_journal:")
     assert said.endswith("ended: finished: answered")
 
 

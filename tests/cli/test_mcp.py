@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Endpoint, Json
+    from .conftest import Cli, Endpoint, Json
 
 #: A secret that only the server is given.
 TOKEN = "hunter2-0123456789"  # noqa: S105 (nobody's)

@@ -7,10 +7,10 @@ import pytest
 
 from turnwright.agent import Agent
 from turnwright.cli.models import make_model, model_named, models_for
-from turnwright.model.openai_chat import OpenAIChat
+from turnwright.model.openai_chat.client import OpenAIChat
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Endpoint, Json
+    from .conftest import Cli, Endpoint, Json
 
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from tests.cli.tty import Tty
-
 from turnwright.cli.progress import Estimate
 
+from .tty import Tty
+
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli
+    from .conftest import Cli
 
 
 class Clock:

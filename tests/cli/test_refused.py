@@ -13,7 +13,7 @@ from turnwright.model.scripted import ScriptedModel
 from turnwright.store import SqliteStore
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Endpoint
+    from .conftest import Cli, Endpoint
 
 #: A store that a command finds only where it is named.
 STORE = ("--store", "sqlite:///the turns.db")

@@ -10,7 +10,7 @@ import pytest
 from turnwright_states.chart import ROWS
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Done, Endpoint, Json
+    from .conftest import Cli, Done, Endpoint, Json
 
 LATER = "the journal: its payload has version 9, and this release reads 1"
 

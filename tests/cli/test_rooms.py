@@ -10,7 +10,7 @@ import pytest
 from turnwright.cli.app import ROOMS, command
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli
+    from .conftest import Cli
 
 #: Runs a command, and prints the rooms of the command line that were loaded for it.
 RUN = """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Endpoint, Json
+    from .conftest import Cli, Endpoint, Json
 
 TOOLS = '''
 import subprocess, time

@@ -14,7 +14,7 @@ from turnwright import Agent, Engine
 from turnwright.model import ScriptedModel
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Child, Cli, Endpoint
+    from .conftest import Child, Cli, Endpoint
 
 TOKEN = "a-token-that-nobody-guesses"  # noqa: S105 (a test's)
 SERVE = ("serve", "--port", "0", "--json")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Done, Endpoint
+    from .conftest import Cli, Done, Endpoint
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m"
 LONG = "an-agent-with-quite-a-long-name-that-no-terminal-of-eighty-columns-has-room-for"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Endpoint, Json
+    from .conftest import Cli, Endpoint, Json
 
 TOOLS = '''
 from pathlib import Path

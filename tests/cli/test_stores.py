@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright import Agent, Engine
-from turnwright.cli.closing import closing_lines
 from turnwright.cli.stores import password_hint, store_flag, without_password
+from turnwright.cli.summary import closing_lines
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.tools import tool
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Done, Endpoint, Json
+    from .conftest import Cli, Done, Endpoint, Json
 
 AGENTS = """---
 name: Lead

@@ -18,7 +18,7 @@ from turnwright.model import ScriptedModel
 from .collector import Sink, collector
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Endpoint
+    from .conftest import Cli, Endpoint
 
 TOOLS = '''
 from opentelemetry import trace

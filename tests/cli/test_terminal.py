@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import JsonValue
-from tests.cli.tty import Tty
+
+from .tty import Tty
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Cli, Done, Endpoint
+    from .conftest import Cli, Done, Endpoint
 
 #: What a terminal obeys: it renames the window, clears the screen, turns text around, and hides it.
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u200b\x7f"
@@ -147,7 +148,7 @@ def test_a_live_screen_has_no_escapes_but_its_own(cli: "Cli", endpoint: "Endpoin
 def test_ctrl_c_while_it_starts_prints_no_traceback(cli: "Cli", command: str) -> None:
     """It comes while the package is being imported: Python tells of each import with `-v`."""
     with Tty((command,), cli.folder, {**cli.env, "PYTHONVERBOSE": "1"}) as terminal:
-        terminal.until("import 'turnwright.startup'")
+        terminal.until("import 'turnwright._base.startup'")
         terminal.types("\x03")
         assert terminal.done() == 130
     assert "Traceback" not in terminal.shown

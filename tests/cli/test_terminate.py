@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Done, Endpoint
+    from .conftest import Cli, Done, Endpoint
 
 TOOLS = '''
 import time

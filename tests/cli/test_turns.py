@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Done, Endpoint
+    from .conftest import Cli, Done, Endpoint
 
 LONG = "an-agent-with-quite-a-long-name-that-no-terminal-of-eighty-columns-has-room-for"
 

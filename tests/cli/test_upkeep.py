@@ -12,7 +12,7 @@ import anyio
 from turnwright.store import NewTurn, SqliteStore
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, Endpoint
+    from .conftest import Cli, Endpoint
 
 #: What a release of an older schema wrote: three turns.
 OLD = Path(__file__).parents[1] / "store" / "schema_1.sql"

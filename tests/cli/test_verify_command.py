@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from turnwright.cli.goal import EVENTS, narrowed, read_goal
+from turnwright.cli.counterexample import drawn
+from turnwright.cli.reachability import EVENTS, narrowed, read_goal
 from turnwright.cli.verify import Report, answer
-from turnwright.cli.witness import drawn
 from turnwright.errors import ConfigError
 from turnwright_states import Limits, State
 from turnwright_states.chart import CHART, ROWS
@@ -23,7 +23,7 @@ from turnwright_states.verify import ENDS, Case, Claim, Edge, Goal, Violation, W
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.cli.conftest import Cli
+    from .conftest import Cli
 
 SMALL: Final = Case(Limits(steps=1, tool_calls=1, max_pauses=0, max_retries=0, doom_threshold=None), widest=1)
 TWO: Final = Case(Limits(steps=2, tool_calls=1, max_pauses=0, max_retries=0, doom_threshold=None), widest=1)

@@ -15,7 +15,7 @@ from turnwright import Agent, Engine
 from turnwright.model import ScriptedModel
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Child, Cli, Done, Endpoint
+    from .conftest import Child, Cli, Done, Endpoint
 
 TOOLS = '''
 import os

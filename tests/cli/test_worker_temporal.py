@@ -13,7 +13,7 @@ from turnwright.runtime import Temporal
 from turnwright.testing.temporal_server import TemporalServer
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Child, Cli, Endpoint
+    from .conftest import Child, Cli, Endpoint
 
 TOOLS = '''
 import os

@@ -10,7 +10,7 @@ from turnwright import Agent, Engine, TurnResult, tool
 from turnwright.message import SentinelPart
 from turnwright.model.protocol import Reply, Request
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
-from turnwright.notices import notice_text
+from turnwright.transcript.wording import notice_text
 from turnwright_states import Limits
 from turnwright_states import facts as f
 from turnwright_states.limits import PresetName

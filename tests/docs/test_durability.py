@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from turnwright.store import InboxKind
-from turnwright.store.sqlite import Durability
+from turnwright.store.sqlite.store import Durability
 from turnwright.tools.tool import OnCrash
 from turnwright_states.facts import KINDS
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from turnwright.draw import Arrow, Kind, Line, Picture, extract, to_dot, to_mermaid, to_page, to_table
-from turnwright.draw.hints import HINTS, Hints
+from turnwright.draw.layout_hints import HINTS, Hints
 from turnwright_states.chart import ROWS, Chart
 from turnwright_states.reasons import REASONS
 from turnwright_states.state import State

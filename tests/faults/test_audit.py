@@ -8,13 +8,13 @@ import anyio
 import pytest
 from msgspec import structs
 
-from turnwright.answers import Reply
+from turnwright.journal.answers import Reply
 from turnwright.store import open_store
 from turnwright.testing.faults import Line, Witness
-from turnwright.testing.faults.actor import Role, act
 from turnwright.testing.faults.audit import CLAIMS, audit
 from turnwright.testing.faults.plan import Plan
 from turnwright.testing.faults.trial import Seen
+from turnwright.testing.faults.worker_process import Role, act
 from turnwright_states import Decision
 from turnwright_states import facts as f
 

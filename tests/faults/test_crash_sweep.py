@@ -15,11 +15,11 @@ from turnwright import Agent, Engine, StoreError, TurnResult, tool
 from turnwright.message import StepFinishPart, StepStartPart, ToolResultPart
 from turnwright.model.protocol import Reply, Request
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.pairing import check_pairing
 from turnwright.store import Claim, MemoryStore, NewTurn, SqliteStore, Status, Store, open_store
 from turnwright.testing import FaultyStore
 from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool, ToolContext
+from turnwright.transcript.pairing import check_pairing
 from turnwright_states import CallStatus, Cause, EndReason, Limits, Outcome, State, Turn
 from turnwright_states import facts as f
 

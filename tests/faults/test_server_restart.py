@@ -8,7 +8,7 @@ from turnwright import Agent, Engine, StoreError, tool
 from turnwright.model.protocol import Reply, Request
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import open_store
-from turnwright.store.postgres import PostgresStore
+from turnwright.store.postgres.store import PostgresStore
 from turnwright.testing.postgres_server import PostgresServer
 from turnwright.tools import Tool
 from turnwright_states import CallStatus, Outcome

@@ -11,13 +11,13 @@ import anyio
 import pytest
 
 from turnwright import Agent, Engine, Outcome, StoreError, TurnResult, tool
+from turnwright.driver.subagents import agent_tool
 from turnwright.model.protocol import Model, Reply, Request
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.pairing import check_pairing
 from turnwright.store import Claim, MemoryStore, NewTurn, SqliteStore, Status, Store
-from turnwright.subagent import agent_tool
 from turnwright.testing import FaultyStore
 from turnwright.tools import Tool, ToolContext
+from turnwright.transcript.pairing import check_pairing
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict

@@ -12,10 +12,10 @@ import pytest
 from turnwright import Engine, TurnBusy, TurnResult
 from turnwright.store import open_store
 from turnwright.testing.faults import DriverProcess, KillAt, Witness
-from turnwright.testing.faults.actor import Role, act, engine_of
 from turnwright.testing.faults.audit import audit
 from turnwright.testing.faults.plan import Plan
 from turnwright.testing.faults.trial import Seen
+from turnwright.testing.faults.worker_process import Role, act, engine_of
 from turnwright_states import CallStatus, Outcome
 from turnwright_states import facts as f
 

@@ -10,8 +10,8 @@ from tests.secrets_made import SECRETS
 
 from turnwright import Agent, Engine, tool
 from turnwright.inspector import inspector_app
-from turnwright.inspector.access import Open
-from turnwright.inspector.render import amount, cut, environment, moment, seconds, span, visible
+from turnwright.inspector.http.access import Open
+from turnwright.inspector.http.render import amount, cut, environment, moment, seconds, span, visible
 from turnwright.inspector.tabs import TABS
 from turnwright.message import FilePart
 from turnwright.model import ScriptedModel, asks_for

@@ -10,7 +10,7 @@ import pytest
 
 from turnwright import Agent, Engine
 from turnwright.inspector import inspector_app
-from turnwright.inspector.access import Open
+from turnwright.inspector.http.access import Open
 from turnwright.inspector.tabs import TABS
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError

@@ -16,7 +16,7 @@ from turnwright.inspector import Open, inspector_app
 from turnwright.inspector.tabs import TABS
 from turnwright.model import ScriptedModel
 from turnwright.model.protocol import Reply, ReplyCall
-from turnwright.redaction import HIDDEN, Redactor, opened_in
+from turnwright.privacy.redaction import HIDDEN, Redactor, opened_in
 
 from .conftest import browser
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from turnwright import Agent, Engine, tool
-from turnwright.inspector.looked import Looked
-from turnwright.inspector.recorded import history_of, read_turn
-from turnwright.inspector.window import Window
+from turnwright.inspector.views.pagination import Window
+from turnwright.inspector.views.tab_context import Looked
+from turnwright.inspector.views.turn_record import history_of, read_turn
 from turnwright.model import ScriptedModel
 from turnwright.store import MemoryStore, NewTurn, Status, Store
 from turnwright.testing import Driven

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 from pydantic import JsonValue
 
-from turnwright.model.openai_stream import ChatStream
+from turnwright.model.openai_chat.stream import ChatStream
 from turnwright.model.protocol import ModelError, Reply
 
 Chunk = dict[str, JsonValue]

@@ -7,7 +7,7 @@ from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright.message import AnyPart, FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
-from turnwright.model.anthropic_order import ORDER
+from turnwright.model.anthropic.block_order import ORDER
 from turnwright.model.protocol import Request, ToolSpec
 from turnwright_states import CallStatus
 

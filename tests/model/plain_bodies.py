@@ -11,12 +11,12 @@ from typing import Any
 from msgspec import structs
 
 from turnwright.message import AnyPart, Message, TextPart, ToolCallPart, ToolResultPart
-from turnwright.model.anthropic_blocks import encode_blocks
-from turnwright.model.anthropic_wire import MAX_TOKENS, MIN_BUDGET
+from turnwright.model.anthropic.blocks import encode_blocks
+from turnwright.model.anthropic.request import MAX_TOKENS, MIN_BUDGET
 from turnwright.model.capabilities import Capabilities
-from turnwright.model.encoding import sendable_name
 from turnwright.model.fit import BRIDGE
-from turnwright.model.openai_wire import to_wire
+from turnwright.model.http.encoding import sendable_name
+from turnwright.model.openai_chat.request import to_wire
 from turnwright.model.protocol import Request, ToolSpec
 
 Body = dict[str, Any]

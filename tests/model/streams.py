@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from turnwright.model.http.reply_stream import ReplyStream
 from turnwright.model.protocol import ReasoningDelta, Reply, TextDelta
-from turnwright.model.reply_stream import ReplyStream
 from turnwright_states import Cause
 
 TEXT = st.sampled_from(["", "a", "é\u2028", "😀", "\ud83d", "\ude00", '{"a"', ": 1}", "stop", "f", "[DONE]"])

@@ -24,7 +24,7 @@ from turnwright.message import (
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import fit
 from turnwright.model.protocol import Request, ToolChoice, ToolSpec
-from turnwright.pairing import check_pairing
+from turnwright.transcript.pairing import check_pairing
 
 NOTE = ToolSpec("note", "Note something.", {"type": "object", "properties": {}})
 PICTURE = FilePart.of(b"png", "image/png")

@@ -11,12 +11,12 @@ from anyio.abc import SocketAttribute, SocketStream
 from pydantic import JsonValue
 
 from turnwright import Agent, EndReason, Engine, Outcome
-from turnwright.model.anthropic import AnthropicMessages
-from turnwright.model.anthropic_stream import MessagesStream
-from turnwright.model.openai_chat import OpenAIChat
-from turnwright.model.openai_stream import ChatStream
+from turnwright.model.anthropic.client import AnthropicMessages
+from turnwright.model.anthropic.stream import MessagesStream
+from turnwright.model.http.reply_stream import ReplyStream
+from turnwright.model.openai_chat.client import OpenAIChat
+from turnwright.model.openai_chat.stream import ChatStream
 from turnwright.model.protocol import Reply
-from turnwright.model.reply_stream import ReplyStream
 from turnwright_states import Cause, Usage
 from turnwright_states.facts import AttemptFailed
 

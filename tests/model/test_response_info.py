@@ -16,8 +16,8 @@ from pydantic_ai.usage import RequestUsage
 
 from turnwright.message import Message
 from turnwright.model import ModelError, Reply, Request, ResponseInfo, pydantic_ai_model
-from turnwright.model.anthropic_reply import MessageBuilder
-from turnwright.model.openai_reply import ReplyBuilder
+from turnwright.model.anthropic.reply_builder import MessageBuilder
+from turnwright.model.openai_chat.reply_builder import ReplyBuilder
 from turnwright_states import Usage
 
 from .chunks import STOP, Chunk, chunk, decode, reply, sse

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from turnwright import Agent
-from turnwright.conversation import Conversation
 from turnwright.message import Message, StepStartPart, TextPart, ToolCallPart, ToolResultPart
-from turnwright.pairing import UnpairedError, check_pairing, repaired
-from turnwright.transcript import Transcript
+from turnwright.transcript.pairing import UnpairedError, check_pairing, repaired
+from turnwright.transcript.request_builder import Conversation
+from turnwright.transcript.transcript import Transcript
 from turnwright_states import CallModel, Turn
 
 AGENT = Agent(name="Tidier", instructions="You tidy up.")

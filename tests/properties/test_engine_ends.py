@@ -16,21 +16,12 @@ from turnwright.message import AnyPart, ToolCallPart, ToolResultPart
 from turnwright.model.protocol import ModelError, Reply, ReplyCall
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel
-from turnwright.pairing import check_pairing
 from turnwright.store import MemoryStore, SqliteStore, Store
 from turnwright.testing import FaultyStore
 from turnwright.tools import Tool
-from turnwright.transcript import Transcript
-from turnwright_states import (
-    DECISIONS,
-    MAX_STEPS,
-    Cause,
-    Finish,
-    InterruptKind,
-    Limits,
-    Turn,
-    Usage,
-)
+from turnwright.transcript.pairing import check_pairing
+from turnwright.transcript.transcript import Transcript
+from turnwright_states import DECISIONS, MAX_STEPS, Cause, Finish, InterruptKind, Limits, Turn, Usage
 from turnwright_states import facts as f
 from turnwright_states.limits import Concluding, DoomResponse
 

@@ -12,26 +12,16 @@ import anyio.lowlevel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwright import (
-    Agent,
-    BadAnswer,
-    Engine,
-    Fenced,
-    SessionBusy,
-    StoreError,
-    TurnBusy,
-    TurnEnded,
-    tool,
-)
-from turnwright.inbox import CALLS, steers
+from turnwright import Agent, BadAnswer, Engine, Fenced, SessionBusy, StoreError, TurnBusy, TurnEnded, tool
+from turnwright.journal.inbox import CALLS, steers
 from turnwright.message import TextPart
 from turnwright.model.protocol import ModelError, Reply, Request, TextDelta
 from turnwright.model.scripted import asks_for
-from turnwright.pairing import UnpairedError, check_pairing
 from turnwright.store import NOBODY_GIVEN_UP, Claim, GivenUp, InboxItem, MemoryStore, SqliteStore, Status, Store
 from turnwright.testing.clock import run
 from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool, ToolContext
+from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright_states import Cause, Limits, Outcome, State
 from turnwright_states import facts as f
 from turnwright_states.facts import Fact

@@ -18,10 +18,10 @@ from turnwright import Agent, Engine, SessionBusy, StoreError, TurnResult, tool
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError, Reply, ReplyCall, Request
 from turnwright.model.retry import Backoff
-from turnwright.pairing import check_pairing
 from turnwright.store import MemoryStore, Queued, Store
 from turnwright.testing import FaultyStore
 from turnwright.tools import ToolContext
+from turnwright.transcript.pairing import check_pairing
 from turnwright_states import (
     DECISIONS,
     Abort,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from turnwright.message import AnyPart, Message, TextPart, ToolCallPart, ToolResultPart
-from turnwright.pairing import NO_RESULT, Paired, UnpairedError, check_pairing, renamed, repaired
+from turnwright.transcript.pairing import NO_RESULT, Paired, UnpairedError, check_pairing, renamed, repaired
 from turnwright_states import CallStatus
 
 IDS = st.sampled_from(["", "a", "b", "call00001", "past00001"])

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from turnwright import Agent, EndReason, Engine, Price, StoreError, TurnResult, tool
 from turnwright.agent import Budget
+from turnwright.driver.subagents import agent_tool
 from turnwright.message import ToolCallPart, ToolResultPart
 from turnwright.model.protocol import Model, ModelError, Reply, ReplyCall, Request
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel
-from turnwright.pairing import check_pairing
 from turnwright.store import MemoryStore, Store
-from turnwright.subagent import agent_tool
 from turnwright.testing import FaultyStore
+from turnwright.transcript.pairing import check_pairing
 from turnwright_states import DECISIONS, Cause, InterruptKind, Limits, Usage
 from turnwright_states import facts as f
 from turnwright_states.limits import MAX_DEPTH, Concluding, DoomResponse

@@ -36,11 +36,11 @@ from turnwright_states import (
 )
 from turnwright_states.chart import CHART, ROWS, Chart, Row
 from turnwright_states.counters import NAMES, Counters
-from turnwright_states.lean_event import LeanEvent
+from turnwright_states.fast_event import LeanEvent
 from turnwright_states.state import FINAL, LIVE, RESTING, TRANSIENT
 
 if TYPE_CHECKING:
-    from tests.states.conftest import Begin, Script
+    from .conftest import Begin, Script
 
 # The table of DESIGN 2, written out a second time: from, event, guard in words, to, reason.
 # fmt: off

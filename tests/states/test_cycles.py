@@ -10,8 +10,8 @@ from turnwright_states.chart import ROWS, Row
 from turnwright_states.counters import NAMES, Counters
 from turnwright_states.guards import WORDS, Guard
 from turnwright_states.state import LIVE
-from turnwright_states.verify.choices import choices, names_in
 from turnwright_states.verify.cycles import Placed, endless
+from turnwright_states.verify.guard_cases import choices, names_in
 
 Rows = tuple[Row, ...]
 

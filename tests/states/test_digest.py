@@ -28,7 +28,7 @@ from turnwright_states import (
 from turnwright_states.counters import KEPT, PASSING
 
 if TYPE_CHECKING:
-    from tests.states.conftest import Begin, Script
+    from .conftest import Begin, Script
 
 
 def busy(begin: "Begin") -> "Script":

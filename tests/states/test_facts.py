@@ -31,7 +31,7 @@ from turnwright_states.events import JsonObject
 from turnwright_states.facts import KINDS, MAX_NESTING, PAYLOAD_VERSION, Fact, parse_fact
 
 if TYPE_CHECKING:
-    from tests.states.conftest import Begin
+    from .conftest import Begin
 
 TEXT = st.text(max_size=8)
 IDS = st.text("abc/-01", min_size=1, max_size=8)

@@ -17,7 +17,7 @@ from turnwright_states.guards import Guard
 from turnwright_states.state import FINAL
 from turnwright_states.verdict import Check, Verdict, worst
 from turnwright_states.verify import lint
-from turnwright_states.verify.choices import ASSUMED, Assumption
+from turnwright_states.verify.guard_cases import ASSUMED, Assumption
 
 S, T, R = State, Trigger, EndReason
 Rows = tuple[Row, ...]

@@ -44,7 +44,7 @@ from turnwright_states import (
 from turnwright_states.chart import VERSION
 
 if TYPE_CHECKING:
-    from tests.states.conftest import Begin, Script
+    from .conftest import Begin, Script
 
 LOOK = ToolCall(name="look", arguments={})
 USED = Usage(input_tokens=10)

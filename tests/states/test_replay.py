@@ -42,9 +42,9 @@ from turnwright_states import (
 )
 from turnwright_states import facts as f
 from turnwright_states.chart import CHART, ROWS, VERSION, Chart
+from turnwright_states.event_inference import origins
 from turnwright_states.events import Stop
 from turnwright_states.facts import Fact, parse_fact
-from turnwright_states.origins import origins
 from turnwright_states.replay import CLAIM, Replayed, replay
 from turnwright_states.verdict import Check, Verdict
 

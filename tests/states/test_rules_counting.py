@@ -33,7 +33,7 @@ from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
 
 if TYPE_CHECKING:
-    from tests.states.conftest import Begin
+    from .conftest import Begin
 
 SPENT = "not executed: the tool budget is spent"
 

@@ -28,7 +28,7 @@ from turnwright_states import (
 )
 
 if TYPE_CHECKING:
-    from tests.states.conftest import Begin, Script
+    from .conftest import Begin, Script
 
 
 def rounds_until_it_stops(turn: "Script", *names: str, most: int = 20) -> int:

@@ -34,7 +34,7 @@ from turnwright_states import (
 from turnwright_states.events import Stop
 
 if TYPE_CHECKING:
-    from tests.states.conftest import Begin, Script
+    from .conftest import Begin, Script
 
     Live = Callable[[Begin], Script]
 

@@ -7,7 +7,7 @@ import pytest
 from turnwright_states import CallModel, TurnMachine, Usage, facts
 
 if TYPE_CHECKING:
-    from tests.states.conftest import Begin
+    from .conftest import Begin
 
 
 def notices(found: list[facts.Notice], limit: str) -> list[tuple[float, float]]:

@@ -29,7 +29,7 @@ from turnwright_states import (
 )
 
 if TYPE_CHECKING:
-    from tests.states.conftest import Begin, Script
+    from .conftest import Begin, Script
 
 CALL_KINDS = tuple(kind for kind in InterruptKind if kind is not InterruptKind.DOOM_LOOP)
 

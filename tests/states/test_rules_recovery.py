@@ -33,7 +33,7 @@ from turnwright_states import (
 from turnwright_states.replay import replay
 
 if TYPE_CHECKING:
-    from tests.states.conftest import Begin, Script
+    from .conftest import Begin, Script
 
 AGENT = ToolCall(name="research", arguments={}, delegates=True)
 NO_LEASE = "not executed: nothing is left of the budget to lend to a sub-agent"

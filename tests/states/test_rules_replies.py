@@ -28,7 +28,7 @@ from turnwright_states import (
 )
 
 if TYPE_CHECKING:
-    from tests.states.conftest import Begin, Script
+    from .conftest import Begin, Script
 
 PASSING = (
     Cause.CONNECTION,

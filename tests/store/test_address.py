@@ -10,7 +10,7 @@ import pytest
 
 from turnwright.errors import ConfigError, StoreError
 from turnwright.store import MemoryStore, SqliteStore, open_store
-from turnwright.store.postgres import PostgresStore
+from turnwright.store.postgres.store import PostgresStore
 
 
 def test_memory_is_the_store_in_memory() -> None:

@@ -22,8 +22,8 @@ from turnwright.testing.faults import (
     Witness,
     full_disk,
 )
-from turnwright.testing.faults.actor import Role, act
 from turnwright.testing.faults.plan import Kill, KillIn, Plan
+from turnwright.testing.faults.worker_process import Role, act
 from turnwright.testing.store_suite import Bench, StoreSuite
 from turnwright.tools import ToolContext
 

@@ -17,8 +17,8 @@ from turnwright.model import asks_for
 from turnwright.model.protocol import Model, Request
 from turnwright.store import Claim, Status
 from turnwright.testing import Build, EngineParts, FaultyStore, InvariantViolated
-from turnwright.testing.found import Found, Origin, as_test
 from turnwright.testing.fuzz import Target, fuzz
+from turnwright.testing.fuzz_failure import Found, Origin, as_test
 from turnwright.tools import Ask, Tool, ToolContext, builtin_tools
 from turnwright_states import InterruptKind
 from turnwright_states import facts as f

@@ -10,7 +10,7 @@ from turnwright import Agent, Outcome, tool
 from turnwright.message import Message
 from turnwright.model import asks_for
 from turnwright.model.protocol import Request
-from turnwright.testing.behaviour import Asks, Execution, Floods
+from turnwright.testing.behavior import Asks, Execution, Floods
 from turnwright.testing.invariants import INVARIANTS, InvariantViolated, assert_invariants, check
 from turnwright.testing.play import Driven, play
 from turnwright.testing.scenario import Scenario

@@ -13,7 +13,8 @@ from pydantic import BaseModel, Field, JsonValue
 
 from turnwright import Agent, tool
 from turnwright.model.protocol import ModelError, Reply, ReplyCall
-from turnwright.testing.behaviour import Asks, Floods, Hangs, Raises, Returns, Runs
+from turnwright.testing.behavior import Asks, Floods, Hangs, Raises, Returns, Runs
+from turnwright.testing.flaky import Cut, Line, Stalls
 from turnwright.testing.json_values import arguments_of, misfits_of, values_of
 from turnwright.testing.scenario import Answers, Crash, Leaves, Person, Scenario
 from turnwright.testing.strategies import (
@@ -29,7 +30,6 @@ from turnwright.testing.strategies import (
     scripts,
     tool_calls,
 )
-from turnwright.testing.wayward import Cut, Line, Stalls
 from turnwright.tools import Tool, ToolInputError, builtin_tools
 from turnwright_states import Cause, Finish, Limits
 from turnwright_states.limits import MAX_CALLS_A_STEP

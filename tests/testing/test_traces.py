@@ -13,16 +13,7 @@ from turnwright.testing.scenario import Scenario
 from turnwright.testing.strategies import scenarios
 from turnwright.testing.traces import trace_of
 from turnwright.tools import Tool, tool
-from turnwright_states import (
-    CallStatus,
-    Cause,
-    Decision,
-    InterruptKind,
-    Limits,
-    LoopGuard,
-    ToolCall,
-    facts,
-)
+from turnwright_states import CallStatus, Cause, Decision, InterruptKind, Limits, LoopGuard, ToolCall, facts
 from turnwright_states.traces import (
     BadTrace,
     Claim,

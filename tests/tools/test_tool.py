@@ -14,16 +14,7 @@ from pydantic import JsonValue
 
 from turnwright.errors import ConfigError, TurnwrightError
 from turnwright.model.protocol import ToolSpec
-from turnwright.tools import (
-    Answer,
-    Ask,
-    Tool,
-    ToolContext,
-    ToolFailed,
-    ToolInputError,
-    ToolTimeout,
-    tool,
-)
+from turnwright.tools import Answer, Ask, Tool, ToolContext, ToolFailed, ToolInputError, ToolTimeout, tool
 from turnwright_states import Decision, InterruptKind
 
 CONTEXT = ToolContext(turn="t1", call="c1")

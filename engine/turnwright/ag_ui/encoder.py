@@ -22,13 +22,13 @@ from ag_ui.core import (
 from ag_ui.encoder import EventEncoder
 from pydantic import JsonValue
 
+from turnwright._base.ids import root_of
 from turnwright.events import FactEvent, Piece, ReplyRestarted, ToolProgress, TurnEvent, TurnHalted, TurnPaused
-from turnwright.ids import root_of
 from turnwright_states import REASONS, Outcome
 
 from .interrupts import interrupt_id, interrupt_of, left_open
-from .lane import Lane
 from .messages import Conversation, call_id, clean, clean_json, metadata
+from .turn_encoder import Lane
 from .usage import RunUsage
 
 _DONE: Final = frozenset({Outcome.FINISHED, Outcome.SYNTHESIS_DONE})

@@ -10,10 +10,10 @@ from ag_ui.core import Interrupt, ResumeEntry
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from turnwright.answers import Reply, unanswered
 from turnwright.errors import BadAnswer
 from turnwright.events import FactEvent, Pending, TurnPaused
-from turnwright.questions import words
+from turnwright.journal.answers import Reply, unanswered
+from turnwright.journal.questions import words
 from turnwright_states import DECISIONS, Decision, InterruptKind
 from turnwright_states import facts as f
 

@@ -21,7 +21,7 @@ from pydantic import JsonValue
 
 from turnwright.events import content_size
 from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart
-from turnwright.phase import message_ids
+from turnwright.transcript.tool_phase import message_ids
 from turnwright_states import CallStatus
 
 #: Our key in the metadata of events and messages.

@@ -23,9 +23,9 @@ from ag_ui.core import (
 )
 from ag_ui.core import Message as AgUiMessage
 
-from turnwright.answers import Reply
 from turnwright.errors import ConfigError
 from turnwright.events import Pending
+from turnwright.journal.answers import Reply
 from turnwright.message import FilePart, Message
 
 from .interrupts import answers_of, read_interrupt_id

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from turnwright.agent import Agent
-from turnwright.agent_files import read_agents
+from turnwright.agents.files import read_agents
 from turnwright.errors import ConfigError
 from turnwright_states import Limits
 

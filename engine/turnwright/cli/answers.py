@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from turnwright.answers import Reply, deny, grant
 from turnwright.errors import BadAnswer
+from turnwright.journal.answers import Reply, deny, grant
 
 
 @dataclass(frozen=True, slots=True)

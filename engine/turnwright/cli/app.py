@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from turnwright import startup
+from turnwright._base import startup
 from turnwright.errors import Fenced, RuntimeUnavailable, StoreError, TurnwrightError
 
 from . import codes, process

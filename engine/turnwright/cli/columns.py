@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from turnwright.unseen import escaped
+from turnwright.privacy.invisible import escaped
 
 from .process import echo
 from .screen import Screen, styled, wrapped

@@ -9,16 +9,16 @@ from urllib.parse import urlsplit, urlunsplit
 
 import typer
 
-from turnwright.certificate import CertifiedBound, certificate
-from turnwright.setup import Price
+from turnwright.agents.certificate import CertifiedBound, certificate
+from turnwright.journal.dependencies import Price
 
 from .columns import print_columns
 from .process import echo, echo_json
 from .stores import without_password
 
 if TYPE_CHECKING:
-    from turnwright.config import Origin
-    from turnwright.config_settings import Setting
+    from turnwright.config.config import Origin
+    from turnwright.config.settings import Setting
 
 
 #: Limits that hold by other settings while nobody sets them: the ceiling, and the budgets by class.
@@ -45,7 +45,7 @@ def config(
     if settings:
         echo(settings_table())
         return
-    from turnwright.config import load_config  # noqa: PLC0415 (other commands need not wait for pydantic-settings)
+    from turnwright.config.config import load_config  # noqa: PLC0415 (other commands need not wait for pydantic-settings)
 
     found = load_config(file=file)
     origins, cap = found.origins, None
@@ -64,8 +64,8 @@ def config(
 
 def settings_table() -> str:
     """All settings as a table in Markdown: key, values, default, variable, meaning."""
-    from turnwright.config_files import variable  # noqa: PLC0415 (loads pydantic-settings)
-    from turnwright.config_settings import SETTINGS  # noqa: PLC0415 (only needed here)
+    from turnwright.config.files import variable  # noqa: PLC0415 (loads pydantic-settings)
+    from turnwright.config.settings import SETTINGS  # noqa: PLC0415 (only needed here)
 
     rows = [
         (f"`{one.key}`", one.kind, _default(one), f"`{variable(one.key)}`", one.means.replace("|", "\\|"))

@@ -6,10 +6,10 @@ from typing import Annotated, BinaryIO, Final
 import typer
 from pydantic import JsonValue
 
-from turnwright.model.anthropic_stream import MessagesStream
-from turnwright.model.openai_stream import ChatStream
-from turnwright.model.reply_stream import ReplyStream
-from turnwright.regular_files import open_regular
+from turnwright._base.regular_files import open_regular
+from turnwright.model.anthropic.stream import MessagesStream
+from turnwright.model.http.reply_stream import ReplyStream
+from turnwright.model.openai_chat.stream import ChatStream
 
 from .process import echo, echo_json
 

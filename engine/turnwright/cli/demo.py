@@ -15,20 +15,20 @@ import typer
 
 from turnwright.agent import Agent
 from turnwright.engine import Engine
+from turnwright.journal.questions import words
 from turnwright.model.protocol import Reply, Request
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.questions import words
 from turnwright.result import TurnResult
 from turnwright.store import SqliteStore
 from turnwright.tools import tool
 from turnwright_states import facts as f
 
-from .closing import closing_lines
 from .demo_child import crash_script, crash_tools
 from .display import PlainDisplay
-from .place import LOOPBACK, PORT, Place, PortOption, need_extra
 from .process import echo
 from .screen import print_lines
+from .server_options import LOOPBACK, PORT, Place, PortOption, need_extra
+from .summary import closing_lines
 from .view import shown_arguments
 
 #: Seconds that the child of the last scene has to reach its second call.

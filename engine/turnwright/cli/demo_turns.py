@@ -18,12 +18,12 @@ from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright.agent import Agent
+from turnwright.driver.subagents import agent_tool
 from turnwright.engine import Engine
 from turnwright.errors import TurnwrightError
 from turnwright.model.protocol import Delta, ModelError, Reply, ReplyCall, Request, TextDelta
 from turnwright.model.scripted import asks_for
 from turnwright.store import SqliteStore, Store
-from turnwright.subagent import agent_tool
 from turnwright.tools import Tool, ToolContext, ToolError, builtin_tools, tool
 from turnwright_states import Cause, Usage
 from turnwright_states import facts as f

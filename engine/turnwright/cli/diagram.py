@@ -25,10 +25,10 @@ from turnwright.result import StatePath
 from turnwright_states.replay import replay
 
 from . import codes
-from .closing import path_words
 from .options import DEFAULT_STORE, StoreOption
 from .process import echo
 from .stores import find_turn, read_journal
+from .summary import path_words
 
 
 class Format(StrEnum):

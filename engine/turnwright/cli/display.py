@@ -16,11 +16,11 @@ from turnwright.result import TurnResult
 from turnwright_states import Outcome
 from turnwright_states import facts as f
 
-from .closing import closing_lines, print_closing
 from .options import DEFAULT_STORE
 from .process import Output, json_line
 from .screen import Screen, escape_prints, fit, fitted, styled
 from .stores import store_flag
+from .summary import closing_lines, print_closing
 from .view import TurnView, file_line, one_line, shown_arguments
 
 #: How far a sub-agent stands to the right of whoever called it.

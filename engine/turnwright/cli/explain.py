@@ -9,10 +9,10 @@ from typing import Annotated, Final
 import typer
 
 from turnwright.agent import Agent
-from turnwright.bounds import EXACTNESS
-from turnwright.certificate import Certificate, CertifiedBound, CertifiedSubAgent, SubAgents, certificate
-from turnwright.subagent import callees
-from turnwright.team import agent_tools
+from turnwright.agents.bounds import EXACTNESS
+from turnwright.agents.certificate import Certificate, CertifiedBound, CertifiedSubAgent, SubAgents, certificate
+from turnwright.driver.subagents import callees
+from turnwright.driver.team import agent_tools
 from turnwright.tools import Tool
 from turnwright_states import REASONS
 

@@ -9,7 +9,7 @@ import anyio
 from turnwright.engine import Engine
 from turnwright.events import FactEvent, TurnEvent, TurnHalted, TurnPaused, event_of
 from turnwright.store import Store, TurnRow
-from turnwright.transcript import Transcript, reading
+from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states.facts import Fact
 
 _OfFacts: Final = FactEvent | TurnPaused | TurnHalted

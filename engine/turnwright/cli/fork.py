@@ -8,18 +8,17 @@ import typer
 
 from turnwright.engine import Engine
 from turnwright.events import FactEvent
-from turnwright.fork import fork_places
-from turnwright.ledger import beginning
+from turnwright.journal.driving_status import by_command_line
+from turnwright.journal.fork import fork_places
+from turnwright.journal.turn_journal import beginning
 from turnwright.result import result_of
-from turnwright.seen_to import by_command_line
 from turnwright.store import Store, open_store
 from turnwright_states import facts as f
 
 from . import codes
-from .closing import closing_lines, print_closing
 from .columns import print_columns
 from .display import choose_display
-from .live import execute
+from .interactive import execute
 from .options import (
     DEFAULT_STORE,
     BaseUrlOption,
@@ -33,6 +32,7 @@ from .options import (
 from .process import echo, echo_json, say
 from .run import engine_for
 from .stores import Journal, find_turn, read_journal, store_flag, use_store
+from .summary import closing_lines, print_closing
 from .telemetry import Exporting
 from .view import one_line
 

@@ -11,10 +11,10 @@ import typer
 from rich.progress import Progress as Bar
 
 from turnwright.agent import Agent
-from turnwright.agents_md import find_agent, load_agents
+from turnwright.agents.markdown import find_agent, load_agents
 from turnwright.errors import ConfigError
-from turnwright.testing.found import Found, Origin, as_test
-from turnwright.testing.source import code
+from turnwright.testing.fuzz_failure import Found, Origin, as_test
+from turnwright.testing.python_source import code
 from turnwright.tools import builtin_tools, load_tools
 from turnwright_states import Trigger
 from turnwright_states.chart import CHART

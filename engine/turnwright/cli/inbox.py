@@ -6,16 +6,15 @@ from typing import Annotated
 
 import typer
 
-from turnwright.answers import Reply
+from turnwright._base.ids import root_of
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, TurnEnded, UnknownTurn
-from turnwright.ids import root_of
+from turnwright.journal.answers import Reply
 from turnwright.result import TurnResult
 from turnwright.store import Queued, Store
 from turnwright_states import State
 
 from .answers import AnswerFlags, read_answers
-from .closing import taken_up_by
 from .options import (
     DEFAULT_STORE,
     AddressOption,
@@ -29,6 +28,7 @@ from .process import echo, echo_json
 from .runtimes import Service
 from .stdin import piped
 from .stores import find_turn, is_elsewhere, store_flag, use_store
+from .summary import taken_up_by
 
 
 def abort(

@@ -3,8 +3,8 @@
 import sys
 from typing import Final
 
+from turnwright._base.regular_files import read_regular
 from turnwright.errors import ConfigError
-from turnwright.regular_files import read_regular
 
 # Far longer than any journal: a turn has at most 200 steps.
 _MAX_BYTES: Final = 1024**3

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from turnwright.engine import Engine
 from turnwright.tools import Tool
 
-from .live import Opening
+from .interactive import Opening
 
 #: The SDK's own loggers. What they warn of, with tracebacks, the results of calls tell in their own words.
 _NOISY: Final = ("client", "mcp", "httpx2")

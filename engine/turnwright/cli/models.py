@@ -7,9 +7,9 @@ from typing import Final, TypedDict
 from turnwright import model as models  # which loads only the one that is made
 from turnwright.agent import Agent
 from turnwright.errors import ConfigError
-from turnwright.model.local_weights import LOCAL_MODEL, local_model_available, missing_message
+from turnwright.model.local.weights import LOCAL_MODEL, local_model_available, missing_message
 from turnwright.model.protocol import Model
-from turnwright.model.pydantic_ai import pydantic_ai_model
+from turnwright.model.pydantic_ai.factory import pydantic_ai_model
 
 LOCAL: Final = "local"
 ANTHROPIC: Final = "anthropic"

@@ -8,15 +8,15 @@ import typer
 from pydantic import ValidationError
 
 from turnwright.agent import Agent
-from turnwright.agent_files import read_agents
-from turnwright.agents_md import find_agent
+from turnwright.agents.files import read_agents
+from turnwright.agents.markdown import find_agent
+from turnwright.driver.subagents import AgentTool
+from turnwright.driver.team import agent_tools, primary_agents
 from turnwright.errors import ConfigError
-from turnwright.subagent import AgentTool
-from turnwright.team import agent_tools, primary_agents
 from turnwright.tools import Tool, builtin_tools, load_tools
 
 if TYPE_CHECKING:
-    from turnwright.config import Config
+    from turnwright.config.config import Config
 
 DEFAULT_STORE: Final = "sqlite:///turns.db"
 
@@ -38,7 +38,7 @@ def configuration(file: Path | None = None, given: Mapping[str, object] | None =
 
     Raises `ConfigError` with every mistake.
     """
-    from turnwright.config import load_config  # noqa: PLC0415 (commands without settings need not wait for it)
+    from turnwright.config.config import load_config  # noqa: PLC0415 (commands without settings need not wait for it)
 
     said = {key: value for key, value in ({} if given is None else given).items() if value is not None}
     return load_config(file=file, overrides=said, flags=FLAGS)

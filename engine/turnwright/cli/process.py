@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 from turnwright.errors import ConfigError
-from turnwright.hiding import Secrets
 from turnwright.logs import JsonFormatter, utc
-from turnwright.unseen import escape, escaped
+from turnwright.privacy.invisible import escape, escaped
+from turnwright.privacy.secrets import Secrets
 
 if TYPE_CHECKING:
-    from turnwright.redaction import Redactor
+    from turnwright.privacy.redaction import Redactor
 
 _STDERR: Final = 2
 #: Seconds that threads get to end by themselves when the process does.
@@ -122,7 +122,7 @@ class _Unsaid(Secrets):
     def hide(self, text: str) -> str:
         """See `Secrets.hide`."""
         if self._redactor is None:
-            from turnwright.redaction import Redactor  # noqa: PLC0415 (most commands log nothing)
+            from turnwright.privacy.redaction import Redactor  # noqa: PLC0415 (most commands log nothing)
 
             self._redactor = Redactor(self._environ)
         return self._redactor.hide(text)

@@ -69,7 +69,7 @@ def busy_words(busy: SessionBusy, flags: str, *, service: str = "", driven: bool
 
     `elsewhere`: another program began the turn, and alone has its model and its tools.
     """
-    from .closing import taken_up_by  # noqa: PLC0415 (likewise)
+    from .summary import taken_up_by  # noqa: PLC0415 (likewise)
 
     stop = f"`turnwright abort {busy.turn}{flags}{service}`"
     what = f"session {busy.session!r} is busy with turn {busy.turn}"

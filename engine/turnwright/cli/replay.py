@@ -18,7 +18,7 @@ from turnwright_states.replay import Replayed
 from turnwright_states.replay import replay as replayed_from
 from turnwright_states.verdict import Verdict
 
-from . import verdicts
+from . import check_report
 from .lines import read_lines
 from .options import DEFAULT_STORE, StoreOption
 from .process import echo_json
@@ -56,7 +56,7 @@ def replay(
         echo_json(_record(found))
     else:
         print_lines(one_line(line, _LONGEST) for line in _lines(found))
-    raise typer.Exit(verdicts.exit_code([found.check]))
+    raise typer.Exit(check_report.exit_code([found.check]))
 
 
 def _exists(name: str) -> bool:

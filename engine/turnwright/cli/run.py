@@ -8,28 +8,28 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from turnwright.admission import TurnOptions
+from turnwright._base.background_task import beside
+from turnwright._base.ids import root_of
 from turnwright.agent import Agent
+from turnwright.driver.team import agent_tools
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, StoreError, TurnBusy, TurnEnded
 from turnwright.events import TurnEvent
-from turnwright.ids import root_of
-from turnwright.inbox import answers_in
-from turnwright.ledger import beginning
+from turnwright.journal.admission import TurnOptions
+from turnwright.journal.driving_status import by_command_line
+from turnwright.journal.inbox import answers_in
+from turnwright.journal.subturns import unfinished_below
+from turnwright.journal.turn_journal import beginning
 from turnwright.message import FilePart
 from turnwright.result import TurnResult
-from turnwright.seen_to import by_command_line
 from turnwright.store import Store, TurnRow
-from turnwright.subturns import unfinished_below
-from turnwright.tasks import beside
-from turnwright.team import agent_tools
 from turnwright.telemetry import Telemetry
 from turnwright_states.facts import TurnStarted
 
 from .answers import AnswerFlags, read_answers
 from .display import choose_display
 from .following import Followed
-from .live import Opening, execute
+from .interactive import Opening, execute
 from .mcp import with_mcp
 from .models import make_model, model_named, models_for
 from .options import (
@@ -56,8 +56,8 @@ from .options import (
     with_steps,
 )
 from .process import say
-from .remembered import Remembered
 from .runtimes import Service, WorkersModel
+from .saved_options import Remembered
 from .stdin import piped
 from .stores import Journal, find_turn, read_journal, use_store
 from .telemetry import Exporting

@@ -168,7 +168,7 @@ def shared_store(address: str, *, create: bool = False, notify: bool = False) ->
         return store
     if not address.startswith(_POSTGRES):
         raise ConfigError("--notify: is for a PostgreSQL store; others are looked at again and again")
-    from turnwright.store.postgres import PostgresStore  # noqa: PLC0415 (an extra, which `open_store` has found)
+    from turnwright.store.postgres.store import PostgresStore  # noqa: PLC0415 (an extra, which `open_store` has found)
 
     return PostgresStore(address, notify=True)
 

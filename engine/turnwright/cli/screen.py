@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from turnwright.unseen import escaped
+from turnwright.privacy.invisible import escaped
 
 from .process import Terminal, echo
 

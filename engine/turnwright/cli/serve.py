@@ -8,8 +8,7 @@ import typer
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 
-from .driving import driving, driving_model
-from .live import Opening
+from .interactive import Opening
 from .options import (
     DEFAULT_STORE,
     AgentsOption,
@@ -23,10 +22,11 @@ from .options import (
     ToolsOption,
     configuration,
 )
-from .place import LOOPBACK, PORT, Place, PortOption, TokenOption, need_extra
 from .runtimes import shared_store
+from .server_options import LOOPBACK, PORT, Place, PortOption, TokenOption, need_extra
 from .stores import store_flag, without_password
 from .telemetry import Exporting
+from .worker_engine import driving, driving_model
 
 
 def serve(

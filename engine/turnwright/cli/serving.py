@@ -9,14 +9,14 @@ import anyio
 import typer
 import uvicorn
 
+from turnwright._base.background_task import beside
 from turnwright.engine import Engine
 from turnwright.inspector import Token, inspector_app
-from turnwright.tasks import beside
 
 from . import codes, process
-from .live import ORDERLY, Left, Opening
-from .place import Place
+from .interactive import ORDERLY, Left, Opening
 from .process import json_line
+from .server_options import Place
 from .signals import Insistence
 
 #: Seconds that requests may take which are under way when it is told to stop. Streams of events end by themselves.

@@ -13,11 +13,15 @@ from typing import Annotated, Final
 import typer
 from pydantic import JsonValue
 
+from turnwright._base.ids import root_of
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, UnknownTurn
 from turnwright.events import without_content
-from turnwright.ids import root_of
-from turnwright.ledger import beginning
+from turnwright.journal.driving_status import by_command_line
+from turnwright.journal.message_history import said_before
+from turnwright.journal.questions import call_lines
+from turnwright.journal.subturns import sub_turns
+from turnwright.journal.turn_journal import beginning
 from turnwright.message import (
     AnyPart,
     FilePart,
@@ -28,21 +32,17 @@ from turnwright.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from turnwright.opening import said_before
-from turnwright.phase import message_ids
-from turnwright.questions import call_lines
 from turnwright.result import TurnResult
-from turnwright.seen_to import by_command_line
 from turnwright.store import InboxKind, Store, TurnRow
-from turnwright.subturns import sub_turns
+from turnwright.transcript.tool_phase import message_ids
 from turnwright_states.facts import Fact, TurnStarted
 
-from .closing import closing_lines, count, print_closing
 from .display import forked
 from .options import DEFAULT_STORE, JsonOption, StoreOption, TurnArgument
 from .process import echo, echo_json, json_line, spelled
 from .screen import print_lines
 from .stores import find_turn, store_flag, use_store
+from .summary import closing_lines, count, print_closing
 from .view import file_line, one_line
 
 #: Where what is said begins, behind who says it.
@@ -116,7 +116,7 @@ def _print_test(make: Callable[[], str]) -> None:
 async def _read_incident(store: Store, *, turn: str) -> Callable[[], str]:
     """What writes the test of a turn, once no event loop runs here: it plays the turn in one of its own."""
     # Only who wants a test pays for the means to write it.
-    from turnwright.testing.incident import as_test  # noqa: PLC0415
+    from turnwright.testing.regression_test import as_test  # noqa: PLC0415
 
     row, facts = await store.get(turn), await store.facts(turn)
     history = await said_before(store, turn, beginning(turn, facts))

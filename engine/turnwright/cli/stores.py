@@ -11,8 +11,8 @@ from urllib.parse import unquote
 import anyio
 
 from turnwright.errors import ConfigError, UnknownTurn, UnreadableTurnError
-from turnwright.ledger import beginning
-from turnwright.seen_to import by_command_line
+from turnwright.journal.driving_status import by_command_line
+from turnwright.journal.turn_journal import beginning
 from turnwright.store import Store, open_store
 from turnwright_states.facts import Fact
 

@@ -9,7 +9,7 @@ from turnwright.errors import ConfigError
 from turnwright_states.traces import BadTrace, check_trace
 from turnwright_states.verdict import Check
 
-from . import verdicts
+from . import check_report
 from .lines import read_lines
 from .process import echo_json
 from .screen import print_lines
@@ -29,10 +29,10 @@ def trace(
     """
     checks = _checked(file)
     if as_json:
-        echo_json(verdicts.json_of(checks))
+        echo_json(check_report.json_of(checks))
     else:
-        print_lines(verdicts.lines_of(checks))
-    raise typer.Exit(verdicts.exit_code(checks))
+        print_lines(check_report.lines_of(checks))
+    raise typer.Exit(check_report.exit_code(checks))
 
 
 def _checked(file: str) -> Sequence[Check]:

@@ -10,17 +10,17 @@ from typing import Annotated, Final
 import typer
 from pydantic import JsonValue
 
-from turnwright.answering import standing
+from turnwright._base.ids import root_of
 from turnwright.errors import UnknownTurn, UnreadableTurnError
-from turnwright.ids import root_of
-from turnwright.seen_to import Driver, seen_to
+from turnwright.journal.answer_posting import standing
+from turnwright.journal.driving_status import Driver, seen_to
 from turnwright.store import InboxKind, Store, TurnRow
 
-from .closing import count, ended_by, taken_up_by
 from .columns import print_columns
 from .options import DEFAULT_STORE, StoreOption
 from .process import echo, echo_json, say
 from .stores import is_elsewhere, missing_file, password_hint, store_flag, use_store
+from .summary import count, ended_by, taken_up_by
 from .view import one_line
 
 _COLUMNS: Final = ("TURN", "WHEN", "AGENT", "MODEL", "STEPS", "CALLS", "STATE", "DRIVER", "REASON", "SESSION")

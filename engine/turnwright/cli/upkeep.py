@@ -5,15 +5,15 @@ from typing import Annotated, Final
 
 import typer
 
+from turnwright._base.ids import root_of
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
-from turnwright.ids import root_of
 from turnwright.store import MemoryStore, Store
 
-from .closing import count
 from .options import DEFAULT_STORE, StoreOption, TurnArgument
 from .process import echo
 from .stores import find_turn, missing_file, use_store, without_password
+from .summary import count
 
 #: Seconds in each unit of a duration.
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}

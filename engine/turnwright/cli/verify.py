@@ -16,26 +16,14 @@ import typer
 from turnwright.errors import ConfigError
 from turnwright.proof.spin import each_check
 from turnwright_states.verdict import Check, Verdict
-from turnwright_states.verify import (
-    BOUND,
-    MOST,
-    Case,
-    Search,
-    Violation,
-    Walk,
-    findings,
-    grid,
-    lint,
-    reach,
-    walk,
-)
+from turnwright_states.verify import BOUND, MOST, Case, Search, Violation, Walk, findings, grid, lint, reach, walk
 
-from .goal import narrowed, read_goal
+from .check_report import exit_code, json_of, lines_of
+from .counterexample import drawn, json_of_witness
 from .process import echo_json
 from .progress import walking, weight
+from .reachability import narrowed, read_goal
 from .screen import print_lines
-from .verdicts import exit_code, json_of, lines_of
-from .witness import drawn, json_of_witness
 
 #: Cases that a process is handed at once.
 _CHUNK: Final = 4

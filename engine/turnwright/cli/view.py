@@ -17,7 +17,7 @@ from turnwright.events import (
     TurnPaused,
     without_content,
 )
-from turnwright.seen_to import by_command_line
+from turnwright.journal.driving_status import by_command_line
 from turnwright_states import CallStatus, Limits, State
 from turnwright_states import facts as f
 

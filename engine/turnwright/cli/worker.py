@@ -11,14 +11,12 @@ import anyio
 import typer
 from pydantic import JsonValue
 
+from turnwright._base.background_task import beside
 from turnwright.runtime import Runtime, Stand
 from turnwright.store import InboxKind
-from turnwright.tasks import beside
 
 from . import codes, process
-from .closing import count
-from .driving import driving, driving_model
-from .live import ORDERLY, Left, Opening
+from .interactive import ORDERLY, Left, Opening
 from .options import (
     DEFAULT_STORE,
     AddressOption,
@@ -37,20 +35,22 @@ from .options import (
     ToolsOption,
     configuration,
 )
-from .overheard import Overheard
 from .process import json_line
 from .runtimes import QUEUE, Service, check_flags, local_worker, shared_store, temporal_worker
 from .signals import Insistence
 from .stores import without_password
+from .summary import count
 from .telemetry import Exporting
 from .view import one_line
+from .worker_engine import driving, driving_model
+from .worker_listener import Overheard
 
 #: Seconds beyond the drain after which a process is ended that has not left: a tool may block it.
 _BEYOND: Final = 10.0
 #: With these thresholds a process that drives thousands of turns does up to twice as much (docs/speed.md).
 _GARBAGE: Final = (20_000, 50, 50)
 #: What these log of a turn, and of a store that is gone, a worker tells in its own words.
-_QUIET: Final = ("turnwright.runtime.local", "turnwright.runtime.temporal_activities", "temporalio")
+_QUIET: Final = ("turnwright.runtime.local", "turnwright.runtime.temporal.activities", "temporalio")
 
 
 def worker(

@@ -8,8 +8,8 @@ picture fits the width of a page. Source: DESIGN 2 (guards printed as words), EX
 from collections.abc import Iterator
 from typing import Final
 
-from .hints import COUNTED, HINTS, Hints
 from .labels import NAME_SIZE, card_label, name_label, picture_label
+from .layout_hints import COUNTED, HINTS, Hints
 from .model import Arrow, Kind, Picture
 from .overlay import Overlay
 from .style import NAME, PAPER, Style, style_of

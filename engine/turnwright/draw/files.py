@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Final
 
+from turnwright._base.regular_files import read_regular, write_regular
 from turnwright.errors import ConfigError
-from turnwright.regular_files import read_regular, write_regular
 from turnwright_states.chart import CHART, Chart
 
 from .dot import to_dot

@@ -9,7 +9,7 @@ from html import escape
 from itertools import groupby
 from typing import Final
 
-from .card import CardRow, Part, Word, card_rows
+from .edge_label import CardRow, Part, Word, card_rows
 from .model import Arrow, Kind, Node
 from .style import DIM, INK, RULE, SWATCHES, Mark, NameLook, RowLook, Style
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from turnwright_states.state import State
 
-from .card import card_rows
+from .edge_label import card_rows
 from .model import Arrow, Kind, Line, Picture
 from .overlay import Laid, Overlay, brief
 

@@ -16,8 +16,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from turnwright._base.regular_files import read_regular, write_regular
 from turnwright.errors import ConfigError
-from turnwright.regular_files import read_regular, write_regular
 from turnwright_states.chart import CHART, VERSION
 
 SCHEMA: Final = "turnwright/rows/1"

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from turnwright_states.reasons import EndReason
 
-from .hints import Hints
+from .layout_hints import Hints
 from .model import Arrow, Kind, Line, Node, Picture
 from .overlay import Laid, Overlay, brief, shade, shade_words
 

@@ -16,12 +16,12 @@ from starlette.types import Receive, Scope, Send
 from turnwright.engine import Engine
 from turnwright.errors import StoreError, UnknownTurn
 
-from .access import Access, Guard, Token, entry
-from .crew import Crew
-from .deeds import Deeds
-from .lists import Lists
-from .live import Live
-from .pages import Pages, page
+from .http.access import Access, Guard, Token, entry
+from .pages.actions import Deeds
+from .pages.background_turns import Crew
+from .pages.live import Live
+from .pages.turn_list import Lists
+from .pages.turn_page import Pages, page
 
 _STATIC: Final = Path(__file__).parent / "static"
 

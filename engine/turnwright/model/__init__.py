@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from turnwright.late import late
+from turnwright._base.lazy_imports import late
 
 from .capabilities import Capabilities
 from .protocol import (
@@ -17,18 +17,19 @@ from .protocol import (
     ToolChoice,
     ToolSpec,
 )
-from .pydantic_ai import pydantic_ai_model
+from .pydantic_ai.factory import pydantic_ai_model
 from .retry import Backoff
 from .scripted import ScriptedModel, asks_for
 
 # What talks HTTP or starts a server is most of what this package weighs, and a turn uses at most one of them.
 if TYPE_CHECKING:
-    from .anthropic import AnthropicMessages
-    from .local import LocalModel
-    from .openai_chat import OpenAIChat
+    from .anthropic.client import AnthropicMessages
+    from .local.model import LocalModel
+    from .openai_chat.client import OpenAIChat
 else:
     __getattr__, __dir__ = late(
-        __name__, {"AnthropicMessages": ".anthropic", "LocalModel": ".local", "OpenAIChat": ".openai_chat"}
+        __name__,
+        {"AnthropicMessages": ".anthropic.client", "LocalModel": ".local.model", "OpenAIChat": ".openai_chat.client"},
     )
 
 __all__ = [

@@ -18,9 +18,9 @@ from msgspec import structs
 
 from turnwright.message import AnyPart, Message, TextPart, ToolCallPart, ToolResultPart
 
-from .beginnings import Beginnings
 from .capabilities import Capabilities
-from .encoding import sendable_name
+from .http.encoding import sendable_name
+from .http.prefix_cache import Beginnings
 from .protocol import Request, ToolSpec
 
 #: Stands between results and the user where nobody but the assistant may speak after results. Mistral refuses an empty

@@ -31,8 +31,8 @@ _HOSTS: Final = (
 )
 #: Whose format our own classes speak: what the name stands for where nobody knows the server.
 _FORMATS: Final = {
-    ("turnwright.model.openai_chat", "OpenAIChat"): "openai",
-    ("turnwright.model.anthropic", "AnthropicMessages"): "anthropic",
+    ("turnwright.model.openai_chat.client", "OpenAIChat"): "openai",
+    ("turnwright.model.anthropic.client", "AnthropicMessages"): "anthropic",
 }
 #: What pydantic-ai calls them.
 _SYSTEMS: Final = {
@@ -53,7 +53,7 @@ _SYSTEMS: Final = {
     "openai": "openai",
     "xai": "x_ai",
 }
-_PYDANTIC_AI: Final = ("turnwright.model.pydantic_ai_adapter", "PydanticAIModel")
+_PYDANTIC_AI: Final = ("turnwright.model.pydantic_ai.adapter", "PydanticAIModel")
 
 
 @runtime_checkable

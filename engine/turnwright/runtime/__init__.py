@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from turnwright.late import late
+from turnwright._base.lazy_imports import late
 
 from .local import Local
 from .protocol import Job, Runtime, Stand, Work
 
 # Whoever drives turns in one process needs no client of a service.
 if TYPE_CHECKING:
-    from .temporal import Temporal
+    from .temporal.runtime import Temporal
 else:
-    __getattr__, __dir__ = late(__name__, {"Temporal": ".temporal"})
+    __getattr__, __dir__ = late(__name__, {"Temporal": ".temporal.runtime"})
 
 __all__ = ["Job", "Local", "Runtime", "Stand", "Temporal", "Work"]

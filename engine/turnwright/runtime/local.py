@@ -11,8 +11,8 @@ from typing import Final
 
 import anyio
 
+from turnwright._base.background_task import beside
 from turnwright.errors import ConfigError, Fenced, StoreError, TurnBusy, TurnwrightError, UnknownTurn
-from turnwright.tasks import beside
 
 from .protocol import Job, Work
 

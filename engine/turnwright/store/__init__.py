@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from turnwright.late import late
+from turnwright._base.lazy_imports import late
 
 from .address import open_store
 from .memory import MemoryStore
@@ -25,9 +25,9 @@ from .protocol import (
 
 # Who keeps turns in memory, or in PostgreSQL, needs no SQLite.
 if TYPE_CHECKING:
-    from .sqlite import SqliteStore
+    from .sqlite.store import SqliteStore
 else:
-    __getattr__, __dir__ = late(__name__, {"SqliteStore": ".sqlite"})
+    __getattr__, __dir__ = late(__name__, {"SqliteStore": ".sqlite.store"})
 
 __all__ = [
     "NOBODY",

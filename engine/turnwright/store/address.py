@@ -40,7 +40,7 @@ def open_store(address: str, *, create: bool = True) -> Store:
 
 def _postgres(address: str) -> Store:
     try:
-        from .postgres import PostgresStore  # noqa: PLC0415 (an extra: who does not use it need not have psycopg)
+        from .postgres.store import PostgresStore  # noqa: PLC0415 (an extra: who does not use it need not have psycopg)
     except ImportError as error:
         raise ConfigError(
             f"store postgresql://...: psycopg cannot be imported ({error}): pip install 'turnwright[postgres]'"
@@ -49,7 +49,7 @@ def _postgres(address: str) -> Store:
 
 
 def _sqlite(path: str, options: str, *, create: bool) -> Store:
-    from .sqlite import Durability, SqliteStore  # noqa: PLC0415 (who keeps turns elsewhere needs no SQLite)
+    from .sqlite.store import Durability, SqliteStore  # noqa: PLC0415 (who keeps turns elsewhere needs no SQLite)
 
     durability: Durability = "full"
     for name, value in parse_qsl(options, keep_blank_values=True):

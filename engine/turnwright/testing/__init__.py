@@ -5,14 +5,14 @@ imported by themselves: `store_suite`, `model_suite`, `runtime_suite` and `plugi
 need Hypothesis.
 """
 
-from .behaviour import Asks, Behaviour, Execution, Floods, Hangs, Raises, Returns, Runs
+from .behavior import Asks, Behaviour, Execution, Floods, Hangs, Raises, Returns, Runs
 from .faults import FaultyStore
+from .flaky import Cut, Line, Stalls, WaywardModel
 from .invariants import INVARIANTS, InvariantViolated, assert_invariants, check
 from .play import Build, Driven, EngineParts, play
 from .playback import PlaybackError, playback, results_of
 from .recording import At, Broke, Recorded, Recording, Unfinished
 from .scenario import Answers, Crash, Leaves, Person, Scenario
-from .wayward import Cut, Line, Stalls, WaywardModel
 
 __all__ = [
     "INVARIANTS",

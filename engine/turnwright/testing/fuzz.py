@@ -30,7 +30,7 @@ from turnwright.tools import Tool
 from turnwright_states.facts import Halted
 from turnwright_states.verdict import Check, Verdict, worst
 
-from .found import Found
+from .fuzz_failure import Found
 from .invariants import InvariantViolated, check
 from .play import Build, Driven, play
 from .scenario import Scenario

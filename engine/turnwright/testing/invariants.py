@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from turnwright.message import Message, ToolCallPart, ToolResultPart
-from turnwright.pairing import UnpairedError, check_pairing
 from turnwright.tools import RESULT_LIMIT
-from turnwright.transcript import Transcript
+from turnwright.transcript.pairing import UnpairedError, check_pairing
+from turnwright.transcript.transcript import Transcript
 from turnwright_states import MAX_STEPS, REASONS_OF, Decision, EndReason, Limits, Turn
 from turnwright_states import facts as f
 from turnwright_states.replay import replay

@@ -21,17 +21,7 @@ from turnwright.message import Message, ToolCallPart
 from turnwright.model import Model, ModelError, ReasoningDelta, Reply, Request, TextDelta, ToolSpec
 from turnwright_states import Cause, Finish, Usage
 
-from .exchange import (
-    Exchange,
-    Fails,
-    ModelBench,
-    Nonsense,
-    SaidCall,
-    Says,
-    SentCall,
-    SentMessage,
-    Unreachable,
-)
+from .exchange import Exchange, Fails, ModelBench, Nonsense, SaidCall, Says, SentCall, SentMessage, Unreachable
 
 Item = TextDelta | ReasoningDelta | Reply
 

@@ -9,23 +9,23 @@ from typing import Final, Protocol, TypedDict
 import anyio
 
 from turnwright.agent import Agent
-from turnwright.answers import Reply
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, StoreError
+from turnwright.journal.answers import Reply
+from turnwright.journal.dependencies import FinishedCall, Price, Synthesis
 from turnwright.model.protocol import Model, Request
 from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
-from turnwright.setup import FinishedCall, Price, Synthesis
 from turnwright.store import Claim, MemoryStore, Status, Store
 from turnwright.tools import Tool
 from turnwright_states import DECISIONS, Decision, Limits
 from turnwright_states.facts import Fact
 
 from . import clock
-from .behaviour import Execution, Returns, Runs, Stage
+from .behavior import Execution, Returns, Runs, Stage
 from .faults import FaultyStore
+from .flaky import WaywardModel
 from .scenario import Answers, Leaves, Scenario
-from .wayward import WaywardModel
 
 _SESSION: Final = "fuzzed"
 #: Longer than all the waiting of a scenario, in seconds: what has not ended then waits for ever.

@@ -17,17 +17,17 @@ from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright.agent import Agent
-from turnwright.answering import Answers
-from turnwright.ending import supersede
 from turnwright.engine import Engine
 from turnwright.errors import StoreError, TurnwrightError
-from turnwright.inbox import abort_item
+from turnwright.journal.answer_posting import Answers
+from turnwright.journal.dependencies import FinishedCall, Price
+from turnwright.journal.inbox import abort_item
+from turnwright.journal.termination import supersede
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ModelError, ReasoningDelta, Reply, ReplyCall, Request, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel
 from turnwright.result import TurnResult
-from turnwright.setup import FinishedCall, Price
 from turnwright.store import Claim, MemoryStore, NewTurn, Status
 from turnwright.tools import RESULT_LIMIT, Ask, NeedsPerson, Tool, ToolContext, ToolError, ToolResult
 from turnwright_states import CallStatus, Decision, Usage

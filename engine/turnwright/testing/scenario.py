@@ -5,9 +5,9 @@ from typing import Literal, Protocol
 
 from turnwright_states import Limits
 
-from .behaviour import Behaviour
-from .source import code
-from .wayward import Line
+from .behavior import Behaviour
+from .flaky import Line
+from .python_source import code
 
 
 @dataclass(frozen=True, slots=True)

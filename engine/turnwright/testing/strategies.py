@@ -18,10 +18,10 @@ from turnwright.tools import Tool
 from turnwright_states import Cause, Finish, InterruptKind, Limits, Usage
 from turnwright_states.limits import MAX_CALLS_A_STEP, PresetName
 
-from .behaviour import Asks, Behaviour, Floods, Hangs, Raises, Returns, Runs
+from .behavior import Asks, Behaviour, Floods, Hangs, Raises, Returns, Runs
+from .flaky import Cut, Line, Stalls
 from .json_values import arguments_of, json_values, misfits_of, values_of
 from .scenario import Answers, Crash, Leaves, Person, Scenario
-from .wayward import Cut, Line, Stalls
 
 __all__ = [
     "abort_points",

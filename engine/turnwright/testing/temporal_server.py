@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Final, Self, cast
 
 from turnwright.errors import ConfigError, RuntimeUnavailable
-from turnwright.runtime.temporal_names import ATTRIBUTES
+from turnwright.runtime.temporal.names import ATTRIBUTES
 
 #: Below the ports that systems hand out for outgoing connections: so it is still free when the server starts again.
 _PORTS: Final = range(20_000, 30_000)

@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Sequence
 
 from turnwright.message import SentinelPart
-from turnwright.transcript import Transcript
+from turnwright.transcript.transcript import Transcript
 from turnwright_states import CallStatus, Cause, State, traces
 from turnwright_states import facts as f
 

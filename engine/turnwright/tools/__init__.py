@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from turnwright.late import late
+from turnwright._base.lazy_imports import late
 
 from .context import AbortSignal, Answer, Ask, NeedsPerson, ToolContext
 from .errors import ToolError, ToolFailed, ToolInputError, ToolTimeout
-from .pace import Rate
+from .rate_limiter import Rate
 from .result import ToolResult
 from .text import RESULT_LIMIT, cap
 from .tool import FunctionTool, OnCrash, Tool, tool

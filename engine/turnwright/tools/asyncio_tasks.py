@@ -17,8 +17,8 @@ from typing import Final, final
 
 import anyio
 
-from .door import in_event_loop
-from .side_by_side import Job, Work, closed
+from .loop_handle import in_event_loop
+from .run_concurrently import Job, Work, closed
 
 #: Seconds between two looks at work whose time does not count down for the moment.
 _LOOK: Final = 1.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 import anyio.lowlevel
 
-from turnwright.ids import child_id
+from turnwright._base.ids import child_id
 from turnwright_states import (
     BadCall,
     Call,
@@ -22,13 +22,13 @@ from turnwright_states import (
     Decision,
     InterruptKind,
 )
-from turnwright_states.making import made
+from turnwright_states.construct import made
 
 from .context import AbortSignal, NeedsPerson
 from .errors import ToolError, describe
-from .pace import Pace, Place
+from .rate_limiter import Pace, Place
 from .result import ToolResult
-from .side_by_side import in_tasks
+from .run_concurrently import in_tasks
 from .tool import Tool
 from .tool_work import ToolWork, asked_first, is_its_own, outcome_of, settled, waits
 
@@ -311,7 +311,7 @@ async def _execution(
     delegates = call.made.lease is not None
     if around.watched is None:
         return await (around.delegate(call) if delegates else outcome_of(call, tool, around, values))
-    from .told import told  # noqa: PLC0415 (most programs have no telemetry)
+    from .traced_call import told  # noqa: PLC0415 (most programs have no telemetry)
 
     child = child_id(around.turn, call.id) if delegates else ""
 

@@ -14,7 +14,7 @@ import anyio.lowlevel
 
 from turnwright_states import Decision, InterruptKind
 
-from .door import Door, door_here
+from .loop_handle import Door, door_here
 from .text import shorten
 
 #: What hears of a call's progress: how far it is, of how much, and a message.

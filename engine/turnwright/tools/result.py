@@ -10,8 +10,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from turnwright._base.frozen import deeper_than
 from turnwright.message import FilePart
-from turnwright.values import deeper_than
 
 from .text import cap, clean, one_line, shorten, to_text
 

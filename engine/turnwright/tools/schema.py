@@ -17,7 +17,7 @@ from turnwright.errors import ConfigError
 
 from .context import ToolContext
 from .errors import holds
-from .quick_check import Expected, QuickCheck
+from .fast_validator import Expected, QuickCheck
 from .text import one_line, shorten
 
 _SHOWN_PROBLEMS: Final = 8

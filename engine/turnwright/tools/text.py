@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from turnwright.values import Value
+from turnwright._base.frozen import Value
 
 #: Bytes of UTF-8 that a model is given of one result (DESIGN 9).
 RESULT_LIMIT: Final = 64 * 1024

@@ -22,9 +22,9 @@ from turnwright_states.payload import frozen, thawed
 
 from .context import Ask, NeedsPerson, ToolContext
 from .docstring import parse_docstring
-from .door import in_event_loop
 from .errors import ToolError, ToolFailed, ToolInputError, ToolTimeout, describe, found, holds
-from .pace import Pace, Rate
+from .loop_handle import in_event_loop
+from .rate_limiter import Pace, Rate
 from .result import NotJson, ToolResult, to_result
 from .schema import Arguments, InvalidArguments
 from .text import clean

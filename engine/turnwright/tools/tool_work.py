@@ -10,13 +10,13 @@ import anyio
 import anyio.lowlevel
 
 from turnwright_states import Call, CallSettled, CallStatus, CallWaits
-from turnwright_states.making import made
+from turnwright_states.construct import made
 
 from .context import AbortSignal, Answer, Ask, Line, NeedsPerson, ToolContext
-from .door import in_event_loop
 from .errors import ToolError, ToolTimeout, describe, holds
+from .loop_handle import in_event_loop
 from .result import ToolResult, bounded
-from .side_by_side import Work, in_tasks
+from .run_concurrently import Work, in_tasks
 from .timing import watch_limit
 from .tool import Tool
 

@@ -3,12 +3,12 @@
 from .case import Case
 from .claims import Claim, Violation
 from .configuration import WalkedMachine
+from .environment import Surroundings
 from .findings import ENDS, findings
 from .grid import BOUND, campaign, grid
 from .lint import lint
 from .path import Edge, Path, retrace
 from .reach import Goal, Search, Witness, event_name, reach, search
-from .surroundings import Surroundings
 from .walk import MOST, Walk, walk
 
 __all__ = [

@@ -16,8 +16,8 @@ from turnwright_states.reasons import REASONS_OF, Cause, EndReason
 from turnwright_states.state import FINAL, Outcome, State, Trigger
 from turnwright_states.verdict import Check, Verdict
 
-from .choices import ASSUMED, Assumption, Choice, choices
 from .cycles import INTERRUPTS, PAUSES, RETRIES, STEPS, Placed, cyclic, endless, lowers, reachable, way
+from .guard_cases import ASSUMED, Assumption, Choice, choices
 
 #: What must hold where a row lowers a component of the rank. A step also needs a budget to spend and, in a doom loop,
 #: a nudge to give.

@@ -15,8 +15,8 @@ from turnwright_states.state import FINAL, State
 
 from .case import Case
 from .configuration import Key, WalkedMachine, key_of
+from .environment import Surroundings
 from .path import Path, retrace
-from .surroundings import Surroundings
 from .walk import MOST
 
 #: How deep each round looks, in events; the last has no bound.

@@ -24,9 +24,9 @@ from turnwright_states.turn import Rank
 from .case import Case
 from .claims import Claim, Violation
 from .configuration import Key, WalkedMachine, key_of, whole_key_of
+from .environment import Surroundings
 from .invariants import fault_of, fault_of_end
 from .path import Edge, Path, told
-from .surroundings import Surroundings
 
 #: The most configurations of one walk; what is cut here is said to be cut.
 MOST: Final = 2_000_000

@@ -9,13 +9,13 @@ import anyio
 import pytest
 
 from turnwright import Agent, Engine, TurnResult, tool
-from turnwright.budgets import Budgets
+from turnwright.agents.budgets import Budgets
 from turnwright.events import TurnEvent
+from turnwright.journal.dependencies import Price, Synthesis
 from turnwright.message import Message, Part, SentinelPart
 from turnwright.model.protocol import Reply, ReplyCall, Request
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import Line, ScriptedModel
-from turnwright.setup import Price, Synthesis
 from turnwright.tools import Tool, ToolContext
 from turnwright.tools.builtin import builtin_tools
 from turnwright_states import Limits, Usage

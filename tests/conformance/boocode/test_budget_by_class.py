@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright import Agent, Budget, Engine, tool
-from turnwright.budgets import Budgets
+from turnwright.agents.budgets import Budgets
+from turnwright.driver.subagents import agent_tool
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore
-from turnwright.subagent import agent_tool
 from turnwright.tools import Tool
 from turnwright_states import Limits
 from turnwright_states import facts as f
 
 if TYPE_CHECKING:
-    from tests.conformance.boocode.conftest import Play
+    from .conftest import Play
 
 pytestmark = pytest.mark.anyio
 

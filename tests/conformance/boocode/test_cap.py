@@ -17,7 +17,7 @@ from turnwright.model.scripted import asks_for
 from turnwright_states import MAX_STEPS, CallStatus, Limits
 
 if TYPE_CHECKING:
-    from tests.conformance.boocode.conftest import Play
+    from .conftest import Play
 
 pytestmark = pytest.mark.anyio
 

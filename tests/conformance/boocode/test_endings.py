@@ -22,11 +22,11 @@ from turnwright import Agent, FinishedCall
 from turnwright.message import SentinelPart, TextPart, ToolResultPart
 from turnwright.model.protocol import ModelError
 from turnwright.model.scripted import asks_for
-from turnwright.pairing import check_pairing
+from turnwright.transcript.pairing import check_pairing
 from turnwright_states import Cause, Limits, State
 
 if TYPE_CHECKING:
-    from tests.conformance.boocode.conftest import Play, Turn
+    from .conftest import Play, Turn
 
 pytestmark = pytest.mark.anyio
 

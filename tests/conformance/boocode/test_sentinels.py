@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright import Agent
-from turnwright.cli.closing import closing_lines
+from turnwright.cli.summary import closing_lines
 from turnwright.message import SentinelPart
 from turnwright.model.protocol import Reply, ReplyCall
 from turnwright.model.scripted import Line, asks_for
 
 if TYPE_CHECKING:
-    from tests.conformance.boocode.conftest import Play, Turn
+    from .conftest import Play, Turn
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from turnwright.model.scripted import asks_for
 from turnwright_states import Limits, Usage
 
 if TYPE_CHECKING:
-    from tests.conformance.boocode.conftest import Play, Turn
+    from .conftest import Play, Turn
 
 pytestmark = pytest.mark.anyio
 

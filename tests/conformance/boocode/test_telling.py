@@ -13,12 +13,12 @@ import pytest
 from turnwright import Agent, Budget, ConfigError, Engine, Price
 from turnwright.model.protocol import Reply, ReplyCall
 from turnwright.model.scripted import asks_for
-from turnwright.notices import notice_text
+from turnwright.transcript.wording import notice_text
 from turnwright_states import Limits, State, Usage
 from turnwright_states import facts as f
 
 if TYPE_CHECKING:
-    from tests.conformance.boocode.conftest import Play, Turn
+    from .conftest import Play, Turn
 
 pytestmark = pytest.mark.anyio
 

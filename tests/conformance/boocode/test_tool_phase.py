@@ -13,11 +13,11 @@ import pytest
 from turnwright import Agent, FinishedCall
 from turnwright.message import StepStartPart
 from turnwright.model.scripted import asks_for
-from turnwright.phase import message_ids
+from turnwright.transcript.tool_phase import message_ids
 from turnwright_states import Limits
 
 if TYPE_CHECKING:
-    from tests.conformance.boocode.conftest import Play, Turn
+    from .conftest import Play, Turn
 
 pytestmark = pytest.mark.anyio
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright import Agent, ConfigError, Engine
-from turnwright.config import Config, load_config
+from turnwright.config.config import Config, load_config
 
 if TYPE_CHECKING:
-    from tests.conformance.glm_cli.conftest import Play
+    from .conftest import Play
 
 pytestmark = pytest.mark.anyio
 

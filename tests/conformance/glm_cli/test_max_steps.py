@@ -19,7 +19,7 @@ from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states import MAX_STEPS, Cause
 
 if TYPE_CHECKING:
-    from tests.conformance.glm_cli.conftest import Play
+    from .conftest import Play
 
 pytestmark = pytest.mark.anyio
 

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from turnwright.notices import notice_text
+from turnwright.transcript.wording import notice_text
 
 if TYPE_CHECKING:
-    from tests.conformance.glm_cli.conftest import Play
+    from .conftest import Play
 
 pytestmark = pytest.mark.anyio
 

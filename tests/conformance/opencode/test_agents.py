@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright import AgentFileError, Engine, Limits, TurnResult, parse_agents, tool
+from turnwright.agents.opencode import load_opencode_agents
+from turnwright.driver.team import agent_tools, primary_agents
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import Reply, Request
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.opencode_md import load_opencode_agents
-from turnwright.team import agent_tools, primary_agents
 
 if TYPE_CHECKING:
-    from tests.conformance.opencode.conftest import Play
+    from .conftest import Play
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states import InterruptKind
 
 if TYPE_CHECKING:
-    from tests.conformance.opencode.conftest import Play
+    from .conftest import Play
 
 pytestmark = pytest.mark.anyio
 

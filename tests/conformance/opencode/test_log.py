@@ -8,7 +8,7 @@ import pytest
 from turnwright import Agent
 
 if TYPE_CHECKING:
-    from tests.conformance.opencode.conftest import Play
+    from .conftest import Play
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states import MAX_STEPS
 
 if TYPE_CHECKING:
-    from tests.conformance.opencode.conftest import Play
+    from .conftest import Play
 
 pytestmark = pytest.mark.anyio
 

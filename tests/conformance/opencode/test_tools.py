@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright import Agent, ConfigError
+from turnwright.agents.opencode import load_opencode_agents
+from turnwright.driver.team import agent_tools
 from turnwright.model.scripted import ScriptedModel
-from turnwright.opencode_md import load_opencode_agents
-from turnwright.team import agent_tools
 
 if TYPE_CHECKING:
-    from tests.conformance.opencode.conftest import Play
+    from .conftest import Play
 
 pytestmark = pytest.mark.anyio
 

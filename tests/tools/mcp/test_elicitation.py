@@ -14,10 +14,10 @@ import pytest
 from mcp.shared.exceptions import UrlElicitationRequiredError
 
 from turnwright import Agent, Engine, TurnResult, deny
+from turnwright._base.background_task import beside
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore
-from turnwright.tasks import beside
 from turnwright.testing import clock
 from turnwright.tools import Answer, ToolContext
 from turnwright.tools.mcp import mcp_tools

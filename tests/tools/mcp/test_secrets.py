@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from turnwright.hiding import Secrets
+from turnwright.privacy.secrets import Secrets
 from turnwright.tools.mcp.secrets import hidden_words, in_address, in_arguments
 
 SECRET = "hunter2-pass"  # noqa: S105 (nobody's)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from turnwright.bounds import EXACTNESS, bounds_of
-from turnwright.inspector.looked import Looked
-from turnwright.inspector.recorded import Journal
+from turnwright.agents.bounds import EXACTNESS, bounds_of
+from turnwright.inspector.views.tab_context import Looked
+from turnwright.inspector.views.turn_record import Journal
 from turnwright_states import EndReason, State, Turn
 from turnwright_states import facts as f
 from turnwright_states.turn import fold

@@ -7,10 +7,10 @@ from typing import Final
 from markupsafe import Markup
 
 from turnwright.draw import extract
-from turnwright.inspector.looked import Looked
-from turnwright.inspector.picture import Lit, picture
-from turnwright.inspector.steps import Step
-from turnwright.inspector.window import Window
+from turnwright.inspector.views.chart_svg import Lit, picture
+from turnwright.inspector.views.pagination import Window
+from turnwright.inspector.views.steps import Step
+from turnwright.inspector.views.tab_context import Looked
 from turnwright_states import State
 
 #: Steps whose rows a page has in words.

@@ -5,10 +5,10 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.inspector.looked import Looked
-from turnwright.inspector.render import json_text
-from turnwright.inspector.window import Window
-from turnwright.redaction import redactor, shown_fields
+from turnwright.inspector.http.render import json_text
+from turnwright.inspector.views.pagination import Window
+from turnwright.inspector.views.tab_context import Looked
+from turnwright.privacy.redaction import redactor, shown_fields
 from turnwright.store import Stretch
 from turnwright_states import facts as f
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from turnwright.inspector.looked import Looked
+from turnwright.inspector.views.tab_context import Looked
 
 from . import budgets, chart, journal, reproduce, request, timeline, transcript
 

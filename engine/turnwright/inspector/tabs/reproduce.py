@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnwright.errors import TurnwrightError
-from turnwright.inspector.commands import (
+from turnwright.inspector.views.cli_commands import (
     IN_MEMORY,
     NO_ADDRESS,
     UNTOLD,
@@ -18,12 +18,12 @@ from turnwright.inspector.commands import (
     resume_command,
     store_flag,
 )
-from turnwright.inspector.looked import Looked
-from turnwright.inspector.recorded import Journal, Recorded
-from turnwright.inspector.steps import Step
+from turnwright.inspector.views.steps import Step
+from turnwright.inspector.views.tab_context import Looked
+from turnwright.inspector.views.turn_record import Journal, Recorded
 from turnwright.message import Message
-from turnwright.redaction import redactor, without_secrets
-from turnwright.testing.incident import as_test
+from turnwright.privacy.redaction import redactor, without_secrets
+from turnwright.testing.regression_test import as_test
 from turnwright_states import BadJournal, Outcome
 
 #: Of a turn with more characters in its journal a page makes no test: to play it would hold the others up.

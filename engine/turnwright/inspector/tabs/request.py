@@ -15,16 +15,16 @@ from pydantic import ValidationError
 
 from turnwright.agent import Agent
 from turnwright.errors import TurnwrightError
-from turnwright.inspector.looked import Looked
-from turnwright.inspector.rebuilt import Rebuilt, Sending
-from turnwright.inspector.render import json_text
-from turnwright.inspector.steps import Step
-from turnwright.inspector.window import Window
+from turnwright.inspector.http.render import json_text
+from turnwright.inspector.views.pagination import Window
+from turnwright.inspector.views.request_replay import Rebuilt, Sending
+from turnwright.inspector.views.steps import Step
+from turnwright.inspector.views.tab_context import Looked
+from turnwright.journal.dependencies import Setup
 from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart
-from turnwright.model.openai_wire import Encoder
+from turnwright.model.openai_chat.request import Encoder
 from turnwright.model.protocol import Request, ToolSpec
-from turnwright.redaction import redactor
-from turnwright.setup import Setup
+from turnwright.privacy.redaction import redactor
 
 _PREPARED: Final = "A `prepare` hook may have changed the messages before they were sent: what it did is not recorded."
 _UNPREPARED: Final = "This process has no `prepare` hook; if the one that sent it had one, that is not recorded."

@@ -11,10 +11,10 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from turnwright.inspector.looked import Looked
-from turnwright.inspector.recorded import Recorded
-from turnwright.inspector.steps import Call, Step
-from turnwright.inspector.window import Window
+from turnwright.inspector.views.pagination import Window
+from turnwright.inspector.views.steps import Call, Step
+from turnwright.inspector.views.tab_context import Looked
+from turnwright.inspector.views.turn_record import Recorded
 
 #: The width of a lane in its own units.
 WIDTH: Final = 1000.0

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from turnwright.inspector.looked import Looked
-from turnwright.inspector.steps import Call, Step
-from turnwright.inspector.window import Window
+from turnwright.inspector.views.pagination import Window
+from turnwright.inspector.views.steps import Call, Step
+from turnwright.inspector.views.tab_context import Looked
 from turnwright.message import Message, Part, ToolCallPart, ToolResultPart
-from turnwright.phase import message_ids
-from turnwright.transcript import fact_of
+from turnwright.transcript.tool_phase import message_ids
+from turnwright.transcript.transcript import fact_of
 
 #: Messages a page, and how many of what was said before the turn.
 _PAGE: Final = 50

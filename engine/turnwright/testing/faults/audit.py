@@ -7,17 +7,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, TypeVar
 
-from turnwright.testing.behaviour import Execution
+from turnwright.testing.behavior import Execution
 from turnwright.testing.invariants import INVARIANTS, Invariant, ends, follows, raises_nothing, runs_once
 from turnwright.testing.play import Driven
 from turnwright_states import Decision, Outcome, State
 from turnwright_states import facts as f
 from turnwright_states.verdict import Verdict
 
-from .actor import checksum, tools_of
 from .plan import Kill, KillAfter, KillIn
 from .trial import Seen
 from .witness import Line, Witness, executions
+from .worker_process import checksum, tools_of
 
 F = TypeVar("F", bound=f.Fact)
 

@@ -18,7 +18,7 @@ P = ParamSpec("P")
 
 CONTEXT: Final = multiprocessing.get_context("forkserver")
 #: What is imported once, before the first fork.
-PRELOADED: Final = ["__main__", "turnwright.testing.faults.warm"]
+PRELOADED: Final = ["__main__", "turnwright.testing.faults.preload"]
 
 
 class DriverProcess:

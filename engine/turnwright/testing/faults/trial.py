@@ -10,17 +10,17 @@ from random import Random
 
 import anyio
 
-from turnwright.answers import Reply
 from turnwright.engine import Engine
 from turnwright.errors import TurnEnded
+from turnwright.journal.answers import Reply
 from turnwright.store import open_store
 from turnwright_states import InterruptKind, State
 from turnwright_states.facts import Fact
 
-from .actor import Role, act
 from .plan import Kill, KillAfter, Plan, Word
 from .process import DriverProcess
 from .witness import Line, Witness
+from .worker_process import Role, act
 
 #: Seconds after which a process that neither ends nor rests is a fault.
 _STUCK = 60.0

@@ -12,9 +12,9 @@ from typing import Final, Self
 import anyio
 import pytest
 
+from turnwright._base.ids import root_of
 from turnwright.engine import Engine
 from turnwright.errors import StoreError
-from turnwright.ids import root_of
 from turnwright.result import TurnResult
 from turnwright.runtime import Runtime
 from turnwright.testing.faults.audit import audit

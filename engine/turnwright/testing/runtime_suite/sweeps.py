@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from turnwright.errors import RuntimeUnavailable
-from turnwright.inbox import abort_item
+from turnwright.journal.inbox import abort_item
 from turnwright.runtime import Work
 from turnwright.testing.faults.process import DriverProcess
 from turnwright_states import Outcome

@@ -15,15 +15,15 @@ import anyio
 from pydantic import JsonValue
 
 from turnwright.agent import Agent
+from turnwright.driver.subagents import agent_tool
 from turnwright.engine import Engine
 from turnwright.model.protocol import Reply, Request, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import asks_for
 from turnwright.runtime import Runtime
 from turnwright.store import open_store
-from turnwright.subagent import agent_tool
-from turnwright.testing.faults.actor import NotingStore, paired, tools_of
 from turnwright.testing.faults.witness import Witness
+from turnwright.testing.faults.worker_process import NotingStore, paired, tools_of
 from turnwright.tools import Tool, ToolContext, tool
 from turnwright_states import Usage
 

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from turnwright._base.frozen import deeper_than, too_deep_at
+from turnwright._base.regular_files import read_regular
 from turnwright.errors import ConfigError
-from turnwright.regular_files import read_regular
-from turnwright.values import deeper_than, too_deep_at
 
 from .secrets import hidden_words, in_address, in_arguments
 

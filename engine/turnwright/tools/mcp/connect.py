@@ -20,8 +20,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server import MCPServer, Server
 from mcp.shared.message import SessionMessage
 
-from turnwright.hiding import HTTP_LOGGERS, Secrets
-from turnwright.tasks import beside
+from turnwright._base.background_task import beside
+from turnwright.privacy.secrets import HTTP_LOGGERS, Secrets
 from turnwright.tools.text import one_line
 
 from .config import McpServer

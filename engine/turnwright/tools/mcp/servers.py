@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 import anyio
 
+from turnwright._base.background_task import beside
 from turnwright.errors import ConfigError
-from turnwright.tasks import beside
 from turnwright.tools.tool import Tool
 
 from .config import McpServer, mcp_servers, read_mcp_config

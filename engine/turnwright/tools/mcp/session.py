@@ -33,7 +33,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue, ValidationError
 
-from turnwright.hiding import Secrets
+from turnwright.privacy.secrets import Secrets
 from turnwright.tools.context import ToolContext
 from turnwright.tools.errors import ToolError, describe
 

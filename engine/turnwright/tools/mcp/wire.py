@@ -16,7 +16,7 @@ import msgspec
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from turnwright.values import deeper_than
+from turnwright._base.frozen import deeper_than
 
 #: The largest message, in bytes. The files of one result fit into it, in base64.
 MAX_MESSAGE: Final = 16 * 1024 * 1024

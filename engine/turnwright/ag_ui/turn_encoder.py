@@ -1,0 +1,332 @@
+"""What one turn says, as AG-UI's events: its steps, messages, calls and results, whatever run they stand in."""
+
+import json
+from collections.abc import Generator, Iterator, Sequence
+from typing import Final
+
+from ag_ui.core import (
+    AssistantMessage,
+    BaseEvent,
+    StepFinishedEvent,
+    StepStartedEvent,
+    TextMessageContentEvent,
+    TextMessageEndEvent,
+    TextMessageStartEvent,
+    ToolCallArgsEvent,
+    ToolCallEndEvent,
+    ToolCallResultEvent,
+    ToolCallStartEvent,
+    ToolMessage,
+    UserMessage,
+)
+from pydantic import JsonValue
+
+from turnwright.events import (
+    FactEvent,
+    Piece,
+    ReasoningPiece,
+    ReplyRestarted,
+    ToolProgress,
+    TurnEvent,
+    TurnHalted,
+    TurnPaused,
+)
+from turnwright.message import FilePart
+from turnwright.transcript.tool_phase import assistant_id
+from turnwright_states import EndReason, Outcome
+from turnwright_states import facts as f
+from turnwright_states.events import is_blank
+
+from .drafts import close, write
+from .messages import (
+    Conversation,
+    Draft,
+    Kind,
+    call_id,
+    call_of,
+    clean,
+    content_of,
+    draft_message,
+    metadata,
+    reasoning_id,
+    result_metadata,
+)
+from .own_events import OwnEvents
+
+#: After these facts a model is called; with these its reply is there.
+_CALLS: Final = f.TurnStarted | f.StepStarted | f.Stopping
+_REPLIES: Final = f.ModelReplied | f.Concluded
+
+Events = Iterator[BaseEvent]
+
+
+class Lane:
+    """One turn, fed with its events in their order. `owner` is its id for a sub-agent's, None for the run's own turn.
+
+    It keeps what it must to open and close things in pairs, and writes what it tells into the conversation.
+    """
+
+    def __init__(self, turn: str, conversation: Conversation, owner: str | None = None) -> None:
+        self.turn = turn
+        self.owner = owner
+        #: The agent's name, once it is known.
+        self.name = ""
+        #: The step that is open; empty between steps.
+        self.step = ""
+        #: The calls that interrupts are about, by the interrupt's id.
+        self.asked: dict[str, str] = {}
+        self.own = OwnEvents(turn, owner)
+        self._conversation = conversation
+        self._seq = 0
+        #: The next piece's index; a piece with another one is not the beginning of anything that is known.
+        self._index = 0
+        #: How many messages of the assistant began, and whether the last of them goes on.
+        self._messages = 0
+        self._message_open = False
+        #: Whether a reply is due, and pieces of it may have been heard.
+        self._due = False
+        self._users = 1
+        self._text = ""
+        #: Calls without a result, and messages to the turn, which stand after the results.
+        self._unsettled: set[str] = set()
+        self._steers: list[str] = []
+
+    def encode(self, event: TurnEvent) -> Events:
+        """What the event is to a client."""
+        match event:
+            case Piece():
+                if event.seq >= self._seq:  # else its reply has been journalled since
+                    yield from self._hear(event)
+            case ReplyRestarted():
+                if event.seq >= self._seq:
+                    yield from self._drop()
+            case ToolProgress() if event.call in self._unsettled:
+                yield self.own.progress(event)
+            case FactEvent():
+                self._seq = event.seq
+                if isinstance(event.fact, _CALLS | _REPLIES):
+                    again = isinstance(event.fact, f.Concluded) and event.fact.retry
+                    self._due = isinstance(event.fact, _CALLS) or again
+                yield from self._fact(event)
+            case TurnPaused():
+                self._seq, self._due = event.seq, False
+                yield from self._hand_over()
+            case TurnHalted():
+                self._seq, self._due = event.seq, False
+                yield from self._halt(event)
+            case _:
+                pass
+
+    def meet(self, fact: f.Fact) -> None:
+        """Learn whose turn it is, if the fact says so."""
+        if isinstance(fact, f.TurnStarted):
+            self.name = str(fact.agent.get("name", ""))
+
+    def restate(self) -> None:
+        """Make the conversation one that a client can be brought to, whatever it has heard of the reply that is due."""
+        thought = reasoning_id(self._message)
+        if self._due and thought not in self._conversation.drafts:
+            self._conversation.tell(draft_message(thought, Draft("reasoning", self.owner)))
+
+    def resume(self) -> Events:
+        """Open again what goes on in a new run: the step, and, with its next piece, what streams in."""
+        for _, draft in self._drafts():
+            draft.open = False
+        if self.step:
+            yield StepStartedEvent(step_name=self.step, subagent_run_id=self.owner)
+
+    def suspend(self) -> Events:
+        """Close everything that is open. The step goes on in the next run."""
+        for identifier, draft in self._drafts():
+            yield from close(identifier, draft)
+        if self.step:
+            yield StepFinishedEvent(step_name=self.step, subagent_run_id=self.owner)
+
+    # Facts.
+
+    def _fact(self, event: FactEvent) -> Events:  # noqa: C901 (one case a fact: flat)
+        match event.fact:
+            case f.TurnStarted() as fact:
+                self.meet(fact)
+                if self.owner is None and not self._conversation.has_prompt:
+                    files = tuple(map(FilePart.of_json, fact.files))
+                    self._conversation.tell(
+                        UserMessage(id=f"{self.turn}/user-1", content=content_of(fact.prompt, files))
+                    )
+                    yield self._conversation.snapshot()
+            case f.StepStarted(number=number, nudge=nudge):
+                yield from self._end_step()
+                self._messages, self._message_open, self._index = number, True, 0
+                self.step = f"step-{number}"
+                told = metadata(nudge=True) if nudge else None
+                yield StepStartedEvent(step_name=self.step, subagent_run_id=self.owner, metadata=told)
+            case f.ModelReplied() as fact:
+                yield from self._reply(fact)
+            case f.CallSettled() as fact:
+                yield from self._settle_call(fact)
+            case f.StepFinished() as fact:
+                tools = None if event.tools is None else event.tools.to_json(self.turn)
+                usage = fact.usage.model_dump(mode="json", exclude={"cost"})
+                yield from self._end_step(usage=usage, seconds=fact.seconds, tools=tools)
+            case f.MessageAdded(text=text):
+                if self._unsettled:
+                    self._steers.append(text)
+                else:
+                    yield from self._say(text)
+            case f.Stopping() as fact:
+                yield from self._settle("", fact.partial)
+                self._message_open = False
+                yield self.own.fact(event)
+            case f.CallWaiting(call=call, interrupt=interrupt):
+                self.asked[interrupt.id] = call
+                yield self.own.fact(event)
+            case _:
+                yield self.own.fact(event)
+
+    def _reply(self, fact: f.ModelReplied) -> Events:
+        if fact.text or fact.reasoning or fact.reasoning_details or fact.calls:
+            message = self._begin()
+        else:
+            message = self._message
+        yield from self._settle(fact.reasoning, fact.text)
+        if not is_blank(fact.text):
+            self._text = clean(fact.text)
+        calls = []
+        for call in fact.calls:
+            arguments = call.raw if call.arguments is None else json.dumps(call.arguments)
+            calls.append(call_of(self.turn, call.id, call.name, arguments))
+            yield from self._call(message, calls[-1].id, clean(call.name), clean(arguments))
+        if calls:
+            said = AssistantMessage(
+                id=message, content=clean(fact.text) or None, tool_calls=calls, subagent_run_id=self.owner
+            )
+            self._conversation.tell(said)
+        self._unsettled = {call.id for call in fact.calls}
+
+    def _call(self, message: str, identifier: str, name: str, arguments: str) -> Events:
+        owner = self.owner
+        yield ToolCallStartEvent(
+            tool_call_id=identifier, tool_call_name=name, parent_message_id=message, subagent_run_id=owner
+        )
+        if arguments:
+            yield ToolCallArgsEvent(tool_call_id=identifier, delta=arguments, subagent_run_id=owner)
+        yield ToolCallEndEvent(tool_call_id=identifier, subagent_run_id=owner)
+
+    def _settle_call(self, fact: f.CallSettled) -> Events:
+        identifier = call_id(self.turn, fact.call)
+        content = content_of(fact.result, tuple(map(FilePart.of_json, fact.files)))
+        beside = result_metadata(fact.status, fact.structured)
+        yield from self.own.end_progress(fact)
+        message = ToolMessage(
+            id=identifier, tool_call_id=identifier, content=content, metadata=beside, subagent_run_id=self.owner
+        )
+        self._conversation.tell(message)
+        yield ToolCallResultEvent(
+            message_id=identifier,
+            tool_call_id=identifier,
+            content=content,
+            metadata=beside,
+            subagent_run_id=self.owner,
+        )
+        self._unsettled.discard(fact.call)
+        if not self._unsettled:
+            yield from self._hand_over()
+
+    def _halt(self, event: TurnHalted) -> Events:
+        unsaid = event.reason is EndReason.TEXT_ONLY and not self._text
+        concludes = unsaid or event.outcome in (Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.SYNTHESIS_DONE)
+        if event.partial or not concludes:  # else what streamed in is the conclusion
+            yield from self._settle("", event.partial)
+        self._message_open = False
+        yield from self._hand_over()
+        if concludes:
+            yield from self._settle("", event.text)
+        yield from self._end_step()
+
+    def _end_step(self, **beside: JsonValue) -> Events:
+        if self.step:
+            yield StepFinishedEvent(step_name=self.step, subagent_run_id=self.owner, metadata=metadata(**beside))
+            self.step = ""
+
+    def _hand_over(self) -> Events:
+        steers, self._steers = self._steers, []
+        for text in steers:
+            yield from self._say(text)
+
+    def _say(self, text: str) -> Events:
+        """A message to the running turn."""
+        self._users += 1
+        identifier, owner, text = f"{self.turn}/user-{self._users}", self.owner, clean(text)
+        self._conversation.tell(UserMessage(id=identifier, content=text, subagent_run_id=owner))
+        yield TextMessageStartEvent(message_id=identifier, role="user", subagent_run_id=owner)
+        yield TextMessageContentEvent(message_id=identifier, delta=text, subagent_run_id=owner)
+        yield TextMessageEndEvent(message_id=identifier, subagent_run_id=owner)
+
+    # Replies, as they stream in and as they are journalled.
+
+    @property
+    def _message(self) -> str:
+        """The id of the message of the assistant that goes on, or of the next one."""
+        return assistant_id(self.turn, self._messages + (not self._message_open))
+
+    def _begin(self) -> str:
+        identifier = self._message
+        self._messages += not self._message_open
+        self._message_open = True
+        return identifier
+
+    def _drafts(self) -> Sequence[tuple[str, Draft]]:
+        drafts = self._conversation.drafts
+        return [(one, drafts[one]) for one in (reasoning_id(self._message), self._message) if one in drafts]
+
+    def _hear(self, piece: Piece) -> Events:
+        if piece.index == 0 and self._index:
+            yield from self._drop()  # another driver began anew
+        if piece.index != self._index:
+            return  # without its beginning a reply is no message: it is told whole once it is journalled
+        self._index += 1
+        if not piece.text:
+            return
+        message, thought = self._message, reasoning_id(self._message)
+        if isinstance(piece, ReasoningPiece):
+            yield from self._extend(thought, "reasoning", clean(piece.text))
+            return
+        before = self._conversation.drafts.get(thought)
+        if before is not None:
+            yield from close(thought, before)
+        yield from self._extend(message, "text", clean(piece.text))
+
+    def _drop(self) -> Events:
+        """What was heard of the reply is void."""
+        self._index = 0
+        yield from self._settle("", "")
+
+    def _settle(self, reasoning: str, text: str) -> Events:
+        """Bring what was heard of a message to what it came to."""
+        message = self._message
+        if text or reasoning:
+            message = self._begin()
+        self._index = 0
+        dropped = yield from self._settle_one(reasoning_id(message), "reasoning", clean(reasoning))
+        dropped |= yield from self._settle_one(message, "text", clean(text))
+        if dropped:
+            yield self._conversation.snapshot()
+
+    def _settle_one(self, identifier: str, kind: Kind, final: str) -> Generator[BaseEvent, None, bool]:
+        """Returns whether something was told that is not true any more."""
+        drafts = self._conversation.drafts
+        heard = drafts[identifier].text if identifier in drafts else ""
+        holds = final.startswith(heard)
+        if holds and final != heard:
+            yield from self._extend(identifier, kind, final[len(heard) :])
+        draft = drafts.pop(identifier, None)
+        if draft is not None:
+            yield from close(identifier, draft)
+        if final or (draft is not None and kind == "reasoning"):
+            self._conversation.tell(draft_message(identifier, Draft(kind, self.owner, [final])))
+        elif draft is not None:
+            self._conversation.forget(identifier)
+        return not holds
+
+    def _extend(self, identifier: str, kind: Kind, delta: str) -> Events:
+        yield from write(identifier, self._conversation.draft(identifier, kind, self.owner), delta)

@@ -1,0 +1,1 @@
+"""Agents from files, their budgets and the bounds that follow from them."""

@@ -1,0 +1,119 @@
+"""What the command line keeps with a turn, so that `resume` needs no flags: where its model and its tools are."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from turnwright.agent import Agent
+from turnwright.driver.subagents import AgentTool
+from turnwright.driver.team import agent_tools
+from turnwright.errors import ConfigError
+from turnwright_states import Limits
+from turnwright_states.events import JsonObject
+
+_VARIABLE = "OPENAI_BASE_URL"
+
+
+class Remembered(BaseModel):
+    """The flags of a run. No key is among them: keys come from the environment, each time.
+
+    An address with a password or a query in it is not kept either; `withheld` says that there was one. `from_flag`
+    says that the address was a flag: then it holds whatever the environment says later.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    model: str | None = None
+    base_url: str | None = None
+    from_flag: bool = False
+    withheld: bool = False
+    timeout: float | None = None
+    tools: str | None = None
+    root: Path | None = None
+    #: The files that name MCP servers. What they hold is read each time: there may be secrets in it.
+    mcp: tuple[Path, ...] = ()
+    #: The sub-agents that stood beside the turn's agent: their files may have changed since.
+    subagents: tuple[JsonObject, ...] = ()
+    #: Under which limits those begin, however the configuration has changed since; none without any.
+    limits: Limits | None = None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        model: str,
+        base_url: str | None,
+        from_flag: bool,
+        timeout: float | None,
+        tools: str | None,
+        root: Path,
+        mcp: Sequence[Path] = (),
+        helpers: Sequence[AgentTool] = (),
+        limits: Limits | None = None,
+    ) -> Self:
+        """The flags as they still hold from another folder. `model` is the model's id, or `local`."""
+        secret = base_url is not None and _may_hold_secret(base_url)
+        if tools is not None and tools.endswith(".py"):
+            tools = str(Path(tools).expanduser().resolve())
+        return cls(
+            model=model,
+            base_url=None if secret else base_url,
+            from_flag=from_flag and not secret,
+            withheld=secret,
+            timeout=timeout,
+            tools=tools,
+            root=root.resolve(),
+            mcp=tuple(file.expanduser().resolve() for file in mcp),
+            subagents=tuple(helper.agent.to_json() for helper in helpers),
+            limits=limits if helpers else None,
+        )
+
+    def helpers(self) -> list[AgentTool]:
+        """The sub-agents as tools. Raises `ConfigError` for one that this release cannot read."""
+        try:
+            return agent_tools(Agent.from_json(one) for one in self.subagents)
+        except ValidationError as error:
+            raise ConfigError(f"a sub-agent of the turn cannot be read: {error.errors()[0]['msg']}") from None
+
+    def endpoint(self, flag: str | None) -> str | None:
+        """The address to go on with: the flag of now, the flag of then, the environment's, or the one that was kept.
+
+        Raises `ConfigError` when it was not kept and nothing else names one.
+        """
+        named = flag or (self.base_url if self.from_flag else None) or os.environ.get(_VARIABLE) or self.base_url
+        if named is None and self.withheld:
+            raise ConfigError(
+                "the turn's base URL was not kept, for it may hold a secret: give it again, with --base-url or"
+                f" {_VARIABLE}"
+            )
+        return named
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The flags as the journal keeps them."""
+        kept: dict[str, JsonValue] = self.model_dump(
+            mode="json", exclude_none=True, exclude_defaults=True, exclude={"limits"}
+        )
+        if self.limits is not None:
+            # What was set alone: the rest the class of an agent's tools may decide.
+            kept["limits"] = self.limits.model_dump(mode="json", exclude_unset=True)
+        return kept
+
+    @classmethod
+    def from_json(cls, kept: JsonObject) -> Self:
+        """The flags of a journal. Raises `ConfigError` for one that no command line wrote."""
+        try:
+            return cls.model_validate(kept)
+        except ValidationError as error:
+            raise ConfigError(f"the turn's context cannot be read: {error.errors()[0]['msg']}") from None
+
+
+def _may_hold_secret(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return True
+    return "@" in parts.netloc or bool(parts.query)

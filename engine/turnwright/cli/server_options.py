@@ -1,0 +1,121 @@
+"""Where the inspector is served, and who is let in there: what the flags of `serve` come to."""
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Annotated, Final
+
+import typer
+
+from turnwright.config.files import TOKEN_VARIABLE
+from turnwright.errors import ConfigError
+
+PORT: Final = 8321
+LOOPBACK: Final = "127.0.0.1"
+
+_HIGHEST_PORT: Final = 65535
+
+PortOption = Annotated[int, typer.Option("--port", metavar="N", help="The port; 0 is any that is free.")]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="TEXT",
+        help=f"What lets people in [default: {TOKEN_VARIABLE}, else a random one]. Others here see it in `ps`.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An address to serve the inspector at. `token` is what a person gave; empty has one made.
+
+    `hosts` are the names that it is reached by beside `localhost`, `root_path` what a proxy puts before its paths.
+    """
+
+    host: str
+    port: int
+    token: str
+    hosts: Sequence[str] = ()
+    root_path: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        host: str,
+        port: int,
+        token: str | None,
+        hosts: Sequence[str] = (),
+        *,
+        root_path: str = "",
+        remote: bool = False,
+    ) -> "Place":
+        """What the flags say. Raises `ConfigError` for an address that others reach, unless it is meant so."""
+        given = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
+        if token is not None and not token:
+            raise ConfigError("--token: is empty: give one, or leave it out for a random one")
+        if not 0 <= port <= _HIGHEST_PORT:
+            raise ConfigError(f"--port {port}: is no port: use 1 to {_HIGHEST_PORT}, or 0 for any that is free")
+        if not _is_loopback(host):
+            why = f"--host {host}: other machines may reach it, and whoever has the token may answer and stop turns"
+            if not remote:
+                raise ConfigError(f"{why}: if that is meant, say --allow-remote")
+            if not given:
+                raise ConfigError(f"{why}: give a token of your own, by {TOKEN_VARIABLE} or --token")
+        path = f"/{root_path.strip('/')}" if root_path.strip("/") else ""
+        return cls(host, port, given, tuple(hosts), path)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        return _is_loopback(self.host)
+
+    def listen(self) -> socket.socket:
+        """A socket that takes connections there. Raises `ConfigError` where none can be had."""
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            listening = socket.socket(family, kind, protocol)
+            try:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listening.bind(address)
+                listening.listen(128)
+            except BaseException:
+                listening.close()
+                raise
+        except OSError as error:
+            raise ConfigError(
+                f"{self.host}, port {self.port}: cannot be served at ({error.strerror}): choose another --port"
+                " (0 is any that is free), or another --host"
+            ) from None
+        return listening
+
+    def address(self, port: int) -> str:
+        """The address of the first page, for a browser."""
+        names = [name for name in self.hosts if name != "*"]
+        host = self.host if self.is_loopback or not names else names[0]
+        if host in ("0.0.0.0", "::"):  # noqa: S104 (what is reached at any address is reached at this one)
+            host = LOOPBACK
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}{self.root_path}"
+
+
+def need_extra() -> None:
+    """Raise `ConfigError` where what the pages need is not installed."""
+    try:
+        import uvicorn  # noqa: F401, PLC0415 (an extra)
+
+        import turnwright.inspector  # noqa: F401, PLC0415 (an extra)
+    except ImportError as error:
+        raise ConfigError(f"the inspector cannot be loaded ({error}): pip install 'turnwright[serve]'") from error
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

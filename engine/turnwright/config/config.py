@@ -1,0 +1,357 @@
+"""The configuration: one value for each setting, and where it came from.
+
+    load_config()                       # what `turnwright run` would use in this folder
+    Engine(model=..., tools=[...], **load_config().engine_options())
+
+**Precedence.** The source that is nearest to the turn wins, setting by setting:
+
+1. the flags of a command, and what code passes as `overrides`
+2. the front matter of the agent, for what an agent can set
+3. the environment, `TURNWRIGHT_...`
+4. the configuration file, `turnwright.toml` or `[tool.turnwright]` in `pyproject.toml`
+5. the preset, for the limits that it sets
+6. the default
+
+The ceiling binds them all: it comes from the same sources, but no agent can set it and nothing can raise it.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Self, TypedDict
+
+from pydantic import BaseModel
+
+from turnwright.agent import Agent, Budget
+from turnwright.agents.budgets import Budgets
+from turnwright.agents.certificate import SetBy, certificate
+from turnwright.agents.files import read_agents
+from turnwright.agents.markdown import find_agent
+from turnwright.errors import ConfigError
+from turnwright.journal.dependencies import Price
+from turnwright.transcript.pairing import HistoryMode
+from turnwright_states import Limits
+
+from . import files
+from .settings import SETTINGS, Settings, check
+
+AGENTS_FILE: Final = "AGENTS.md"
+#: Where `limits.tool_calls` comes from if nobody sets it: the one of `budgets` that fits the agent's tools.
+BY_CLASS: Final = "by the agent's tools: budgets"
+
+
+class Source(StrEnum):
+    """Who decided a value, the nearest to the turn first."""
+
+    CODE = "code"
+    FLAG = "flag"
+    FRONT_MATTER = "front matter"
+    ENVIRONMENT = "environment"
+    FILE = "file"
+    PRESET = "preset"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """An effective value, and where it came from. Its text is the place alone, and holds no secret."""
+
+    value: object = field(repr=False)
+    source: Source
+    place: str = ""
+    """A file and a key, a variable, a flag, a preset, an agent; empty where the source says all."""
+
+    def __str__(self) -> str:
+        """Such as `environment TURNWRIGHT_STORE`."""
+        return f"{self.source} {self.place}".strip()
+
+
+class EngineOptions(TypedDict):
+    """The arguments of `Engine` that a configuration decides."""
+
+    store: str
+    limits: Limits
+    prices: Mapping[str, Price]
+    history: HistoryMode
+    budgets: Budgets
+    tell_budget: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The effective settings. Made by `load_config`."""
+
+    file: Path | None
+    """The configuration file; None where there is none."""
+    settings: Settings = field(repr=False)
+    """The effective values. Its `store` and its `base_url` may hold a password."""
+    origins: Mapping[str, Origin] = field(repr=False)
+    """Every setting by its key, each with its effective value and where that came from."""
+    conclude_prompt: str | None = field(repr=False)
+    """The text of `conclude_prompt_file`; None means the built-in one."""
+
+    def limits(self) -> Limits:
+        """The engine's limits: those of the preset, and over them those that are set."""
+        return self.settings.limits
+
+    def prices(self) -> dict[str, Price]:
+        """The price of each model by its name."""
+        return {name: row.price() for name, row in self.settings.prices.items()}
+
+    def engine_options(self) -> EngineOptions:
+        """The arguments for `Engine(**...)`; model, tools and hooks are the embedder's."""
+        return EngineOptions(
+            store=self.settings.store,
+            limits=self.limits(),
+            prices=self.prices(),
+            history=self.settings.history,
+            budgets=self.settings.budgets,
+            tell_budget=self.settings.tell_budget,
+        )
+
+    def agent_files(self) -> tuple[Path, ...]:
+        """Where agents that are named are looked for: `AGENTS.md` in the working folder, unless files are set."""
+        return tuple(map(Path, self.settings.agents)) if self.settings.agents else (Path(AGENTS_FILE),)
+
+    def agent(self, name: str) -> Agent:
+        """The agent of this name out of the agent files, ready to run. Raises `ConfigError`."""
+        return self.prepared(self.written(name)[0])
+
+    def written(self, name: str) -> tuple[Agent, Path]:
+        """The agent of this name as its file has it, and the file. Raises `ConfigError`."""
+        paths = self.agent_files()
+        found = find_agent(read_agents(*paths, limits=self.limits()), name)
+        if len(paths) == 1:
+            return found, paths[0]
+        return found, next(path for path in paths if found in read_agents(path))
+
+    def prepared(self, agent: Agent) -> Agent:
+        """The agent as it runs under this configuration: flags over its front matter, and `conclude_prompt` below it.
+
+        Raises `ConfigError` for limits that the preset does not allow.
+        """
+        limits = {key.removeprefix("limits."): value for key, value in self._nearer("limits.").items()}
+        budget = {name: limits.pop(name) for name in tuple(limits) if name in Budget.model_fields}
+        limits.pop("ceiling", None)  # the engine's, and it holds there
+        ready = agent.to_json() | limits | self._nearer("model")
+        if budget:
+            of_agent = {name: value for name, value in agent.overrides.items() if name in Budget.model_fields}
+            ready["budget"] = of_agent | budget
+        if self.conclude_prompt is not None and (
+            "conclude_prompt" not in ready or self._nearer("conclude_prompt_file")
+        ):
+            ready["conclude_prompt"] = self.conclude_prompt
+        prepared = Agent.model_validate(ready)
+        prepared.limits_for(self.limits())
+        return prepared
+
+    def origins_for(self, agent: Agent, place: str) -> dict[str, Origin]:
+        """The settings as they hold for the turns of this agent, which stands at `place` (a file).
+
+        `agent` is as it was written, not `prepared`. What it sets is the front matter's, unless a flag goes before it.
+        """
+        self.prepared(agent)
+        origins = dict(self.origins)
+        where = f"{place}: agent {agent.name!r}"
+        bounds = certificate(agent, self.limits()).bounds
+        said: dict[str, object] = {
+            f"limits.{one.field}": one.value for bound in bounds for one in bound.settings if one.set_by is SetBy.AGENT
+        }
+        said |= {"model": agent.model} if agent.model is not None else {}
+        said |= {"conclude_prompt_file": None} if "conclude_prompt" in agent.model_fields_set else {}
+        for key, value in said.items():
+            if origins[key].source not in _NEAREST:
+                origins[key] = Origin(value, Source.FRONT_MATTER, where)
+        return origins
+
+    def _nearer(self, prefix: str) -> dict[str, object]:
+        """What was said nearer to the turn than an agent's front matter."""
+        return {
+            key: origin.value
+            for key, origin in self.origins.items()
+            if key.startswith(prefix) and origin.source in _NEAREST
+        }
+
+
+_NEAREST: Final = frozenset({Source.CODE, Source.FLAG})
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What one source says, by key."""
+
+    leaves: Mapping[str, object]
+    source: Callable[[str], Source]
+    place: Callable[[str], str]
+
+    def origin(self, key: str) -> Origin | None:
+        """This source's word on a setting."""
+        written = next((one for one in (key, _OTHER_NAMES.get(key, key)) if one in self.leaves), None)
+        return None if written is None else Origin(self.leaves[written], self.source(written), self.place(written))
+
+    @classmethod
+    def of(
+        cls,
+        values: Mapping[str, object],
+        source: Callable[[str], Source],
+        place: Callable[[str], str],
+        *,
+        written: bool,
+    ) -> tuple[Self, list[str]]:
+        """The layer, and the mistakes of its source."""
+        leaves, mistakes = check(values, place, written=written)
+        return cls(leaves, source, place), mistakes
+
+
+_OTHER_NAMES: Final = {"limits.steps": "behavior.max_steps"}
+
+
+def load_config(
+    start: Path | None = None,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    flags: Mapping[str, str] | None = None,
+) -> Config:
+    """The effective settings, by the precedence that this module documents.
+
+    The file is `file`, else the one that TURNWRIGHT_CONFIG names, else the nearest `turnwright.toml` or
+    `pyproject.toml` with `[tool.turnwright]` in `start` (by default the working folder) and above it, up to the root of
+    the repository or the home folder. `environ` is the environment, by default the process's. `overrides` are values
+    by key, `{"limits.steps": 5}`; None is no limit there. `flags` tells which of them a command line's flags gave,
+    `{"limits.steps": "--steps"}`, for messages and origins.
+
+    Raises `ConfigError` with every mistake of every source, a line each: where, which key, what is expected.
+    """
+    environ = os.environ if environ is None else environ
+    path = _path(start, file, environ)
+    by_flag = {} if flags is None else flags
+    from_environment, names, mistakes = files.read_environment(environ)
+    layers: list[_Layer] = []
+    for values, source, place in (
+        (
+            _nested({} if overrides is None else overrides),
+            lambda key: Source.FLAG if key in by_flag else Source.CODE,
+            lambda key: by_flag.get(key, f"overrides: {key}"),
+        ),
+        (from_environment, lambda _: Source.ENVIRONMENT, lambda key: _variable(key, names)),
+        *_of_file(path),
+    ):
+        # The first source is code, which has None.
+        layer, wrong = _Layer.of(values, source, place, written=bool(layers))
+        layers.append(layer)
+        mistakes += wrong
+    if path is not None:
+        of_file = layers[-1]
+        forbidden = files.mistakes_of_files(of_file.leaves)
+        mistakes += [f"{of_file.place(key)}: {problem}" for key, problem in forbidden]
+        beside = {key: files.beside(path, key, value) for key, value in of_file.leaves.items()}
+        layers[-1] = _Layer(beside, of_file.source, of_file.place)
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    origins = dict(_merged(layers))
+    return Config(
+        file=path,
+        settings=_settings(origins),
+        origins=MappingProxyType(origins),
+        conclude_prompt=_prompt(origins["conclude_prompt_file"]),
+    )
+
+
+def _path(start: Path | None, file: Path | None, environ: Mapping[str, str]) -> Path | None:
+    if file is not None:
+        return file
+    named = environ.get(files.CONFIG_VARIABLE, "")
+    if named != "":
+        return Path(named)
+    home = environ.get("HOME", "")
+    try:
+        return files.find_file(Path() if start is None else start, None if home == "" else Path(home).resolve())
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+        raise ConfigError(f"the folder to look for a configuration in cannot be read: {error}") from None
+
+
+def _of_file(path: Path | None) -> Iterator[tuple[Mapping[str, object], Callable[[str], Source], Callable[[str], str]]]:
+    if path is not None:
+        values = files.read_file(path)
+        yield values, lambda _: Source.FILE, lambda key: f"{path}: {files.key_in(path, key)}"
+
+
+def _variable(key: str, names: Mapping[str, str]) -> str:
+    known = next((one for one in (key, key.partition(".")[0]) if one in names), None)
+    return files.variable(key) if known is None else names[known]
+
+
+def _nested(overrides: Mapping[str, object]) -> dict[str, object]:
+    """The same values, a section's in a mapping of its own."""
+    nested: dict[str, object] = {}
+    for key, value in overrides.items():
+        section, _, name = key.partition(".")
+        said = {one: getattr(value, one) for one in value.model_fields_set} if isinstance(value, BaseModel) else value
+        if name or isinstance(said, Mapping):
+            inner = {name: said} if name else said
+            before = nested.get(section, {})
+            nested[section] = (
+                {**before, **inner} if isinstance(before, Mapping) and isinstance(inner, Mapping) else inner
+            )
+        else:
+            nested[section] = said
+    return nested
+
+
+def _merged(layers: list[_Layer]) -> Iterator[tuple[str, Origin]]:
+    """Every effective setting with its origin, in the order of `SETTINGS`."""
+    preset = _first("preset", layers)
+    name = SETTINGS["preset"].default if preset is None else preset.value
+    laid = Limits.preset(name)  # type: ignore[arg-type] # checked when it was read
+    for key, setting in SETTINGS.items():
+        if key in _OTHER_NAMES.values():
+            continue
+        if key == "prices":
+            priced = dict.fromkeys(one for layer in layers for one in layer.leaves if one.startswith("prices."))
+            yield from ((one, origin) for one in priced if (origin := _first(one, layers)) is not None)
+            continue
+        said = _first(key, layers)
+        limit = key.removeprefix("limits.")
+        if said is not None:
+            yield key, said
+        elif key != limit and limit in laid.model_fields_set:
+            yield key, Origin(getattr(laid, limit), Source.PRESET, str(name))
+        elif limit == "tool_calls":
+            yield key, Origin(None, Source.DEFAULT, BY_CLASS)
+        else:
+            yield key, Origin(setting.default, Source.DEFAULT)
+
+
+def _first(key: str, layers: list[_Layer]) -> Origin | None:
+    return next((origin for layer in layers if (origin := layer.origin(key)) is not None), None)
+
+
+def _settings(origins: Mapping[str, Origin]) -> Settings:
+    said = _nested({key: one.value for key, one in origins.items() if one.source not in _UNSAID})
+    settings = Settings.model_validate(said)
+    try:
+        laid = Limits.preset(settings.preset, **settings.limits.model_dump(exclude_unset=True))
+    except ValueError as error:
+        # Each value was checked alone: only the preset can still object, and it does to the steps.
+        raise ConfigError(f"{origins['limits.steps'].place}: {error}") from None
+    return settings.model_copy(update={"limits": laid})
+
+
+_UNSAID: Final = frozenset({Source.DEFAULT, Source.PRESET})
+
+
+def _prompt(origin: Origin) -> str | None:
+    if origin.value is None:
+        return None
+    try:
+        text = files.read_text(Path(str(origin.value)))
+    except ConfigError as error:
+        raise ConfigError(f"{origin.place}: {error}") from None
+    if not text.strip():
+        raise ConfigError(f"{origin.place}: {origin.value}: is blank: write what the model is told, or name no file")
+    return text

@@ -1,0 +1,313 @@
+"""The settings: each with its key, its type, its default and what it means. What reads them is in `config_files.py`.
+
+The keys of `[limits]` are the fields of `Limits`, those of `[budgets]` the fields of `Budgets`; both check themselves.
+"""
+
+import dataclasses
+import difflib
+import reprlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Annotated, Final, Literal, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from turnwright._base.field_docs import attribute_docs
+from turnwright.agents.budgets import Budgets
+from turnwright.journal.dependencies import Price
+from turnwright.transcript.pairing import HistoryMode
+from turnwright_states import Limits
+from turnwright_states.limits import PresetName
+
+#: What stands for "no limit" where there is no None: in a file and in the environment.
+NO_LIMIT: Final = ("unlimited", "off")
+#: Settings whose values may hold a password, so that no message repeats them.
+ADDRESSES: Final = frozenset({"base_url", "store"})
+
+_SHOWN: Final = reprlib.Repr()
+_SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 60
+#: Long keys are no slips of the finger, and comparing them is slow.
+_LONGEST_SLIP: Final = 60
+_KEY_ADVICE: Final = "no key is read from here: keep it in the environment, in OPENAI_API_KEY"
+
+
+def _says_something(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank: leave it out")
+    return text
+
+
+def _as_limit(name: str, value: object) -> object:
+    try:
+        return getattr(Limits.model_validate({name: value}), name)
+    except ValidationError as error:
+        raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+
+
+Text = Annotated[str, AfterValidator(_says_something)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Behavior(_Section):
+    """The spelling of GLM-CLI."""
+
+    max_steps: int | None = None
+    """Another name for `limits.steps`; one source may give only one of the two."""
+
+    @field_validator("max_steps", mode="before")
+    @classmethod
+    def _as_steps(cls, value: object) -> object:
+        return _as_limit("steps", value)
+
+
+class PriceRow(_Section):
+    """What a model costs for a million tokens, in the currency of `limits.cost`."""
+
+    input: float
+    output: float
+
+    def price(self) -> Price:
+        """The price as the engine takes it."""
+        return Price(**self.model_dump())
+
+    @field_validator("input", "output", mode="before")
+    @classmethod
+    def _amount(cls, value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            raise ValueError(f"must be a number of at least 0, not {_SHOWN.repr(value)}")
+        return value
+
+
+class Settings(_Section):
+    """Every setting. What a source leaves out is not in `model_fields_set`."""
+
+    preset: PresetName = "boocode"
+    """Whose rules hold where nobody says otherwise: limits that the preset sets lie under all others."""
+    limits: Limits = Limits()
+    budgets: Budgets = Budgets()
+    behavior: Behavior = Behavior()
+    model: Text | None = None
+    """The model of agents that name none; `local` is the embedded one."""
+    base_url: Text | None = None
+    """The endpoint of the model, such as `https://host/v1`. OPENAI_BASE_URL is another name for its variable."""
+    timeout: float | None = None
+    """Seconds that an endpoint may be silent, above 0: to connect, to begin its answer, and inside it."""
+    store: Text = "sqlite:///turns.db"
+    """The address of the journal; a relative file lies beside the configuration file."""
+    agents: tuple[Text, ...] = ()
+    """Files in which an agent that is named is looked for; none means `AGENTS.md` in the working folder."""
+    tools: Text | None = None
+    """A module or a `.py` file whose `@tool` functions are offered."""
+    mcp: tuple[Text, ...] = ()
+    """Files that name MCP servers whose tools are offered, in the format that other clients use."""
+    root: Text = "."
+    """The folder that the built-in tools may read."""
+    history: HistoryMode = "repair"
+    """What becomes of messages that are not paired: repaired when they are sent, or refused."""
+    prices: dict[str, PriceRow] = {}
+    """By the model's name: `input` and `output`, the price of a million tokens. A cost budget needs them."""
+    conclude_prompt_file: Text | None = None
+    """A file that replaces the built-in text of the concluding call; an agent's `conclude_prompt` goes before it."""
+    tell_budget: bool = False
+    """Whether the model is told what is left of its budgets."""
+
+    @field_validator("limits", "budgets", "behavior", mode="before")
+    @classmethod
+    def _without_limit(cls, value: object, info: ValidationInfo) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        return {
+            name: None if entry in NO_LIMIT and _may_be_off(f"{info.field_name}.{name}") else entry
+            for name, entry in value.items()
+        }
+
+    @field_validator("timeout", mode="before")
+    @classmethod
+    def _as_seconds(cls, value: object) -> object:
+        return _as_limit("seconds", value)
+
+    @field_validator("agents", "mcp", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("prices", mode="before")
+    @classmethod
+    def _also_prices(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        return {name: dataclasses.asdict(row) if isinstance(row, Price) else row for name, row in value.items()}
+
+    @field_validator("tell_budget", mode="before")
+    @classmethod
+    def _yes_or_no(cls, value: object) -> object:
+        if not isinstance(value, bool):
+            raise ValueError(f"must be true or false, not {_SHOWN.repr(value)}")  # noqa: TRY004 (pydantic's own)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. `kind` says in words which values it takes; `default` is the value without any source.
+
+    `section` is the model of which it is a field.
+    """
+
+    key: str
+    kind: str
+    default: object
+    section: type[BaseModel]
+    number: bool
+    """Whether its values are numbers, or true and false."""
+    may_be_off: bool
+    """Whether a word of `NO_LIMIT` may stand in its place."""
+
+    @property
+    def means(self) -> str:
+        """What it means, in a line."""
+        return attribute_docs(self.section).get(self.key.rpartition(".")[2], "").replace("\n", " ")
+
+
+def _all_settings() -> Iterator[Setting]:
+    for name, field in Settings.model_fields.items():
+        if isinstance(section := field.default, BaseModel):
+            for inner, inner_field in type(section).model_fields.items():
+                yield _setting(f"{name}.{inner}", type(section), inner_field, limit=True)
+        else:
+            yield _setting(name, Settings, field, limit=False)
+
+
+def _setting(key: str, section: type[BaseModel], field: FieldInfo, *, limit: bool) -> Setting:
+    choices = [one for one in get_args(field.annotation) if one is not NoneType]
+    nullable = NoneType in get_args(field.annotation)
+    whole = choices[0] if nullable else field.annotation
+    whole = get_args(whole)[0] if get_origin(whole) is Annotated else whole
+    off = limit and nullable
+    if get_origin(whole) is Literal:
+        kind = " or ".join(f'"{one}"' for one in get_args(whole))
+    else:
+        kind = _KINDS[get_origin(whole) or whole]
+    return Setting(
+        key=key,
+        kind=f'{kind} or "{NO_LIMIT[0]}"' if off else kind,
+        default=field.default,
+        section=section,
+        number=whole in (int, float, bool),
+        may_be_off=off,
+    )
+
+
+_KINDS: Final[Mapping[object, str]] = {
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    str: "text",
+    tuple: "list of texts, or one text",
+    dict: "table",
+}
+
+#: Every setting by its key, in the order of the documentation.
+SETTINGS: Final[Mapping[str, Setting]] = {setting.key: setting for setting in _all_settings()}
+
+
+def _may_be_off(key: str) -> bool:
+    return key in SETTINGS and SETTINGS[key].may_be_off
+
+
+def check(
+    values: Mapping[str, object], place: Callable[[str], str], *, written: bool
+) -> tuple[dict[str, object], list[str]]:
+    """What one source says, by key, and its mistakes, a line each.
+
+    `place` says where a key stands in this source. `written` sources have no None: their messages tell the word for it.
+    """
+    try:
+        given = Settings.model_validate(dict(values))
+    except ValidationError as error:
+        return {}, [_mistake(details, place, written=written) for details in error.errors(include_url=False)]
+    leaves = dict(_leaves(given))
+    steps = {"behavior.max_steps", "limits.steps"}
+    if steps <= leaves.keys():
+        first, second = map(place, sorted(steps))
+        return {}, [f"{first}: is another name for {second}, which is given too: leave one of the two out"]
+    return leaves, []
+
+
+def _leaves(given: Settings) -> Iterator[tuple[str, object]]:
+    for name in Settings.model_fields:
+        if name not in given.model_fields_set:
+            continue
+        value: object = getattr(given, name)
+        if name == "prices":
+            yield from ((f"prices.{model}", row.price()) for model, row in given.prices.items())
+        elif isinstance(value, BaseModel):
+            yield from ((f"{name}.{one}", getattr(value, one)) for one in value.model_fields_set)
+        else:
+            yield name, value
+
+
+def _mistake(details: ErrorDetails, place: Callable[[str], str], *, written: bool) -> str:
+    key = ".".join(map(str, details["loc"]))
+    problem = _problem(key, details)
+    # What `Limits` says of itself as a whole begins with the name of the field that is meant.
+    word, _, rest = problem.partition(" ")
+    if key == "limits" and word in Limits.model_fields:
+        key, problem = f"{key}.{word}", rest
+    if written and details["type"] == "value_error" and _may_be_off(key):
+        problem += f'; "{NO_LIMIT[0]}" is no limit'
+    return f"{place(key)}: {problem}"
+
+
+def _problem(key: str, details: ErrorDetails) -> str:
+    value, context = details["input"], details.get("ctx", {})
+    match details["type"]:
+        case "extra_forbidden":
+            return unknown(key)
+        case "value_error":
+            text = str(context["error"])
+            return text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}..."
+        case "missing":
+            return "is missing"
+        case "literal_error":
+            wanted = f"must be {context['expected']}"
+        case "string_type":
+            wanted = "must be text"
+        case "tuple_type":
+            wanted = f"must be a {_KINDS[tuple]}"
+        case "model_type" | "dict_type" | "model_attributes_type":
+            wanted = "must be a table"
+        case _:
+            wanted = details["msg"].replace("Input should be", "must be")
+    # An address may hold a password.
+    shown = f"a value of type {type(value).__name__}" if key in ADDRESSES else _SHOWN.repr(value)
+    return f"{wanted}, not {shown}"
+
+
+_MAX_MESSAGE: Final = 200
+
+
+def unknown(key: str, spelled: Callable[[str], str] | None = None) -> str:
+    """What to say of a key that is no setting. `spelled` writes a setting's key where there are no sections."""
+    tail = key.rpartition(".")[2]
+    if tail.lower().replace("_", "").replace("-", "").endswith("apikey"):
+        return _KEY_ADVICE
+    if key.startswith("prices."):
+        return f"is unknown: a price is {' and '.join(f'`{name}`' for name in PriceRow.model_fields)}"
+    by_tail = {known.rpartition(".")[2]: known for known in reversed(tuple(SETTINGS))}
+    if spelled is None:
+        by_tail |= {name: name for name in Settings.model_fields}
+    slip = key[:_LONGEST_SLIP].lower()
+    near = difflib.get_close_matches(slip, Settings.model_fields, n=1, cutoff=0.9) if spelled is None else []
+    near = near or difflib.get_close_matches(slip, SETTINGS, n=1, cutoff=0.7)
+    if tail in by_tail or not near:
+        near = difflib.get_close_matches(slip.rpartition(".")[2], by_tail, n=1)
+    if not near:
+        return "is unknown: `turnwright config` prints every setting"
+    meant = by_tail.get(near[0], near[0])
+    return f"is unknown: did you mean `{meant if spelled is None else spelled(meant)}`?"

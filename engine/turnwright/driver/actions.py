@@ -1,0 +1,317 @@
+"""Does what the machine asks for: one function an action, each returning the event to feed.
+
+None of them retries, and none decides: an attempt that failed is fed as one, and the chart says what follows.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import anyio
+from msgspec import structs
+from pydantic import JsonValue
+
+from turnwright.journal.dependencies import FinishedCall
+from turnwright.model.protocol import ModelError, Reply, ReplyCall, Request
+from turnwright.tools.batch import Values, run_batch, settle_after_crash
+from turnwright.tools.errors import ToolError, describe, holds
+from turnwright.tools.text import shorten
+from turnwright.tools.tool import FunctionTool
+from turnwright.tools.tool_work import is_its_own
+from turnwright_states import (
+    Action,
+    AttemptFailed,
+    Call,
+    CallModel,
+    CallState,
+    Cause,
+    Conclude,
+    Concluded,
+    Event,
+    Finish,
+    ModelReplied,
+    RunTools,
+    Synthesise,
+    Synthesised,
+    ToolCall,
+    Usage,
+)
+from turnwright_states.events import is_blank
+from turnwright_states.limits import MAX_CALLS_A_REPLY
+from turnwright_states.payload import frozen
+
+from .reply_events import call_heard, reply_heard
+from .segment import Segment
+
+if TYPE_CHECKING:
+    from turnwright.telemetry import Watched
+
+T = TypeVar("T")
+
+#: How much of a name that a model made up it is told, in characters: it can be as long as a reply.
+_SHOWN_NAME: Final = 100
+
+
+class HookRaised(Exception):  # noqa: N818 (reads as what happened)
+    """A hook raised what is no `Exception`: its cause."""
+
+
+async def perform(segment: Segment, action: Action) -> Event | None:
+    """Do one action. Returns what to feed; None when everything was fed on the way."""
+    during = segment.interruption.during
+    match action:
+        case CallModel():
+            return await during(lambda: _call_model(segment, action))
+        case RunTools(calls=calls):
+            return await during(lambda: _run_tools(segment, calls))
+        case Synthesise():
+            return await during(lambda: _synthesise(segment))
+        case Conclude():
+            return await during(lambda: _conclude(segment, action), deadline=False)
+        case _:
+            raise TypeError(f"{type(action).__name__} is nothing to perform")
+
+
+async def account_for_crash(segment: Segment, *, crashed: bool) -> Event | None:
+    """Account for what a driver before left half done (DESIGN 4.13). Returns what to feed.
+
+    `crashed`: it died. A call that was started is settled as its tool says, however its driver ended.
+    """
+    interruption = segment.interruption
+    await interruption.look()
+    if interruption.aborting:
+        return None  # what is to be stopped need not be repaired
+    action = segment.machine.action
+    if isinstance(action, RunTools):
+        started = tuple(call for call in action.calls if call.state is CallState.STARTED)
+        if not started:
+            return None
+        event: Event | None = None
+        with interruption.scope() as scope:
+            event = await interruption.during(lambda: _settle_started(segment, started))
+        return interruption.event() if event is None and scope.cancelled_caught else event
+    if crashed and isinstance(action, CallModel | Conclude | Synthesise):
+        message = "the process died during this call"
+        return AttemptFailed(cause=Cause.CRASH, message=message, elapsed=segment.elapsed())
+    return None
+
+
+async def _call_model(segment: Segment, action: CallModel) -> Event:
+    try:
+        reply = await _reply(segment, action)
+    except ModelError as error:
+        usage = _priced(segment, error.partial.usage if error.partial else None)
+        if error.cause is Cause.CONTENT_FILTER:
+            return ModelReplied(
+                text=segment.partial, finish=Finish.CONTENT_FILTER, usage=usage, elapsed=segment.elapsed()
+            )
+        return _failed(segment, error, usage)
+    checked: list[Values | None] = []
+    calls = tuple([_looked_up(segment, call, checked) for call in reply.calls])
+    segment.checked = checked
+    return reply_heard(reply, calls, _priced(segment, reply.usage), segment.elapsed())
+
+
+async def _conclude(segment: Segment, action: Conclude) -> Event:
+    await _back_off(segment)  # waiting is no part of the attempt
+    with anyio.move_on_after(action.seconds) as within:
+        try:
+            reply = await _reply(segment, action, within)
+        except ModelError as error:
+            usage = _priced(segment, error.partial.usage if error.partial else None)
+            if error.cause is Cause.EMPTY_REPLY:  # the second try needs no back-off: nothing is overloaded
+                return Concluded(usage=usage, elapsed=segment.elapsed())
+            return _failed(segment, error, usage)
+        return Concluded(
+            text=reply.text,
+            calls=tuple(_looked_up(segment, call, []) for call in reply.calls),
+            usage=_priced(segment, reply.usage),
+            elapsed=segment.elapsed(),
+        )
+    message = f"the concluding call did not answer within {action.seconds:g} s"
+    segment.wait = 0.0
+    return AttemptFailed(cause=Cause.TIMEOUT, message=message, partial=segment.partial, elapsed=segment.elapsed())
+
+
+async def _reply(segment: Segment, action: CallModel | Conclude, within: anyio.CancelScope | None = None) -> Reply:
+    """One attempt: wait if the one before asked for it, hear what people say, build the request, stream the reply.
+
+    `within` is the scope that bounds how long it may take, if anything does.
+    """
+    segment.restart()
+    if segment.wait:
+        await _back_off(segment)
+        if isinstance(action, CallModel) and action.tools:
+            await segment.hear_messages()
+    request, watched = await _request(segment, action), segment.watched
+    reply = await (_stream(segment, request) if watched is None else _watched(segment, request, watched, within))
+    # Of a reply that says nothing (a failed attempt, a conclusion to be asked for again), the next attempt drops what
+    # was heard.
+    if not is_blank(reply.text) or (reply.calls and isinstance(action, CallModel)):
+        segment.heard()
+    return reply
+
+
+async def _of_hook(hook: Callable[[], Awaitable[T]]) -> T:
+    """Call a hook of the embedder, and return what comes of it.
+
+    Raises what the hook raises; `HookRaised` for an error of its own that is no `Exception`, which would else end the
+    process or stop all that waits.
+    """
+    try:
+        return await hook()
+    except Exception:
+        raise
+    except BaseException as error:
+        if _is_cancelled_by_task() or not await is_its_own(error):
+            raise
+        raise HookRaised from error
+
+
+def _is_cancelled_by_task() -> bool:
+    """Whether somebody cancelled the task itself, which no scope knows of."""
+    import asyncio  # noqa: PLC0415 (not every loop is asyncio's)
+
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is not None and task.cancelling() > 0
+
+
+async def _back_off(segment: Segment) -> None:
+    wait, segment.wait = segment.wait, 0.0
+    if wait:
+        await anyio.sleep(wait)
+
+
+async def _request(segment: Segment, action: CallModel | Conclude) -> Request:
+    conversation, turn, prepare = segment.conversation, segment.machine.turn, segment.setup.prepare
+    if prepare is None:
+        return conversation.request(action, turn)
+    return conversation.request(action, turn, await _of_hook(lambda: prepare(conversation.messages)))
+
+
+async def _stream(segment: Segment, request: Request) -> Reply:
+    stream = segment.model.stream(request)
+    try:
+        async for item in stream:
+            if isinstance(item, Reply):
+                if len(item.calls) > MAX_CALLS_A_REPLY:
+                    why = f"the reply asks for more than {MAX_CALLS_A_REPLY} calls. Ask for a shorter reply."
+                    raise ModelError(f"model {segment.model.name}: {why}", cause=Cause.REJECTED, partial=item)
+                return item
+            segment.hear(item)
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
+    raise ModelError(f"model {segment.model.name}: the stream ended without a reply", cause=Cause.INTERRUPTED)
+
+
+async def _watched(segment: Segment, request: Request, watched: "Watched", within: anyio.CancelScope | None) -> Reply:
+    """Stream the reply, and tell the telemetry of it."""
+    from turnwright.telemetry import AttemptWork, error_type  # noqa: PLC0415 (most programs have no telemetry)
+
+    turn, counters = segment.machine.turn, segment.machine.turn.counters
+    attempt = turn.limits.max_retries - counters.retries_left + 1
+    work = AttemptWork(request=request, state=turn.state, step=counters.steps, attempt=attempt)
+    with watched.attempt(work):
+        try:
+            reply = await _stream(segment, request)
+        except anyio.get_cancelled_exc_class():
+            if within is not None and within.cancel_called:
+                work.error = str(Cause.TIMEOUT)
+            raise
+        except Exception as error:
+            work.error = error_type(error)
+            if isinstance(error, ModelError):
+                work.usage = _priced(segment, error.partial.usage if error.partial else None)
+            raise
+        calls = tuple([structs.replace(call, arguments=frozen(call.arguments)) for call in reply.calls])
+        details = tuple(map(frozen, reply.reasoning_details))
+        reply = structs.replace(reply, calls=calls, reasoning_details=details)
+        work.reply, work.usage = reply, _priced(segment, reply.usage)
+        return reply
+
+
+def _failed(segment: Segment, error: ModelError, usage: Usage | None = None) -> AttemptFailed:
+    limits, counters = segment.machine.turn.limits, segment.machine.turn.counters
+    attempt = limits.max_retries - counters.retries_left + 1
+    segment.wait = segment.setup.backoff.wait(attempt, error.retry_after)
+    return AttemptFailed(
+        cause=error.cause,
+        message=str(error),
+        partial=segment.partial,
+        usage=usage,
+        wait=segment.wait,
+        elapsed=segment.elapsed(),
+    )
+
+
+def _priced(segment: Segment, usage: Usage | None) -> Usage | None:
+    price = segment.setup.prices.get(segment.model.name)
+    return usage if usage is None or price is None else price.of(usage)
+
+
+def _looked_up(segment: Segment, call: ReplyCall, checked: list[Values | None]) -> ToolCall:
+    """A call of a reply with what its tool says of it: whether it can run, and what the doom detector compares.
+
+    What its tool made of the arguments is added to `checked`.
+    """
+    tool = segment.tools.get(call.name)
+    # A tool's own code may look at them before they are written down, and is not to change them; that of a function
+    # is given what was read of them.
+    reads = type(tool) is FunctionTool
+    arguments: Mapping[str, JsonValue] | None = call.arguments if reads else frozen(call.arguments)
+    problem, loop_key, values = "", None, None
+    if tool is None:
+        problem = (
+            f"there is no tool {shorten(call.name, _SHOWN_NAME)!r}; the tools are: {', '.join(segment.tools) or 'none'}"
+        )
+    elif arguments is not None:
+        try:
+            values = tool.parse(arguments)
+        except ToolError as error:
+            problem = str(error)
+        except BaseException as error:
+            # An `Exception` of a `parse` of somebody's own is a bug, which ends the turn. Nothing else may leave.
+            if isinstance(error, Exception) or holds(error, KeyboardInterrupt):
+                raise
+            problem = describe(error)
+        loop_key = tool.loop_key(arguments)
+    checked.append(values)
+    return call_heard(
+        call,
+        problem=problem,
+        loop_key=loop_key,
+        exempt=tool is not None and tool.exempt,
+        delegates=tool is not None and tool.delegates,
+    )
+
+
+async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Event | None:
+    await run_batch(calls, segment.surroundings(), segment.ledger.feed, segment.setup.parallel)
+    return None
+
+
+async def _settle_started(segment: Segment, calls: tuple[Call, ...]) -> Event | None:
+    await settle_after_crash(calls, segment.surroundings(), segment.ledger.feed)
+    return None
+
+
+async def _synthesise(segment: Segment) -> Event:
+    synthesise = segment.setup.synthesise
+    await _back_off(segment)
+    try:
+        text = None if synthesise is None else await _of_hook(lambda: synthesise(_finished(segment)))
+    except ModelError as error:
+        return _failed(segment, error)
+    return Synthesised(text=text, elapsed=segment.elapsed())
+
+
+def _finished(segment: Segment) -> tuple[FinishedCall, ...]:
+    results = segment.ledger.transcript.results
+    return tuple(
+        FinishedCall(call.name, call.arguments, results[call.id].status, results[call.id].text)
+        for call in segment.machine.turn.batch.values()
+    )

@@ -1,0 +1,185 @@
+"""The only loop: take a turn up, do what its machine asks, feed back what came of it, until it ends or rests."""
+
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+
+from turnwright._base.background_task import beside
+from turnwright.errors import CannotDrive, ConfigError, Fenced, StoreError, StoreReplacedError, TurnBusy
+from turnwright.journal.abort_poller import Watch
+from turnwright.journal.admission import Begun
+from turnwright.journal.dependencies import Setup
+from turnwright.journal.inbox import CALLS
+from turnwright.journal.termination import end_children
+from turnwright.journal.turn_journal import Listeners
+from turnwright.result import TurnResult
+from turnwright.store import NOBODY_GIVEN_UP, Claim, GivenUp, InboxItem, Store
+from turnwright.tools.errors import describe
+from turnwright.transcript.transcript import going_on
+from turnwright_states import Abort, Action, AwaitPerson, Event, Expire, Fail, Halt
+
+from .actions import HookRaised, account_for_crash, perform
+from .opening import open_segment
+from .segment import Segment
+from .subagents import Children
+
+#: What closes the calls that are open.
+_STOPS: Final = frozenset[type[Event]]((Abort, Expire, Fail))
+
+_LOG = logging.getLogger(__name__)
+
+
+class Driver:
+    """Drives turns of one store with one setup. `listeners` hear of the turns that they follow."""
+
+    def __init__(self, store: Store, setup: Setup, listeners: Listeners | None = None) -> None:
+        self._store = store
+        self._setup = setup
+        self._listeners = listeners
+        #: The turns that are being driven here, by id.
+        self.segments: dict[str, Segment] = {}
+        self._watch = Watch(store, setup.poll, self.abort)
+
+    async def drive(
+        self,
+        turn_id: str,
+        begun: Begun | None = None,
+        *,
+        over: GivenUp = NOBODY_GIVEN_UP,
+        claimed: Callable[[int], None] | None = None,
+    ) -> TurnResult | None:
+        """Drive a turn until it has ended or is paused. Returns at once when it already has, or is.
+
+        `begun` is a turn that was just written; without it the turn is claimed here, from those in `over` even if they
+        live. `claimed` is told the epoch of each claim. Returns how the turn stood when it was let go of, without what
+        its inbox still has; None where only the journal can tell. Raises `UnknownTurn`, `TurnBusy`, `Fenced` and
+        `StoreError`, and `CannotDrive` when the turn's tools or model are not there. How the turn ends is never an
+        exception. When the task is cancelled the turn is let go of, and can be taken up again.
+        """
+        result = await self._drive(turn_id, begun, over, claimed)
+        # Who posts to a turn that nobody drives takes it up; what was posted while this driver let go is its to see.
+        with suppress(TurnBusy):
+            while (result is None or result.outcome is None) and await self._is_called(turn_id):
+                result = await self._drive(turn_id, None, NOBODY_GIVEN_UP, claimed)
+        return result
+
+    async def _drive(
+        self, turn_id: str, begun: Begun | None, over: GivenUp, claimed: Callable[[int], None] | None
+    ) -> TurnResult | None:
+        if begun is None and (await self._store.get(turn_id)).status.outcome is not None:
+            return None  # nothing is left to do, so neither its tools nor its model are needed
+        with going_on(turn_id) if begun is None else nullcontext():
+            async with self._taken_up(turn_id, begun, over, claimed) as segment:
+                while not await _go_on(segment):
+                    pass
+        return segment.result()
+
+    def abort(self, request: InboxItem) -> None:
+        """Stop what is done for a turn, if it is driven here. `request` waits in its inbox."""
+        if request.turn in self.segments:
+            self.segments[request.turn].interruption.abort(request)
+
+    async def _is_called(self, turn_id: str) -> bool:
+        """Whether an abort or an answer waits for a turn that has not ended."""
+        called = any(item.kind in CALLS for item in await self._store.inbox(turn_id))
+        return called and (await self._store.get(turn_id)).status.outcome is None
+
+    @asynccontextmanager
+    async def _taken_up(
+        self, turn_id: str, begun: Begun | None, over: GivenUp, claimed: Callable[[int], None] | None
+    ) -> AsyncIterator[Segment]:
+        """Claim, fold, watch for an abort while the turn is driven, and let go whatever happens."""
+        held = begun.claim if begun is not None else await self._store.claim(turn_id, over=over)
+        held.over = over
+        if claimed is not None:
+            claimed(held.epoch)
+        segment: Segment | None = None
+        # A crash is accounted for before the turn is let go of, or else it is left for the next driver to account for.
+        crashed = held.crashed
+        try:
+            try:
+                segment = await open_segment(self._store, self._setup, held, self._listeners, begun)
+            except ConfigError as error:
+                raise CannotDrive(str(error)) from error.__cause__  # whose words it quotes, if anybody's
+            segment.delegate = Children(segment, partial(self.drive, over=over.for_children), self.abort).work
+            self.segments[turn_id] = segment
+            # A store that fails beside the work raises where the watch ends, and the telemetry is to hear of it.
+            with segment.watched or nullcontext():
+                # A store of this process alone needs no watch: who posts here tells the driver.
+                async with beside(self._watch.keep) if self._store.shared else nullcontext():
+                    await _feed(segment, await account_for_crash(segment, crashed=crashed))
+                    crashed = False
+                    yield segment
+        except StoreError:
+            # What was done and could not be written down is lost, as if this process had died: the next driver, which
+            # will do it again, accounts for that.
+            crashed = crashed or (segment is not None and self.segments.get(turn_id) is segment)
+            raise
+        finally:
+            if segment is not None and self.segments.get(turn_id) is segment:  # else it was taken over, in this process
+                del self.segments[turn_id]
+            with anyio.CancelScope(shield=True):
+                try:
+                    await self._let_go(held, crashed=crashed)
+                except anyio.get_cancelled_exc_class():
+                    # Cancelled once more, past the shield: a turn that is never let go of is this process's for ever.
+                    await self._let_go(held, crashed=crashed)
+                    raise
+
+    async def _let_go(self, claim: Claim, *, crashed: bool) -> None:
+        failed = sys.exception() is not None
+        try:
+            await self._store.release(claim, crashed=crashed)
+        except StoreError as error:
+            # What drove the turn has already failed or finished; the next claim sees that nobody let go. Nothing has
+            # finished where its journal is gone.
+            if isinstance(error, StoreReplacedError) and not failed:
+                raise
+            _LOG.warning("turn %s could not be let go of", claim.turn, exc_info=True, extra={"turn": claim.turn})
+
+
+async def _go_on(segment: Segment) -> bool:
+    """Do what the machine asks, one action after the other. True when the turn rests; False for an interruption."""
+    machine, interruption = segment.machine, segment.interruption
+    event: Event | None = None
+    before: type[Action] = Halt
+    with interruption.scope() as scope:
+        while not scope.cancel_called:
+            await _feed(segment, event)
+            event = await segment.take_in()
+            action = machine.action
+            kind = type(action)
+            if kind is Halt or (event is None and kind is AwaitPerson):
+                return True
+            # Tools let others run; between two actions of a kind none ran, and a model need not have waited at all.
+            if kind is before or segment.ledger.heard:
+                await anyio.lowlevel.checkpoint()
+            before = kind
+            try:
+                event = event or await perform(segment, action)
+            except (StoreError, Fenced, CannotDrive):
+                raise
+            except Exception as error:  # noqa: BLE001 (whatever it is, the turn ends and says so)
+                name, steps = segment.ledger.turn_id, machine.turn.counters.steps
+                about = {"turn": name, "step": steps, "state": str(machine.state)}
+                _LOG.exception("turn %s failed in %s", name, machine.state, extra=about)
+                raised = error.__cause__ if isinstance(error, HookRaised) and error.__cause__ else error
+                event = Fail(error=describe(raised), partial=segment.partial, elapsed=segment.elapsed())
+    # Here nothing is cancelled any more.
+    await _feed(segment, event or interruption.event())
+    return False
+
+
+async def _feed(segment: Segment, event: Event | None) -> None:
+    """Feed what came of an action. What stops the turn ends its sub-agents first, and says what they used."""
+    if event is None:
+        return
+    if type(event) in _STOPS:
+        event = event.model_copy(update={"spent": await end_children(segment.ledger)})
+    await segment.feed(event)

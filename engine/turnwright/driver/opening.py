@@ -1,0 +1,88 @@
+"""Takes a claimed turn up: finds its agent, its model, its tools, and what was said before it."""
+
+import logging
+
+from msgspec import structs
+from pydantic import ValidationError
+
+from turnwright.agent import Agent
+from turnwright.errors import ConfigError, UnreadableTurnError
+from turnwright.journal.admission import Begun
+from turnwright.journal.dependencies import Setup
+from turnwright.journal.message_history import said_before
+from turnwright.journal.turn_journal import Ledger, Listeners
+from turnwright.message import Message
+from turnwright.store import Claim, Store
+from turnwright.transcript.pairing import UnpairedError, check_pairing, renamed, repaired
+from turnwright.transcript.transcript import Transcript
+from turnwright_states import CallState, Turn
+from turnwright_states.facts import Fact, ModelReplied
+
+from .segment import Segment
+
+_LOG = logging.getLogger(__name__)
+
+
+async def open_segment(
+    store: Store, setup: Setup, claim: Claim, listeners: Listeners | None, begun: Begun | None = None
+) -> Segment:
+    """The claimed turn, ready to be driven. One that was just `begun` need not be read.
+
+    Raises `ConfigError` when a tool that the turn still needs, or its model, is not there, or what was said before is
+    not paired and the setup is strict about it, and `StoreError` when its journal cannot be read.
+    """
+    if begun is None:
+        ledger = await Ledger.open(store, claim, listeners, setup.telemetry, setup.now)
+        now = ledger.machine.turn
+        about = {"turn": claim.turn, "step": now.counters.steps, "state": str(now.state)}
+        _LOG.info("turn %s: taken up in %s, step %d", claim.turn, now.state, now.counters.steps, extra=about)
+        agent = _agent(ledger)
+    else:
+        facts = list(enumerate(begun.facts, start=1))
+        ledger = Ledger(store, claim, facts, listeners, begun.machine, telemetry=setup.telemetry, now=setup.now)
+        agent = begun.agent
+        ledger.log(begun.facts)
+    _need_tools(claim.turn, ledger.machine.turn, setup)
+    model = setup.model_for(agent)
+    if model.name != ledger.started.model:
+        facts = [(seq, _unsigned_fact(fact)) for seq, fact in await store.facts(claim.turn)]
+        ledger.transcript = Transcript.following(ledger.machine.turn, facts)
+    history = _paired(claim.turn, await said_before(store, claim.turn, ledger.started, model.name), setup)
+    return Segment(setup, ledger, agent=agent, model=model, history=tuple(renamed(history)))
+
+
+def _agent(ledger: Ledger) -> Agent:
+    try:
+        return Agent.from_json(ledger.started.agent)
+    except ValidationError as error:
+        said = error.errors()[0]["msg"]
+        raise UnreadableTurnError(ledger.turn_id, f"its agent cannot be read: {said}") from error
+
+
+def _paired(turn_id: str, history: list[Message], setup: Setup) -> list[Message]:
+    """What was said before, as it may be sent: repaired here, so that hooks see it and it is warned of once."""
+    if setup.history == "strict":
+        try:
+            check_pairing(history)
+        except UnpairedError as error:
+            raise ConfigError(
+                f"turn {turn_id}: what was said before it: {error}: a provider would refuse it;"
+                ' drive the turn with history="repair"'
+            ) from None
+        return history
+    paired, notes = repaired(history)
+    for note in notes:
+        _LOG.warning("turn %s: what was said before it is repaired: %s", turn_id, note, extra={"turn": turn_id})
+    return paired
+
+
+def _need_tools(turn_id: str, turn: Turn, setup: Setup) -> None:
+    missing = sorted(
+        {c.name for c in turn.batch.values() if c.state is not CallState.SETTLED and c.name not in setup.tools}
+    )
+    if missing:
+        raise ConfigError(f"turn {turn_id}: its open calls need the tools {', '.join(missing)}: give them (--tools)")
+
+
+def _unsigned_fact(fact: Fact) -> Fact:
+    return structs.replace(fact, reasoning_details=()) if isinstance(fact, ModelReplied) else fact

@@ -1,0 +1,1 @@
+"""Who may see a page, its address, and how it is sent."""

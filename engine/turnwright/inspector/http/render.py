@@ -1,0 +1,177 @@
+"""Renders templates. Whatever is put into a page is escaped, made visible, and secrets in it are hidden."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cache, partial
+from typing import Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from turnwright.events import Pending
+from turnwright.journal.questions import words
+from turnwright.privacy.invisible import replaced
+from turnwright.privacy.redaction import Redactor, redactor
+
+#: Seconds of a minute, an hour and a day.
+_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
+#: Below this a time is told in milliseconds, and below that in seconds.
+_SHORT: Final = 0.9995
+_LONG: Final = 59.95
+#: From here on four digits behind the point tell enough of a number.
+_SMALL: Final = 0.001
+#: And up to here whole numbers are written out. Only a forged journal has larger ones, and no `float` holds some.
+_LARGE: Final = 10**15
+
+#: How far behind the edge of what is shown a secret may end, in characters.
+_EDGE: Final = 16_384
+
+#: The pictures of the control characters, and where those begin that have none.
+_PICTURES: Final = 0x2400
+_SPACE, _DELETE = 0x20, 0x7F
+
+
+@cache
+def environment() -> Environment:
+    """The templates with their filters. A name that a template misspells is an error, not an empty place."""
+    return environment_with(redactor())
+
+
+def environment_with(hider: Redactor) -> Environment:
+    """The templates, where this redactor hides what is secret."""
+    made = Environment(
+        loader=PackageLoader("turnwright.inspector"),
+        autoescape=True,
+        finalize=partial(_finalize, hider.hide),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        seconds=seconds,
+        moment=moment,
+        amount=amount,
+        asked=partial(_asked, hider),
+        json=lambda value: json_text(hider.hide_in(value)),
+        span=span,
+        # Half a secret is not known as one: it is hidden before anything is cut.
+        truncate=lambda text, length: cut(hider.hide(str(text)), length),
+        beginning=lambda text, length: beginning(str(text), length, hider.hide),
+        urlencode=lambda fields: urlencode({name: hider.hide(value) for name, value in fields.items()}),
+    )
+    # What these give is taken for a template's own words, in which nothing is hidden or escaped.
+    for name in ("safe", "tojson"):
+        del made.filters[name]
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The words of a question, and whether something in them is hidden because it looks like a secret."""
+
+    words: str
+    hides: bool
+
+
+def _asked(hider: Redactor, pending: Pending) -> Asked:
+    """What a person is asked, in the words of a terminal (`turnwright.journal.questions`), without secrets."""
+    whole = words(pending, choices=False)
+    shown = pending
+    if pending.arguments is not None:
+        shown = replace(shown, arguments=hider.hide_fields(pending.arguments))
+    hidden = hider.hide(words(shown, choices=False))
+    return Asked(hidden, hides=hidden != whole)
+
+
+def render(template: str, values: Mapping[str, object]) -> str:
+    """The text of a template with these values."""
+    return environment().get_template(template).render(values)
+
+
+def beginning(text: str, most: int, hide: Callable[[str], str]) -> str:
+    """The first `most` characters of a text (0: all of it) without its secrets, and how many more there are.
+
+    A page with all of a long turn's results would be larger than a browser shows.
+    """
+    if not most or len(text) <= most:
+        return hide(text)
+    # Half a secret is not known as one: what stands at the edge is hidden before it is cut.
+    return f"{hide(text[: most + _EDGE])[:most]}\n... {len(text) - most:,} more characters: see the journal's file"
+
+
+def seconds(value: float) -> str:
+    """A time in words: `12 ms`, `3.4 s`, `2 min 5 s`, `3 h 20 min`, `2 d 4 h`."""
+    if value < _SHORT:
+        return f"{value * 1000:.0f} ms"
+    if value < _LONG:
+        return f"{value:.1f} s"
+    value = max(value, _MINUTE)
+    for size, unit, smaller, small in ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min"), (_MINUTE, "min", 1, "s")):
+        if value >= size:
+            whole, rest = divmod(value, size)
+            return f"{whole:.0f} {unit} {rest // smaller:.0f} {small}"
+    return f"{value:.0f} s"
+
+
+def span(value: float) -> str:
+    """A round time in words: `1 minute`, `4 hours`, `7 days`."""
+    for size, unit in ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute")):
+        if value >= size and not value % size:
+            return f"{value / size:.0f} {unit}{'' if value == size else 's'}"
+    return f"{value:.0f} seconds"
+
+
+def moment(value: float) -> str:
+    """A moment in ISO 8601, in UTC; scripts on the page turn it into the reader's own time.
+
+    One that no calendar has is told in seconds.
+    """
+    try:
+        return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, OSError, ValueError):
+        return f"{value:g} s"
+
+
+def json_text(value: object) -> str:
+    """A value as JSON over several lines."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def amount(value: float) -> str:
+    """A number for people: `1,234`, `0.0042`, `0.000013`; one that nobody counts as `1.00e+400`."""
+    if abs(value) >= _LARGE:
+        return f"{Decimal(value):.3g}"
+    if float(value).is_integer():
+        return f"{value:,.0f}"
+    if abs(value) < _SMALL:
+        return f"{value:.2g}" if "e" not in f"{value:.2g}" else f"{value:.12f}".rstrip("0").rstrip(".") or "0"
+    return f"{value:,.4f}".rstrip("0").rstrip(".")
+
+
+def cut(text: str, length: int) -> str:
+    """The text, at most so many characters of it, and a sign where there is more."""
+    return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
+
+
+def visible(text: str) -> str:
+    """The text with a picture or a number for each character that nobody sees, or that turns the others around."""
+    return replaced(text, _picture)
+
+
+def _picture(character: str) -> str:
+    code = ord(character)
+    if character == "\r":  # a browser breaks the line there
+        return character
+    if code < _SPACE:
+        return chr(_PICTURES + code)
+    return "␡" if code == _DELETE else f"[U+{code:04X}]"
+
+
+def _finalize(hide: Callable[[str], str], value: object) -> object:
+    """What is done with each value before it is escaped. What a template itself wrote is left as it is."""
+    if hasattr(value, "__html__") or isinstance(value, int | float):
+        return value
+    return visible(hide(str(value)))

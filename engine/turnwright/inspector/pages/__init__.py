@@ -1,0 +1,1 @@
+"""The pages of the inspector, one module a page."""

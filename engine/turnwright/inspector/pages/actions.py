@@ -1,0 +1,161 @@
+"""What people do on the pages: answer, steer, stop, take up and fork turns, by forms that need no script."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from starlette.datastructures import FormData, URLPath
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from turnwright._base.ids import root_of
+from turnwright.engine import Engine
+from turnwright.errors import (
+    BadAnswer,
+    ConfigError,
+    Fenced,
+    RuntimeUnavailable,
+    StoreError,
+    TurnBusy,
+    TurnEnded,
+    TurnwrightError,
+    UnknownTurn,
+)
+from turnwright.inspector.http.urls import address
+from turnwright.inspector.views.available_actions import Said
+from turnwright.journal.answer_posting import need_root
+from turnwright.journal.answers import Reply
+from turnwright_states import Decision
+
+from .background_turns import Crew
+from .turn_page import Pages, place_in, query_before
+
+#: Does one thing to a turn as a form says. Returns the turn to go to.
+_Deed = Callable[[str, "_Form"], Awaitable[str]]
+#: The status of the page that says why it was not done, by the error.
+_STATUS: Final[dict[type[TurnwrightError], int]] = {
+    BadAnswer: 409,
+    TurnEnded: 409,
+    TurnBusy: 409,
+    Fenced: 409,
+    ConfigError: 422,
+    RuntimeUnavailable: 503,
+    StoreError: 503,
+}
+
+
+class Deeds:
+    """Answers requests to do something. What was not done is said on the turn's page, with what was typed."""
+
+    def __init__(self, engine: Engine, crew: Crew, pages: Pages) -> None:
+        self._engine = engine
+        self._crew = crew
+        self._pages = pages
+
+    @property
+    def routes(self) -> list[Route]:
+        """The routes of what can be done."""
+        deeds: dict[str, _Deed] = {
+            "answer": self._answer,
+            "steer": self._steer,
+            "abort": self._abort,
+            "take-up": self._take_up,
+            "fork": self._fork,
+        }
+        return [
+            Route(f"/turns/{{turn}}/{name}", self._route(deed), methods=["POST"], name=name)
+            for name, deed in deeds.items()
+        ]
+
+    def _route(self, deed: _Deed) -> Callable[[Request], Awaitable[Response]]:
+        async def do(request: Request) -> Response:
+            turn = request.path_params["turn"]
+            form = _Form(await request.form())
+            seen_from = form.text("page")
+            seen = root_of(seen_from) == root_of(turn) and address(request, "turn", turn=seen_from)
+            shown = seen_from if seen else turn
+            try:
+                goes_to = await deed(turn, form)
+            except UnknownTurn:
+                raise
+            except TurnwrightError as error:
+                said = Said(str(error), form.typed)
+                return await self._pages.show(request, shown, said=said, status=_status(error))
+            path = address(request, "turn", turn=shown if goes_to == turn else goes_to)
+            return RedirectResponse(URLPath(_with_query(request, path)), 303)
+
+        return do
+
+    async def _answer(self, turn: str, form: "_Form") -> str:
+        """Answer an interrupt. Whoever drives the turn on takes the answer in."""
+        name, decision = form.text("interrupt"), form.text("decision")
+        text = form.text("choice") or form.text("text")
+        answer: str | Reply = text
+        if not name:
+            raise ConfigError("the form does not say what it answers")
+        if decision:
+            try:
+                answer = Reply(Decision(decision), form.text("text"))
+            except ValueError:
+                raise BadAnswer(name, f"{decision!r} is no decision", [name]) from None
+        elif not text.strip():
+            raise ConfigError("the answer is empty: write one, or choose one")
+        await self._engine.answer(turn, {name: answer})
+        self._crew.take_on(turn)
+        return turn
+
+    async def _steer(self, turn: str, form: "_Form") -> str:
+        """Say something to a turn that runs, or will."""
+        need_root(turn, "say it to")
+        await self._engine.steer(turn, form.text("text"))
+        return turn
+
+    async def _abort(self, turn: str, form: "_Form") -> str:  # noqa: ARG002 (one of several alike)
+        """Stop a turn."""
+        need_root(turn, "stop")
+        await self._engine.abort(turn)
+        return turn
+
+    async def _take_up(self, turn: str, form: "_Form") -> str:  # noqa: ARG002 (one of several alike)
+        """Drive a turn on that nobody drives."""
+        if not self._crew.drives:
+            raise ConfigError("this inspector drives no turns: a worker takes it up, or the command that is shown")
+        need_root(turn, "take up")
+        await self._engine.store.get(turn)
+        self._crew.take_on(turn)
+        return turn
+
+    async def _fork(self, turn: str, form: "_Form") -> str:
+        """Copy the beginning of a turn into a new one, and drive that on if turns are driven here."""
+        at = place_in(form.text("at"))
+        if at is None:
+            raise ConfigError("that is no place in the journal: a fork begins after a fact, which has a number")
+        forked = await self._engine.fork(turn, at=at)
+        self._crew.take_on(forked)
+        return forked
+
+
+class _Form:
+    """The fields of a form that are texts."""
+
+    def __init__(self, form: FormData) -> None:
+        self._fields = {name: value for name, value in form.items() if isinstance(value, str)}
+
+    def text(self, name: str) -> str:
+        """A field, with lines that end as everywhere else; empty for one that is not there."""
+        return self._fields.get(name, "").replace("\r\n", "\n")
+
+    @property
+    def typed(self) -> dict[str, str]:
+        """What to show again."""
+        return {name: self.text(name) for name in self._fields if name != "csrf"}
+
+
+def _status(error: TurnwrightError) -> int:
+    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
+
+
+def _with_query(request: Request, path: str) -> str:
+    """The path with what its page was asked for before, if the form was on that page."""
+    query = query_before(request, path)
+    return f"{path}?{query}" if query else path

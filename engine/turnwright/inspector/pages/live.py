@@ -1,0 +1,218 @@
+"""What happens, while a page is open: server-sent events, for the list of turns and for one turn.
+
+Nothing is claimed or locked for that. Who drives the turns need not know that somebody watches.
+"""
+
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, suppress
+from typing import Final, TypeVar
+
+import anyio
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from turnwright.engine import Engine
+from turnwright.errors import StoreError, UnknownTurn, UnreadableTurnError
+from turnwright.events import Piece, ReplyRestarted, ToolProgress, TurnEvent
+from turnwright.inspector.http.event_stream import Stream, Told
+from turnwright.inspector.views.redacted_stream import Replies, Words
+from turnwright.privacy.redaction import redactor
+from turnwright.store import TurnRow
+
+from .turn_page import place_in
+
+#: Seconds between two looks at the list of turns, and at a turn that nobody drives here.
+_EVERY: Final = 1.0
+_LOOK: Final = 0.4
+#: How many of the live turns are looked at: the newest.
+_MOST: Final = 200
+#: Of how many of them it is asked at each look whether they are driven: a store may have to ask somebody else.
+_ASKED: Final = 20
+
+_Found = TypeVar("_Found")
+
+
+class Live:
+    """Answers requests for what happens.
+
+    The list of turns (`/live`) tells `changed`. A turn (`/turns/{turn}/live?after=SEQ`) tells `grown`, with the last
+    fact's seq, when facts were written or somebody began or ceased to drive it; `piece` and `progress`, while it is
+    driven in this process, of what streams in; `ended` at its end, and `gone` once it is deleted. Both tell `trouble`,
+    when the store cannot be read. All data is JSON.
+
+    A `piece` has the next words of the reply, as text, or says by its kind `restarted` that those so far are void. Who
+    comes in the middle of a reply is told it from its beginning, as far as anybody heard it here, and `…` for the rest.
+    `rest` says for a turn how many seconds to leave between two `grown`.
+    """
+
+    def __init__(self, engine: Engine, rest: Callable[[str], float] = lambda _: 0.0) -> None:
+        self._engine = engine
+        self._rest = rest
+        self._replies = Replies()
+        self._list = _List(engine)
+
+    @property
+    def routes(self) -> list[Route]:
+        """The routes of what happens."""
+        return [Route("/live", self.turns, name="live"), Route("/turns/{turn}/live", self.turn, name="turn-live")]
+
+    async def turns(self, request: Request) -> Response:  # noqa: ARG002 (a route takes one)
+        """What happens to all turns."""
+        return Stream(self._list.events())
+
+    async def turn(self, request: Request) -> Response:
+        """What happens to one turn from a fact on: the last one that its page has, or that was told before."""
+        name = request.path_params["turn"]
+        told = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        after = place_in(told) or 0
+        row = await self._engine.store.get(name)
+        if row.status.outcome is not None and not await self._engine.store.facts(name, after):
+            return Response(status_code=204)  # nothing will come, and a browser does not ask again
+        return Stream(self._events(name, after), lambda: self._rest(name))
+
+    async def _events(self, name: str, seq: int) -> AsyncGenerator[Told]:
+        store, troubled = self._engine.store, False
+        seen: object = None
+        async with store.watching(name) as changed:
+            while True:
+                try:
+                    row, driven, waiting, last = await _whole(self._look(name, seq))
+                    troubled = False
+                except StoreError as error:
+                    if not troubled:
+                        yield Told.of("trouble", message=str(error))
+                    troubled = True
+                    await anyio.sleep(_EVERY)
+                    continue
+                except UnknownTurn:
+                    yield Told.of("gone")
+                    return
+                now = (row.epoch, row.owner, driven, waiting)
+                if last > seq or seen not in (None, now):
+                    seq = max(seq, last)
+                    yield Told.grown(seq)
+                seen = now
+                if row.status.outcome is not None:
+                    yield Told.of("ended", seq=seq)
+                    return
+                if driven and row.owner == store.owner:
+                    async with aclosing(self._here(name, seq)) as told:
+                        async for event in told:
+                            seq = max(seq, event.seq or 0)
+                            yield event
+                    seen = ()
+                    continue
+                await changed(_LOOK)
+
+    async def _look(self, name: str, seq: int) -> tuple[TurnRow, bool, int, int]:
+        """A turn's row, whether it is driven, how much waits in its inbox, and its last fact."""
+        store = self._engine.store
+        row = await store.get(name)
+        facts = await store.facts(name, seq)
+        driven, waiting = await store.is_driven(name), len(await store.inbox(name))
+        return row, driven, waiting, facts[-1][0] if facts else seq
+
+    async def _here(self, name: str, seq: int) -> AsyncGenerator[Told]:
+        """What happens to a turn that this process drives, until it ends or rests."""
+        words = Words(self._replies)
+        try:
+            events = self._engine.events(name, seq)
+            try:
+                async for event in events:
+                    for told in _told(event, words):
+                        yield told
+            finally:
+                if isinstance(events, AsyncGenerator):
+                    await events.aclose()
+        except StoreError as error:
+            yield Told.of("trouble", message=str(error))
+        except UnknownTurn:
+            return
+        await anyio.sleep(0.05)  # its driver is letting go of it
+
+
+class _List:
+    """Looks at the list of turns for all who watch it: one of them looks, and the others wait for it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._store = engine.store
+        self._lock = anyio.Lock()
+        self._seen: object = None
+        self._version = 0
+        self._trouble = ""
+        #: Whether those that have an owner were driven when it was asked last, the ones asked longest ago first.
+        self._driven: OrderedDict[str, bool] = OrderedDict()
+
+    async def events(self) -> AsyncGenerator[Told]:
+        """`changed` each time that a turn was made or changed, and once for what happened before somebody watched."""
+        version = self._version
+        yield Told.of("changed")
+        while True:
+            while version == self._version:
+                async with self._lock:
+                    if version == self._version:
+                        await self._look()
+            version = self._version
+            yield Told.of("trouble", message=self._trouble) if self._trouble else Told.of("changed")
+
+    async def _look(self) -> None:
+        first = self._seen is None
+        if not first:
+            await anyio.sleep(_EVERY)
+        trouble, seen = "", self._seen
+        with anyio.CancelScope(shield=True):
+            try:
+                newest = await self._store.turns(limit=1)
+                live = await self._store.turns(live=True, limit=_MOST)
+                driven = await self._are_driven(live)
+                seen = [
+                    (row.id, row.updated_at, row.epoch, row.owner, row.status, driven.get(row.id))
+                    for row in (*newest, *live)
+                ]
+            except StoreError as error:
+                trouble = str(error)
+        if not first and (seen, trouble) != (self._seen, self._trouble):
+            self._version += 1
+        self._seen, self._trouble = seen or [], trouble
+
+    async def _are_driven(self, rows: Sequence[TurnRow]) -> dict[str, bool]:
+        """Whether each of those that have an owner is driven. Of a driver that died no row tells."""
+        owned = {row.id for row in rows if row.owner}
+        known = OrderedDict((name, driven) for name, driven in self._driven.items() if name in owned)
+        for name in [*(owned - known.keys()), *list(known)[:_ASKED]]:
+            with suppress(UnknownTurn, UnreadableTurnError):  # deleted since, or damaged
+                known[name] = await self._store.is_driven(name)
+                known.move_to_end(name)
+        self._driven = known
+        return dict(known)
+
+
+async def _whole(query: Awaitable[_Found]) -> _Found:
+    """What a query finds. It is not cut off when somebody leaves, which would cost its connection."""
+    found: list[_Found] = []
+    with anyio.CancelScope(shield=True):
+        found.append(await query)
+    return found[0]
+
+
+def _told(event: TurnEvent, words: Words) -> Iterator[Told]:
+    match event:
+        case Piece():
+            yield from words.add(event)
+        case ReplyRestarted():
+            words.forget()
+            yield Told.of("piece", kind="restarted", index=0, text="")
+        case ToolProgress():
+            yield Told.of(
+                "progress",
+                call=event.call,
+                tool=event.tool,
+                progress=event.progress,
+                total=event.total,
+                message=redactor().hide(event.message),
+            )
+        case _:
+            yield from words.rest()
+            yield Told.grown(event.seq)

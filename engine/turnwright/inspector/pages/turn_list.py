@@ -1,0 +1,80 @@
+"""The pages about many turns: the list and the statistics; and a turn's journal as a file."""
+
+import json
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from turnwright.engine import Engine
+from turnwright.inspector.views.statistics import LAST, MOST, statistics_of
+from turnwright.inspector.views.turn_query import STANDINGS, Query, list_turns
+from turnwright.inspector.views.turn_record import Journal
+from turnwright.inspector.views.turn_summary import Digests
+from turnwright.privacy.redaction import redactor, shown_fields
+from turnwright_states import EndReason
+
+from .turn_page import page
+
+_NUMBERS: Final = len(str(MOST))
+
+
+class Lists:
+    """Answers requests for lists of an engine's turns."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._store = engine.store
+        self._digests = Digests(engine.store)
+
+    @property
+    def routes(self) -> list[Route]:
+        """The routes of the lists."""
+        return [
+            Route("/", self.turns, name="turns"),
+            Route("/statistics", self.statistics, name="statistics"),
+            Route("/turns/{turn}/journal.jsonl", self.journal, name="journal"),
+        ]
+
+    async def turns(self, request: Request) -> Response:
+        """The list of turns. What is looked for, and the page, stand in the address."""
+        query = Query.of(request.query_params)
+        listing = await list_turns(self._store, self._digests, query)
+        path = request.url_for("turns").path
+        older = None if listing.after is None else f"{path}?{urlencode(query.address | {'before': listing.after})}"
+        values = {
+            "query": query,
+            "listing": listing,
+            "standings": STANDINGS,
+            "reasons": tuple(EndReason),
+            "older": older,
+            # What is older does not change under the reader.
+            "live": query.before is None,
+        }
+        return page(request, "turns.html", values)
+
+    async def statistics(self, request: Request) -> Response:
+        """The statistics of the newest turns."""
+        asked = request.query_params
+        number = asked.get("last", "")
+        last = int(number) if number.isascii() and number.isdecimal() and len(number) <= _NUMBERS else LAST
+        agent = asked.get("agent", "").replace("\0", "").strip()
+        last = min(max(last, 1), MOST)
+        counted = await statistics_of(self._store, self._digests, last=last, agent=agent)
+        return page(request, "statistics.html", {"statistics": counted, "last": last, "agent": agent})
+
+    async def journal(self, request: Request) -> Response:
+        """The journal of a turn, a JSON object a line, with what looks like a secret hidden. Raises `UnknownTurn`."""
+        turn = request.path_params["turn"]
+        facts = await self._store.facts(turn)
+        name = "".join(letter if letter.isalnum() else "_" for letter in turn)
+        headers = {"Content-Disposition": f'attachment; filename="{name}.jsonl"'}
+        return StreamingResponse(_lines(facts), media_type="application/jsonl", headers=headers)
+
+
+def _lines(facts: Journal) -> Iterator[str]:
+    for seq, fact in facts:
+        line = {"seq": seq, "kind": fact.kind, **shown_fields(fact, redactor())}
+        yield f"{json.dumps(line)}\n"

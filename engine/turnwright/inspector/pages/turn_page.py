@@ -1,0 +1,141 @@
+"""The page of a turn."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import anyio
+import anyio.to_thread
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from turnwright.engine import Engine
+from turnwright.inspector.http.render import render
+from turnwright.inspector.http.urls import address
+from turnwright.inspector.tabs import TABS, Tab
+from turnwright.inspector.views.available_actions import Said, offer_of
+from turnwright.inspector.views.step_summary import glances
+from turnwright.inspector.views.stop_reason import kind_of_question, stop_of
+from turnwright.inspector.views.tab_context import Looked
+from turnwright.inspector.views.turn_record import Turns, history_of
+
+from .background_turns import Crew
+
+_FIRST_TAB: Final = "chart"
+#: No journal is so long that a place in it has more.
+_DIGITS: Final = 15
+#: How many pages are made at once: threads that tools need too shall not all make pages.
+_AT_ONCE: Final = 8
+#: How much longer than it took to make a page the next one is waited for, at most so many seconds; and of how many
+#: turns that is known.
+_SHARE: Final = 3.0
+_LONGEST_REST: Final = 10.0
+_REMEMBERED: Final = 500
+
+
+class Pages:
+    """Answers requests for pages. `store` is the store's address as commands take it, without a password."""
+
+    def __init__(self, engine: Engine, crew: Crew, *, store: str) -> None:
+        self._engine = engine
+        self._crew = crew
+        self._store = store
+        self._turns = Turns(engine.store)
+        #: How long it took to make the page of a turn, for the last few.
+        self._took: OrderedDict[str, float] = OrderedDict()
+        self._making = anyio.CapacityLimiter(_AT_ONCE)
+
+    @property
+    def routes(self) -> list[Route]:
+        """The routes of the pages."""
+        return [Route("/turns/{turn}", self.turn, name="turn")]
+
+    def rest(self, turn: str) -> float:
+        """Seconds to leave between two pages of a turn that grows, so that they take a part of this process's time."""
+        return min(self._took.get(turn, 0.0) * _SHARE, _LONGEST_REST)
+
+    async def turn(self, request: Request) -> Response:
+        """One turn on one screen. The step, the tab and the place in its journal stand in the address."""
+        return await self.show(request, request.path_params["turn"])
+
+    async def show(self, request: Request, name: str, *, said: Said | None = None, status: int = 200) -> Response:
+        """The page of a turn, also to say on it why something was not done. Raises `UnknownTurn` and `StoreError`."""
+        began = anyio.current_time()
+        asked, path = _asked(request, name)
+        at, until = place_in(asked.get("at", "")), place_in(asked.get("until", ""))
+        turn = await self._turns.read(name, at)
+        step = turn.step(asked.get("step"))
+        tab = TABS.get(asked.get("tab", ""), TABS[_FIRST_TAB])
+        history = await history_of(self._engine.store, turn) if tab.history else ()
+        looked = Looked(self._engine, turn, step, self._store, history, until)
+        upto = turn.at if step is None else step.last
+        values = {
+            "turn": turn,
+            "step": step,
+            "tab": tab,
+            "tabs": TABS.values(),
+            "asks": kind_of_question,
+            "link": _Links(path, turn.at if turn.cut else None, step, tab),
+            "offer": await offer_of(self._engine, self._crew, turn, upto, store=self._store),
+            "said": said,
+        }
+        made = await anyio.to_thread.run_sync(
+            partial(_made, request, tab, looked, values, status), limiter=self._making
+        )
+        self._took[name] = anyio.current_time() - began
+        self._took.move_to_end(name)
+        while len(self._took) > _REMEMBERED:
+            self._took.popitem(last=False)
+        return made
+
+
+def _made(request: Request, tab: Tab, looked: Looked, values: Mapping[str, object], status: int) -> Response:
+    """The page of a turn, in a thread of its own: a long journal takes seconds, and turns are driven meanwhile."""
+    made = {"view": tab.view(looked), "stop": stop_of(looked), "glances": glances(looked.turn.steps)}
+    return page(request, "turn.html", {**values, **made}, status)
+
+
+def place_in(text: str) -> int | None:
+    """The place in a journal that somebody wrote; None for what can be none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else None
+
+
+def _asked(request: Request, name: str) -> tuple[Mapping[str, str], str]:
+    """What the page of a turn is asked for, and its path. A form that was on that page stays with what was shown."""
+    path = address(request, "turn", turn=name)
+    if request.method != "POST":
+        return request.query_params, path
+    return dict(parse_qsl(query_before(request, path))), path
+
+
+def query_before(request: Request, path: str) -> str:
+    """The query of the page that a form was on, if that page has this path; empty for none."""
+    try:
+        before = urlsplit(request.headers.get("hx-current-url") or request.headers.get("referer") or "")
+    except ValueError:  # no browser sends such an address
+        return ""
+    return before.query if before.path == path else ""
+
+
+class _Links:
+    """Addresses of this page with another step, tab or place; what is not named stays as it is."""
+
+    def __init__(self, path: str, at: int | None, step: object, tab: object) -> None:
+        self._path = path
+        self._now = {"step": getattr(step, "key", None), "tab": getattr(tab, "name", None), "at": at}
+
+    def __call__(self, **changed: object) -> str:
+        query = {name: value for name, value in (self._now | changed).items() if value is not None}
+        return f"{self._path}?{urlencode(query)}" if query else self._path
+
+
+def page(request: Request, template: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
+    """A page of our own: the template with what every page needs beside `values`."""
+    common = {"url": partial(address, request), "csrf": ""}
+    with suppress(KeyError):
+        common["csrf"] = request.scope["state"]["csrf"]
+    return HTMLResponse(render(template, common | dict(values)), status)

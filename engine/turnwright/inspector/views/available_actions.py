@@ -1,0 +1,126 @@
+"""What can be done with a turn now."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from turnwright._base.ids import root_of
+from turnwright.engine import Engine
+from turnwright.events import Pending
+from turnwright.inspector.pages.background_turns import Crew
+from turnwright.journal.inbox import CALLS, answers_in, steers
+from turnwright.result import TurnResult, result_of
+from turnwright.store import InboxItem, InboxKind
+from turnwright_states import InterruptKind, State
+
+from .cli_commands import begun_elsewhere, fork_place, resume_command, show_command
+from .turn_record import Recorded
+
+#: What may be granted or denied, with words for the model.
+_GRANTS: Final = frozenset({InterruptKind.APPROVAL, InterruptKind.GRANT})
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What was tried and was not done: `message` says why. `fields` is what was typed, for another try."""
+
+    message: str
+    fields: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a person is asked. `name` is what the answer names, where it is taken; `answered`: one waits there."""
+
+    name: str
+    pending: Pending
+    answered: bool
+
+    @property
+    def form(self) -> str:
+        """Which form it is answered with: `question`, `grant`, `doom_loop` or `unknown_outcome`."""
+        return "grant" if self.pending.kind in _GRANTS else str(self.pending.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What can be done with a turn now. A sub-agent's is answered, steered and stopped in its `root`.
+
+    `live`: it has not ended. `due`: driving it would do something, and nobody does. `driven`: somebody drives it.
+    `drives`: this process could, if it is asked. `trouble` is why it could not the last time. `said` waits to be taken
+    in, and so does the request to stop (`stopping`). `fork_at` is the place where it can be forked from what is looked
+    at. `command` takes it up on a command line, and `show` shows all of it there; `elsewhere`: another program began
+    it, and has its model and tools.
+    """
+
+    turn: str
+    root: str
+    live: bool
+    paused: bool
+    due: bool
+    driven: bool
+    drives: bool
+    stopping: bool
+    asked: tuple[Asked, ...]
+    said: tuple[str, ...]
+    fork_at: int | None
+    command: str
+    show: str
+    elsewhere: bool
+    trouble: str
+
+    @property
+    def is_root(self) -> bool:
+        """Whether it is a turn that a person began."""
+        return self.turn == self.root
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing can be done but look."""
+        return not self.live and self.fork_at is None
+
+
+async def offer_of(engine: Engine, crew: Crew, turn: Recorded, upto: int, *, store: str) -> Offer:
+    """What can be done with a turn now, looked at up to the fact `upto`. `store` is its store's address for commands.
+
+    Raises `StoreError`.
+    """
+    name, root = turn.row.id, root_of(turn.row.id)
+    live = turn.row.status.outcome is None
+    paused = turn.row.status.state is State.PAUSED
+    # A journal with a fault cannot always be folded to its end.
+    result = result_of(name, turn.journal) if turn.cut and not turn.fault else turn.result
+    asking, inbox = await _asking(engine, result, turn.inbox) if live else ((), turn.inbox)
+    answered = answers_in(inbox)
+    called = any(item.kind in CALLS for item in turn.inbox)
+    elsewhere = begun_elsewhere(turn)
+    return Offer(
+        turn=name,
+        root=root,
+        live=live,
+        paused=paused,
+        due=live and not turn.driven and name == root and (not paused or called),
+        driven=turn.driven,
+        drives=crew.drives,
+        stopping=live and any(item.kind is InboxKind.ABORT for item in turn.inbox),
+        asked=tuple(Asked(call, one, call in answered) for call, one in asking),
+        said=tuple(steers(turn.inbox).values()) if live else (),
+        fork_at=fork_place(turn, upto),
+        command=resume_command(name, store, elsewhere=elsewhere),
+        show=show_command(name, store),
+        elsewhere=elsewhere,
+        trouble=crew.troubles.get(root, "") if live else "",
+    )
+
+
+async def _asking(
+    engine: Engine, result: TurnResult, inbox: Sequence[InboxItem]
+) -> tuple[list[tuple[str, Pending]], Sequence[InboxItem]]:
+    """What a turn asks, each with its name in the turn that takes the answer, and the inbox of that one."""
+    root, _, calls = result.id.partition(":")
+    if not calls or not result.pending:
+        return [(one.id, one) for one in result.pending], inbox
+    # What a sub-agent asks is answered where a person began, and there one thing at a time is asked.
+    forwarded = {one.id for one in (await engine.get(root)).pending}
+    names = [(f"{calls.replace(':', '/')}/{one.id}", one) for one in result.pending]
+    return [(name, one) for name, one in names if name in forwarded], await engine.store.inbox(root)

@@ -1,0 +1,126 @@
+"""What a model writes, told while it is written: word by word, without secrets, from its beginning if it is known."""
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final
+
+from turnwright.events import Piece, TextPiece
+from turnwright.inspector.http.event_stream import Told
+from turnwright.privacy.redaction import opened_in, redactor
+
+#: Behind these a word of a reply is whole: a blank, and a letter that no secret has.
+_BREAK: Final = re.compile(r"[^!-~]")
+#: Letters before a word that are kept to know a secret by them, and those of one that has a beginning and an end.
+_KEPT: Final = 512
+_KEPT_OF_A_LONG_ONE: Final = 16_384
+_KEY: Final = "-----BEGIN "
+#: Replies whose pieces are kept for those who come later.
+_REPLIES: Final = 50
+#: What stands for what nobody heard.
+_MISSING: Final = "… "
+
+
+class Replies:
+    """The pieces of replies that somebody hears, by their turns, for those who begin to listen in the middle of one."""
+
+    def __init__(self) -> None:
+        self._pieces: OrderedDict[tuple[str, int], dict[int, Piece]] = OrderedDict()
+
+    def take(self, piece: Piece) -> dict[int, Piece]:
+        """The pieces of this one's reply that are known, by their places. It is one of them from now on."""
+        pieces = self._pieces.setdefault((piece.turn, piece.seq), {})
+        if piece.index == 0:
+            pieces.clear()  # the same request was sent again
+        pieces[piece.index] = piece
+        self._pieces.move_to_end((piece.turn, piece.seq))
+        while len(self._pieces) > _REPLIES:
+            self._pieces.popitem(last=False)
+        return pieces
+
+
+class Words:
+    """Tells one listener what a model writes. Half a secret is not known as one, so that only whole words are told."""
+
+    def __init__(self, replies: Replies) -> None:
+        self._replies = replies
+        self._kind, self._due = "", 0
+        #: What is written now may be the rest of a word whose beginning nobody heard.
+        self._cut = False
+        #: The last that was told, as it was written; how long that is without secrets; and what is not told yet.
+        self._before, self._shown, self._held = "", 0, ""
+
+    def add(self, piece: Piece) -> Iterator[Told]:
+        """What can be told now that this was written; from the beginning of its reply, if the listener came later."""
+        pieces = self._replies.take(piece)
+        if piece.index != self._due:
+            self.forget()
+            yield Told.of("piece", kind="restarted", index=0, text="")
+            missing = False
+            for known in range(piece.index):
+                if known in pieces:
+                    yield from self._add(pieces[known], cut=missing)
+                missing = known not in pieces
+            yield from self._add(piece, cut=missing)
+        else:
+            yield from self._add(piece)
+        self._due = piece.index + 1
+
+    def rest(self) -> Iterator[Told]:
+        """What was not told yet, now that the reply is whole."""
+        yield from self._flush()
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._due, self._cut = 0, False
+        self._before, self._shown, self._held = "", 0, ""
+
+    def _add(self, piece: Piece, *, cut: bool = False) -> Iterator[Told]:
+        """Take a piece in. `cut`: nobody heard what came before it."""
+        kind, text = "text" if isinstance(piece, TextPiece) else "reasoning", piece.text
+        if cut or kind != self._kind:
+            yield from self._flush()
+            self._kind = kind
+        if cut:
+            self._cut = True
+            yield Told.of("piece", kind=kind, index=piece.index, text=_MISSING)
+        if self._cut:
+            begins = _BREAK.search(text)
+            self._cut = begins is None
+            text = "" if begins is None else text[begins.end() :]
+        last = max((found.start() for found in _BREAK.finditer(text)), default=None)
+        if len(self._held) > _KEPT_OF_A_LONG_ONE:  # no word is that long
+            yield from self._tell(self._held + text)
+            self._held = ""
+        elif last is None:
+            self._held += text
+        else:
+            # A blank waits for the word behind it, which may say what it is.
+            end = last if text[last].isspace() else last + 1
+            yield from self._tell(self._held + text[:end])
+            self._held = text[end:]
+
+    def _flush(self) -> Iterator[Told]:
+        yield from self._tell(self._held)
+        self._before, self._shown, self._held = "", 0, ""
+
+    def _tell(self, words: str) -> Iterator[Told]:
+        written = self._before + words
+        shown = redactor().hide(written)
+        if len(shown) > self._shown:
+            yield Told.of("piece", kind=self._kind, index=self._due, text=shown[self._shown :])
+        kept = _needed(written)
+        self._shown = max(self._shown, len(shown)) if kept == written else len(redactor().hide(kept))
+        self._before = kept
+
+
+def _needed(written: str) -> str:
+    """What must be kept of a text to know a secret that goes on behind it."""
+    if (opened := opened_in(written)) is not None:
+        named, begin = opened
+        if len(written) - named <= _KEPT_OF_A_LONG_ONE:
+            return written[named:]
+        return written[named : begin + 1] + written[-_KEPT:]
+    kept = _KEPT_OF_A_LONG_ONE if _KEY in written else _KEPT
+    return written if len(written) <= kept else written[-kept // 2 :]

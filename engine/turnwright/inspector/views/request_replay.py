@@ -1,0 +1,96 @@
+"""The requests of a turn, built again from its journal as the driver built them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from turnwright.agent import Agent
+from turnwright.message import Message
+from turnwright.model.protocol import Request, ToolSpec
+from turnwright.transcript.pairing import renamed, repaired
+from turnwright.transcript.request_builder import Conversation
+from turnwright.transcript.transcript import Transcript, reading
+from turnwright_states import CallModel, Conclude, State, TurnMachine
+from turnwright_states import facts as f
+
+from .steps import Step
+from .turn_record import Journal
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """A request as an attempt sent it, after the fact `after`. `answered`: the journal has what came of it."""
+
+    request: Request
+    after: int
+    answered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """Builds the requests of a turn again. `tools` are the definitions that each request carried.
+
+    `history` is what was said before the turn, `tell_budget` the engine's setting of that name.
+    """
+
+    turn_id: str
+    journal: Journal
+    agent: Agent
+    tools: tuple[ToolSpec, ...]
+    history: Sequence[Message]
+    tell_budget: bool | str
+
+    @property
+    def before(self) -> tuple[Message, ...]:
+        """What every request begins with: the instructions, and what was said before the turn."""
+        instructions = (Message.system(self.agent.instructions),) if self.agent.instructions else ()
+        return (*instructions, *(one for one in renamed(repaired(self.history)[0]) if one.says_something))
+
+    def sendings(self, step: Step) -> tuple[Sending, ...]:
+        """What each attempt of the step sent, as far as the journal knows of them.
+
+        The last one is not answered where the turn stands there, or was stopped before the reply was whole: then it may
+        not have been sent at all. Raises `UnreadableTurnError` where the facts do not follow from each other.
+        """
+        made = ((self._request(after), after, answered) for after, answered in _attempts(self.journal, step))
+        return tuple(Sending(request, after, answered) for request, after, answered in made if request is not None)
+
+    def last(self, step: Step) -> Request | None:
+        """What the last attempt of the step sent, whether it was answered or not."""
+        places = list(_attempts(self.journal, step))
+        return self._request(places[-1][0]) if places else None
+
+    def _request(self, after: int) -> Request | None:
+        facts = self.journal[:after]
+        with reading(self.turn_id):
+            machine = TurnMachine.resume(fact for _, fact in facts)
+            action, transcript = machine.action, Transcript.of(facts)
+        if not isinstance(action, CallModel | Conclude):
+            return None
+        said = Conversation(
+            self.agent,
+            history=renamed(repaired(self.history)[0]),
+            transcript=transcript,
+            tools=self.tools,
+            tell_budget=self.tell_budget,
+            turn_id=self.turn_id,
+        )
+        return said.request(action, machine.turn)
+
+
+def _attempts(journal: Journal, step: Step) -> Iterator[tuple[int, bool]]:
+    """After which fact each attempt was made, and whether the journal has what came of it."""
+    for seq, fact in journal[step.first - 1 : step.last]:
+        match fact:
+            case f.AttemptFailed(state=State.TOOL_EXEC):
+                pass  # one at a synthesis
+            case f.AttemptFailed(retry=True) | f.Concluded(retry=True):
+                yield seq - 1, True
+            case f.ModelReplied() | f.Concluded() | f.AttemptFailed():
+                yield seq - 1, True
+                return
+            case f.StepFinished() | f.Halted():
+                yield seq - 1, False
+                return
+            case _:
+                pass
+    yield step.last, False

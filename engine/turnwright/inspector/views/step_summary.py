@@ -1,0 +1,92 @@
+"""A step at a glance: what it did in a line, and what stands out in it."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from turnwright.privacy.redaction import redactor
+from turnwright_states import CallStatus
+
+from .steps import Step
+
+#: Characters of a text, and how many different tools are named.
+_LONGEST: Final = 120
+_MOST_TOOLS: Final = 4
+
+#: What becomes of a call and stands out: the icon, the tone, and the words for one and for several.
+_OF_CALLS: Final = {
+    CallStatus.ERROR: ("error", "bad", "call failed", "calls failed"),
+    CallStatus.UNKNOWN: ("unknown", "bad", "outcome unknown", "outcomes unknown"),
+    CallStatus.DENIED: ("denied", "warn", "call denied", "calls denied"),
+    CallStatus.REFUSED: ("refused", "warn", "call refused", "calls refused"),
+    CallStatus.ABORTED: ("aborted", "quiet", "call aborted", "calls aborted"),
+    "waiting": ("paused", "paused", "call waits for a person", "calls wait for a person"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that stands out: an icon with its tone, and what it means."""
+
+    icon: str
+    tone: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """A step in a list. `share` is its part of the longest step's time, `tools` says that `what` names tools."""
+
+    step: Step
+    what: str
+    tools: bool
+    marks: tuple[Mark, ...]
+    share: float
+
+
+def glances(steps: Sequence[Step]) -> tuple[Glance, ...]:
+    """Each step at a glance."""
+    longest = max((step.seconds for step in steps), default=0.0)
+    return tuple(
+        Glance(step, *_what(step), tuple(_marks(step)), step.seconds / longest if longest else 0.0) for step in steps
+    )
+
+
+def _what(step: Step) -> tuple[str, bool]:
+    """What a step did, in a line, and whether that names tools."""
+    if step.calls:
+        names = Counter(call.made.name for call in step.calls)
+        words = [name if count == 1 else f"{name} ×{count}" for name, count in names.most_common(_MOST_TOOLS)]  # noqa: RUF001 (the sign of multiplication is meant)
+        more = len(names) - _MOST_TOOLS
+        return ", ".join(words) + (f" and {more} more" if more > 0 else ""), True
+    # Half a secret is not known as one: it is hidden before the text is cut.
+    text = redactor().hide(" ".join(step.text.split()))
+    if text:
+        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…", False
+    if step.replied is not None:
+        return "no text", False
+    if step.attempts and not step.attempts[-1].retry:
+        return f"no reply: {step.attempts[-1].cause}", False
+    return "waits for the model", False
+
+
+def _marks(step: Step) -> Iterator[Mark]:
+    found = Counter(call.status for call in step.calls)
+    for status, (icon, tone, one, several) in _OF_CALLS.items():
+        count = found[str(status)]
+        if count:
+            yield Mark(icon, tone, f"{count} {one if count == 1 else several}")
+    for attempt in step.attempts:
+        again = "tried again" if attempt.retry else "not tried again"
+        yield Mark("retry", "warn" if attempt.retry else "bad", f"attempt {attempt.number}: {attempt.cause}, {again}")
+    if step.nudge:
+        yield Mark("nudge", "warn", "the model was told that it repeats itself")
+    if step.said:
+        yield Mark("steer", "info", "a person sent a message")
+    if step.answers:
+        yield Mark("person", "paused", "a person answered")
+    if any(call.child for call in step.calls):
+        yield Mark("child", "info", "a sub-agent ran")
+    for notice in step.notices:
+        yield Mark("warn", "warn", f"notice: {notice.limit}")

@@ -1,0 +1,180 @@
+"""Why a turn stopped, or what it waits for, or what will stop it: in words for people."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from turnwright.agents.bounds import LIMITS, figures, nearest
+from turnwright.events import Pending
+from turnwright.journal.inbox import answers_in
+from turnwright.store import InboxKind
+from turnwright.transcript.transcript import Transcript
+from turnwright_states import REASONS, EndReason, InterruptKind, State, Turn
+
+from .cli_commands import NO_ADDRESS, begun_elsewhere, resume_command
+from .tab_context import Looked
+
+#: The names of the limits by the reasons that they give, and what `Turn.use` calls them.
+_LIMITS: Final = {reason: (words, name) for name, (words, reason) in LIMITS.items()}
+#: What each state that is not over means to somebody who watches.
+_AT_WORK: Final = {
+    State.CHECK: "It asks whether another step may start.",
+    State.STREAM: "The model is writing.",
+    State.TOOL_EXEC: "Its tools are running.",
+    State.CONTINUE: "A step has just ended.",
+    State.CONCLUDE: "A limit was reached: the model says what was done and what is left.",
+    State.TEXT_ONLY: "It was allowed no step: the model answers in text.",
+}
+_ASKED: Final = {
+    InterruptKind.QUESTION: "A question",
+    InterruptKind.DOOM_LOOP: "It repeats itself: go on, or stop?",
+    InterruptKind.UNKNOWN_OUTCOME: "A crash left it open whether this was done",
+    InterruptKind.GRANT: "A grant",
+    InterruptKind.APPROVAL: "An approval",
+}
+_REQUESTED: Final = {
+    InboxKind.ABORT: "an abort",
+    InboxKind.ANSWER: "an answer",
+    InboxKind.STEER: "a message to it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """How a turn stands and why.
+
+    `what` is an outcome, `paused`, `running`, `waiting` (for a driver), or `past` where an earlier place is shown.
+    `title` says it in a line, `means` in a sentence, and `next_step` what to do. `further` has a line each for what
+    else there is to know; `pending` is what a paused turn asks; `command` takes up a turn that nobody drives. `fault`
+    is what is wrong with the journal, `error` what failed.
+    """
+
+    what: str
+    title: str
+    means: str = ""
+    next_step: str = ""
+    further: tuple[str, ...] = ()
+    pending: tuple[Pending, ...] = ()
+    command: str = ""
+    fault: str = ""
+    error: str = ""
+
+
+def stop_of(looked: Looked) -> Stop:
+    """Why the turn stopped, as it stood where it is looked at; for one that has not, what it does or waits for."""
+    turn = looked.turn
+    folded = Transcript.of(turn.facts).turn
+    if turn.cut:
+        return _past(looked, folded)
+    if folded.state.outcome is not None:
+        return _over(looked, folded)
+    waiting = tuple(_REQUESTED[item.kind] for item in turn.inbox)
+    asked = (f"Was asked of it, and is not taken in yet: {', '.join(waiting)}.",) if waiting else ()
+    near, _ = nearest(folded)
+    further = (*asked, f"The nearest limit is {near}.") if near else asked
+    if folded.state is State.PAUSED:
+        given = answers_in(turn.inbox)
+        count = sum(one.id not in given for one in turn.result.pending)
+        title = f"Paused: it waits for {count} {'answer' if count == 1 else 'answers'}"
+        told = "Nothing runs, and no time is counted, until a person has answered."
+        if not count:
+            title = "Answered, and not taken up yet"
+            told = "Nothing runs, and no time is counted, until it is driven on."
+        return Stop("paused", title, told, "", further, turn.result.pending, fault=turn.fault)
+    if turn.driven:
+        title = f"Running in {folded.state}"
+        return Stop("running", title, _AT_WORK[folded.state], "", further, fault=turn.fault)
+    return _undriven(looked, folded.state, further)
+
+
+def kind_of_question(pending: Pending) -> str:
+    """What a person is asked, by its kind."""
+    return _ASKED.get(pending.kind, str(pending.kind))
+
+
+def _over(looked: Looked, folded: Turn) -> Stop:
+    turn, result = looked.turn, looked.turn.result
+    reason, outcome = result.reason, result.outcome
+    if reason is None or outcome is None:
+        return Stop("failed", "It ended, and its journal does not say why", fault=turn.fault)
+    further = []
+    if reason in _LIMITS and result.next_limit:
+        further.append(_would(result.next_limit))
+    elif result.next_limit:
+        further.append(f"The nearest limit was {result.next_limit}.")
+    others = [_LIMITS[one][0] if one in _LIMITS else _words(one) for one in result.also_reached]
+    if others:
+        further.append(f"Also reached: {', '.join(others)}.")
+    further += [f"Not delivered: {text}" for text in result.undelivered]
+    meaning = REASONS[reason]
+    error = result.error if result.error.rstrip(".") not in meaning.means else ""
+    return Stop(
+        str(outcome),
+        _title(reason, folded),
+        meaning.means,
+        result.advice or meaning.next,
+        tuple(further),
+        fault=turn.fault,
+        error=error,
+    )
+
+
+def _title(reason: EndReason, folded: Turn) -> str:
+    if reason in _LIMITS:
+        name, used = _LIMITS[reason]
+        return f"Stopped by {name}{_figures(used, folded)}"
+    if reason is EndReason.DOOM_LOOP:
+        return "Stopped because it repeated itself"
+    return REASONS[reason].means.rstrip(".")
+
+
+def _figures(name: str, folded: Turn) -> str:
+    """`: 5 of 5`, where the limit has figures."""
+    for limit, used, most in folded.use():
+        if limit == name:
+            return f": {figures(name, used, most)}"
+    return ""
+
+
+def _would(limit: str) -> str:
+    """`the tool budget (48 of 50)` as a sentence."""
+    name, _, figures = limit.removesuffix(")").partition(" (")
+    return f"{name[0].upper()}{name[1:]} would have stopped it next: {figures}."
+
+
+def _past(looked: Looked, folded: Turn) -> Stop:
+    turn = looked.turn
+    near, _ = nearest(folded)
+    further = (f"The nearest limit was {near}.",) if near else ()
+    title = f"As it stood after fact {turn.at} of {turn.length}, in {folded.state}"
+    return Stop("past", title, "", "", further, turn.result.pending, fault=turn.fault)
+
+
+def _undriven(looked: Looked, state: State, further: tuple[str, ...]) -> Stop:
+    turn, row = looked.turn, looked.turn.row
+    elsewhere, how = begun_elsewhere(turn), "" if looked.store else f" {NO_ADDRESS}"
+    command = resume_command(row.id, looked.store, elsewhere=elsewhere)
+    if elsewhere:
+        how += " The command is to be told the program's model and tools."
+    if row.epoch == 0:
+        told = "It was submitted. A worker that drives turns of this store takes it up, or `turnwright resume` does."
+        return Stop(
+            "waiting",
+            "Queued: no worker has taken it up yet",
+            told + how,
+            "",
+            further,
+            command=command,
+            fault=turn.fault,
+        )
+    if row.owner is None:
+        gone = "Whoever drove it let go of it."
+    else:
+        gone = f"Whoever drove it is gone{f' ({row.owner})' if row.owner else ''}."
+    told = f"{gone} Calls that finished never run again. `Engine.recover()` takes it up, or `turnwright resume`."
+    return Stop(
+        "waiting", f"Nobody drives it: it was left in {state}", told + how, "", further, (), command, turn.fault
+    )
+
+
+def _words(reason: EndReason) -> str:
+    return str(reason).replace("_", " ")

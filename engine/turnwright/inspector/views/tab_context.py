@@ -1,0 +1,26 @@
+"""What a tab is asked to show."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turnwright.engine import Engine
+from turnwright.message import Message
+
+from .steps import Step
+from .turn_record import Recorded
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A turn, and the step of it that was chosen; None stands for the whole turn.
+
+    `store` is the address of the store as commands take it, without a password. `history` is what was said before, for
+    a tab that asks for it. `until` is where what a tab shows of many rows ends; None leaves it to the tab.
+    """
+
+    engine: Engine
+    turn: Recorded
+    step: Step | None
+    store: str
+    history: Sequence[Message]
+    until: int | None = None

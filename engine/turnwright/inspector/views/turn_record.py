@@ -1,0 +1,197 @@
+"""One turn as its store has it: what every tab of its page is made from."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from turnwright.errors import StoreError, UnreadableTurnError
+from turnwright.journal.message_history import said_before
+from turnwright.journal.subturns import sub_turns
+from turnwright.journal.turn_journal import beginning
+from turnwright.message import Message
+from turnwright.result import TurnResult, result_of
+from turnwright.store import InboxItem, Store, Stretch, TurnRow
+from turnwright.transcript.transcript import reading
+from turnwright_states import facts as f
+from turnwright_states.replay import Replayed, replay
+from turnwright_states.verdict import Verdict
+
+from .steps import Step, steps_of
+
+Journal = Sequence[tuple[int, f.Fact]]
+
+#: How many turns are kept, and at how many places each.
+_TURNS: Final = 8
+_PLACES: Final = 4
+
+#: What a turn without a history is told.
+_NOTHING: Final[tuple[Message, ...]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A turn, looked at as it stood after the fact `at`.
+
+    `facts` and `steps` go as far as that; `journal` has every fact, and `replayed` is what a replay made of them all.
+    `stretches` say which driver wrote what. `driven`: somebody drives it now. `inbox` is what still waits there.
+    `children` are the sub-agents' turns, by the call that they belong to.
+    """
+
+    row: TurnRow
+    at: int
+    journal: Journal
+    started: f.TurnStarted
+    replayed: Replayed
+    stretches: tuple[Stretch, ...]
+    driven: bool
+    inbox: tuple[InboxItem, ...]
+    children: dict[str, TurnRow]
+    result: TurnResult
+    steps: tuple[Step, ...]
+
+    @property
+    def facts(self) -> Journal:
+        """The facts up to `at`."""
+        return self.journal[: self.at]
+
+    @property
+    def length(self) -> int:
+        """How many facts the journal has."""
+        return len(self.journal)
+
+    @property
+    def cut(self) -> bool:
+        """Whether the turn is looked at as it once stood, and not as it stands now."""
+        return self.at < self.length
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The facts after which it can be looked at: the last of each event."""
+        return _places(self.replayed, self.length)
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with the journal; empty where each fact follows from the ones before."""
+        check = self.replayed.check
+        return "" if check.verdict is Verdict.HOLDS else check.detail
+
+    def step(self, key: str | None) -> Step | None:
+        """The step of that key; None where there is none."""
+        return next((step for step in self.steps if step.key == key), None)
+
+
+async def read_turn(store: Store, turn_id: str, at: int | None = None) -> Recorded:
+    """Read a turn once. See `Turns.read`."""
+    return await Turns(store).read(turn_id, at)
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """How a turn stood at a place of its journal."""
+
+    at: int
+    result: TurnResult
+    steps: tuple[Step, ...]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is known of a turn: its facts, what a replay made of them, and how it stood at the places looked at last.
+
+    `made` says which turn it is: an id can be used again.
+    """
+
+    made: tuple[int, float]
+    journal: Journal = ()
+    replayed: Replayed | None = None
+    stood: OrderedDict[int, _Standing] = field(default_factory=OrderedDict)
+    reading: anyio.Lock = field(default_factory=anyio.Lock)
+
+
+class Turns:
+    """Reads turns of a store. What it has read of the last few is kept: a journal only grows.
+
+    Of those, facts that are known are not read again, and a replay is made where there are new ones.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+
+    async def read(self, turn_id: str, at: int | None = None) -> Recorded:
+        """Read a turn, to look at it as it stood after the fact `at`, or at the nearest place before it.
+
+        Raises `UnknownTurn`, and `StoreError` for a journal that cannot be read.
+        """
+        store, row = self._store, await self._store.get(turn_id)
+        kept = self._of(row)
+        # Of several who look at one turn, one reads it.
+        async with kept.reading:
+            new = await store.facts(turn_id, len(kept.journal))
+            if new or kept.replayed is None:
+                journal = (*kept.journal, *new)
+                kept.replayed = await anyio.to_thread.run_sync(replay, journal)
+                kept.journal = journal
+                kept.stood.clear()
+            known, replayed = kept.journal, kept.replayed
+            started = beginning(turn_id, known)
+            places = _places(replayed, len(known))
+            place = max((one for one in places if at is None or one <= at), default=places[0])
+            if place not in kept.stood:
+                kept.stood[place] = await anyio.to_thread.run_sync(_stood, turn_id, known, replayed, place)
+            standing = kept.stood[place]
+            while len(kept.stood) > _PLACES:
+                kept.stood.popitem(last=False)
+        return Recorded(
+            row=row,
+            at=standing.at,
+            journal=known,
+            started=started,
+            replayed=replayed,
+            stretches=tuple(await store.stretches(turn_id)),
+            driven=await store.is_driven(turn_id),
+            inbox=tuple(await store.inbox(turn_id)),
+            children=await sub_turns(store, turn_id, known),
+            result=standing.result,
+            steps=standing.steps,
+        )
+
+    def _of(self, row: TurnRow) -> _Kept:
+        made, kept = (row.number, row.created_at), self._kept.get(row.id)
+        if kept is None or kept.made != made:
+            kept = self._kept[row.id] = _Kept(made)
+        self._kept.move_to_end(row.id)
+        while len(self._kept) > _TURNS:
+            self._kept.popitem(last=False)
+        return kept
+
+
+def _stood(turn_id: str, facts: Journal, replayed: Replayed, place: int) -> _Standing:
+    """How a turn stood there, in a thread of its own: of a long journal that takes a while."""
+    try:
+        result = result_of(turn_id, facts[:place])
+    except UnreadableTurnError as error:  # somebody changed the journal, so that not even a fold can go on
+        if not replayed.groups:
+            raise UnreadableTurnError(turn_id, f"its journal cannot be read: {replayed.check.detail}") from error
+        place = replayed.groups[-1].last
+        result = result_of(turn_id, facts[:place])
+    with reading(turn_id):
+        steps = steps_of(facts[:place], [group for group in replayed.groups if group.last <= place])
+    return _Standing(place, result, steps)
+
+
+async def history_of(store: Store, turn: Recorded) -> Sequence[Message]:
+    """What was said before the turn, as its model was told; nothing where that cannot be read any more."""
+    with suppress(StoreError):
+        return await said_before(store, turn.row.id, turn.started)
+    return _NOTHING
+
+
+def _places(replayed: Replayed, length: int) -> tuple[int, ...]:
+    ends = [group.last for group in replayed.groups]
+    return tuple(ends) if ends and ends[-1] == length else (*ends, length)

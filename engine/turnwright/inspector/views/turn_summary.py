@@ -1,0 +1,152 @@
+"""What a list and the statistics need of a turn beside its row, read from its journal once for as long as it stands."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio.lowlevel
+
+from turnwright._base.ids import child_id
+from turnwright.errors import StoreError, UnknownTurn, UnreadableTurnError
+from turnwright.journal.subturns import lent_to
+from turnwright.store import Store, TurnRow
+from turnwright.transcript.transcript import reading
+from turnwright_states import CallStatus, EndReason, TurnMachine, Usage
+from turnwright_states import facts as f
+
+#: How many turns are remembered: more than the statistics look at, with those of their sub-agents.
+_MOST: Final = 12_000
+#: Characters of a prompt that are remembered, to be searched and shown.
+_PROMPT: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """One call of a tool that has its result: how that was, and how long it took in seconds of driving."""
+
+    tool: str
+    status: CallStatus
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What a turn came to so far. `seconds` are of driving, `children` the turns of its sub-agents that may be there.
+
+    `usage` and `seconds` are as its page has them. What a fork copied is another turn's doing: `own_usage`,
+    `own_seconds`, `runs`, `retries` and `pauses` are without that. `prompt` is its beginning, where it is very long.
+
+    `fault` says why its journal cannot be read; then the rest is empty.
+    """
+
+    prompt: str = ""
+    usage: Usage = field(default_factory=Usage)
+    seconds: float = 0.0
+    own_usage: Usage = field(default_factory=Usage)
+    own_seconds: float = 0.0
+    also_reached: tuple[EndReason, ...] = ()
+    runs: tuple[ToolRun, ...] = ()
+    retries: int = 0
+    pauses: int = 0
+    children: tuple[str, ...] = ()
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A digest, of which turn (an id can be used again) and which facts it is. `ended`: there will be no more."""
+
+    made: tuple[int, float]
+    last: int
+    ended: bool
+    digest: Digest
+
+
+class Digests:
+    """The digests of a store's turns, never older than the row with which one is asked for.
+
+    One of a turn that has ended is read once. Of the others the store is asked for new facts each time: the time of the
+    last one does not tell, for a clock may stand still.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+
+    async def of(self, row: TurnRow) -> Digest:
+        """The digest of a turn; an empty one with a fault where its journal cannot be read. Raises `UnknownTurn`."""
+        if row.fault:
+            return Digest(fault=row.fault)
+        kept = self._kept.get(row.id)
+        if kept is None or kept.made != _made(row) or not (kept.ended or await self._is_new(row.id, kept)):
+            # Whoever asks for many lets others run between two of them: a store may answer without waiting.
+            await anyio.lowlevel.checkpoint()
+            kept = await self._read(row)
+            self._kept[row.id] = kept
+            if len(self._kept) > _MOST:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(row.id)
+        return kept.digest
+
+    async def _is_new(self, turn: str, kept: _Kept) -> bool:
+        try:
+            return not await self._store.facts(turn, after=kept.last)
+        except UnknownTurn:
+            raise
+        except StoreError:
+            return False
+
+    async def _read(self, row: TurnRow) -> _Kept:
+        try:
+            facts = await self._store.facts(row.id)
+            ended = bool(facts) and facts[-1][1].state.outcome is not None
+            with reading(row.id):
+                return _Kept(_made(row), len(facts), ended, _digest(row.id, [fact for _, fact in facts]))
+        except UnreadableTurnError as error:
+            return _Kept(_made(row), 0, ended=False, digest=Digest(fault=error.why))
+
+
+def _made(row: TurnRow) -> tuple[int, float]:
+    return row.number, row.created_at
+
+
+def _digest(turn_id: str, facts: Sequence[f.Fact]) -> Digest:
+    """The digest of these facts. Raises `BadJournal` where they do not follow from each other."""
+    turn = TurnMachine.resume(facts).turn
+    first = facts[0]
+    copied = max(first.forked_at or 0, 0) if isinstance(first, f.TurnStarted) else 0
+    before = TurnMachine.resume(facts[:copied]).turn if copied else None
+    names: dict[str, str] = {}
+    began: dict[str, float] = {}
+    runs: list[ToolRun] = []
+    for seq, fact in enumerate(facts, start=1):
+        match fact:
+            case f.ModelReplied(calls=calls):
+                names.update((call.id, call.name) for call in calls)
+            case f.CallStarted(call=call):
+                began.setdefault(call, fact.elapsed)
+            case f.CallSettled(call=call, status=status) if call in began and seq > copied:
+                runs.append(ToolRun(names.get(call, ""), status, fact.elapsed - began[call]))
+            case _:
+                pass
+    return Digest(
+        prompt=next((fact.prompt[:_PROMPT] for fact in facts if isinstance(fact, f.TurnStarted)), ""),
+        usage=turn.usage,
+        seconds=turn.elapsed,
+        own_usage=turn.usage if before is None else _less(turn.usage, before.usage),
+        own_seconds=turn.elapsed if before is None else max(turn.elapsed - before.elapsed, 0.0),
+        also_reached=turn.also_reached,
+        runs=tuple(runs),
+        retries=sum(isinstance(fact, f.AttemptFailed | f.Concluded) and fact.retry for fact in facts[copied:]),
+        pauses=sum(isinstance(fact, f.Paused) for fact in facts[copied:]),
+        children=tuple(child_id(turn_id, call) for call in lent_to(facts)),
+    )
+
+
+def _less(usage: Usage, part: Usage) -> Usage:
+    return Usage(
+        input_tokens=usage.input_tokens - part.input_tokens,
+        output_tokens=usage.output_tokens - part.output_tokens,
+        cost=max(usage.cost - part.cost, 0.0),
+    )

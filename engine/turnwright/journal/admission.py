@@ -1,0 +1,178 @@
+"""Admits a new turn: checks all that can be checked, and writes its first facts."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, TypedDict
+
+import msgspec
+from pydantic import JsonValue
+
+from turnwright._base.frozen import MOST_NESTED, deeper_than
+from turnwright.agent import Agent
+from turnwright.agents.budgets import class_of
+from turnwright.errors import ConfigError
+from turnwright.events import first_events
+from turnwright.message import FilePart, Message
+from turnwright.store import Claim, NewTurn, Status, Store, TurnRow
+from turnwright.transcript.pairing import UnpairedError, check_pairing
+from turnwright_states import Limits, Started, TurnMachine
+from turnwright_states.facts import Fact
+
+from .dependencies import Setup
+from .inbox import writable
+from .turn_journal import Listeners, stamp
+
+
+class TurnOptions(TypedDict, total=False):
+    """What a turn may be given beside its agent and its prompt."""
+
+    session: str | None
+    """The conversation that it belongs to: the session's earlier turns are what was said before."""
+    history: Sequence[Message | Mapping[str, JsonValue]]
+    """What was said before, where there is no session: messages, or mappings in the chat completions format. Calls
+    without a result, and results without a call, are repaired when they are sent, or refused: `Engine(history=...)`."""
+    files: Sequence[FilePart]
+    """Pictures and documents that are shown with the prompt."""
+    continues: str | None
+    """A turn to go on from after a limit stopped it; its session is taken over."""
+    context: Mapping[str, JsonValue]
+    """Kept with the turn, unread, for whoever resumes it."""
+
+
+#: The agents whose limits a setup remembers.
+_LAID: Final = 64
+_OPTIONS: Final = tuple(TurnOptions.__annotations__)
+
+
+def admit(setup: Setup, agent: Agent, prompt: str, options: TurnOptions) -> Started:
+    """The event that the turn begins with.
+
+    Raises `ConfigError` for an option that is none of `TurnOptions`, for an agent that cannot run with this setup, and
+    for a prompt or a history that no provider would take, or a context that is nested too deep to be kept.
+    """
+    _check_names(options.keys())
+    writable(prompt, "the prompt")
+    limits = limits_for(agent, setup)
+    model = setup.model_for(agent)
+    if limits.cost is not None and model.name not in setup.prices:
+        raise ConfigError(
+            f"agent {agent.name!r}: cost: a cost budget needs the price of model {model.name!r}:"
+            " give the engine prices={name: Price(input=..., output=...)}"
+        )
+    history = _messages(options.get("history", ()), strict=setup.history == "strict")
+    context = options.get("context", {})
+    if isinstance(context, Mapping) and deeper_than(dict(context), MOST_NESTED):
+        raise ConfigError(f"context: nests more than {MOST_NESTED} lists and objects: give one that is flatter")
+    return Started(
+        prompt=prompt,
+        limits=limits,
+        session=options.get("session"),
+        model=model.name,
+        agent=agent.to_json(),
+        files=tuple(_file(number, file) for number, file in enumerate(options.get("files", ()))),
+        history=tuple(message.to_json() for message in history),
+        synthesis=setup.synthesise is not None,
+        continues=options.get("continues"),
+        context=context,
+    )
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """A turn that was just written and claimed: what its driver would else have to read from the journal again."""
+
+    claim: Claim
+    agent: Agent
+    machine: TurnMachine
+    facts: Sequence[Fact]
+
+
+async def write_turn(
+    store: Store,
+    turn_id: str,
+    agent: Agent,
+    started: Started,
+    *,
+    created_at: float,
+    listeners: Listeners | None,
+    driven: bool = True,
+) -> Begun:
+    """Write an admitted turn of this agent with its first facts, claim it if it is to be `driven`, tell the listeners.
+
+    `created_at` is in seconds since the epoch of Unix. Raises `SessionBusy` and `StoreError`, as `Store.create` does.
+    """
+    machine, facts = TurnMachine.start(started)
+    stamp(facts, created_at)
+    new = NewTurn(id=turn_id, session=started.session, agent=agent.name, model=started.model, created_at=created_at)
+    claim = await store.create(new, facts, Status.of(machine.turn), driven=driven)
+    if listeners is not None and turn_id in listeners.followed:
+        for event in first_events(turn_id, facts, machine.turn):
+            listeners.publish(event)
+    return Begun(claim, agent, machine, facts)
+
+
+async def ended(store: Store, turn_id: str) -> TurnRow:
+    """A turn that another one can go on from.
+
+    Raises `UnknownTurn`, `ConfigError` for one that has not ended, and `UnreadableTurnError` for one that is damaged.
+    """
+    row = await store.get(turn_id)
+    if row.status.outcome is None:
+        raise ConfigError(f"turn {turn_id} has not ended: resume it, or abort it, before going on from it")
+    await store.facts(turn_id)  # what it said is needed: else the new turn would be written, and could not go on
+    return row
+
+
+def limits_for(agent: Agent, setup: Setup) -> Limits:
+    """The limits of a turn of this agent: its own, over the engine's, over the budget of the class of its tools.
+
+    Turns of one agent share what was found once. Raises `ConfigError` for what is no agent, for limits that do not
+    fit, and for a tool that is not there.
+    """
+    if not isinstance(agent, Agent):
+        raise ConfigError(f"{agent!r} is no agent: write Agent(name=...)")
+    known = setup.laid.get(id(agent))
+    if known is not None:
+        return known[1]
+    limits, tools = agent.limits_for(setup.limits), setup.tools_for(agent)
+    # None is a value like any other: whoever wrote it has switched the budget off.
+    if "tool_calls" not in setup.limits.model_fields_set | agent.overrides.keys():
+        limits = limits.model_copy(update={"tool_calls": setup.budgets.of(class_of(tools.values()))})
+    if len(setup.laid) >= _LAID:
+        setup.laid.clear()
+    setup.laid[id(agent)] = (agent, limits)
+    return limits
+
+
+def _file(number: int, file: FilePart) -> dict[str, JsonValue]:
+    if not isinstance(file, FilePart):
+        raise ConfigError(
+            f"files: file {number} is no FilePart: write FilePart.read(path), or FilePart.of(content, type)"
+        )
+    return file.kept()
+
+
+def _check_names(options: Collection[str]) -> None:
+    # Python takes any name for `**options`, and a turn without the session that was meant runs all the same.
+    for name in options:
+        if name not in _OPTIONS:
+            from turnwright_states.meant import meant  # noqa: PLC0415 (only for who made a mistake)
+
+            near = meant(name, _OPTIONS)
+            hint = f"did you mean {near!r}? The options are" if near else "use one of"
+            raise ConfigError(f"{name[:40]!r} is no option of a turn: {hint} {', '.join(_OPTIONS)}")
+
+
+def _messages(history: Sequence[Message | Mapping[str, JsonValue]], *, strict: bool) -> list[Message]:
+    """The history as messages. Raises `ConfigError`, naming the message, for one that no provider would take."""
+    messages: list[Message] = []
+    for number, message in enumerate(history):
+        try:
+            brought = message if isinstance(message, Message) else Message.from_chat(message)
+            messages.append(Message.of_json(brought.to_json()))
+        except ValueError as error:
+            raise ConfigError(f"history: message {number}: {error}") from None
+    if strict:
+        try:
+            check_pairing(messages)
+        except UnpairedError as error:
+            raise ConfigError(f"history: {error}: a provider would refuse it") from None
+    return messages

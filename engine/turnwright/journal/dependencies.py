@@ -1,0 +1,158 @@
+"""What turns are driven with: the models, the tools, and the embedder's hooks."""
+
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, get_args
+
+import msgspec
+
+from turnwright.agent import Agent
+from turnwright.agents.budgets import Budgets
+from turnwright.errors import ConfigError
+from turnwright.message import Message
+from turnwright.model.protocol import Model
+from turnwright.model.retry import Backoff
+from turnwright.tools.errors import describe
+from turnwright.tools.tool import Tool
+from turnwright.transcript.pairing import HistoryMode
+from turnwright_states import CallStatus, Limits, Usage
+
+if TYPE_CHECKING:
+    from turnwright.telemetry import Telemetry
+
+
+def checked_model(model: Model) -> Model:
+    """The model, if it is one. Raises `ConfigError`, naming the ways to get one."""
+    if not (isinstance(getattr(model, "name", None), str) and callable(getattr(model, "stream", None))):
+        raise ConfigError(
+            f"{model!r} is no model: give an object of turnwright.model, such as OpenAIChat(...) or"
+            " AnthropicMessages(...), and pydantic_ai_model(...) for one of pydantic-ai's"
+        )
+    return model
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedCall:
+    """A call of a batch with its result, as a synthesis sees it."""
+
+    name: str
+    arguments: Mapping[str, object]
+    status: CallStatus
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a model costs for a million tokens, in whatever currency the limits' `cost` is in."""
+
+    input: float
+    output: float
+
+    def of(self, usage: Usage) -> Usage:
+        """The same usage with its cost."""
+        cost = (usage.input_tokens * self.input + usage.output_tokens * self.output) / 1_000_000
+        return usage.model_copy(update={"cost": cost})
+
+
+Prepare = Callable[[tuple[Message, ...]], Awaitable[Sequence[Message]]]
+Synthesis = Callable[[tuple[FinishedCall, ...]], Awaitable[str | None]]
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """What a driver is given.
+
+    `model` serves every agent that names none; `models` returns the model that an agent names. Without `models` an
+    agent may name no model but `model`. `limits` are the defaults that an agent's own are laid over; `budgets` hold
+    where neither sets a budget of tool calls. `prepare` may change what is sent, never what is stored. `synthesise` is
+    offered each finished batch. `parallel` bounds the calls that run at once in a turn. `history` says whether messages
+    that are not paired are repaired when they are sent, or refused. With `tell_budget` the model hears before each step
+    what is left, in the words of `prompts/budget.txt`, or of the text that is given (`{left}` in it stands for the
+    figures). `grace` is how long tools may go on after an abort, `poll` how often the inbox of a store that others
+    write to is looked at (both in seconds). `now` is the wall clock, for the expiry of interrupts; `clock`, which never
+    goes back, measures the seconds of driving. `telemetry` is told of the work as it is done.
+
+    Raises `ConfigError` for a number out of its range, a `history` that is no `HistoryMode`, and a blank text to tell.
+    """
+
+    model: Model | None = None
+    models: Callable[[str], Model] | None = None
+    tools: Mapping[str, Tool] = msgspec.field(default_factory=dict)
+    limits: Limits = msgspec.field(default_factory=Limits)
+    prices: Mapping[str, Price] = msgspec.field(default_factory=dict)
+    prepare: Prepare | None = None
+    synthesise: Synthesis | None = None
+    backoff: Backoff = msgspec.field(default_factory=Backoff)
+    parallel: int = 8
+    history: HistoryMode = "repair"
+    budgets: Budgets = msgspec.field(default_factory=Budgets)
+    tell_budget: bool | str = False
+    grace: float = 1.0
+    poll: float = 0.25
+    now: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.monotonic
+    telemetry: "Telemetry | None" = None
+    #: What the limits of agents came to, by the id of the agent, which is kept with it so that no other has the id.
+    laid: dict[int, tuple[Agent, Limits]] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.history not in get_args(HistoryMode):
+            raise ConfigError("history is 'repair' or 'strict' here; messages are what a run is given as its history")
+        if isinstance(self.parallel, bool) or not isinstance(self.parallel, int) or self.parallel < 1:
+            raise ConfigError(f"parallel is how many calls may run at once, at least 1, and not {self.parallel!r}")
+        for name, seconds in (("grace", self.grace), ("poll", self.poll)):
+            if not 0 <= seconds < math.inf or (name == "poll" and not seconds):
+                raise ConfigError(f"{name} is a time in seconds, and not {seconds!r}")
+        if self.model is not None:
+            checked_model(self.model)
+        if isinstance(self.tell_budget, str) and not self.tell_budget.strip():
+            raise ConfigError("tell_budget is blank: give True for the usual words, or words of your own")
+
+    def model_for(self, agent: Agent) -> Model:
+        """Return the agent's model.
+
+        Without `models` the engine's model is the only one, so an agent may name no other. Raises `ConfigError` for
+        one that does, for a model that is not found, and where there is none.
+        """
+        if agent.model is not None and self.models is not None:
+            try:
+                return checked_model(self.models(agent.model))
+            except ConfigError:
+                raise
+            except Exception as error:
+                said = describe(error)
+                raise ConfigError(f"agent {agent.name!r}: model {agent.model!r} was not found: {said}") from error
+        if agent.model is not None and (self.model is None or self.model.name != agent.model):
+            only = "has none" if self.model is None else f"has only {self.model.name!r}"
+            raise ConfigError(
+                f"agent {agent.name!r}: model {agent.model!r}: the engine {only}: give it models=, a function that"
+                " returns the model of a name, or leave the agent's model out"
+            )
+        if self.model is None:
+            raise ConfigError(f"agent {agent.name!r}: no model: give the engine one, or name one in the agent")
+        return self.model
+
+    def tools_for(self, agent: Agent) -> dict[str, Tool]:
+        """The agent's tools by name, in the order in which they were given. Raises `ConfigError` for an unknown one."""
+        unknown = [name for name in agent.tools_needed if name not in self.tools]
+        if unknown:
+            offered = ", ".join(self.tools) or "none"
+            hint = "; SERVER__TOOL is a tool of an MCP server, which `run --mcp FILE` and mcp_tools() offer"
+            raise ConfigError(
+                f"agent {agent.name!r}: tools: there is no tool {unknown[0]!r} (offered: {offered})"
+                f"{hint if '__' in unknown[0] else ''}"
+            )
+        return {name: tool for name, tool in self.tools.items() if agent.may_use(name, delegates=tool.delegates)}
+
+
+def tools_by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
+    """The tools by name. Raises `ConfigError` for what is none, and for two of one name."""
+    named: dict[str, Tool] = {}
+    for tool in tools:
+        if not isinstance(tool, Tool):
+            raise ConfigError(f"{tool!r} is no tool: decorate it with @tool")
+        if tool.name in named:
+            raise ConfigError(f"two tools are called {tool.name!r}: name one of them with @tool(name=...)")
+        named[tool.name] = tool
+    return named

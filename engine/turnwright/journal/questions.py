@@ -1,0 +1,108 @@
+r"""The words in which a person is asked: the same on a terminal, on a page and in AG-UI, with nothing left out.
+
+The first line is the question. Whatever a model, a tool or a server wrote beyond it stands behind `| `, so that no
+line of theirs passes for one of ours. What nobody sees is an escape (`turnwright.privacy.invisible.exact`).
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from json import dumps
+from typing import Final
+
+from pydantic import JsonValue
+
+from turnwright.events import Pending
+from turnwright.privacy.invisible import exact
+from turnwright_states import InterruptKind
+
+#: What stands before a line that somebody else wrote.
+MARK: Final = "| "
+#: Empty lines that are shown as they are. A longer run is one escape.
+_EMPTY_LINES: Final = 3
+#: A call of at most so many characters is one line.
+_SHORT: Final = 120
+#: Levels of lists and objects that are indented.
+_LEVELS: Final = 16
+
+
+def words(asked: Pending, *, choices: bool = True) -> str:
+    """Return the question and, line by line, all arguments of the call that it is about.
+
+    Without `choices` these are left out, for a front end that offers them itself.
+    """
+    offered = f" ({' / '.join(asked.choices)})" if choices and asked.choices else ""
+    first, *rest = _lines(f"{question(asked).strip()}{offered}")
+    lines = [first, *(MARK + line for line in rest)]
+    if asked.grant is not None:
+        lines.append(f"this would be allowed: {_quoted(asked.grant)}")
+    if asked.arguments is not None and asked.kind is not InterruptKind.QUESTION:
+        lines.append("arguments:" if asked.arguments else "no arguments")
+        lines += [MARK + line for line in shown_arguments(asked.arguments)]
+    return "\n".join(lines)
+
+
+def question(asked: Pending) -> str:
+    """Return what is asked as it was written: not escaped, without choices and arguments."""
+    return asked.question or f"may {asked.tool} run?"
+
+
+def call_lines(name: str, arguments: Mapping[str, JsonValue]) -> list[str]:
+    """Return a call with all its arguments: in one line if that is short and plain, else one argument a line."""
+    line = f"{exact(name)}({dumps(arguments, ensure_ascii=False)})"
+    if len(line) <= _SHORT and exact(line).replace("\\\\", "\\") == line:
+        return [line]
+    return [exact(name), *(MARK + line for line in shown_arguments(arguments))]
+
+
+def shown_arguments(arguments: Mapping[str, JsonValue]) -> list[str]:
+    r"""Return the arguments of a call, each from a line of its own on, in JSON that two kinds of people can read.
+
+    A text over several lines is a row of quoted texts, one a line, that end in `\n`.
+    """
+    return [line for name, value in arguments.items() for line in _shown(f"{_name(name)}: ", value, 0)]
+
+
+def _shown(before: str, value: JsonValue, level: int, after: str = "") -> Iterator[str]:
+    indent = "  " * min(level, _LEVELS)
+    if isinstance(value, str) and "\n" in value:
+        if before:
+            yield f"{indent}{before.rstrip()}"
+        *pieces, last = _quoted_lines(value)
+        yield from (f"{indent}  {piece}" for piece in pieces)
+        yield f"{indent}  {last}{after}"
+    elif isinstance(value, dict | list) and value:
+        opened, closed = "{}" if isinstance(value, dict) else "[]"
+        yield f"{indent}{before}{opened}"
+        named = value.items() if isinstance(value, dict) else (("", one) for one in value)
+        for number, (name, one) in enumerate(named, 1):
+            inner = f"{_quoted(name)}: " if isinstance(value, dict) else ""
+            yield from _shown(inner, one, level + 1, "," * (number < len(value)))
+        yield f"{indent}{closed}{after}"
+    else:
+        yield f"{indent}{before}{_quoted(value) if isinstance(value, str) else dumps(value)}{after}"
+
+
+def _name(name: str) -> str:
+    return name if name.isascii() and name.isidentifier() else _quoted(name)
+
+
+def _quoted(text: str) -> str:
+    return '"' + exact(text).replace('"', r"\"") + '"'
+
+
+def _quoted_lines(text: str) -> Iterator[str]:
+    *ended, last = text.split("\n")
+    for line, run in groupby(ended):
+        times = len(list(run))
+        if not line and times > _EMPTY_LINES:
+            yield rf'"\n{{{times}}}"'
+        else:
+            yield from [f'{_quoted(line)[:-1]}\\n"'] * times
+    if last:
+        yield _quoted(last)
+
+
+def _lines(text: str) -> Iterator[str]:
+    for line, run in groupby(text.replace("\r\n", "\n").split("\n")):
+        times = len(list(run))
+        yield from [rf"\n{{{times}}}"] if not line and times > _EMPTY_LINES else [exact(line)] * times

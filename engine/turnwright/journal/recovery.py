@@ -1,0 +1,131 @@
+"""Finds what was left: the turns that nobody drives, and that need not wait for a person; and takes them up."""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection
+
+import anyio
+
+from turnwright._base.ids import root_of
+from turnwright.errors import (
+    ConfigError,
+    Fenced,
+    RuntimeUnavailable,
+    StoreError,
+    TurnBusy,
+    UnknownTurn,
+    UnreadableTurnError,
+)
+from turnwright.result import TurnResult
+from turnwright.store import Store, TurnRow
+from turnwright.transcript.transcript import Transcript, reading
+from turnwright_states import State
+
+from .inbox import CALLS
+
+_LOG = logging.getLogger(__name__)
+
+
+class Sweep:
+    """Looks for turns that are due, again and again. `now` is the wall clock, in seconds since the epoch of Unix.
+
+    A turn is due when driving it would do anything: it need not wait, was answered, or its time to answer is over.
+    """
+
+    def __init__(self, store: Store, now: Callable[[], float]) -> None:
+        self._store = store
+        self._now = now
+        #: When the time to answer a paused turn is over, by turn, as of the time when it was last written to.
+        self._expiries: dict[str, tuple[float, float | None]] = {}
+        #: When turns were last written to that could not be read, and of which that was said.
+        self._unread: dict[str, float] = {}
+
+    async def due(self, *, idle: float = 0.0) -> list[TurnRow]:
+        """The turns that are due, that nobody drives, and that nothing was written to for `idle` seconds.
+
+        The oldest first, without sub-agents': who drives the parent drives them.
+        """
+        rows = [row for row in reversed(await self._store.turns(live=True)) if root_of(row.id) == row.id]
+        called = {item.turn for item in await self._store.requests(*CALLS)}
+        self._expiries = {row.id: self._expiries[row.id] for row in rows if row.id in self._expiries}
+        self._unread = {row.id: self._unread[row.id] for row in rows if row.id in self._unread}
+        owners: dict[str, bool] = {}
+        found: list[TurnRow] = []
+        for row in rows:
+            try:
+                if row.fault:
+                    raise UnreadableTurnError(row.id, row.fault)
+                rests_long = not idle or row.updated_at <= self._now() - idle  # clocks of machines differ
+                if rests_long and await self._must_go_on(row, called) and not await self._is_driven(row, owners):
+                    found.append(row)
+            except UnknownTurn:
+                continue  # deleted meanwhile
+            except StoreError as error:
+                self.warn_of(row, error)
+        return found
+
+    def warn_of(self, row: TurnRow, error: StoreError) -> None:
+        """Say that a turn cannot be read: once, until it is written to again. It may be readable the next time."""
+        if self._unread.get(row.id) != row.updated_at:
+            _LOG.warning("turn %s is left alone: %s", row.id, error, extra={"turn": row.id})
+        self._unread[row.id] = row.updated_at
+
+    async def is_due(self, row: TurnRow) -> bool:
+        """Whether driving this turn would do anything."""
+        if row.status.outcome is not None:
+            self._expiries.pop(row.id, None)
+            return False
+        called = {item.turn for item in await self._store.inbox(row.id) if item.kind in CALLS}
+        return await self._must_go_on(row, called)
+
+    async def _must_go_on(self, row: TurnRow, called: Collection[str]) -> bool:
+        if row.status.state is not State.PAUSED:
+            self._expiries.pop(row.id, None)
+            return True
+        if row.id in called:
+            return True
+        kept = self._expiries.get(row.id)
+        if kept is None or kept[0] != row.updated_at:
+            facts = await self._store.facts(row.id)
+            with reading(row.id):
+                asked = Transcript.of(facts).turn.interrupts.values()
+            ends = min((one.expires_at for one in asked if one.expires_at is not None), default=None)
+            kept = self._expiries[row.id] = (row.updated_at, ends)
+        return kept[1] is not None and kept[1] <= self._now()
+
+    async def _is_driven(self, row: TurnRow, owners: dict[str, bool]) -> bool:
+        if not row.owner:
+            return False
+        # Of another process the store knows only whether it lives, which it need not be asked for each of its turns.
+        if row.owner == self._store.owner or row.owner not in owners:
+            owners[row.owner] = await self._store.is_driven(row.id)
+        return owners[row.owner]
+
+
+async def recover_turns(
+    store: Store, drive: Callable[[str], Awaitable[TurnResult]], *, now: Callable[[], float], at_once: int
+) -> list[TurnResult]:
+    """Drive every turn that is due with `drive`, `at_once` of them side by side. Returns them, the oldest first.
+
+    A turn that cannot run here, because its tools or its model are missing or its journal cannot be read, is left
+    alone with a warning; one that somebody else drives, or deletes meanwhile, without. Source: DESIGN 4.13, 6.
+    """
+    results: dict[int, TurnResult] = {}
+    limiter = anyio.Semaphore(at_once)
+    sweep = Sweep(store, now)
+
+    async def take_up(row: TurnRow) -> None:
+        async with limiter:
+            try:
+                row = await store.get(row.id)  # another sweep may have been faster
+                if not await store.is_driven(row.id) and await sweep.is_due(row):
+                    results[row.number] = await drive(row.id)
+            except (ConfigError, StoreError, RuntimeUnavailable) as error:
+                _LOG.warning("turn %s is left alone: %s", row.id, error, extra={"turn": row.id})
+            except (TurnBusy, Fenced, UnknownTurn):
+                pass
+
+    due = await sweep.due()
+    async with anyio.create_task_group() as group:
+        for row in due:
+            group.start_soon(take_up, row)
+    return [results[number] for number in sorted(results)]

@@ -1,0 +1,39 @@
+"""The turns that the calls of a turn drove: its sub-agents'."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from turnwright._base.ids import child_id
+from turnwright.errors import UnknownTurn, UnreadableTurnError
+from turnwright.store import Store, TurnRow
+from turnwright_states import facts as f
+from turnwright_states.facts import Fact
+
+
+def lent_to(facts: Iterable[Fact]) -> Iterator[str]:
+    """The calls that were given a share of what is left, for a turn of their own; oldest first. Not all began one."""
+    return (call.id for fact in facts if isinstance(fact, f.ModelReplied) for call in fact.calls if call.lease)
+
+
+async def sub_turns(store: Store, turn: str, facts: Iterable[tuple[int, Fact]]) -> dict[str, TurnRow]:
+    """The turns that calls of this one drove, by call and in call order. Deleted and damaged ones are left out.
+
+    `facts` are the turn's own.
+    """
+    found: dict[str, TurnRow] = {}
+    for call in lent_to(fact for _, fact in facts):
+        with suppress(UnknownTurn, UnreadableTurnError):  # it never began, or is damaged
+            found[call] = await store.get(child_id(turn, call))
+    return found
+
+
+async def unfinished_below(
+    store: Store, turn: str, facts: Iterable[tuple[int, Fact]]
+) -> dict[str, list[tuple[int, Fact]]]:
+    """The journals of the sub-agents' turns that have not ended, near and far, by turn; each after its caller's."""
+    found: dict[str, list[tuple[int, Fact]]] = {}
+    for row in (await sub_turns(store, turn, facts)).values():
+        if row.status.outcome is None:
+            found[row.id] = await store.facts(row.id)
+            found |= await unfinished_below(store, row.id, found[row.id])
+    return found

@@ -1,0 +1,167 @@
+"""Ends turns that nobody drives. Neither their tools nor their models are needed for that."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from turnwright._base.ids import child_id
+from turnwright.errors import SessionBusy, TurnBusy, UnknownTurn, UnreadableTurnError
+from turnwright.result import TurnResult, result_of
+from turnwright.store import NOBODY_GIVEN_UP, GivenUp, Store
+from turnwright.transcript.transcript import going_on, reading
+from turnwright_states import Abort, EndReason, Spent, State, TurnMachine
+from turnwright_states.events import AbortReason
+
+from .answers import Reply, unanswered
+from .inbox import ABORT, abort_item, answer_item
+from .turn_journal import Ledger, Listeners
+
+if TYPE_CHECKING:
+    from turnwright.telemetry import Telemetry
+
+#: Seconds between two tries to end a sub-agent that somebody holds.
+_PATIENCE: Final = 0.05
+
+
+async def end_turn(
+    store: Store,
+    turn_id: str,
+    listeners: Listeners | None = None,
+    telemetry: "Telemetry | None" = None,
+    *,
+    over: GivenUp = NOBODY_GIVEN_UP,
+) -> None:
+    """Abort a turn at rest, or one whose driver is gone, and its sub-agents before it.
+
+    One that somebody drives is left to its driver, which finds the request in its inbox, unless it is in `over`. Where
+    the turn is a sub-agent that waits for a person, its parents wait for nothing any more: what it asked is turned down
+    in the name of that person, so that they go on without it once they are resumed or recovered. Raises `UnknownTurn`
+    and what the store raises. Source: DESIGN 4.11, 4.14.
+    """
+    with suppress(TurnBusy):
+        await _end_claimed(store, turn_id, listeners, telemetry, over)
+        with suppress(UnknownTurn):  # its parents are not in this store
+            await _withdraw(store, turn_id)
+
+
+async def make_way(
+    store: Store, session: str, listeners: Listeners | None = None, telemetry: "Telemetry | None" = None
+) -> None:
+    """End the paused turn of a session, for a new message came: what it waits for is denied (DESIGN 4.12).
+
+    Raises `SessionBusy` where a turn of the session is live and not paused, or somebody drives it, and
+    `UnreadableTurnError` where it is not known how that stands.
+    """
+    for row in await store.turns(session=session, live=True):
+        if row.fault:
+            raise UnreadableTurnError(row.id, row.fault)
+        if row.status.state is not State.PAUSED:
+            raise SessionBusy(session, row.id)
+        try:
+            await supersede(store, row.id, listeners, telemetry)
+        except TurnBusy:
+            raise SessionBusy(session, row.id) from None
+
+
+async def supersede(
+    store: Store, turn_id: str, listeners: Listeners | None = None, telemetry: "Telemetry | None" = None
+) -> None:
+    """End a paused turn because a new message came (DESIGN 4.12), or leave it as it is.
+
+    Raises `TurnBusy` if somebody drives it, and `StoreError`. One that has gone on meanwhile is left alone.
+    """
+    async with _claimed(store, turn_id, listeners, telemetry) as ledger:
+        if ledger.machine.state is State.PAUSED:
+            await _end(ledger, EndReason.SUPERSEDED)
+
+
+@asynccontextmanager
+async def _claimed(
+    store: Store,
+    turn_id: str,
+    listeners: Listeners | None,
+    telemetry: "Telemetry | None",
+    over: GivenUp = NOBODY_GIVEN_UP,
+) -> AsyncIterator[Ledger]:
+    """A turn that nobody drives. A crash that its end does not settle is left for the next driver to account for."""
+    claim = await store.claim(turn_id, over=over)
+    claim.over = over
+    crashed = claim.crashed
+    try:
+        ledger = await Ledger.open(store, claim, listeners, telemetry)
+        with going_on(turn_id), ledger.watched or nullcontext():
+            yield ledger
+        crashed = crashed and ledger.machine.turn.state.outcome is None
+    finally:
+        with anyio.CancelScope(shield=True):
+            await store.release(claim, crashed=crashed)
+
+
+async def end_children(ledger: Ledger) -> dict[str, Spent]:
+    """Abort the sub-agents of a turn's open batch that have not ended, theirs before them.
+
+    Returns what they used, by call.
+    """
+    spent: dict[str, Spent] = {}
+    for call in ledger.machine.turn.open_calls():
+        if call.made.lease is not None and call.counted:
+            child = child_id(ledger.turn_id, call.id)
+            # It never began, or nobody knows what it used: then what it was lent is spent.
+            with suppress(UnknownTurn, UnreadableTurnError):
+                over = ledger.claim.over.for_children
+                await end_child(ledger.store, child, ledger.listeners, ledger.telemetry, over=over)
+                spent[call.id] = spent_by(result_of(child, await ledger.store.facts(child)))
+    return spent
+
+
+def spent_by(result: TurnResult) -> Spent:
+    """What a sub-agent and its own used together."""
+    return Spent(calls=result.tool_calls, tokens=result.usage.tokens, cost=result.usage.cost)
+
+
+async def end_child(
+    store: Store,
+    turn_id: str,
+    listeners: Listeners | None = None,
+    telemetry: "Telemetry | None" = None,
+    *,
+    over: GivenUp = NOBODY_GIVEN_UP,
+) -> None:
+    """Abort a sub-agent, and its own before it, in the name of the turn that called it and that drives it no more.
+
+    It is taken from the owners in `over` even if they live, and has ended when this returns. Raises `UnknownTurn` and
+    what the store raises.
+    """
+    while (await store.get(turn_id)).status.outcome is None:
+        try:
+            await _end_claimed(store, turn_id, listeners, telemetry, over)
+        except TurnBusy:
+            # Somebody else is about to end it, or is a driver that its parent has lost; both find the request.
+            await store.post(abort_item(turn_id))
+            await anyio.sleep(_PATIENCE)
+
+
+async def _end_claimed(
+    store: Store, turn_id: str, listeners: Listeners | None, telemetry: "Telemetry | None", over: GivenUp
+) -> None:
+    async with _claimed(store, turn_id, listeners, telemetry, over) as ledger:
+        await _end(ledger, EndReason.ABORTED)
+
+
+async def _end(ledger: Ledger, reason: AbortReason) -> None:
+    if ledger.machine.turn.state.outcome is None:
+        await ledger.feed(Abort(reason=reason, spent=await end_children(ledger)), consumed=(ABORT,))
+
+
+async def _withdraw(store: Store, turn_id: str) -> None:
+    """Turn down what the turn that began it all still asks for this sub-agent, which has ended."""
+    root, _, path = turn_id.partition(":")
+    if path:
+        facts = await store.facts(root)
+        with reading(root):
+            asked = TurnMachine.resume(fact for _, fact in facts).turn.interrupts.values()
+        for one in asked:
+            if one.id.startswith(f"{path.replace(':', '/')}/"):
+                await store.post(answer_item(root, one.id, Reply(unanswered(one.kind), "the sub-agent was aborted")))

@@ -1,0 +1,286 @@
+"""A claimed turn and its journal, kept in step: whatever happens to the turn goes through `feed`.
+
+The machine decides, the store appends in one transaction, and only then do listeners hear of it.
+"""
+
+import logging
+import time
+import traceback
+from collections.abc import Callable, Container, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Protocol
+
+import anyio
+from msgspec.structs import force_setattr
+
+from turnwright.errors import StoreError, UnreadableTurnError
+from turnwright.events import TurnEvent, event_of
+from turnwright.result import StatePath, TurnResult, stands
+from turnwright.store import Claim, InboxItem, Status, Store
+from turnwright.transcript.transcript import Transcript, reading
+from turnwright_states import (
+    Abort,
+    Answered,
+    AttemptFailed,
+    CallSettled,
+    CallStarted,
+    CallState,
+    CallWaits,
+    Concluded,
+    Event,
+    Expire,
+    Fail,
+    Finish,
+    ModelReplied,
+    State,
+    Steered,
+    Synthesised,
+    TurnMachine,
+)
+from turnwright_states.facts import Fact, StepStarted, TurnStarted
+from turnwright_states.state import FINAL
+
+from .inbox import steers
+
+if TYPE_CHECKING:
+    from turnwright.telemetry import Telemetry, Watched
+
+#: Events with which a batch may be over: messages are taken in before, so that CHECK hears of them.
+_MAY_SETTLE: Final[frozenset[type[Event]]] = frozenset({Answered, CallSettled, CallWaits})
+#: Events with which the turn may be over: messages that wait then are kept with its end.
+_MAY_END: Final[frozenset[type[Event]]] = frozenset({AttemptFailed, Synthesised, Concluded, Expire, Abort, Fail})
+_CAN_RUN: Final = (CallState.READY, CallState.STARTED)
+
+_LOG = logging.getLogger(__name__)
+# A library does not write to a program's stderr unasked, warnings neither: without this the standard library would.
+logging.getLogger("turnwright").addHandler(logging.NullHandler())
+
+
+class Listeners(Protocol):
+    """Those who follow turns. No event is made for a turn that nobody follows."""
+
+    @property
+    def followed(self) -> Container[str]:
+        """The turns that somebody follows."""
+        ...
+
+    def publish(self, event: TurnEvent) -> None:
+        """Pass an event on."""
+        ...
+
+
+class Ledger:
+    """One claimed turn, folded from `facts`; or with the machine that made them.
+
+    Raises `StoreError` when they are no journal of a turn.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        claim: Claim,
+        facts: Sequence[tuple[int, Fact]],
+        listeners: Listeners | None = None,
+        machine: TurnMachine | None = None,
+        *,
+        telemetry: "Telemetry | None" = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.store = store
+        self._now = now
+        self.claim = claim
+        self.started = beginning(claim.turn, facts)
+        with reading(claim.turn):
+            self.machine = machine or TurnMachine.resume(fact for _, fact in facts)
+            self.transcript = Transcript.following(self.machine.turn, facts)
+        self.path = StatePath([fact for _, fact in facts])
+        self.listeners = listeners
+        self.telemetry = telemetry
+        #: This stretch of driving, as the telemetry is told of it.
+        self.watched = None if telemetry is None else self._watched_by(telemetry, facts)
+        self._last = facts[-1][1]
+        self._state = self.machine.turn.state
+        self._logged = _LOG.isEnabledFor(logging.INFO)
+        #: Made when it is needed: it holds as much memory as three messages.
+        self._lock: anyio.Lock | None = None
+        self._failed = False
+
+    @classmethod
+    async def open(
+        cls,
+        store: Store,
+        claim: Claim,
+        listeners: Listeners | None = None,
+        telemetry: "Telemetry | None" = None,
+        now: Callable[[], float] = time.time,
+    ) -> "Ledger":
+        """Read the journal of a claimed turn. `now` gives seconds since the epoch of Unix. Raises `StoreError`."""
+        return cls(store, claim, await store.facts(claim.turn), listeners, telemetry=telemetry, now=now)
+
+    @property
+    def turn_id(self) -> str:
+        """The turn's id."""
+        return self.claim.turn
+
+    def result(self) -> TurnResult:
+        """How the turn stands, without what its inbox still has."""
+        return stands(self.turn_id, self.transcript, self.path, self._last)
+
+    @property
+    def heard(self) -> bool:
+        """Whether anybody follows the turn."""
+        return self.listeners is not None and self.claim.turn in self.listeners.followed
+
+    def log(self, facts: Sequence[Fact]) -> None:
+        """Log facts that are in the journal, where anybody listens to that."""
+        if self._logged:
+            # Most programs log no turns, and need not load what says them in words.
+            from .turn_log import tell  # noqa: PLC0415
+
+            try:
+                tell(_LOG, self.claim.turn, facts, self.machine.turn)
+            except Exception:  # noqa: BLE001 (an embedder's handler or filter; the turn goes on)
+                # As `logging` itself does with what its own handlers raise.
+                if logging.raiseExceptions:
+                    traceback.print_exc()
+
+    def publish(self, event: TurnEvent) -> None:
+        """Tell those who follow the turn, if any do."""
+        if self.listeners is not None:
+            self.listeners.publish(event)
+
+    async def feed(self, event: Event, *more: Event, consumed: Sequence[str] = ()) -> None:
+        """Let the machine decide, append what follows, then tell the listeners. `more` are calls that start with it.
+
+        `consumed` are the inbox items that this event came from. Messages to the turn that wait in its inbox are taken
+        in before a batch is over, and kept as undelivered with whatever ends the turn (DESIGN 4.15). Raises what the
+        store raises: the machine is then ahead of the journal, and so every later call raises `StoreError`. Take the
+        turn up again from its journal.
+        """
+        # Where nothing suspends before the append is over, nobody can cut in, nor cancel it; a lock and two shields
+        # cost more than all the rest of this.
+        if self.store.inline:
+            await self._take(event, more, consumed)
+            return
+        # What has happened is written down also when whoever says so is cancelled: a finished call keeps its result.
+        # A call that has not started yet may be cancelled while it waits for its turn to be written.
+        with anyio.CancelScope(shield=not isinstance(event, CallStarted)):
+            async with self._locked():
+                with anyio.CancelScope(shield=True):
+                    await self._take(event, more, consumed)
+
+    async def take_in(self, items: Sequence[InboxItem], elapsed: float) -> None:
+        """Take in the messages to the turn that are among the items of its inbox."""
+        if items:
+            with anyio.CancelScope(shield=True):
+                async with self._locked():
+                    await self._take_in(items, elapsed)
+
+    async def drop(self, item_id: str) -> None:
+        """Consume the inbox item with this id, which came to nothing: an answer that fits no more, say.
+
+        Raises what the store raises; the item then still waits. After a failed `feed` it raises `StoreError`.
+        """
+        with anyio.CancelScope(shield=True):
+            async with self._locked():
+                if self._failed:
+                    raise self._ahead()
+                await self.store.append(self.claim, (), Status.of(self.machine.turn), (item_id,))
+
+    def _locked(self) -> anyio.Lock:
+        if self._lock is None:
+            self._lock = anyio.Lock()
+        return self._lock
+
+    async def _take_in(self, items: Sequence[InboxItem], elapsed: float) -> None:
+        for item, text in steers(items).items():
+            await self._feed(Steered(text=text, elapsed=elapsed), (), (item,))
+
+    async def _take(self, event: Event, more: Sequence[Event], consumed: Sequence[str]) -> None:
+        late: tuple[str, ...] = ()
+        kind = type(event)
+        if kind in _MAY_END or (kind is ModelReplied and self._may_end(event)):
+            waiting = steers(await self.store.inbox(self.claim.turn))
+            if waiting:
+                late = tuple(waiting)
+                event = event.model_copy(update={"undelivered": tuple(waiting.values())})
+        elif kind in _MAY_SETTLE and self._may_settle():
+            await self._take_in(await self.store.inbox(self.claim.turn), event.elapsed)
+        await self._feed(event, more, consumed, at_the_end=late)
+
+    async def _feed(
+        self, event: Event, more: Sequence[Event], consumed: Sequence[str], at_the_end: Sequence[str] = ()
+    ) -> None:
+        if self._failed:
+            raise self._ahead()
+        claim, machine = self.claim, self.machine
+        facts = machine.feed(event)
+        self._failed = True  # until all that the machine has taken is written
+        for one in more:
+            facts += machine.feed(one)
+        if machine.turn.state is State.STREAM:  # a step may have begun
+            stamp(facts, self._now())
+        turn, seq = machine.turn, claim.seq
+        if turn.state in FINAL:
+            consumed = (*consumed, *at_the_end)
+        await self.store.append(claim, facts, Status.of(turn), consumed)
+        self._failed = False
+        heard = self.listeners is not None and claim.turn in self.listeners.followed
+        self._last = facts[-1]
+        self.path.extend(facts)
+        if turn.state is not self._state:
+            # Asked once a state: who switches the log on while a turn runs sees it go on, and a step costs two calls.
+            level = logging.WARNING if self._state is State.TEXT_ONLY else logging.INFO
+            self._state, self._logged = turn.state, _LOG.isEnabledFor(level)
+        if self._logged:
+            self.log(facts)
+        if self.watched is not None:
+            self.watched.journalled(facts)
+        for fact in facts:
+            seq += 1
+            self.transcript.add(seq, fact)
+            if heard:
+                self.publish(event_of(claim.turn, seq, fact, self.transcript))
+
+    def _watched_by(self, telemetry: "Telemetry", facts: Sequence[tuple[int, Fact]]) -> "Watched":
+        from turnwright.telemetry import TurnWork, Watched  # noqa: PLC0415 (most programs have no telemetry)
+
+        new = self.claim.epoch == 1 and self.started.forked_from is None
+        work = TurnWork(
+            id=self.turn_id,
+            epoch=self.claim.epoch,
+            started=self.started,
+            turn=self.machine.turn,
+            begun=tuple(fact for _, fact in facts) if new else (),
+        )
+        return Watched(telemetry, work)
+
+    def _ahead(self) -> StoreError:
+        return StoreError(f"turn {self.turn_id}: an append failed before; the turn can be resumed")
+
+    def _may_end(self, reply: Event) -> bool:
+        """Whether this reply may end the turn: one with calls that may run does not."""
+        whole = isinstance(reply, ModelReplied) and reply.calls and reply.finish is not Finish.CONTENT_FILTER
+        return not whole or self.machine.state is not State.STREAM
+
+    def _may_settle(self) -> bool:
+        """Whether one call alone can still run, or one alone waits for a person."""
+        turn = self.machine.turn
+        if turn.state is State.TOOL_EXEC:
+            return sum([call.state in _CAN_RUN for call in turn.batch.values()]) == 1
+        return turn.state is State.PAUSED and [bool(asked.call) for asked in turn.interrupts.values()] == [True]
+
+
+def stamp(facts: Sequence[Fact], now: float) -> None:
+    """Write down when a step began, in facts that nobody has seen yet. `now` is in seconds since the epoch of Unix."""
+    for fact in facts:
+        if type(fact) is StepStarted:
+            text = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
+            force_setattr(fact, "started_at", f"{text[:-6]}Z")
+
+
+def beginning(turn_id: str, facts: Sequence[tuple[int, Fact]]) -> TurnStarted:
+    """The fact that a journal begins with. Raises `UnreadableTurnError` for one that begins otherwise."""
+    if not facts or not isinstance(facts[0][1], TurnStarted):
+        raise UnreadableTurnError(turn_id, "its journal does not begin with turn_started")
+    return facts[0][1]

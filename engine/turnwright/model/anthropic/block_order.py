@@ -1,0 +1,116 @@
+"""The order of a reply's blocks: kept beside what is signed, and put back when the reply is sent again. No I/O.
+
+A reply of ours is a text, a reasoning and calls; a reply of the Messages API is a row of blocks, and one that thinks
+between its texts and its calls must come back with each thinking at its place. Where that is not what the usual order
+gives (thinking, text, calls), one entry of `Reply.reasoning_details` says it:
+`{"type": "block_order", "blocks": ["thinking", 6, "thinking", "call"]}`, a number being the length of a text.
+Source: "Extended thinking" of Anthropic's documentation.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeGuard
+
+from pydantic import JsonValue
+
+from turnwright.message import AnyPart, Message, ReasoningPart, TextPart, ToolCallPart
+from turnwright.model.http.encoding import sendable_name
+
+Block = dict[str, JsonValue]
+
+#: The `type` of the entry.
+ORDER: Final = "block_order"
+THINKING: Final = "thinking"
+CALL: Final = "call"
+
+# Only the API's own, and only what is signed, is taken back.
+_SEALS: Final = {"thinking": "signature", "redacted_thinking": "data"}
+
+
+def order_of(row: Sequence[str | int]) -> tuple[Mapping[str, JsonValue], ...]:
+    """Make the entry for the blocks of a reply: `THINKING` for what is signed, `CALL`, and the length of each text.
+
+    Returns none where nothing is signed, or the usual order is the right one.
+    """
+    blocks: list[str | int] = []
+    for each in row:
+        if isinstance(each, str) or not blocks or isinstance(last := blocks[-1], str):
+            blocks.append(each)
+        else:
+            blocks[-1] = last + each
+    blocks = [each for each in blocks if each != 0]
+    ranks = [0 if each == THINKING else 2 if each == CALL else 1 for each in blocks]
+    if THINKING not in row or ranks == sorted(ranks):
+        return ()
+    return ({"type": ORDER, "blocks": [*blocks]},)
+
+
+def in_order(message: Message) -> list[Block]:
+    """The blocks of an assistant's message, each thinking at its place.
+
+    What was thought stands first where a text or the calls were changed after the reply. A text that is blank is left
+    out, and the last one ends in no blank.
+    """
+    row = [block for reasoning, rest in _replies(message.parts) for block in _reply(reasoning, rest)]
+    last = next((block for block in reversed(row) if block["type"] == "text"), None)
+    if last is not None:
+        last["text"] = str(last["text"]).rstrip()
+    return row
+
+
+def is_thinking(block: Mapping[str, JsonValue]) -> bool:
+    """Whether a block is one of thinking."""
+    return block.get("type") in _SEALS
+
+
+def text_blocks(text: str) -> Iterator[Block]:
+    """The text as a block, or nothing where it is blank: the API refuses that."""
+    if text.strip():
+        yield {"type": "text", "text": text}
+
+
+def _replies(parts: Sequence[AnyPart]) -> Iterator[tuple[ReasoningPart | None, list[TextPart | ToolCallPart]]]:
+    """The replies that a message is made of: one, unless messages were merged. Reasoning begins one."""
+    reasoning: ReasoningPart | None = None
+    rest: list[TextPart | ToolCallPart] = []
+    for part in parts:
+        if isinstance(part, ReasoningPart):
+            yield reasoning, rest
+            reasoning, rest = part, []
+        elif isinstance(part, TextPart | ToolCallPart):
+            rest.append(part)
+    yield reasoning, rest
+
+
+def _reply(reasoning: ReasoningPart | None, rest: Sequence[TextPart | ToolCallPart]) -> Iterator[Block]:
+    details = reasoning.details if reasoning else ()
+    thinking = [dict(detail) for detail in details if detail.get(_SEALS.get(str(detail.get("type")), ""))]
+    text = "".join(part.text for part in rest if isinstance(part, TextPart))
+    calls = [_call(part) for part in rest if isinstance(part, ToolCallPart)]
+    order = next((detail.get("blocks") for detail in details if detail.get("type") == ORDER), None)
+    thoughts, asked, read = iter(thinking), iter(calls), 0
+    for each in _fitting(order, len(thinking), len(text), len(calls)):
+        if isinstance(each, int):
+            yield from text_blocks(text[read : read + each])
+            read += each
+        else:
+            yield next(thoughts if each == THINKING else asked)
+
+
+def _fitting(order: JsonValue, thinking: int, length: int, calls: int) -> list[str | int]:
+    """The order, if it is one of so much; else the usual one."""
+    row = [each for each in order if _is_known(each)] if isinstance(order, list) else []
+    known = (row.count(THINKING), sum(each for each in row if isinstance(each, int)), row.count(CALL))
+    return row if known == (thinking, length, calls) else [*[THINKING] * thinking, length, *[CALL] * calls]
+
+
+def _is_known(each: JsonValue) -> TypeGuard[str | int]:
+    return each in (THINKING, CALL) or (isinstance(each, int) and not isinstance(each, bool) and each > 0)
+
+
+def _call(call: ToolCallPart) -> Block:
+    return {
+        "type": "tool_use",
+        "id": sendable_name(call.id),
+        "name": sendable_name(call.name),
+        "input": dict(call.arguments),
+    }

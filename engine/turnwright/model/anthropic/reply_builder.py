@@ -1,0 +1,376 @@
+"""A reply of the Messages API, put together from its events: already parsed JSON in, deltas and a `Reply` out. No I/O.
+
+An event may lack anything, and anything in it may be null or of another type: what is not understood is skipped.
+Each rule below is one of STREAMS.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from pydantic import JsonValue
+
+from turnwright.model.http.json_text import read_count, whole_object
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, Meter, Pieces, TooLarge, mend
+from turnwright.model.protocol import Delta, ReasoningDelta, Reply, ReplyCall, ResponseInfo, TextDelta, read_name
+from turnwright_states import Finish, Usage
+
+from .block_order import CALL, THINKING, order_of
+from .fast_events import read_event
+
+# What a block costs in memory beside its texts, counted as characters.
+_BLOCK_SIZE: Final = 1024
+
+_TOOL: Final = "tool_use"
+# The blocks that are read; one that came without a type may be any of the first three. All others are the provider's
+# own affair: tools that run at its side and their results, compaction, whatever comes next year.
+_OURS: Final = frozenset({"", "text", "thinking", "redacted_thinking", _TOOL})
+_OTHER: Final = "other"
+# The events whose usage and stop reason are those of the reply. What others may count is not said anywhere.
+_TELLING: Final = frozenset({"message_start", "message", "message_delta", "message_stop"})
+
+_USED: Final = ("input_tokens", "output_tokens")
+_CACHED: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
+# What together makes the whole prompt.
+_PROMPT: Final = ("input_tokens", *_CACHED)
+
+_FINISHES: Final = {
+    "max_tokens": Finish.LENGTH,
+    "model_context_window_exceeded": Finish.LENGTH,
+    "length": Finish.LENGTH,
+    "refusal": Finish.CONTENT_FILTER,
+    "sensitive": Finish.CONTENT_FILTER,
+    "content_filter": Finish.CONTENT_FILTER,
+    "content_filtered": Finish.CONTENT_FILTER,
+    "guardrail_intervened": Finish.CONTENT_FILTER,
+}
+
+
+class MessageBuilder:
+    """Takes the events of one reply in their order.
+
+    Blocks may be interleaved: each is put together by itself, and they stand in the reply in the order in which they
+    began. `max_reply` and `max_arguments` bound, in characters, what is kept of the reply and of one call's arguments.
+
+    The usage is the provider's own. Its `input_tokens` leaves out what was read from a prompt cache and what was
+    written to one (`cache_read_input_tokens`, `cache_creation_input_tokens`); that of the reply's `response` does not.
+    The first block to begin is the first part of the reply.
+    Source: "Streaming Messages" and "Prompt caching" of Anthropic's documentation; STREAMS.
+    """
+
+    def __init__(self, *, max_reply: int = MAX_REPLY, max_arguments: int = MAX_ARGUMENTS) -> None:
+        self._meter = Meter(max_reply)
+        self._max_arguments = max_arguments
+        self._blocks: list[_Block] = []
+        self._by_index: dict[float | str, _Block] = {}
+        #: The blocks of other kinds that have begun: by index, kind and id.
+        self._others: set[tuple[str, str, str]] = set()
+        self._last: _Block | None = None
+        self._calls = 0
+        self._counts: dict[str, int] = {}
+        self._stop_reason = ""
+        self._stopped = False
+        self._id = ""
+        self._model = ""
+        self._made = time.perf_counter()
+        self._first: float | None = None
+
+    def add(self, event: Mapping[str, JsonValue]) -> list[Delta]:
+        """Take one event, or a whole `message`; return what it added to the text and the reasoning.
+
+        Raises `TooLarge` once the reply passes a bound; what came before is kept.
+        """
+        kind, message, delta = event.get("type"), _dict(event.get("message")), _dict(event.get("delta"))
+        if isinstance(kind, str) and kind in _TELLING:
+            for source in (message, delta, event):
+                self._count(source.get("usage"))
+                self._keep_reason(source.get("stop_reason"))
+        match kind:
+            case "message_start" | "message":
+                self._name(message or event)
+                return self._take_content((message or event).get("content"))
+            case "content_block_start":
+                return self._start(event.get("index"), _dict(event.get("content_block")))
+            case "content_block_delta":
+                return self._go_on(event.get("index"), delta)
+            case "content_block_stop":
+                block = self._at(event.get("index"))
+                if block is not None:
+                    block.stopped = True
+            case "message_stop":
+                self._stopped = True
+            case _:
+                pass
+        return []
+
+    def add_quickly(self, data: bytes, deltas: list[Delta]) -> bool:
+        """Take the data of a delta that goes on with its block, and add to `deltas`; return whether it did.
+
+        Raises one of `NOT_QUICK` where the event is not quick, and `TooLarge` as `add` does; then it adds nothing.
+        """
+        event = read_event(data)
+        block, delta = self._by_index.get(event.index), event.delta
+        if block is None or block.kind == _OTHER or (block.kind == _TOOL) is not (delta.type == "input_json_delta"):
+            return False
+        if delta.type == "text_delta":
+            if delta.text:
+                deltas.append(TextDelta(block.text.add_mended(delta.text)))
+        elif delta.type == "thinking_delta":
+            if delta.thinking:
+                deltas.append(ReasoningDelta(block.thinking.add_mended(delta.thinking)))
+        elif delta.partial_json:
+            block.add_arguments(delta.partial_json)
+        return True
+
+    @property
+    def finished(self) -> bool:
+        """Whether a stop reason has come."""
+        return bool(self._stop_reason)
+
+    @property
+    def progress(self) -> int:
+        """How much of the reply has come: text, thinking, calls and usage. Empty blocks and deltas add nothing."""
+        return self._meter.progress
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `message_stop` has come."""
+        return self._stopped
+
+    def reply(self) -> Reply:
+        """Give the reply as far as it has come."""
+        counts = self._counts
+        usage = Usage(input_tokens=counts.get("input_tokens", 0), output_tokens=counts.get("output_tokens", 0))
+        return Reply(
+            text="".join(str(block.text) for block in self._blocks),
+            reasoning="".join(str(block.thinking) for block in self._blocks),
+            reasoning_details=(*(detail for block in self._blocks for detail in block.details()), *self._order()),
+            calls=tuple(block.call() for block in self._blocks if block.is_call),
+            finish=_FINISHES.get(self._stop_reason.lower(), Finish.STOP),
+            usage=usage if any(name in counts for name in _USED) else None,
+            finish_reason=self._stop_reason or None,
+            response=self._response(),
+        )
+
+    def _response(self) -> ResponseInfo:
+        prompt = [self._counts[name] for name in _PROMPT if name in self._counts]
+        return ResponseInfo(
+            id=self._id,
+            model=self._model,
+            input_tokens=sum(prompt) if prompt else None,
+            cache_read_input_tokens=self._counts.get("cache_read_input_tokens"),
+            cache_creation_input_tokens=self._counts.get("cache_creation_input_tokens"),
+            time_to_first_chunk=self._first,
+        )
+
+    def _order(self) -> tuple[Mapping[str, JsonValue], ...]:
+        row: list[str | int] = []
+        for block in self._blocks:
+            row += [THINKING for _ in block.details()]
+            row += [len(str(block.text)), *([CALL] if block.is_call else ())]
+        return order_of(row)
+
+    def _count(self, usage: JsonValue) -> None:
+        """Take note of the usage. It is cumulative, and a later one may lack what an earlier one had."""
+        for name in (*_USED, *_CACHED):
+            count = read_count(_dict(usage).get(name))
+            if count is not None:
+                self._meter.grow(self._counts, name, count)
+
+    def _name(self, message: Mapping[str, JsonValue]) -> None:
+        self._id = self._id or read_name(message.get("id"))
+        self._model = self._model or read_name(message.get("model"))
+
+    def _keep_reason(self, stop_reason: JsonValue) -> None:
+        if isinstance(stop_reason, str) and stop_reason:
+            self._meter.reserve(len(stop_reason))
+            self._stop_reason = mend(stop_reason)
+
+    def _take_content(self, content: JsonValue) -> list[Delta]:
+        """Take the blocks of a message, unless it repeats those that have come."""
+        if self._blocks:
+            return []
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        blocks = content if isinstance(content, list) else []
+        return [delta for index, block in enumerate(blocks) for delta in self._start(index, _dict(block))]
+
+    def _start(self, index: JsonValue, content: Mapping[str, JsonValue]) -> list[Delta]:
+        """Begin a block, also where another is open at its index."""
+        block = self._at(index)
+        if block is None or not block.repeated_by(content):
+            kind = content.get("type")
+            block = self._open(index, kind if isinstance(kind, str) else "")
+        if block.kind == _OTHER:
+            self._note_other(index, content)
+            return []
+        return block.add(content)
+
+    def _note_other(self, index: JsonValue, content: Mapping[str, JsonValue]) -> None:
+        """Count a block of another kind once, however often it begins: it is work at the provider's side."""
+        other = str(index), _text(content.get("type")), _id(content)
+        if other not in self._others:
+            self._others.add(other)
+            self._meter.take(sum(map(len, other)))
+
+    def _go_on(self, index: JsonValue, delta: Mapping[str, JsonValue]) -> list[Delta]:
+        """Take a delta. Its own kind says what it adds to the block of its index, which may never have begun."""
+        block = self._at(index)
+        arguments = _arguments(delta)
+        if block is not None and block.kind == _OTHER:
+            if arguments or not block.stopped:
+                return []
+            # What follows a block that has stopped belongs to another one.
+            block = None
+        if arguments:
+            self._add_arguments(block, arguments)
+        known = {
+            "text": _named(delta, "text_delta", "text"),
+            "thinking": _named(delta, "thinking_delta", "thinking"),
+            "signature": _named(delta, "signature_delta", "signature"),
+        }
+        if not any(known.values()):
+            return []
+        return (block or self._open(index, "")).add(known)
+
+    def _add_arguments(self, block: "_Block | None", piece: str) -> None:
+        """Add to the arguments of a block. If it is no call, an open call that began last can still be meant.
+
+        Without one they are left out: nothing could run by them, and they may be those of a tool that is not ours.
+        """
+        if block is None or block.kind != _TOOL:
+            block = None if self._last is None or self._last.stopped else self._last
+        if block is not None and block.kind == _TOOL:
+            block.add_arguments(piece)
+
+    def _at(self, index: JsonValue) -> "_Block | None":
+        """Find the block of an index: where none is given, the one that began last."""
+        return self._by_index.get(index) if isinstance(index, int | float | str) else self._last
+
+    def _open(self, index: JsonValue, kind: str) -> "_Block":
+        if kind == _TOOL:
+            self._calls += 1
+            if self._calls > MAX_CALLS:
+                raise TooLarge(f"the reply asks for more than {MAX_CALLS:,} calls")
+        if self._first is None:
+            self._first = time.perf_counter() - self._made
+        block = _Block(kind, self._meter, self._max_arguments)
+        if block.kind != _OTHER:
+            self._blocks.append(block)
+        if isinstance(index, int | float | str):
+            self._meter.reserve(len(str(index)))
+            self._by_index[index] = block
+        self._last = block
+        return block
+
+
+class _Block:
+    """One content block, as far as it has arrived."""
+
+    def __init__(self, kind: str, meter: Meter, max_arguments: int) -> None:
+        self.kind = kind if kind in _OURS else _OTHER
+        meter.reserve(_BLOCK_SIZE)  # to open a block adds nothing yet
+        self.stopped = False
+        self.text = Pieces(meter)
+        self.thinking = Pieces(meter)
+        self._meter = meter
+        self._max_arguments = max_arguments
+        self._signature = Pieces(meter)
+        self._redacted: Mapping[str, JsonValue] | None = None
+        self._id = ""
+        self._name = ""
+        self._arguments = Pieces(meter)
+        self._input = ""
+
+    def add(self, content: Mapping[str, JsonValue]) -> list[Delta]:
+        """Take what the block began with, or the text, thinking and signature of a delta."""
+        if self.kind == _TOOL:
+            self._add_call(content)
+        if self.kind == "redacted_thinking" and content.get("data"):
+            self._redacted = self._frozen(content)
+        self._signature.add(_text(content.get("signature")))
+        reasoning = self.thinking.add(_text(content.get("thinking")))
+        text = self.text.add(_text(content.get("text")))
+        return [*([ReasoningDelta(reasoning)] if reasoning else ()), *([TextDelta(text)] if text else ())]
+
+    def add_arguments(self, piece: str) -> None:
+        """Take a piece of the arguments. They count instead of the input that the block began with."""
+        self._check(len(self._arguments) + len(piece))
+        self._arguments.add(piece)
+
+    def repeated_by(self, content: Mapping[str, JsonValue]) -> bool:
+        """Whether a block that begins here is this one once more: the same call, of which nothing else has come."""
+        return (
+            self.kind == _TOOL == content.get("type")
+            and not self.stopped
+            and not len(self._arguments)
+            and bool(self._id)
+            and self._id == _id(content)
+        )
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it asks for one of our tools; a block that was only opened asks for nothing."""
+        return self.kind == _TOOL and bool(self._id or self._name or self._input or len(self._arguments))
+
+    def call(self) -> ReplyCall:
+        """Give the call. Nothing but blanks in the arguments says no more than nothing at all."""
+        raw = str(self._arguments)
+        raw = raw if raw.strip() else self._input
+        return ReplyCall(name=self._name, arguments=whole_object(raw), raw=raw, id=self._id)
+
+    def details(self) -> Iterator[Mapping[str, JsonValue]]:
+        """Give what of the reasoning must go back unchanged: it was signed, or encrypted."""
+        if self._redacted:
+            yield self._redacted
+        # The thinking may be empty where it is not shown; its signature still stands for it.
+        if len(self._signature) and (self.kind == "thinking" or len(self.thinking)):
+            yield {"type": "thinking", "thinking": str(self.thinking), "signature": str(self._signature)}
+
+    def _add_call(self, content: Mapping[str, JsonValue]) -> None:
+        given = content.get("input")
+        if not self._id:
+            self._id = _id(content)
+            self._meter.take(len(self._id))
+        if not self._name:
+            self._name = mend(_text(content.get("name")))
+            self._meter.take(len(self._name))
+        if given and not self._input:
+            raw = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+            self._check(len(raw))
+            self._meter.take(len(raw))
+            self._input = mend(raw)
+
+    def _check(self, length: int) -> None:
+        if length > self._max_arguments:
+            raise TooLarge(f"the arguments of a call are longer than {self._max_arguments:,} characters")
+
+    def _frozen(self, content: Mapping[str, JsonValue]) -> Mapping[str, JsonValue] | None:
+        raw = json.dumps(content, ensure_ascii=False)
+        self._meter.take(len(raw))
+        return whole_object(mend(raw))
+
+
+def _named(delta: Mapping[str, JsonValue], kind: str, field: str) -> JsonValue:
+    """Read the field of a delta of this kind. A delta without a type is of the kind whose field it has."""
+    return delta.get(field) if (delta.get("type") or kind) == kind else None
+
+
+def _arguments(delta: Mapping[str, JsonValue]) -> str:
+    piece = _named(delta, "input_json_delta", "partial_json")
+    # An object instead of a text is already whole.
+    return json.dumps(piece, ensure_ascii=False) if isinstance(piece, dict) and piece else _text(piece)
+
+
+def _id(content: Mapping[str, JsonValue]) -> str:
+    found = content.get("id")
+    return mend(str(found)) if isinstance(found, str | int) and not isinstance(found, bool) else ""
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _dict(value: JsonValue) -> Mapping[str, JsonValue]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,95 @@
+"""The reply of the Messages API out of the bytes of a response, wherever they were cut. No I/O.
+
+The client feeds it what comes in, `turnwright decode` what was recorded: there is one decoder. It understands a
+stream of server-sent events, and the one JSON body of a server that ignores `stream: true`.
+
+    stream = MessagesStream()
+    for data in response:
+        for delta in stream.feed(data): ...
+        if stream.done: break
+    for delta in stream.end(): ...
+    reply = stream.reply()
+"""
+
+from collections.abc import Collection
+from typing import ClassVar, Final
+
+from pydantic import JsonValue
+
+from turnwright.model.http.reply_stream import SERVER, ReplyStream
+from turnwright.model.http.sse import MAX_EVENT
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_BYTES, MAX_CHUNKS, MAX_REPLY
+from turnwright.model.protocol import Delta
+
+from .reply_builder import MessageBuilder
+
+_EVENTS: Final = frozenset(
+    {
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+        "ping",
+        "error",
+    }
+)
+
+
+class MessagesStream(ReplyStream):
+    """Takes the bytes of one response, gives deltas, and in the end the reply or the reason why there is none.
+
+    Nothing raises before `reply` does. Once `done`, what is fed is ignored; `message_stop` makes it so, and once a stop
+    reason has come, so does the `[DONE]` that some gateways append. `secrets` are never quoted in an error; `where`
+    names the server in it. `max_event` bounds one event or one JSON body, in bytes; `max_reply` and `max_arguments`
+    bound the reply and the arguments of one call, in characters; `max_bytes` and `max_chunks` bound the whole
+    response, with all that is no part of the reply.
+    Source: "Streaming Messages" of Anthropic's documentation; STREAMS.
+    """
+
+    REPLY: ClassVar = "reply of the Messages API"
+    REASON: ClassVar = "stop reason"
+    QUICK: ClassVar = b"event: content_block_delta\ndata: {"
+
+    def __init__(
+        self,
+        *,
+        secrets: Collection[str] = (),
+        where: str = SERVER,
+        max_event: int = MAX_EVENT,
+        max_reply: int = MAX_REPLY,
+        max_arguments: int = MAX_ARGUMENTS,
+        max_bytes: int = MAX_BYTES,
+        max_chunks: int = MAX_CHUNKS,
+    ) -> None:
+        self._message = MessageBuilder(max_reply=max_reply, max_arguments=max_arguments)
+        super().__init__(
+            self._message,
+            secrets=secrets,
+            where=where,
+            max_event=max_event,
+            max_bytes=max_bytes,
+            max_chunks=max_chunks,
+        )
+
+    def _take(self, event: str, data: str) -> list[Delta]:
+        # What the name of an event says needs no data to say it again.
+        return super()._take(event, data if data.strip() or event not in _EVENTS else "{}")
+
+    def _put(self, event: str, chunk: dict[str, JsonValue]) -> list[Delta]:
+        kind = chunk.get("type")
+        deltas = self._message.add(chunk if isinstance(kind, str) and kind else {**chunk, "type": event})
+        self._whole = self._whole or self._message.stopped
+        return deltas
+
+    def _finish(self) -> None:
+        # The API knows no `[DONE]`. Whoever appends one does so behind a reply that broke off as well.
+        self._whole = self._message.finished
+
+    def _is_reply(self, body: dict[str, JsonValue]) -> bool:
+        return body.get("type") == "message" or ("type" not in body and isinstance(body.get("content"), list))
+
+    def _is_event(self, body: dict[str, JsonValue]) -> bool:
+        kind = body.get("type")
+        return isinstance(kind, str) and kind in _EVENTS

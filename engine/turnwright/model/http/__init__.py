@@ -1,0 +1,1 @@
+"""What models over HTTP share: the client, the exchange, the stream, errors and timeouts."""

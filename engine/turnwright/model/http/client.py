@@ -1,0 +1,110 @@
+"""What all models that are asked over HTTP share: one attempt a call, one client an event loop, and its closing."""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from turnwright.errors import ConfigError
+from turnwright.model.capabilities import Capabilities, checked_capabilities
+from turnwright.model.fit import fit
+from turnwright.model.protocol import ModelError, ReasoningDelta, Reply, Request, TextDelta
+
+from .endpoint import Endpoint
+from .exchange import Poster
+from .reply_stream import ReplyStream
+from .timeouts import Patience
+
+if TYPE_CHECKING:
+    import httpx
+
+Decoder = TypeVar("Decoder", bound=ReplyStream)
+
+
+class HttpModel(ABC, Generic[Decoder]):
+    """A model behind an endpoint. What an API says differently is said by its encoder and its decoder.
+
+    Raises `ConfigError` for a model without a name.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        endpoint: Endpoint,
+        *,
+        capabilities: Capabilities,
+        patience: Patience,
+        transport: "httpx.AsyncBaseTransport | None",
+    ) -> None:
+        if not model:
+            raise ConfigError("the model has no name: pass the id by which the provider knows it")
+        self._name = model
+        self._endpoint = endpoint
+        self._capabilities = checked_capabilities(capabilities)
+        self._poster = Poster(endpoint, patience, transport)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name!r}, base_url={self._endpoint.shown!r})"
+
+    @property
+    def name(self) -> str:
+        """The model's id."""
+        return self._name
+
+    @property
+    def server(self) -> tuple[str, int]:
+        """The host and the port of the server that is asked."""
+        url = self._endpoint.url
+        return url.host, url.port or (443 if url.scheme == "https" else 80)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the model and its server take. What it is asked is made to fit."""
+        return self._capabilities
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop. The next call opens new ones."""
+        await self._poster.aclose()
+
+    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | ReasoningDelta | Reply, None]:
+        """Stream the reply to `request`: deltas as they come, then the whole `Reply`.
+
+        Raises `ModelError` with its cause, and with the partial reply if it broke off, for everything that the
+        network, the server or the model can do wrong. Cancelling it closes the connection.
+        """
+        decoder = self._decoder()
+        async with await self._poster.post(self._encode(fit(request, self._capabilities))) as answer:
+            while not decoder.done:
+                try:
+                    data = await answer.read(came=decoder.progress, whole=decoder.complete)
+                except ModelError as lost:
+                    if decoder.complete:
+                        # After the finish reason at most the usage is lost, and asking again would be paid again.
+                        break
+                    lost.partial = decoder.partial
+                    raise
+                if not data:
+                    break
+                for delta in decoder.feed(data):
+                    yield delta
+            for delta in decoder.end():
+                yield delta
+            if decoder.complete:
+                await answer.drain()
+        yield decoder.reply()
+
+    @abstractmethod
+    def _encode(self, request: Request) -> bytes:
+        """Make the body of a request that fits the model."""
+
+    @abstractmethod
+    def _decoder(self) -> Decoder:
+        """Make the decoder of one reply."""

@@ -1,0 +1,318 @@
+"""What a provider says went wrong, as a `ModelError`: why, in its own words, and what to do next. No I/O.
+
+Providers word the same fault in many ways: an HTTP status, a number or a name in the body, or only a sentence. The
+chart has to know whether another attempt may help, so all of them are reduced to one `Cause`.
+"""
+
+import codecs
+import html
+import re
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from pydantic import JsonValue
+
+from turnwright.model.protocol import ModelError, Reply
+from turnwright.privacy.secrets import Secrets
+from turnwright_states import Cause
+
+from .error_body import Said, plain_name, understand
+from .json_text import read_json
+from .retry_after import retry_after
+from .text_buffer import mend
+
+#: How much of a provider's words a message quotes, in characters.
+MAX_EXCERPT: Final = 200
+#: A key shorter than this is a placeholder of a local server, and hiding it would only garble the message.
+MIN_SECRET: Final = 4
+
+_HIDDEN: Final = "[hidden]"
+_NOT_MODIFIED: Final = 304
+# The mark of UTF-32 begins like that of UTF-16, and so is looked for first.
+_MARKS: Final = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_BY_NULS: Final[dict[tuple[bool, ...], str]] = {
+    (True, False, True, False): "utf-16-le",
+    (False, True, False, True): "utf-16-be",
+}
+
+_BY_STATUS: Final = {
+    400: Cause.BAD_REQUEST,
+    401: Cause.AUTHENTICATION,
+    402: Cause.PERMISSION,
+    403: Cause.PERMISSION,
+    404: Cause.NOT_FOUND,
+    408: Cause.TIMEOUT,
+    409: Cause.CONFLICT,
+    410: Cause.NOT_FOUND,
+    413: Cause.CONTEXT_OVERFLOW,
+    422: Cause.BAD_REQUEST,
+    # Something behind the server failed: the model, while it wrote (Bedrock, TGI), or a tool at its side (Groq).
+    424: Cause.SERVER_ERROR,
+    425: Cause.CONFLICT,
+    429: Cause.RATE_LIMITED,
+    # Groq's flex tier is full.
+    498: Cause.OVERLOADED,
+    # Somebody on the way gave up, and it was not us.
+    499: Cause.INTERRUPTED,
+    503: Cause.OVERLOADED,
+    504: Cause.TIMEOUT,
+    # Cloudflare did not reach the server, or waited too long for it. Its other codes are faults of the server.
+    522: Cause.TIMEOUT,
+    524: Cause.TIMEOUT,
+    529: Cause.OVERLOADED,
+}
+
+# Names that bodies give in `code`, `type`, `status` or `reason`, in lower case. These say more than the status does,
+# and the first that is named counts.
+_BY_NAME: Final = {
+    "context_length_exceeded": Cause.CONTEXT_OVERFLOW,
+    "exceed_context_size_error": Cause.CONTEXT_OVERFLOW,
+    "model_context_window_exceeded": Cause.CONTEXT_OVERFLOW,
+    "request_too_large": Cause.CONTEXT_OVERFLOW,
+    "string_above_max_length": Cause.CONTEXT_OVERFLOW,
+    "content_filter": Cause.CONTENT_FILTER,
+    "content_policy_violation": Cause.CONTENT_FILTER,
+    "responsibleaipolicyviolation": Cause.CONTENT_FILTER,
+    "data_inspection_failed": Cause.CONTENT_FILTER,
+    "datainspectionfailed": Cause.CONTENT_FILTER,
+    "flagged_input": Cause.CONTENT_FILTER,
+    # OpenRouter's 402 for an account whose other requests are still being paid for.
+    "openrouter_in_flight_budget": Cause.RATE_LIMITED,
+    "insufficient_quota": Cause.PERMISSION,
+    "insufficient_balance": Cause.PERMISSION,
+    "exceeded_current_quota_error": Cause.PERMISSION,
+    "billing_error": Cause.PERMISSION,
+    "billing_not_active": Cause.PERMISSION,
+    "billing_hard_limit_reached": Cause.PERMISSION,
+    "arrearage": Cause.PERMISSION,
+    "failed_precondition": Cause.PERMISSION,
+    "api_key_invalid": Cause.AUTHENTICATION,
+    # The model wrote what its own server could not read (Groq, with a 400). It need not write that again.
+    "tool_use_failed": Cause.SERVER_ERROR,
+    "output_parse_failed": Cause.SERVER_ERROR,
+    "json_validate_failed": Cause.SERVER_ERROR,
+    # AWS gives these with statuses that would say something else.
+    "servicequotaexceededexception": Cause.RATE_LIMITED,
+    "modelnotreadyexception": Cause.OVERLOADED,
+    "expiredtokenexception": Cause.AUTHENTICATION,
+    "unrecognizedclientexception": Cause.AUTHENTICATION,
+}
+# These only stand in for a status: a broken stream has none, for its headers were sent when all was well. The first
+# that is named counts, so the kinds that come along with a code that says more are last.
+_INSTEAD_OF_STATUS: Final = {
+    "overloaded": Cause.OVERLOADED,
+    "overloaded_error": Cause.OVERLOADED,
+    "engine_overloaded": Cause.OVERLOADED,
+    "capacity_exceeded": Cause.OVERLOADED,
+    "service_unavailable": Cause.OVERLOADED,
+    "serviceunavailableexception": Cause.OVERLOADED,
+    "unavailable": Cause.OVERLOADED,
+    "rate_limit_exceeded": Cause.RATE_LIMITED,
+    "rate_limit_error": Cause.RATE_LIMITED,
+    "rate_limited": Cause.RATE_LIMITED,
+    "too_many_requests": Cause.RATE_LIMITED,
+    "resource_exhausted": Cause.RATE_LIMITED,
+    "throttlingexception": Cause.RATE_LIMITED,
+    "timeout": Cause.TIMEOUT,
+    "timeout_error": Cause.TIMEOUT,
+    "request_timeout": Cause.TIMEOUT,
+    "deadline_exceeded": Cause.TIMEOUT,
+    "modeltimeoutexception": Cause.TIMEOUT,
+    "invalid_api_key": Cause.AUTHENTICATION,
+    "authentication_error": Cause.AUTHENTICATION,
+    "unauthenticated": Cause.AUTHENTICATION,
+    "permission_error": Cause.PERMISSION,
+    "permission_denied": Cause.PERMISSION,
+    "accessdeniedexception": Cause.PERMISSION,
+    "model_not_found": Cause.NOT_FOUND,
+    "not_found_error": Cause.NOT_FOUND,
+    "not_found": Cause.NOT_FOUND,
+    "resourcenotfoundexception": Cause.NOT_FOUND,
+    "invalid_request_error": Cause.BAD_REQUEST,
+    "invalid_argument": Cause.BAD_REQUEST,
+    "badrequesterror": Cause.BAD_REQUEST,
+    "validationexception": Cause.BAD_REQUEST,
+    "validation": Cause.BAD_REQUEST,
+}
+
+# OpenAI, vLLM, llama.cpp, Anthropic (twice), xAI, Gemini, LM Studio, Bedrock, Cohere, TGI, Groq, Moonshot, GLM and
+# Qwen, in this order.
+_OVERFLOW: Final = re.compile(
+    r"maximum context length|context window|context length|(?:available )?context size|prompt is too long"
+    r"|exceed context limit|maximum prompt length|input token count|context the overflows|input is too long"
+    r"|too many tokens|`?inputs`? (?:tokens|must have less than)|reduce the length of the (?:messages|prompt|input)"
+    r"|exceeded model token limit|prompt exceeds max|range of input length",
+    re.IGNORECASE,
+)
+# OpenAI's rate limit for a single request that no minute has room for: waiting does not help.
+_NEVER_FITS: Final = re.compile(r"(?:input|output) tokens must be reduced", re.IGNORECASE)
+_FILTERED: Final = re.compile(
+    r"content (?:management|filtering)? ?policy|content exists risk|violates? (?:our |the )?usage (?:guidelines|polic)",
+    re.IGNORECASE,
+)
+# Anthropic (twice), DeepSeek and GLM, OpenRouter, xAI.
+_UNPAID: Final = re.compile(
+    r"credit balance is too low|reached your specified (?:workspace )?api usage limits|insufficient balance|余额不足"
+    r"|insufficient (?:credits|funds)|used all available credits",
+    re.IGNORECASE,
+)
+_OVERLOADED: Final = re.compile(r"overloaded", re.IGNORECASE)
+# nginx, Go and Apache.
+_WANTS_TLS: Final = re.compile(
+    r"plain http request was sent to https|http request to an https server|speaking plain http to an ssl", re.IGNORECASE
+)
+# "Too many tokens" is also how a rate limit is worded, and a key may be refused in words about anything.
+_NEVER_OVERFLOW: Final = frozenset({401, 403, 404, 408, 429, 503, 529})
+_RATE_LIMITS: Final = frozenset(name for name, cause in _INSTEAD_OF_STATUS.items() if cause is Cause.RATE_LIMITED)
+_MAY_BE_UNPAID: Final = frozenset({None, 400, 402, 403, 429})
+
+#: What to do next, for each cause.
+NEXT_STEPS: Final = {
+    Cause.CONNECTION: "Check that a server is running there.",
+    Cause.TIMEOUT: "Try again, or allow it more time.",
+    Cause.CONFLICT: "Try again.",
+    Cause.INTERRUPTED: "Try again.",
+    Cause.RATE_LIMITED: "Wait, or ask the provider for a higher limit.",
+    Cause.SERVER_ERROR: "Try again later; the fault is the provider's.",
+    Cause.OVERLOADED: "Try again later.",
+    Cause.BAD_REQUEST: "The request itself must change: check the model, the tools and the options.",
+    Cause.AUTHENTICATION: "Check the API key.",
+    Cause.PERMISSION: "Check what the key may use, and the account's credit.",
+    Cause.NOT_FOUND: "Check the model's id and the base URL.",
+    Cause.CONTEXT_OVERFLOW: "Send less: compact the conversation, or start a new one.",
+    Cause.CONTENT_FILTER: "Do not repeat it unchanged.",
+    Cause.REJECTED: "Check the base URL and the account.",
+}
+
+_TAGS: Final = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
+# What may stand between two characters of a secret and be gone, or unseen, where it is read: a tag, a character
+# reference, and whatever is no visible ASCII, of which secrets are made.
+_UNSEEN: Final = r"(?:[^!-~]|<[^<>]{0,80}>|&#?\w{1,8};)*"
+
+
+def http_failure(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    where: str,
+    now: float,
+    key_variable: str = "",
+    secrets: Collection[str] = (),
+) -> ModelError:
+    """Make the error for a response that is no success.
+
+    `headers` are looked up in lower case; `body` may be the beginning of the body; `where` names the server in the
+    message, and `key_variable` the environment variable that holds its key; `now` is the time in seconds since 1970;
+    `secrets` are never quoted.
+    """
+    text = _hide(body.decode(_charset(body), "replace"), secrets)
+    try:
+        said = understand(read_json(text))
+    except ValueError:
+        said = Said(without_tags(text))
+    if 300 <= status < 400:  # noqa: PLR2004 (the redirects)
+        target = excerpt(headers.get("location", ""), secrets) if status != _NOT_MODIFIED else ""
+        hint = (
+            f"It redirects to {target}; redirects are not followed. Set the base URL to where the API is."
+            if target
+            else "That is no reply, and it names no other address. Check the base URL, and any proxy on the way."
+        )
+        return ModelError(f"{where} answered {status}. {hint}", cause=Cause.REJECTED, status=status)
+    named = headers.get("x-amzn-errortype")
+    cause = classify(status, said._replace(names=said.names | {plain_name(named)}) if named else said)
+    return ModelError(
+        _sentence(f"{where} answered {status}", said, cause, secrets, key_variable),
+        cause=cause,
+        status=status,
+        retry_after=retry_after({**said.headers, **headers}, status=status, now=now, told=said.wait),
+    )
+
+
+def stream_failure(error: JsonValue, *, partial: Reply, secrets: Collection[str] = ()) -> ModelError:
+    """Make the error for one that came inside a reply whose HTTP status was 200. `error` is its JSON, or a text."""
+    said = understand(error)
+    cause = classify(None, said)
+    message = _sentence("the provider reported an error in its reply", said, cause, secrets)
+    return ModelError(message, cause=cause, status=said.status, retry_after=said.wait, partial=partial)
+
+
+def classify(status: int | None, said: Said) -> Cause:
+    """Reduce a failure to its cause. `status` is the HTTP status; None where the headers had promised success."""
+    status = status or said.status
+    return (
+        next((cause for name, cause in _BY_NAME.items() if name in said.names), None)
+        or _by_words(status, said)
+        or _by_status(status)
+        or next((cause for name, cause in _INSTEAD_OF_STATUS.items() if name in said.names), Cause.SERVER_ERROR)
+    )
+
+
+def _by_words(status: int | None, said: Said) -> Cause | None:
+    """What only a sentence says, where its status or its name does not say that it means something else."""
+    limited = status in _NEVER_OVERFLOW or said.names & _RATE_LIMITS
+    if (not limited and _OVERFLOW.search(said.words)) or _NEVER_FITS.search(said.words):
+        return Cause.CONTEXT_OVERFLOW
+    if status in _MAY_BE_UNPAID and _UNPAID.search(said.words):
+        return Cause.PERMISSION
+    if status == 400 and _WANTS_TLS.search(said.words):  # noqa: PLR2004 (HTTP)
+        return Cause.REJECTED
+    if _FILTERED.search(said.words) and status in {None, 400, 403}:
+        return Cause.CONTENT_FILTER
+    overloaded = any("overloaded" in name for name in said.names) or _OVERLOADED.search(said.words)
+    if overloaded and (status is None or status == 429 or status >= 500):  # noqa: PLR2004 (HTTP)
+        return Cause.OVERLOADED
+    return None
+
+
+def _by_status(status: int | None) -> Cause | None:
+    if status is None:
+        return None
+    return _BY_STATUS.get(status, Cause.SERVER_ERROR if status >= 500 else Cause.REJECTED)  # noqa: PLR2004 (HTTP)
+
+
+def excerpt(text: str, secrets: Collection[str] = ()) -> str:
+    """Make foreign text fit to be quoted: no secrets, no control characters, on one line, shortened.
+
+    Secrets go first: cutting the text through a key would leave half of it behind. Only what is far too long is cut
+    before, far behind what is quoted.
+    """
+    text = mend(_hide(text[: MAX_EXCERPT * 400], secrets)[: MAX_EXCERPT * 20])
+    text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return text if len(text) <= MAX_EXCERPT else text[: MAX_EXCERPT - 1].rstrip() + "…"
+
+
+def without_tags(text: str) -> str:
+    """Take the text out of a web page; other text is left as it is."""
+    text = text[: MAX_EXCERPT * 20]
+    return html.unescape(_TAGS.sub(" ", text)) if text.lstrip("\ufeff \t\r\n").startswith("<") else text
+
+
+def _hide(text: str, secrets: Collection[str]) -> str:
+    """Hide the secrets, also where something that is not seen interrupts them."""
+    known = [secret for secret in secrets if len(secret) >= MIN_SECRET]
+    # A secret may hold another (a header and the token in it), so the longest goes first.
+    for secret in sorted(known, key=len, reverse=True):
+        text = re.sub(_UNSEEN.join(map(re.escape, secret)), _HIDDEN, text)
+    return Secrets(known, mark=_HIDDEN).hide(text)
+
+
+def _charset(body: bytes) -> str:
+    """UTF-8, unless a byte order mark says another form of Unicode, or the NULs of the first characters do."""
+    marked = next((charset for mark, charset in _MARKS if body.startswith(mark)), None)
+    return marked or _BY_NULS.get(tuple(map(bool, body[:4])), "utf-8")
+
+
+def _sentence(what: str, said: Said, cause: Cause, secrets: Collection[str], key_variable: str = "") -> str:
+    words = excerpt(said.words, secrets)
+    quoted = f"{what}: {words}" if words else what
+    hint = NEXT_STEPS.get(cause, "")
+    if cause is Cause.AUTHENTICATION and key_variable:
+        hint = f"Check the API key: set {key_variable}, or pass api_key."
+    return f"{quoted.rstrip('.')}. {hint}".rstrip()

@@ -1,0 +1,276 @@
+"""One request to a model server and the bytes of its answer. No httpx error leaves this module: each is a `ModelError`.
+
+What the bytes mean is for a decoder to say; why they stopped coming is said here.
+"""
+
+import contextlib
+import itertools
+import time
+from collections.abc import AsyncGenerator, Iterator
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, cast
+
+import anyio
+import anyio.lowlevel
+from anyio.lowlevel import RunVar
+
+from turnwright.model.protocol import ModelError
+from turnwright.privacy.secrets import HTTP_LOGGERS, Secrets
+from turnwright_states import Cause
+
+from .connect_errors import unreachable
+from .decompression import UnknownEncodingError, Unpacker, UnpackError
+from .endpoint import Endpoint
+from .errors import MIN_SECRET, excerpt, http_failure
+from .read_timeout import TooLate, alarm
+from .timeouts import Patience, Waiting
+
+if TYPE_CHECKING:
+    import httpx
+
+# How much is read, in bytes, of an error's body and of what follows a finished answer.
+_SHORT: Final = 64 * 1024
+# How long the end of a finished answer is awaited, in seconds. Many servers and gateways take a connection that is
+# closed before it for a client that gave up, and do not count what it used. Who leaves it open is not waited for.
+_DRAIN: Final = 0.1
+# How many pieces are given, where they come without any waiting, before others have their turn, and time its end.
+_TURN: Final = 64
+
+_numbers: Final = itertools.count()
+
+
+class Poster:
+    """Posts to one endpoint. It makes one HTTP client for each event loop that it is used in, at the first request."""
+
+    def __init__(
+        self, endpoint: Endpoint, patience: Patience, transport: "httpx.AsyncBaseTransport | None" = None
+    ) -> None:
+        self._endpoint = endpoint
+        self._patience = patience
+        self._transport = transport
+        self._unsaid = Secrets(secret for secret in endpoint.secrets if len(secret) >= MIN_SECRET)
+        # A client is bound to the loop in which it first connected. Where that loop has ended its connections are
+        # dead, and only a new client can help; RunVar forgets with the loop.
+        self._client: RunVar[httpx.AsyncClient | None] = RunVar(f"turnwright.model.{next(_numbers)}", None)
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop. The next request opens new ones."""
+        client = self._client.get()
+        self._client.set(None)
+        if client is not None:
+            await client.aclose()
+
+    async def post(self, body: bytes) -> "Answer":
+        """Post a JSON body; return the answer once its headers say that all is well.
+
+        Raises `ModelError`: the server was not reached, was silent, or answered with an error or a redirect.
+        """
+        import httpx  # noqa: PLC0415 (importing it costs half of what importing all of turnwright may cost)
+
+        where, secrets = self._endpoint.shown, self._endpoint.secrets
+        try:
+            client = self._connected()
+            request = client.build_request(
+                "POST",
+                self._endpoint.url,
+                content=body,
+                headers={
+                    "content-type": "application/json",
+                    "accept": "text/event-stream, application/json",
+                    # A stream of small events gains nothing by compression, and who unpacks must bound it.
+                    "accept-encoding": "identity",
+                    "user-agent": "turnwright",
+                    **self._endpoint.headers,
+                },
+            )
+            # Not before: what it takes to make a client is no fault of the server.
+            waiting = Waiting(self._patience, where, anyio.current_time())
+            # Their logs show the address of each request, and the headers of each answer, and a key may be in both.
+            with anyio.fail_after(self._patience.first_byte), self._unsaid.hidden_in(*HTTP_LOGGERS):
+                response = await client.send(request, stream=True)
+        except (httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise ModelError(
+                f"no connection to {where} within {self._patience.connect:g} s. Check that a server is running there.",
+                cause=Cause.TIMEOUT,
+            ) from error
+        except (httpx.TimeoutException, TimeoutError) as error:
+            raise Waiting(self._patience, where, 0).over() from error
+        except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL) as error:
+            said = excerpt(str(error), secrets)
+            raise ModelError(f"the request to {where} cannot be sent: {said}", cause=Cause.REJECTED) from error
+        except (httpx.HTTPError, OSError, UnicodeError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise unreachable(error, where, secrets) from error
+        encoding = response.headers.get("content-encoding", "")
+        try:
+            unpacker = Unpacker(encoding)
+        except UnknownEncodingError as error:
+            said = f"its answer is encoded as {excerpt(encoding, secrets)!r}, which was not asked for"
+            await response.aclose()
+            if response.is_success:
+                hint = "Check the base URL, and any proxy on the way."
+                raise ModelError(
+                    f"{where}: {said}. {hint}", cause=Cause.REJECTED, status=response.status_code
+                ) from error
+            raise self._failure(response, said.encode()) from error
+        answer = Answer(response, unpacker, self._endpoint, waiting, self._unsaid)
+        if response.is_success:
+            return answer
+        async with answer:
+            raise self._failure(response, await answer.beginning(within=self._patience.idle))
+
+    def _failure(self, response: "httpx.Response", body: bytes) -> ModelError:
+        return http_failure(
+            response.status_code,
+            response.headers,
+            body,
+            where=self._endpoint.shown,
+            now=time.time(),
+            key_variable=self._endpoint.key_variable,
+            secrets=self._endpoint.secrets,
+        )
+
+    async def _refuse_redirect(self, response: "httpx.Response") -> None:
+        """Httpx reads where a redirect leads although it is not to follow, and fails where that cannot be read."""
+        if response.is_redirect:
+            raise self._failure(response, b"")
+
+    def _connected(self) -> "httpx.AsyncClient":
+        import httpx  # noqa: PLC0415
+
+        client = self._client.get()
+        if client is None or client.is_closed:
+            # A server on this machine is reached directly, whatever proxy the environment names.
+            local = self._endpoint.loopback
+            client = httpx.AsyncClient(
+                transport=self._transport,
+                trust_env=not local,
+                # The environment may still name the authority of a certificate.
+                verify=httpx.create_ssl_context() if local and self._endpoint.url.scheme == "https" else True,
+                # Only connecting is left to httpx: its other time-outs know neither when an answer begins, nor, with
+                # a transport of somebody else's, that there are any.
+                timeout=httpx.Timeout(None, connect=self._patience.connect),
+                # A turn that waits for another turn's connection would be a queue that nobody can see.
+                # Each request gets a connection of its own. What a broken server or proxy leaves behind an answer
+                # would be taken for the answer to the next request on that connection, and httpx does not show that
+                # there is something left. And servers close idle connections unannounced (llama.cpp behind each
+                # reply): who asks just then has lost a request. A new one costs two or three round trips; a reply
+                # takes seconds.
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+                follow_redirects=False,
+                # Cookies would tell turns and sessions of different people apart, and nobody asked for that.
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+                event_hooks={"response": [self._refuse_redirect]},
+            )
+            self._client.set(client)
+        return client
+
+
+class Answer:
+    """The bytes of one answer, unpacked, as they come. `async with` closes the connection, also when cancelled."""
+
+    def __init__(
+        self,
+        response: "httpx.Response",
+        unpacker: Unpacker,
+        endpoint: Endpoint,
+        waiting: Waiting,
+        unsaid: Secrets,
+    ) -> None:
+        import httpx  # noqa: PLC0415
+
+        self._response = response
+        self._hidden = unsaid.hidden_in(*HTTP_LOGGERS)
+        self._unpacker = unpacker
+        self._endpoint = endpoint
+        self._waiting = waiting
+        self._alarm = alarm()
+        self._late = httpx.TimeoutException
+        self._broken: tuple[type[Exception], ...] = (
+            httpx.HTTPError,
+            httpx.StreamError,
+            UnpackError,
+            OSError,
+            anyio.BrokenResourceError,
+            anyio.ClosedResourceError,
+        )
+        # What httpx itself would unpack is not bounded, and its iterators cost more a chunk than all that is done
+        # here. The stream is a generator, as httpx makes it; it is closed by hand, for one that is left open outlives
+        # its event loop.
+        stream = cast("httpx.AsyncByteStream", response.stream)
+        self._packed = cast("AsyncGenerator[bytes, None]", aiter(stream))
+        self._pieces: Iterator[bytes] = iter(())
+        self._given = 0
+
+    async def __aenter__(self) -> Self:
+        self._hidden.__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._alarm.off()
+        # A cancelled task must still give the connection back.
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._packed.aclose()
+                await self._response.aclose()
+        finally:
+            self._hidden.__exit__(None, None, None)
+
+    async def read(self, *, came: int, whole: bool) -> bytes:
+        """Return the next bytes, empty at the end.
+
+        `came` is how far the reply has come, a number that changes with each part of it, and `whole` whether it is
+        complete: how long is waited depends on them (see `Patience`).
+
+        Raises `ModelError`, without a partial reply, if that is too long, or the connection breaks.
+        """
+        now = self._alarm.now()
+        try:
+            with self._alarm.until(now + self._waiting.limit(now, came=came, whole=whole)):
+                if self._unpacker.packed or self._given == _TURN:
+                    data = await self._next()
+                else:
+                    # As `_next`, without a coroutine in between.
+                    self._given += 1
+                    data = await self._packed.__anext__() or await self._next()
+        except StopAsyncIteration:
+            data = b""
+        except (TooLate, self._late) as error:
+            raise self._waiting.over() from error
+        except self._broken as error:
+            said = excerpt(str(error) or type(error).__name__, self._endpoint.secrets)
+            raise ModelError(
+                f"the connection to {self._endpoint.shown} broke in the middle of the reply: {said.rstrip('.')}. "
+                "Try again.",
+                cause=Cause.INTERRUPTED,
+            ) from error
+        if whole:
+            self._waiting.heard(self._alarm.now())
+        return data
+
+    async def beginning(self, *, within: float) -> bytes:
+        """Return as much of a short body as comes `within` so many seconds; what goes wrong only makes it shorter."""
+        body = bytearray()
+        with anyio.move_on_after(within), contextlib.suppress(self._late, *self._broken):
+            while len(body) < _SHORT and (data := await self._next()):
+                body += data
+        return bytes(body[:_SHORT])
+
+    async def drain(self) -> None:
+        """Read to the end, if it is near, so that the server sees it taken."""
+        await self.beginning(within=_DRAIN)
+
+    async def _next(self) -> bytes:
+        """Return the next piece, empty at the end. Much may come of little: each gives others their turn."""
+        self._given = 0
+        await anyio.lowlevel.checkpoint()
+        while True:
+            for piece in self._pieces:
+                return piece
+            packed = await anext(self._packed, None)
+            if packed is None:
+                self._unpacker.close()
+                return b""
+            self._pieces = self._unpacker.feed(packed)

@@ -1,0 +1,111 @@
+"""What public servers and well-known models take, as far as it is known to differ from OpenAI's own API.
+
+One table. A row says what differs where both patterns match; all rows that match apply, the later over the earlier.
+What no row speaks of is as the defaults of `Capabilities` say. There is a row only where a server or a chat template is
+known to refuse the other way, or its maker says how it wants it; whoever knows better passes `capabilities=`.
+"""
+
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Final, TypedDict
+
+from turnwright.model.capabilities import Capabilities, ReasoningField
+
+
+class _Changes(TypedDict, total=False):
+    supports_tool_choice_none: bool
+    needs_tools_if_history_has_tools: bool
+    strict_alternation: bool
+    allows_prefill: bool
+    parallel_tool_calls: bool
+    reasoning_field: ReasoningField | None
+    reasoning_required: bool
+    reasoning_details: bool
+
+
+# Mistral's API and its templates: "Unexpected role 'user' after role 'tool'", "After the optional system message,
+# conversation roles must alternate". Also behind Azure, vLLM, llama.cpp, OpenRouter: the rule comes with the model.
+_MISTRAL: Final[_Changes] = {"strict_alternation": True}
+# Gemma 1 to 3, their templates: "Conversation roles must alternate user/assistant/user/assistant/...".
+_GEMMA: Final[_Changes] = {"strict_alternation": True}
+# Llama 3.1 to 3.3, their templates (vLLM, NIM, Nebius, llama.cpp): "This model only supports single tool-calls at
+# once!", from then on to every request of the conversation.
+_LLAMA: Final[_Changes] = {"parallel_tool_calls": False}
+# Behind LiteLLM: "Anthropic doesn't support tool calling without `tools=` param specified".
+_CLAUDE: Final[_Changes] = {"needs_tools_if_history_has_tools": True}
+# Converse: "The toolConfig field must be defined when using toolUse and toolResult content blocks"; its tool choices
+# are auto, any and one tool.
+_BEDROCK: Final[_Changes] = {"needs_tools_if_history_has_tools": True, "supports_tool_choice_none": False}
+# "The `reasoning_content` in the thinking mode must be passed back to the API", also where it is empty; without
+# thinking it is ignored. (The first deepseek-reasoner refused it; the API does not serve it any more.)
+_DEEPSEEK: Final[_Changes] = {"reasoning_field": "reasoning_content", "reasoning_required": True}
+# "thinking is enabled but reasoning_content is missing in assistant tool call message"; an empty one will do.
+_KIMI: Final[_Changes] = {"reasoning_field": "reasoning_content", "reasoning_required": True}
+# Not refused without, but their makers ask for it: interleaved thinking goes on from it.
+_GLM: Final[_Changes] = {"reasoning_field": "reasoning_content"}
+# They send no `reasoning_details`, and refuse a message with a field that they do not know: "Unknown parameter",
+# "property is unsupported", "Extra inputs are not permitted".
+_NO_DETAILS: Final[_Changes] = {"reasoning_details": False}
+
+#: host, with its port where a pattern has one; model; what differs. Both in lower case.
+_ROWS: Final[tuple[tuple[str, str, _Changes], ...]] = (
+    # Models, wherever they are served.
+    ("*", "*mistral*", _MISTRAL),
+    ("*", "*ministral*", _MISTRAL),
+    ("*", "*mixtral*", _MISTRAL),
+    ("*", "*pixtral*", _MISTRAL),
+    ("*", "*magistral*", _MISTRAL),
+    ("*", "*codestral*", _MISTRAL),
+    ("*", "*devstral*", _MISTRAL),
+    ("*", "*gemma-[23]*", _GEMMA),
+    ("*", "*gemma[23]*", _GEMMA),
+    ("*", "*gemma-7b*", _GEMMA),
+    ("*", "*llama-3[._-][123]*", _LLAMA),
+    ("*", "*llama3[._-][123]*", _LLAMA),
+    ("*", "*claude*", _CLAUDE),
+    ("*", "*anthropic.claude*", _BEDROCK),  # Bedrock's own ids, whatever gateway is before it
+    ("*", "*amazon.nova*", _BEDROCK),
+    ("*", "bedrock/*", _BEDROCK),
+    # Servers.
+    ("api.openai.com", "*", _NO_DETAILS),
+    ("*.openai.azure.com", "*", _NO_DETAILS),
+    ("api.mistral.ai", "*", {**_MISTRAL, **_NO_DETAILS}),
+    ("codestral.mistral.ai", "*", {**_MISTRAL, **_NO_DETAILS}),
+    # "After the (optional) system message(s), user and assistant roles should be alternating"; it has no tools.
+    ("api.perplexity.ai", "*", {"strict_alternation": True, "supports_tool_choice_none": False}),
+    ("bedrock*.amazonaws.com", "*", _BEDROCK),
+    # Its page on tools has several calls at once for the Llamas that it serves.
+    ("api.groq.com", "*llama*", {"parallel_tool_calls": True}),
+    ("api.groq.com", "*", _NO_DETAILS),
+    # "property 'reasoning_content' is unsupported": what they send as `reasoning` they take as `reasoning`.
+    ("api.groq.com", "*gpt-oss*", {"reasoning_field": "reasoning"}),
+    ("api.cerebras.ai", "*", {"reasoning_field": "reasoning", **_NO_DETAILS}),
+    ("openrouter.ai", "*", {"reasoning_field": "reasoning"}),
+    ("api.deepseek.com", "*", _DEEPSEEK),
+    ("api.moonshot.ai", "*", _KIMI),
+    ("api.moonshot.cn", "*", _KIMI),
+    ("api.kimi.com", "*", _KIMI),
+    ("api.z.ai", "*", _GLM),
+    ("open.bigmodel.cn", "*", _GLM),
+    ("api.fireworks.ai", "*", {"reasoning_field": "reasoning_content"}),
+    # No tool choice among the parameters that it documents.
+    ("api.minimax.io", "*", {"supports_tool_choice_none": False}),
+    ("api.minimaxi.com", "*", {"supports_tool_choice_none": False}),
+    # Ollama reads no tool choice: with `none`, calls come all the same. Known by its port.
+    ("*:11434", "*", {"supports_tool_choice_none": False}),
+    ("ollama.com", "*", {"supports_tool_choice_none": False}),
+)
+
+
+def known_capabilities(host: str, model: str) -> Capabilities:
+    """What is known of a model at a server: `host` with or without `:port`, `model` as that server calls it.
+
+    Returns the defaults for what nobody knows.
+    """
+    host, model = host.lower(), model.lower()
+    known = Capabilities()
+    for host_pattern, model_pattern, changes in _ROWS:
+        where = host if ":" in host_pattern else host.partition(":")[0]
+        if fnmatchcase(where, host_pattern) and fnmatchcase(model, model_pattern):
+            known = replace(known, **changes)
+    return known

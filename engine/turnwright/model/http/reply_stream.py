@@ -1,0 +1,400 @@
+"""What the decoders of all APIs share: the bytes of one response in, its reply or the reason why there is none. No I/O.
+
+A response is a stream of server-sent events, the one JSON body of a server that ignores `stream: true`, or something
+else. What one event means is for the decoder of an API to say; when a response has ended, and why it is no reply, is
+said here.
+"""
+
+import codecs
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping
+from typing import ClassVar, Final, Literal, Protocol
+
+from pydantic import JsonValue
+
+from turnwright.model.protocol import Delta, ModelError, Reply
+from turnwright_states import Cause
+
+from .error_body import understand
+from .errors import NEXT_STEPS, excerpt, stream_failure, without_tags
+from .fast_json import MOST, NOT_QUICK, is_flat
+from .json_text import read_json
+from .sse import MAX_LINES, Event, EventReader, EventTooLong
+from .text_buffer import MAX_BYTES, MAX_CHUNKS, TooLarge
+
+#: What errors call the server of a decoder that was told no name.
+SERVER: Final = "the server"
+
+_DONE: Final = "[DONE]"
+_CR: Final = 13
+_LF: Final = 10
+# How much of a body is kept to say what it was, if it was no reply at all.
+_HEAD: Final = 4096
+# Of an event whose lines should be chunks each, the lines that may be no JSON.
+_MOST_SKIPPED: Final = 16
+# What is too long is not shorter for trying again, and the server may be the right one.
+_SHORTEN: Final = "Ask for a shorter reply."
+_FIELD: Final = re.compile(rb"(?:^|[\r\xbf])(?:data|event|id|retry|:)", re.MULTILINE)
+
+
+class Builder(Protocol):
+    """Puts a reply together from parsed JSON."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the provider has said why the reply ended."""
+        ...
+
+    @property
+    def progress(self) -> int:
+        """How much of the reply has come: a number that grows with its text, reasoning, calls and usage alone."""
+        ...
+
+    def add(self, chunk: Mapping[str, JsonValue], /) -> list[Delta]:
+        """Take the JSON of one event; return what it added. Raises `TooLarge` once the reply passes a bound."""
+        ...
+
+    def add_quickly(self, data: bytes, deltas: list[Delta], /) -> bool:
+        """Take the data of an event that goes on with what has begun, and add to `deltas`; return whether it did.
+
+        Raises one of `NOT_QUICK` where the event is not quick, and `TooLarge` as `add` does; then it adds nothing.
+        """
+        ...
+
+    def reply(self) -> Reply:
+        """Give the reply as far as it has come."""
+        ...
+
+
+class ReplyStream(ABC):
+    """Takes the bytes of one response, gives deltas, and in the end the reply or the reason why there is none.
+
+    Nothing raises before `reply` does. Once `done`, what is fed is ignored. `secrets` are never quoted in an error.
+    `where` names the server in errors. `max_event` bounds one event or one JSON body, in bytes; `max_bytes` and
+    `max_chunks` bound the whole response. A reply that is complete when the response passes one of these two stays.
+    Source: STREAMS.
+    """
+
+    #: What the API calls a reply.
+    REPLY: ClassVar[str]
+    #: What the API calls the word that says why a reply ended.
+    REASON: ClassVar[str]
+    #: What stands before the data of its quick events, and the brace that begins it.
+    QUICK: ClassVar[bytes]
+
+    def __init__(
+        self,
+        builder: Builder,
+        *,
+        secrets: Collection[str],
+        where: str,
+        max_event: int,
+        max_bytes: int = MAX_BYTES,
+        max_chunks: int = MAX_CHUNKS,
+    ) -> None:
+        self._builder = builder
+        self._add_quickly = builder.add_quickly
+        self._secrets = secrets
+        self._where = where
+        self._max_event = max_event
+        self._most = min(MOST, max_event)
+        self._max_bytes = self._bytes_left = max_bytes
+        self._max_chunks = self._chunks_left = max_chunks
+        self._events = EventReader(max_event=max_event)
+        self._error: ModelError | None = None
+        self._kind: Literal["events", "body", "page"] | None = None
+        self._head = bytearray()
+        self._body = bytearray()
+        # The last chunk, or the data of one that was read quickly.
+        self._last: dict[str, JsonValue] | bytes | None = None
+        self._whole = False
+        self._ended = False
+        #: Whether the reply is whole: the provider has said that it ended, or why, and reported no error.
+        self.complete = False
+        # Whether what comes next may be read quickly: the stream is one of events, and between two of them.
+        self._quick = False
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """Take bytes as they came; return what they added to the text and the reasoning."""
+        deltas: list[Delta] = []
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0:
+            # What fits still counts, so that the result does not depend on how the bytes were cut.
+            data = data[: self._bytes_left]
+        if self._quick:
+            data = self._take_quickly(data, deltas)
+            if not data and self._bytes_left >= 0:
+                return deltas
+        if not self.done:
+            deltas += self._feed(data)
+            if self._bytes_left < 0 and not self.done:
+                self._overflow(f"the response is longer than {self._max_bytes:,} bytes")
+            self.complete = self._is_complete()
+            self._quick = self._kind == "events" and self._events.between and not self.done
+        return deltas
+
+    def end(self) -> list[Delta]:
+        """Say that the bytes have ended; return what the last, unterminated event added."""
+        if self._ended:
+            return []
+        deltas: list[Delta] = []
+        if not self.done:
+            if self._kind == "body":
+                deltas += self._take_body()
+            deltas += self._take_all(self._events.close())
+        self._ended = True
+        self._quick = False
+        if self._error is None and not self._is_complete():
+            self._explain()
+        self.complete = self._is_complete()
+        return deltas
+
+    def reply(self) -> Reply:
+        """Give the whole reply, ending the stream if `end` was not called.
+
+        Raises `ModelError`, with what had arrived as its `partial`, if the provider reported an error, the stream
+        ended before the reply did, it was no reply at all, or it passed a bound.
+        """
+        self.end()
+        if self._error is not None:
+            raise self._error
+        return self._builder.reply()
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more needs to be read: the reply or an error has come, or the bytes have ended."""
+        return self._whole or self._error is not None or self._ended
+
+    @property
+    def progress(self) -> int:
+        """How much of a reply has come: a number that grows with its text, reasoning, calls and usage alone."""
+        return self._builder.progress
+
+    @property
+    def error(self) -> ModelError | None:
+        """What `reply` raises; None while there is nothing wrong."""
+        return self._error
+
+    @property
+    def partial(self) -> Reply:
+        """The reply as far as it has come, whole or not."""
+        return self._builder.reply()
+
+    def _is_complete(self) -> bool:
+        """Find out whether the reply is whole."""
+        return self._error is None and (self._whole or self._builder.finished)
+
+    @abstractmethod
+    def _put(self, event: str, chunk: dict[str, JsonValue]) -> list[Delta]:
+        """Give one JSON object to the builder; `event` is the name that its event had, `message` if none."""
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Take note of `[DONE]`."""
+
+    @abstractmethod
+    def _is_reply(self, body: dict[str, JsonValue]) -> bool:
+        """Whether a JSON body is a whole reply."""
+
+    def _is_event(self, _body: dict[str, JsonValue]) -> bool:
+        """Whether a JSON body is what should have been an event."""
+        return False
+
+    def _sources(self, chunk: dict[str, JsonValue]) -> Iterable[JsonValue]:
+        """Where in a chunk an error may stand."""
+        return (chunk,)
+
+    def _take_quickly(self, data: bytes, deltas: list[Delta]) -> bytes:
+        """Take the quick events that `data` begins with, and add to `deltas`; return the rest."""
+        if _CR in data:
+            # It may end a line, which only the plain way knows.
+            return data
+        head, at, begin = self.QUICK, 0, len(self.QUICK) - 1
+        try:
+            while data.startswith(head, at) and self._chunks_left:
+                end = data.find(_LF, begin, at + self._most - 1)
+                if end < 0 or not data.startswith(b"\n\n", end):
+                    break
+                found = data[begin:end]
+                if not (is_flat(found) and self._add_quickly(found, deltas)):
+                    break
+                self._last = found
+                self._chunks_left -= 1
+                at = end + 2
+                begin = at + len(head) - 1
+        except NOT_QUICK:
+            pass
+        except TooLarge as error:
+            self._stop(str(error))
+            self.complete = self._quick = False
+            return b""
+        return data[at:]
+
+    def _feed(self, data: bytes) -> list[Delta]:
+        """Take bytes the plain way."""
+        self._head += data[: _HEAD - len(self._head)]
+        if self._kind is None:
+            self._kind = _kind_of(self._head)
+        if self._kind == "page":
+            if len(self._head) == _HEAD:
+                self._reject()
+            return []
+        if self._kind != "body":
+            return self._take_all(self._events.feed(data))
+        self._body += data
+        if len(self._body) > self._max_event:
+            self._stop(f"the reply is longer than {self._max_event:,} bytes")
+        return []
+
+    def _take_all(self, events: Iterable[Event]) -> list[Delta]:
+        deltas: list[Delta] = []
+        try:
+            for event in events:
+                deltas += self._take(event.name, event.data)
+                if self.done:
+                    break
+        except (EventTooLong, TooLarge) as error:
+            self._stop(str(error))
+        return deltas
+
+    def _take(self, event: str, data: str) -> list[Delta]:
+        data = data.strip()
+        if event == "error":
+            self._report(_read_or_keep(data))
+            return []
+        if data.strip('"') == _DONE:
+            self._finish()
+            return []
+        try:
+            chunk = read_json(data)
+        except ValueError as error:
+            if "\n" in data:
+                return self._take_lines(event, data)
+            if isinstance(error, TooLarge):
+                raise
+            # What would have been a chunk is lost, and a reply without a piece of it is another reply: `{"n": 1` and
+            # `}` are whole arguments without the `000` between them. What was never JSON is somebody's keep-alive.
+            if data.startswith("{") and not self._builder.finished:
+                what = f"a chunk of the stream from {self._where} is no whole JSON{self._quote(data)}"
+                self._fail(what, Cause.INTERRUPTED)
+            return []
+        return self._add(event, chunk)
+
+    def _take_lines(self, event: str, data: str) -> list[Delta]:
+        """Take an event that is no JSON. Servers that forget the empty lines make one of many: a chunk in each line."""
+        deltas: list[Delta] = []
+        skipped = 0
+        for line in filter(None, data.split("\n")):
+            before = self._last
+            deltas += self._take(event, line)
+            skipped += self._last is before
+            if self.done or skipped > _MOST_SKIPPED:
+                break
+        return deltas
+
+    def _add(self, event: str, chunk: JsonValue) -> list[Delta]:
+        if isinstance(chunk, list):
+            if len(chunk) > MAX_LINES:
+                raise TooLarge(f"an event holds more than {MAX_LINES:,} chunks")
+            deltas: list[Delta] = []
+            for item in chunk:
+                if isinstance(item, dict) and not self.done:
+                    deltas += self._add(event, item)
+            return deltas
+        if not isinstance(chunk, dict):
+            return []
+        if not self._chunks_left:
+            self._overflow(f"the response has more than {self._max_chunks:,} chunks")
+            return []
+        self._chunks_left -= 1
+        self._last = chunk
+        deltas = self._put(event, chunk)
+        for source in self._sources(chunk):
+            if isinstance(source, dict) and self._error is None and _is_error(source):
+                self._report(source)
+        return deltas
+
+    def _take_body(self) -> list[Delta]:
+        """Take a body that began like JSON: one whole reply, or lines that only began so."""
+        try:
+            body = read_json(self._body.decode("utf-8-sig", "replace"))
+        except ValueError:
+            return self._take_all(self._events.feed(bytes(self._body)))
+        first = body[0] if isinstance(body, list) and body else body
+        if isinstance(first, dict) and (self._is_reply(first) or self._is_event(first) or first.get("error")):
+            try:
+                deltas = self._add("message", body)
+            except TooLarge as error:
+                self._stop(str(error))
+                return []
+            self._whole = self._error is None and (self._whole or self._is_reply(first))
+            return deltas
+        self._fail(f"{self._where} sent JSON that is no {self.REPLY}{self._quote(understand(first).words)}")
+        return []
+
+    def _explain(self) -> None:
+        """Say why a stream that ended is no reply."""
+        if (
+            self._last is not None
+            or self._kind in {None, "body"}
+            or not self._head.strip()
+            or _FIELD.search(self._head)
+        ):
+            # Some servers say on the way out what went wrong, in no form that anybody calls an error.
+            last = read_json(self._last.decode("utf-8", "replace")) if isinstance(self._last, bytes) else self._last
+            words = self._quote(understand(last).words)
+            what = f"the stream from {self._where} ended before the reply did: there was no {self.REASON}"
+            self._fail(f"{what}. Its last words{words}" if words else what, Cause.INTERRUPTED)
+        else:
+            self._reject()
+
+    def _reject(self) -> None:
+        text = without_tags(self._head.decode("utf-8-sig", "replace"))
+        self._fail(f"{self._where} sent something that is no {self.REPLY}{self._quote(text)}")
+
+    def _quote(self, text: str) -> str:
+        words = excerpt(text, self._secrets)
+        return f": {words}" if words else ""
+
+    def _report(self, error: JsonValue) -> None:
+        self._error = stream_failure(error, partial=self.partial, secrets=self._secrets)
+
+    def _stop(self, bound: str) -> None:
+        """Take no more: a bound was passed."""
+        self._fail(f"{self._where} sent too much: {bound}", hint=_SHORTEN)
+
+    def _overflow(self, bound: str) -> None:
+        """Take no more of the response: it passed a bound. A reply that is complete by then stays."""
+        if self._is_complete():
+            self._whole = True
+        else:
+            self._stop(bound)
+
+    def _fail(self, what: str, cause: Cause = Cause.REJECTED, hint: str = "") -> None:
+        message = f"{what.rstrip('.')}. {hint or NEXT_STEPS[cause]}"
+        self._error = ModelError(message, cause=cause, partial=self.partial)
+
+
+def _kind_of(head: bytearray) -> Literal["events", "body", "page"] | None:
+    """Tell what a response is from its first byte that is no blank; None while there is none."""
+    first = head.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
+    if not first:
+        return "events" if len(head) >= _HEAD else None
+    if first in codecs.BOM_UTF8:
+        return None if len(head) < len(codecs.BOM_UTF8) else "events"
+    return "body" if first in b"{[" else "page" if first == b"<" else "events"
+
+
+def _is_error(chunk: dict[str, JsonValue]) -> bool:
+    error = chunk.get("error")
+    # An error that has fields but says nothing in them is none.
+    found = any(error.values()) if isinstance(error, dict) else bool(error)
+    return found or chunk.get("object") == "error" or chunk.get("type") == "error"
+
+
+def _read_or_keep(data: str) -> JsonValue:
+    try:
+        return read_json(data)
+    except ValueError:
+        return data

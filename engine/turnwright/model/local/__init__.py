@@ -1,0 +1,1 @@
+"""The embedded model: a small one, in a process of its own."""

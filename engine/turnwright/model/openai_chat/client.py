@@ -1,0 +1,90 @@
+"""Models that speak OpenAI's chat completions over HTTP: OpenAI, llama.cpp, vLLM, Ollama and dozens of others."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from turnwright.model.capabilities import Capabilities
+from turnwright.model.http.client import HttpModel
+from turnwright.model.http.endpoint import OPENAI_API, Endpoint
+from turnwright.model.http.known_servers import known_capabilities
+from turnwright.model.http.timeouts import REPLY_TIMEOUT, Patience
+from turnwright.model.protocol import Request, ToolChoice
+
+from .request import Encoder, MaxTokensField
+from .stream import ChatStream
+
+if TYPE_CHECKING:
+    import httpx
+
+
+class OpenAIChat(HttpModel[ChatStream]):
+    """A model behind an address that speaks chat completions. It makes one attempt a call (DESIGN 4.10).
+
+    `model` is the model's id, as the provider knows it. `base_url` is the address before `/chat/completions`, by
+    default `OPENAI_BASE_URL` or OpenAI's own; `api_key` is by default `OPENAI_API_KEY`, and only OpenAI's own address
+    requires one. Both variables are read here, not at the first call.
+
+    Times are in seconds: `connect_timeout` to connect, `first_byte_timeout` from the request to the first part of
+    the reply, `idle_timeout` of silence inside it, `reply_timeout` for all of it. Parts of a reply are text, reasoning,
+    calls and usage. Other bytes (comments, pings, a role, an empty text) end a silence, but the next part must come
+    within `first_byte_timeout` of the one before. What follows a reply that is complete gets two seconds in all. A
+    response that passes 256 MB or a million chunks is refused.
+
+    `headers` and `extra_body` go with every request; a None in `extra_body` removes a field that is sent by default
+    (`stream_options`, for servers that refuse it). `tool_choice_first` takes the place of `auto` in the first call of
+    a turn. `max_tokens_field` is by default what the address wants. `transport` replaces the network.
+
+    `capabilities` says what the model and its server take: by default what is known of them, else what OpenAI's own
+    takes. Requests are made to fit it.
+
+    One HTTP client is made at the first call and used until `aclose`, or the end of `async with`. Each event loop gets
+    one of its own, so a model may outlive the loop that it was first used in.
+
+    Raises `ConfigError` for an address, a key, a header or an option that cannot be used, and for OpenAI's own address
+    without a key.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        connect_timeout: float = 10.0,
+        first_byte_timeout: float = 300.0,
+        idle_timeout: float = 60.0,
+        reply_timeout: float = REPLY_TIMEOUT,
+        transport: "httpx.AsyncBaseTransport | None" = None,
+        headers: Mapping[str, str] | None = None,
+        extra_body: Mapping[str, JsonValue] | None = None,
+        tool_choice_first: ToolChoice | None = None,
+        max_tokens_field: MaxTokensField | None = None,
+        capabilities: Capabilities | None = None,
+    ) -> None:
+        endpoint = Endpoint.of(OPENAI_API, base_url=base_url, api_key=api_key, headers=headers)
+        if capabilities is None:
+            capabilities = known_capabilities(endpoint.url.netloc.decode("ascii"), model)
+        super().__init__(
+            model,
+            endpoint,
+            capabilities=capabilities,
+            patience=Patience(
+                connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout, reply=reply_timeout
+            ),
+            transport=transport,
+        )
+        self._encoder = Encoder(
+            model,
+            max_tokens_field=max_tokens_field or ("max_completion_tokens" if endpoint.own else "max_tokens"),
+            extra_body=extra_body,
+            tool_choice_first=tool_choice_first,
+            capabilities=capabilities,
+        )
+
+    def _encode(self, request: Request) -> bytes:
+        return self._encoder.encode(request)
+
+    def _decoder(self) -> ChatStream:
+        return ChatStream(secrets=self._endpoint.secrets, where=self._endpoint.shown)

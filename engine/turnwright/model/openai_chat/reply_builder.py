@@ -1,0 +1,304 @@
+"""A chat completion, put together from its chunks: already parsed JSON in, deltas and a `Reply` out. No I/O.
+
+A chunk may lack anything, and anything in it may be null or of another type: what is not understood is skipped.
+Each rule below is one of STREAMS.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Final, cast
+
+from pydantic import JsonValue
+
+from turnwright.model.http.json_text import read_count, read_index
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY, Meter, Pieces, mend
+from turnwright.model.protocol import Delta, ReasoningDelta, Reply, ResponseInfo, TextDelta, read_name
+from turnwright_states import Cause, Finish, Usage
+
+from .call_deltas import CallAssembler
+from .fast_events import read_chunk
+from .reasoning_details import Details
+
+# What a choice costs in memory beside its texts, counted as characters.
+_CHOICE_SIZE: Final = 1024
+
+_COUNTS: Final = {"input": ("prompt_tokens", "input_tokens"), "output": ("completion_tokens", "output_tokens")}
+# Where the parts of the prompt are counted that came from a cache, or went into one. They count as input too.
+_DETAILS: Final = ("prompt_tokens_details", "input_tokens_details")
+_CACHED: Final = {"read": "cached_tokens", "written": "cache_write_tokens"}
+
+_FINISHES: Final = {
+    "length": Finish.LENGTH,
+    "max_tokens": Finish.LENGTH,
+    "model_length": Finish.LENGTH,
+    "content_filter": Finish.CONTENT_FILTER,
+    # GLM's and Gemini's words, and what gateways make of those of Claude and Bedrock.
+    "sensitive": Finish.CONTENT_FILTER,
+    "safety": Finish.CONTENT_FILTER,
+    "prohibited_content": Finish.CONTENT_FILTER,
+    "refusal": Finish.CONTENT_FILTER,
+    "content_filtered": Finish.CONTENT_FILTER,
+    "guardrail_intervened": Finish.CONTENT_FILTER,
+}
+
+# The finish reasons by which a provider says that it broke off, and why: those of OpenRouter and Mistral, of GLM, of
+# DeepSeek, of vLLM and SGLang.
+_BROKEN: Final = {
+    "error": Cause.SERVER_ERROR,
+    "network_error": Cause.SERVER_ERROR,
+    "insufficient_system_resource": Cause.OVERLOADED,
+    "abort": Cause.INTERRUPTED,
+}
+
+
+class ReplyBuilder:
+    """Takes the chunks of one reply in their order.
+
+    Where several choices are interleaved, the reply is the one of index 0, or the first that came if there is none.
+    `max_reply` and `max_arguments` bound, in characters, what is kept of the reply and of one call's arguments.
+    The first chunk with a choice in it is the first part of the reply.
+    """
+
+    def __init__(self, *, max_reply: int = MAX_REPLY, max_arguments: int = MAX_ARGUMENTS) -> None:
+        self._meter = Meter(max_reply)
+        self._max_arguments = max_arguments
+        self._choices: dict[int, _Choice] = {}
+        self._counts: dict[str, int] = {}
+        self._cached: dict[str, int] = {}
+        self._id = ""
+        self._model = ""
+        self._made = time.perf_counter()
+        self._first: float | None = None
+
+    def add(self, chunk: Mapping[str, JsonValue]) -> list[Delta]:
+        """Take one chunk, or a whole `chat.completion`; return what it added to the text and the reasoning.
+
+        Raises `TooLarge` once the reply passes a bound; what came before is kept.
+        """
+        deltas: list[Delta] = []
+        choices = chunk.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict):
+                index = read_index(choice.get("index")) or 0
+                if index not in self._choices:
+                    if self._first is None:
+                        self._first = time.perf_counter() - self._made
+                    self._meter.reserve(_CHOICE_SIZE)
+                    self._choices[index] = _Choice(self._meter, self._max_arguments)
+                before = self._meter.progress
+                added = self._choices[index].add(choice)
+                if self._choices[index] is self._main:
+                    deltas += added
+                    # Moonshot counts each choice by itself.
+                    self._count(choice.get("usage"))
+                else:
+                    # Another choice fills the memory, and is no part of the reply.
+                    self._meter.progress = before
+        if not self._id:
+            self._id = read_name(chunk.get("id"))
+        if not self._model:
+            self._model = read_name(chunk.get("model"))
+        groq = chunk.get("x_groq")
+        self._count(groq.get("usage") if isinstance(groq, dict) else None)
+        self._count(chunk.get("usage"))
+        return deltas
+
+    def add_quickly(self, data: bytes, deltas: list[Delta]) -> bool:
+        """Take the data of a chunk that goes on with what has begun, and add to `deltas`; return whether it did.
+
+        Raises one of `NOT_QUICK` where the chunk is not quick, and `TooLarge` as `add` does; then it adds nothing.
+        """
+        chunk = read_chunk(data)
+        main = self._choices.get(0)
+        delta = chunk.choices[0].delta
+        if main is None or (delta.tool_calls and not main.calls.has(delta.tool_calls)):
+            return False
+        text, reasoning = delta.content, delta.reasoning_content or delta.reasoning
+        if text:
+            text = main.text.add_mended(text)
+        if reasoning:
+            reasoning = main.reasoning.add_mended(reasoning)
+        if delta.tool_calls:
+            for entry in delta.tool_calls:
+                main.calls.add_quickly(entry)
+        if chunk.usage is not None:
+            self._count(cast("JsonValue", chunk.usage))
+        if reasoning:
+            deltas.append(ReasoningDelta(reasoning))
+        if text:
+            deltas.append(TextDelta(text))
+        return True
+
+    @property
+    def finished(self) -> bool:
+        """Whether a finish reason has come."""
+        return self._main is not None and bool(self._main.finish_reason)
+
+    @property
+    def progress(self) -> int:
+        """How much of the reply has come: text, reasoning, calls and usage. A role or an empty text adds nothing."""
+        return self._meter.progress
+
+    @property
+    def broken(self) -> Cause | None:
+        """Why the provider broke the reply off, where all it says of it is the finish reason."""
+        return _BROKEN.get(self._main.finish_reason.lower()) if self._main else None
+
+    @property
+    def refusal(self) -> str:
+        """The refusal that is the answer, for there is no other: neither text nor calls.
+
+        Some providers keep it apart from the text. Left out, the chart would see an empty reply and ask again.
+        """
+        main = self._main
+        return str(main.refusal) if main and not len(main.text) and not main.calls.any else ""
+
+    def reply(self) -> Reply:
+        """Give the reply as far as it has come."""
+        main = self._main
+        usage = Usage(input_tokens=self._counts.get("input", 0), output_tokens=self._counts.get("output", 0))
+        if main is None:
+            return Reply(usage=usage if self._counts else None, response=self._response())
+        return Reply(
+            text=str(main.text) or self.refusal,
+            reasoning=str(main.reasoning),
+            reasoning_details=(*main.details.entries(), *main.calls.extras()),
+            calls=main.calls.calls(),
+            finish=_FINISHES.get(main.finish_reason.lower(), Finish.STOP),
+            usage=usage if self._counts else None,
+            finish_reason=main.finish_reason or None,
+            response=self._response(),
+        )
+
+    def _response(self) -> ResponseInfo:
+        return ResponseInfo(
+            id=self._id,
+            model=self._model,
+            cache_read_input_tokens=self._cached.get("read"),
+            cache_creation_input_tokens=self._cached.get("written"),
+            time_to_first_chunk=self._first,
+        )
+
+    def _count(self, usage: JsonValue) -> None:
+        """Take note of a usage. It is cumulative, and the last count that is none but null is the right one."""
+        if isinstance(usage, dict):
+            for name, keys in _COUNTS.items():
+                counts = [count for key in keys if (count := read_count(usage.get(key))) is not None]
+                if counts:
+                    self._meter.grow(self._counts, name, counts[0])
+            for place in _DETAILS:
+                details = usage.get(place)
+                if isinstance(details, dict):
+                    self._count_cached(details)
+
+    def _count_cached(self, details: dict[str, JsonValue]) -> None:
+        for name, key in _CACHED.items():
+            count = read_count(details.get(key))
+            if count is not None:
+                self._meter.grow(self._cached, name, count)
+
+    @property
+    def _main(self) -> "_Choice | None":
+        return self._choices.get(0) or next(iter(self._choices.values()), None)
+
+
+class _Choice:
+    """One of the choices that a provider offers. We ask for one; some recorded streams hold more."""
+
+    def __init__(self, meter: Meter, max_arguments: int) -> None:
+        self.text = Pieces(meter)
+        self.reasoning = Pieces(meter)
+        self.refusal = Pieces(meter)
+        self.details = Details(meter)
+        self.calls = CallAssembler(meter, max_arguments)
+        self.finish_reason = ""
+        self._meter = meter
+
+    def add(self, choice: dict[str, JsonValue]) -> list[Delta]:
+        finish_reason = choice.get("finish_reason")
+        if isinstance(finish_reason, str) and finish_reason:
+            self._meter.reserve(len(finish_reason))
+            self.finish_reason = mend(finish_reason)
+        delta = choice.get("delta")
+        deltas = self._add(delta) if isinstance(delta, dict) else []
+        # A whole reply comes as a message. Some servers send one beside the deltas, or close with one: it repeats them.
+        message = choice.get("message")
+        if isinstance(message, dict):
+            deltas += self._add({name: value for name, value in message.items() if not self._has(name)})
+        return deltas
+
+    def _add(self, delta: dict[str, JsonValue]) -> list[Delta]:
+        content = delta.get("content")
+        text = self.text.add("".join(_texts(content)))
+        reasoning = self.reasoning.add(_reasoning_of(delta))
+        self.details.add(delta.get("reasoning_details"))
+        self.refusal.add("".join(_refusals(delta)))
+        calls = delta.get("tool_calls")
+        if isinstance(calls, list | dict):
+            self.calls.add(calls if isinstance(calls, list) else [calls])
+        function_call = delta.get("function_call")
+        if isinstance(function_call, dict):
+            self.calls.add_function_call(function_call)
+        return [*([ReasoningDelta(reasoning)] if reasoning else ()), *([TextDelta(text)] if text else ())]
+
+    def _has(self, name: str) -> bool:
+        """Whether the deltas have brought what a message holds under this name."""
+        match name:
+            case "content":
+                return bool(len(self.text))
+            case "refusal":
+                return bool(len(self.refusal))
+            case "tool_calls" | "function_call":
+                return bool(self.calls)
+            case _:
+                return bool(len(self.reasoning) or self.details)
+
+
+def _texts(content: JsonValue, kinds: tuple[str, ...] = ("text", "output_text")) -> Iterator[str]:
+    """The text of a content that is a text, a part, or a list of parts."""
+    for part in _parts(content):
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, dict) and part.get("type", kinds[0]) in kinds:
+            text = part.get("text")
+            yield text if isinstance(text, str) else ""
+
+
+def _thoughts(content: JsonValue) -> Iterator[str]:
+    """The thinking parts of a content that is a list of parts; their own content may be a list of parts again."""
+    for part in _parts(content):
+        if isinstance(part, dict) and part.get("type") in ("thinking", "reasoning"):
+            found = (part.get(name) for name in ("thinking", "text", "reasoning", "summary"))
+            yield from _texts(next(filter(None, found), None), ("text", "summary_text"))
+
+
+def _refusals(delta: dict[str, JsonValue]) -> Iterator[str]:
+    """The refusal of a delta, or those among the parts of its content."""
+    for part in (delta, *_parts(delta.get("content"))):
+        refusal = part.get("refusal") if isinstance(part, dict) else None
+        if isinstance(refusal, str):
+            yield refusal
+
+
+def _parts(content: JsonValue) -> list[JsonValue]:
+    return content if isinstance(content, list) else [content]
+
+
+def _reasoning_of(delta: dict[str, JsonValue]) -> str:
+    """The reasoning of a delta. Some servers send the same text under two names: the first that has any is taken."""
+    named = (
+        delta.get("reasoning_content"),
+        delta.get("reasoning"),
+        "".join(_detail_texts(delta.get("reasoning_details"))),
+        delta.get("reasoning_text"),
+        delta.get("thinking"),
+        "".join(_thoughts(delta.get("content"))),
+        "".join(_thoughts(delta.get("thinking_blocks"))),
+    )
+    return next((text for text in named if isinstance(text, str) and text), "")
+
+
+def _detail_texts(details: JsonValue) -> Iterator[str]:
+    for detail in details if isinstance(details, list) else ():
+        if isinstance(detail, dict):
+            yield from (text for name in ("text", "summary") if isinstance(text := detail.get(name), str))

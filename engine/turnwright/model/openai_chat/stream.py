@@ -1,0 +1,130 @@
+"""The reply of a chat completion out of the bytes of a response, wherever they were cut. No I/O.
+
+The client feeds it what comes in, `turnwright decode` what was recorded: there is one decoder. It understands a
+stream of server-sent events, and the one JSON body of a server that ignores `stream: true`.
+
+    stream = ChatStream()
+    for data in response:
+        for delta in stream.feed(data): ...
+        if stream.done: break
+    for delta in stream.end(): ...
+    reply = stream.reply()
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import ClassVar, Final
+
+from pydantic import JsonValue
+
+from turnwright.model.http.error_body import understand
+from turnwright.model.http.json_text import read_index
+from turnwright.model.http.reply_stream import SERVER, ReplyStream
+from turnwright.model.http.sse import MAX_EVENT
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_BYTES, MAX_CHUNKS, MAX_REPLY
+from turnwright.model.protocol import Delta, TextDelta
+
+from .reply_builder import ReplyBuilder
+
+# MiniMax reports faults by numbers of its own, in replies that are fine to HTTP. These say the same.
+_MINIMAX: Final[dict[int, JsonValue]] = {
+    1001: 408,
+    1002: 429,
+    1004: 401,
+    1008: 402,
+    1026: "content_filter",
+    1027: "content_filter",
+    1039: 429,
+    2013: 400,
+    2049: 401,
+    2056: 429,
+}
+
+
+class ChatStream(ReplyStream):
+    """Takes the bytes of one response, gives deltas, and in the end the reply or the reason why there is none.
+
+    Nothing raises before `reply` does. Once `done`, what is fed is ignored; `[DONE]` makes it so. `secrets` are never
+    quoted in an error; `where` names the server in it. `max_event` bounds one event or one JSON body, in bytes;
+    `max_reply` and `max_arguments` bound the reply and the arguments of one call, in characters; `max_bytes` and
+    `max_chunks` bound the whole response, with all that is no part of the reply.
+
+    What the model said in the field that some providers keep for a refusal is the text, if there is no other answer.
+    Source: STREAMS.
+    """
+
+    REPLY: ClassVar = "chat completion"
+    REASON: ClassVar = "finish reason"
+    QUICK: ClassVar = b"data: {"
+
+    def __init__(
+        self,
+        *,
+        secrets: Collection[str] = (),
+        where: str = SERVER,
+        max_event: int = MAX_EVENT,
+        max_reply: int = MAX_REPLY,
+        max_arguments: int = MAX_ARGUMENTS,
+        max_bytes: int = MAX_BYTES,
+        max_chunks: int = MAX_CHUNKS,
+    ) -> None:
+        self._chat = ReplyBuilder(max_reply=max_reply, max_arguments=max_arguments)
+        super().__init__(
+            self._chat,
+            secrets=secrets,
+            where=where,
+            max_event=max_event,
+            max_bytes=max_bytes,
+            max_chunks=max_chunks,
+        )
+
+    def end(self) -> list[Delta]:
+        """Say that the bytes have ended; return what the last event added, or the refusal that stands for the text."""
+        if self._ended:
+            return []
+        deltas = super().end()
+        return [*deltas, TextDelta(self._chat.refusal)] if self._chat.refusal else deltas
+
+    def _is_complete(self) -> bool:
+        return super()._is_complete() and self._chat.broken is None
+
+    def _put(self, event: str, chunk: dict[str, JsonValue]) -> list[Delta]:  # noqa: ARG002 (chunks tell no kinds apart)
+        return self._chat.add(chunk)
+
+    def _finish(self) -> None:
+        self._whole = True
+
+    def _is_reply(self, body: dict[str, JsonValue]) -> bool:
+        return isinstance(body.get("choices"), list)
+
+    def _is_event(self, body: dict[str, JsonValue]) -> bool:
+        return any(_faults(body))
+
+    def _sources(self, chunk: dict[str, JsonValue]) -> Iterable[JsonValue]:
+        choices = chunk.get("choices")
+        return (chunk, *_faults(chunk), *(choices if isinstance(choices, list) else ()))
+
+    def _explain(self) -> None:
+        cause = self._chat.broken
+        if cause is None:
+            super()._explain()
+        else:
+            word = self._chat.reply().finish_reason
+            self._fail(f"{self._where} broke its reply off: the finish reason was {word!r}", cause)
+
+
+def _faults(chunk: dict[str, JsonValue]) -> Iterator[JsonValue]:
+    """The errors of a chunk that stand in no `error` of it, as if they did."""
+    if not chunk:
+        return
+    groq, minimax, errors = chunk.get("x_groq"), chunk.get("base_resp"), chunk.get("errors")
+    if isinstance(groq, dict) and groq.get("error"):
+        yield groq
+    if isinstance(minimax, dict) and (number := read_index(minimax.get("status_code"))):
+        error: JsonValue = {"message": minimax.get("status_msg"), "code": _MINIMAX.get(number)}
+        yield {"type": "error", "error": error}
+    # Gateways that fail report it in a shape of their own, and then there is no choice in it.
+    if "choices" not in chunk and not chunk.get("error"):
+        if isinstance(errors, list) and errors:
+            yield {"type": "error", "error": errors[0]}
+        elif (said := understand(chunk)).words and said.status:
+            yield {"type": "error", **chunk}

@@ -1,0 +1,1 @@
+"""Models that pydantic-ai speaks to."""

@@ -1,0 +1,182 @@
+"""What went wrong in pydantic-ai, or in the client that it uses, as a `ModelError`. No I/O.
+
+pydantic-ai translates most errors of the clients, and lets some through. Those are read by what they have (a status, a
+response, the names of their classes), for there are a dozen clients and none need be installed.
+"""
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from typing import Final
+
+from pydantic_ai import exceptions
+
+from turnwright.model.http.errors import excerpt, http_failure, stream_failure, without_tags
+from turnwright.model.http.json_text import read_json
+from turnwright.model.http.text_buffer import TooLarge
+from turnwright.model.protocol import ModelError, Reply
+from turnwright_states import Cause
+
+# What pydantic-ai has found out, in the words that `failure` knows: these say more than a status.
+_NAMED: Final[tuple[tuple[type[exceptions.ModelAPIError], str], ...]] = (
+    (exceptions.ModelContextWindowExceededError, "context_length_exceeded"),
+    (exceptions.ModelQuotaExceededError, "insufficient_quota"),
+    (exceptions.ModelRateLimitError, "rate_limit_exceeded"),
+    (exceptions.ModelOverloadedError, "overloaded"),
+    (exceptions.ModelUnavailableError, "service_unavailable"),
+    (exceptions.ModelAuthenticationError, "authentication_error"),
+    (exceptions.ModelNotFoundError, "not_found"),
+    (exceptions.ModelRequestRejectedError, "invalid_request_error"),
+)
+
+# Classes of httpx and httpx2, of the clients of OpenAI, Anthropic and AWS, of anyio and of Python itself.
+_BROKEN: Final = frozenset(
+    {
+        "ModelConnectionError",
+        "TransportError",
+        "StreamError",
+        "APIConnectionError",
+        "HTTPClientError",
+        "ClosedResourceError",
+        "BrokenResourceError",
+        "EndOfStream",
+        "IncompleteReadError",
+        "ConnectionError",
+        "gaierror",
+        "SSLError",
+    }
+)
+
+
+def failure(error: Exception, *, where: str, partial: Reply | None = None, secrets: Collection[str] = ()) -> ModelError:
+    """Make the error for one that pydantic-ai raised.
+
+    `where` names the model in the message; `partial` is what had arrived; `secrets` are never quoted.
+    """
+    if isinstance(error, ExceptionGroup):
+        # Of a model and those that stand in for it, one that may answer later is enough for another attempt.
+        found = [failure(each, where=where, partial=partial, secrets=secrets) for each in error.exceptions]
+        made = next((each for each in found if each.cause.may_pass), found[-1])
+    elif isinstance(error, ModelError):
+        made = error
+    elif (status := _status(error)) is not None:
+        made = _with_status(error, status, where, secrets)
+    else:
+        made = _without_status(error, where, partial, secrets)
+    made.partial = made.partial or partial
+    return made
+
+
+def _with_status(error: Exception, status: int, where: str, secrets: Collection[str]) -> ModelError:
+    headers = _headers(error)
+    if isinstance(error, exceptions.ModelAPIError) and error.retry_after is not None:
+        headers.setdefault("retry-after", f"{error.retry_after:g}")
+    made = http_failure(status, headers, _body(error), where=where, now=time.time(), secrets=secrets)
+    hints = [getattr(error, "hint", None)]
+    if suggested := getattr(error, "suggested_model_id", None):
+        hints.append(f"Did you mean {suggested!r}?")
+    said = " ".join(excerpt(hint, secrets) for hint in hints if isinstance(hint, str))
+    if not said:
+        return made
+    return ModelError(f"{made} {said}", cause=made.cause, status=status, retry_after=made.retry_after)
+
+
+def _without_status(error: Exception, where: str, partial: Reply | None, secrets: Collection[str]) -> ModelError:
+    cause = _cause(error, begun=partial is not None)
+    if cause is not None:
+        words = excerpt(_words(error), secrets) or type(error).__name__
+        made = ModelError(f"{where}: {words}", cause=cause, partial=partial)
+    elif isinstance(error, exceptions.ModelAPIError):
+        told = stream_failure(read_json(_body(error).decode()), partial=partial or Reply(), secrets=secrets)
+        made = ModelError(f"{where}: {told}", cause=told.cause, retry_after=told.retry_after, partial=partial)
+    else:
+        kind, words = type(error).__name__, excerpt(str(error), secrets)
+        hint = "It is no error of a provider's: the traceback of its cause says where it comes from."
+        made = ModelError(f"{where} failed with {kind}: {words}. {hint}", cause=Cause.REJECTED, partial=partial)
+    if isinstance(error, exceptions.ModelAPIError):
+        made.retry_after = error.retry_after if made.retry_after is None else made.retry_after
+    return made
+
+
+def _cause(error: Exception, *, begun: bool) -> Cause | None:
+    """What the class of an error says; None where its body says more, or nobody knows."""
+    if isinstance(error, exceptions.ModelServerError):
+        return Cause.SERVER_ERROR
+    named = isinstance(error, tuple(kind for kind, _ in _NAMED))
+    names = set() if named else set(_classes(error))
+    tests: tuple[tuple[Callable[[], bool], Cause], ...] = (
+        (lambda: isinstance(error, exceptions.ContentFilterError), Cause.CONTENT_FILTER),
+        # How adapters of pydantic-ai say that their provider does not take what is in the request: sound, say.
+        (lambda: isinstance(error, exceptions.UserError | NotImplementedError), Cause.BAD_REQUEST),
+        (lambda: isinstance(error, TooLarge), Cause.REJECTED),
+        (lambda: any("timeout" in name.lower() for name in names), Cause.TIMEOUT),
+        (lambda: bool(names & _BROKEN), Cause.INTERRUPTED if begun else Cause.CONNECTION),
+        (lambda: any("credential" in name.lower() for name in names), Cause.AUTHENTICATION),
+        # A stream that ended without its last word, which only has a sentence.
+        (lambda: type(error) is exceptions.ModelAPIError and begun and not error.body, Cause.INTERRUPTED),
+        (lambda: _is_unexpected(error) and "without content" in str(error), Cause.EMPTY_REPLY),
+        (lambda: _is_unexpected(error) or bool(names & {"JSONDecodeError", "UnicodeDecodeError"}), Cause.SERVER_ERROR),
+    )
+    return next((cause for holds, cause in tests if holds()), None)
+
+
+def _is_unexpected(error: Exception) -> bool:
+    return isinstance(error, exceptions.UnexpectedModelBehavior)
+
+
+def _classes(error: BaseException) -> Iterator[str]:
+    """The names of the error's classes, and of those of what it was made from."""
+    seen: BaseException | None = error
+    for _ in range(8):
+        if seen is None:
+            return
+        yield from (kind.__name__ for kind in type(seen).__mro__)
+        seen = seen.__cause__
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, exceptions.UnexpectedModelBehavior | exceptions.UserError):
+        return error.message
+    return str(error)
+
+
+def _status(error: Exception) -> int | None:
+    response = getattr(error, "response", None)
+    places: list[object] = [getattr(error, "status_code", None), getattr(error, "code", None)]
+    places.append(getattr(response, "status_code", None))
+    if isinstance(response, Mapping):
+        metadata = response.get("ResponseMetadata")
+        places.append(metadata.get("HTTPStatusCode") if isinstance(metadata, Mapping) else None)
+    return next((found for found in places if isinstance(found, int) and 300 <= found < 600), None)  # noqa: PLR2004
+
+
+def _headers(error: Exception) -> dict[str, str]:
+    for source in (error, getattr(error, "response", None)):
+        headers = getattr(source, "headers", None)
+        if isinstance(headers, Mapping):
+            return {str(name).lower(): str(value) for name, value in headers.items()}
+    return {}
+
+
+def _body(error: Exception) -> bytes:
+    """The body of the error, and beside it the names that pydantic-ai has for it."""
+    body = next((found for name in ("body", "details", "response") if (found := getattr(error, name, None))), None)
+    named: list[object] = [next((name for kind, name in _NAMED if isinstance(error, kind)), None)]
+    named += [getattr(error, "provider_error_code", None), getattr(error, "provider_error_type", None)]
+    if isinstance(body, str):
+        with suppress(ValueError):
+            body = read_json(body)
+    fields: dict[str, object] = {}
+    if isinstance(body, Mapping):
+        # The client of AWS keeps what it was told under a name of its own.
+        inner = body.get("Error")
+        fields = dict(inner if isinstance(inner, Mapping) else body)
+        named.append(fields.get("Code"))
+    elif isinstance(body, str):
+        fields = {"message": without_tags(body)}
+    elif not isinstance(error, exceptions.ModelHTTPError):
+        fields = {"message": str(error)}
+    names = [name for name in named if isinstance(name, str)]
+    fields |= dict(zip(("reason", "error_type"), names, strict=False))
+    return json.dumps(fields, default=repr).encode()

@@ -1,0 +1,181 @@
+"""What of a reply must go back to its provider unchanged: kept beside the reply, and put back at its place. No I/O.
+
+A reply of ours is a text, a reasoning and calls. A response of pydantic-ai is a row of parts, and providers check that
+row: a signature belongs to one thinking, Gemini signs single calls and texts, and what was thought between two calls
+must come back between them. One entry of `Reply.reasoning_details` keeps the row: each part with its signature and
+details, but without its text and arguments, which the journal has already.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from pydantic import JsonValue, ValidationError
+from pydantic_ai.messages import (
+    CompactionPart,
+    ModelMessagesTypeAdapter,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+)
+from pydantic_core import PydanticSerializationError
+
+from turnwright.message import AnyPart, Message, ReasoningPart
+from turnwright.message import TextPart as OurText
+from turnwright.message import ToolCallPart as OurCall
+from turnwright.model.http.text_buffer import mend
+
+#: The `type` of the entry.
+TYPE: Final = "pydantic_ai"
+
+# The item ids of OpenAI's Responses API stand for what it keeps: a call by the provider's id, and a text as it was.
+# Sent along with ids and texts of ours, they would be taken instead of these.
+_LEFT_OUT: Final = frozenset({"content", "args", "tool_call_id", "tool_kind", "citations"})
+
+
+def details_of(response: ModelResponse) -> tuple[Mapping[str, JsonValue], ...]:
+    """Make the entry for a response, or none where its text and its calls say all there is."""
+    parts = [
+        part for part in response.parts if isinstance(part, TextPart | ThinkingPart | ToolCallPart | CompactionPart)
+    ]
+    if not any(_says_more(part) for part in parts):
+        return ()
+    try:
+        (dumped,) = ModelMessagesTypeAdapter.dump_python([ModelResponse(parts=parts)], mode="json")
+    except PydanticSerializationError:
+        # Details that are no JSON cannot be journalled; the provider gets the text and the calls.
+        return ()
+    kept: list[JsonValue] = []
+    calls = 0
+    for part, fields in zip(parts, dumped["parts"], strict=True):
+        row = _without_texts(part, fields)
+        if isinstance(part, ToolCallPart):
+            row["call"] = calls
+            calls += 1
+        elif not isinstance(part, CompactionPart):
+            row["length"] = len(mend(part.content))
+        kept.append(row)
+    origin = {"provider_name": response.provider_name, "canonical_system": response.canonical_system}
+    return ({"type": TYPE, **{name: value for name, value in origin.items() if value is not None}, "parts": kept},)
+
+
+def response_of(message: Message) -> ModelResponse | None:
+    """Translate an assistant's message, with the details of its reply at their places; None if it says nothing.
+
+    What does not fit any more, since a text or the calls were changed after the reply, goes back without details; of
+    the reasoning nothing does, for its signature would be wrong. Reasoning of other origin is left out.
+    """
+    parts: list[ModelResponsePart] = []
+    entry: Mapping[str, JsonValue] = {}
+    for reasoning, rest in _replies(message.parts):
+        found = next((each for each in reasoning.details if each.get("type") == TYPE), {}) if reasoning else {}
+        entry = found or entry
+        parts += _Row(reasoning.text if reasoning else "", rest).filled(found)
+    if not parts:
+        return None
+    name, system = entry.get("provider_name"), entry.get("canonical_system")
+    return ModelResponse(
+        parts=parts,
+        provider_name=name if isinstance(name, str) else None,
+        canonical_system=system if isinstance(system, str) else None,
+    )
+
+
+def _says_more(part: ModelResponsePart) -> bool:
+    return isinstance(part, ThinkingPart | CompactionPart) or bool(getattr(part, "provider_details", None))
+
+
+def _without_texts(part: ModelResponsePart, fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    if isinstance(part, CompactionPart):
+        return {name: value for name, value in fields.items() if value is not None}
+    left_out = _LEFT_OUT if isinstance(part, ThinkingPart) else _LEFT_OUT | {"id"}
+    return {name: value for name, value in fields.items() if value is not None and name not in left_out}
+
+
+def _replies(parts: Sequence[AnyPart]) -> Iterator[tuple[ReasoningPart | None, list[OurText | OurCall]]]:
+    """The replies that a message is made of: one, unless messages were merged. Reasoning begins one."""
+    reasoning: ReasoningPart | None = None
+    rest: list[OurText | OurCall] = []
+    for part in parts:
+        if isinstance(part, ReasoningPart):
+            yield reasoning, rest
+            reasoning, rest = part, []
+        elif isinstance(part, OurText | OurCall):
+            rest.append(part)
+    yield reasoning, rest
+
+
+class _Row:
+    """The parts of one reply, with its texts and calls put back into their places."""
+
+    def __init__(self, reasoning: str, parts: Sequence[OurText | OurCall]) -> None:
+        self._reasoning = reasoning
+        self._text = "".join(part.text for part in parts if isinstance(part, OurText))
+        self._calls = [part for part in parts if isinstance(part, OurCall)]
+
+    def filled(self, entry: Mapping[str, JsonValue]) -> list[ModelResponsePart]:
+        places = _read(entry)
+        thought = _lengths(places, ThinkingPart) == len(self._reasoning)
+        texted = _lengths(places, TextPart) == len(self._text)
+        if not texted:
+            places = [place for place in places if not isinstance(place[0], TextPart)]
+        heard = read = 0
+        used: set[int] = set()
+        row: list[ModelResponsePart] = []
+        for part, length, call in places:
+            match part:
+                case ThinkingPart() if thought:
+                    row.append(dataclasses.replace(part, content=self._reasoning[heard : heard + length]))
+                    heard += length
+                case TextPart():
+                    row.append(dataclasses.replace(part, content=self._text[read : read + length]))
+                    read += length
+                case ToolCallPart() if call < len(self._calls) and self._calls[call].name == part.tool_name:
+                    row.append(_call(self._calls[call], part))
+                    used.add(call)
+                case CompactionPart():
+                    row.append(part)
+                case _:
+                    pass
+        if self._text and not (texted and read):
+            first = next((at for at, part in enumerate(row) if isinstance(part, ToolCallPart)), len(row))
+            row.insert(first, TextPart(self._text))
+        return row + [_call(call) for at, call in enumerate(self._calls) if at not in used]
+
+
+_Place = tuple[ModelResponsePart, int, int]
+
+
+def _read(entry: Mapping[str, JsonValue]) -> list[_Place]:
+    """The parts of an entry, each with its length and the number of its call. An entry that cannot be read has none."""
+    rows = entry.get("parts")
+    fields = [dict(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    places = [(_whole(row.pop("length", 0)), _whole(row.pop("call", 0))) for row in fields]
+    parts = [row if row.get("part_kind") in ("tool-call", "compaction") else {"content": "", **row} for row in fields]
+    try:
+        (response,) = ModelMessagesTypeAdapter.validate_python([{"kind": "response", "parts": parts}])
+    except ValidationError:
+        return []
+    return [
+        (part, length, call)
+        for part, (length, call) in zip(response.parts, places, strict=True)
+        if isinstance(part, TextPart | ThinkingPart | ToolCallPart | CompactionPart)
+    ]
+
+
+def _lengths(places: Sequence[_Place], kind: type[TextPart | ThinkingPart]) -> int:
+    return sum(length for part, length, _ in places if isinstance(part, kind))
+
+
+def _call(call: OurCall, like: ToolCallPart | None = None) -> ToolCallPart:
+    """The call under our id, with the details that the provider gave it."""
+    part = ToolCallPart(tool_name=call.name, args=dict(call.arguments), tool_call_id=call.id)
+    if like is None:
+        return part
+    return dataclasses.replace(part, provider_name=like.provider_name, provider_details=like.provider_details)
+
+
+def _whole(value: JsonValue) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0

@@ -1,0 +1,183 @@
+"""A reply, put together from what pydantic-ai streams. No I/O."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from pydantic import JsonValue
+from pydantic_ai.messages import (
+    ModelResponse,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+)
+from pydantic_ai.usage import RequestUsage
+
+from turnwright.model.http.json_text import read_count, whole_object
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_CHUNKS, Meter, Pieces, TooLarge, mend
+from turnwright.model.protocol import (
+    Delta,
+    ModelError,
+    ReasoningDelta,
+    Reply,
+    ReplyCall,
+    ResponseInfo,
+    TextDelta,
+    read_name,
+)
+from turnwright_states import Cause, Finish, Usage
+
+from .provider_details import details_of
+
+# What a part costs in memory beside its texts, counted as characters.
+_PART_SIZE: Final = 256
+_MANY_CALLS: Final = f"the reply asks for more than {MAX_CALLS:,} calls"
+_FINISHES: Final = {"length": Finish.LENGTH, "content_filter": Finish.CONTENT_FILTER}
+
+
+class Hearing:
+    """Takes the events of one response as they come, and then the response."""
+
+    def __init__(self) -> None:
+        self._meter = Meter()
+        self._text = Pieces(self._meter)
+        self._reasoning = Pieces(self._meter)
+        self._left = MAX_CHUNKS
+        # The indexes of the parts that have begun: calls of ours, and all that are no text or thinking.
+        self._calls: set[int] = set()
+        self._parts: set[int] = set()
+
+    @property
+    def progress(self) -> int:
+        """How much of the reply has come: a number that grows with its text, thinking and calls alone."""
+        return self._meter.progress
+
+    def take(self, event: ModelResponseStreamEvent) -> Iterator[Delta]:
+        """Give what an event adds to the text or the reasoning. Raises `TooLarge` once the reply passes a bound."""
+        self._left -= 1
+        if self._left < 0:
+            raise TooLarge(f"the response has more than {MAX_CHUNKS:,} chunks")
+        match event:
+            case PartStartEvent(part=TextPart(content=piece)):
+                yield from self._texted(piece)
+            case PartDeltaEvent(delta=TextPartDelta(content_delta=piece)):
+                yield from self._texted(piece)
+            case PartStartEvent(part=ThinkingPart(content=piece)):
+                yield from self._thought(piece)
+            case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(piece))):
+                yield from self._thought(piece)
+            case PartDeltaEvent(delta=ToolCallPartDelta(args_delta=str(arguments) | dict(arguments))):
+                self._meter.take(len(arguments))
+            case PartStartEvent(index=index, part=part):
+                # A call, or what the provider does at its own side. What begins again at an index is told anew.
+                self._begin(index, is_call=isinstance(part, ToolCallPart))
+            case _:
+                pass
+
+    def rest(self, reply: Reply) -> Iterator[Delta]:
+        """Give what of the whole reply has not been given yet: some of it only stands in the whole."""
+        for told, whole, give in (
+            (str(self._reasoning), reply.reasoning, self._thought),
+            (str(self._text), reply.text, self._texted),
+        ):
+            if whole.startswith(told):
+                yield from give(whole[len(told) :])
+
+    def _begin(self, index: int, *, is_call: bool) -> None:
+        if is_call:
+            self._calls.add(index)
+            if len(self._calls) > MAX_CALLS:
+                raise TooLarge(_MANY_CALLS)
+        if index not in self._parts:
+            self._parts.add(index)
+            self._meter.take(1)
+            self._meter.reserve(_PART_SIZE)
+
+    def _texted(self, piece: str) -> Iterator[Delta]:
+        text = self._text.add(piece)
+        if text:
+            yield TextDelta(text)
+
+    def _thought(self, piece: str) -> Iterator[Delta]:
+        text = self._reasoning.add(piece)
+        if text:
+            yield ReasoningDelta(text)
+
+
+def whole_reply(response: ModelResponse, first: float | None = None) -> Reply:
+    """Translate a whole response. `first` is when its first chunk came, in seconds, if it was streamed.
+
+    Raises `ModelError` with what there is as its `partial` for one that broke off, that failed at the provider's side,
+    or that the provider would have us wait for; `TooLarge` for arguments that are too long, and for too many calls.
+    """
+    reply = reply_of(response, first)
+    if len(reply.calls) > MAX_CALLS:
+        raise TooLarge(_MANY_CALLS)
+    if response.state == "suspended":
+        why = "the provider has not finished: it runs tools of its own, or works in the background"
+        raise ModelError(f"{why}. Switch that off in the settings.", cause=Cause.REJECTED, partial=reply)
+    if response.state != "complete":
+        raise ModelError("the stream ended before the reply did", cause=Cause.INTERRUPTED, partial=reply)
+    if response.finish_reason == "error":
+        said = f" ({reply.finish_reason})" if reply.finish_reason else ""
+        raise ModelError(f"the provider could not finish its reply{said}", cause=Cause.SERVER_ERROR, partial=reply)
+    return reply
+
+
+def reply_of(response: ModelResponse, first: float | None = None) -> Reply:
+    """Translate a response as far as it has come. Parts that are no text, thinking or call of ours are left out.
+
+    `first` is when its first chunk came, in seconds, if it was streamed.
+    """
+    return Reply(
+        text="".join(mend(part.content) for part in response.parts if isinstance(part, TextPart)),
+        reasoning="".join(mend(part.content) for part in response.parts if isinstance(part, ThinkingPart)),
+        reasoning_details=details_of(response),
+        calls=tuple(_call(part) for part in response.parts if isinstance(part, ToolCallPart)),
+        finish=_FINISHES.get(response.finish_reason or "", Finish.STOP),
+        usage=_usage(response.usage),
+        finish_reason=_word(response),
+        response=ResponseInfo(
+            id=read_name(response.provider_response_id),
+            model=read_name(response.model_name),
+            # Of a provider that says nothing, zeros are left.
+            cache_read_input_tokens=read_count(response.usage.cache_read_tokens) or None,
+            cache_creation_input_tokens=read_count(response.usage.cache_write_tokens) or None,
+            time_to_first_chunk=first,
+        ),
+    )
+
+
+def _call(part: ToolCallPart) -> ReplyCall:
+    raw = part.args if isinstance(part.args, str) else _dumped(part.args)
+    if len(raw) > MAX_ARGUMENTS:
+        raise TooLarge(f"the arguments of a call are longer than {MAX_ARGUMENTS:,} characters")
+    raw = mend(raw)
+    return ReplyCall(name=mend(part.tool_name), arguments=whole_object(raw), raw=raw, id=mend(part.tool_call_id))
+
+
+def _dumped(arguments: Mapping[str, JsonValue] | None) -> str:
+    if arguments is None:
+        return ""
+    try:
+        return json.dumps(arguments, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        # The text is kept, and is no JSON: what is only nearly right must not run.
+        return repr(arguments)
+
+
+def _usage(usage: RequestUsage) -> Usage | None:
+    # A provider that says nothing leaves zeros: no request reads nothing and writes nothing.
+    read, written = read_count(usage.input_tokens), read_count(usage.output_tokens)
+    return Usage(input_tokens=read or 0, output_tokens=written or 0) if read or written else None
+
+
+def _word(response: ModelResponse) -> str | None:
+    said = (response.provider_details or {}).get("finish_reason")
+    return said if isinstance(said, str) else response.finish_reason

@@ -1,0 +1,137 @@
+"""Requests in pydantic-ai's terms. No I/O."""
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
+
+from pydantic_ai.messages import (
+    AudioUrl,
+    BinaryContent,
+    DocumentUrl,
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    MultiModalContent,
+    SystemPromptPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+    VideoUrl,
+)
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.tools import ToolDefinition
+
+from turnwright.message import FilePart, Message, ToolResultPart
+from turnwright.model.http.encoding import Kept
+from turnwright.model.http.prefix_cache import Beginnings
+from turnwright.model.protocol import ToolSpec
+from turnwright_states import CallStatus
+
+from .provider_details import response_of
+
+Outcome = Literal["success", "failed", "denied", "interrupted"]
+
+# Only a failure is marked as one for the provider. A refusal is no fault of the tool's, and the text says what it is.
+_OUTCOMES: Final[Mapping[CallStatus, Outcome]] = {
+    CallStatus.OK: "success",
+    CallStatus.ERROR: "failed",
+    CallStatus.DENIED: "denied",
+    CallStatus.REFUSED: "denied",
+    CallStatus.ABORTED: "interrupted",
+    CallStatus.UNKNOWN: "interrupted",
+}
+_URLS: Final[Mapping[str, type[ImageUrl | AudioUrl | VideoUrl]]] = {
+    "image": ImageUrl,
+    "audio": AudioUrl,
+    "video": VideoUrl,
+}
+
+
+class _Begun(NamedTuple):
+    """The beginning of a conversation: what is whole, and what was said since the last reply."""
+
+    done: tuple[ModelMessage, ...] = ()
+    said: tuple[ModelRequestPart, ...] = ()
+
+
+def messages_of(messages: Sequence[Message]) -> list[ModelMessage]:
+    """Translate a conversation. What stands between two replies is one request, in its order.
+
+    An assistant's message that holds nothing but the engine's bookkeeping is left out. What a message becomes is the
+    same object each time: pydantic-ai leaves a history as it is.
+    """
+    begun, said = _longer(*_BEGINNINGS.of(tuple(messages)))
+    return [*begun, ModelRequest(parts=[*said])] if said else [*begun]
+
+
+def _longer(begun: _Begun, messages: Sequence[Message]) -> _Begun:
+    done: list[ModelMessage] = []
+    said = [*begun.said]
+    for message in messages:
+        if message.role != "assistant":
+            said += _REQUESTS.of(message)
+            continue
+        response = _RESPONSES.of(message)
+        if response is None:
+            continue
+        if said:
+            done.append(ModelRequest(parts=said))
+            said = []
+        done.append(response)
+    return _Begun((*begun.done, *done), tuple(said))
+
+
+def parameters_of(tools: Sequence[ToolSpec]) -> ModelRequestParameters:
+    """Define the tools. Text is always allowed beside them."""
+    return ModelRequestParameters(
+        function_tools=[
+            ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=_plain(tool.parameters))
+            for tool in tools
+        ]
+    )
+
+
+def _plain(schema: Mapping[str, object]) -> dict[str, object]:
+    return dict(schema)
+
+
+def _request_parts(message: Message) -> Iterator[ModelRequestPart]:
+    if message.role == "system":
+        yield SystemPromptPart(message.text)
+    elif message.role == "user":
+        yield UserPromptPart(_said(message))
+    else:
+        for part in message.parts:
+            if isinstance(part, ToolResultPart):
+                yield _result(part)
+
+
+def _said(message: Message) -> str | list[UserContent]:
+    if not message.files:
+        return message.text
+    return [*([message.text] if message.text else ()), *map(_file, message.files)]
+
+
+def _result(part: ToolResultPart) -> ToolReturnPart:
+    content: str | list[UserContent] = part.text
+    if part.files:
+        content = [*([part.text] if part.text else ()), *map(_file, part.files)]
+    return ToolReturnPart(tool_name=part.name, content=content, tool_call_id=part.call, outcome=_OUTCOMES[part.status])
+
+
+def _file(part: FilePart) -> MultiModalContent:
+    name = part.name or None
+    if part.data:
+        return BinaryContent(data=base64.b64decode(part.data), media_type=part.media_type, identifier=name)
+    # Of `image/*` the address may say more.
+    media_type = None if part.media_type.endswith("*") else part.media_type
+    kind: type[ImageUrl | AudioUrl | VideoUrl | DocumentUrl] = DocumentUrl
+    kind = _URLS.get(part.media_type.partition("/")[0], kind)
+    return kind(url=part.url, media_type=media_type, identifier=name)
+
+
+_REQUESTS: Final[Kept[Message, tuple[ModelRequestPart, ...]]] = Kept(lambda message: tuple(_request_parts(message)))
+_RESPONSES: Final[Kept[Message, ModelResponse | None]] = Kept(response_of)
+_BEGINNINGS: Final = Beginnings(_Begun(), _longer)

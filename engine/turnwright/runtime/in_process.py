@@ -1,0 +1,170 @@
+"""Turns that are driven in this process: those of who runs them, and those that a runtime's worker takes up."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import anyio
+import anyio.lowlevel
+
+from turnwright.driver.driver import Driver
+from turnwright.errors import StoreError, TurnBusy, UnknownTurn
+from turnwright.journal.admission import Begun
+from turnwright.journal.answer_posting import standing
+from turnwright.journal.dependencies import Setup
+from turnwright.journal.event_bus import Hub
+from turnwright.journal.inbox import abort_item, steers
+from turnwright.journal.recovery import Sweep
+from turnwright.journal.termination import end_turn
+from turnwright.result import TurnResult
+from turnwright.store import NOBODY_GIVEN_UP, GivenUp, InboxKind, Store
+
+from .protocol import Job, Stand
+from .segments import segment_of
+
+
+class Here:
+    """Drives turns of `store` in this process, on any number of tasks, and tells `hub` of what happens to them.
+
+    It is the `Work` of a runtime's workers too.
+    """
+
+    def __init__(self, store: Store, setup: Setup, hub: Hub) -> None:
+        self._store = store
+        self._setup = setup
+        self._hub = hub
+        self._driver = Driver(store, setup, hub)
+        self._sweep = Sweep(store, setup.now)
+        #: The scopes of what workers drive, or try to, by turn.
+        self._jobs: dict[str, list[anyio.CancelScope]] = {}
+
+    def is_driven(self, turn_id: str) -> bool:
+        """Whether a turn is driven in this process."""
+        return turn_id in self._driver.segments
+
+    async def is_due(self, turn_id: str) -> bool:
+        """Whether driving a turn would do anything, so that a worker that finds it will."""
+        return await self._sweep.is_due(await self._store.get(turn_id))
+
+    async def run(self, turn_id: str, begun: Begun | None = None) -> TurnResult:
+        """Drive a turn until it has ended or rests. See `Driver.drive`."""
+        ended = await self._drive_once(turn_id, begun)
+        if ended is not None and ended.outcome is not None:
+            late = steers(await self._store.inbox(turn_id))
+            return replace(ended, undelivered=(*ended.undelivered, *late.values())) if late else ended
+        while True:
+            # Somebody may have answered just now, and drive it on: that end or pause is waited for.
+            driven = await self._store.is_driven(turn_id)
+            result = await standing(self._store, turn_id)
+            if result.outcome is not None or result.paused or not driven:
+                return result
+            await anyio.sleep(self._setup.poll)
+
+    async def take_up(self, turn_id: str) -> TurnResult:
+        """Drive a turn on that was left, or answered, until it has ended or rests."""
+        await self._end_if_asked(turn_id)
+        return await self.run(turn_id)
+
+    async def stop(self, turn_id: str) -> None:
+        """Abort a turn that has not ended: here if nobody drives it, else by whoever does."""
+        request = abort_item(turn_id)
+        await self._store.post(request)
+        if self.is_driven(turn_id):
+            self._driver.abort(request)
+        elif not await self._store.is_driven(turn_id):
+            await end_turn(self._store, turn_id, self._hub, self._setup.telemetry)
+
+    async def _drive_once(
+        self,
+        turn_id: str,
+        begun: Begun | None = None,
+        over: GivenUp = NOBODY_GIVEN_UP,
+        claimed: Callable[[int], None] | None = None,
+    ) -> TurnResult | None:
+        busy = False
+        unread = 0
+        try:
+            return await self._driver.drive(turn_id, begun, over=over, claimed=claimed)
+        except TurnBusy:
+            busy = True  # its events go on, and so do its followers
+            raise
+        finally:
+            if not busy and not self.is_driven(turn_id):
+                unread = self._hub.close(turn_id)
+            if isinstance(sys.exception(), StoreError):
+                # Who follows the turn and waits for its events hears of what was written, before the error ends that.
+                with anyio.CancelScope(shield=True):
+                    for _ in range(unread + 1):
+                        await anyio.lowlevel.checkpoint()
+
+    async def _end_if_asked(self, turn_id: str) -> None:
+        if any(item.kind is InboxKind.ABORT for item in await self._store.inbox(turn_id)):
+            await end_turn(
+                self._store, turn_id, self._hub, self._setup.telemetry
+            )  # which needs neither its tools nor its model
+
+    # What a runtime's workers do.
+
+    @property
+    def owner(self) -> str:
+        """See `Work.owner`."""
+        return self._store.owner
+
+    async def drive(
+        self,
+        turn_id: str,
+        segment: int,
+        *,
+        over: GivenUp = NOBODY_GIVEN_UP,
+        claimed: Callable[[int], None] | None = None,
+    ) -> Stand:
+        """See `Work.drive`."""
+        row = await self._store.get(turn_id)
+        # An earlier attempt may have gone on into the next segment, when the answer came before it had paused.
+        left_behind = row.owner is not None and row.epoch in over.epochs
+        if left_behind or segment_of(await self._store.facts(turn_id)) <= segment:
+            others = self._jobs.setdefault(turn_id, [])
+            if row.owner is not None and row.owner == self._store.owner and over.covers(row.owner, row.epoch):
+                for given_up in others:
+                    given_up.cancel()
+            with anyio.CancelScope() as scope:
+                others.append(scope)
+                try:
+                    await self._end_if_asked(turn_id)
+                    await self._drive_once(turn_id, over=over, claimed=claimed)
+                finally:
+                    others.remove(scope)
+                    if not others:
+                        self._jobs.pop(turn_id, None)
+        return await self.stand(turn_id)
+
+    async def stand(self, turn_id: str) -> Stand:
+        """See `Work.stand`."""
+        status = (await self._store.get(turn_id)).status
+        return Stand(status.state, status.reason)
+
+    async def abort(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> None:
+        """See `Work.abort`."""
+        row = await self._store.get(turn_id)
+        if row.status.outcome is not None:
+            return
+        await self.stop(turn_id)
+        if row.owner is not None and over.covers(row.owner, row.epoch):
+            await end_turn(self._store, turn_id, self._hub, self._setup.telemetry, over=over)
+
+    async def job(self, turn_id: str) -> Job:
+        """See `Work.job`."""
+        row = await self._store.get(turn_id)
+        return Job(turn_id, segment_of(await self._store.facts(turn_id)), row.agent)
+
+    async def due(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
+        """See `Work.due`."""
+        jobs: list[Job] = []
+        for row in (await self._sweep.due(idle=idle))[:most]:
+            try:
+                jobs.append(await self.job(row.id))
+            except UnknownTurn:
+                continue  # deleted meanwhile
+            except StoreError as error:
+                self._sweep.warn_of(row, error)
+        return jobs

@@ -1,0 +1,1 @@
+"""Turns driven by Temporal workers."""

@@ -1,0 +1,263 @@
+"""The runtime for many machines: Temporal says which worker drives a turn, notices when one dies, and asks another.
+
+A segment of a turn is a workflow with one activity, whose heartbeats say that its worker lives. What Temporal stores of
+a turn is its id, its agent's name, and how it ended. Everything else is in the journal, and so is every decision.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+
+import anyio
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.common import (
+    SearchAttributeKey,
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
+from temporalio.envconfig import ClientConfig
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from turnwright.errors import ConfigError, RuntimeUnavailable
+from turnwright.runtime.protocol import Job, Work
+
+from .names import AGENT, PATIENCE, SEARCHABLE, SUBMITTED, TURN_WORKFLOW, workflow_id
+from .worker import TemporalWorker, has_attributes
+
+#: How long one question to the server may take.
+_RPC: Final = timedelta(seconds=10)
+#: Seconds after which a namespace is asked again for what it did not have.
+_ASK_AGAIN: Final = 60.0
+_TEXTS: Final = re.compile(r'(?:message|error): "([^"]+)"')
+_AGENT: Final = SearchAttributeKey.for_keyword(AGENT)
+_OVER: Final = {
+    WorkflowExecutionStatus.FAILED: "it failed",
+    WorkflowExecutionStatus.TERMINATED: "it was terminated",
+    WorkflowExecutionStatus.TIMED_OUT: "it timed out",
+}
+
+
+class Temporal:
+    """Has turns driven by workers that a Temporal server at `address` (host:port) knows.
+
+    Without `address`, and for whatever is not given here (an API key, TLS, certificates), the environment and the
+    configuration file of Temporal's own tools are read (`TEMPORAL_ADDRESS`, `TEMPORAL_API_KEY`, ...).
+
+    `queue` is the task queue of turns whose agent's name is not in `queues`, which gives others theirs. A worker takes
+    from `serves`, by default from all of these; from each it drives at most `concurrency` turns at once and begins at
+    most `rate` a second, and all workers of a queue together `queue_rate`. One that is to stop gives turns `drain`
+    seconds. A worker is heard of every `heartbeat` seconds, and given up after `patience` seconds of silence. Every
+    `sweep` seconds turns that were left unsubmitted are looked for, on `queue` alone.
+
+    `search_attributes`: whether agent, outcome and reason can be searched for in Temporal. By default they are if the
+    namespace has them, and a worker asks for them; where that is not allowed, as in Temporal Cloud, make them by hand.
+
+    It must be used from one event loop of asyncio. Raises `ConfigError` for a number that is out of range, and for a
+    configuration of Temporal's that cannot be read. Source: DESIGN 6.
+    """
+
+    here = False
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        namespace: str | None = None,
+        queue: str = "turnwright",
+        queues: Mapping[str, str] | None = None,
+        serves: Sequence[str] = (),
+        concurrency: int = 100,
+        rate: float | None = None,
+        queue_rate: float | None = None,
+        drain: float = 30.0,
+        sweep: float = 30.0,
+        heartbeat: float = 2.0,
+        patience: float = 10.0,
+        search_attributes: bool | None = None,
+    ) -> None:
+        if queues is not None and not isinstance(queues, Mapping):
+            raise ConfigError(f"queues gives agents their task queue, by name, and is not {queues!r}")
+        _check(concurrency=concurrency, rate=rate, queue_rate=queue_rate, sweep=sweep, heartbeat=heartbeat)
+        if drain < 0 or patience <= heartbeat:
+            raise ConfigError(
+                f"patience ({patience:g} s) must be longer than heartbeat ({heartbeat:g} s), drain at least 0"
+            )
+        self._address = address
+        self._namespace = namespace
+        self._queue = queue
+        self._queues = dict(queues or {})
+        self._serves = tuple(serves) or tuple(dict.fromkeys((queue, *self._queues.values())))
+        self._concurrency = concurrency
+        self._rate = rate
+        self._queue_rate = queue_rate
+        self._drain = drain
+        self._sweep = sweep
+        self._heartbeat = heartbeat
+        self._patience = patience
+        self._wanted = search_attributes
+        self._searchable = bool(search_attributes)
+        #: When a namespace is asked again whether it has search attributes.
+        self._asks_again = 0.0
+        self._bound: Work | None = None
+        self._client: Client | None = None
+        self._working = False
+        self._connecting = anyio.Lock()
+
+    def bind(self, work: Work) -> None:
+        """See `Runtime.bind`."""
+        if self._bound is not None:
+            raise ConfigError("this runtime is another engine's: give each engine one of its own")
+        self._bound = work
+
+    async def submit(self, turn_id: str, segment: int) -> None:
+        """See `Runtime.submit`: the job is started, or, where it runs already, told."""
+        await self._start(await self._work.job(turn_id), segment, signal=SUBMITTED)
+
+    async def cancel(self, turn_id: str) -> None:
+        """See `Runtime.cancel`: the job is cancelled, if there is one."""
+        job = await self._work.job(turn_id)
+        client = await self._connected()
+        try:
+            await client.get_workflow_handle(workflow_id(turn_id, job.segment)).cancel(rpc_timeout=_RPC)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise self._unavailable(error) from error
+
+    async def failure(self, turn_id: str, segment: int) -> str | None:
+        """See `Runtime.failure`: why the job failed, if it did and was not started anew."""
+        client = await self._connected()
+        handle = client.get_workflow_handle(workflow_id(turn_id, segment))
+        over: str | None = None
+        try:
+            described = await handle.describe(rpc_timeout=_RPC)
+            over = _OVER.get(described.status or WorkflowExecutionStatus.RUNNING)
+            if over is not None:
+                run = client.get_workflow_handle(handle.id, run_id=described.run_id)
+                await run.result(follow_runs=False, rpc_timeout=_RPC)
+        except WorkflowFailureError as error:
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            over = f"{over}: {cause}" if str(cause) else over
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise self._unavailable(error) from error
+            return None
+        return None if over is None else f"its job {workflow_id(turn_id, segment)} in Temporal: {over}"
+
+    async def run_worker(self, stopping: anyio.Event | None = None) -> None:
+        """See `Runtime.run_worker`. A server that was reached once is waited for when it is gone."""
+        if self._working:
+            raise ConfigError("a worker of this runtime runs already: one takes from all queues that it serves")
+        client = await self._connected(prepare=True)
+        worker = TemporalWorker(
+            client,
+            self._work,
+            self._start_unless_running,
+            queue=self._queue,
+            serves=self._serves,
+            concurrency=self._concurrency,
+            rate=self._rate,
+            queue_rate=self._queue_rate,
+            drain=self._drain,
+            sweep=self._sweep,
+            heartbeat=self._heartbeat,
+            patience=self._patience,
+        )
+        self._working = True
+        try:
+            await worker.run(anyio.Event() if stopping is None else stopping)
+        except (RPCError, RuntimeError) as error:
+            raise self._unavailable(error) from error
+        finally:
+            self._working = False
+
+    async def aclose(self) -> None:
+        """See `Runtime.aclose`. The client's connections end when nobody refers to it any more."""
+        self._client = None
+
+    @property
+    def _work(self) -> Work:
+        if self._bound is None:
+            raise ConfigError("this runtime belongs to no engine: give it to one, Engine(runtime=...)")
+        return self._bound
+
+    async def _start_unless_running(self, job: Job) -> bool:
+        try:
+            await self._start(job, job.segment)
+        except WorkflowAlreadyStartedError:
+            return False
+        return True
+
+    async def _start(self, job: Job, segment: int, *, signal: str | None = None) -> None:
+        client = await self._connected()
+        pairs = [SearchAttributePair(_AGENT, job.agent)] if self._searchable else []
+        try:
+            await client.start_workflow(
+                TURN_WORKFLOW,
+                job.turn,
+                id=workflow_id(job.turn, segment),
+                task_queue=self._queues.get(job.agent, self._queue),
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                id_conflict_policy=WorkflowIDConflictPolicy.UNSPECIFIED if signal else WorkflowIDConflictPolicy.FAIL,
+                start_signal=signal,
+                memo={PATIENCE: self._patience, SEARCHABLE: self._searchable},
+                search_attributes=TypedSearchAttributes(pairs),
+                # A workflow task takes a moment. One that went to a worker which has stalled is to be given to another.
+                task_timeout=timedelta(seconds=self._patience / 2),
+                rpc_timeout=_RPC,
+            )
+        except RPCError as error:
+            if pairs and error.status is RPCStatusCode.INVALID_ARGUMENT and not self._wanted:
+                # Whoever answers has not heard of the attributes yet. The turn does not wait for that.
+                self._searchable = False
+                await self._start(job, segment, signal=signal)
+                return
+            raise self._unavailable(error) from error
+
+    async def _connected(self, *, prepare: bool = False) -> Client:
+        """The client, connected. `prepare` asks the namespace for the search attributes."""
+        async with self._connecting:
+            if self._client is None:
+                self._client = await self._connect()
+            now = anyio.current_time()
+            if prepare or (self._wanted is None and not self._searchable and now >= self._asks_again):
+                self._asks_again = now + _ASK_AGAIN
+                try:
+                    found = await has_attributes(self._client, make=prepare and self._wanted is not False)
+                except RPCError as error:
+                    raise self._unavailable(error) from error
+                self._searchable = found if self._wanted is None else self._wanted
+            return self._client
+
+    async def _connect(self) -> Client:
+        try:
+            said = ClientConfig.load_client_connect_config()
+        except (RuntimeError, ValueError) as error:
+            raise ConfigError(f"Temporal's own configuration cannot be read: {error}") from error
+        if self._address is not None:
+            said["target_host"] = self._address
+        if self._namespace is not None:
+            said["namespace"] = self._namespace
+        self._address = said["target_host"] = said.get("target_host", "localhost:7233")
+        try:
+            return await Client.connect(**said)
+        except ValueError as error:
+            raise ConfigError(f"Temporal's address {self._address!r} is no HOST:PORT: {error}") from error
+        except (RuntimeError, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> RuntimeUnavailable:
+        # The client quotes the whole of what its own library says; what is wrong stands in the last text of it.
+        said = _TEXTS.findall(str(error))
+        return RuntimeUnavailable(f"Temporal at {self._address}: {said[-1] if said else error}")
+
+
+def _check(**numbers: float | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and not number > 0:
+            raise ConfigError(f"{name} is a number above 0, and not {number!r}")

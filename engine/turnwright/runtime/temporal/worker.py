@@ -1,0 +1,173 @@
+"""A worker process of Temporal: what it takes from which queues, and what it asks of a namespace before."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from importlib.metadata import version
+from typing import Final
+
+import anyio
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.client import (
+    Client,
+    Schedule,
+    ScheduleActionStartWorkflow,
+    ScheduleAlreadyRunningError,
+    ScheduleIntervalSpec,
+    ScheduleOverlapPolicy,
+    SchedulePolicy,
+    ScheduleSpec,
+    ScheduleUpdate,
+    ScheduleUpdateInput,
+)
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Worker
+
+from turnwright.runtime.protocol import Job, Work
+
+from .activities import Activities
+from .names import ATTRIBUTES, SWEEP_WORKFLOW, schedule_id
+from .workflow import SweepWorkflow, TurnWorkflow
+
+#: Seconds between two looks at whether the schedule is there.
+_LOOK_AFTER: Final = 5.0
+_NOT_ALLOWED: Final = frozenset({RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED})
+_LOG = logging.getLogger(__name__)
+
+
+class TemporalWorker:
+    """Drives the turns of the queues that it serves. The arguments are those of `Temporal`.
+
+    `start` starts a job unless it runs already, and says whether it did.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        work: Work,
+        start: Callable[[Job], Awaitable[bool]],
+        *,
+        queue: str,
+        serves: Sequence[str],
+        concurrency: int,
+        rate: float | None,
+        queue_rate: float | None,
+        drain: float,
+        sweep: float,
+        heartbeat: float,
+        patience: float,
+    ) -> None:
+        self._client = client
+        self._queue = queue
+        self._sweep = sweep
+        self._activities = Activities(work, start, beat=heartbeat, idle=patience)
+        # Histories are a dozen events long, and cheap to read again. A cache would bind a workflow to its worker: when
+        # that dies, the others would wait for ten seconds before they go on with it.
+        self._workers = [
+            Worker(
+                client,
+                task_queue=name,
+                workflows=[TurnWorkflow, SweepWorkflow],
+                activities=[self._activities.drive, self._activities.abort, self._activities.sweep],
+                max_cached_workflows=0,
+                # Else the SDK reads every module that is loaded, to make a name for them all.
+                build_id=f"turnwright-{version('turnwright')}",
+                max_concurrent_activities=concurrency,
+                max_activities_per_second=rate,
+                max_task_queue_activities_per_second=queue_rate,
+                graceful_shutdown_timeout=timedelta(seconds=drain),
+                # Heartbeats carry the owner's name, and must not be kept back.
+                max_heartbeat_throttle_interval=timedelta(seconds=heartbeat),
+                default_heartbeat_throttle_interval=timedelta(seconds=heartbeat),
+            )
+            for name in serves
+        ]
+
+    async def run(self, stopping: anyio.Event) -> None:
+        """Work until `stopping` is set and the turns have ended, rest, or were let go of; or until cancelled.
+
+        Raises what the SDK raises when it cannot go on, as when the namespace is gone.
+        """
+        schedule = asyncio.create_task(self._have_schedule())
+        running = [asyncio.create_task(worker.run()) for worker in self._workers]
+        stop = asyncio.create_task(stopping.wait())
+        ended: list[BaseException | None] = []
+        try:
+            await asyncio.wait([stop, *running], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.gather(*(worker.shutdown() for worker in self._workers))
+        except asyncio.CancelledError:
+            self._activities.let_go()
+            raise
+        finally:
+            stop.cancel()
+            schedule.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.gather(*(worker.shutdown() for worker in self._workers))
+                ended = await asyncio.gather(*running, return_exceptions=True)
+        for error in ended:
+            if isinstance(error, Exception):
+                raise error
+
+    async def _have_schedule(self) -> None:
+        """Have the schedule for sweeps there, also when somebody has deleted it, or the server's data is gone."""
+        if self._queue not in [worker.task_queue for worker in self._workers]:
+            return
+        while True:
+            try:
+                await keep_schedule(self._client, self._queue, self._sweep)
+            except RPCError as error:
+                _LOG.warning("whether turns that were left are looked for is not known: %s", error)
+            await asyncio.sleep(max(self._sweep, _LOOK_AFTER))
+
+
+async def has_attributes(client: Client, *, make: bool) -> bool:
+    """Whether the namespace has the search attributes; with `make`, those that are missing are asked for first.
+
+    A server that does not let us ask has none, as far as we know. Raises `RPCError` when it cannot be reached.
+    """
+    try:
+        listed = await client.operator_service.list_search_attributes(
+            ListSearchAttributesRequest(namespace=client.namespace), timeout=timedelta(seconds=10)
+        )
+        missing = [name for name in ATTRIBUTES if name not in listed.custom_attributes]
+        if missing and make:
+            kinds = dict.fromkeys(missing, IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD)
+            await client.operator_service.add_search_attributes(
+                AddSearchAttributesRequest(namespace=client.namespace, search_attributes=kinds),
+                timeout=timedelta(seconds=10),
+            )
+            missing = []
+    except RPCError as error:
+        if error.status is RPCStatusCode.ALREADY_EXISTS:
+            return True
+        if error.status in _NOT_ALLOWED:
+            _LOG.warning("Temporal has no search attributes for turns, or does not say so: %s", error)
+            return False
+        raise
+    return not missing
+
+
+async def keep_schedule(client: Client, queue: str, every: float) -> None:
+    """Have the queue's workers sweep every so many seconds, one sweep at a time, whoever else asks for it.
+
+    Raises `RPCError`.
+    """
+    schedule = Schedule(
+        action=ScheduleActionStartWorkflow(SWEEP_WORKFLOW, id=schedule_id(queue), task_queue=queue),
+        spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(seconds=every))]),
+        policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=timedelta(seconds=60)),
+    )
+    try:
+        await client.create_schedule(schedule_id(queue), schedule)
+    except ScheduleAlreadyRunningError:
+
+        async def anew(found: ScheduleUpdateInput) -> ScheduleUpdate | None:
+            there = found.description.schedule  # which an operator may have paused
+            if there.spec.intervals == schedule.spec.intervals:
+                return None
+            there.spec = schedule.spec
+            return ScheduleUpdate(there)
+
+        await client.get_schedule_handle(schedule_id(queue)).update(anew)

@@ -1,0 +1,13 @@
+"""The store in PostgreSQL."""
+
+from typing import TYPE_CHECKING
+
+from turnwright._base.lazy_imports import late
+
+# The address can be read without the driver of the database.
+if TYPE_CHECKING:
+    from .store import PostgresStore
+else:
+    __getattr__, __dir__ = late(__name__, {"PostgresStore": ".store"})
+
+__all__ = ["PostgresStore"]

@@ -1,0 +1,30 @@
+"""What a PostgreSQL store writes, as the parameters of its statements. `rows.py` reads what comes of them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from turnwright.store.protocol import Status
+from turnwright_states.facts import Fact
+
+#: The columns of `rows.turn_row`.
+COLUMNS: Final = (
+    "turn_id, session, agent, model, created_at, updated_at, epoch, owner, state, steps, tool_calls, reason, live,"
+    " number"
+)
+
+
+def parameters_of(facts: Sequence[Fact], seq: int, at: float) -> dict[str, object]:
+    """The parameters of facts that come after place `seq`, written at the time `at`."""
+    kinds, payloads = [fact.kind for fact in facts], [fact.payload() for fact in facts]
+    return {"seq": seq, "at": at, "kinds": kinds, "payloads": payloads}
+
+
+def status_of(status: Status) -> dict[str, object]:
+    """The parameters of a status."""
+    return {
+        "state": status.state.value,
+        "reason": None if status.reason is None else status.reason.value,
+        "steps": status.steps,
+        "calls": status.tool_calls,
+        "live": status.outcome is None,
+    }

@@ -1,0 +1,295 @@
+"""The store in a PostgreSQL database: for turns that several machines may drive.
+
+Every method is one transaction, and an append is one statement, so one round trip. What an acknowledged append
+survives is the server's own setting, `synchronous_commit`.
+"""
+
+# ruff: noqa: S608 (every query is made of constants)
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import LiteralString
+
+from turnwright.errors import ConfigError, Fenced, SessionBusy, StoreError, TurnBusy, UnknownTurn
+from turnwright.store.posting import addressee, in_the_way
+from turnwright.store.protocol import (
+    NOBODY,
+    NOBODY_GIVEN_UP,
+    Changed,
+    Claim,
+    GivenUp,
+    InboxItem,
+    InboxKind,
+    NewTurn,
+    Status,
+    Stretch,
+    TurnRow,
+)
+from turnwright.store.rows import Columns, claimed, facts_of, readable, requests_of, stretches_of, turn_row, waiting
+from turnwright_states.facts import Fact
+
+from .address import parse_address
+from .connections import Connections
+from .notifications import News
+from .owner_lock import OwnerSession, is_held
+from .rows import COLUMNS, parameters_of, status_of
+from .schema import Connection, migrate
+from .statements import CREATE, FAMILY, LOCKED, ONE, QUIET, STRETCHES, TELLING, WAITING
+
+
+class PostgresStore:
+    """Keeps turns in the PostgreSQL database at `address`, as libpq writes it: `postgresql://user:password@host/db`.
+
+    The tables are found by the search path of its sessions; `migrate` makes them, and until then every method raises
+    `ConfigError`. `patience`: how many seconds a call waits for a connection, as when the server starts again;
+    `connections`: how many are kept at most, beside the one whose lock says that this process lives, and one that hears
+    of what is written while somebody waits in `watching`. A pooler between must keep sessions (PgBouncer:
+    `pool_mode = session`), for the lock is a session's; and one that hands out a connection for each transaction lets
+    nobody hear anything.
+
+    With `notify` this process tells all who watch of what it writes (`pg_notify`, channel `turnwright`, the turn's id).
+    The server commits what notifies one after another, in a whole database: where a commit waits 2 ms for the disk
+    that makes at most 450 appends a second, against 3,000 of 32 turns at once without. So it is for few turns, whose
+    steps somebody wants to see at once; others look every now and then. Who writes and who watches need not agree.
+
+    Nothing is connected before the first use, which raises `StoreError` if that fails. An address that libpq cannot
+    read raises `ConfigError`. No message shows the password. Use it from one event loop of asyncio; a
+    forked process opens its own.
+    """
+
+    shared = True
+    inline = False
+
+    def __init__(self, address: str, *, patience: float = 10.0, connections: int = 4, notify: bool = False) -> None:
+        conninfo, self.place = parse_address(address, patience)
+        self._writes = TELLING if notify else QUIET
+        self._news = News(conninfo)
+        self._connections = Connections(conninfo, self.place, patience, connections)
+        self._owner = OwnerSession(conninfo, patience)
+        #: What this process drives, by turn.
+        self._driving: dict[str, Claim] = {}
+
+    @property
+    def _where(self) -> str:
+        return f"store {self.place}"
+
+    @property
+    def owner(self) -> str:
+        """The name of this process among the drivers, once it drives; its lock's session is named after it."""
+        return self._owner.name
+
+    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
+        """See `Store.create`."""
+        written, claim = parameters_of(facts, 0, new.created_at), Claim(turn=new.id, epoch=int(driven), seq=len(facts))
+        async with self._claiming(claim) if driven else self._connections.transaction() as connection:
+            name = self._owner.name
+            turn = {"turn": new.id, "session": new.session, "agent": new.agent, "model": new.model}
+            row = {**turn, **status_of(status), **written, "epoch": claim.epoch, "owner": name if driven else None}
+            while await (await connection.execute(CREATE, row)).fetchone() is None:
+                await self._refuse(connection, new)
+            await connection.execute(self._writes.begin, {**row, "signs": name})
+        return claim
+
+    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
+        """See `Store.claim`."""
+        claim = Claim(turn=turn_id, epoch=0, seq=0)
+        async with self._claiming(claim) as connection:
+            # Of two that claim at once the second waits here, and then sees what the first one wrote.
+            epoch, owner, _ = claimed(turn_id, await _one(connection, LOCKED, turn_id), self._where)
+            if owner and not over.covers(owner, epoch) and await self._lives(connection, turn_id, owner):
+                raise TurnBusy(turn_id, owner)
+            claim.signs, claim.crashed = self._owner.name, owner is not None
+            cursor = await connection.execute(
+                "UPDATE turnwright_turns SET epoch = epoch + 1, owner = %s WHERE turn_id = %s RETURNING epoch, owner,"
+                " (SELECT max(seq) FROM turnwright_facts f WHERE f.turn_id = turnwright_turns.turn_id)",
+                (claim.signs, turn_id),
+            )
+            for row in await cursor.fetchall():
+                claim.epoch, _, claim.seq = claimed(turn_id, row, self._where)
+        return claim
+
+    async def release(self, claim: Claim, *, crashed: bool = False) -> None:
+        """See `Store.release`."""
+        try:
+            async with self._connections.one(writes=True) as connection:
+                owner = NOBODY if crashed else None
+                row = {"turn": claim.turn, "epoch": claim.epoch, "owner": owner}
+                await connection.execute(self._writes.release, row)
+        finally:
+            # Not before: until its row says that it was let go of, the turn would look crashed to a claim from here.
+            driven = self._driving.get(claim.turn)
+            if driven is not None and driven.epoch == claim.epoch:
+                del self._driving[claim.turn]
+
+    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+        """See `Store.append`. Where the server was lost on the way, the error says that nobody knows."""
+        written = parameters_of(facts, claim.seq, time.time())
+        turn = {"turn": claim.turn, "epoch": claim.epoch, "signs": claim.signs, "consumed": list(consumed)}
+        async with self._connections.one(self._owner.keep, writes=True) as connection:
+            cursor = await connection.execute(self._writes.append, {**turn, **status_of(status), **written})
+            if await cursor.fetchone() is None:
+                raise Fenced(claim.turn, claim.epoch)
+        if facts:
+            claim.seq += len(facts)
+            claim.signs = None
+        return claim.seq
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+        """See `Store.facts`."""
+        # A turn without any such fact is one row of nulls: one question, and one answer to it.
+        rows = await self._connections.read(
+            "SELECT seq, kind, payload FROM turnwright_turns LEFT JOIN turnwright_facts"
+            " ON turnwright_facts.turn_id = turnwright_turns.turn_id AND seq > %s"
+            " WHERE turnwright_turns.turn_id = %s ORDER BY seq",
+            (after, turn_id),
+        )
+        if not rows:
+            raise UnknownTurn(turn_id)
+        return facts_of(turn_id, (row for row in rows if row != (None, None, None)), self._where)
+
+    async def stretches(self, turn_id: str) -> list[Stretch]:
+        """See `Store.stretches`."""
+        rows = await self._connections.read(STRETCHES, (turn_id,))
+        if not rows:
+            raise UnknownTurn(turn_id)
+        return stretches_of(turn_id, (row for row in rows if row[0] is not None), self._where)
+
+    async def get(self, turn_id: str) -> TurnRow:
+        """See `Store.get`."""
+        for row in await self._connections.read(ONE, (turn_id,)):
+            return readable(turn_row(row), self._where)
+        raise UnknownTurn(turn_id)
+
+    def has(self, turn_id: str) -> None:
+        """See `Store.has`."""
+
+    async def turns(
+        self,
+        *,
+        session: str | None = None,
+        live: bool | None = None,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> list[TurnRow]:
+        """See `Store.turns`."""
+        rows = await self._connections.read(
+            f"SELECT {COLUMNS} FROM turnwright_turns WHERE true"
+            f"{'' if session is None else ' AND session = %(session)s'}{'' if live is None else ' AND live = %(live)s'}"
+            f"{'' if before is None else ' AND number < %(before)s'} ORDER BY number DESC LIMIT %(limit)s",
+            {"session": session, "live": live, "limit": limit, "before": before},
+        )
+        return [turn_row(row) for row in rows]
+
+    async def is_driven(self, turn_id: str) -> bool:
+        """See `Store.is_driven`."""
+        async with self._connections.transaction() as connection:
+            owner = readable(turn_row(await _one(connection, ONE, turn_id)), self._where).owner
+            return await self._lives(connection, turn_id, owner) if owner else False
+
+    async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
+        """See `Store.post`."""
+        if not items:
+            return ()
+        turn_id = addressee(items)
+        async with self._connections.transaction() as connection:
+            # Posts to one turn follow each other, as they will stand in its inbox.
+            await _one(connection, f"{ONE} FOR UPDATE", turn_id)
+            there = waiting(turn_id, await (await connection.execute(WAITING, (turn_id,))).fetchall(), self._where)
+            blocking = in_the_way(there, items)
+            if not blocking:
+                ids, kinds, payloads = zip(*((item.id, item.kind.value, item.payload) for item in items), strict=True)
+                arrays = {"ids": list(ids), "kinds": list(kinds), "payloads": list(payloads)}
+                await connection.execute(self._writes.post, {"turn": turn_id, "at": time.time(), **arrays})
+        return blocking
+
+    async def inbox(self, turn_id: str) -> list[InboxItem]:
+        """See `Store.inbox`."""
+        return waiting(turn_id, await self._connections.read(WAITING, (turn_id,)), self._where)
+
+    async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
+        """See `Store.requests`."""
+        query: LiteralString = "SELECT turn_id, id, kind, payload FROM turnwright_inbox WHERE kind = ANY(%s)"
+        rows = await self._connections.read(query, ([kind.value for kind in kinds],))
+        return requests_of(rows)
+
+    def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
+        """See `Store.watching`."""
+        return self._news.watching(turn_id)
+
+    async def delete(self, turn_id: str) -> int:
+        """See `Store.delete`."""
+        family = {"id": turn_id}
+        async with self._connections.transaction() as connection:
+            await _one(connection, ONE, turn_id)
+            # In one order, whoever deletes: so two of them do not wait for each other.
+            cursor = await connection.execute(
+                f"SELECT turn_id, owner FROM turnwright_turns WHERE {FAMILY} ORDER BY turn_id FOR UPDATE", family
+            )
+            for name, owner in await cursor.fetchall():
+                if owner and await self._lives(connection, name, owner):
+                    raise TurnBusy(name, owner)
+            await connection.execute(f"DELETE FROM turnwright_facts WHERE {FAMILY}", family)
+            await connection.execute(f"DELETE FROM turnwright_inbox WHERE {FAMILY}", family)
+            deleted = await connection.execute(f"DELETE FROM turnwright_turns WHERE {FAMILY}", family)
+        return deleted.rowcount
+
+    async def migrate(self) -> tuple[int, int]:
+        """See `Store.migrate`. Raises `ConfigError` too while somebody drives: that process knows the old schema."""
+        async with self._connections.one(writes=True) as connection, connection.transaction():
+
+            async def refuse_if_driven() -> None:
+                cursor = await connection.execute("SELECT turn_id, owner FROM turnwright_turns WHERE owner <> ''")
+                for name, owner in await cursor.fetchall():
+                    if await self._lives(connection, name, owner):
+                        raise ConfigError(
+                            f"store {self.place}: turn {name} is being driven by {owner}, a process of the older"
+                            " release: migrate when that has ended"
+                        )
+
+            return await migrate(connection, self.place, refuse_if_driven)
+
+    async def aclose(self) -> None:
+        """See `Store.aclose`."""
+        self._driving.clear()
+        await self._connections.aclose()
+        await self._news.aclose()
+        await self._owner.let_go()
+
+    async def _lives(self, connection: Connection, turn_id: str, owner: str) -> bool:
+        if owner == self._owner.name:
+            return turn_id in self._driving
+        return await is_held(connection, owner)
+
+    async def _refuse(self, connection: Connection, new: NewTurn) -> None:
+        """Raise what keeps a turn out; nothing is raised where that has ended in the meantime."""
+        cursor = await connection.execute(
+            "SELECT turn_id FROM turnwright_turns WHERE turn_id = %(id)s OR (session = %(session)s AND live)"
+            " ORDER BY turn_id <> %(id)s",
+            {"id": new.id, "session": new.session},
+        )
+        for (name,) in await cursor.fetchall():
+            if name == new.id or new.session is None:
+                raise StoreError(f"store {self.place}: turn {name} is there already")
+            raise SessionBusy(new.session, name)
+
+    @asynccontextmanager
+    async def _claiming(self, claim: Claim) -> AsyncIterator[Connection]:
+        """A transaction at whose end this process drives under `claim`, whose epoch is known by then."""
+        try:
+            async with self._connections.transaction(self._owner.take) as connection:
+                yield connection
+                # Before the commit: who sees the owner's name in the row, from here too, sees that it lives.
+                self._driving[claim.turn] = claim
+        except BaseException:
+            # Not the mark of another: a claim that waited for this one's row has it since, under the same epoch.
+            if self._driving.get(claim.turn) is claim:
+                del self._driving[claim.turn]
+            raise
+
+
+async def _one(connection: Connection, query: LiteralString, turn_id: str) -> Columns:
+    row = await (await connection.execute(query, (turn_id,))).fetchone()
+    if row is None:
+        raise UnknownTurn(turn_id)
+    return row

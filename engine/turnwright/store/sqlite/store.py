@@ -1,0 +1,379 @@
+"""The store in one SQLite file: the default for turns that must outlive their process.
+
+Every method runs its few statements inline: a commit costs less than handing it to a thread. Where many turns run,
+appends share their commits. WAL mode lets any number of processes read while one writes. `synchronous=FULL` makes an
+acknowledged append survive a loss of power.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal
+
+from turnwright.errors import ConfigError, StoreError, TurnBusy, UnknownTurn
+from turnwright.store.posting import addressee, in_the_way
+from turnwright.store.protocol import (
+    NOBODY_GIVEN_UP,
+    Changed,
+    Claim,
+    GivenUp,
+    InboxItem,
+    InboxKind,
+    NewTurn,
+    Status,
+    Stretch,
+    TurnRow,
+)
+from turnwright.store.rows import Columns, claimed, facts_of, readable, requests_of, stretches_of, turn_row, waiting
+from turnwright.store.watching import untold
+from turnwright_states.facts import Fact
+
+from .group_commit import Group
+from .owner_lock import OwnerLock
+from .place import Place
+from .rows import CLAIMED, FAMILY, STRETCHES, TURNS
+from .schema import check, immediate, migrate, prepare
+from .writes import Append, Create, LetGo, Write, write
+
+Durability = Literal["full", "normal"]
+
+#: From how many turns on it pays, as measured: with two a shared wait for the disk, with four a shared commit.
+_CROWDS: Final[dict[Durability, int]] = {"full": 2, "normal": 4}
+
+#: What to do about SQLite's primary result codes.
+_HINTS: Final = {
+    sqlite3.SQLITE_BUSY: "another process holds it: try again when that has finished",
+    sqlite3.SQLITE_CANTOPEN: "name a file in a folder that exists and can be written",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged: restore a copy, or save what `sqlite3 FILE .recover` still reads",
+    sqlite3.SQLITE_FULL: "make room on the disk",
+    sqlite3.SQLITE_IOERR: "see to the disk: it may be full, or failing",
+    sqlite3.SQLITE_NOTADB: "name a SQLite database, or a file that is not there yet",
+    sqlite3.SQLITE_READONLY: "let this user write the file and its folder",
+}
+
+#: What `sqlite3` raises: also for a text that no UTF-8 can write, and for a number of more than 64 bits.
+_ERRORS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
+
+
+class SqliteStore:
+    """Keeps turns in the SQLite file `path`, which is made, for this user only, if it is not there.
+
+    `durability`: `full` survives a loss of power, `normal` survives a crash of the process. `patience`: how many
+    seconds a call waits while another process writes. Raises `ConfigError` when the file cannot be made, is no
+    database, is another program's, or was written by a newer release. A file of an older release is left as it is:
+    until `migrate` was called, every method raises `ConfigError`. Use it from one thread. A forked process opens its
+    own: SQLite's connections cannot be taken along.
+
+    `crowd`: from how many turns on, driven at the same time, what they write in one round of the event loop is one
+    transaction. By default 4, and 2 with `full`, where a transaction waits for the disk.
+    """
+
+    shared = True
+
+    def __init__(
+        self, path: Path | str, *, durability: Durability = "full", patience: float = 10.0, crowd: int | None = None
+    ) -> None:
+        self.path = Path(path)
+        # As SQLite sees it: two that come by different links, or change their folder, mean the same locks.
+        place = Path(os.path.realpath(path))
+        self._owner = OwnerLock(place)
+        #: The epochs under which this process drives, by turn.
+        self._driving: dict[str, int] = {}
+        try:
+            _make_private(place)
+            self._db = sqlite3.connect(place, timeout=patience, isolation_level=None)
+        except (sqlite3.Error, OSError) as error:
+            raise self._unusable(error) from None
+        try:
+            prepare(self._db, self.path, patience)
+            self._db.execute(f"PRAGMA synchronous={'NORMAL' if durability == 'normal' else 'FULL'}")
+            # What was deleted is not to stay readable in the file's free pages.
+            self._db.execute("PRAGMA secure_delete=ON")
+            # A text that is no UTF-8 is its row's trouble; by itself the module would read none of the rows beside it.
+            self._db.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+            self._place = Place(self.path, place)
+        except (sqlite3.Error, OSError, ConfigError) as error:
+            self._db.close()
+            raise (error if isinstance(error, ConfigError) else self._unusable(error)) from None
+        self._cursor = self._db.cursor()
+        own = type(self)
+        crowd = _CROWDS[durability] if crowd is None else crowd
+        # What a subclass puts in the place of these may suspend.
+        self._crowd = crowd if own.append is SqliteStore.append and own.inbox is SqliteStore.inbox else 0
+        self._group = Group(self._write, self._explained)
+        #: What `PRAGMA data_version` said when the schema was found to be right, and the turns that this process drives
+        #: whose inboxes were empty then.
+        self._seen: object = None
+        self._empty: set[str] = set()
+
+    @property
+    def inline(self) -> bool:
+        """See `Store.inline`."""
+        return self._group.under_way == 0 and len(self._driving) < self._crowd
+
+    @property
+    def owner(self) -> str:
+        """See `Store.owner`."""
+        return self._owner.name
+
+    @property
+    def _where(self) -> str:
+        return f"store {self.path}"
+
+    def _unusable(self, error: sqlite3.Error | OSError) -> ConfigError:
+        return ConfigError(f"store {self.path}: {_explain(error)}")
+
+    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
+        """See `Store.create`."""
+        if driven:
+            one = Create(new, facts, status, self._owner.take(), self._driving)
+        else:
+            one = Create(new, facts, status, self._owner.name, None)
+        try:
+            await self._make(one)
+        except BaseException:
+            if not one.waits and one.error is None:
+                # Cancelled when it was made already: nobody has the claim, so it is left as after a crash.
+                self._driving.pop(new.id, None)
+            raise
+        return one.claim
+
+    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
+        """See `Store.claim`."""
+        owner = self._owner.take()
+        with self._transaction():
+            epoch, was, seq = claimed(turn_id, self._one(CLAIMED, turn_id), self._where)
+            if was and not over.covers(was, epoch) and self._lives(turn_id, was):
+                raise TurnBusy(turn_id, was)
+            self._db.execute("UPDATE turns SET epoch = epoch + 1, owner = ? WHERE turn_id = ?", (owner, turn_id))
+        self._driving[turn_id] = epoch + 1
+        return Claim(turn=turn_id, epoch=epoch + 1, seq=seq, crashed=was is not None, signs=owner)
+
+    async def release(self, claim: Claim, *, crashed: bool = False) -> None:
+        """See `Store.release`."""
+        try:
+            await self._make(LetGo(claim, crashed=crashed))
+        finally:
+            # Not before: until its row says that it was let go of, the turn would look crashed to a claim from here.
+            if self._driving.get(claim.turn) == claim.epoch:
+                del self._driving[claim.turn]
+                self._empty.discard(claim.turn)
+
+    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+        """See `Store.append`."""
+        await self._make(Append(claim, facts, status, consumed))
+        return claim.seq
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+        """See `Store.facts`."""
+        with self._reading():
+            (number,) = self._one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
+            rows = self._db.execute(
+                "SELECT seq, kind, payload FROM facts WHERE turn = ? AND seq > ? ORDER BY seq", (number, after)
+            ).fetchall()
+        return facts_of(turn_id, rows, self._where)
+
+    async def stretches(self, turn_id: str) -> list[Stretch]:
+        """See `Store.stretches`."""
+        with self._reading():
+            (number,) = self._one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
+            rows = self._db.execute(STRETCHES, {"turn": number}).fetchall()
+        return stretches_of(turn_id, rows, self._where)
+
+    async def get(self, turn_id: str) -> TurnRow:
+        """See `Store.get`."""
+        with self._reading():
+            return readable(turn_row(self._one(f"{TURNS} WHERE turn_id = ?", turn_id)), self._where)
+
+    def has(self, turn_id: str) -> bool:
+        """See `Store.has`."""
+        with self._reading():
+            return self._db.execute("SELECT 1 FROM turns WHERE turn_id = ?", (turn_id,)).fetchone() is not None
+
+    async def turns(
+        self,
+        *,
+        session: str | None = None,
+        live: bool | None = None,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> list[TurnRow]:
+        """See `Store.turns`."""
+        wanted = {"session =": session, "live =": live, "number <": before}
+        where = " AND ".join(f"{column} ?" for column, value in wanted.items() if value is not None)
+        with self._reading():
+            rows = self._db.execute(
+                f"{TURNS} WHERE {where or 1} ORDER BY number DESC LIMIT ?",
+                [*(value for value in wanted.values() if value is not None), -1 if limit is None else limit],
+            ).fetchall()
+        return [turn_row(row) for row in rows]
+
+    async def is_driven(self, turn_id: str) -> bool:
+        """See `Store.is_driven`."""
+        owner = (await self.get(turn_id)).owner
+        return self._lives(turn_id, owner) if owner else False
+
+    async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
+        """See `Store.post`."""
+        if not items:
+            return ()
+        turn_id, now = addressee(items), time.time()
+        self._empty.discard(turn_id)
+        with self._transaction():
+            self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
+            blocking = in_the_way(self._waiting(turn_id), items)
+            if not blocking:
+                self._db.executemany(
+                    "INSERT OR IGNORE INTO inbox (turn_id, id, kind, payload, at) VALUES (?, ?, ?, ?, ?)",
+                    [(turn_id, item.id, item.kind, item.payload, now) for item in items],
+                )
+        return blocking
+
+    async def inbox(self, turn_id: str) -> list[InboxItem]:
+        """See `Store.inbox`."""
+        try:
+            # It is another one whenever another connection has committed anything: until then, what was seen holds.
+            seen = self._cursor.execute("PRAGMA data_version").fetchone()
+            if seen == self._seen and turn_id in self._empty:
+                return []
+            if seen != self._seen:
+                self._empty.clear()
+                check(self._cursor, self.path)
+                self._seen = seen
+            items = self._waiting(turn_id)
+        except _ERRORS as error:
+            raise self._explained(error) from error
+        if not items and turn_id in self._driving:
+            self._empty.add(turn_id)
+        return items
+
+    async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
+        """See `Store.requests`."""
+        asked = ", ".join("?" * len(kinds))
+        with self._reading():
+            rows = self._db.execute(
+                f"SELECT turn_id, id, kind, payload FROM inbox WHERE kind IN ({asked})",  # noqa: S608 (constant)
+                kinds,
+            ).fetchall()
+        return requests_of(rows)
+
+    def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
+        """See `Store.watching`."""
+        return untold(turn_id)
+
+    async def delete(self, turn_id: str) -> int:
+        """See `Store.delete`."""
+        with self._transaction():
+            self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
+            for name, owner in self._driven(FAMILY, turn_id):
+                raise TurnBusy(name, owner)
+            numbers = f"SELECT number FROM turns WHERE {FAMILY}"  # noqa: S608 (constant)
+            self._db.execute(f"DELETE FROM facts WHERE turn IN ({numbers})", {"id": turn_id})  # noqa: S608 (constant)
+            for table in ("inbox", "turns"):
+                deleted = self._db.execute(f"DELETE FROM {table} WHERE {FAMILY}", {"id": turn_id})  # noqa: S608 (constant)
+        return deleted.rowcount
+
+    async def migrate(self) -> tuple[int, int]:
+        """See `Store.migrate`. Raises `ConfigError` too while somebody drives: that process knows the old schema."""
+        with self._errors():
+            return migrate(self._db, self.path, self._refuse_if_driven)
+
+    async def aclose(self) -> None:
+        """See `Store.aclose`."""
+        self._driving.clear()
+        self._db.close()
+        self._owner.let_go()
+
+    def _lives(self, turn_id: str, owner: str) -> bool:
+        if owner == self._owner.name:
+            return turn_id in self._driving
+        return self._owner.is_held(owner)
+
+    def _driven(self, where: str = "1", turn_id: str = "") -> Iterator[tuple[str, str]]:
+        query = f"SELECT turn_id, owner FROM turns WHERE {where} AND owner <> ''"  # noqa: S608 (constant)
+        owned: list[tuple[str, str]] = self._db.execute(query, {"id": turn_id}).fetchall()
+        return (one for one in owned if self._lives(*one))
+
+    def _refuse_if_driven(self) -> None:
+        for name, owner in self._driven():
+            raise ConfigError(
+                f"store {self.path}: turn {name} is being driven by {owner}, a process of the older release:"
+                " migrate when that has ended"
+            )
+
+    async def _make(self, one: Write) -> None:
+        """Make one write of driving, with those of other turns where there are many."""
+        if not self.inline:
+            await self._group.add(one)
+            return
+        try:
+            write(self._cursor, self.path, self._place, (one,))
+        except _ERRORS as error:
+            raise self._explained(error) from error
+        if one.error is not None:
+            raise one.error
+
+    def _write(self, together: Sequence[Write]) -> None:
+        write(self._cursor, self.path, self._place, together)
+
+    def _waiting(self, turn_id: str) -> list[InboxItem]:
+        rows = self._db.execute("SELECT id, kind, payload FROM inbox WHERE turn_id = ? ORDER BY n", (turn_id,))
+        return waiting(turn_id, rows, self._where)
+
+    def _one(self, query: str, turn_id: str) -> Columns:
+        row: Columns | None = self._db.execute(query, (turn_id,)).fetchone()
+        if row is None:
+            raise UnknownTurn(turn_id)
+        return row
+
+    # Every method looks at the version, and whether the file is still in its place: somebody may have migrated it since
+    # it was opened, or deleted it.
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._errors():
+            with immediate(self._db):
+                check(self._db, self.path)
+                self._place.check()
+                yield
+            self._place.check()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._errors():
+            check(self._db, self.path)
+            self._place.check()
+            yield
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except _ERRORS as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: Exception) -> Exception:
+        if not isinstance(error, _ERRORS):
+            return error
+        why = _explain(error)
+        explained = StoreError(f"store {self.path}: {why}; nothing was written, and the turn can be resumed")
+        explained.__cause__ = error
+        return explained
+
+
+def _make_private(path: Path) -> None:
+    """Make the file before SQLite does, which would let everybody read what users said. Its log takes after it."""
+    with suppress(FileExistsError):
+        path.touch(mode=0o600, exist_ok=False)
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.strerror}: {_HINTS[sqlite3.SQLITE_CANTOPEN]}"
+    # The low byte is the primary code. What the module itself raises, for a closed store, has none.
+    hint = _HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+    return f"{error}: {hint}" if hint else str(error)

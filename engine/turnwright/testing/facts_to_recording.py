@@ -1,0 +1,386 @@
+"""Reads the facts of a turn as what came to it from outside: a `Recording`.
+
+Most of it stands in the facts. What stopped a turn's driver does not: it is seen by what the facts after it say.
+Calls that had started are accounted for (`crash`), or everything that was open is closed (`abort`, `deadline`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal
+
+from msgspec import structs
+from pydantic import JsonValue, ValidationError
+
+from turnwright.agent import Agent
+from turnwright.errors import ConfigError
+from turnwright.journal.answers import Reply as Answer
+from turnwright.journal.answers import deny, grant
+from turnwright.message import FilePart, Message, SentinelPart, StepFinishPart, StepStartPart
+from turnwright.model.protocol import ModelError, Reply, ReplyCall
+from turnwright.tools import Ask, OnCrash
+from turnwright.tools.batch import UNKNOWN_OUTCOME
+from turnwright_states import (
+    CallState,
+    CallStatus,
+    Cause,
+    Decision,
+    EndReason,
+    InterruptKind,
+    Limits,
+    Outcome,
+    State,
+    Turn,
+    Usage,
+    batch,
+)
+from turnwright_states import facts as f
+
+from .call_reader import CallReader, sub_agents
+from .recording import At, Broke, Recording, Unfinished
+
+#: Seconds that a turn may take at the least, so that its time does not run out because the machine is slow.
+_PLENTY: Final = 60.0
+#: The states in which a model is called.
+_CALLING: Final = frozenset({State.STREAM, State.CONCLUDE, State.TEXT_ONLY})
+#: What a text of a script stands for; see `ScriptedModel`.
+_ONE_EACH: Final = Usage(input_tokens=1, output_tokens=1)
+#: The fields of an agent that say who it is, not what it may use.
+_WHO: Final = ("name", "description", "instructions", "conclude_prompt")
+
+_Line = str | Reply | ModelError | Unfinished | Broke
+
+
+def read_facts(facts: Iterable[f.Fact], history: Sequence[Message] | None = None) -> tuple[Recording, tuple[str, ...]]:
+    """The recording of a turn's facts, oldest first, and in sentences what of it cannot be played as it was.
+
+    `history` is what was said before, where more of it is known than the turn's own journal holds: the earlier turns
+    of a session. Raises `ConfigError` for what no recording can hold: messages to a running turn, sub-agents, and a
+    bug that ended the turn while other calls ran.
+    """
+    reader = _Reader()
+    for fact in facts:
+        reader.read(fact)
+    return reader.recording(history)
+
+
+class _Reader:
+    """Folds the facts, and gathers on the way what came from outside."""
+
+    def __init__(self) -> None:
+        self._turn = Turn()
+        self._started: f.TurnStarted | None = None
+        #: Facts so far, without the notices: at this one, when the last event came, and when the closing began.
+        self._count = self._event_at = 0
+        self._closing_at: int | None = None
+        self._before_closing: dict[str, CallState] = {}
+        self._previous: f.Fact | None = None
+        self._lines: list[_Line] = []
+        self._calls = CallReader()
+        self._synthesis: list[str | ModelError | Broke | None] = []
+        self._then: list[dict[str, str | bool | Answer] | At] = []
+        self._on_crash: dict[str, OnCrash] = {}
+        #: Calls that had started when the process died, and are not accounted for yet.
+        self._recovering: set[str] = set()
+        #: Calls that were tried since calls were run last.
+        self._touched: set[str] = set()
+        self._delayed = False
+        self._notes: list[str] = []
+
+    def read(self, fact: f.Fact) -> None:
+        """Take the next fact in."""
+        if isinstance(fact, f.Notice):
+            self._turn.apply(fact)
+            return
+        if self._begins_an_event(fact):
+            self._event_at = self._count
+        self._take(fact)
+        self._turn.apply(fact)
+        self._previous = fact
+        self._count += 1
+
+    def recording(self, history: Sequence[Message] | None) -> tuple[Recording, tuple[str, ...]]:
+        """What was gathered."""
+        started, turn = self._started, self._turn
+        if started is None:
+            raise ConfigError("there is no fact that a turn begins with")
+        if turn.state.outcome is None and turn.state is not State.PAUSED:
+            self._then.append(At(self._count, "left", self._parallel(_states(turn))))
+            self._notes.append("Nobody has driven it to its end: the test leaves it where its journal ends.")
+        said = history if history is not None else [Message.of_json(message) for message in started.history]
+        recording = Recording(
+            agent=_agent(started.agent),
+            prompt=started.prompt,
+            files=tuple(map(FilePart.of_json, started.files)),
+            limits=self._limits(started.limits),
+            history=tuple(_bare(message) for message in said if message.says_something),
+            model=tuple(self._lines),
+            tools=self._calls.tools,
+            exempt=tuple(sorted(self._calls.exempt)),
+            on_crash=self._on_crash,
+            loop_keys=self._calls.loop_keys,
+            asks=self._calls.asks,
+            asked_in=self._calls.asked_in,
+            results=dict(sorted(self._calls.results.items())),
+            synthesis=tuple(self._synthesis) if started.synthesis else None,
+            then=tuple(self._then),
+        )
+        return recording, tuple(self._notes)
+
+    def _take(self, fact: f.Fact) -> None:  # noqa: C901, PLR0912 (one case a fact: flat)
+        match fact:
+            case f.TurnStarted():
+                self._started = fact
+            case f.ModelReplied():
+                self._touched = set()
+                self._calls.reply(fact, self._turn)
+                calls = tuple(ReplyCall(call.name, call.arguments, call.raw) for call in fact.calls)
+                self._lines.append(
+                    _line(Reply(fact.text, fact.reasoning, fact.reasoning_details, calls, fact.finish, fact.usage))
+                )
+            case f.AttemptFailed() if self._turn.state is State.TOOL_EXEC:
+                self._synthesis.append(ModelError(fact.message, cause=fact.cause))
+            case f.AttemptFailed():
+                self._lines.append(_failed(fact))
+            case f.CallStarted():
+                self._start(fact)
+            case f.CallSettled():
+                self._settle(fact)
+            case f.CallWaiting():
+                self._wait(fact)
+            case f.Synthesised() if not _gave_up(self._previous):
+                self._synthesis.append(fact.text)
+            case f.Answered():
+                self._answer(fact)
+            case f.StepFinished():
+                self._finish(fact)
+            case f.Stopping():
+                self._stop(fact)
+            case f.Concluded():
+                calls = tuple(ReplyCall(name, {}) for name in fact.refused)
+                self._lines.append(_line(Reply(text=fact.text or "", calls=calls, usage=fact.usage)))
+            case f.Halted():
+                self._halt(fact)
+            case f.MessageAdded():
+                raise ConfigError("somebody wrote to the turn while it ran, and a test cannot play that yet")
+            case _:
+                pass
+
+    def _begins_an_event(self, fact: f.Fact) -> bool:
+        """Whether something was fed here, rather than followed from what was fed before."""
+        match fact:
+            case f.CallSettled():
+                call = self._turn.batch[fact.call]
+                return not (call.made.refused or _closes(fact) or _turned_down(self._previous))
+            case f.Synthesised():
+                return not _gave_up(self._previous)
+            case f.ModelReplied() | f.AttemptFailed() | f.CallStarted() | f.CallWaiting() | f.Answered():
+                return True
+            case _:
+                return False
+
+    # Calls.
+
+    def _start(self, fact: f.CallStarted) -> None:
+        if fact.child is not None:
+            raise sub_agents()
+        if self._turn.batch[fact.call].state is CallState.STARTED:
+            self._died(fact.call, "rerun")
+        self._touched.add(fact.call)
+
+    def _settle(self, fact: f.CallSettled) -> None:
+        call = self._turn.batch[fact.call]
+        if fact.spent is not None:
+            raise sub_agents()
+        if _closes(fact):
+            self._close()
+        elif not call.made.refused:
+            self._touched.add(fact.call)
+        if fact.status is CallStatus.UNKNOWN and call.state is CallState.STARTED:
+            how: Mapping[str, OnCrash] = {UNKNOWN_OUTCOME: "unknown", batch.UNKNOWN_OUTCOME: "ask"}
+            self._died(fact.call, how.get(fact.result, "rerun"))
+        self._calls.settle(fact, call)
+
+    def _wait(self, fact: f.CallWaiting) -> None:
+        if fact.interrupt.forwarded:
+            raise sub_agents()
+        if fact.interrupt.kind is InterruptKind.UNKNOWN_OUTCOME:
+            self._died(fact.call, "ask")
+        else:
+            asked, call = fact.interrupt, self._turn.batch[fact.call]
+            attempt = call.attempt if call.state is CallState.STARTED else 0
+            self._calls.ask(fact.call, Ask(asked.kind, asked.question, asked.choices, asked.grant), attempt)
+        self._touched.add(fact.call)
+
+    def _died(self, call: str, how: OnCrash) -> None:
+        """The process had died: this call is accounted for as its tool says."""
+        name = self._turn.batch[call].name
+        if self._on_crash.setdefault(name, how) != how:
+            self._notes.append(f"The tool {name!a} did not do the same after every crash; the test has it do so.")
+        if call not in self._recovering:
+            states = _states(self._turn)
+            self._then.append(At(self._count, "crash", self._parallel(states)))
+            self._recovering = {other for other, state in states.items() if state is CallState.STARTED}
+            self._touched = set()
+        self._recovering.discard(call)
+
+    def _parallel(self, states: Mapping[str, CallState]) -> int:
+        """How many calls may run at once, so that those that had begun do begin, and the others do not.
+
+        Those that never came back keep their places. One more is free as long as one that did come back is to run.
+        """
+        hanging = sum(state is CallState.STARTED for state in states.values())
+        tried = [state for call, state in states.items() if call in self._touched]
+        full = CallState.READY in states.values() and tried[-1:] == [CallState.STARTED]
+        return max(hanging if full else hanging + 1, 1)
+
+    # What people said, and what ended the turn.
+
+    def _answer(self, fact: f.Answered) -> None:
+        kind = self._turn.interrupts[fact.interrupt].kind
+        said = _said(fact, kind)
+        last = self._then[-1] if self._then else None
+        if isinstance(last, dict) and isinstance(self._previous, f.Answered | f.CallSettled) and self._is_paused:
+            last[fact.interrupt] = said
+        else:
+            self._then.append({fact.interrupt: said})
+        self._touched = set()
+
+    @property
+    def _is_paused(self) -> bool:
+        return self._turn.state is State.PAUSED
+
+    def _close(self) -> None:
+        if self._closing_at is None:
+            self._closing_at = self._count
+            self._before_closing = _states(self._turn)
+
+    def _finish(self, fact: f.StepFinished) -> None:
+        if fact.state is not State.CHECK:
+            self._close()
+        elif self._is_late(fact):
+            self._delay()
+
+    def _stop(self, fact: f.Stopping) -> None:
+        at = self._closed_at()
+        if self._turn.state is State.STREAM:
+            self._lines.append(Unfinished(fact.partial, "deadline"))
+        elif self._turn.state is State.TOOL_EXEC:
+            self._then.append(At(at, "deadline", self._parallel(self._before_closing)))
+        elif self._is_late(fact) and not self._delayed:
+            # A person answered when the time was up already: it passed while the turn rested.
+            self._then.insert(-1, At(self._event_at, "deadline"))
+
+    def _halt(self, fact: f.Halted) -> None:
+        at, state = self._closed_at(), self._turn.state
+        if fact.outcome is Outcome.ABORTED:
+            what: Literal["abort", "superseded"] = "superseded" if fact.reason is EndReason.SUPERSEDED else "abort"
+            if state in _CALLING and what == "abort":
+                self._lines.append(Unfinished(fact.partial))
+            else:
+                self._then.append(At(at, what, self._parallel(self._before_closing)))
+        elif fact.reason is EndReason.DEADLINE and state is State.TEXT_ONLY:
+            self._lines.append(Unfinished(fact.partial, "deadline"))
+        elif fact.reason is EndReason.ENGINE_ERROR and state in _CALLING:
+            self._lines.append(Broke(fact.error, fact.partial))
+        elif fact.reason is EndReason.ENGINE_ERROR:
+            self._break(fact)
+
+    def _break(self, fact: f.Halted) -> None:
+        """A bug ended the turn in TOOL_EXEC: in the synthesis, or before a call could begin."""
+        states = self._before_closing
+        if CallState.STARTED in states.values():
+            raise ConfigError("a bug ended the turn while calls ran, and a test cannot play that")
+        ready = [call for call, state in states.items() if state is CallState.READY]
+        if ready:
+            self._calls.blame(ready[0])
+        else:
+            self._synthesis.append(Broke(fact.error))
+
+    def _closed_at(self) -> int:
+        """The number of facts when the closing began that ends here."""
+        at, self._closing_at = self._closing_at, None
+        if at is None:
+            self._before_closing = _states(self._turn)
+        return self._count if at is None else at
+
+    # Time.
+
+    def _is_late(self, fact: f.Fact) -> bool:
+        seconds = self._turn.limits.seconds
+        return seconds is not None and fact.elapsed >= seconds
+
+    def _delay(self) -> None:
+        self._delayed = True
+        self._then.append(At(self._event_at, "delay"))
+
+    def _limits(self, limits: Limits) -> Limits:
+        """The limits with seconds that the test keeps, on whatever machine it runs."""
+        if limits.seconds is None:
+            return limits
+        seconds = max(limits.seconds, _PLENTY)
+        if seconds != limits.seconds:
+            self._notes.append(
+                f"Its limit of {limits.seconds:g} seconds is {seconds:g} here, for machines differ in speed."
+            )
+        return limits.model_copy(update={"seconds": seconds})
+
+
+def _agent(told: Mapping[str, JsonValue]) -> Agent:
+    """Who worked in the turn, without limits and tools. A journal that another driver wrote may not say."""
+    try:
+        return Agent.model_validate({name: told[name] for name in _WHO if name in told})
+    except ValidationError:
+        return Agent(name="recorded")
+
+
+def _line(reply: Reply) -> str | Reply:
+    """The reply, as a text where that says the same."""
+    plain = Reply(text=reply.text, usage=_ONE_EACH)
+    return reply.text if reply == plain and reply.text else reply
+
+
+def _failed(fact: f.AttemptFailed) -> Reply | ModelError:
+    if fact.cause is Cause.EMPTY_REPLY and not fact.partial:
+        return Reply(usage=fact.usage)
+    heard = Reply(text=fact.partial, usage=fact.usage) if fact.partial or fact.usage else None
+    return ModelError(fact.message, cause=fact.cause, partial=heard)
+
+
+def _said(fact: f.Answered, kind: InterruptKind) -> str | Answer:
+    """What a person said, as an embedder would write it."""
+    match fact.decision:
+        case Decision.REPLY:
+            return fact.text
+        case Decision.GRANT if not fact.text:
+            return grant()
+        case Decision.DENY:
+            return deny(fact.text)
+        case _ if not fact.text and kind is not InterruptKind.QUESTION:
+            return str(fact.decision)
+        case _:
+            return Answer(fact.decision, fact.text)
+
+
+def _bare(message: Message) -> Message:
+    """The message without the engine's bookkeeping, and without its place in the turn that it was said in."""
+    kept = [part for part in message.parts if not isinstance(part, StepStartPart | StepFinishPart | SentinelPart)]
+    return structs.replace(message, parts=tuple(structs.replace(part, seq=0) for part in kept))
+
+
+def _states(turn: Turn) -> dict[str, CallState]:
+    return {call.id: call.state for call in turn.batch.values() if not call.made.refused}
+
+
+def _closes(fact: f.CallSettled) -> bool:
+    """Whether a call was closed with its turn or its step, rather than had a result."""
+    superseded = fact.status is CallStatus.DENIED and fact.result.endswith(f"({EndReason.SUPERSEDED})")
+    return fact.status is CallStatus.ABORTED or superseded
+
+
+def _turned_down(fact: f.Fact | None) -> bool:
+    """Whether a person has settled a call: what comes next is its result."""
+    return isinstance(fact, f.Answered) and fact.decision in (Decision.DENY, Decision.UNKNOWN)
+
+
+def _gave_up(fact: f.Fact | None) -> bool:
+    """Whether a synthesis had no attempt left, so that it is null."""
+    return isinstance(fact, f.AttemptFailed) and not fact.retry

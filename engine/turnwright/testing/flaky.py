@@ -1,0 +1,87 @@
+"""A model that does more than reply: its streams break off and fall silent, as providers' do."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+import anyio
+
+from turnwright.model import ScriptedModel
+from turnwright.model.protocol import ModelError, ReasoningDelta, Reply, Request, TextDelta
+from turnwright_states import Cause
+
+from .behavior import HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The stream breaks off after so many characters of the reply's reasoning and text.
+
+    The calls come last: they never arrive. `silently`: it just ends, without an error.
+    """
+
+    reply: Reply = field(default_factory=lambda: Reply(text="Done."))
+    after: int = 0
+    silently: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stalls:
+    """The model says `text`, and then nothing for so many seconds; then it is given up."""
+
+    text: str = ""
+    seconds: float = HOUR
+
+
+#: What a script is made of: one line for each model call.
+Line = str | Reply | ModelError | Cut | Stalls
+
+
+class WaywardModel:
+    """Speaks its script line by line, the last one for ever; `requests` keeps what it was sent.
+
+    It is one model for all processes of a scenario, so the script goes on where a crash cut it off. From its call
+    `most` on it refuses everything: an engine that calls without end must not make a test run without end.
+    """
+
+    name = "wayward"
+
+    def __init__(self, script: Sequence[Line]) -> None:
+        self.requests: list[Request] = []
+        self.most: int | None = None
+        self._script = script or ("Done.",)
+
+    async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
+        """Stream the next line of the script. See `Model.stream`."""
+        line = self._script[min(len(self.requests), len(self._script) - 1)]
+        self.requests.append(request)
+        if self.most is not None and len(self.requests) > self.most:
+            raise ModelError(f"nobody may call a model more than {self.most} times here", cause=Cause.REJECTED)
+        match line:
+            case Cut():
+                async for delta in _beginning(line):
+                    yield delta
+                if not line.silently:
+                    raise ModelError("the stream broke off", cause=Cause.INTERRUPTED, partial=_heard(line))
+            case Stalls():
+                if line.text:
+                    yield TextDelta(line.text)
+                await anyio.sleep(line.seconds)
+                raise ModelError("no byte came for too long", cause=Cause.TIMEOUT, partial=Reply(text=line.text))
+            case ModelError():
+                raise line.with_traceback(None)  # else it would remember every time that it was raised
+            case _:
+                async for item in ScriptedModel(line).stream(request):
+                    yield item
+
+
+async def _beginning(line: Cut) -> AsyncIterator[TextDelta | ReasoningDelta]:
+    heard = _heard(line)
+    if heard.reasoning:
+        yield ReasoningDelta(heard.reasoning)
+    if heard.text:
+        yield TextDelta(heard.text)
+
+
+def _heard(line: Cut) -> Reply:
+    thought, said = line.reply.reasoning, line.reply.text
+    return Reply(reasoning=thought[: line.after], text=said[: max(line.after - len(thought), 0)])

@@ -1,0 +1,72 @@
+"""What a fuzz run found, written down as a test that fails in the same way."""
+
+from dataclasses import dataclass
+
+from turnwright.agent import Agent
+from turnwright_states.verdict import Check
+
+from .invariants import assert_invariants
+from .play import play
+from .python_source import Imports, code
+from .scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A scenario in which an invariant does not hold. `comes_back` is false when it held the next time."""
+
+    agent: Agent
+    scenario: Scenario
+    checks: tuple[Check, ...]
+    comes_back: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a test gets what was fuzzed from: Python expressions of the agent, of its tools and of who builds.
+
+    `imported` are the classes and the functions that stand in the expressions. Without `build` it is `Engine`.
+    """
+
+    imported: tuple[object, ...]
+    agent: str
+    tools: str
+    build: str = ""
+
+
+def as_test(found: Found, origin: Origin, *, command: str, run_tools: bool = False) -> str:
+    """A pytest file that plays the scenario again, and fails with the same invariants. `command` found it.
+
+    It needs no Hypothesis. Where the origin names files, it is to be run where the command was.
+    """
+    imports = Imports()
+    for thing in origin.imported:
+        imports.name(thing)
+    arguments = ["SCENARIO", "agent=AGENT", "tools=TOOLS"]
+    arguments += ["build=BUILD"] if origin.build else []
+    arguments += ["run_tools=True"] if run_tools else []
+    named = {"AGENT": origin.agent, "TOOLS": origin.tools} | ({"BUILD": origin.build} if origin.build else {})
+    scenario = code(found.scenario, imports, before=len("SCENARIO = "))
+    called = f"{imports.name(assert_invariants)}({imports.name(play)}({', '.join(arguments)}))"
+    return "\n".join(
+        [
+            *_head(found, command),
+            "",
+            *imports.lines(),
+            "",
+            *(f"{name} = {made}" for name, made in named.items()),
+            f"SCENARIO = {scenario}",
+            "",
+            "",
+            "def test_every_invariant_holds() -> None:",
+            f"    {called}",
+            "",
+        ]
+    )
+
+
+def _head(found: Found, command: str) -> list[str]:
+    """What is violated, as comments: in a docstring, what a tool said could end it."""
+    violated = [f"# violated: {check.claim}: {check.detail!a}" for check in found.checks]
+    moody = [] if found.comes_back else ["# It held when the same was played again."]
+    return [f"# Found by: {command}", *violated, *moody]

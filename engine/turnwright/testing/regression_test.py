@@ -1,0 +1,125 @@
+"""A recorded turn as a test: a pytest file that plays it again and says what must come of it.
+
+The file needs turnwright and pytest, no model, no tool and no network. It holds what the journal held (prompts,
+arguments, results, secrets among them). What it cannot reproduce stands at its top.
+"""
+
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Final
+
+from turnwright.errors import TurnwrightError
+from turnwright.message import Message
+from turnwright.result import TurnResult, result_of
+from turnwright.transcript.transcript import reading
+from turnwright_states import EndReason
+from turnwright_states.facts import Fact
+
+from .facts_to_recording import read_facts
+from .playback import PlaybackError, playback, results_of
+from .python_source import Imports, Source, code
+from .recording import Recording
+
+_WIDTH: Final = 100
+_NEVER: Final = (
+    "Not reproduced: times and waits, the provider's ids of calls, the pieces in which replies streamed in, the order"
+    " in which calls that ran side by side were done."
+)
+_PRIVATE: Final = "It holds what the journal held, secrets among them: read it before you share it."
+_HOW: Final = "Run it with `pytest FILE`. It needs turnwright and pytest, no model, no tool and no network."
+#: How the fixed summary of a turn whose time was up begins. It tells times, which no two runs share.
+_TIMED: Final = "Stopped at the time limit ("
+
+Get = Callable[[TurnResult], object]
+
+
+def as_test(
+    turn_id: str, facts: Sequence[tuple[int, Fact]], *, history: Sequence[Message] | None = None, recorded: str = ""
+) -> str:
+    """The text of a pytest file that plays a recorded turn again.
+
+    `facts` are the turn's (seq, fact) pairs, oldest first. `history` is what was said before, where that is more than
+    the turn's own journal holds: the earlier turns of its session. `recorded` says when that was, in words.
+
+    The turn is played once here, and what does not come out as recorded is said in the file and not asserted. A turn
+    that has not ended is played as far as it went. Raises `ConfigError` for a turn that no test can play (see
+    `read_facts`), `UnreadableTurnError` for facts that do not follow from each other, and `PlaybackError` for a turn
+    that cannot be played to where its journal ends. Not to be called from a running event loop.
+    """
+    was, imports = result_of(turn_id, facts), Imports()
+    with reading(turn_id):
+        recording, notes = read_facts((fact for _, fact in facts), history)
+    kept, lost = _compared(was, recording)
+    body = [*_recording(recording, imports), "", "", *_test(was, kept, recording, imports)]
+    lines = [*_head(turn_id, (*notes, *lost), recorded), "", *imports.lines(), "", *body]
+    return "\n".join(lines) + "\n"
+
+
+def _facts_of(turn: TurnResult) -> Iterator[tuple[str, Get]]:
+    """What is to be asserted of a turn, as it is written in the test, and as it is looked up here."""
+    names = ["outcome", "reason", "also_reached"] if turn.outcome is not None else ["state"]
+    names += ["steps", "tool_calls", "text"]
+    for name in names:
+        yield f"turn.{name}", attrgetter(name)
+    yield '" > ".join(turn.path)', lambda turn: " > ".join(turn.path)
+    if turn.pending:
+        yield "[asked.id for asked in turn.pending]", lambda turn: [asked.id for asked in turn.pending]
+
+
+def _compared(was: TurnResult, recording: Recording) -> tuple[list[tuple[str, object]], list[str]]:
+    """What the test asserts, and in sentences what did not come out the same here."""
+    try:
+        played = playback(recording)
+    except TurnwrightError as error:
+        raise PlaybackError(f"turn {was.id} cannot be played again as it was recorded: {error}") from error
+    kept: list[tuple[str, object]] = []
+    lost: list[str] = []
+    for written, get in _facts_of(was):
+        if written == "turn.text" and was.reason is EndReason.DEADLINE and was.text.startswith(_TIMED):
+            lost.append("The turn's text is a fixed summary that tells times: it is not compared.")
+        elif get(played) == get(was):
+            kept.append((written, get(was)))
+        else:
+            lost.append(f"DIFFERENT: {written} was {get(was)!a}, and is {get(played)!a} when it is played.")
+    if results_of(was) == results_of(played):
+        kept.append(("results_of(turn)", Source("RECORDING.results")))
+    else:
+        lost.append("DIFFERENT: some calls have other results when the turn is played: they are not compared.")
+    return kept, lost
+
+
+def _head(turn_id: str, notes: Sequence[str], recorded: str) -> list[str]:
+    when = f", recorded {_plain(recorded)}" if recorded else ""
+    paragraphs = [f'"""Turn {_plain(turn_id)}{when}, to be played again.', f"{_HOW} {_PRIVATE}", _NEVER]
+    lines: list[str] = []
+    for paragraph in (*paragraphs, *map(_plain, notes)):
+        lines += ["", *textwrap.wrap(paragraph, _WIDTH)] if lines else [paragraph]
+    return [*lines, '"""']
+
+
+def _recording(recording: Recording, imports: Imports) -> list[str]:
+    source = code(recording, imports, before=len("RECORDING = "))
+    return f"RECORDING = {source}".split("\n")
+
+
+def _test(was: TurnResult, kept: Sequence[tuple[str, object]], recording: Recording, imports: Imports) -> Iterator[str]:
+    how = f"{was.outcome}: {was.reason}" if was.outcome is not None else f"in {was.state}"
+    yield f"def test_turn_{_name(was.id)}() -> None:"
+    yield f'    """{how}. Model calls: {len(recording.model)}."""'
+    yield f"    turn = {imports.name(playback)}(RECORDING)"
+    for written, value in kept:
+        if written.startswith(results_of.__name__):
+            imports.name(results_of)
+        before = f"assert {written} == "
+        yield f"    {before}{code(value, imports, indent=4, before=len(before))}"
+
+
+def _plain(text: str) -> str:
+    """The text as it may stand in a docstring: ASCII, without what could end it."""
+    return ascii(text)[1:-1].replace("\\", "/").replace('"', "'")
+
+
+def _name(turn_id: str) -> str:
+    return re.sub(r"[^0-9a-zA-Z]", "_", turn_id)[:8].lower()

@@ -1,0 +1,1 @@
+"""The conversation that a turn's facts spell, and the requests made of it."""

@@ -1,0 +1,70 @@
+"""The docstrings below attributes, for those who print them."""
+
+import linecache
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from turnwright import Agent
+from turnwright._base.field_docs import attribute_docs, described
+from turnwright.agents.budgets import Budgets
+
+
+class Shape(BaseModel):
+    """A shape."""
+
+    model_config = ConfigDict(json_schema_extra=described)
+
+    corners: int = 0
+    """How many
+    there are."""
+    name: str = ""
+    size: "Size" = Field(default=None, alias="extent")  # type: ignore[assignment]
+    """How large it is."""
+    kinds: ClassVar[int] = 2
+    """Not a field."""
+
+    def area(self) -> float:
+        """Not an attribute."""
+        return 0
+
+
+class Size(BaseModel):
+    """How large it is."""
+
+
+class Square(Shape):
+    """A shape with four."""
+
+    side: float = 1
+    """How long."""
+
+
+def test_the_text_below_an_attribute_is_its_own() -> None:
+    expected = {"corners": "How many\nthere are.", "size": "How large it is.", "kinds": "Not a field."}
+    assert attribute_docs(Shape) == expected
+    assert attribute_docs(Square) == {"side": "How long."}, "what is inherited belongs to the other class"
+
+
+def test_without_source_there_is_none() -> None:
+    namespace: dict[str, Any] = {"__name__": "nowhere"}
+    exec('class Made:\n    a: int = 0\n    """Not to be read."""\n', namespace)  # noqa: S102 (code without a file)
+    linecache.checkcache()
+    assert attribute_docs(namespace["Made"]) == {}
+    assert attribute_docs(int) == {}
+
+
+def test_a_json_schema_tells_them_also_of_inherited_fields() -> None:
+    properties = Square.model_json_schema()["properties"]
+    assert properties["side"]["description"] == "How long."
+    assert properties["corners"]["description"] == "How many\nthere are."
+    assert "description" not in properties["name"]
+
+
+def test_what_a_field_refers_to_says_the_same_once() -> None:
+    assert "description" not in Shape.model_json_schema()["properties"]["extent"]
+
+
+def test_the_schemas_of_agents_and_budgets_have_them() -> None:
+    assert Agent.model_json_schema()["properties"]["model"]["description"].startswith("The model's id; None means")
+    assert all("description" in one for one in Budgets.model_json_schema()["properties"].values())

@@ -1,0 +1,61 @@
+"""Names that a package imports when somebody asks for them."""
+
+import subprocess
+import sys
+
+import pytest
+
+import turnwright
+import turnwright.agents.markdown
+import turnwright.model
+import turnwright.model.openai_chat.client
+import turnwright.store
+import turnwright.store.sqlite.store
+from turnwright._base.lazy_imports import late
+
+
+def output(code: str) -> str:
+    """What a fresh process prints."""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return ran.stdout.strip()
+
+
+def test_a_late_name_is_what_its_module_has() -> None:
+    assert turnwright.load_agents is turnwright.agents.markdown.load_agents
+    assert turnwright.model.OpenAIChat is turnwright.model.openai_chat.client.OpenAIChat
+    assert turnwright.store.SqliteStore is turnwright.store.sqlite.store.SqliteStore
+
+
+def test_a_late_name_is_looked_up_once() -> None:
+    assert output("import turnwright; turnwright.Certificate; print('Certificate' in vars(turnwright))") == "True"
+
+
+def test_a_late_name_is_listed_before_anybody_asked_for_it() -> None:
+    code = "import turnwright; print('Certificate' in dir(turnwright), 'Certificate' in vars(turnwright))"
+    assert output(code) == "True False"
+
+
+def test_all_of_a_package_can_be_imported_at_once() -> None:
+    code = "from turnwright import *; from turnwright.model import *; print(Certificate.__name__, OpenAIChat.__name__)"
+    assert output(code) == "Certificate OpenAIChat"
+
+
+def test_a_name_that_is_not_there_is_an_error_like_any_other() -> None:
+    get, _ = late("turnwright", {"Certificate": ".certificate"})
+    with pytest.raises(AttributeError, match="module 'turnwright' has no attribute 'Bogus'") as raised:
+        get("Bogus")
+    assert (raised.value.name, raised.value.obj) == ("Bogus", turnwright)
+    code = "try: from turnwright.model import Bogus\nexcept ImportError as error: print(error.name, str(error)[:26])"
+    assert output(code) == "turnwright.model cannot import name 'Bogus'"
+
+
+def test_what_is_missing_is_said_to_whoever_asks_for_what_needs_it() -> None:
+    code = (
+        "import sys; sys.modules['sqlite3'] = None\n"
+        "from turnwright import Engine; Engine(store='memory:')\n"
+        "try: from turnwright.store import SqliteStore\n"
+        "except ImportError as error: print(error.name)\n"
+        "try: Engine(store='sqlite:///turns.db')\n"
+        "except ImportError as error: print(error.name)\n"
+    )
+    assert output(code).splitlines() == ["sqlite3", "sqlite3"]

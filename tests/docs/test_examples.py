@@ -1,0 +1,94 @@
+"""The examples run, offline and without a warning, and print what they promise."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from turnwright.testing.postgres_server import PostgresServer
+from turnwright_states import REASONS, EndReason
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def printed(example: str, *arguments: str) -> list[str]:
+    command = [sys.executable, "-W", "error", str(EXAMPLES / example), *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stderr == ""
+    return ran.stdout.splitlines()
+
+
+def test_a_hand_written_loop_is_stopped_with_a_reason() -> None:
+    lines = printed("guarded_loop.py")
+    assert [line for line in lines if not line.startswith("          ")] == [
+        "runs away",
+        "  before: no end after 500 model calls",
+        "  after:  step_cap at 5 steps, 5 tool calls, 6 model calls",
+        "goes in circles",
+        "  before: no end after 500 model calls",
+        "  after:  doom_loop at 6 steps, 6 tool calls, 7 model calls",
+        "wants everything",
+        "  before: no end after 500 model calls",
+        "  after:  budget at 3 steps, 20 tool calls, 4 model calls",
+    ]
+    assert lines[3].strip().startswith("The turn took all the steps that it may take.")
+    assert lines[4].strip() == "model: I have seen 11 messages, and am not done."
+
+
+@pytest.mark.skipif(find_spec("langgraph") is None, reason="needs LangGraph: pip install 'turnwright[examples]'")
+def test_a_graph_of_langgraph_is_stopped_with_a_reason() -> None:
+    meaning = REASONS[EndReason.STEP_CAP]
+    assert printed("guarded_langgraph.py") == [
+        "before: an exception at the recursion limit of 25, and no answer",
+        "after:  cap_hit, step_cap at 5 steps and 5 tool calls",
+        f"        {meaning.means} {meaning.next}",
+        "        model: I read 5 pages, and there are more.",
+    ]
+
+
+@pytest.mark.skipif(find_spec("procrastinate") is None, reason="needs procrastinate")
+def test_a_queue_in_postgresql_has_turns_driven() -> None:
+    reason = PostgresServer.reason_missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with PostgresServer(fsync=False) as server:
+        assert printed("postgres_queue.py", server.new_database()) == [
+            "PAUSED: erase {'path': 'a.txt'}",
+            "finished: It is gone.",
+        ]
+
+
+def test_a_loop_of_ones_own_pauses_dies_and_ends_without_asyncio() -> None:
+    """Three processes, one journal: what had started when the second died is not run again."""
+    *said, journal, asyncio = printed("own_loop.py")
+    assert said == [
+        "process 1: waits for approval-1",
+        "process 2: was answered, and died in delete",
+        "process 3: cap_hit, step_cap at 2 steps",
+    ]
+    assert journal.split().count("call_started") == 1
+    assert journal.split()[-1] == "halted"
+    assert asyncio == "asyncio:   not loaded"
+
+
+@pytest.mark.skipif(find_spec("trio") is None, reason="needs trio: pip install 'turnwright[examples]'")
+def test_under_trio_a_deadline_ends_a_tool_that_would_wait_for_a_day() -> None:
+    ended, facts = printed("under_trio.py")
+    assert ended == "cap_hit, deadline at 1 steps"
+    kinds = [kind for kind in facts.split() if kind != "notice"]
+    assert kinds.count("call_settled") == 3
+    assert kinds[-4:] == ["step_finished", "stopping", "concluded", "halted"]
+
+
+@pytest.mark.skipif(find_spec("langgraph") is None, reason="needs LangGraph: pip install 'turnwright[examples]'")
+def test_a_node_of_langgraph_runs_a_turn_that_asks_and_hands_its_reason_to_the_edges() -> None:
+    """What a person approved runs once, though LangGraph runs its nodes again when it resumes."""
+    files = ["old1.log", "old2.log", "old3.log", "old4.log"]
+    assert printed("langgraph_node.py") == [
+        *(f"asked:    delete_file({{'path': '{file}'}})" for file in files),
+        f"ran:      {' '.join(files)}",
+        "outcome:  cap_hit step_cap handed over",
+        "model:    I deleted 4 files, and there are more.",
+    ]

@@ -1,0 +1,247 @@
+"""The fleet of the examples as plain processes, on a real PostgreSQL, without and with a real Temporal server."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+from httpx_sse import connect_sse
+from pydantic import JsonValue
+
+from turnwright.testing.postgres_server import PostgresServer
+from turnwright.testing.temporal_server import TemporalServer
+
+FLEET: Final = Path(__file__).parents[2] / "examples" / "fleet"
+#: Seconds in which whatever is to happen does.
+SOON: Final = 60.0
+
+pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'turnwright[examples]'")
+
+Json = dict[str, JsonValue]
+
+
+class _Model(BaseHTTPRequestHandler):
+    """It counts, then orders, then is done: whatever it says follows from what it is sent, whoever asks."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        last = body["messages"][-1]
+        delta: Json = {"content": "All is in order."}
+        if last["role"] == "user":
+            delta = _calls("take_stock", {"shelves": 2})
+        elif "24 articles" in last["content"]:
+            delta = _calls("order", {"article": "lamp", "count": 5})
+        finish = "tool_calls" if "tool_calls" in delta else "stop"
+        chunks = [{"index": 0, "delta": delta}, {"index": 0, "delta": {}, "finish_reason": finish}]
+        lines = [*(json.dumps({"choices": [chunk]}) for chunk in chunks), "[DONE]"]
+        self.send_response(httpx.codes.OK)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write("".join(f"data: {line}\n\n" for line in lines).encode())
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Be silent."""
+
+
+def _calls(name: str, arguments: Json) -> Json:
+    function: Json = {"name": name, "arguments": json.dumps(arguments)}
+    return {"tool_calls": [{"index": 0, "id": f"c-{name}", "function": function}]}
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[str]:
+    """The base URL of a model server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Model) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[str]:
+    """The address of a store."""
+    reason = PostgresServer.reason_missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with PostgresServer(fsync=False) as server:
+        migrate = [sys.executable, "-m", "turnwright", "migrate", "--store", server.address]
+        subprocess.run(migrate, check=True, capture_output=True)
+        yield server.address
+
+
+@dataclass
+class Worker:
+    """`turnwright worker`, which has begun."""
+
+    process: subprocess.Popen[str]
+
+    def said(self, kind: str) -> Json:
+        """Read what it says until it says this."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            event: Json = json.loads(line)
+            if event["type"] == kind:
+                return event
+        pytest.fail(f"ended without {kind}")
+
+
+@dataclass
+class Fleet:
+    """The processes of one fleet: its API, and the workers that were started."""
+
+    environment: dict[str, str]
+    flags: list[str]
+    client: httpx.Client
+    processes: ExitStack
+    api: subprocess.Popen[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.api = self._start(str(FLEET / "api.py"))
+        assert self.client.get("/openapi.json").status_code == httpx.codes.OK
+
+    def _start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-W", "error", *arguments],
+            env=self.environment | environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.enter_context(process)
+        self.processes.callback(process.kill)
+        return process
+
+    def work(self, pace: str) -> Worker:
+        """Start a worker whose tools take so many seconds a shelf."""
+        tools = ["--tools", str(FLEET / "tools.py")]
+        worker = Worker(self._start("-m", "turnwright", "worker", "--json", *tools, *self.flags, FLEET_PACE=pace))
+        worker.said("started")
+        return worker
+
+    def begin(self, **said: str) -> str:
+        """Begin a turn, and return its id."""
+        begun = self.client.post("/turns", json=said)
+        assert begun.status_code == httpx.codes.ACCEPTED, begun.text
+        turn: str = begun.json()["id"]
+        return turn
+
+    def events(self, turn: str, after: int = 0) -> Iterator[tuple[int, str, Json]]:
+        """The events of a turn behind the fact `after`, as a browser gets them."""
+        headers = {"last-event-id": str(after)}
+        with connect_sse(self.client, "GET", f"/turns/{turn}/events", headers=headers) as source:
+            for event in source.iter_sse():
+                if event.data:  # httpx-sse makes an event of a comment that keeps the connection open
+                    yield int(event.id), event.event, event.json()
+
+    def refuses(self, method: str, path: str, **body: JsonValue) -> tuple[int, str]:
+        """The status and the words with which a request is refused."""
+        refused = self.client.request(method, path, json=body or None)
+        words: str = refused.json()["detail"]
+        return refused.status_code, words
+
+
+@contextmanager
+def fleet_of(store: str, model: str, temporal: str | None = None) -> Iterator[Fleet]:
+    """A fleet with no workers yet, on this PostgreSQL and, if it is given, this Temporal server."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    known = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "FLEET", "TEMPORAL"))}
+    environment = known | {"FLEET_STORE": store, "FLEET_TEMPORAL": temporal or "", "FLEET_PORT": str(port)}
+    flags = ["--store", store, "--notify", "--base-url", model, *(["--address", temporal] if temporal else [])]
+    transport = httpx.HTTPTransport(retries=10)
+    with (
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=SOON, transport=transport) as client,
+        ExitStack() as processes,
+    ):
+        yield Fleet(environment, flags, client, processes)
+
+
+@pytest.fixture(scope="module")
+def fleet(place: str, model: str) -> Iterator[Fleet]:
+    with fleet_of(place, model) as fleet:
+        yield fleet
+
+
+def goes_on_when_a_worker_is_killed(fleet: Fleet) -> None:
+    """A turn is begun, followed, taken over from a worker that is killed, paused, answered, and followed to its end."""
+    first = fleet.work(pace="600")
+    turn = fleet.begin(prompt="Count two shelves, and order five lamps")
+    following = fleet.events(turn)
+    heard = [next(following)]
+    while heard[-1][1] != "call_started":
+        heard.append(next(following))
+    assert first.said("taken_up")["turn"] == turn
+    second = fleet.work(pace="0.01")
+    first.process.kill()
+    first.process.wait()
+    heard += following
+    assert heard[-1][1] == "paused"
+    standing = fleet.client.get(f"/turns/{turn}").json()
+    assert (standing["state"], [one["tool"] for one in standing["pending"]]) == ("PAUSED", ["order"])
+    status, words = fleet.refuses("POST", f"/turns/{turn}/answers", answers={"approval-1": "perhaps"})
+    assert (status, "approval-1" in words) == (httpx.codes.UNPROCESSABLE_ENTITY, True)
+    said = fleet.client.post(f"/turns/{turn}/answers", json={"answers": {"approval-1": "yes"}})
+    assert said.status_code == httpx.codes.ACCEPTED
+    heard += fleet.events(turn, heard[-1][0])
+    assert [seq for seq, _, _ in heard] == list(range(1, len(heard) + 1))
+    kinds = [kind for _, kind, _ in heard]
+    assert (kinds.count("call_started"), kinds[-1]) == (3, "halted")
+    assert (heard[-1][2]["outcome"], heard[-1][2]["text"]) == ("finished", "All is in order.")
+    assert fleet.client.get(f"/turns/{turn}").json()["outcome"] == "finished"
+    second.process.terminate()
+    second.said("stopped")
+    assert second.process.wait(SOON) == 0
+
+
+def test_a_turn_goes_on_when_its_worker_is_killed_and_is_paused_and_answered(fleet: Fleet) -> None:
+    """Workers that share nothing but PostgreSQL."""
+    goes_on_when_a_worker_is_killed(fleet)
+
+
+def test_what_the_fleet_refuses_has_a_status_and_words(fleet: Fleet) -> None:
+    """No worker is needed for that, nor to stop a turn that nobody has taken up."""
+    for method, path in (("GET", ""), ("GET", "/events"), ("DELETE", "")):
+        status, words = fleet.refuses(method, f"/turns/nothing{path}")
+        assert (status, "there is no turn 'nothing'" in words) == (httpx.codes.NOT_FOUND, True)
+    turn = fleet.begin(prompt="Count", session="s1")
+    assert fleet.refuses("POST", "/turns", prompt="Again", session="s1")[0] == httpx.codes.CONFLICT
+    assert fleet.client.post(f"/turns/{turn}/messages", json={"text": "Faster"}).status_code == httpx.codes.ACCEPTED
+    assert fleet.refuses("POST", f"/turns/{turn}/messages", text="")[0] == httpx.codes.UNPROCESSABLE_ENTITY
+    assert fleet.client.delete(f"/turns/{turn}").status_code == httpx.codes.NO_CONTENT
+    assert fleet.client.delete(f"/turns/{turn}").status_code == httpx.codes.NO_CONTENT
+    status, words = fleet.refuses("POST", f"/turns/{turn}/messages", text="Faster")
+    assert (status, "aborted" in words) == (httpx.codes.CONFLICT, True)
+    assert [kind for _, kind, _ in fleet.events(turn)][-1] == "halted"
+
+
+def test_a_turn_outlives_the_api_that_took_it_in(fleet: Fleet, place: str, model: str) -> None:
+    """Who followed it attaches to another one, and misses nothing."""
+    with fleet_of(place, model) as other:
+        turn = other.begin(prompt="Count")
+        heard = [next(other.events(turn))]
+        other.api.send_signal(signal.SIGKILL)
+    assert fleet.client.delete(f"/turns/{turn}").status_code == httpx.codes.NO_CONTENT
+    heard += fleet.events(turn, heard[-1][0])
+    assert [seq for seq, _, _ in heard] == list(range(1, len(heard) + 1))
+    assert heard[-1][1] == "halted"
+
+
+def test_a_turn_goes_on_where_temporal_says_who_drives_it(place: str, model: str) -> None:
+    """A worker that was killed is given up when it has been silent for ten seconds."""
+    reason = TemporalServer.reason_missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with TemporalServer() as temporal, fleet_of(place, model, temporal.address) as fleet:
+        goes_on_when_a_worker_is_killed(fleet)

@@ -1,0 +1,49 @@
+"""docs/models.md tells the truth: its flags, its causes and its models are those of the code."""
+
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from turnwright import model as models
+from turnwright.model import Capabilities
+from turnwright_states import Cause
+
+PAGE = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+
+
+def table(heading: str, number: int = 0) -> list[list[str]]:
+    """The cells of a table under a heading, by its number, without its two head lines."""
+    section = PAGE.split(f"# {heading}\n", 1)[1].split("\n## ", 1)[0]
+    lines = re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE)[number].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`(\w+)", cell)
+
+
+def test_every_flag_is_there_with_its_default() -> None:
+    told = {name: row[1] for row in table("What a server takes") for name in names(row[0])}
+    words = {"True": "yes", "False": "no", "None": "none"}
+    expected = {field.name: words[str(field.default)] for field in fields(Capabilities)}
+    # The two about reasoning share a row.
+    assert told == expected | {"reasoning_required": "none"}
+
+
+def test_every_cause_is_there_but_a_crash_with_what_the_chart_does_about_it() -> None:
+    told = {name: row[1] for row in table("Retries") for name in names(row[0])}
+    assert told == {str(cause): "yes" if cause.may_pass else "no" for cause in Cause if cause is not Cause.CRASH}
+
+
+@pytest.mark.parametrize("row", table("Models"), ids=lambda row: row[0])
+def test_every_model_of_the_table_can_be_imported(row: list[str]) -> None:
+    assert names(row[0])[0] in models.__all__
+
+
+@pytest.mark.parametrize("client", [models.OpenAIChat, models.AnthropicMessages])
+def test_every_keyword_of_the_clients_is_told(client: type) -> None:
+    told = {name for row in table("Models", 1) for name in names(row[0])}
+    assert set(inspect.signature(client).parameters) - {"model"} <= told

@@ -1,0 +1,41 @@
+"""docs/telemetry.md tells the truth: its example prints what it says, and every name that is told is on it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from turnwright.otel import OpenTelemetry, names
+from turnwright.otel.instruments import Instruments
+
+PAGE = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text(encoding="utf-8")
+NAMES = sorted(value for name, value in vars(names).items() if name.isupper())
+
+
+def test_the_example_prints_what_the_page_says() -> None:
+    example = PAGE.split("```python\n")[1].split("```", 1)[0]
+    promised = PAGE.split("```text\n")[1].split("```", 1)[0]
+    ran = subprocess.run([sys.executable, "-W", "error", "-c", example], capture_output=True, text=True, check=True)
+    assert ran.stdout == promised
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_told(name: str) -> None:
+    assert f"`{name}`" in PAGE
+
+
+def test_every_metric_is_told() -> None:
+    source = Path(sys.modules[Instruments.__module__].__file__ or "").read_text(encoding="utf-8")
+    made = set(re.findall(r'"((?:gen_ai|turnwright)\.[a-z_.]+)"', source))
+    assert len(made) == 8
+    assert [name for name in made if f"| `{name}` |" not in PAGE] == []
+
+
+def test_nothing_is_told_that_there_is_not() -> None:
+    known = {*NAMES, "turnwright.otel", "turnwright.telemetry.Telemetry", "turnwright.turns"}
+    known |= set(re.findall(r"^\| `(\S+)` \| `", PAGE, re.MULTILINE))
+    written = set(re.findall(r"`((?:gen_ai|turnwright)\.[A-Za-z_.]+)`", PAGE))
+    assert written - known == set()
+    assert OpenTelemetry.__doc__ is not None

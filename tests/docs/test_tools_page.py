@@ -1,0 +1,46 @@
+"""docs/tools.md tells the truth: its example prints what it says, and every option of `@tool` is in its table."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from turnwright import Tool, ToolContext
+from turnwright.tools.tool import ToolOptions
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tools.md").read_text(encoding="utf-8")
+
+
+def test_the_example_prints_what_the_page_says() -> None:
+    example = PAGE.split("```python\n")[1].split("```", 1)[0]
+    promised = PAGE.split("```text\n")[1].split("```", 1)[0]
+    ran = subprocess.run([sys.executable, "-W", "error", "-c", example], capture_output=True, text=True, check=True)
+    assert re.sub(r"key \w+:", "key 5b1c...:", ran.stdout) == promised
+
+
+@pytest.mark.anyio
+async def test_the_function_of_the_page_decides_which_calls_need_approval() -> None:
+    names: dict[str, object] = {}
+    exec(PAGE.split("```python\n")[2].split("```", 1)[0], names)  # noqa: S102 (it is ours)
+    refund, context = names["refund"], ToolContext(turn="t", call="c")
+    assert isinstance(refund, Tool)
+    assert await refund.asks_first({"order": "a", "amount": 100}, context) is None
+    assert await refund.asks_first({"order": "a", "amount": "100.5"}, context) is not None
+
+
+def words_under(heading: str) -> set[str]:
+    """The words of the code in the first table under a heading."""
+    section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    return set(re.findall(r"\w+", " ".join(re.findall(r"`(.+?)`", "".join(rows)))))
+
+
+def test_every_option_is_told() -> None:
+    assert set(get_type_hints(ToolOptions)) <= words_under("How its calls run")
+
+
+def test_everything_that_a_tool_is_given_is_told() -> None:
+    assert {name for name in dir(ToolContext) if not name.startswith("_")} <= words_under("What a tool is given")

@@ -1,0 +1,34 @@
+"""Agents that work together: which of them become tools, and of whom."""
+
+import pytest
+
+from turnwright import Agent, ConfigError
+from turnwright.driver.team import agent_tools, primary_agents
+
+BUILD = Agent(name="build")
+LOOK = Agent(name="look", description="Looks.", mode="subagent", steps=2)
+PLAN = Agent(name="plan", description="Plans.", mode="all")
+
+
+def test_sub_agents_and_those_that_are_both_become_tools() -> None:
+    tools = agent_tools([BUILD, LOOK, PLAN])
+    assert [(one.name, one.description, one.delegates) for one in tools] == [
+        ("look", "Looks.", True),
+        ("plan", "Plans.", True),
+    ]
+
+
+def test_an_agent_that_is_both_is_a_sub_agent_where_it_is_called() -> None:
+    look, plan = agent_tools([LOOK, PLAN])
+    assert look.agent == LOOK
+    assert (plan.agent.mode, PLAN.mode) == ("subagent", "all")
+
+
+def test_people_run_all_but_the_sub_agents() -> None:
+    assert primary_agents([BUILD, LOOK, PLAN]) == [BUILD, PLAN]
+
+
+def test_two_whose_tools_would_have_one_name_are_refused() -> None:
+    others = [LOOK.model_copy(update={"name": name}) for name in ("do it", "do-it", "do_it")]
+    with pytest.raises(ConfigError, match="agent 'do_it': its tool would be called do_it, as that of agent 'do it' is"):
+        agent_tools(others)

@@ -1,0 +1,284 @@
+"""Nobody gets in without the token, and nothing is changed that another site asks for."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.types import Message
+from tests.inspector.conftest import ADDRESS, TOKEN, browser, csrf_of, engine_on, enter
+
+from turnwright import Agent, Engine
+from turnwright.errors import ConfigError
+from turnwright.inspector import Inspector, Open, Token, inspector_app
+
+pytestmark = pytest.mark.anyio
+
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture
+async def engine(file: Path) -> AsyncIterator[Engine]:
+    async with engine_on(file) as engine:
+        yield engine
+
+
+@pytest.fixture
+def app(engine: Engine) -> Inspector:
+    return inspector_app(engine, access=Token(TOKEN, hosts=["turns.example.com"]))
+
+
+@pytest.mark.parametrize("path", ["/", "/turns/x", "/static/inspector.css", "/live", "/turns/x/live", "/nowhere"])
+async def test_without_the_token_everything_is_refused_and_says_how_to_get_in(app: Inspector, path: str) -> None:
+    async with browser(app) as client:
+        response = await client.get(path)
+        assert response.status_code == httpx.codes.UNAUTHORIZED
+        assert "ends in <code>/?token=" in response.text
+        assert response.headers["www-authenticate"] == "Bearer"
+        assert "set-cookie" not in response.headers
+
+
+async def test_without_the_token_nothing_is_changed(app: Inspector) -> None:
+    async with browser(app) as client:
+        assert (await client.post("/turns/x/abort")).status_code == httpx.codes.UNAUTHORIZED
+
+
+async def test_the_printed_address_becomes_a_cookie_and_loses_its_token(app: Inspector) -> None:
+    async with browser(app) as client:
+        response = await client.get("/turns/x", params={"token": TOKEN, "tab": "journal"})
+        assert (response.status_code, response.headers["location"]) == (303, "/turns/x?tab=journal")
+        cookie = response.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        assert "Path=/;" in cookie
+        assert "Secure" not in cookie
+        assert TOKEN not in cookie
+        assert (await client.get("/")).status_code == httpx.codes.OK
+
+
+async def test_where_it_is_https_the_cookie_is_sent_only_there(app: Inspector) -> None:
+    async with browser(app, "https://turns.example.com") as client:
+        assert "Secure" in (await client.get("/", params={"token": TOKEN})).headers["set-cookie"]
+
+
+async def test_a_redirect_never_leads_to_another_server(app: Inspector) -> None:
+    async with browser(app) as client:
+        response = await client.get(f"{ADDRESS}//evil.example/x", params={"token": TOKEN})
+        assert response.headers["location"] == "/evil.example/x"
+
+
+@pytest.mark.parametrize("given", ["", "wrong", TOKEN[:-1], TOKEN + "x", "é"])
+async def test_another_token_is_none(app: Inspector, given: str) -> None:
+    async with browser(app) as client:
+        assert (await client.get("/", params={"token": given})).status_code == httpx.codes.UNAUTHORIZED
+        bearer = {b"authorization": f"Bearer {given}".encode()}
+        assert (await client.get("/", headers=bearer)).status_code == httpx.codes.UNAUTHORIZED
+
+
+async def test_a_cookie_that_was_made_up_is_none(app: Inspector) -> None:
+    async with browser(app) as client:
+        await enter(client)
+        (name,) = client.cookies
+        for value in ("", "x", f"{TOKEN}.{TOKEN}", TOKEN, "x." + "0" * 64):
+            async with browser(app, Cookie=f"{name}={value}") as other:
+                assert (await other.get("/")).status_code == httpx.codes.UNAUTHORIZED
+
+
+async def test_who_was_let_in_stays_in_when_the_server_is_started_again_with_its_token(engine: Engine) -> None:
+    before, after = (inspector_app(engine, access=Token(TOKEN)) for _ in range(2))
+    other = inspector_app(engine, access=Token("another-token-that-nobody-guesses"))
+    async with browser(before) as client:
+        await enter(client)
+        cookies = client.cookies
+    for app, status in ((after, httpx.codes.OK), (other, httpx.codes.UNAUTHORIZED)):
+        async with browser(app) as client:
+            client.cookies = cookies
+            assert (await client.get("/")).status_code == status
+
+
+async def test_a_browser_that_another_site_sent_here_loads_the_page_again(app: Inspector) -> None:
+    """It keeps a strict cookie back the first time, and sends it when the page itself loads it again."""
+    async with browser(app) as client:
+        linked = await client.get("/", headers={"Sec-Fetch-Site": "cross-site"})
+        assert linked.status_code == httpx.codes.UNAUTHORIZED
+        assert 'http-equiv="refresh"' in linked.text
+        typed = await client.get("/", headers={"Sec-Fetch-Site": "none"})
+        assert 'http-equiv="refresh"' not in typed.text
+
+
+async def test_programs_send_the_token_as_a_header(app: Inspector) -> None:
+    async with browser(app, **BEARER) as client:
+        response = await client.get("/")
+        assert (response.status_code, response.headers.get("set-cookie")) == (httpx.codes.OK, None)
+        assert (await client.post("/turns/x/abort")).status_code == httpx.codes.NOT_FOUND  # it went through
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8321", "[::1]:8321", "192.0.2.7", "turns.example.com:80"])
+async def test_these_names_are_its_own(app: Inspector, host: str) -> None:
+    async with browser(app, Host=host, **BEARER) as client:
+        assert (await client.get("/")).status_code == httpx.codes.OK
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "", "a:b:c["])
+async def test_a_name_that_others_may_point_here_is_refused_also_with_the_token(app: Inspector, host: str) -> None:
+    async with browser(app, Host=host, **BEARER) as client:
+        assert (await client.get("/")).status_code == httpx.codes.MISDIRECTED_REQUEST
+
+
+FROM_ELSEWHERE = [
+    {"Origin": "http://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:9999"},
+    {"Origin": "http://[::1"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Sec-Fetch-Site": "none"},
+]
+
+
+@pytest.mark.parametrize("headers", FROM_ELSEWHERE)
+async def test_a_form_of_another_page_is_refused_even_with_all_else_right(
+    app: Inspector, headers: dict[str, str]
+) -> None:
+    async with browser(app) as client:
+        csrf = csrf_of(await enter(client))
+        response = await client.post("/turns/x/abort", data={"csrf": csrf}, headers=headers)
+        assert (response.status_code, "another site" in response.text.lower()) == (httpx.codes.FORBIDDEN, True)
+
+
+@pytest.mark.parametrize("headers", [{"Origin": ADDRESS, "Sec-Fetch-Site": "same-origin"}, {}])
+async def test_a_form_of_our_own_passes(app: Inspector, headers: dict[str, str]) -> None:
+    async with browser(app) as client:
+        csrf = csrf_of(await enter(client))
+        response = await client.post("/turns/x/abort", data={"csrf": csrf}, headers=headers)
+        assert response.status_code == httpx.codes.NOT_FOUND  # no such turn
+
+
+@pytest.mark.parametrize("given", [None, "", "0" * 64])
+@pytest.mark.parametrize("deed", ["answer", "steer", "abort", "take-up", "fork", "nowhere"])
+async def test_every_change_needs_the_token_of_the_session(app: Inspector, deed: str, given: str | None) -> None:
+    async with browser(app) as client:
+        await enter(client)
+        data = {} if given is None else {"csrf": given}
+        assert (await client.post(f"/turns/x/{deed}", data=data)).status_code == httpx.codes.FORBIDDEN
+
+
+async def test_the_csrf_token_of_another_session_is_none(app: Inspector) -> None:
+    async with browser(app) as one, browser(app) as other:
+        csrf = csrf_of(await enter(one))
+        await enter(other)
+        assert (await other.post("/turns/x/abort", data={"csrf": csrf})).status_code == httpx.codes.FORBIDDEN
+        header = {"X-CSRF-Token": csrf}
+        assert (await one.post("/turns/x/abort", headers=header)).status_code == httpx.codes.NOT_FOUND
+
+
+async def test_a_form_that_is_too_heavy_is_refused(app: Inspector) -> None:
+    async with browser(app) as client:
+        csrf = csrf_of(await enter(client))
+        response = await client.post("/turns/x/steer", data={"csrf": csrf, "text": "x" * (1 << 20)})
+        assert response.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE
+
+
+async def test_a_form_that_was_cut_off_on_its_way_does_nothing(app: Inspector, engine: Engine) -> None:
+    """Half of what somebody writes may say the opposite of the whole."""
+    turn = await engine.submit(Agent(name="A"), "Clean up")
+    headers = {"host": "localhost", "content-type": "application/x-www-form-urlencoded", **BEARER}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": f"/turns/{turn}/steer",
+        "query_string": b"",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+    }
+    came: list[Message] = [
+        {"type": "http.disconnect"},
+        {"type": "http.request", "body": b"text=Delete+all", "more_body": True},
+    ]
+
+    async def receive() -> Message:
+        return came.pop()
+
+    async def send(_: Message) -> None:
+        """Nobody is there."""
+
+    await app(scope, receive, send)
+    assert not await engine.store.inbox(turn)
+
+
+@pytest.mark.parametrize(("path", "cache"), [("/", "no-store"), ("/nowhere", "no-store"), ("/static/x", "no-cache")])
+@pytest.mark.parametrize("known", [True, False])
+async def test_every_answer_has_the_headers(app: Inspector, path: str, cache: str, known: bool) -> None:
+    async with browser(app, **(BEARER if known else {})) as client:
+        headers = (await client.get(path)).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "same-origin"
+        assert headers["cross-origin-opener-policy"] == headers["cross-origin-resource-policy"] == "same-origin"
+        assert "camera=()" in headers["permissions-policy"]
+        assert headers["cache-control"] == cache
+
+
+async def test_open_lets_everybody_in_and_still_checks_who_sent_a_form(engine: Engine) -> None:
+    app = inspector_app(engine, access=Open())
+    async with browser(app) as client:
+        csrf = csrf_of(await client.get("/"))
+        assert (await client.post("/turns/x/abort")).status_code == httpx.codes.FORBIDDEN
+        assert (await client.post("/turns/x/abort", data={"csrf": csrf})).status_code == httpx.codes.NOT_FOUND
+        sent = {"Origin": "http://evil.example"}
+        response = await client.post("/turns/x/abort", data={"csrf": csrf}, headers=sent)
+        assert response.status_code == httpx.codes.FORBIDDEN
+    async with browser(app, Host="evil.example") as client:
+        assert (await client.get("/")).status_code == httpx.codes.MISDIRECTED_REQUEST
+
+
+async def test_a_form_of_another_process_is_no_form_of_this_one(engine: Engine) -> None:
+    """Where everybody is let in the key is random, and not one that all who have the code know."""
+    one, other = (inspector_app(engine, access=Open()) for _ in range(2))
+    async with browser(one) as there, browser(other) as here:
+        csrf = csrf_of(await there.get("/"))
+        cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in there.cookies.jar)
+        await here.get("/")
+        for headers in ({"Cookie": cookies}, {}):
+            response = await here.post("/turns/x/abort", data={"csrf": csrf}, headers=headers)
+            assert response.status_code == httpx.codes.FORBIDDEN
+
+
+async def test_processes_with_one_key_know_each_others_forms(engine: Engine) -> None:
+    one, other = (inspector_app(engine, access=Open(key="a-key-of-sixteen-")) for _ in range(2))
+    async with browser(one) as there, browser(other) as here:
+        csrf = csrf_of(await there.get("/"))
+        here.cookies = there.cookies
+        response = await here.post("/turns/x/abort", data={"csrf": csrf})
+        assert response.status_code == httpx.codes.NOT_FOUND
+    assert "sixteen" not in repr(Open(key="a-key-of-sixteen-"))
+    with pytest.raises(ConfigError, match="at least 16"):
+        Open(key="short")
+
+
+async def test_behind_a_proxy_that_has_the_name_forms_are_of_our_own(engine: Engine) -> None:
+    app = inspector_app(engine, access=Open(hosts=["turns.example.com"]))
+    async with browser(app) as client:
+        csrf = csrf_of(await client.get("/"))
+        sent = {"Origin": "https://turns.example.com"}
+        response = await client.post("/turns/x/abort", data={"csrf": csrf}, headers=sent)
+        assert response.status_code == httpx.codes.NOT_FOUND
+
+
+async def test_without_a_word_about_access_the_token_is_random(engine: Engine) -> None:
+    one, other = (inspector_app(engine).entry(ADDRESS) for _ in range(2))
+    assert one.startswith(f"{ADDRESS}/?token=")
+    assert one != other
+    async with browser(inspector_app(engine)) as client:
+        assert (await client.get("/")).status_code == httpx.codes.UNAUTHORIZED
+
+
+@pytest.mark.parametrize("token", ["", "short", "with a space, and long enough", "ümläute-are-not-ascii"])
+async def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused(token: str) -> None:
+    with pytest.raises(ConfigError, match="token_urlsafe"):
+        Token(token)
+
+
+async def test_the_token_is_not_shown_where_access_is_printed() -> None:
+    assert TOKEN not in repr(Token(TOKEN))

@@ -1,0 +1,91 @@
+"""Links to turns: whatever stands in a journal, a link leads to the turn that it names, or there is none."""
+
+import re
+from urllib.parse import unquote
+
+import httpx
+import pytest
+from msgspec import structs
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+from tests.inspector.conftest import ADDRESS
+from tests.inspector.turns_made import AGENT, TOOLS, keep
+
+from turnwright import Engine
+from turnwright.inspector import Open, inspector_app
+from turnwright.inspector.http.render import environment
+from turnwright.inspector.http.urls import address
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.store import MemoryStore
+from turnwright_states import facts as f
+
+pytestmark = pytest.mark.anyio
+
+LINK = '{% import "parts.html" as parts %}{{ parts.turn(url, id, words, "x", at) }}'
+
+
+def link(to: str, name: str, words: str = "", at: int | None = None) -> str:
+    def url(_page: str, **_where: str) -> str:
+        return to
+
+    return environment().from_string(LINK).render(url=url, id=name, words=words, at=at)
+
+
+def client_of(app: ASGIApp) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=ADDRESS)
+
+
+async def addressed(name: str) -> tuple[str, str]:
+    """The address of a turn of that name, and the name that a server reads out of it."""
+    made: list[str] = []
+
+    async def turn(request: Request) -> Response:
+        made.append(address(request, "turn", turn=name))
+        return PlainTextResponse(request.path_params["turn"])
+
+    app = Starlette(routes=[Route("/turns/{turn}", turn, name="turn")])
+    async with client_of(app) as client:
+        await client.get("/turns/any")
+        answer = (await client.get(made[0])).text if made[0] else ""
+    return made[0], answer
+
+
+@pytest.mark.parametrize(
+    "name", ["abc", "abc:call00001", "a b", "a?at=5", "a#b", "a%2Fb", "a\\b", "%2e%2e", "ход", "a'b", "...", "x" * 1000]
+)
+async def test_the_address_of_a_turn_leads_to_it(name: str) -> None:
+    path, found = await addressed(name)
+    assert path.isascii()
+    assert unquote(path) == f"/turns/{name}"
+    assert found == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "/", "a\nb", "a\0", "\x7f", "\u202e", "\ud800", "\u200b", "x" * 1001]
+)
+async def test_what_no_path_can_have_has_no_address(name: str) -> None:
+    assert await addressed(name) == ("", "")
+
+
+def test_a_turn_without_an_address_is_text() -> None:
+    assert link("/turns/a", "a") == '<a class="x" href="/turns/a">a</a>'
+    assert link("/turns/a", "a", "Anna", 7) == '<a class="x" href="/turns/a?at=7">Anna</a>'
+    assert link("", "a/<b>") == '<span class="x">a/&lt;b&gt;</span>'
+    assert link("", "a/b", "Anna") == '<span class="x">Anna</span>'
+    assert len(link("", "x" * 10_000)) < 300
+
+
+@pytest.mark.parametrize(("child", "shown"), [("a/b", "<span"), ("a:b", '<a class="cut mono" href="/turns/a:b"')])
+async def test_the_lane_of_a_call_leads_to_its_turn_if_it_can(child: str, shown: str) -> None:
+    model = ScriptedModel(asks_for(("ok", {})), "done")
+    async with Engine(model=model, tools=TOOLS, store=MemoryStore()) as engine:
+        facts = [fact for _, fact in await engine.store.facts((await engine.run(AGENT, "hi")).id)]
+        forged = [structs.replace(one, child=child) if isinstance(one, f.CallStarted) else one for one in facts]
+        await keep(engine.store, "forged", forged)
+        async with client_of(inspector_app(engine, access=Open())) as client:
+            page = await client.get("/turns/forged?tab=timeline")
+        assert page.status_code == httpx.codes.OK
+        assert re.search(rf"{re.escape(shown)}[^>]*>ok</", page.text)

@@ -1,0 +1,321 @@
+"""What people do on the pages: each form does what it says, or says why it did not."""
+
+import html
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from tests.inspector.conftest import (
+    TOKEN,
+    browser,
+    csrf_of,
+    delete_file,
+    engine_on,
+    enter,
+    look_up,
+    paused_turn,
+    person_at,
+)
+
+from turnwright import Agent, Engine
+from turnwright.driver.subagents import agent_tool
+from turnwright.errors import StoreError
+from turnwright.inspector import Open, Token, inspector_app
+from turnwright.journal.questions import words
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.result import TurnResult
+from turnwright.tools import Tool
+
+pytestmark = pytest.mark.anyio
+
+ALLOW = {"interrupt": "approval-1", "decision": "grant"}
+
+
+async def ended(engine: Engine, turn: str) -> TurnResult:
+    """The turn, once somebody has driven it to its end or its next pause."""
+    async for _ in engine.events(turn, wait=True):
+        pass
+    return await engine.get(turn)
+
+
+def said_to_model(engine: Engine) -> list[str]:
+    """Every text that the model was sent the last time."""
+    model = engine.setup.model
+    assert isinstance(model, ScriptedModel)
+    parts = [part for message in model.requests[-1].messages for part in message.parts]
+    return [text.removeprefix("denied by the person: ") for part in parts if (text := getattr(part, "text", ""))]
+
+
+@pytest.fixture
+async def engine(asking: Callable[[], Engine]) -> AsyncIterator[Engine]:
+    async with asking() as engine:
+        yield engine
+
+
+async def test_an_answer_is_written_down_for_a_worker_and_the_page_says_what_to_run(engine: Engine) -> None:
+    turn = await paused_turn(engine)
+    async with person_at(inspector_app(engine, access=Token(TOKEN), store="sqlite:///turns.db")) as person:
+        response = await person.does(f"/turns/{turn}/answer", **ALLOW)
+        assert (response.status_code, response.url.path) == (httpx.codes.OK, f"/turns/{turn}")
+        assert f"turnwright resume {turn} --store sqlite:///turns.db" in html.unescape(response.text)
+    assert (await engine.get(turn)).paused
+    assert (await engine.resume(turn)).text == "It is gone."
+
+
+async def test_an_answer_is_driven_on_where_the_inspector_drives(engine: Engine) -> None:
+    turn = await paused_turn(engine)
+    async with person_at(inspector_app(engine, access=Token(TOKEN), drives=True)) as person:
+        response = await person.does(f"/turns/{turn}/answer", **ALLOW)
+        assert response.status_code == httpx.codes.OK
+        assert (await ended(engine, turn)).text == "It is gone."
+
+
+async def test_a_denial_carries_words_to_the_model(engine: Engine) -> None:
+    turn = await paused_turn(engine)
+    async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+        words = "Keep it <b>\nfor now"
+        await person.does(f"/turns/{turn}/answer", interrupt="approval-1", decision="deny", text=words)
+    await engine.resume(turn)
+    assert words in said_to_model(engine)
+
+
+async def test_who_comes_second_is_told_so_and_keeps_what_was_typed(engine: Engine) -> None:
+    turn = await paused_turn(engine)
+    async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+        await person.does(f"/turns/{turn}/answer", **ALLOW)
+        late = {"interrupt": "approval-1", "decision": "deny", "text": "Leave <it> alone."}
+        response = await person.does(f"/turns/{turn}/answer", **late)
+        assert response.status_code == httpx.codes.CONFLICT
+        assert "somebody has answered it" in response.text
+        assert "Leave &lt;it&gt; alone." in response.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "words"),
+    [
+        ({"interrupt": "approval-9", "decision": "grant"}, 409, "no such interrupt is open"),
+        ({"interrupt": "approval-1", "decision": "rerun"}, 409, "takes yes or no"),
+        ({"interrupt": "approval-1", "decision": "eat it"}, 409, "no decision"),
+        ({"interrupt": "approval-1", "text": " "}, 422, "the answer is empty"),
+        ({"decision": "grant"}, 422, "does not say what it answers"),
+    ],
+)
+async def test_an_answer_that_does_not_fit_is_said_on_the_page(
+    engine: Engine, fields: dict[str, str], status: int, words: str
+) -> None:
+    turn = await paused_turn(engine)
+    async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+        response = await person.does(f"/turns/{turn}/answer", **fields)
+        assert (response.status_code, words in html.unescape(response.text)) == (status, True)
+    assert (await engine.get(turn)).paused
+
+
+async def test_a_question_is_answered_by_a_choice_or_in_words(file: Path) -> None:
+    asks = asks_for(("ask_user_input", {"question": "Which <one>?", "choices": ["the old", "the new"]}))
+    async with engine_on(file, asks, "Fine.", asks, "Well.") as engine:
+        app = inspector_app(engine, access=Token(TOKEN))
+        for fields in ({"choice": "the new", "text": ""}, {"text": "neither"}):
+            turn = (await engine.run(Agent(name="Asker"), "Ask me")).id
+            async with person_at(app) as person:
+                page = (await person.client.get(f"/turns/{turn}")).text
+                assert "Which &lt;one&gt;?" in page
+                assert 'name="choice" value="the new"' in page
+                await person.does(f"/turns/{turn}/answer", interrupt="question-1", **fields)
+            await engine.resume(turn)
+            assert (fields.get("choice") or fields["text"]) in said_to_model(engine)
+
+
+@pytest.mark.parametrize(("decision", "reason"), [("stop", "doom_loop"), ("go_on", "answered")])
+async def test_a_doom_loop_is_answered(file: Path, decision: str, reason: str) -> None:
+    again = asks_for(("look_up", {"word": "alpha"}))
+    async with engine_on(file, again, again, again, "Done.") as engine:
+        agent = Agent(name="Searcher", doom_response="ask")
+        turn = (await engine.run(agent, "Find it")).id
+        async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+            assert 'value="always"' in (await person.client.get(f"/turns/{turn}")).text
+            await person.does(f"/turns/{turn}/answer", interrupt="doom-1", decision=decision)
+        assert (await engine.resume(turn)).reason == reason
+
+
+async def test_what_a_sub_agent_asks_is_answered_on_its_own_page_and_on_its_callers(file: Path) -> None:
+    worker = Agent(name="Worker", description="Works.")
+    tools: list[Tool] = [delete_file, look_up, agent_tool(worker, name="work")]
+
+    def script() -> ScriptedModel:
+        asks = asks_for(("delete_file", {"path": "a"}))
+        return ScriptedModel(asks_for(("work", {"prompt": "Delete a"})), asks, "Deleted.", "All is done.")
+
+    store = f"sqlite:///{file}"
+    for at_child in (True, False):
+        async with Engine(model=script(), tools=tools, store=store) as engine:
+            paused = await engine.run(Agent(name="Lead"), "Go")
+            (asked,) = paused.pending
+            call = asked.id.partition("/")[0]
+            child = f"{paused.id}:{call}"
+            async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+                page = (await person.client.get(f"/turns/{child if at_child else paused.id}")).text
+                assert f'action="/turns/{paused.id}/answer"' in page
+                assert f'name="interrupt" value="{asked.id}"' in page
+                seen_from = {"page": child} if at_child else {}
+                fields = {"interrupt": asked.id, "decision": "grant", **seen_from}
+                response = await person.does(f"/turns/{paused.id}/answer", **fields)
+                assert response.url.path == f"/turns/{child if at_child else paused.id}"
+                for deed in ("abort", "steer"):
+                    refused = await person.does(f"/turns/{child}/{deed}", text="Hm")
+                    assert (refused.status_code, "its parent drives it" in refused.text) == (422, True)
+            assert (await engine.resume(paused.id)).text == "All is done."
+
+
+async def test_steering_waits_until_it_is_heard(engine: Engine) -> None:
+    turn = await paused_turn(engine)
+    async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+        response = await person.does(f"/turns/{turn}/steer", text="Be <quick>,\r\nplease.")
+        assert "Be &lt;quick&gt;,\nplease." in response.text
+        empty = await person.does(f"/turns/{turn}/steer", text="  ")
+        assert (empty.status_code, "says nothing" in empty.text) == (422, True)
+    await engine.resume(turn, {"approval-1": True})
+    assert "Be <quick>,\nplease." in said_to_model(engine)
+
+
+async def test_a_turn_is_stopped_and_then_nothing_more_can_be_done_to_it(engine: Engine) -> None:
+    turn = await paused_turn(engine)
+    async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+        response = await person.does(f"/turns/{turn}/abort")
+        assert f'action="/turns/{turn}/abort"' not in response.text
+        assert (await engine.get(turn)).outcome == "aborted"
+        for deed, fields in {"steer": {"text": "Wait, no"}, "answer": ALLOW}.items():
+            refused = await person.does(f"/turns/{turn}/{deed}", **fields)
+            assert (refused.status_code, "has ended (aborted" in refused.text) == (409, True)
+        assert (await person.does(f"/turns/{turn}/abort")).status_code == httpx.codes.OK
+
+
+async def test_a_fork_is_a_new_turn_that_is_driven_on(engine: Engine) -> None:
+    turn = await paused_turn(engine)
+    await engine.resume(turn, {"approval-1": False})
+    places = {seq: fact.kind for seq, fact in await engine.store.facts(turn)}
+    at = next(seq for seq, kind in places.items() if kind == "paused")
+    async with person_at(inspector_app(engine, access=Token(TOKEN), drives=True)) as person:
+        page = (await person.client.get(f"/turns/{turn}", params={"at": at})).text
+        assert f'name="at" value="{at}"' in page
+        response = await person.does(f"/turns/{turn}/fork", at=str(at))
+        forked = response.url.path.rpartition("/")[2]
+        assert forked.startswith("fork-")
+        assert "approval-1" in response.text
+        for wrong in ("", "x", "9999", "9" * 30, "9" * 5000):
+            refused = await person.does(f"/turns/{turn}/fork", at=wrong)
+            assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+    assert (await engine.get(forked)).paused
+    assert (await engine.get(turn)).outcome == "finished"
+
+
+async def test_a_turn_that_nobody_drives_is_taken_up_where_the_inspector_drives(file: Path) -> None:
+    async with engine_on(file, "Hello.") as engine:
+        turn = await engine.submit(Agent(name="Greeter"), "Say hello")
+        async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+            page = (await person.client.get(f"/turns/{turn}")).text
+            assert ("Nobody drives it" in page, "take-up" in page) == (True, False)
+            assert (await person.does(f"/turns/{turn}/take-up")).status_code == httpx.codes.UNPROCESSABLE_ENTITY
+        async with person_at(inspector_app(engine, access=Token(TOKEN), drives=True)) as person:
+            assert f'action="/turns/{turn}/take-up"' in (await person.client.get(f"/turns/{turn}")).text
+            assert (await person.does(f"/turns/{turn}/take-up")).status_code == httpx.codes.OK
+            assert (await ended(engine, turn)).text == "Hello."
+
+
+async def test_what_cannot_be_driven_here_is_said_on_the_page(file: Path) -> None:
+    async with engine_on(file, asks_for(("delete_file", {"path": "a"}))) as engine:
+        turn = await paused_turn(engine)
+    async with (
+        Engine(model=ScriptedModel("Hm."), store=f"sqlite:///{file}") as engine,
+        person_at(inspector_app(engine, access=Token(TOKEN), drives=True)) as person,
+    ):
+        await person.does(f"/turns/{turn}/answer", **ALLOW)
+        page = ""
+        with anyio.fail_after(60):
+            while "could not be driven here" not in page:
+                await anyio.lowlevel.checkpoint()
+                page = (await person.client.get(f"/turns/{turn}")).text
+        assert "delete_file" in page
+
+
+async def test_a_form_leads_back_to_the_step_and_the_tab_that_were_shown(engine: Engine) -> None:
+    turn = await paused_turn(engine)
+    async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+        seen = f"http://127.0.0.1:8321/turns/{turn}?step=1&tab=journal"
+        for header, address in (("Referer", seen), ("HX-Current-URL", seen), ("Referer", "http://evil.example/?a=b")):
+            response = await person.client.post(
+                f"/turns/{turn}/steer", data={"csrf": person.csrf, "text": "Hm"}, headers={header: address}
+            )
+            kept = "?step=1&tab=journal" if address == seen else ""
+            assert (response.status_code, response.headers["location"]) == (303, f"/turns/{turn}{kept}")
+
+
+async def test_an_unknown_turn_is_not_here(engine: Engine) -> None:
+    async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+        for deed in ("answer", "steer", "abort", "fork"):
+            response = await person.does(f"/turns/nobody/{deed}", text="x", at="1", interrupt="q")
+            assert (response.status_code, "no turn" in response.text) == (404, True)
+        assert (await person.client.get("/turns/x/abort")).status_code == httpx.codes.METHOD_NOT_ALLOWED
+
+
+async def test_a_store_that_fails_is_told_as_such(engine: Engine) -> None:
+    turn = await paused_turn(engine)
+    async with browser(inspector_app(engine, access=Open())) as client:
+        csrf = csrf_of(await client.get("/"))
+        await engine.store.aclose()
+        with pytest.raises(StoreError):
+            await engine.store.get(turn)
+        for response in (
+            await client.get(f"/turns/{turn}"),
+            await client.get("/"),
+            await client.post(f"/turns/{turn}/abort", data={"csrf": csrf}),
+        ):
+            assert (response.status_code, "store" in response.text) == (503, True)
+
+
+async def test_what_models_and_tools_write_is_escaped_wherever_it_stands(file: Path) -> None:
+    evil = "</textarea><script>alert(1)</script>"
+    asks = asks_for(("ask_user_input", {"question": evil, "choices": [evil]}), text=evil)
+    async with engine_on(file, asks) as engine:
+        turn = (await engine.run(Agent(name=evil), evil)).id
+        async with browser(inspector_app(engine, access=Token(TOKEN))) as client:
+            await enter(client)
+            for path in ("/", f"/turns/{turn}", *(f"/turns/{turn}?tab={tab}" for tab in ("transcript", "journal"))):
+                assert "<script>alert" not in (await client.get(path)).text
+
+
+@pytest.mark.parametrize("headers", [{"Referer": "http://["}, {"HX-Current-URL": "http://["}])
+async def test_what_no_browser_says_of_its_page_is_not_heeded(engine: Engine, headers: dict[str, str]) -> None:
+    turn = await paused_turn(engine)
+    async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+        fields = {"csrf": person.csrf, "text": "Hello", "page": f"{turn}:a/b"}
+        response = await person.client.post(f"/turns/{turn}/steer", data=fields, headers=headers)
+        assert response.headers["location"] == f"/turns/{turn}"
+        fields["text"] = ""
+        response = await person.client.post(f"/turns/{turn}/steer", data=fields, headers=headers)
+        assert response.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+
+
+async def test_an_approval_shows_all_arguments_in_the_words_of_the_command_line(file: Path) -> None:
+    path = "old.log" + " " * 600 + "".join(f"{number}\n" for number in range(9_000)) + "; evil\u202e\x1b[2J <b>"
+    async with engine_on(file, asks_for(("delete_file", {"path": path})), "It is gone.") as engine:
+        paused = await engine.run(Agent(name="Cleaner"), "Delete")
+        async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+            page = html.unescape((await person.client.get(f"/turns/{paused.id}")).text)
+    asked = page[page.index('<pre class="question"') :]
+    assert words(paused.pending[0]) in asked[: asked.index("</pre>")]
+    assert "look like secrets" not in page
+
+
+async def test_what_is_hidden_of_an_approval_is_said_to_be(file: Path) -> None:
+    """A model may name an argument so that it is hidden: nobody is to approve that unread."""
+    key = "sk-proj-0123456789abcdefghij"
+    async with engine_on(file, asks_for(("delete_file", {"path": f"x; evil {key}"})), "It is gone.") as engine:
+        paused = await engine.run(Agent(name="Cleaner"), "Delete")
+        async with person_at(inspector_app(engine, access=Token(TOKEN), store="sqlite:///t.db")) as person:
+            page = (await person.client.get(f"/turns/{paused.id}")).text
+    assert key not in page
+    assert '| path: "x; evil ***"' in html.unescape(page)
+    assert "look like secrets and are hidden here" in page
+    assert f"turnwright show {paused.id} --store sqlite:///t.db" in page

@@ -1,0 +1,381 @@
+"""What happens is heard while a page is open, whoever drives the turns, and nobody is disturbed by that."""
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from anyio.streams.memory import MemoryObjectReceiveStream
+from tests.inspector.conftest import browser, look_up, paused_turn
+
+from turnwright import Agent, Engine, ToolContext, tool
+from turnwright.inspector import Inspector, Open, inspector_app
+from turnwright.model import Reply, ScriptedModel, asks_for
+from turnwright.model.protocol import TextDelta
+from turnwright.store import NewTurn, SqliteStore, Status
+from turnwright.testing.postgres_server import PostgresServer
+from turnwright_states import State
+
+pytestmark = pytest.mark.anyio
+
+Heard = tuple[str, dict[str, Any]]
+
+
+@dataclass
+class Stream:
+    """An open stream of events."""
+
+    status: int
+    _chunks: MemoryObjectReceiveStream[bytes]
+    leave: anyio.Event
+    #: The last id that an event had.
+    last: str = ""
+
+    async def next(self) -> Heard:
+        """The next event, with its data."""
+        with anyio.fail_after(60):
+            while True:
+                lines = (await self._chunks.receive()).decode().splitlines()
+                fields = dict(line.split(": ", 1) for line in lines if line)
+                self.last = fields.get("id", self.last)
+                if "event" in fields:
+                    return fields["event"], json.loads(fields["data"])
+
+    async def until(self, name: str) -> list[Heard]:
+        """The events up to the first of this name."""
+        heard = [await self.next()]
+        while heard[-1][0] != name:
+            heard.append(await self.next())
+        return heard
+
+    async def rest(self) -> list[Heard]:
+        """The events until the stream ends."""
+        heard: list[Heard] = []
+        try:
+            while True:
+                heard.append(await self.next())
+        except anyio.EndOfStream:
+            return heard
+
+
+@asynccontextmanager
+async def listening(app: Inspector, path: str, query: str = "", **headers: str) -> AsyncIterator[Stream]:
+    """An open stream of the application, as a server has it. It is left, and has ended, when the block is over."""
+    chunks, received = anyio.create_memory_object_stream[bytes](1000)
+    started, leave, sent = anyio.Event(), anyio.Event(), anyio.Event()
+    status: list[int] = []
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [(b"host", b"localhost"), *((k.lower().encode(), v.encode()) for k, v in headers.items())],
+    }
+
+    async def receive() -> dict[str, object]:
+        if sent.is_set():
+            await leave.wait()
+            return {"type": "http.disconnect"}
+        sent.set()
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:  # noqa: ANN401 (as ASGI has it)
+        if message["type"] == "http.response.start":
+            status.append(message["status"])
+            started.set()
+        elif message.get("body"):
+            await chunks.send(message["body"])
+
+    async def serve() -> None:
+        with chunks:
+            await app(scope, receive, send)
+
+    with anyio.fail_after(60), received:
+        async with anyio.create_task_group() as group:
+            group.start_soon(serve)
+            await started.wait()
+            yield Stream(status[0], received, leave)
+            leave.set()
+
+
+@pytest.fixture
+async def engine(file: Path) -> AsyncIterator[Engine]:
+    """The engine of the inspector: it drives nothing."""
+    async with Engine(store=SqliteStore(file), poll=0.02) as engine:
+        yield engine
+
+
+@pytest.fixture
+async def other(asking: Callable[[], Engine]) -> AsyncIterator[Engine]:
+    """An engine as another process has it, on the same store."""
+    async with asking() as other:
+        yield other
+
+
+@pytest.fixture
+def app(engine: Engine) -> Inspector:
+    return inspector_app(engine, access=Open())
+
+
+async def test_the_list_hears_of_turns_that_others_make_and_change(app: Inspector, other: Engine) -> None:
+    async with listening(app, "/live") as one, listening(app, "/live") as two:
+        assert await one.next() == await two.next() == ("changed", {})  # for what happened before
+        turn = await paused_turn(other)
+        assert await one.next() == await two.next() == ("changed", {})
+        await other.abort(turn)
+        assert await one.next() == ("changed", {})
+
+
+async def test_the_list_hears_that_a_driver_died(app: Inspector, engine: Engine, other: Engine) -> None:
+    """Nothing is written then."""
+    facts = [fact for _, fact in await other.store.facts(await paused_turn(other))]
+    await other.store.create(NewTurn("t", None, "A", "m", 1.0), facts[:2], Status(State.STREAM, 1))
+    row = await engine.store.get("t")
+    assert await engine.store.is_driven("t")
+    async with listening(app, "/live") as stream:
+        assert await stream.next() == ("changed", {})
+        await anyio.sleep(1.2)
+        await other.store.aclose()
+        assert (await engine.store.get("t"), await engine.store.is_driven("t")) == (row, False)
+        assert await stream.next() == ("changed", {})
+
+
+async def test_who_comes_in_the_middle_of_a_reply_is_told_it_from_its_beginning(file: Path) -> None:
+    ready, go, more = anyio.Event(), anyio.Event(), anyio.Event()
+
+    class Slow:
+        name = "slow"
+
+        async def stream(self, request: object) -> AsyncIterator[TextDelta | Reply]:  # noqa: ARG002 (as models have it)
+            ready.set()
+            await go.wait()
+            yield TextDelta("one two ")
+            await more.wait()
+            yield TextDelta("three")
+            yield Reply(text="one two three")
+
+    async with (
+        Engine(model=Slow(), store=SqliteStore(file), poll=0.02) as engine,
+        anyio.create_task_group() as group,
+    ):
+        turn = await engine.submit(Agent(name="Teller"), "Tell")
+        app, path = inspector_app(engine, access=Open()), f"/turns/{turn}/live"
+        async with listening(app, path) as first:
+            assert await first.next() == ("grown", {"seq": 2})
+            group.start_soon(engine.resume, turn)
+            await ready.wait()
+            await first.next()
+            go.set()
+            assert (await first.until("piece"))[-1][1]["text"] == "one two"
+        async with listening(app, path, f"after={len(await engine.store.facts(turn))}") as second:
+            await anyio.sleep(0.3)
+            more.set()
+            heard = await second.rest()
+        pieces = [data for name, data in heard if name == "piece"]
+        assert pieces[0]["kind"] == "restarted"
+        assert "".join(one["text"] for one in pieces) == "one two three"
+
+
+async def test_a_turn_is_heard_to_grow_while_another_drives_it_until_it_ends(app: Inspector, other: Engine) -> None:
+    turn = await paused_turn(other)
+    (facts, _) = (await other.store.facts(turn))[-1]
+    async with listening(app, f"/turns/{turn}/live", f"after={facts - 2}") as stream:
+        assert await stream.next() == ("grown", {"seq": facts})
+        await other.resume(turn, {"approval-1": True})
+        heard = await stream.rest()
+        last = len(await other.store.facts(turn))
+        assert heard[-2:] == [("grown", {"seq": last}), ("ended", {"seq": last})]
+        assert stream.last == str(last)
+    assert (await other.store.get(turn)).epoch == 2  # who watched claimed nothing
+
+
+async def test_of_a_turn_that_is_over_nothing_will_come(app: Inspector, other: Engine) -> None:
+    turn = await paused_turn(other)
+    await other.abort(turn)
+    last = len(await other.store.facts(turn))
+    async with browser(app) as client:
+        path = f"/turns/{turn}/live"
+        assert (await client.get(path, params={"after": last})).status_code == httpx.codes.NO_CONTENT
+        # A browser that connects again says what it heard last, and not what its page once had.
+        again = await client.get(path, params={"after": 1}, headers={"Last-Event-ID": str(last)})
+        assert again.status_code == httpx.codes.NO_CONTENT
+        assert "ended" in (await client.get(path, params={"after": "x"})).text
+
+
+async def test_of_a_turn_that_is_not_there_nothing_is_heard(app: Inspector) -> None:
+    async with browser(app) as client:
+        assert (await client.get("/turns/nobody/live")).status_code == httpx.codes.NOT_FOUND
+
+
+async def test_what_waits_in_the_inbox_is_heard_of_too(app: Inspector, other: Engine) -> None:
+    turn = await paused_turn(other)
+    last = len(await other.store.facts(turn))
+    async with listening(app, f"/turns/{turn}/live") as stream:
+        assert await stream.next() == ("grown", {"seq": last})
+        await other.steer(turn, "Hurry")
+        assert await stream.next() == ("grown", {"seq": last})
+
+
+async def test_a_turn_that_is_deleted_is_gone(app: Inspector, other: Engine) -> None:
+    turn = await paused_turn(other)
+    async with listening(app, f"/turns/{turn}/live") as stream:
+        await stream.next()
+        await other.delete(turn)
+        assert await stream.rest() == [("gone", {})]
+
+
+async def test_what_streams_in_is_heard_of_a_turn_that_is_driven_here(file: Path) -> None:
+    go, ready = anyio.Event(), anyio.Event()
+
+    async def reply(_: object) -> Reply:
+        ready.set()
+        await go.wait()
+        return Reply(text="One two <three>", reasoning="Hm")
+
+    model = ScriptedModel(asks_for(("look_up", {"word": "a"})), reply)
+    async with (
+        Engine(model=model, tools=[look_up], store=SqliteStore(file), poll=0.02) as engine,
+        anyio.create_task_group() as group,
+    ):
+        turn = await engine.submit(Agent(name="Teller"), "Tell")
+        async with listening(inspector_app(engine, access=Open()), f"/turns/{turn}/live") as stream:
+            assert await stream.next() == ("grown", {"seq": 2})
+            group.start_soon(engine.resume, turn)
+            await ready.wait()
+            while (await stream.next())[1].get("seq", 0) < len(await engine.store.facts(turn)):
+                pass
+            go.set()
+            heard = await stream.rest()
+        pieces = [data for name, data in heard if name == "piece"]
+        assert [(one["kind"], one["text"]) for one in pieces] == [
+            ("reasoning", "Hm"),
+            ("text", "One"),
+            ("text", " two"),
+            ("text", " <three>"),
+        ]
+        assert heard[-1][0] == "ended"
+
+
+async def test_a_secret_that_streams_in_is_hidden(file: Path) -> None:
+    secret = "sk-proj-" + "a1b2" * 6
+    ready, go = anyio.Event(), anyio.Event()
+
+    async def reply(_: object) -> Reply:
+        ready.set()
+        await go.wait()
+        return Reply(text=f"The key is {secret} and no other")
+
+    async with (
+        Engine(model=ScriptedModel(reply), store=SqliteStore(file), poll=0.02) as engine,
+        anyio.create_task_group() as group,
+    ):
+        turn = await engine.submit(Agent(name="Teller"), "Tell")
+        async with listening(inspector_app(engine, access=Open()), f"/turns/{turn}/live") as stream:
+            assert await stream.next() == ("grown", {"seq": 2})
+            group.start_soon(engine.resume, turn)
+            await ready.wait()
+            await stream.next()
+            go.set()
+            heard = await stream.rest()
+        text = "".join(data["text"] for name, data in heard if name == "piece")
+        assert text == "The key is *** and no other"
+
+
+async def test_how_far_a_tool_is_is_heard_where_it_runs(file: Path) -> None:
+    heard = anyio.Event()
+
+    @tool
+    async def measure(context: ToolContext) -> str:
+        """Say how far it is until somebody has heard it."""
+        while not heard.is_set():
+            context.progress(1, 2, "half")
+            await anyio.sleep(0.01)
+        return "measured"
+
+    model = ScriptedModel(asks_for(("measure", {})), "Done.")
+    async with (
+        Engine(model=model, tools=[measure], store=SqliteStore(file), poll=0.02) as engine,
+        anyio.create_task_group() as group,
+    ):
+        turn = await engine.submit(Agent(name="Teller"), "Tell")
+        app = inspector_app(engine, access=Open())
+        async with listening(app, f"/turns/{turn}/live") as stream:
+            group.start_soon(engine.resume, turn)
+            _, progress = (await stream.until("progress"))[-1]
+            heard.set()
+            assert (progress["tool"], progress["progress"], progress["total"]) == ("measure", 1, 2)
+            assert progress["message"] == "half"
+            assert (await stream.rest())[-1][0] == "ended"
+
+
+async def test_a_store_that_fails_is_trouble_and_not_the_end(app: Inspector, engine: Engine, other: Engine) -> None:
+    turn = await paused_turn(other)
+    async with listening(app, f"/turns/{turn}/live") as stream, listening(app, "/live") as all_turns:
+        assert (await stream.next())[0] == "grown"
+        assert (await all_turns.next())[0] == "changed"
+        await engine.store.aclose()
+        for one in (stream, all_turns):
+            name, data = await one.next()
+            assert (name, bool(data["message"])) == ("trouble", True)
+
+
+async def test_who_leaves_leaves_nothing_behind(app: Inspector, engine: Engine, other: Engine) -> None:
+    turn = await paused_turn(other)
+    for path in ("/live", f"/turns/{turn}/live"):
+        async with listening(app, path) as stream:
+            await stream.next()
+    assert (await engine.store.get(turn)).epoch == 1
+    assert not await engine.store.is_driven(turn)
+    await other.delete(turn)
+
+
+DRIVE = """
+import sys, anyio
+from turnwright import Agent, Engine, tool
+from turnwright.model import ScriptedModel, asks_for
+@tool
+async def wait() -> str:
+    "Wait for a line on standard input."
+    return await anyio.to_thread.run_sync(sys.stdin.readline)
+async def main():
+    async with Engine(model=ScriptedModel(asks_for(("wait", {})), "Done."), tools=[wait], store=sys.argv[1]) as engine:
+        await engine.resume(sys.argv[2])
+anyio.run(main)
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shared(request: pytest.FixtureRequest, file: Path) -> str:
+    """The address of a store that two processes use."""
+    if request.param == "sqlite":
+        return f"sqlite:///{file}"
+    server = request.getfixturevalue("postgres")
+    assert isinstance(server, PostgresServer)
+    return server.new_schema()
+
+
+async def test_a_turn_is_watched_while_another_process_drives_it(shared: str) -> None:
+    async with Engine(model=ScriptedModel(), store=shared) as engine:
+        await engine.store.migrate()
+        turn = await engine.submit(Agent(name="Waiter"), "Wait")
+        before = len(await engine.store.facts(turn))
+        app = inspector_app(engine, access=Open())
+        async with listening(app, f"/turns/{turn}/live", f"after={before}") as stream:
+            command = [sys.executable, "-c", DRIVE, shared, turn]
+            async with await anyio.open_process(command, stdin=subprocess.PIPE, stderr=None) as process:
+                heard = await stream.next()
+                while heard[1].get("seq", 0) <= before:
+                    heard = await stream.next()
+                assert heard[0] == "grown"
+                assert process.stdin is not None
+                await process.stdin.send(b"go\n")
+                assert (await stream.rest())[-1][0] == "ended"
+                assert await process.wait() == 0
+        assert (await engine.get(turn)).text == "Done."

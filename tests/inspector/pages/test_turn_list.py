@@ -1,0 +1,350 @@
+"""The list of turns and the statistics: what is found, page by page, and what is counted."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import anyio.lowlevel
+import pytest
+from msgspec import structs
+from pydantic import JsonValue
+from tests.inspector.conftest import browser
+from tests.inspector.turns_made import AGENT, TOOLS
+
+from turnwright import Agent, EndReason, Engine
+from turnwright.driver.subagents import agent_tool
+from turnwright.errors import UnknownTurn
+from turnwright.inspector import Open, inspector_app
+from turnwright.inspector.views.statistics import STANDINGS, _quantile, _width, statistics_of
+from turnwright.inspector.views.turn_query import PAGE, Listed, Query, list_turns
+from turnwright.inspector.views.turn_summary import Digests
+from turnwright.journal.answers import grant
+from turnwright.journal.fork import fork_places
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.model.protocol import ModelError, Reply
+from turnwright.model.retry import Backoff
+from turnwright.store import MemoryStore, NewTurn, Status
+from turnwright_states import Cause, Limits, State, Usage
+from turnwright_states import facts as f
+
+pytestmark = pytest.mark.anyio
+
+HELPER = Agent(name="Helper", description="It helps.", tools=("Under", "ok"))
+UNDER = Agent(name="Under", description="It helps the helper.", tools=("ok",))
+
+
+async def journal_of_a_turn() -> list[f.Fact]:
+    async with Engine(model=ScriptedModel(asks_for(("ok", {"n": 1})), "done"), tools=TOOLS) as engine:
+        return [fact for _, fact in await engine.store.facts((await engine.run(AGENT, "hi")).id)]
+
+
+async def write(store: MemoryStore, name: str, facts: Sequence[f.Fact], *, at: float = 1.0, **said: str) -> None:
+    first = structs.replace(facts[0], prompt=said.get("prompt", "hi"))
+    state = facts[-1].state
+    reason = facts[-1].reason if isinstance(facts[-1], f.Halted) else None
+    new = NewTurn(name, said.get("session"), said.get("agent", "A"), said.get("model", "m"), at)
+    claim = await store.create(new, [first, *facts[1:]], Status(state, 2, 1, reason))
+    await store.release(claim)
+
+
+def names(turns: Sequence[Listed]) -> list[str]:
+    return [one.row.id for one in turns]
+
+
+async def test_a_text_is_looked_for_in_every_field_whatever_its_case() -> None:
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    await write(store, "IdOne", facts)
+    await write(store, "two", facts, agent="Größe")
+    await write(store, "three", facts, model="Mistral")
+    await write(store, "four", facts, session="Holiday")
+    await write(store, "five", facts, prompt="Tidy UTILS.py")
+    digests = Digests(store)
+    for text, name in (("idone", "IdOne"), ("GRÖSSE", "two"), ("mis", "three"), ("holi", "four"), ("utils", "five")):
+        assert names((await list_turns(store, digests, Query(text=text))).turns) == [name], text
+    nothing = await list_turns(store, digests, Query(text="nowhere"))
+    assert (nothing.turns, nothing.looked_at, nothing.after) == ((), 5, None)
+
+
+async def test_turns_are_found_by_outcome_reason_agent_and_session() -> None:
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    await write(store, "ended", facts, session="s")
+    await write(store, "left", facts[:3], agent="B")
+    async with Engine(model=ScriptedModel(asks_for(("ask", {"n": 1}))), tools=TOOLS, store=store) as engine:
+        paused = (await engine.run(AGENT, "hi")).id
+        digests = Digests(store)
+        for query, found in (
+            (Query(standing="finished"), ["ended"]),
+            (Query(standing="paused"), [paused]),
+            (Query(standing="unfinished"), ["left"]),
+            (Query(standing="dead"), []),
+            (Query(reason="answered"), ["ended"]),
+            (Query(reason="budget"), []),
+            (Query(agent="B"), ["left"]),
+            (Query(session="s"), ["ended"]),
+        ):
+            assert names((await list_turns(store, digests, query)).turns) == found, query
+
+
+async def test_a_turn_whose_driver_died_is_dead() -> None:
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    claim = await store.create(NewTurn("dead", None, "A", "m", 1.0), facts[:3], Status(State.STREAM, 1))
+    await store.release(claim, crashed=True)
+    await write(store, "left", facts[:3])
+    found = await list_turns(store, Digests(store), Query(standing="dead"))
+    assert names(found.turns) == ["dead"]
+
+
+def test_an_address_that_makes_no_sense_asks_for_everything() -> None:
+    asked = {"q": " a\0b ", "outcome": "nonsense", "reason": "x", "before": "-1", "agent": "", "other": "1"}
+    assert Query.of(asked) == Query(text="ab")
+    assert Query.of({"before": "9" * 40}).before is None
+    query = Query.of({"q": "a", "outcome": "paused", "reason": "budget", "session": "s&t"})
+    assert Query.of(query.address) == query
+
+
+async def test_pages_have_every_turn_once_while_turns_are_made_and_deleted() -> None:
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    total = 2 * PAGE + 7
+    for number in range(total):
+        await write(store, f"t{number:03}", facts)
+    digests, seen, before = Digests(store), list[str](), None
+    for page in range(3):
+        listing = await list_turns(store, digests, Query(before=before))
+        seen += names(listing.turns)
+        before = listing.after
+        await write(store, f"new{page}", facts)
+        if page == 0:
+            await store.delete("t010")
+    assert before is None
+    assert seen == [f"t{number:03}" for number in reversed(range(total)) if number != 10]
+
+
+async def test_a_page_that_is_just_full_is_the_last() -> None:
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    for number in range(PAGE):
+        await write(store, f"t{number:03}", facts)
+    assert (await list_turns(store, Digests(store), Query())).after is None
+
+
+async def test_sub_agents_stand_below_their_callers_at_every_depth() -> None:
+    models = {
+        "": ScriptedModel(
+            asks_for(("Helper", {"prompt": "a"}), ("ok", {})),
+            asks_for(("Under", {"prompt": "b"})),
+            asks_for(("ok", {"n": 3})),
+            "under",
+            "helped",
+            "done",
+        )
+    }
+    tools = [*TOOLS, agent_tool(HELPER), agent_tool(UNDER)]
+    async with Engine(model=models[""], tools=tools, limits=Limits(tool_calls=40)) as engine:
+        turn = await engine.run(AGENT, "hi")
+        digests = Digests(engine.store)
+        (listed,) = (await list_turns(engine.store, digests, Query())).turns
+        (helper,) = listed.children
+        (under,) = helper.children
+        assert [one.row.agent for one in (listed, helper, under)] == ["Anybody", "Helper", "Under"]
+        assert under.row.id.startswith(f"{helper.row.id}:")
+        counted = await statistics_of(engine.store, digests)
+        assert counted.turns == 1
+        assert {one.tool: one.calls for one in counted.tools} == {"Helper": 1, "Under": 1, "ok": 2}
+        assert counted.usage == (await engine.get(turn.id)).usage
+
+
+async def test_a_column_for_the_cost_is_there_where_a_turn_has_one() -> None:
+    priced = structs.replace(asks_for(text="done"), usage=Usage(input_tokens=10, output_tokens=1, cost=0.5))
+    async with (
+        Engine(model=ScriptedModel("done", priced), tools=TOOLS, store=MemoryStore()) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        for heading in (False, True):
+            await engine.run(AGENT, "hi")
+            page = (await client.get("/")).text
+            assert (">Cost</th>" in page) is heading
+            assert page.count('data-label="Cost"') == 2 * heading
+
+
+async def test_what_a_fork_copied_is_counted_once() -> None:
+    def line(text: str, *calls: tuple[str, dict[str, JsonValue]]) -> Reply:
+        return structs.replace(asks_for(*calls, text=text), usage=Usage(input_tokens=10, output_tokens=1, cost=0.5))
+
+    model = ScriptedModel(
+        ModelError("busy", cause=Cause.OVERLOADED), line("", ("ok", {}), ("ask", {})), line("one"), line("other")
+    )
+    never = Backoff(initial=0.0, max_retry_after=0.0)
+    async with Engine(model=model, tools=TOOLS, backoff=never, store=MemoryStore()) as engine:
+        turn = await engine.run(AGENT, "hi")
+        turn = await engine.resume(turn.id, {one.id: grant() for one in turn.pending})
+        digests = Digests(engine.store)
+        before = await statistics_of(engine.store, digests)
+        assert {one.tool: one.calls for one in before.tools} == {"ok": 1, "ask": 1}
+        assert (before.retries, before.pauses, before.usage) == (1, 1, turn.usage)
+        place = fork_places(turn.id, await engine.store.facts(turn.id))[-1].last
+        fork = await engine.fork(turn.id, at=place)
+        copied = await statistics_of(engine.store, digests)
+        assert (copied.turns, copied.tools, copied.usage) == (2, before.tools, before.usage)
+        assert (copied.retries, copied.pauses, copied.median_seconds) == (1, 1, 0.0)
+        went_on = await engine.resume(fork)
+        after = await statistics_of(engine.store, digests)
+        assert after.tools == before.tools
+        assert after.usage == before.usage + Usage(input_tokens=10, output_tokens=1, cost=0.5)
+        # The list has what the fork's own page has.
+        assert (await digests.of(await engine.store.get(fork))).usage == went_on.usage == turn.usage
+
+
+@pytest.mark.parametrize("place", [-5, 0, 3, 10**6, 10**400])
+async def test_a_fork_that_says_of_any_place_that_it_began_there_is_counted(place: int) -> None:
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    await write(store, "t", [structs.replace(facts[0], forked_from="other", forked_at=place), *facts[1:]])
+    counted = await statistics_of(store, Digests(store))
+    assert counted.turns == 1
+    assert sum(one.calls for one in counted.tools) == (place < len(facts))
+
+
+class Deleting(MemoryStore):
+    """A store where somebody deletes a turn right before its journal is read."""
+
+    gone = ""
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, f.Fact]]:
+        if turn_id == self.gone:
+            await self.delete(turn_id)
+        return await super().facts(turn_id, after)
+
+
+async def test_a_turn_that_is_deleted_meanwhile_is_left_out() -> None:
+    facts, store = await journal_of_a_turn(), Deleting()
+    for name in ("a", "b", "c"):
+        await write(store, name, facts)
+    store.gone = "b"
+    assert names((await list_turns(store, Digests(store), Query())).turns) == ["c", "a"]
+    await write(store, "b", facts)
+    assert (await statistics_of(store, Digests(store))).turns == 2
+    await write(store, "b", facts, prompt="found")
+    assert (await list_turns(store, Digests(store), Query(text="found"))).turns == ()
+
+
+async def test_a_digest_is_never_older_than_its_turn() -> None:
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    claim = await store.create(NewTurn("t", None, "A", "m", 1.0), facts[:1], Status(State.STREAM, 1))
+    digests, row = Digests(store), await store.get("t")
+    for place, fact in enumerate(facts[1:], start=1):
+        assert (await digests.of(row)).seconds == facts[place - 1].elapsed
+        await store.append(claim, [fact], Status(State.STREAM, 1))
+    # The row is the old one: what tells of the new facts is the store alone.
+    assert (await digests.of(row)).seconds == facts[-1].elapsed
+    await store.release(claim)
+    await store.delete("t")
+    await write(store, "t", facts, prompt="another", at=2.0)
+    assert (await digests.of(await store.get("t"))).prompt == "another"
+    with pytest.raises(UnknownTurn):
+        await Digests(store).of(replace(row, id="gone"))
+
+
+async def test_outcomes_are_counted_over_time_and_every_turn_is_in_a_column() -> None:
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    for hour in range(100):
+        await write(store, f"t{hour}", facts if hour % 3 else facts[:3], at=1e9 + 3600 * hour)
+    counted = await statistics_of(store, Digests(store))
+    assert counted.turns == 100
+    assert counted.all_seen
+    assert counted.standings == {**dict.fromkeys(STANDINGS, 0), "finished": 66, "running": 34}
+    assert sum(column.total for column in counted.columns) == 100
+    assert len(counted.columns) <= 48
+    assert counted.width == 4 * 3600
+    assert sum(group.count for group in counted.steps) == 100
+    assert counted.reasons == ((EndReason.ANSWERED, 66),)
+    assert all(0 <= piece.x < piece.x + piece.width <= 100 for piece in counted.pieces)
+    assert all(-1e-9 <= piece.y <= piece.y + piece.height <= 100 + 1e-9 for piece in counted.pieces)
+
+
+async def test_the_newest_turns_are_counted_and_it_is_said_that_there_are_older_ones() -> None:
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    for number in range(6):
+        await write(store, f"t{number}", facts, agent="B" if number % 2 else "A")
+        await write(store, f"t{number}:call00001", facts)
+    counted = await statistics_of(store, Digests(store), last=4)
+    assert (counted.turns, counted.all_seen) == (4, False)
+    assert (await statistics_of(store, Digests(store), last=6)).all_seen
+    assert (await statistics_of(store, Digests(store), last=4, agent="B")).turns == 2
+    nothing = await statistics_of(MemoryStore(), Digests(store))
+    assert (nothing.turns, nothing.columns, nothing.highest, nothing.pieces) == (0, (), 0, [])
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "found"),
+    [([], 0.5, 0.0), ([3.0], 0.9, 3.0), ([4, 1, 3, 2], 0.5, 2), ([4, 1, 3, 2, 5], 0.5, 3), (range(1, 11), 0.9, 9)],
+)
+def test_a_quantile_is_a_value_that_this_share_does_not_exceed(
+    values: Sequence[float], share: float, found: float
+) -> None:
+    assert _quantile(values, share) == found
+
+
+@pytest.mark.parametrize("span", [0.0, 1.0, 47 * 60.0, 47 * 60.0 + 1, 86400.0, 4e7, 1e9])
+def test_no_more_columns_than_fit(span: float) -> None:
+    times = [0.5, 0.5 + span]
+    width = _width(times)
+    assert times[1] // width - times[0] // width < 48
+
+
+async def test_others_run_while_many_journals_are_read() -> None:
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    for number in range(20):
+        await write(store, f"t{number}", facts)
+    turns = 0
+    done = False
+
+    async def other() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(other)
+        await statistics_of(store, Digests(store))
+        done = True
+    assert turns >= 20
+
+
+async def test_others_run_while_a_text_is_looked_for_in_turns_that_are_known() -> None:
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    for number in range(320):
+        await write(store, f"t{number}", facts)
+    digests = Digests(store)
+    await list_turns(store, digests, Query(text="nowhere"))
+    turns, searched, done = 0, 0, False
+
+    async def other() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(other)
+        await list_turns(store, digests, Query(text="nowhere"))
+        searched, turns = turns, 0
+        await statistics_of(store, digests)
+        done = True
+    assert searched >= 20
+    assert turns >= 20
+
+
+async def test_a_turn_whose_clock_was_not_set_is_in_no_column_and_counted_all_the_same() -> None:
+    facts, store = await journal_of_a_turn(), MemoryStore()
+    for minute in range(10):
+        await write(store, f"t{minute}", facts, at=1.7e9 + 60 * minute)
+    for number, at in enumerate((0.0, 946_684_800.0, 9e9, -5.0, 1e300)):
+        await write(store, f"odd{number}", facts, at=at)
+    counted = await statistics_of(store, Digests(store))
+    assert (counted.turns, counted.untimed, len(counted.columns), counted.width) == (15, 5, 10, 60)
+    async with (
+        Engine(model=ScriptedModel(), store=store) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        assert "5 turns are in no column" in (await client.get("/statistics")).text
+        for minute in range(10):
+            await store.delete(f"t{minute}")
+        assert "5 turns are in no column" in (await client.get("/statistics")).text

@@ -1,0 +1,260 @@
+"""The Request tab shows what the model was sent: it is compared with what models got that keep their requests."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from pydantic import JsonValue
+from tests.inspector.turns_made import AGENT, TOOLS, kept, look, look_at_each_step, rows_of
+
+from turnwright import Agent, Engine, StoreError
+from turnwright.agent import Budget
+from turnwright.driver.subagents import agent_tool
+from turnwright.inspector.tabs import request as tab
+from turnwright.inspector.views.request_replay import Rebuilt
+from turnwright.inspector.views.tab_context import Looked
+from turnwright.journal.admission import TurnOptions
+from turnwright.journal.answers import deny, grant
+from turnwright.message import FilePart, Message
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.model.protocol import ModelError, Reply, ReplyCall, Request
+from turnwright.model.retry import Backoff
+from turnwright.store import SqliteStore
+from turnwright.testing import Driven, FaultyStore, Scenario, play
+from turnwright.testing.strategies import scenarios
+from turnwright_states import Cause, Limits, Usage
+from turnwright_states import facts as f
+
+NEVER_WAIT = Backoff(initial=0.0, max_retry_after=0.0)
+PASSES = ModelError("busy", cause=Cause.OVERLOADED)
+
+
+def rebuilt_by(looked: Looked) -> Rebuilt:
+    agent = Agent.from_json(looked.turn.started.agent)
+    tools = tuple(one.spec for one in looked.engine.setup.tools_for(agent).values())
+    turn = looked.turn
+    return Rebuilt(turn.row.id, turn.journal, agent, tools, looked.history, looked.engine.setup.tell_budget)
+
+
+def same(one: Request, other: Request) -> bool:
+    """Whether the two are one request. `first` is for providers that bill a turn, and no page shows it."""
+    return (one.messages, one.tools, one.tool_choice, one.max_tokens) == (
+        other.messages,
+        other.tools,
+        other.tool_choice,
+        other.max_tokens,
+    )
+
+
+async def requests_of(engine: Engine, name: str) -> list[tuple[Request, bool]]:
+    """What the page says was sent in each attempt, in order, and whether the journal has what came of it."""
+    found = []
+    for looked in (await look_at_each_step(engine, name)).values():
+        assert looked.step is not None
+        sendings = rebuilt_by(looked).sendings(looked.step)
+        found += [(one.request, one.answered) for one in sendings]
+        view = tab.view(looked)
+        assert view.missing == ("" if sendings else "Nothing was sent to a model here.")
+        if sendings:
+            shown = rows_of(tab.view, looked, lambda view: (*view.known, *view.new))
+            assert tuple(one.message for one in shown) == sendings[-1].request.messages
+            assert [one.number for one in shown] == list(range(1, len(shown) + 1))
+            assert all(one.title for one in shown)
+            assert view.attempts == len(sendings)
+    return found
+
+
+async def check(engine: Engine, name: str, got: Sequence[Request]) -> None:
+    """Each request that the model got is what the page says; it may say of one without an answer that it was sent."""
+    said = await requests_of(engine, name)
+    place = 0
+    for request in got:
+        while place < len(said) and not same(said[place][0], request):
+            assert not said[place][1], f"the page shows a request that was not sent so: {said[place][0]} {request}"
+            place += 1
+        assert place < len(said), f"the page does not show {request}"
+        place += 1
+    assert not any(answered for _, answered in said[place:])
+
+
+@settings(max_examples=30)
+@given(scenarios(TOOLS))
+def test_what_is_shown_is_what_the_model_got(scenario: Scenario) -> None:
+    """Through caps, nudges, retries, pauses, conclusions and aborts; a turn that supersedes another has its history."""
+    if scenario.crash is not None:
+        return
+    driven = play(scenario, agent=AGENT, tools=TOOLS)
+    anyio.run(partial(_check_all, driven))
+
+
+async def _check_all(driven: Sequence[Driven]) -> None:
+    engine, names = await kept(driven)
+    for name, one in zip(names, driven, strict=True):
+        assert one.requests is not None
+        await check(engine, name, one.requests)
+
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_is_left_of_the_budget_is_told_as_it_was_then() -> None:
+    model = ScriptedModel(asks_for(("ok", {"n": 1})), asks_for(("ok", {"n": 2})), "done")
+    async with Engine(model=model, tools=TOOLS, tell_budget=True) as engine:
+        turn = await engine.run(Agent(name="A", steps=3, budget=Budget(tokens=1000)), "hi")
+        await check(engine, turn.id, model.requests)
+        view = tab.view(await look(engine, turn.id))
+        assert "What is said of the budget is as this process would say it." in view.notes
+        assert view.max_tokens == model.requests[-1].max_tokens
+
+
+async def test_a_message_that_came_between_two_attempts_is_in_the_later_one_alone() -> None:
+    started, steered, name = anyio.Event(), anyio.Event(), ""
+
+    async def fails(_: Request) -> ModelError:
+        started.set()
+        await steered.wait()
+        return PASSES
+
+    model = ScriptedModel(fails, "done")
+    async with (
+        Engine(model=model, tools=TOOLS, backoff=Backoff(initial=0.001)) as engine,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(engine.run, AGENT, "hi")
+        await started.wait()
+        name = (await engine.store.turns())[0].id
+        await engine.steer(name, "And be quick.")
+        steered.set()
+    assert len(model.requests) == 2
+    await check(engine, name, model.requests)
+    view = tab.view(await look(engine, name, "1"))
+    assert view.differs == ("Attempt 1 was sent without the last 1 of these messages: they came later.",)
+    assert view.attempts == 2
+
+
+async def test_history_files_sessions_and_continuations_are_sent_again() -> None:
+    picture = FilePart.of(b"\x89PNG", "image/png", "shot.png")
+    history: list[Message | Mapping[str, JsonValue]] = [
+        Message.user("Before."),
+        {"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "ok", "arguments": "{}"}}]},
+        Message.assistant("Lost its result."),
+    ]
+    model = ScriptedModel(
+        asks_for(("ok", {}), text="a"), "it ends", "first", "second", asks_for(("ok", {})), "cap", "on", repeat=True
+    )
+    async with Engine(model=model, tools=TOOLS) as engine:
+
+        async def ran(begins: int, turn_id: str) -> None:
+            await check(engine, turn_id, model.requests[begins:])
+
+        given = [TurnOptions(history=history, files=[picture]), TurnOptions(session="s"), TurnOptions(session="s")]
+        for options in given:
+            begins = len(model.requests)
+            await ran(begins, (await engine.run(AGENT, "hi", **options)).id)
+        begins = len(model.requests)
+        capped = await engine.run(AGENT.model_copy(update={"steps": 1}), "three")
+        await ran(begins, capped.id)
+        begins = len(model.requests)
+        went_on = await engine.run(AGENT, "Go on.", continues=capped.id)
+        await ran(begins, went_on.id)
+        view = tab.view(await look(engine, went_on.id))
+        assert len(view.known) > 3
+        assert view.first
+        assert any("earlier turns" in note for note in view.notes)
+
+
+async def test_a_fork_shows_what_it_sent_itself_and_what_the_original_had_sent() -> None:
+    model = ScriptedModel(asks_for(("ok", {"n": 1})), "done", "other")
+    async with Engine(model=model, tools=TOOLS) as engine:
+        turn = await engine.run(AGENT, "hi", session="s")
+        facts = await engine.store.facts(turn.id)
+        at = next(seq for seq, fact in facts if isinstance(fact, f.StepStarted) and fact.number == 2)
+        fork = await engine.fork(turn.id, at=at)
+        await engine.resume(fork)
+        await check(engine, fork, [model.requests[0], model.requests[2]])
+
+
+async def test_a_sub_agents_requests_are_its_own_models() -> None:
+    inner, outer = Agent(name="Helper", description="It helps.", model="inner", tools=("ask",)), AGENT
+    models = {
+        "inner": ScriptedModel(asks_for(("ask", {"n": 1})), "helped", name="inner"),
+        "": ScriptedModel(asks_for(("Helper", {"prompt": "help"}), ("ok", {})), "done", name="outer"),
+    }
+    async with Engine(
+        model=models[""], models=models.__getitem__, tools=[*TOOLS, agent_tool(inner)], limits=Limits(tool_calls=20)
+    ) as engine:
+        turn = await engine.run(outer, "hi")
+        assert turn.paused
+        await engine.resume(turn.id, {one.id: grant() for one in turn.pending})
+        await check(engine, turn.id, models[""].requests)
+        await check(engine, f"{turn.id}:call00001", models["inner"].requests)
+
+
+async def test_thinking_is_shown_with_a_word_on_its_signatures() -> None:
+    signed = Reply(
+        reasoning="hm",
+        reasoning_details=({"type": "thinking", "signature": "abc"},),
+        calls=(ReplyCall("ask", {"n": 1}),),
+        usage=Usage(),
+    )
+    one, other = ScriptedModel(signed, "done", name="one"), ScriptedModel("done", name="other")
+    store_of = Engine(model=one, tools=TOOLS)
+    async with store_of as engine:
+        turn = await engine.run(AGENT, "hi")
+        async with Engine(model=other, tools=TOOLS, store=engine.store) as later:
+            await later.resume(turn.id, {asked.id: deny() for asked in turn.pending})
+            view = tab.view(await look(later, turn.id))
+        assert any("without the signatures" in note for note in view.notes)
+        unsigned = [m for m in other.requests[0].messages if m.role == "assistant"]
+        shown = [one.message for one in (*view.known, *view.new) if one.message.role == "assistant"]
+        assert len(unsigned) == len(shown)
+
+
+async def test_after_a_crash_the_request_of_the_dead_process_is_shown_too(tmp_path: Path) -> None:
+    model = ScriptedModel(asks_for(("ok", {"n": 1})), "never kept", "done")
+    file = tmp_path / "turns.db"
+    dying = FaultyStore(SqliteStore(file), at=4)
+    async with Engine(model=model, tools=TOOLS, store=dying, backoff=NEVER_WAIT) as engine:
+        with pytest.raises(StoreError):
+            await engine.run(AGENT, "hi")
+    async with Engine(model=model, tools=TOOLS, store=SqliteStore(file), backoff=NEVER_WAIT) as engine:
+        name = (await engine.store.turns())[0].id
+        await engine.resume(name)
+        await check(engine, name, model.requests)
+
+
+async def test_a_hook_that_may_have_changed_it_is_told_of() -> None:
+    async def prepare(messages: Sequence[Message]) -> Sequence[Message]:
+        return messages
+
+    async with Engine(model=ScriptedModel("done"), prepare=prepare) as engine:
+        turn = await engine.run(AGENT, "hi")
+        view = tab.view(await look(engine, turn.id))
+        assert any(note.startswith("A `prepare` hook may have changed") for note in view.notes)
+        assert any("does not have the agent's tools" in note for note in view.notes)
+
+
+async def test_messages_are_named_by_what_they_are() -> None:
+    calls = asks_for(("ok", {"n": 1}), ("ok", {"n": 2}), ("again", {}))
+    async with Engine(model=ScriptedModel(calls, asks_for(("ok", {"n": 3})), "done"), tools=TOOLS) as engine:
+        turn = await engine.run(AGENT, "hi\nthere")
+        view = tab.view(await look(engine, turn.id, "3"))
+        assert [one.title for one in view.known] == [
+            "You are somebody.",
+            "hi there",
+            "calls ok ×2, again",  # noqa: RUF001 (the sign of multiplication is meant)
+            "ok call00001 ok: ok 1",
+            "ok call00002 ok: ok 2",
+            "again call00003 ok: again 0",
+        ]
+        assert [one.title for one in view.new] == ["calls ok", "ok call00004 ok: ok 3"]
+
+
+def test_a_picture_is_named_by_its_file() -> None:
+    data = base64.b64encode(b"x").decode()
+    picture = FilePart(media_type="image/png", data=data, name="shot.png")
+    assert tab.title_of(Message(role="user", parts=(picture,))) == "shot.png"

@@ -1,0 +1,401 @@
+"""What the tabs of a turn say: over turns of every kind, against the turn's own figures and a replay."""
+
+import ast
+import html
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import to_thread
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.inspector.conftest import browser
+from tests.inspector.turns_made import AGENT, TOOLS, kept, look, look_at_each_step, rows_of
+from tests.secrets_made import SECRETS
+
+from turnwright import Agent, Engine, StoreError
+from turnwright.agent import Budget
+from turnwright.inspector import Open, inspector_app
+from turnwright.inspector.http.render import beginning
+from turnwright.inspector.tabs import budgets, journal, reproduce, timeline, transcript
+from turnwright.inspector.tabs.timeline import WIDTH, Kind
+from turnwright.inspector.views.pagination import Window
+from turnwright.inspector.views.tab_context import Looked
+from turnwright.journal.answers import grant
+from turnwright.journal.fork import fork_places
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.model.protocol import ModelError, Reply, Request
+from turnwright.model.retry import Backoff
+from turnwright.privacy.redaction import redactor
+from turnwright.store import SqliteStore
+from turnwright.testing import Driven, FaultyStore, Scenario, play
+from turnwright.testing.strategies import scenarios
+from turnwright_states import Cause, Limits
+from turnwright_states import facts as f
+
+NEVER_WAIT = Backoff(initial=0.0, max_retry_after=0.0)
+
+
+@settings(max_examples=30)
+@given(scenarios(TOOLS))
+def test_the_tabs_agree_with_the_journal_of_any_turn(scenario: Scenario) -> None:
+    driven = play(scenario, agent=AGENT, tools=TOOLS)
+    anyio.run(partial(_check_all, driven))
+
+
+async def _check_all(driven: Sequence[Driven]) -> None:
+    engine, names = await kept(driven)
+    for name in names:
+        whole, steps = await look(engine, name), await look_at_each_step(engine, name)
+        check_budgets(whole, steps)
+        check_timeline(whole)
+        check_journal(whole, steps)
+        check_transcript(whole)
+        for looked in steps.values():
+            check_places(looked)
+
+
+def check_budgets(whole: Looked, steps: Mapping[str, Looked]) -> None:
+    """The gauges are the turn's counters, and what the steps used adds up to them."""
+    result, gauges = whole.turn.result, {one.name: one for one in budgets.view(whole).gauges}
+    assert gauges["steps"].used == result.steps
+    assert gauges["tool calls"].used == result.tool_calls
+    assert gauges["tokens"].used == result.usage.tokens
+    assert gauges["seconds"].used == result.seconds
+    assert all(0 <= one.share <= 1 and one.by_step is None for one in gauges.values())
+    summed: dict[str, float] = {}
+    for looked in steps.values():
+        for gauge in budgets.view(looked).gauges:
+            assert gauge.by_step is not None
+            summed[gauge.name] = summed.get(gauge.name, 0) + gauge.by_step
+    for name, used in summed.items():
+        assert used == pytest.approx(gauges[name].used), name
+    stopped = [one for one in gauges.values() if one.stopped]
+    assert len(stopped) <= 1
+
+
+def check_timeline(whole: Looked) -> None:
+    """Bars lie on the picture, and those of calls and attempts within their step's."""
+    processes = timeline.view(whole).processes
+    lanes = rows_of(timeline.view, whole, lambda shown: shown.lanes)
+    for lane in (*processes, *lanes):
+        for bar in lane.bars:
+            assert bar.width > 0
+            assert 0 <= bar.x <= bar.x + bar.width <= WIDTH + 1e-6
+    for lane in lanes:
+        step = next(one for one in lanes if one.step == lane.step and not one.depth).bars[0]
+        assert step.kind is Kind.STEP
+        for bar in lane.bars:
+            assert step.x - 1e-6 <= bar.x
+            assert bar.x + bar.width <= step.x + step.width + 1e-6
+    assert [lane.step for lane in lanes if not lane.depth] == [step.key for step in whole.turn.steps]
+    calls = sum(len(step.calls) for step in whole.turn.steps)
+    assert sum(lane.depth == 1 for lane in lanes) == calls
+    tried = sum(len(call.attempts) for step in whole.turn.steps for call in step.calls)
+    assert sum(bar.kind is Kind.CALL for lane in lanes for bar in lane.bars) == tried
+
+
+def check_journal(whole: Looked, steps: Mapping[str, Looked]) -> None:
+    """Every fact once, in order, with its event; the facts of the steps are all of them."""
+    entries = rows_of(journal.view, whole, lambda shown: shown.entries)
+    assert [one.seq for one in entries] == [seq for seq, _ in whole.turn.journal]
+    assert journal.view(whole).verdict == "holds"
+    assert all(one.event for one in entries)
+    groups = whole.turn.replayed.groups
+    assert sum(one.first for one in entries) == sum(one.last for one in entries) == len(groups)
+    assert [row for one in entries for row in one.rows] == [row.name for group in groups for row in group.rows]
+    if steps:
+        parts = [rows_of(journal.view, looked, lambda shown: shown.entries) for looked in steps.values()]
+        assert [one.seq for part in parts for one in part] == [one.seq for one in entries]
+
+
+def check_transcript(whole: Looked) -> None:
+    """Every message of the turn, with an id of its own, each part at the fact that it came from."""
+    lines = rows_of(transcript.view, whole, lambda shown: shown.lines)
+    messages = whole.turn.result.messages
+    assert [tuple(said.part for said in line.parts) for line in lines] == [message.parts for message in messages]
+    assert [line.number for line in lines] == list(range(1, len(messages) + 1))
+    assert len({line.id for line in lines}) == len(lines)
+    assert all(1 <= said.fact <= whole.turn.length for line in lines for said in line.parts)
+
+
+def check_places(looked: Looked) -> None:
+    """Each fork that is offered begins at a place where the turn can be forked."""
+    places = {group.last for group in fork_places(looked.turn.row.id, looked.turn.journal)}
+    for command in reproduce.commands_of(looked):
+        words = shlex.split(command.line)
+        if words[1] == "fork":
+            assert int(words[words.index("--at") + 1]) in places
+
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_step_can_be_taken_again_from_its_model_call() -> None:
+    """The fork that is offered for a step calls the model with what that step was sent."""
+    model = ScriptedModel(asks_for(("ok", {"n": 1})), asks_for(("ok", {"n": 2})), "done", repeat=True)
+    async with Engine(model=model, tools=TOOLS) as engine:
+        turn = await engine.run(AGENT, "hi")
+        for number, (_key, looked) in enumerate((await look_at_each_step(engine, turn.id)).items()):
+            (again,) = [one for one in reproduce.commands_of(looked) if one.does.startswith("Take")]
+            at = int(shlex.split(again.line)[4])
+            fork = await engine.fork(turn.id, at=at)
+            before = len(model.requests)
+            await engine.resume(fork)
+            assert model.requests[before].messages == model.requests[number].messages
+
+
+async def a_capped_turn(file: Path) -> str:
+    lines = (
+        asks_for(("ok", {"n": 1}), ("fail", {}), text=f"I use {SECRETS[0]}, and \N{SNOWMAN} \x00 too"),
+        ModelError("busy", cause=Cause.OVERLOADED),
+        asks_for(("ok", {"n": 2})),
+        "Capped.",
+    )
+    async with Engine(
+        model=ScriptedModel(*lines), tools=TOOLS, store=f"sqlite:///{file}", backoff=NEVER_WAIT
+    ) as engine:
+        return (await engine.run(Agent(name="A", steps=2, budget=Budget(tokens=500)), f"hi, {SECRETS[1]}")).id
+
+
+def test_each_test_that_is_shown_is_green_as_it_stands(tmp_path: Path) -> None:
+    """Of the whole turn and of each of its steps; and no secret is in it, not even in pieces."""
+    file = tmp_path / "turns.db"
+    name = anyio.run(a_capped_turn, file)
+
+    async def views() -> list[reproduce.ReproduceView]:
+        async with Engine(tools=TOOLS, store=SqliteStore(file)) as engine:
+            whole = await look(engine, name)
+            return [
+                await to_thread.run_sync(reproduce.view, one)
+                for one in (whole, *(await look_at_each_step(engine, name)).values())
+            ]
+
+    shown = anyio.run(views)
+    assert len({view.file for view in shown}) == len(shown) == 4
+    for view in shown:
+        assert view.missing == ""
+        said = (one.value for one in ast.walk(ast.parse(view.test)) if isinstance(one, ast.Constant))
+        words = "".join(map(str, said))
+        assert all(secret not in words for secret in SECRETS[:2])
+        scope: dict[str, object] = {}
+        exec(compile(view.test, view.file, "exec"), scope)  # noqa: S102 (it is what is tested)
+        (test,) = [one for name, one in scope.items() if name.startswith("test_")]
+        assert callable(test)
+        test()
+
+
+def test_the_commands_that_run_nothing_work(tmp_path: Path) -> None:
+    file = tmp_path / "turns.db"
+    name = anyio.run(a_capped_turn, file)
+
+    async def commands() -> list[reproduce.Command]:
+        async with Engine(tools=TOOLS, store=SqliteStore(file)) as engine:
+            steps = (await look_at_each_step(engine, name)).values()
+            looks = [await look(engine, name), *steps]
+            return [one for looked in looks for one in (await to_thread.run_sync(reproduce.view, looked)).commands]
+
+    ran: set[str] = set()
+    for command in anyio.run(commands):
+        words = shlex.split(command.line.replace("sqlite:///turns.db", f"sqlite:///{file}"))[1:]
+        if words[0] == "run":
+            assert words[:3] == ["run", "--continue", name]
+        elif (
+            kind := f"{words[0]}{'--as-test' in words}"
+        ) not in ran:  # the places of the other forks are checked above
+            ran.add(kind)
+            words += ["--no-run"] if command.runs else []
+            done = subprocess.run(
+                [sys.executable, "-m", "turnwright", *words], capture_output=True, text=True, timeout=200, check=False
+            )
+            assert done.returncode == 0, (words, done.stderr)
+    assert ran == {"showFalse", "showTrue", "replayFalse", "forkFalse"}
+
+
+async def test_a_turn_that_another_process_took_up_has_two_processes(tmp_path: Path) -> None:
+    """The second one's lane is hatched as far as it only read, and a call that ran again has two bars."""
+    file, model = tmp_path / "turns.db", ScriptedModel(asks_for(("again", {"n": 1})), "done")
+    async with Engine(model=model, tools=TOOLS, store=FaultyStore(SqliteStore(file), at=3)) as engine:
+        with pytest.raises(StoreError):
+            await engine.run(AGENT, "hi")
+    async with Engine(model=model, tools=TOOLS, store=SqliteStore(file), backoff=NEVER_WAIT) as engine:
+        name = (await engine.store.turns())[0].id
+        await engine.resume(name)
+        shown = timeline.view(await look(engine, name))
+        facts = [fact for _, fact in await engine.store.facts(name)]
+    assert [[bar.kind for bar in lane.bars] for lane in shown.processes] == [[Kind.DRIVEN], [Kind.READ, Kind.DRIVEN]]
+    assert len(shown.boundaries) == 1
+    starts = sum(isinstance(fact, f.CallStarted) for fact in facts)
+    (call,) = [lane for lane in shown.lanes if lane.depth]
+    assert len(call.bars) == starts
+
+
+async def test_what_a_fork_copied_is_told_from_what_it_did() -> None:
+    model = ScriptedModel(asks_for(("ok", {"n": 1})), "done", "other")
+    async with Engine(model=model, tools=TOOLS) as engine:
+        turn = await engine.run(AGENT, "hi")
+        fork = await engine.fork(turn.id, at=fork_places(turn.id, await engine.store.facts(turn.id))[1].last)
+        copied = timeline.view(await look(engine, fork))
+        assert [[bar.kind for bar in lane.bars] for lane in copied.processes] == [[Kind.COPIED]]
+        await engine.resume(fork)
+        went_on = timeline.view(await look(engine, fork))
+        assert [bar.kind for lane in went_on.processes for bar in lane.bars] == [Kind.COPIED, Kind.READ, Kind.DRIVEN]
+        assert [lane.label for lane in went_on.processes] == ["Process 1", "Process 1 again"]
+
+
+async def test_a_pause_is_no_other_process() -> None:
+    async with Engine(model=ScriptedModel(asks_for(("ask", {"n": 1})), "done"), tools=TOOLS) as engine:
+        turn = await engine.run(AGENT, "hi")
+        await engine.resume(turn.id, {one.id: grant() for one in turn.pending})
+        shown = timeline.view(await look(engine, turn.id))
+        assert [one.other for one in shown.boundaries] == [False]
+
+
+@pytest.mark.parametrize("total", [0.0, 1e-320, 1e-5, 0.3, 1.0, 7.0, 3599.0, 1e6, 1e300])
+def test_a_scale_has_few_marks_and_all_lie_on_it(total: float) -> None:
+    marks = timeline.marks_of(total)
+    assert 1 <= len(marks) <= 9
+    assert all(0 <= mark <= max(total, 0) * (1 + 1e-9) for mark in marks)
+
+
+async def long_turn(file: Path, *, steps: int = 25, calls: int = 8) -> str:
+    numbers = iter(range(10_000))
+
+    def say(request: Request) -> Reply | str:
+        if request.tool_choice == "none":
+            return "Enough."
+        return asks_for(*[("ok", {"n": next(numbers)}) for _ in range(calls)])
+
+    limits = Limits(tool_calls=10_000)
+    model = ScriptedModel(say, repeat=True)
+    async with Engine(model=model, tools=TOOLS, store=SqliteStore(file), limits=limits) as engine:
+        return (await engine.run(Agent(name="A", steps=steps), "hi")).id
+
+
+#: What a row of each tab has in its page, alone.
+ROWS = {
+    "journal": r'id="fact-(\d+)"',
+    "transcript": r'id="said-(\d+)"',
+    "timeline": r'aria-label="ok: ok call(\d+)',
+    "request": r'<span class="quiet small">(\d+) · |<span class="label">(\d+) · ',
+    "chart": r'<h3 class="way-step"><a [^>]*>([^<]*)</a>',
+}
+
+
+@pytest.mark.parametrize("tab", ROWS)
+async def test_of_a_long_turn_a_page_has_a_part_and_links_lead_to_all_others(tab: str, file: Path) -> None:
+    name = await long_turn(file)
+    async with (
+        Engine(tools=TOOLS, store=SqliteStore(file)) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        pages: list[str] = []
+        address = f"/turns/{name}?tab={tab}"
+        while address:
+            response = await client.get(address)
+            assert response.status_code == 200
+            pages.append(response.text)
+            link = re.search(r'href="([^"]*)" rel="prev"', response.text)
+            address = html.unescape(link[1]) if link else ""
+            assert not address or f"tab={tab}" in address
+        found = [["".join(one) for one in re.findall(ROWS[tab], page)] for page in pages]
+        assert len(pages) > 1
+        assert 'rel="next"' not in pages[0]
+        rows = {row for part in found for row in part}
+        assert all(part for part in found)
+        # Only the oldest page may repeat some of the one after it, to be as full as the others.
+        assert sum(map(len, map(set, found[:-1]))) == len({row for part in found[:-1] for row in part})
+        whole = (await look(engine, name)).turn
+        calls = sum(len(step.calls) for step in whole.steps)
+        messages = len(whole.result.messages)
+        many = {"journal": whole.length, "transcript": messages, "timeline": calls, "chart": len(whole.steps)}
+        assert len(rows) >= many.get(tab, 50)
+        assert max(map(len, pages)) < 400_000
+        # The first part, and on from there with the links that lead there.
+        first = await client.get(f"/turns/{name}?tab={tab}&until=1")
+        later = re.search(r'href="([^"]*)" rel="next"', first.text)
+        assert later is not None
+        assert set(re.findall(ROWS[tab], first.text)) == set(re.findall(ROWS[tab], pages[-1]))
+        after = (await client.get(html.unescape(later[1]))).text
+        assert not set(re.findall(ROWS[tab], after)) <= set(re.findall(ROWS[tab], first.text))
+
+
+@pytest.mark.parametrize("tab", ["journal", "transcript", "timeline"])
+async def test_of_a_long_turn_the_chosen_step_is_on_the_page_and_links_keep_it(tab: str, file: Path) -> None:
+    name = await long_turn(file, calls=90, steps=4)
+    async with (
+        Engine(tools=TOOLS, store=SqliteStore(file)) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        whole = (await look(engine, name)).turn
+        step = whole.steps[1]
+        page = (await client.get(f"/turns/{name}?tab={tab}&step=2&at={whole.length - 5}")).text
+        first_call = f"call{int(step.calls[0].made.id.removeprefix('call')):05}"
+        assert first_call in page if tab != "journal" else f'id="fact-{step.last}"' in page
+        links = re.findall(r'href="([^"]*)" rel="(?:prev|next)"', page)
+        assert links
+        for link in map(html.unescape, links):
+            assert "step=2" in link
+            assert f"tab={tab}" in link
+            assert "at=" in link
+
+
+@given(st.integers(1, 400), st.integers(1, 60))
+def test_windows_cover_all_rows_and_are_full(total: int, size: int) -> None:
+    window = Window.of(total, size, None)
+    assert window.last == total
+    seen = set(range(window.first, window.last + 1))
+    while window.earlier is not None:
+        window = Window.of(total, size, window.earlier)
+        assert len(range(total)[window.part]) == min(size, total)
+        assert window.later is not None
+        seen |= set(range(window.first, window.last + 1))
+    assert seen == set(range(1, total + 1))
+
+
+@given(
+    st.integers(0, 400), st.integers(1, 60), st.none() | st.integers(0, 10**14), st.integers(1, 400), st.integers(0, 99)
+)
+def test_a_window_lies_on_its_rows_whatever_is_asked_for(
+    total: int, size: int, until: int | None, chosen: int, more: int
+) -> None:
+    first = min(chosen, total)
+    within = (first, min(first + more, total)) if total else None
+    window = Window.of(total, size, until, within)
+    assert 0 <= window.first - 1 <= window.last <= total
+    assert window.last - window.first + 1 == min(size, total)
+    if until is None and within:
+        assert window.first <= within[0] <= window.last
+
+
+async def test_what_is_very_long_is_cut_in_the_journal_and_said_so() -> None:
+    async with Engine(model=ScriptedModel("x" * 100_000)) as engine:
+        turn = await engine.run(AGENT, "hi")
+        view = journal.view(await look(engine, turn.id))
+        assert max(len(one.payload) for one in view.entries) < 10_000
+        assert any("92,000 more characters" in one.payload for one in view.entries)
+
+
+async def test_of_a_very_large_turn_the_page_makes_no_test_and_names_the_command() -> None:
+    async with Engine(model=ScriptedModel("x" * 1_100_000)) as engine:
+        turn = await engine.run(AGENT, "hi")
+        view = await to_thread.run_sync(reproduce.view, await look(engine, turn.id))
+        assert view.test == ""
+        assert "too large" in view.missing
+        assert any("--as-test" in command.line for command in view.commands)
+
+
+async def test_a_page_shows_the_beginning_of_a_very_long_text_and_no_half_of_a_secret() -> None:
+    secret = SECRETS[0]
+    for before in (19_990, 19_999, 20_001):
+        text = "x " * (before // 2) + secret + " y" * 50_000
+        shown = beginning(text, 20_000, redactor().hide)
+        assert "more characters" in shown
+        assert secret[:8] not in shown
+        assert len(shown) < 20_100

@@ -1,0 +1,106 @@
+"""The drawing of the chart on a page: it is the committed one, whole, and what a turn took of it is lit."""
+
+from collections import Counter
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from turnwright.draw import extract
+from turnwright.draw.svg import is_fresh
+from turnwright.inspector.views.chart_svg import FILE, Lit, picture
+from turnwright_states import State
+from turnwright_states.chart import CHART
+
+ROOT = Path(__file__).parents[3]
+ARROWS = {(arrow.source, arrow.dest): [line.number for line in arrow.lines] for arrow in extract().arrows}
+EVERY_ROW = range(1, len(CHART.rows) + 1)
+
+
+def drawn(lit: Lit | None = None) -> ET.Element:
+    return ET.fromstring(picture(lit or Lit({}, None, State.CHECK, ended=False)))  # noqa: S314 (our own drawing)
+
+
+def of_class(root: ET.Element, *names: str) -> list[ET.Element]:
+    return [element for element in root.iter("g") if set(names) <= set(element.get("class", "").split())]
+
+
+def rows_of(element: ET.Element) -> list[int]:
+    return [int(number) for number in element.get("data-rows", "").split()]
+
+
+def test_the_picture_is_the_committed_drawing_of_the_chart() -> None:
+    assert FILE.read_bytes() == (ROOT / "diagrams" / "turn.svg").read_bytes(), "run `make diagrams`"
+    dot = (ROOT / "diagrams" / "turn.dot").read_text(encoding="utf-8")
+    assert is_fresh(FILE.read_text(encoding="utf-8"), dot)
+
+
+def test_every_state_is_in_the_picture() -> None:
+    states = of_class(drawn(), "state")
+    assert Counter(element.get("data-state") for element in states) == Counter(State)
+    for element in states:
+        touching = [row for pair, rows in ARROWS.items() if element.get("data-state") in pair for row in rows]
+        assert rows_of(element) == sorted(touching)
+
+
+def test_every_arrow_is_in_the_picture_with_its_card_and_both_halves() -> None:
+    for name, count in (("card", 1), ("arrow", 2)):
+        found = Counter((element.get("data-from"), element.get("data-to")) for element in of_class(drawn(), name))
+        assert found == dict.fromkeys(ARROWS, count)
+
+
+def test_every_row_of_the_chart_is_a_line_of_its_arrows_card() -> None:
+    for card in of_class(drawn(), "card"):
+        lines = [rows_of(line)[0] for line in of_class(card, "line-of-card")]
+        assert lines == rows_of(card) == ARROWS[State[card.get("data-from", "")], State[card.get("data-to", "")]]
+    assert sorted(rows_of(line)[0] for line in of_class(drawn(), "line-of-card")) == list(EVERY_ROW)
+
+
+def test_a_line_begins_with_the_number_of_its_row() -> None:
+    for line in of_class(drawn(), "line-of-card"):
+        first = line.find("text")
+        assert first is not None
+        assert first.text == line.get("data-rows")
+
+
+@pytest.mark.parametrize("number", EVERY_ROW)
+def test_a_row_that_was_taken_lights_its_line_its_arrow_and_the_states_that_it_joins(number: int) -> None:
+    root = drawn(Lit({number: 3}, None, State.CHECK, ended=False))
+    row = CHART.rows[number - 1]
+    assert [rows_of(line) for line in of_class(root, "line-of-card", "taken")] == [[number]]
+    for kind in ("card", "arrow"):
+        lit = {(one.get("data-from"), one.get("data-to")) for one in of_class(root, kind, "taken")}
+        assert lit == {(row.source, row.dest)}
+    assert {one.get("data-state") for one in of_class(root, "state", "taken")} == {row.source, row.dest, State.CHECK}
+    assert [one.findtext("text") for one in of_class(root, "times")] == ["3×"]  # noqa: RUF001 (the sign of multiplication)
+
+
+def test_it_shows_where_the_turn_stands_or_ended() -> None:
+    going = of_class(drawn(Lit({}, None, State.PAUSED, ended=False)), "here")
+    assert [(one.get("data-state"), one.get("aria-label")) for one in going] == [
+        ("PAUSED", "PAUSED. The turn stands here.")
+    ]
+    over = of_class(drawn(Lit({}, None, State.CAP_HIT, ended=True)), "here", "ended")
+    assert [one.get("data-state") for one in over] == ["CAP_HIT"]
+
+
+def test_the_way_of_the_chosen_step_is_told_from_the_rest() -> None:
+    root = drawn(Lit({10: 2, 12: 2, 14: 1}, {10, 14}, State.FINISHED, ended=True))
+    assert "has-chosen" in root.get("class", "")
+    assert [rows_of(line) for line in of_class(root, "line-of-card", "chosen")] == [[10], [14]]
+    assert [rows_of(line) for line in of_class(root, "line-of-card", "taken")] == [[10], [12], [14]]
+
+
+def test_only_what_was_taken_is_reached_by_keyboard() -> None:
+    root = drawn(Lit({14: 1}, None, State.FINISHED, ended=True))
+    reached = [
+        one.get("data-state") or (one.get("data-from"), one.get("data-to"))
+        for one in root.iter("g")
+        if one.get("tabindex")
+    ]
+    assert sorted(map(str, reached)) == sorted(map(str, ["STREAM", "FINISHED", ("STREAM", "FINISHED")]))
+
+
+def test_no_two_elements_share_an_id() -> None:
+    ids = Counter(one.get("id") for one in drawn().iter() if one.get("id"))
+    assert ids.most_common(1)[0][1] == 1

@@ -1,0 +1,122 @@
+"""The commands that pages show: they name the turn and its store as a shell and the command line take them."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from anyio import to_thread
+from pydantic import JsonValue
+from tests.inspector.turns_made import AGENT, TOOLS, look, look_at_each_step
+
+from turnwright import Agent, Engine
+from turnwright.inspector.pages.background_turns import Crew
+from turnwright.inspector.tabs import reproduce
+from turnwright.inspector.views.available_actions import offer_of
+from turnwright.inspector.views.cli_commands import (
+    IN_MEMORY,
+    NO_ADDRESS,
+    UNTOLD,
+    fork_place,
+    resume_command,
+    store_flag,
+)
+from turnwright.journal.fork import fork_places
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.store import MemoryStore, SqliteStore
+
+pytestmark = pytest.mark.anyio
+
+
+def test_a_command_takes_up_the_turn_that_a_person_began() -> None:
+    assert resume_command("a:call00001:call00002", "", elsewhere=False) == "turnwright resume a"
+    line = resume_command("it's", "sqlite:////tmp/my turns.db", elsewhere=False)
+    assert shlex.split(line) == ["turnwright", "resume", "it's", "--store", "sqlite:////tmp/my turns.db"]
+
+
+def test_what_another_program_began_is_taken_up_with_its_model_and_its_tools_named() -> None:
+    assert resume_command("a", "", elsewhere=True) == "turnwright resume a --base-url URL --tools FILE"
+
+
+def test_a_store_without_an_address_has_no_flag() -> None:
+    assert store_flag("") == ""
+    assert store_flag("sqlite:///turns.db") == " --store sqlite:///turns.db"
+
+
+async def test_no_command_names_a_store_that_nobody_knows(tmp_path: Path) -> None:
+    async with Engine(model=ScriptedModel("done"), store=SqliteStore(tmp_path / "turns.db")) as engine:
+        turn = await engine.run(AGENT, "hi")
+        for one in (await look(engine, turn.id), *(await look_at_each_step(engine, turn.id)).values()):
+            known = await to_thread.run_sync(reproduce.view, one)
+            unknown = await to_thread.run_sync(reproduce.view, replace(one, store=""))
+            assert [command.line for command in unknown.commands] == [
+                command.line.replace(" --store sqlite:///turns.db", "") for command in known.commands
+            ]
+            assert all("--store" not in command.line for command in unknown.commands)
+            assert NO_ADDRESS not in known.lacks
+            assert unknown.lacks.startswith(NO_ADDRESS)
+
+
+async def lines_of(engine: Engine, name: str) -> list[str]:
+    """The commands of the Reproduce tab that run models and tools, for the turn and for each of its steps."""
+    looks = [await look(engine, name), *(await look_at_each_step(engine, name)).values()]
+    views = [await to_thread.run_sync(reproduce.view, one) for one in looks]
+    for view in views:
+        runs = any(command.runs for command in view.commands)
+        assert (UNTOLD in view.lacks) is (runs and any(" --base-url URL" in one.line for one in view.commands))
+    return [command.line for view in views for command in view.commands if command.runs]
+
+
+async def test_what_another_program_began_is_run_again_by_no_command_that_is_not_told_its_model() -> None:
+    async with Engine(model=ScriptedModel(asks_for(("ok", {})), "Capped."), tools=TOOLS, store=MemoryStore()) as engine:
+        name = (await engine.run(Agent(name="A", steps=1), "hi")).id
+        left = await engine.submit(Agent(name="A"), "hi")
+        for lines in (await lines_of(engine, name), await lines_of(engine, left)):
+            assert lines
+            assert all(line.endswith(" --base-url URL --tools FILE") for line in lines)
+        assert (await lines_of(engine, left))[0] == resume_command(left, "sqlite:///turns.db", elsewhere=True)
+
+
+async def test_what_the_command_line_began_is_run_again_as_it_was() -> None:
+    context: dict[str, JsonValue] = {"model": "gpt"}
+    async with Engine(model=ScriptedModel(asks_for(("ok", {})), "Capped."), tools=TOOLS, store=MemoryStore()) as engine:
+        name = (await engine.run(Agent(name="A", steps=1), "hi", context=context)).id
+        left = await engine.submit(Agent(name="A"), "hi", context=context)
+        lines = [*await lines_of(engine, name), *await lines_of(engine, left)]
+        assert [shlex.split(line)[1] for line in lines][:1] == ["run"]
+        assert all(" URL" not in line for line in lines)
+        assert resume_command(left, "sqlite:///turns.db", elsewhere=False) in lines
+
+
+async def test_no_command_reads_a_turn_in_memory() -> None:
+    async with Engine(model=ScriptedModel("done"), store=MemoryStore()) as engine:
+        looked = await look(engine, (await engine.run(AGENT, "hi")).id)
+        for store in ("", "memory:"):
+            view = await to_thread.run_sync(reproduce.view, replace(looked, store=store))
+            assert (view.commands, view.lacks, view.missing) == ((), IN_MEMORY, "")
+
+
+async def test_a_turn_that_somebody_drives_is_not_to_be_taken_up() -> None:
+    """`resume` refuses it, and the page itself follows it."""
+    async with Engine(model=ScriptedModel("done"), store=MemoryStore()) as engine:
+        looked = await look(engine, await engine.submit(Agent(name="A"), "hi"))
+        driven = replace(looked, turn=replace(looked.turn, driven=True))
+        assert not any(" resume " in command.line for command in reproduce.commands_of(driven))
+
+
+async def test_a_fork_begins_at_the_nearest_place_where_the_engine_forks() -> None:
+    async with Engine(model=ScriptedModel(asks_for(("ok", {})), "done"), tools=TOOLS, store=MemoryStore()) as engine:
+        name = (await engine.run(AGENT, "hi")).id
+        turn = (await look(engine, name)).turn
+        places = [group.last for group in fork_places(name, turn.journal)]
+        for upto in range(turn.length + 1):
+            assert fork_place(turn, upto) == max((one for one in places if one <= upto), default=None)
+
+
+async def test_what_can_be_done_is_offered_with_the_same_command() -> None:
+    async with Engine(model=ScriptedModel("done"), store=MemoryStore()) as engine:
+        name = await engine.submit(Agent(name="A"), "hi")
+        turn = (await look(engine, name)).turn
+        for store in ("", "sqlite:///my turns.db"):
+            offer = await offer_of(engine, Crew(engine, drives=False), turn, turn.at, store=store)
+            assert offer.command == resume_command(name, store, elsewhere=True)

@@ -1,0 +1,167 @@
+"""What a model writes is told word by word: whole from wherever somebody heard it, and without any secret."""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tests.secrets_made import SECRETS
+
+from turnwright.events import Piece, ReasoningPiece, TextPiece
+from turnwright.inspector.http.event_stream import Stream, Told
+from turnwright.inspector.views.redacted_stream import Replies, Words
+from turnwright.privacy.redaction import redactor
+
+SECRET_WORDS = ("qorrekt", "hxrse", "battqry")
+TEXTS = st.lists(
+    st.one_of(
+        st.sampled_from(["It is", "so,", "\n", "été", "x" * 30, "{", "}", "1 and"]),
+        st.sampled_from(SECRETS[:6]),
+        st.sampled_from(
+            ['"passphrase": "{}"', "secret='{}'", '{{\\"api_key\\":\\"{}\\"}}', '{{"secrets": ["{}"]}}']
+        ).map(lambda form: form.format(" ".join(SECRET_WORDS))),
+        st.just(f'password: "{"hxrse " * 200}"'),
+    ),
+    min_size=1,
+    max_size=6,
+).map(" ".join)
+
+
+def pieces_of(text: str, sizes: Sequence[int], *, kind: type[Piece] = TextPiece, seq: int = 3) -> list[Piece]:
+    """The text in pieces of these lengths, again and again."""
+    made: list[Piece] = []
+    while text:
+        size = sizes[len(made) % len(sizes)]
+        made.append(kind(turn="t", seq=seq, index=len(made), text=text[:size]))
+        text = text[size:]
+    return made
+
+
+def heard(words: Words, pieces: Iterable[Piece]) -> str:
+    """What a page shows when it was told of these pieces, and that the reply is whole."""
+    shown = ""
+    for told in [*(one for piece in pieces for one in words.add(piece)), *words.rest()]:
+        assert told.name == "piece"
+        shown = "" if told.fields["kind"] == "restarted" else shown + str(told.fields["text"])
+    return shown
+
+
+@given(TEXTS, st.lists(st.integers(1, 40), min_size=1, max_size=5))
+@example(f"The key is {SECRETS[0]}, and no other", [4])
+@example('"passphrase": "qorrekt hxrse battqry", and so on', [3, 1])
+def test_however_a_reply_is_cut_into_pieces_no_word_of_a_secret_is_told(text: str, sizes: list[int]) -> None:
+    shown = heard(Words(Replies()), pieces_of(text, sizes))
+    for secret in (*SECRETS[:6], *SECRET_WORDS):
+        assert secret not in shown
+
+
+@given(
+    st.lists(st.sampled_from(["It is", "so,", "\n", "été", "x" * 30, SECRETS[0], "password: 'a b'"]), min_size=1),
+    st.lists(st.integers(1, 40), min_size=1, max_size=5),
+)
+def test_what_is_told_is_the_text_without_its_secrets(words: list[str], sizes: list[int]) -> None:
+    text = " ".join(words)
+    assert heard(Words(Replies()), pieces_of(text, sizes)) == redactor().hide(text)
+
+
+def test_a_reply_goes_on_behind_what_the_model_thought() -> None:
+    replies = Replies()
+    thought = pieces_of("Hm, yes", [3], kind=ReasoningPiece)
+    said = [TextPiece(turn="t", seq=3, index=len(thought) + n, text=text) for n, text in enumerate(["One ", "two"])]
+    words = Words(replies)
+    told = [one for piece in (*thought, *said) for one in words.add(piece)] + list(words.rest())
+    assert "".join(str(one.fields["text"]) for one in told if one.fields["kind"] == "reasoning") == "Hm, yes"
+    assert "".join(str(one.fields["text"]) for one in told if one.fields["kind"] == "text") == "One two"
+
+
+@given(TEXTS, st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(0, 50), st.integers(0, 50))
+def test_who_comes_in_the_middle_is_told_what_the_others_were(
+    text: str, sizes: list[int], after: int, behind: int
+) -> None:
+    """Also while another listener is behind, or ahead."""
+    replies, pieces = Replies(), pieces_of(text, sizes)
+    after = min(after, len(pieces) - 1)
+    heard(Words(replies), pieces[: max(after, len(pieces) - behind)])
+    assert heard(Words(replies), pieces[after:]) == heard(Words(Replies()), pieces)
+
+
+def test_of_what_nobody_heard_a_mark_is_told_and_no_half_of_a_word() -> None:
+    pieces = pieces_of("one two thr|ee four| five six".replace("|", ""), [11, 8])
+    assert heard(Words(Replies()), pieces[1:]) == "… four five six"
+    assert heard(Words(Replies()), pieces_of(f"It is {SECRETS[0]} then", [12])[1:]) == "… then"
+    replies = Replies()
+    heard(Words(replies), pieces_of("one two three four five six", [4])[:2])
+    assert heard(Words(replies), pieces_of("one two three four five six", [4])[4:]) == "one two … five six"
+
+
+def test_what_was_heard_of_another_reply_is_not_told() -> None:
+    replies = Replies()
+    heard(Words(replies), pieces_of("an older reply", [4], seq=2))
+    heard(Words(replies), pieces_of("what was void", [3]))
+    again = pieces_of("said again", [5])
+    heard(Words(replies), again[:1])
+    assert heard(Words(replies), again[1:]) == "said again"
+
+
+pytestmark = pytest.mark.anyio
+
+
+async def sent(*told: Told, rest: float = 0.0, then: Sequence[Told] = ()) -> list[tuple[str, object]]:
+    """The names and the first data of what a browser hears of these, which happen at once, and then of those."""
+    waits = anyio.Event()
+
+    async def source() -> AsyncGenerator[Told]:
+        for one in told:
+            yield one
+        if then:
+            await waits.wait()
+        for one in then:
+            yield one
+
+    heard: list[tuple[str, object]] = []
+
+    async def send(message: Any) -> None:  # noqa: ANN401 (as ASGI has it)
+        lines = message.get("body", b"").decode().splitlines()
+        fields = dict(line.split(": ", 1) for line in lines if line)
+        if "event" in fields:
+            heard.append((fields["event"], fields["data"]))
+            if fields["event"] == "grown" and len(heard) > 1:
+                waits.set()
+
+    async def receive() -> dict[str, object]:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    with anyio.fail_after(60):
+        await Stream(source(), lambda: rest)({"type": "http", "method": "GET"}, receive, send)
+    return heard
+
+
+def said(text: str) -> Told:
+    return Told.of("piece", kind="text", text=text)
+
+
+async def test_what_grows_faster_than_its_page_is_made_is_told_now_and_then() -> None:
+    told = await sent(Told.grown(1), Told.grown(2), Told.grown(3), rest=0.1, then=[Told.of("ended")])
+    assert told == [("grown", '{"seq": 1}'), ("grown", '{"seq": 3}'), ("ended", "{}")]
+    assert [name for name, _ in await sent(Told.grown(1), Told.grown(2))] == ["grown", "grown"]
+
+
+async def test_what_ends_meanwhile_is_told_at_once() -> None:
+    told = await sent(Told.grown(1), Told.grown(2), Told.of("ended"), rest=3600.0)
+    assert [name for name, _ in told] == ["grown", "grown", "ended"]
+
+
+async def test_what_is_written_meanwhile_is_told_at_once_and_again_when_the_page_is_new() -> None:
+    """A page that is told to grow forgets what was written, for it is in the journal then."""
+    events = (Told.grown(1), said("a"), Told.grown(2), said("b"), Told.grown(3), said("c"), said("d"))
+    shown, last = "", []
+    for name, data in await sent(*events, rest=0.1, then=[Told.of("ended")]):
+        if name == "grown" or '"restarted"' in str(data):
+            last.append(shown)
+            shown = ""
+        elif name == "piece":
+            shown += str(data).split('"')[-2]
+    assert (last, shown) == (["", "a", "b", "cd"], "cd")

@@ -1,0 +1,202 @@
+"""The steps of a turn, as its journal tells of them."""
+
+from collections import Counter
+
+import pytest
+
+from turnwright import Agent, Engine, tool
+from turnwright.driver.subagents import agent_tool
+from turnwright.inspector.views.step_summary import glances
+from turnwright.inspector.views.steps import CONCLUDE, TEXT_ONLY, Step
+from turnwright.inspector.views.turn_record import Recorded, read_turn
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.model.protocol import Reply, Request
+from turnwright.model.scripted import Line
+from turnwright.tools import Tool
+from turnwright_states import State
+from turnwright_states.chart import CHART
+
+pytestmark = pytest.mark.anyio
+
+
+@tool
+async def look_up(word: str) -> str:
+    """Look a word up."""
+    return f"{word}: nothing found"
+
+
+@tool
+async def broken(word: str) -> str:
+    """Fail."""
+    raise ValueError(f"{word} cannot be read")
+
+
+@tool(approval=True)
+async def delete_file(path: str) -> str:
+    """Delete a file."""
+    return f"{path} is deleted"
+
+
+def engine_of(*lines: Line, repeat: bool = False) -> Engine:
+    helper = Agent(name="Helper", description="Helps", mode="subagent")
+    tools: list[Tool] = [look_up, broken, delete_file, agent_tool(helper, name="helper", description="Helps")]
+    return Engine(model=ScriptedModel(*lines, repeat=repeat), tools=tools)
+
+
+async def told(*lines: Line, repeat: bool = False, **agent: object) -> Recorded:
+    async with engine_of(*lines, repeat=repeat) as engine:
+        turn = await engine.run(Agent.model_validate({"name": "Searcher", **agent}), "Find the word.")
+        return await read_turn(engine.store, turn.id)
+
+
+def searching() -> Line:
+    words = iter(("alpha", "beta", "gamma", "delta"))
+
+    def say(request: Request) -> Reply | str:
+        if request.tool_choice == "none":
+            return "Nothing was found."
+        return asks_for(("look_up", {"word": next(words)}))
+
+    return say
+
+
+def arrows(step: Step) -> list[tuple[State, State]]:
+    """The pairs of states that the rows join which it took."""
+    return [(row.source, row.dest) for row in (CHART.rows[number - 1] for number in step.rows)]
+
+
+def keys(turn: Recorded) -> list[str]:
+    return [step.key for step in turn.steps]
+
+
+async def test_an_answer_is_a_step() -> None:
+    turn = await told("Forty-two.")
+    (step,) = turn.steps
+    assert (step.key, step.title, step.text, step.state) == ("1", "Step 1", "Forty-two.", State.FINISHED)
+    assert (step.first, step.last) == (1, turn.length)
+    assert arrows(step) == [(State.CHECK, State.STREAM), (State.STREAM, State.FINISHED)]
+
+
+async def test_a_step_begins_with_the_look_at_the_limits_that_lets_it_begin() -> None:
+    turn = await told(searching(), repeat=True, steps=2)
+    first, second, conclusion = turn.steps
+    assert (
+        arrows(first)
+        == arrows(second)
+        == [
+            (State.CHECK, State.STREAM),
+            (State.STREAM, State.TOOL_EXEC),
+            (State.TOOL_EXEC, State.CONTINUE),
+            (State.CONTINUE, State.CHECK),
+        ]
+    )
+    assert arrows(conclusion) == [(State.CHECK, State.CONCLUDE), (State.CONCLUDE, State.CAP_HIT)]
+    assert conclusion.key == CONCLUDE
+    assert conclusion.text == "Nothing was found."
+
+
+async def test_the_steps_take_each_row_of_the_replay_once() -> None:
+    for turn in (
+        await told(searching(), repeat=True, steps=3),
+        await told(asks_for(("delete_file", {"path": "a"}), ("look_up", {"word": "b"}))),
+        await told("Only words.", steps=0),
+        await told(asks_for(("look_up", {"word": "alpha"})), repeat=True),
+    ):
+        taken = Counter(CHART.rows[number - 1] for step in turn.steps for number in step.rows)
+        assert taken == turn.replayed.rows
+
+
+async def test_the_steps_cover_the_journal_without_a_gap() -> None:
+    turn = await told(searching(), repeat=True, steps=3)
+    ends = [(step.first, step.last) for step in turn.steps]
+    assert ends[0][0] == 1
+    assert ends[-1][1] == turn.length
+    assert [first for first, _ in ends[1:]] == [last + 1 for _, last in ends[:-1]]
+
+
+async def test_a_turn_that_may_take_no_step_has_one_call_in_text() -> None:
+    turn = await told("Only words.", steps=0)
+    (step,) = turn.steps
+    assert (step.key, step.text) == (TEXT_ONLY, "Only words.")
+    assert arrows(step) == [(State.CHECK, State.TEXT_ONLY), (State.TEXT_ONLY, State.FINISHED)]
+
+
+async def test_a_call_has_what_was_asked_and_what_came_of_it() -> None:
+    turn = await told(asks_for(("look_up", {"word": "alpha"}), ("broken", {"word": "b"}), ("nothing", {})), "Done.")
+    good, bad, unknown = turn.steps[0].calls
+    assert (good.status, good.made.arguments) == ("ok", {"word": "alpha"})
+    assert good.seconds is not None
+    assert bad.status == "error"
+    assert unknown.status == "error"
+    assert unknown.seconds is None
+    assert [mark.words for mark in glances(turn.steps)[0].marks] == ["2 calls failed"]
+
+
+async def test_a_call_that_waits_says_for_what_and_its_sibling_has_its_result() -> None:
+    turn = await told(asks_for(("delete_file", {"path": "a"}), ("look_up", {"word": "b"})))
+    (step,) = turn.steps
+    assert [call.status for call in step.calls] == ["waiting", "ok"]
+    assert step.calls[0].interrupt == turn.result.pending[0].id
+    assert arrows(step)[-1] == (State.TOOL_EXEC, State.PAUSED)
+    assert "1 call waits for a person" in [mark.words for mark in glances(turn.steps)[0].marks]
+
+
+async def test_an_answer_belongs_to_the_step_that_asked() -> None:
+    async with engine_of(asks_for(("delete_file", {"path": "a"})), "It is gone.") as engine:
+        turn = await engine.run(Agent(name="Cleaner"), "Delete a.")
+        await engine.resume(turn.id, {turn.pending[0].id: True})
+        read = await read_turn(engine.store, turn.id)
+    first, second = read.steps
+    assert len(first.answers) == 1
+    assert first.calls[0].status == "ok"
+    assert (State.PAUSED, State.TOOL_EXEC) in arrows(first)
+    assert second.text == "It is gone."
+
+
+async def test_a_question_about_a_doom_loop_belongs_to_the_step_that_tripped_it() -> None:
+    async with engine_of(*[asks_for(("look_up", {"word": "alpha"}))] * 3, "I give up.") as engine:
+        turn = await engine.run(Agent.model_validate({"name": "Searcher", "doom_response": "ask"}), "Find it.")
+        assert turn.paused
+        asked = await read_turn(engine.store, turn.id)
+        await engine.resume(turn.id, {turn.pending[0].id: "go_on"})
+        read = await read_turn(engine.store, turn.id)
+    assert keys(asked) == ["1", "2", "3"]
+    assert arrows(asked.steps[2])[-1] == (State.CHECK, State.PAUSED)
+    assert arrows(read.steps[2])[-1] == (State.PAUSED, State.CHECK)
+    assert arrows(read.steps[3]) == [(State.CHECK, State.STREAM), (State.STREAM, State.FINISHED)]
+
+
+async def test_a_failed_attempt_is_told_with_its_cause() -> None:
+    turn = await told(asks_for(("look_up", {"word": "alpha"})))  # the script has no second line
+    last = turn.steps[-1]
+    assert last.attempts
+    assert not last.attempts[-1].retry
+    assert last.state is State.FAILED
+    assert glances(turn.steps)[-1].what.startswith("no reply: ")
+
+
+async def test_a_sub_agents_call_names_its_turn() -> None:
+    turn = await told(asks_for(("helper", {"prompt": "Help."})), "I helped.", "All is done.")
+    (call,) = turn.steps[0].calls
+    assert call.child == f"{turn.row.id}:{call.made.id}"
+    assert [(name, row.id) for name, row in turn.children.items()] == [(call.made.id, call.child)]
+
+
+async def test_a_step_at_a_glance_names_its_tools_or_its_first_words() -> None:
+    two = asks_for(("look_up", {"word": "a"}), ("look_up", {"word": "b"}), ("broken", {"word": "c"}))
+    first, second = glances((await told(two, "word " * 100)).steps)
+    assert (first.what, first.tools) == ("look_up ×2, broken", True)  # noqa: RUF001 (the sign of multiplication)
+    assert not second.tools
+    assert second.what.endswith("…")
+    assert max(first.share, second.share) == 1.0
+
+
+@pytest.fixture
+async def stopped() -> Recorded:
+    return await told(searching(), repeat=True, steps=2)
+
+
+async def test_a_step_that_is_not_there_is_none(stopped: Recorded) -> None:
+    assert stopped.step("7") is None
+    assert stopped.step(None) is None
+    assert stopped.step("2") is stopped.steps[1]

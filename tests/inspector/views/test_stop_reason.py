@@ -1,0 +1,205 @@
+"""Why a turn stopped, what it waits for, and what will stop it: as the page says it."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from msgspec import structs
+
+from turnwright import Agent, Engine, tool
+from turnwright.inspector.views.stop_reason import Stop, stop_of
+from turnwright.inspector.views.tab_context import Looked
+from turnwright.inspector.views.turn_record import Recorded, read_turn
+from turnwright.journal.answers import grant
+from turnwright.journal.inbox import answer_item
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.model.protocol import Reply, Request
+from turnwright.model.scripted import Line
+from turnwright.store import InboxItem, InboxKind
+from turnwright_states import REASONS, EndReason
+from turnwright_states.verdict import Check, Verdict
+
+pytestmark = pytest.mark.anyio
+
+
+@tool
+async def look_up(word: str) -> str:
+    """Look a word up."""
+    return f"{word}: nothing found"
+
+
+@tool(approval=True)
+async def delete_file(path: str) -> str:
+    """Delete a file."""
+    return f"{path} is deleted"
+
+
+def as_it_is(turn: Recorded) -> Recorded:
+    return turn
+
+
+async def explained(
+    lines: Sequence[Line], *, change: Callable[[Recorded], Recorded] = as_it_is, at: int | None = None, **agent: object
+) -> Stop:
+    """What the page says of a turn on these lines; `change` is what became of it since."""
+    settings = {"name": "Searcher"} | agent
+    async with Engine(model=ScriptedModel(*lines, repeat=True), tools=[look_up, delete_file]) as engine:
+        turn = await engine.run(Agent.model_validate(settings), "Find the word.")
+        read = change(await read_turn(engine.store, turn.id, at))
+        return stop_of(Looked(engine, read, None, "sqlite:///turns.db", ()))
+
+
+async def submitted(change: Callable[[Recorded], Recorded] = as_it_is, *, store: str = "sqlite:///turns.db") -> Stop:
+    """What the page says of a turn that was submitted, on a page that knows its store by this address."""
+    async with Engine(model=ScriptedModel("Done."), tools=[look_up]) as engine:
+        name = await engine.submit(Agent(name="Searcher", steps=5), "Find the word.")
+        read = change(await read_turn(engine.store, name))
+        return stop_of(Looked(engine, read, None, store, ()))
+
+
+def searching(calls: int = 1) -> Line:
+    words = iter(f"word-{number}" for number in range(1000))
+
+    def say(request: Request) -> Reply | str:
+        if request.tool_choice == "none":
+            return "Nothing was found."
+        return asks_for(*[("look_up", {"word": next(words)}) for _ in range(calls)])
+
+    return say
+
+
+async def test_the_step_cap_is_told_with_its_figures_and_what_would_have_been_next() -> None:
+    stop = await explained([searching(calls=2)], steps=5, budget={"tool_calls": 11})
+    assert stop.what == "cap_hit"
+    assert stop.title == "Stopped by the step cap: 5 of 5"
+    assert "The tool budget would have stopped it next: 10 of 11." in stop.further
+    assert stop.next_step == "Raise the agent's `steps` (now 5)."
+
+
+async def test_the_tool_budget_is_told_likewise() -> None:
+    stop = await explained([searching()], steps=9, budget={"tool_calls": 2})
+    assert stop.title == "Stopped by the tool budget: 2 of 2"
+    assert "The step cap would have stopped it next: 2 of 9." in stop.further
+
+
+async def test_limits_that_were_reached_too_are_named() -> None:
+    stop = await explained([searching()], steps=2, budget={"tool_calls": 2})
+    assert stop.title == "Stopped by the step cap: 2 of 2"
+    assert "Also reached: the tool budget." in stop.further
+
+
+async def test_a_doom_loop_says_what_to_do() -> None:
+    stop = await explained([asks_for(("look_up", {"word": "alpha"}))])
+    assert (stop.what, stop.title) == ("doom_loop", "Stopped because it repeated itself")
+    assert stop.next_step == REASONS[EndReason.DOOM_LOOP].next
+
+
+async def test_an_answer_needs_no_explanation_but_has_its_nearest_limit() -> None:
+    stop = await explained(["Forty-two."], steps=4)
+    assert (stop.what, stop.title) == ("finished", "The model answered")
+    assert stop.further == ("The nearest limit was the step cap (1 of 4).",)
+
+
+async def test_a_failure_shows_its_error() -> None:
+    def fail(request: Request) -> str:  # noqa: ARG001 (a line takes one)
+        raise ValueError("the prompt hook is broken")
+
+    stop = await explained([fail])
+    assert stop.what == "failed"
+    assert "the prompt hook is broken" in stop.error
+
+
+async def test_a_paused_turn_says_for_what_it_waits() -> None:
+    stop = await explained([asks_for(("delete_file", {"path": "a"}), ("delete_file", {"path": "b"}))])
+    assert (stop.what, stop.title) == ("paused", "Paused: it waits for 2 answers")
+    assert [one.tool for one in stop.pending] == ["delete_file", "delete_file"]
+
+
+async def test_a_turn_that_was_answered_says_so_until_it_is_taken_up() -> None:
+    def given(turn: Recorded, *, answers: int) -> Recorded:
+        items = [answer_item("t", one.id, grant()) for one in turn.result.pending]
+        return replace(turn, inbox=tuple(items[:answers]))
+
+    script = [asks_for(("delete_file", {"path": "a"}), ("delete_file", {"path": "b"}))]
+    some = await explained(script, change=partial(given, answers=1))
+    assert some.title == "Paused: it waits for 1 answer"
+    all_of_them = await explained(script, change=partial(given, answers=2))
+    assert all_of_them.title == "Answered, and not taken up yet"
+
+
+async def test_a_running_turn_says_which_limit_is_nearest() -> None:
+    stop = await submitted(lambda turn: replace(turn, driven=True))
+    assert (stop.what, stop.title) == ("running", "Running in STREAM")
+    assert stop.further == ("The nearest limit is the step cap (1 of 5).",)
+
+
+async def test_what_waits_in_its_inbox_is_told() -> None:
+    item = InboxItem("t", "abort", InboxKind.ABORT)
+    stop = await submitted(lambda turn: replace(turn, driven=True, inbox=(item,)))
+    assert stop.further[0] == "Was asked of it, and is not taken in yet: an abort."
+
+
+async def test_a_submitted_turn_says_that_nobody_drives_it_yet() -> None:
+    stop = await submitted()
+    assert (stop.what, stop.title) == ("waiting", "Queued: no worker has taken it up yet")
+    assert stop.command.startswith("turnwright resume ")
+    assert stop.command.endswith(" --store sqlite:///turns.db --base-url URL --tools FILE")
+    assert "The command is to be told the program's model and tools." in stop.means
+
+
+async def test_what_a_command_line_began_needs_nothing_named() -> None:
+    def began(turn: Recorded) -> Recorded:
+        return replace(turn, started=structs.replace(turn.started, context={"root": "/"}))
+
+    stop = await submitted(began)
+    assert stop.command.endswith(" --store sqlite:///turns.db")
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+async def test_where_the_store_has_no_address_the_command_says_so_beside(epoch: int) -> None:
+    stop = await submitted(lambda turn: replace(turn, row=replace(turn.row, epoch=epoch)), store="")
+    assert re.fullmatch(r"turnwright resume \w+ --base-url URL --tools FILE", stop.command)
+    assert "add `--store`" in stop.means
+
+
+async def test_a_turn_whose_driver_died_says_how_to_take_it_up() -> None:
+    stop = await submitted(lambda turn: replace(turn, row=replace(turn.row, epoch=1, owner="worker-7")))
+    assert stop.title == "Nobody drives it: it was left in STREAM"
+    assert "worker-7" in stop.means
+    assert stop.command.startswith("turnwright resume ")
+
+
+async def test_an_earlier_place_is_told_as_what_it_is() -> None:
+    stop = await explained([searching()], steps=2, at=2)
+    assert (stop.what, stop.title) == ("past", "As it stood after fact 2 of 14, in STREAM")
+    assert stop.further == ("The nearest limit was the step cap (1 of 2).",)
+
+
+async def test_a_fault_of_the_journal_is_said() -> None:
+    def forged(turn: Recorded) -> Recorded:
+        check = Check("every fact follows", Verdict.VIOLATED, "fact 3 does not follow")
+        return replace(turn, replayed=replace(turn.replayed, check=check))
+
+    stop = await explained(["Forty-two."], change=forged)
+    assert "fact 3" in stop.fault
+
+
+async def test_messages_that_never_arrived_are_shown() -> None:
+    def undelivered(turn: Recorded) -> Recorded:
+        return replace(turn, result=replace(turn.result, undelivered=("Hurry up.",)))
+
+    stop = await explained(["Forty-two."], change=undelivered)
+    assert "Not delivered: Hurry up." in stop.further
+
+
+async def test_every_reason_has_a_title() -> None:
+    def ended(reason: EndReason) -> Callable[[Recorded], Recorded]:
+        def change(turn: Recorded) -> Recorded:
+            return replace(turn, result=replace(turn.result, reason=reason))
+
+        return change
+
+    titles = {reason: (await explained(["Forty-two."], change=ended(reason))).title for reason in EndReason}
+    assert all(title and not title.endswith(".") for title in titles.values())

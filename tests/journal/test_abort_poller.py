@@ -1,0 +1,112 @@
+"""Who looks into a shared store: one task for all turns of a driver, and when it ends the next."""
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from turnwright.journal.abort_poller import Watch
+from turnwright.store import InboxItem, InboxKind, MemoryStore
+
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
+
+STOP = InboxItem("t1", "abort", InboxKind.ABORT)
+
+
+class Asked(MemoryStore):
+    """Somebody always wants `t1` to stop; it counts how often it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
+        self.asked += 1
+        return [STOP] if STOP.kind in kinds else []
+
+
+class Post:
+    """A watch over that store, and what it told."""
+
+    def __init__(self, every: float = 0.01) -> None:
+        self.store = Asked()
+        self.told: list[InboxItem] = []
+        self._news = anyio.Event()
+        self.watch = Watch(self.store, every, self._tell)
+
+    def _tell(self, request: InboxItem) -> None:
+        self.told.append(request)
+        self._news.set()
+
+    async def three_keep(self, group: anyio.abc.TaskGroup) -> list[anyio.CancelScope]:
+        """Three tasks that keep the watch, of which the first looks; and what ends each."""
+        scopes: list[anyio.CancelScope] = []
+
+        async def keep() -> None:
+            with anyio.CancelScope() as scope:
+                scopes.append(scope)
+                await self.watch.keep()
+
+        for _ in range(3):
+            group.start_soon(keep)
+        await anyio.lowlevel.checkpoint()
+        return scopes
+
+    async def hears(self) -> None:
+        """Wait until it has told something more."""
+        self._news = anyio.Event()
+        with anyio.fail_after(60):
+            await self._news.wait()
+
+
+async def test_it_tells_every_request_to_stop() -> None:
+    post = Post()
+    async with anyio.create_task_group() as group:
+        group.start_soon(post.watch.keep)
+        await post.hears()
+        group.cancel_scope.cancel()
+    assert post.told[0] == STOP
+
+
+async def test_one_looks_for_all() -> None:
+    post = Post(every=0.1)
+    async with anyio.create_task_group() as group:
+        for _ in range(50):
+            group.start_soon(post.watch.keep)
+        await post.hears()
+        group.cancel_scope.cancel()
+    assert post.store.asked == 1
+
+
+async def test_when_the_one_that_looks_ends_another_one_does() -> None:
+    post = Post()
+    async with anyio.create_task_group() as group:
+        scopes = await post.three_keep(group)
+        for scope in scopes:
+            await post.hears()
+            scope.cancel()
+    told = len(post.told)
+    await anyio.sleep(0.05)
+    assert len(post.told) == told, "and after the last nobody does"
+
+
+async def test_one_that_ends_just_when_it_would_look_passes_it_on() -> None:
+    post = Post()
+    async with anyio.create_task_group() as group:
+        scopes = await post.three_keep(group)
+        scopes[0].cancel()
+        scopes[1].cancel()
+        await anyio.lowlevel.checkpoint()
+        await post.hears()
+        scopes[2].cancel()
+
+
+async def test_one_that_waits_and_ends_is_not_the_next() -> None:
+    post = Post()
+    async with anyio.create_task_group() as group:
+        scopes = await post.three_keep(group)
+        scopes[1].cancel()
+        await anyio.lowlevel.checkpoint()
+        scopes[0].cancel()
+        await anyio.lowlevel.checkpoint()
+        await post.hears()
+        scopes[2].cancel()

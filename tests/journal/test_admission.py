@@ -1,0 +1,83 @@
+"""What a turn is given is checked before anything is written."""
+
+import pytest
+from pydantic import JsonValue
+
+from turnwright import Agent, ConfigError, Engine, Limits
+from turnwright.journal.admission import TurnOptions, admit, limits_for
+from turnwright.journal.dependencies import Setup
+from turnwright.model.scripted import ScriptedModel
+
+AGENT = Agent(name="Tidier")
+ALL = "session, history, files, continues, context"
+
+
+def given(**options: object) -> TurnOptions:
+    """Options as they come at run time, where nothing checks their names."""
+    found: TurnOptions = {}
+    found.update(options)  # type: ignore[typeddict-item]  # the names that no type checker would let through
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("sesion", f"'sesion' is no option of a turn: did you mean 'session'? The options are {ALL}"),
+        ("Session", f"'Session' is no option of a turn: did you mean 'session'? The options are {ALL}"),
+        ("continue_", f"'continue_' is no option of a turn: did you mean 'continues'? The options are {ALL}"),
+        ("steps", f"'steps' is no option of a turn: use one of {ALL}"),
+        ("x" * 1000, f"'{'x' * 40}' is no option of a turn: use one of {ALL}"),
+    ],
+)
+def test_an_option_that_is_unknown_is_a_mistake(name: str, said: str) -> None:
+    """Else a turn would run without the session that was meant."""
+    with pytest.raises(ConfigError) as raised:
+        admit(Setup(model=ScriptedModel()), AGENT, "hi", given(**{"session": "s1", name: "s1"}))
+    assert str(raised.value) == said
+
+
+def test_every_option_is_taken() -> None:
+    options = TurnOptions(session="s1", history=(), continues="t1", context={"a": 1})
+    started = admit(Setup(model=ScriptedModel()), AGENT, "hi", options)
+    assert (started.session, started.continues, started.context) == ("s1", "t1", {"a": 1})
+
+
+@pytest.mark.parametrize("levels", [251, 300, 20_000])
+def test_a_context_that_is_nested_too_deep_to_be_kept_is_a_mistake(levels: int) -> None:
+    def nested(levels: int) -> dict[str, JsonValue]:
+        value: dict[str, JsonValue] = {}
+        for _ in range(levels - 1):
+            value = {"a": value}
+        return value
+
+    setup = Setup(model=ScriptedModel())
+    assert admit(setup, AGENT, "hi", TurnOptions(context=nested(250))).context == nested(250)
+    with pytest.raises(ConfigError, match=r"^context: nests more than 250 lists and objects"):
+        admit(setup, AGENT, "hi", TurnOptions(context=nested(levels)))
+
+
+@pytest.mark.anyio
+async def test_nothing_is_written_for_an_option_that_is_unknown() -> None:
+    """Neither by `run` nor by `stream`."""
+    engine = Engine(model=ScriptedModel("Done."))
+    options = given(sesion="s1")
+    with pytest.raises(ConfigError, match="did you mean 'session'"):
+        await engine.run(AGENT, "hi", **options)
+    with pytest.raises(ConfigError, match="did you mean 'session'"):
+        async with engine.stream(AGENT, "hi", **options):
+            pytest.fail("it began")
+    assert await engine.store.turns() == []
+
+
+def test_what_the_limits_of_an_agent_came_to_is_found_once() -> None:
+    setup = Setup(model=ScriptedModel(), limits=Limits(steps=7))
+    assert limits_for(AGENT, setup) is limits_for(AGENT, setup)
+    assert limits_for(Agent(name="Tidier", steps=3), setup).steps == 3
+    assert limits_for(AGENT, Setup(model=ScriptedModel(), limits=Limits(steps=9))).steps == 9
+
+
+def test_agents_that_are_made_for_each_turn_are_not_kept_for_ever() -> None:
+    setup = Setup(model=ScriptedModel())
+    for steps in range(1, 201):
+        assert limits_for(Agent(name="Tidier", steps=steps), setup).steps == steps
+    assert len(setup.laid) <= 64

@@ -1,0 +1,107 @@
+"""What an answer decides: words, bools and replies, for each kind of interrupt."""
+
+import pytest
+
+from turnwright import BadAnswer, Reply, deny, grant
+from turnwright.events import Pending
+from turnwright.journal.answers import read_answer
+from turnwright_states import DECISIONS, Decision, InterruptKind
+
+K, D = InterruptKind, Decision
+
+
+def pending(kind: InterruptKind) -> tuple[Pending, ...]:
+    return (Pending(id="it-1", kind=kind), Pending(id="other-1", kind=K.QUESTION))
+
+
+@pytest.mark.parametrize("kind", [K.APPROVAL, K.GRANT])
+@pytest.mark.parametrize(
+    ("answer", "decision"),
+    [
+        (True, D.GRANT),
+        (False, D.DENY),
+        ("yes", D.GRANT),
+        (" Yes ", D.GRANT),
+        ("true", D.GRANT),
+        ("grant", D.GRANT),
+        ("no", D.DENY),
+        ("N", D.DENY),
+        ("deny", D.DENY),
+    ],
+)
+def test_leave_is_given_or_not(kind: InterruptKind, answer: str | bool, decision: Decision) -> None:
+    assert read_answer(pending(kind), "it-1", answer) == Reply(decision)
+
+
+@pytest.mark.parametrize("text", ["yes", "no", "deny", "", "blue, please"])
+def test_a_question_takes_any_text_as_it_is(text: str) -> None:
+    assert read_answer(pending(K.QUESTION), "it-1", text) == Reply(D.REPLY, text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "decision"),
+    [
+        (K.DOOM_LOOP, "go_on", D.GO_ON),
+        (K.DOOM_LOOP, "go-on", D.GO_ON),
+        (K.DOOM_LOOP, "always", D.ALWAYS),
+        (K.DOOM_LOOP, "STOP", D.STOP),
+        (K.UNKNOWN_OUTCOME, "rerun", D.RERUN),
+        (K.UNKNOWN_OUTCOME, "unknown", D.UNKNOWN),
+    ],
+)
+def test_the_others_take_their_own_words(kind: InterruptKind, answer: str, decision: Decision) -> None:
+    assert read_answer(pending(kind), "it-1", answer) == Reply(decision)
+
+
+def test_a_reply_says_its_decision_itself() -> None:
+    assert read_answer(pending(K.APPROVAL), "it-1", deny("not on a Friday")) == Reply(D.DENY, "not on a Friday")
+    assert read_answer(pending(K.GRANT), "it-1", grant()) == Reply(D.GRANT)
+    assert read_answer(pending(K.QUESTION), "it-1", deny("none of your business")).decision is D.DENY
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        (K.APPROVAL, "perhaps"),
+        (K.APPROVAL, ""),
+        (K.GRANT, "go_on"),
+        (K.DOOM_LOOP, "yes"),
+        (K.DOOM_LOOP, True),
+        (K.UNKNOWN_OUTCOME, True),
+        (K.UNKNOWN_OUTCOME, grant()),
+        (K.QUESTION, grant()),
+        (K.APPROVAL, Reply(D.STOP)),
+    ],
+)
+def test_what_an_interrupt_does_not_take_is_refused(kind: InterruptKind, answer: str | bool | Reply) -> None:
+    """With what it takes, what it was given, and what is open."""
+    with pytest.raises(BadAnswer) as refused:
+        read_answer(pending(kind), "it-1", answer)
+    assert refused.value.interrupt == "it-1"
+    assert refused.value.pending == ("it-1", "other-1")
+    assert str(refused.value).endswith("(open: it-1, other-1)")
+    article = "an" if kind[0] in "aeiou" else "a"
+    assert f"{article} {kind} takes " in str(refused.value)
+
+
+def test_an_unknown_interrupt_is_refused_with_those_that_are_open() -> None:
+    with pytest.raises(BadAnswer, match=r"interrupt 'it-2': no such interrupt is open \(open: it-1, other-1\)"):
+        read_answer(pending(K.APPROVAL), "it-2", True)
+    with pytest.raises(BadAnswer, match="none is open"):
+        read_answer((), "it-1", True)
+
+
+@pytest.mark.parametrize("kind", list(InterruptKind))
+def test_every_decision_can_be_said_as_a_word(kind: InterruptKind) -> None:
+    """As a text, but for the reply to a question, which is the text itself."""
+    for decision in DECISIONS[kind]:
+        if kind is not K.QUESTION:
+            assert read_answer(pending(kind), "it-1", str(decision)).decision is decision
+
+
+def test_the_time_to_answer_ends_with_the_second_that_was_set() -> None:
+    asked = (Pending(id="it-1", kind=K.APPROVAL, expires_at=100.0),)
+    assert read_answer(asked, "it-1", True, now=99.9) == grant()
+    for now in (100.0, 100.1):
+        with pytest.raises(BadAnswer, match=r"'it-1': the time to answer it is over: .* \(open: it-1\)"):
+            read_answer(asked, "it-1", True, now=now)

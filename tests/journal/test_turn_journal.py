@@ -1,0 +1,109 @@
+"""What a ledger does with an inbox item that came to nothing."""
+
+from collections.abc import Sequence
+
+import anyio
+import pytest
+
+from turnwright import StoreError
+from turnwright.journal.turn_journal import Ledger
+from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, NewTurn, Status, Store
+from turnwright.testing import FaultyStore
+from turnwright.testing.faults import StoreWrapper
+from turnwright_states import Limits, ModelReplied, Started, TurnMachine
+from turnwright_states.facts import Fact
+
+pytestmark = pytest.mark.anyio
+
+TURN = "t1"
+REPLY = ModelReplied(text="Done.", elapsed=1.0)
+ITEMS = tuple(InboxItem(TURN, f"answer:{n}", InboxKind.ANSWER) for n in range(2))
+
+
+async def ledger_on(store: Store) -> Ledger:
+    """A turn that waits for its model, with two items in its inbox."""
+    machine, facts = TurnMachine.start(Started(prompt="hi", limits=Limits()))
+    new = NewTurn(id=TURN, session=None, agent="Tidier", model="m", created_at=0.0)
+    claim = await store.create(new, facts, Status.of(machine.turn))
+    await store.post(*ITEMS)
+    return await Ledger.open(store, claim)
+
+
+async def test_a_dropped_item_is_gone_and_nothing_is_written() -> None:
+    store = MemoryStore()
+    ledger = await ledger_on(store)
+    before, row = await store.facts(TURN), await store.get(TURN)
+    await ledger.drop("answer:0")
+    assert await store.inbox(TURN) == [ITEMS[1]]
+    assert await store.facts(TURN) == before
+    assert (await store.get(TURN)).status == row.status
+    await ledger.feed(REPLY)
+    assert (await store.get(TURN)).status.outcome is not None
+
+
+async def test_after_a_failed_append_nothing_is_dropped() -> None:
+    """The machine is ahead of the journal then, and so would be the status that is written."""
+    store = FaultyStore(MemoryStore(), at=1, heals=True)
+    ledger = await ledger_on(store)
+    with pytest.raises(StoreError, match="append 1"):
+        await ledger.feed(REPLY)
+    with pytest.raises(StoreError, match="an append failed before"):
+        await ledger.drop("answer:0")
+    assert store.appends == 1
+    assert await store.inbox(TURN) == list(ITEMS)
+
+
+async def test_an_item_that_could_not_be_dropped_waits_and_the_turn_goes_on() -> None:
+    store = FaultyStore(MemoryStore(), at=1, heals=True)
+    ledger = await ledger_on(store)
+    with pytest.raises(StoreError, match="append 1"):
+        await ledger.drop("answer:0")
+    assert await store.inbox(TURN) == list(ITEMS)
+    await ledger.drop("answer:0")
+    await ledger.feed(REPLY)
+    assert (await store.get(TURN)).status.outcome is not None
+
+
+class Slow(StoreWrapper):
+    """Its appends take a while: `began` is set when the first begins, and `go_on` lets all of them end."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.began, self.go_on = anyio.Event(), anyio.Event()
+        self.under_way = 0
+        self.most = 0
+
+    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+        """See `Store.append`."""
+        self.began.set()
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await self.go_on.wait()
+        self.under_way -= 1
+        return await super().append(claim, facts, status, consumed)
+
+
+async def test_an_item_is_dropped_after_what_is_being_written() -> None:
+    """Two appends of one claim at once would not know each other's facts."""
+    store = Slow(MemoryStore())
+    ledger = await ledger_on(store)
+    async with anyio.create_task_group() as group:
+        group.start_soon(ledger.feed, REPLY)
+        await store.began.wait()
+        group.start_soon(ledger.drop, "answer:0")
+        await anyio.wait_all_tasks_blocked()
+        store.go_on.set()
+    assert store.most == 1
+    assert await store.inbox(TURN) == [ITEMS[1]]
+    assert (await store.get(TURN)).status.outcome is not None
+
+
+async def test_an_item_is_dropped_also_when_whoever_drops_it_is_cancelled() -> None:
+    store = Slow(MemoryStore())
+    ledger = await ledger_on(store)
+    async with anyio.create_task_group() as group:
+        group.start_soon(ledger.drop, "answer:0")
+        await store.began.wait()
+        group.cancel_scope.cancel()
+        store.go_on.set()
+    assert await store.inbox(TURN) == [ITEMS[1]]

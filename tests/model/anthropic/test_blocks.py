@@ -1,0 +1,216 @@
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright.message import (
+    FilePart,
+    Message,
+    ReasoningPart,
+    SentinelPart,
+    StepStartPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from turnwright.model.anthropic.blocks import encode_blocks
+from turnwright_states import CallStatus, EndReason, Outcome
+
+THINKING: dict[str, JsonValue] = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+REDACTED: dict[str, JsonValue] = {"type": "redacted_thinking", "data": "ZGF0YQ=="}
+
+
+def content(message: Message) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = json.loads(b"[" + encode_blocks(message).content + b"]")
+    return blocks
+
+
+def thinking(message: Message) -> list[dict[str, Any]]:
+    """What stands in front if what was thought goes along: all of it, in a message that was not interleaved."""
+    encoded = encode_blocks(message)
+    blocks: list[dict[str, Any]] = json.loads(b"[" + encoded.thought + b"]")
+    assert blocks[len(blocks) - len(content(message)) :] == content(message)
+    return blocks[: len(blocks) - len(content(message))]
+
+
+def thought(*details: Mapping[str, JsonValue], text: str = "a") -> Message:
+    return Message(role="assistant", parts=(ReasoningPart(text="hm", details=details), TextPart(text=text)))
+
+
+def test_texts_are_blocks() -> None:
+    assert content(Message.user("hello")) == [{"type": "text", "text": "hello"}]
+    assert content(Message.system("be brief")) == [{"type": "text", "text": "be brief"}]
+    assert content(Message.assistant("done")) == [{"type": "text", "text": "done"}]
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n\t\u00a0"])
+def test_blank_texts_are_never_sent(blank: str) -> None:
+    """The API answers 400 to them."""
+    for message in (
+        Message.user(blank),
+        Message.system(blank),
+        Message.assistant(blank),
+        thought(THINKING, text=blank),
+    ):
+        assert (content(message), thinking(message)) == ([], [])
+    call = ToolCallPart(id="c1", name="f")
+    assert [block["type"] for block in content(Message.assistant(blank, [call]))] == ["tool_use"]
+    assert content(Message.result("c1", "f", blank)) == [{"type": "tool_result", "tool_use_id": "c1"}]
+
+
+def test_what_the_assistant_says_ends_in_no_blank() -> None:
+    assert content(Message.assistant(" a \n")) == [{"type": "text", "text": " a"}]
+
+
+def test_calls_follow_the_text() -> None:
+    calls = [ToolCallPart(id="call00001", name="read", arguments={"path": "é"}), ToolCallPart(id="call00002", name="f")]
+    assert content(Message.assistant("I look", calls)) == [
+        {"type": "text", "text": "I look"},
+        {"type": "tool_use", "id": "call00001", "name": "read", "input": {"path": "é"}},
+        {"type": "tool_use", "id": "call00002", "name": "f", "input": {}},
+    ]
+
+
+def test_names_and_ids_of_an_older_history_are_made_valid_alike() -> None:
+    call = ToolCallPart(id="functions.read:0", name="my tool/é" + "x" * 200)
+    (wire,) = content(Message.assistant(calls=[call]))
+    (result,) = content(Message.result("functions.read:0", call.name, "a"))
+    assert (wire["id"], wire["name"]) == ("functions_read_0", "my_tool__" + "x" * 55)
+    assert result["tool_use_id"] == wire["id"]
+    assert content(Message.assistant(calls=[ToolCallPart(id="", name="")]))[0]["id"] == "_"
+
+
+@pytest.mark.parametrize("status", CallStatus)
+def test_a_result_that_is_not_ok_is_an_error(status: CallStatus) -> None:
+    (wire,) = content(Message.result("c1", "f", "words", status))
+    assert wire == {"type": "tool_result", "tool_use_id": "c1", "content": "words"} | (
+        {} if status is CallStatus.OK else {"is_error": True}
+    )
+
+
+def test_an_error_without_words_says_what_became_of_the_call() -> None:
+    """The API refuses an error that has no content."""
+    assert content(Message.result("c1", "f", " ", CallStatus.DENIED))[0]["content"] == "denied"
+
+
+def test_each_result_is_a_block() -> None:
+    parts = tuple(ToolResultPart(call=f"c{number}", name="f", text=str(number)) for number in (1, 2))
+    assert [block["tool_use_id"] for block in content(Message(role="tool", parts=parts))] == ["c1", "c2"]
+
+
+def test_signed_thinking_stays_as_it_came() -> None:
+    omitted: dict[str, JsonValue] = {"type": "thinking", "thinking": "", "signature": "s", "later": [1]}
+    assert thinking(thought(THINKING, REDACTED, omitted)) == [THINKING, REDACTED, omitted]
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "thinking", "thinking": "hm", "signature": ""},
+        {"type": "redacted_thinking", "data": ""},
+        {"type": "reasoning.text", "text": "hm", "signature": "s"},
+        {"type": "reasoning.encrypted", "data": "x"},
+        {"data": "x"},
+    ],
+)
+def test_thinking_that_is_not_signed_or_not_the_apis_own_is_left_out(detail: dict[str, JsonValue]) -> None:
+    assert thinking(thought(detail)) == []
+
+
+def test_what_was_thought_last_leads_to_nothing_and_is_left_out() -> None:
+    """The API refuses a message that ends with it."""
+    order: dict[str, JsonValue] = {"type": "block_order", "blocks": [1, "thinking"]}
+    encoded = encode_blocks(thought(THINKING, order))
+    assert encoded.thought is encoded.content
+    assert not encoded.begins_with_thinking
+
+
+def test_it_is_known_whether_a_message_begins_with_thinking() -> None:
+    order: dict[str, JsonValue] = {"type": "block_order", "blocks": [1, "thinking", 1]}
+    assert encode_blocks(thought(THINKING, text="ab")).begins_with_thinking
+    later = encode_blocks(thought(THINKING, order, text="ab"))
+    assert not later.begins_with_thinking
+    assert [block["type"] for block in json.loads(b"[" + later.thought + b"]")] == ["text", "thinking", "text"]
+    assert [block["text"] for block in json.loads(b"[" + later.content + b"]")] == ["a", "b"]
+
+
+def test_what_a_provider_does_not_know_is_left_out() -> None:
+    parts = (
+        StepStartPart(step_number=1),
+        ReasoningPart(text="hm"),
+        SentinelPart(kind=Outcome.CAP_HIT, reason=EndReason.STEP_CAP, text="stopped"),
+    )
+    assert content(Message(role="assistant", parts=parts)) == []
+
+
+class TestFiles:
+    @pytest.mark.parametrize("media_type", ["image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp"])
+    def test_a_picture_is_shown(self, media_type: str) -> None:
+        wire = content(Message.user("look", [FilePart.of(b"pix", media_type, "a.png")]))
+        source = {"type": "base64", "media_type": media_type.replace("jpg", "jpeg"), "data": "cGl4"}
+        assert wire == [{"type": "text", "text": "look"}, {"type": "image", "source": source}]
+
+    def test_a_picture_may_be_an_address(self) -> None:
+        for media_type in ("image/*", "image/png"):
+            part = FilePart(media_type=media_type, url="https://host/a")
+            source = {"type": "url", "url": "https://host/a"}
+            assert content(Message.user("", [part])) == [{"type": "image", "source": source}]
+
+    def test_a_pdf_is_a_document_with_its_name(self) -> None:
+        source: dict[str, str] = {"type": "base64", "media_type": "application/pdf", "data": "JVBERg=="}
+        part = FilePart.of(b"%PDF", "application/pdf", "a.pdf")
+        assert content(Message.user("", [part])) == [{"type": "document", "source": source, "title": "a.pdf"}]
+        part = FilePart(media_type="application/pdf", url="https://host/a.pdf")
+        source = {"type": "url", "url": "https://host/a.pdf"}
+        assert content(Message.user("", [part])) == [{"type": "document", "source": source}]
+
+    @pytest.mark.parametrize("media_type", ["text/plain", "text/markdown", "application/json", "application/x+xml"])
+    def test_text_is_a_document_of_text(self, media_type: str) -> None:
+        (wire,) = content(Message.user("", [FilePart.of("\ufeffé".encode(), media_type, "a.md")]))
+        source = {"type": "text", "media_type": "text/plain", "data": "é"}
+        assert wire == {"type": "document", "source": source, "title": "a.md"}
+
+    @pytest.mark.parametrize(
+        ("part", "words"),
+        [
+            (FilePart.of(b"a", "image/svg+xml", "a.svg"), "A file, a.svg (image/svg+xml), cannot be shown here."),
+            (FilePart.of(b"a", "audio/mpeg"), "A file, (audio/mpeg), cannot be shown here."),
+            (FilePart.of(b"\xff", "text/plain", "a.txt"), "A file, a.txt (text/plain), cannot be shown here."),
+            (FilePart.of(b" \n", "text/plain", "a.txt"), "A file, a.txt (text/plain), cannot be shown here."),
+            (FilePart(media_type="text/csv", url="https://h/a"), "A file, (text/csv), is at https://h/a"),
+            (FilePart(media_type="image/png", url="http://h/a"), "A file, (image/png), is at http://h/a"),
+        ],
+    )
+    def test_what_the_api_does_not_take_is_named_in_words(self, part: FilePart, words: str) -> None:
+        assert content(Message.user("", [part])) == [{"type": "text", "text": words}]
+
+    def test_a_result_shows_its_files_behind_its_text(self) -> None:
+        (wire,) = content(Message.result("c1", "shot", "done", files=[FilePart.of(b"pix", "image/png")]))
+        source = {"type": "base64", "media_type": "image/png", "data": "cGl4"}
+        assert wire["content"] == [{"type": "text", "text": "done"}, {"type": "image", "source": source}]
+        (wire,) = content(Message.result("c1", "shot", "", files=[FilePart.of(b"pix", "image/png")]))
+        assert [block["type"] for block in wire["content"]] == ["image"]
+
+    def test_only_the_user_and_results_show_files(self) -> None:
+        file = FilePart.of(b"pix", "image/png")
+        for role in ("system", "assistant"):
+            message = Message(role=role, parts=(TextPart(text="a"), file))
+            assert content(message) == [{"type": "text", "text": "a"}]
+
+    @given(st.binary(min_size=1), st.sampled_from(["text/plain", "image/png", "application/pdf", "video/mp4"]))
+    def test_every_file_is_one_block_that_holds_it_whole_or_says_that_it_does_not(
+        self, data: bytes, media_type: str
+    ) -> None:
+        (wire,) = content(Message.user("", [FilePart.of(data, media_type)]))
+        if wire["type"] == "text":
+            assert media_type in wire["text"]
+        elif wire["source"]["type"] == "text":
+            assert data.removeprefix(b"\xef\xbb\xbf").decode() == wire["source"]["data"]
+        else:
+            assert base64.b64decode(wire["source"]["data"]) == data

@@ -1,0 +1,340 @@
+import gc
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright.errors import ConfigError
+from turnwright.message import Message, ReasoningPart, Role, TextPart, ToolCallPart
+from turnwright.model.anthropic.request import MAX_TOKENS, MIN_BUDGET, Encoder
+from turnwright.model.capabilities import Capabilities
+from turnwright.model.protocol import Request, ToolChoice, ToolSpec
+from turnwright_states import CallStatus
+
+HELLO = Message.user("hello")
+READ = ToolSpec("read", "Read a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
+LIST = ToolSpec("list", "", {"type": "object"})
+CACHE = {"type": "ephemeral"}
+THINKING: dict[str, JsonValue] = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+MANUAL: dict[str, JsonValue] = {"type": "enabled", "budget_tokens": 4000}
+ADAPTIVE: dict[str, JsonValue] = {"type": "adaptive"}
+
+
+def encode(request: Request, encoder: Encoder | None = None) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads((encoder or Encoder("m", cache=False)).encode(request))
+    return body
+
+
+def sent(*messages: Message, encoder: Encoder | None = None) -> list[dict[str, Any]]:
+    wire: list[dict[str, Any]] = encode(Request(messages), encoder)["messages"]
+    return wire
+
+
+def asks(*ids: str, thought: bool = False) -> Message:
+    parts = [ToolCallPart(id=each, name="read") for each in ids]
+    thinking = [ReasoningPart(text="hm", details=(THINKING,))] if thought else []
+    return Message(role="assistant", parts=(*thinking, *parts))
+
+
+def result(call: str) -> Message:
+    return Message.result(call, "read", f"result of {call}")
+
+
+def said(role: str, *texts: str) -> dict[str, Any]:
+    return {"role": role, "content": [{"type": "text", "text": text} for text in texts]}
+
+
+def marked(body: dict[str, Any]) -> list[Any]:
+    """What stands where the provider may keep everything before: names of tools, texts, and ids of results."""
+    blocks = [
+        *body.get("tools", ()),
+        *body.get("system", ()),
+        *(block for message in body["messages"] for block in message["content"]),
+    ]
+    assert all(block["cache_control"] == CACHE for block in blocks if "cache_control" in block)
+    return [
+        block.get("name") or block.get("text") or block.get("tool_use_id")
+        for block in blocks
+        if "cache_control" in block
+    ]
+
+
+def test_a_request_asks_for_a_stream_with_a_bound() -> None:
+    assert encode(Request((HELLO,))) == {
+        "model": "m",
+        "max_tokens": MAX_TOKENS,
+        "stream": True,
+        "messages": [said("user", "hello")],
+    }
+
+
+class TestMessages:
+    def test_instructions_at_the_beginning_are_the_system_prompt(self) -> None:
+        body = encode(Request((Message.system("a"), Message.system(" "), Message.system("b"), HELLO)))
+        assert body["system"] == [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+        assert body["messages"] == [said("user", "hello")]
+        assert "system" not in encode(Request((Message.system(""), HELLO)))
+
+    def test_later_instructions_are_the_users_words(self) -> None:
+        assert sent(HELLO, Message.system("be brief")) == [said("user", "hello", "be brief")]
+
+    def test_all_results_of_a_message_are_in_one_message_before_what_the_user_says(self) -> None:
+        wire = sent(HELLO, asks("c1", "c2"), result("c1"), result("c2"), Message.user("And now?"))
+        assert [message["role"] for message in wire] == ["user", "assistant", "user"]
+        assert [block["type"] for block in wire[2]["content"]] == ["tool_result", "tool_result", "text"]
+        assert [block.get("tool_use_id") for block in wire[2]["content"]] == ["c1", "c2", None]
+
+    def test_blank_messages_are_left_out_and_no_side_is_interrupted_by_them(self) -> None:
+        assert sent(Message.user("a"), Message.assistant(" "), Message.user("b")) == [said("user", "a", "b")]
+
+    @pytest.mark.parametrize("messages", [(), (Message.user(" "),), (Message.system("be brief"),)])
+    def test_the_user_says_something_even_if_nobody_has(self, messages: tuple[Message, ...]) -> None:
+        assert sent(*messages) == [said("user", "Go on.")]
+
+    def test_a_conversation_that_begins_with_the_assistant_is_begun_by_the_user(self) -> None:
+        assert sent(Message.assistant("a"), HELLO) == [
+            said("user", "Go on."),
+            said("assistant", "a"),
+            said("user", "hello"),
+        ]
+
+    @pytest.mark.parametrize("blank", [Message.user(" "), Message.user(""), Message.system("\n")])
+    def test_a_conversation_whose_last_word_is_a_blank_ends_with_the_user_all_the_same(self, blank: Message) -> None:
+        """The API refuses a blank, and a conversation that ends with the assistant."""
+        begun = (HELLO, Message.assistant("a"), blank)
+        assert sent(*begun)[2:] == [said("user", "Go on.")]
+        prefilled = sent(*begun, encoder=Encoder("m", cache=False, capabilities=Capabilities(allows_prefill=True)))
+        assert prefilled[2:] == ([said("user", "Go on.")] if blank.role == "user" else [])
+
+    def test_a_blank_of_the_users_stays_what_it_was_with_the_next_step(self) -> None:
+        """Else what was said before and after it would be one message, and nothing of it could be kept."""
+        begun = (HELLO, Message.assistant("a"), Message.user(" "))
+        after = sent(*begun, asks("c1", thought=True), result("c1"))
+        assert after[:3] == sent(*begun)
+        assert [block["type"] for block in after[3]["content"]] == ["thinking", "tool_use"]
+
+    def test_half_a_surrogate_pair_does_not_stop_a_request(self) -> None:
+        assert sent(Message.user("a\ud83d")) == [said("user", "a\ufffd")]
+
+    @given(st.data())
+    def test_whatever_a_paired_conversation_holds_sides_take_turns_and_results_come_first(
+        self, data: st.DataObject
+    ) -> None:
+        texts = st.sampled_from(["", " ", "a", "b\n"])
+        roles: st.SearchStrategy[Role] = st.sampled_from(("system", "user", "assistant"))
+        messages: list[Message] = []
+        for number in range(data.draw(st.integers(0, 5))):
+            role = data.draw(roles)
+            if role != "assistant":
+                messages.append(Message(role=role, parts=(TextPart(text=data.draw(texts)),)))
+                continue
+            calls = [ToolCallPart(id=f"c{number}-{each}", name="f") for each in range(data.draw(st.integers(0, 3)))]
+            messages.append(Message.assistant(data.draw(texts), calls))
+            messages += [
+                Message.result(call.id, "f", data.draw(texts), data.draw(st.sampled_from(CallStatus))) for call in calls
+            ]
+        cached = encode(Request(tuple(messages)), Encoder("m"))
+        wire = cached["messages"]
+        assert [message["role"] for message in wire] == [("user", "assistant")[each % 2] for each in range(len(wire))]
+        assert wire[-1]["role"] == "user"
+        assert len(marked(cached)) <= 4
+        for before, message in zip([{"content": []}, *wire], wire, strict=False):
+            kinds = [block["type"] for block in message["content"]]
+            assert kinds
+            assert kinds.count("tool_result") == [block["type"] for block in before["content"]].count("tool_use")
+            assert kinds[: kinds.count("tool_result")] == ["tool_result"] * kinds.count("tool_result")
+            assert all(block["text"].strip() for block in message["content"] if block["type"] == "text")
+
+
+class TestTools:
+    def test_tools_are_described(self) -> None:
+        body = encode(Request((HELLO,), tools=(READ, LIST)))
+        assert body["tools"] == [
+            {"name": "read", "description": "Read a file.", "input_schema": READ.parameters},
+            {"name": "list", "input_schema": {"type": "object"}},
+        ]
+        assert "tool_choice" not in body, "auto is what the API does unasked"
+
+    @pytest.mark.parametrize(("choice", "wire"), [("none", {"type": "none"}), ("required", {"type": "any"})])
+    def test_a_choice_is_sent_with_tools_only(self, choice: ToolChoice, wire: dict[str, str]) -> None:
+        assert encode(Request((HELLO,), tools=(READ,), tool_choice=choice))["tool_choice"] == wire
+        assert "tool_choice" not in encode(Request((HELLO,), tool_choice=choice))
+
+    def test_the_first_call_of_a_turn_may_have_a_choice_of_its_own(self) -> None:
+        encoder = Encoder("m", tool_choice_first="required")
+        assert encode(Request((HELLO,), tools=(READ,), first=True), encoder)["tool_choice"] == {"type": "any"}
+        assert "tool_choice" not in encode(Request((HELLO,), tools=(READ,)), encoder)
+
+    @pytest.mark.parametrize(
+        ("choice", "wire"),
+        [
+            ("auto", {"type": "auto", "disable_parallel_tool_use": True}),
+            ("required", {"type": "any", "disable_parallel_tool_use": True}),
+            ("none", {"type": "none"}),
+        ],
+    )
+    def test_a_model_that_may_ask_for_one_call_only_is_told_so(
+        self, choice: ToolChoice, wire: dict[str, JsonValue]
+    ) -> None:
+        encoder = Encoder("m", capabilities=Capabilities(parallel_tool_calls=False))
+        assert encode(Request((HELLO,), tools=(READ,), tool_choice=choice), encoder)["tool_choice"] == wire
+
+
+class TestMaxTokens:
+    @pytest.mark.parametrize(
+        ("option", "asked", "bound"),
+        [(None, None, MAX_TOKENS), (None, 5, 5), (100, None, 100), (100, 5, 5), (100, 500, 100)],
+    )
+    def test_the_smaller_bound_counts(self, option: int | None, asked: int | None, bound: int) -> None:
+        assert encode(Request((HELLO,), max_tokens=asked), Encoder("m", max_tokens=option))["max_tokens"] == bound
+
+    def test_a_budget_for_thinking_is_added_to_the_default(self) -> None:
+        body = encode(Request((HELLO,)), Encoder("m", thinking=MANUAL))
+        assert (body["max_tokens"], body["thinking"]) == (MAX_TOKENS + 4000, MANUAL)
+
+
+class TestThinking:
+    @pytest.mark.parametrize(
+        ("bound", "budget"),
+        [(20_000, 4000), (4000 + MIN_BUDGET, 4000), (4000, 4000 - MIN_BUDGET), (2 * MIN_BUDGET, MIN_BUDGET)],
+    )
+    def test_a_budget_leaves_room_for_the_answer(self, bound: int, budget: int) -> None:
+        body = encode(Request((HELLO,), max_tokens=bound), Encoder("m", max_tokens=20_000, thinking=MANUAL))
+        assert (body["max_tokens"], body["thinking"]) == (bound, {"type": "enabled", "budget_tokens": budget})
+
+    @pytest.mark.parametrize("thinking", [MANUAL, ADAPTIVE])
+    def test_a_call_without_room_for_it_does_without_and_without_what_was_thought(
+        self, thinking: dict[str, JsonValue]
+    ) -> None:
+        """A conclusion, say. A turn that goes on without thinking must not hold any."""
+        messages = (HELLO, asks("c1", thought=True), result("c1"))
+        encoder = Encoder("m", thinking=thinking)
+        body = encode(Request(messages, max_tokens=2 * MIN_BUDGET - 1), encoder)
+        assert "thinking" not in body
+        assert [block["type"] for block in body["messages"][1]["content"]] == ["tool_use"]
+        body = encode(Request(messages), encoder)
+        assert body["messages"][1]["content"][0] == THINKING
+
+    def test_adaptive_thinking_has_no_budget_and_goes_as_it_is(self) -> None:
+        body = encode(Request((HELLO,), max_tokens=2 * MIN_BUDGET), Encoder("m", thinking=ADAPTIVE))
+        assert (body["max_tokens"], body["thinking"]) == (2 * MIN_BUDGET, ADAPTIVE)
+
+    @pytest.mark.parametrize(
+        ("thinking", "kept"), [(None, True), (ADAPTIVE, True), (MANUAL, True), ({"type": "disabled"}, False)]
+    )
+    def test_what_was_thought_goes_back_first_unless_thinking_is_off(
+        self, thinking: dict[str, JsonValue] | None, *, kept: bool
+    ) -> None:
+        """Models that think by themselves want it too."""
+        encoder = Encoder("m", thinking=thinking)
+        wire = sent(HELLO, asks("c1", thought=True), result("c1"), encoder=encoder)
+        assert [block["type"] for block in wire[1]["content"]] == [*(["thinking"] if kept else ()), "tool_use"]
+
+    @pytest.mark.parametrize(
+        ("messages", "thinks"),
+        [
+            ([asks("c1"), result("c1")], False),
+            ([asks("c1"), result("c1"), Message.user("a hint"), Message.system("another")], False),
+            ([asks("c1"), result("c1"), asks("c2", thought=True), result("c2")], False),
+            # Without interleaved thinking only the first message of a turn has any.
+            ([asks("c1", thought=True), result("c1"), asks("c2"), result("c2")], True),
+            ([asks("c1"), result("c1"), Message.assistant("done"), Message.user("next")], True),
+            ([Message.assistant("done"), Message.user("next")], True),
+            ([], True),
+        ],
+    )
+    def test_a_turn_that_was_begun_without_thinking_goes_on_without(
+        self, messages: list[Message], *, thinks: bool
+    ) -> None:
+        """The API refuses a change in between. Adaptive thinking may begin at any time."""
+        body = encode(Request((HELLO, *messages)), Encoder("m", thinking=MANUAL))
+        assert ("thinking" in body) is thinks
+        assert "thinking" in encode(Request((HELLO, *messages)), Encoder("m", thinking=ADAPTIVE))
+
+    @pytest.mark.parametrize(
+        ("thinking", "choice"),
+        [(MANUAL, None), (ADAPTIVE, None), ({"type": "disabled"}, {"type": "any"}), (None, {"type": "any"})],
+    )
+    def test_a_model_that_thinks_is_not_made_to_use_a_tool(
+        self, thinking: dict[str, JsonValue] | None, choice: JsonValue
+    ) -> None:
+        body = encode(Request((HELLO,), (READ,), tool_choice="required"), Encoder("m", thinking=thinking))
+        assert body.get("tool_choice") == choice
+
+    def test_a_call_that_does_without_thinking_may_be_made_to_use_a_tool(self) -> None:
+        request = Request((HELLO,), (READ,), tool_choice="required", max_tokens=100)
+        assert encode(request, Encoder("m", thinking=MANUAL))["tool_choice"] == {"type": "any"}
+
+
+class TestCache:
+    def test_tools_instructions_and_the_last_message_may_be_kept(self) -> None:
+        request = Request((Message.system("a"), Message.system("b"), HELLO), tools=(READ, LIST))
+        assert marked(encode(request, Encoder("m"))) == ["list", "b", "hello"]
+
+    def test_the_end_of_the_step_before_may_be_kept_too(self) -> None:
+        """A batch may be longer than the provider looks back."""
+        steps = (HELLO, asks("c1", "c2"), result("c1"), result("c2"), asks("c3"), result("c3"))
+        encoder = Encoder("m")
+        assert marked(encode(Request(steps[:1]), encoder)) == ["hello"]
+        assert marked(encode(Request(steps[:4]), encoder)) == ["hello", "c2"]
+        assert marked(encode(Request(steps), encoder)) == ["c2", "c3"]
+
+    @pytest.mark.parametrize(
+        "behind", [[], [asks("c1"), result("c1")], [asks("c1"), result("c1"), asks("c2"), result("c2")]]
+    )
+    def test_what_is_said_for_one_call_only_is_not_kept(self, behind: list[Message]) -> None:
+        """The next request does not hold it: what was kept up to there would never be found again."""
+        encoder = Encoder("m")
+        lasting = marked(encode(Request((HELLO, *behind)), encoder))
+        hints = (Message.user("Two steps are left."), Message.user("Stop now."))
+        assert marked(encode(Request((HELLO, *behind, *hints)), encoder)) == lasting
+
+    def test_it_can_be_left(self) -> None:
+        body = encode(Request((Message.system("a"), HELLO), tools=(READ,)), Encoder("m", cache=False))
+        assert marked(body) == []
+
+
+class TestExtraBody:
+    def test_it_adds_replaces_and_removes(self) -> None:
+        encoder = Encoder("m", extra_body={"temperature": 0, "tool_choice": {"type": "tool", "name": "read"}})
+        body = encode(Request((HELLO,), (READ,)), encoder)
+        assert (body["temperature"], body["tool_choice"]) == (0, {"type": "tool", "name": "read"})
+        encoder = Encoder("m", extra_body={"tool_choice": None})
+        assert "tool_choice" not in encode(Request((HELLO,), (READ,), tool_choice="none"), encoder)
+
+    @pytest.mark.parametrize(
+        ("options", "fault"),
+        [
+            ({"extra_body": {"messages": []}}, "extra_body may not hold messages"),
+            ({"extra_body": {"thinking": {}, "max_tokens": 1}}, "extra_body may not hold max_tokens, thinking"),
+            ({"extra_body": {"a": float("nan")}}, "extra_body cannot be written as JSON"),
+            ({"thinking": {"type": "adaptive", "a": float("nan")}}, "thinking cannot be written as JSON"),
+            ({"thinking": {"budget_tokens": 4000}}, "thinking has no type"),
+            (
+                {"thinking": {"type": "enabled", "budget_tokens": 1000}},
+                "budget_tokens is 1000: it must be at least 1024",
+            ),
+            ({"thinking": {"type": "enabled", "budget_tokens": "x"}}, "budget_tokens is 'x'"),
+            ({"thinking": MANUAL, "max_tokens": 2000}, "max_tokens is 2000: it must be at least 2048"),
+            ({"max_tokens": 0}, "max_tokens is 0: it must be at least 1"),
+        ],
+    )
+    def test_an_option_that_cannot_be_used_is_refused(self, options: dict[str, Any], fault: str) -> None:
+        with pytest.raises(ConfigError, match=fault):
+            Encoder("m", **options)
+
+
+def test_a_message_is_encoded_once_and_forgotten_with_the_message() -> None:
+    """Else the steps of a long turn get slower and slower, or the memory fills."""
+    encoder = Encoder("m")
+    kept, gone = Message.user("kept"), Message.user("gone")
+    first = encoder.encode(Request((kept, gone)))
+    assert encoder.encode(Request((kept, gone))) == first
+    assert encoder.remembered == 2
+    del gone
+    gc.collect()
+    assert encoder.remembered == 1
+    assert sent(kept, Message.user("new"), encoder=encoder)[0]["content"][1]["text"] == "new"

@@ -1,0 +1,47 @@
+"""What a model is told of a file that its API has no form for."""
+
+import pytest
+
+from turnwright.message import FilePart
+from turnwright.model.http.attachments import in_words, text_in
+
+TEXTS = [
+    "text/plain",
+    "text/markdown",
+    "text/csv",
+    "application/json",
+    "application/xml",
+    "application/yaml",
+    "application/x-yaml",
+    "application/toml",
+    "application/x-sh",
+    "application/ld+json",
+]
+
+
+@pytest.mark.parametrize("media_type", TEXTS)
+def test_a_file_of_text_is_told_with_its_name(media_type: str) -> None:
+    part = FilePart.of("\ufeffé\n".encode(), media_type, "a.x")
+    assert text_in(part) == "é\n"
+    assert in_words(part) == f"A file, a.x ({media_type}), holds:\n\né\n"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        FilePart.of(b"a", "image/svg+xml", "a.x"),
+        FilePart.of(b"a", "audio/wav", "a.x"),
+        FilePart.of(b"a", "application/zip", "a.x"),
+        FilePart.of(b"\xff", "text/plain", "a.x"),
+        FilePart.of(b" \n", "text/plain", "a.x"),
+    ],
+)
+def test_of_any_other_it_is_told_that_it_cannot_be_shown(part: FilePart) -> None:
+    assert text_in(part) == ""
+    assert in_words(part) == f"A file, a.x ({part.media_type}), cannot be shown here."
+
+
+def test_of_one_that_is_elsewhere_it_is_told_where() -> None:
+    part = FilePart(media_type="text/csv", url="https://host/a.csv")
+    assert text_in(part) == ""
+    assert in_words(part) == "A file, (text/csv), is at https://host/a.csv"

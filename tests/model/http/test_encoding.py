@@ -1,0 +1,96 @@
+import gc
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright.errors import ConfigError
+from turnwright.message import Message
+from turnwright.model.http.encoding import CHUNK, Kept, checked_extra, dump, lengthened
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+
+
+def test_a_message_is_encoded_once_for_as_long_as_it_lives() -> None:
+    seen: list[str] = []
+
+    def encode(message: Message) -> str:
+        seen.append(message.text)
+        return message.text.upper()
+
+    kept: Kept[Message, str] = Kept(encode)
+    first, second = Message.user("a"), Message.user("a")
+    assert [kept.of(first), kept.of(first), kept.of(second)] == ["A", "A", "A"]
+    assert seen == ["a", "a"], "messages that are equal are still two"
+    del second
+    gc.collect()
+    assert len(kept) == 1
+
+
+def test_json_is_written_shortly_and_half_a_surrogate_pair_is_replaced() -> None:
+    assert dump({"a": "é\ud83d", "b": [1, None]}) == '{"a":"é\ufffd","b":[1,null]}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        ({"a": 2**70, "b": -0.5, "c": 1e300, "d": 5e-324}, None),
+        ({"a": float("nan"), "b": float("-inf")}, {"a": None, "b": None}),
+        ({"a": float("nan"), "b": "\ud83d"}, {"a": None, "b": "\ufffd"}),
+        ({None: 1, True: 2, 3: 4, 0.5: 6}, {"null": 1, "true": 2, "3": 4, "0.5": 6}),
+        ({"a": ("é", "\u2028", "\x00", "\ud83d\ude00")}, {"a": ["é", "\u2028", "\x00", "\U0001f600"]}),
+    ],
+)
+def test_whatever_python_writes_as_json_is_written(value: dict[str, JsonValue], read: JsonValue) -> None:
+    """And NaN, which it writes although it is none, is null."""
+    assert json.loads(dump(value)) == (read or value)
+
+
+NESTED = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5)
+
+
+@given(st.fixed_dictionaries({"a": NESTED}))
+def test_json_is_what_the_standard_library_makes_of_it(value: dict[str, JsonValue]) -> None:
+    assert json.loads(dump(value)) == json.loads(json.dumps(value))
+
+
+def test_what_is_no_json_is_not_sent() -> None:
+    with pytest.raises(TypeError):
+        dump({"a": object()})  # type: ignore[dict-item]
+
+
+def test_short_pieces_become_one_chunk() -> None:
+    assert lengthened((), []) == ()
+    assert lengthened((), [b"a", b"b"]) == (b"ab",)
+    assert lengthened((b"a",), [b"b", b"c"]) == (b"abc",)
+    assert lengthened((b"a",), [b""]) == (b"a",)
+
+
+def test_a_long_piece_is_not_copied() -> None:
+    """It is a picture, as a rule."""
+    long = b"a" * CHUNK
+    chunks = lengthened((b"b",), [b"c", long, b"d"])
+    assert chunks == (b"bc", long, b"d")
+    assert chunks[1] is long
+    assert lengthened(lengthened((), [long]), [b"b"]) == (long, b"b")
+
+
+def test_what_a_caller_adds_is_copied() -> None:
+    given = {"a": 1}
+    checked = checked_extra(given, {"b"})
+    assert (checked, checked is given) == ({"a": 1}, False)
+    assert checked_extra(None, ()) == {}
+
+
+def test_what_cannot_be_added_is_refused_under_its_options_name() -> None:
+    with pytest.raises(ConfigError, match="mine may not hold a, b: "):
+        checked_extra({"b": 1, "a": 1, "c": 1}, {"a", "b"}, "mine")
+    with pytest.raises(ConfigError, match="mine cannot be written as JSON"):
+        checked_extra({"b": float("inf")}, (), "mine")
+
+
+def test_what_is_added_is_a_mapping() -> None:
+    with pytest.raises(ConfigError, match="thinking is a mapping of fields to their values, and not True"):
+        checked_extra(True, (), "thinking")  # type: ignore[arg-type]

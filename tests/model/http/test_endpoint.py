@@ -1,0 +1,190 @@
+import pytest
+
+from turnwright.errors import ConfigError
+from turnwright.model.http.endpoint import ANTHROPIC, ANTHROPIC_API, OPENAI, OPENAI_API, Api, Endpoint
+
+APIS = pytest.mark.parametrize("api", [OPENAI_API, ANTHROPIC_API], ids=["openai", "anthropic"])
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for api in (OPENAI_API, ANTHROPIC_API):
+        for variable in filter(None, (api.address_variable, api.key_variable, api.token_variable)):
+            monkeypatch.delenv(variable, raising=False)
+
+
+def key_of(endpoint: Endpoint) -> dict[str, str]:
+    """The headers that say who asks."""
+    return {name: value for name, value in endpoint.headers.items() if name in {"authorization", "x-api-key"}}
+
+
+class TestOpenAI:
+    def test_the_default_is_openai_and_needs_a_key(self) -> None:
+        with pytest.raises(ConfigError, match="set OPENAI_API_KEY"):
+            Endpoint.of(OPENAI_API)
+        endpoint = Endpoint.of(OPENAI_API, api_key="sk-secret")
+        assert (str(endpoint.url), endpoint.own) == (f"{OPENAI}/chat/completions", True)
+        assert endpoint.headers == {"authorization": "Bearer sk-secret"}
+
+    @pytest.mark.parametrize(
+        ("base_url", "url"),
+        [
+            ("http://localhost:8080/v1/", "http://localhost:8080/v1/chat/completions"),
+            ("http://host", "http://host/chat/completions"),
+            ("http://host/v1/chat/completions", "http://host/v1/chat/completions"),
+            ("http://host/v1/chat/completions/", "http://host/v1/chat/completions"),
+        ],
+    )
+    def test_the_path_is_put_behind_the_address_unless_it_stands_there(self, base_url: str, url: str) -> None:
+        assert str(Endpoint.of(OPENAI_API, base_url=base_url).url) == url
+
+    def test_the_environment_is_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+        monkeypatch.setenv("OPENAI_BASE_URL", "https://host/v1")
+        endpoint = Endpoint.of(OPENAI_API)
+        assert (str(endpoint.url), dict(endpoint.headers)) == (
+            "https://host/v1/chat/completions",
+            {"authorization": "Bearer sk-secret"},
+        )
+
+
+class TestAnthropic:
+    def test_the_default_is_anthropic_and_needs_a_key(self) -> None:
+        with pytest.raises(ConfigError, match=f"no API key for {ANTHROPIC}: set ANTHROPIC_API_KEY.*ANTHROPIC_BASE_URL"):
+            Endpoint.of(ANTHROPIC_API)
+        endpoint = Endpoint.of(ANTHROPIC_API, api_key="sk-secret")
+        assert (str(endpoint.url), endpoint.own) == (f"{ANTHROPIC}/v1/messages", True)
+        assert endpoint.headers == {"x-api-key": "sk-secret", "anthropic-version": "2023-06-01"}
+
+    @pytest.mark.parametrize(
+        ("base_url", "url"),
+        [
+            ("http://host", "http://host/v1/messages"),
+            ("http://host/", "http://host/v1/messages"),
+            ("http://host/v1", "http://host/v1/messages"),
+            ("http://host/v1/", "http://host/v1/messages"),
+            ("http://host/anthropic", "http://host/anthropic/v1/messages"),
+            ("http://host/v1/messages", "http://host/v1/messages"),
+            ("http://host/api/messages", "http://host/api/messages"),
+        ],
+    )
+    def test_version_and_path_are_put_behind_the_address_unless_they_stand_there(self, base_url: str, url: str) -> None:
+        assert str(Endpoint.of(ANTHROPIC_API, base_url=base_url).url) == url
+
+    def test_the_environment_is_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://host")
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
+        endpoint = Endpoint.of(ANTHROPIC_API)
+        assert str(endpoint.url) == "https://host/v1/messages"
+        assert key_of(endpoint) == {"x-api-key": "sk-secret"}
+
+    def test_a_token_of_the_environment_is_a_bearers_and_the_key_is_not_sent_beside_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It means a gateway, which the provider's own key is none of the business of."""
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+        monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "tok-secret")
+        endpoint = Endpoint.of(ANTHROPIC_API, base_url="https://gateway")
+        assert key_of(endpoint) == {"authorization": "Bearer tok-secret"}
+        assert endpoint.secrets == {"tok-secret"}
+        assert key_of(Endpoint.of(ANTHROPIC_API, api_key="sk-mine")) == {"x-api-key": "sk-mine"}
+
+    def test_the_version_may_be_another(self) -> None:
+        endpoint = Endpoint.of(ANTHROPIC_API, base_url="http://host", headers={"Anthropic-Version": "2030-01-01"})
+        assert endpoint.headers == {"anthropic-version": "2030-01-01"}
+
+    def test_a_token_that_cannot_be_sent_names_its_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "tok\n234")
+        with pytest.raises(ConfigError, match="set ANTHROPIC_AUTH_TOKEN") as caught:
+            Endpoint.of(ANTHROPIC_API)
+        assert "234" not in str(caught.value)
+
+
+@APIS
+class TestEveryApi:
+    def test_another_server_needs_no_key(self, api: Api) -> None:
+        endpoint = Endpoint.of(api, base_url="http://localhost:8080")
+        assert endpoint.headers == api.headers
+        assert (endpoint.own, endpoint.loopback, endpoint.key_variable) == (False, True, api.key_variable)
+
+    @pytest.mark.parametrize(("host", "own"), [("eu.{}", True), ("{}.evil.example", False), ("evil-{}", False)])
+    def test_only_its_providers_hosts_are_its_own(self, api: Api, host: str, *, own: bool) -> None:
+        assert Endpoint.of(api, base_url=f"https://{host.format(api.host)}", api_key="sk-secret").own is own
+
+    def test_an_argument_goes_before_the_environment(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(api.key_variable, "sk-other")
+        monkeypatch.setenv(api.address_variable, "https://other/v1")
+        mine = Endpoint.of(api, base_url="http://host", api_key="sk-mine")
+        assert (mine.shown, mine.secrets) == ("http://host", frozenset({"sk-mine"}))
+        assert key_of(Endpoint.of(api, base_url="http://host", api_key="")) == {}
+
+    def test_an_empty_variable_is_an_unset_one(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(api.key_variable, "")
+        monkeypatch.setenv(api.address_variable, " ")
+        with pytest.raises(ConfigError, match="there is no API key"):
+            Endpoint.of(api)
+
+    def test_a_query_is_sent_and_not_shown(self, api: Api) -> None:
+        endpoint = Endpoint.of(api, base_url="https://host/v1?api-version=1&key=hush-hush")
+        assert str(endpoint.url) == f"https://host/v1{api.path}?api-version=1&key=hush-hush"
+        assert endpoint.shown == "https://host/v1"
+        assert "hush-hush" in endpoint.secrets
+
+    def test_user_and_password_are_sent_and_not_shown(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(api.key_variable, "sk-other")
+        endpoint = Endpoint.of(api, base_url="http://me:hush-hush@host/v1")
+        assert key_of(endpoint) == {"authorization": "Basic bWU6aHVzaC1odXNo"}
+        assert repr(endpoint) == endpoint.shown == "http://host/v1"
+        assert {"hush-hush", "bWU6aHVzaC1odXNo"} <= endpoint.secrets
+        assert "@" not in str(endpoint.url)
+
+    def test_a_header_of_the_callers_goes_before_the_key(self, api: Api) -> None:
+        headers = {"Authorization": "Token hush-hush"}
+        endpoint = Endpoint.of(api, base_url="http://host", api_key="sk-unused", headers=headers)
+        assert key_of(endpoint) == {"authorization": "Token hush-hush"}
+        assert {"Token hush-hush", "hush-hush"} <= endpoint.secrets
+        endpoint = Endpoint.of(api, base_url="http://host", api_key="sk-unused", headers={api.key_header: "hush-hush"})
+        assert key_of(endpoint) == {api.key_header: "hush-hush"}
+
+
+@pytest.mark.parametrize(
+    ("base_url", "fault"),
+    [
+        ("", "does not begin with http"),
+        ("localhost:8080/v1", "'localhost:8080/v1' does not begin with http"),
+        ("ftp://host", "does not begin with http"),
+        ("/v1", "does not begin with http"),
+        ("http://", "names no server"),
+        ("http://ho st/v1", "has a space"),
+        ("http://host:99999", "port"),
+        ("http://host:x", "cannot be read"),
+        ("http://ho\nst", "cannot be read"),
+        ("http://host/#v1", "fragment"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(base_url: str, fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault) as caught:
+        Endpoint.of(OPENAI_API, base_url=base_url)
+    assert "write it like http://localhost:8080/v1" in str(caught.value)
+
+
+def test_a_refused_address_with_a_password_is_not_quoted() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Endpoint.of(OPENAI_API, base_url="http://me:hush-hush@host:x")
+    assert "hush" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@APIS
+@pytest.mark.parametrize("key", ["sk-\n1234", "sk-1234\n", " sk-1234", "sk-ü234"])
+def test_a_key_that_cannot_be_sent_is_refused_and_not_quoted(api: Api, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"API key has a character.*set {api.key_variable}") as caught:
+        Endpoint.of(api, base_url="http://host", api_key=key)
+    assert "234" not in str(caught.value)
+
+
+@pytest.mark.parametrize("headers", [{"x y": "1"}, {"": "1"}, {"x": "a\r\nb: c"}, {"x": "ü"}, {"x:": "1"}])
+def test_a_header_that_cannot_be_sent_is_refused(headers: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="header"):
+        Endpoint.of(OPENAI_API, base_url="http://host", headers=headers)

@@ -1,0 +1,329 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright.model.http.error_body import Said
+from turnwright.model.http.errors import MAX_EXCERPT, classify, excerpt, http_failure, stream_failure
+from turnwright.model.protocol import ModelError, Reply
+from turnwright_states import Cause
+
+
+def failed(status: int, body: JsonValue | bytes, **headers: str) -> ModelError:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return http_failure(
+        status, headers, data, where="http://host/v1", now=1e9, key_variable="SOME_API_KEY", secrets=["sk-secret"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "cause", "next_step"),
+    [
+        (400, Cause.BAD_REQUEST, "must change"),
+        (401, Cause.AUTHENTICATION, "set SOME_API_KEY, or pass api_key"),
+        (402, Cause.PERMISSION, "credit"),
+        (403, Cause.PERMISSION, "key may use"),
+        (404, Cause.NOT_FOUND, "model's id and the base URL"),
+        (405, Cause.REJECTED, "base URL"),
+        (408, Cause.TIMEOUT, "Try again"),
+        (409, Cause.CONFLICT, "Try again"),
+        (410, Cause.NOT_FOUND, "model's id"),
+        (413, Cause.CONTEXT_OVERFLOW, "Send less"),
+        (422, Cause.BAD_REQUEST, "must change"),
+        (424, Cause.SERVER_ERROR, "provider's"),
+        (425, Cause.CONFLICT, "Try again"),
+        (429, Cause.RATE_LIMITED, "Wait"),
+        (498, Cause.OVERLOADED, "later"),
+        (499, Cause.INTERRUPTED, "Try again"),
+        (500, Cause.SERVER_ERROR, "provider's"),
+        (502, Cause.SERVER_ERROR, "provider's"),
+        (503, Cause.OVERLOADED, "later"),
+        (504, Cause.TIMEOUT, "Try again"),
+        (520, Cause.SERVER_ERROR, "provider's"),
+        (521, Cause.SERVER_ERROR, "provider's"),
+        (522, Cause.TIMEOUT, "Try again"),
+        (524, Cause.TIMEOUT, "Try again"),
+        (525, Cause.SERVER_ERROR, "provider's"),
+        (529, Cause.OVERLOADED, "later"),
+    ],
+)
+def test_each_status_has_a_cause_the_providers_words_and_a_next_step(status: int, cause: Cause, next_step: str) -> None:
+    error = failed(status, {"error": {"message": "The words."}})
+    assert (error.cause, error.status) == (cause, status)
+    assert str(error).startswith(f"http://host/v1 answered {status}: The words. ")
+    assert next_step in str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "cause"),
+    [
+        (400, {"code": "context_length_exceeded"}, Cause.CONTEXT_OVERFLOW),
+        (
+            400,
+            {"type": "exceed_context_size_error", "message": "request (9) exceeds the available context size (8)"},
+            Cause.CONTEXT_OVERFLOW,
+        ),
+        (400, {"message": "This model's maximum context length is 8192 tokens."}, Cause.CONTEXT_OVERFLOW),
+        (400, {"message": "prompt is too long: 9 tokens > 8 maximum"}, Cause.CONTEXT_OVERFLOW),
+        (422, {"message": "Input exceeds the context window"}, Cause.CONTEXT_OVERFLOW),
+        (400, {"message": "too many tokens: 9"}, Cause.CONTEXT_OVERFLOW),
+        (500, {"code": 500, "message": "Context size has been exceeded."}, Cause.CONTEXT_OVERFLOW),
+        (429, {"message": "too many tokens per minute", "code": "rate_limit_exceeded"}, Cause.RATE_LIMITED),
+        (401, {"message": "no key for a context window"}, Cause.AUTHENTICATION),
+        (400, {"message": "max_tokens is too large: this model takes at most 16"}, Cause.BAD_REQUEST),
+        (400, {"code": "content_filter"}, Cause.CONTENT_FILTER),
+        (400, {"code": "content_policy_violation"}, Cause.CONTENT_FILTER),
+        (400, {"code": "x", "innererror": {"code": "ResponsibleAIPolicyViolation"}}, Cause.CONTENT_FILTER),
+        (400, {"message": "blocked by the content management policy"}, Cause.CONTENT_FILTER),
+        (429, {"code": "insufficient_quota", "type": "insufficient_quota"}, Cause.PERMISSION),
+        (429, {"message": "That model is currently overloaded"}, Cause.OVERLOADED),
+        (500, {"type": "overloaded_error"}, Cause.OVERLOADED),
+        (404, {"message": "the method is overloaded"}, Cause.NOT_FOUND),
+        # Anthropic.
+        (413, {"type": "request_too_large"}, Cause.CONTEXT_OVERFLOW),
+        (400, {"message": "input length and `max_tokens` exceed context limit: 9 + 8 > 10"}, Cause.CONTEXT_OVERFLOW),
+        (400, {"message": "max_tokens: 9 > 8, the maximum number of output tokens"}, Cause.BAD_REQUEST),
+        (400, {"message": "Output blocked by content filtering policy"}, Cause.CONTENT_FILTER),
+        (400, {"message": "Your credit balance is too low to access the API."}, Cause.PERMISSION),
+        (400, {"message": "You have reached your specified API usage limits."}, Cause.PERMISSION),
+        (402, {"type": "billing_error"}, Cause.PERMISSION),
+        (529, {"type": "overloaded_error", "message": "Overloaded"}, Cause.OVERLOADED),
+        # OpenAI: a request that is larger than a minute's limit. Waiting does not help.
+        (
+            429,
+            {
+                "code": "rate_limit_exceeded",
+                "message": "Request too large for m on tokens per min (TPM): Limit 9, Requested 10. The input or "
+                "output tokens must be reduced in order to run successfully.",
+            },
+            Cause.CONTEXT_OVERFLOW,
+        ),
+        # Groq: the model wrote what its server could not read, and need not write it again.
+        (400, {"code": "tool_use_failed", "type": "invalid_request_error"}, Cause.SERVER_ERROR),
+        (413, {"code": "rate_limit_exceeded", "message": "Request too large"}, Cause.CONTEXT_OVERFLOW),
+        # Google.
+        (400, {"status": "INVALID_ARGUMENT", "details": [{"reason": "API_KEY_INVALID"}]}, Cause.AUTHENTICATION),
+        (400, {"status": "FAILED_PRECONDITION"}, Cause.PERMISSION),
+        (429, {"status": "RESOURCE_EXHAUSTED", "message": "You exceeded your current quota"}, Cause.RATE_LIMITED),
+        # OpenRouter.
+        (402, {"metadata": {"limit_source": "openrouter_credits"}}, Cause.PERMISSION),
+        (402, {"metadata": {"limit_source": "openrouter_in_flight_budget"}}, Cause.RATE_LIMITED),
+        (403, {"metadata": {"flagged_input": "x", "reasons": ["violence"]}}, Cause.CONTENT_FILTER),
+        (400, {"metadata": {"raw": '{"error": {"code": "context_length_exceeded"}}'}}, Cause.CONTEXT_OVERFLOW),
+        # DeepSeek, Moonshot, GLM, Qwen, xAI.
+        (402, {"message": "Insufficient Balance"}, Cause.PERMISSION),
+        (400, {"message": "Content Exists Risk"}, Cause.CONTENT_FILTER),
+        (429, {"type": "exceeded_current_quota_error"}, Cause.PERMISSION),
+        (429, {"type": "engine_overloaded_error"}, Cause.OVERLOADED),
+        (400, {"message": "Your request exceeded model token limit: 8192"}, Cause.CONTEXT_OVERFLOW),
+        (429, {"code": "1113", "message": "Insufficient balance or no resource package."}, Cause.PERMISSION),
+        (400, {"code": "1261", "message": "Prompt exceeds max length"}, Cause.CONTEXT_OVERFLOW),
+        (400, {"message": "Range of input length should be [1, 30720]"}, Cause.CONTEXT_OVERFLOW),
+        (400, {"code": "data_inspection_failed"}, Cause.CONTENT_FILTER),
+        (403, {"message": "Content violates usage guidelines."}, Cause.CONTENT_FILTER),
+        (429, {"message": "Your team has used all available credits"}, Cause.PERMISSION),
+        # TGI, Together, Groq's other words, Mistral, Cohere.
+        (422, {"message": "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000"}, Cause.CONTEXT_OVERFLOW),
+        (422, {"message": "Input validation error: inputs tokens + max_new_tokens"}, Cause.CONTEXT_OVERFLOW),
+        (400, {"message": "Please reduce the length of the messages or completion."}, Cause.CONTEXT_OVERFLOW),
+        (429, {"type": "service_tier_capacity_exceeded", "code": "3505"}, Cause.RATE_LIMITED),
+        (498, {"code": "capacity_exceeded"}, Cause.OVERLOADED),
+    ],
+)
+def test_the_body_may_say_more_than_the_status(status: int, error: JsonValue, cause: Cause) -> None:
+    assert failed(status, {"error": error}).cause is cause
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        ("boom", Cause.SERVER_ERROR),
+        ({"code": 502, "message": "bad gateway"}, Cause.SERVER_ERROR),
+        ({"code": "429"}, Cause.RATE_LIMITED),
+        ({"status": 503}, Cause.OVERLOADED),
+        ({"code": 400, "message": "x"}, Cause.BAD_REQUEST),
+        ({"type": "rate_limit_error"}, Cause.RATE_LIMITED),
+        ({"status": "RESOURCE_EXHAUSTED"}, Cause.RATE_LIMITED),
+        ({"type": "overloaded_error"}, Cause.OVERLOADED),
+        ({"message": "The engine is overloaded"}, Cause.OVERLOADED),
+        ({"type": "invalid_request_error"}, Cause.BAD_REQUEST),
+        ({"type": "invalid_request_error", "code": "invalid_api_key"}, Cause.AUTHENTICATION),
+        ({"type": "timeout"}, Cause.TIMEOUT),
+        ({"type": "throttlingException", "message": "Too many tokens, please wait"}, Cause.RATE_LIMITED),
+        ({"type": "request_too_large"}, Cause.CONTEXT_OVERFLOW),
+        ({"type": "billing_error"}, Cause.PERMISSION),
+        ({"code": "tool_use_failed", "status_code": 400}, Cause.SERVER_ERROR),
+        ({"type": "api_error"}, Cause.SERVER_ERROR),
+        ({"code": 500, "message": "Context size has been exceeded."}, Cause.CONTEXT_OVERFLOW),
+        ({"code": "content_filter"}, Cause.CONTENT_FILTER),
+        ({"code": 200, "message": "odd"}, Cause.SERVER_ERROR),
+        (None, Cause.SERVER_ERROR),
+    ],
+)
+def test_an_error_inside_a_stream_is_understood_without_a_status(error: JsonValue, cause: Cause) -> None:
+    partial = Reply(text="a")
+    failure = stream_failure({"error": error}, partial=partial)
+    assert (failure.cause, failure.partial) == (cause, partial)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"message": "Words"}},
+        {"error": "Words"},
+        {"message": "Words"},
+        {"detail": "Words"},
+        {"detail": [{"loc": ["body"], "msg": "Words"}]},
+        {"error": {"detail": {"message": "Words"}}},
+        {"error": None, "message": "Words"},
+        [{"error": {"message": "Words"}}],
+        b"Words",
+        b"<html><style>p {}</style><body><h1>Words</h1></body>",
+        b"\xef\xbb\xbf <p>Words</p>",
+    ],
+)
+def test_the_providers_words_are_found_wherever_they_are(body: JsonValue | bytes) -> None:
+    assert str(failed(418, body)).startswith("http://host/v1 answered 418: Words. ")
+
+
+@pytest.mark.parametrize("body", [b"", {}, [], None, {"error": {}}, {"error": {"message": 5}}, b"[" * 100_000])
+def test_a_body_without_words_is_still_an_error(body: JsonValue | bytes) -> None:
+    assert str(failed(500, body)).startswith("http://host/v1 answered 500")
+
+
+def test_a_redirect_is_not_followed_and_says_where_it_leads() -> None:
+    error = failed(308, b"", location="https://elsewhere/sk-secret")
+    assert error.cause is Cause.REJECTED
+    assert "It redirects to https://elsewhere/[hidden]" in str(error)
+
+
+@pytest.mark.parametrize("headers", [{}, {"location": ""}])
+@pytest.mark.parametrize("status", [300, 302, 304, 399])
+def test_a_redirect_to_nowhere_does_not_claim_that_it_leads_somewhere(status: int, headers: dict[str, str]) -> None:
+    error = failed(status, b"", **headers)
+    assert error.cause is Cause.REJECTED
+    assert str(error).startswith(f"http://host/v1 answered {status}. That is no reply, and it names no other")
+
+
+def test_a_304_redirects_nowhere_whatever_its_headers_say() -> None:
+    assert "redirects to" not in str(failed(304, b"", location="https://elsewhere"))
+
+
+@pytest.mark.parametrize("form", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"])
+@pytest.mark.parametrize("body", ['{"error": {"message": "Words"}}', "Words", "<p>Words"])
+def test_the_words_are_read_in_every_form_of_unicode(form: str, body: str) -> None:
+    assert "answered 418: Words. " in str(failed(418, body.encode(form)))
+
+
+@pytest.mark.parametrize("noise", [b"\0boom", b"\0\0\0\0boom", b"b\0oom", b"\xff\x01boom"])
+def test_noise_does_not_turn_a_body_into_another_form_of_unicode(noise: bytes) -> None:
+    assert "oom. " in str(failed(418, noise))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "400 The plain HTTP request was sent to HTTPS port",
+        "Client sent an HTTP request to an HTTPS server.",
+        "You're speaking plain HTTP to an SSL-enabled server port.",
+    ],
+)
+def test_a_server_that_wants_tls_has_its_words_and_a_look_at_the_address(words: str) -> None:
+    error = failed(400, words.encode())
+    assert error.cause is Cause.REJECTED
+    assert "base URL" in str(error)
+
+
+class TestExcerpt:
+    def test_control_characters_and_line_ends_become_spaces(self) -> None:
+        assert excerpt("a\r\n\x1b[31mb\u202e\u2028 c\t") == "a [31mb c"
+
+    def test_it_is_shortened(self) -> None:
+        assert excerpt("x" * 500) == "x" * (MAX_EXCERPT - 1) + "…"
+
+    def test_secrets_are_hidden_before_it_is_cut(self) -> None:
+        """Cutting first would leave the half of a key that no longer looks like one."""
+        assert "sk-" not in excerpt("x" * (MAX_EXCERPT - 5) + "sk-secret", ["sk-secret"])
+
+    def test_a_secret_that_holds_another_is_hidden_whole(self) -> None:
+        assert excerpt("got Basic abcd", ["abcd", "Basic abcd"]) == "got [hidden]"
+
+    def test_a_placeholder_is_no_secret(self) -> None:
+        assert excerpt("maximum", ["x"]) == "maximum"
+
+    @given(st.text(st.characters(exclude_categories=())))
+    def test_any_text_becomes_one_printable_line(self, text: str) -> None:
+        assert excerpt(text).isprintable()
+
+
+@pytest.mark.parametrize("status", [400, 401, 500])
+@pytest.mark.parametrize(
+    "template", [b'{"error": {"message": "bad key KEY"}}', b"<p>KEY", b"KEY", b'{"detail": ["KEY"]}']
+)
+def test_a_key_that_the_server_echoes_is_hidden(status: int, template: bytes) -> None:
+    assert "sk-secret" not in str(failed(status, template.replace(b"KEY", b"sk-secret")))
+
+
+@pytest.mark.parametrize(
+    "between", ["\0", "\u200b", "\xad", "\n", "\x1b", "<wbr>", "<b class='x'></b>", "&#8203;", "&shy;", "é \t"]
+)
+@pytest.mark.parametrize("template", ["bad KEY", "<p>bad KEY</p>", '{"error": {"message": "bad KEY"}}'])
+@pytest.mark.parametrize("form", ["utf-8", "utf-16"])
+def test_a_key_that_is_interrupted_by_what_is_not_seen_is_hidden(between: str, template: str, form: str) -> None:
+    for key in (f"sk-s{between}ecret", between.join("sk-secret")):
+        said = str(failed(401, template.replace("KEY", key).encode(form)))
+        assert "bad [hidden]" in said
+        assert "ecret" not in said
+
+
+def test_what_only_looks_like_a_secret_is_left() -> None:
+    assert excerpt("sk-, sk-sec.ret, a < b > c", ["sk-secret"]) == "sk-, sk-sec.ret, a < b > c"
+
+
+@pytest.mark.parametrize(
+    ("status", "name", "cause"),
+    [
+        (400, "ServiceQuotaExceededException", Cause.RATE_LIMITED),
+        (429, "ThrottlingException:http://internal.amazon.com/", Cause.RATE_LIMITED),
+        (429, "ModelNotReadyException", Cause.OVERLOADED),
+        (424, "ModelErrorException", Cause.SERVER_ERROR),
+        (408, "ModelTimeoutException", Cause.TIMEOUT),
+        (403, "ExpiredTokenException", Cause.AUTHENTICATION),
+        (400, "ValidationException", Cause.BAD_REQUEST),
+    ],
+)
+def test_aws_names_the_fault_in_a_header(status: int, name: str, cause: Cause) -> None:
+    assert failed(status, {"message": "Words"}, **{"x-amzn-errortype": name}).cause is cause
+
+
+class TestRetryAfter:
+    def test_a_header_says_it(self) -> None:
+        assert failed(429, b"", **{"retry-after": "9"}).retry_after == 9
+
+    def test_the_body_says_it(self) -> None:
+        assert failed(429, {"error": {"message": "Please try again in 20s."}}).retry_after == 20
+        assert failed(503, {"error": "Model is loading", "estimated_time": 12.5}).retry_after == 12.5
+
+    def test_a_gateways_body_may_hold_the_headers(self) -> None:
+        headers: JsonValue = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1000000020000"}
+        assert failed(429, {"error": {"metadata": {"headers": headers}}}).retry_after == 20
+
+    def test_a_dates_distance_is_counted_from_now(self) -> None:
+        assert failed(429, b"", **{"retry-after": "Sun, 09 Sep 2001 01:46:50 GMT"}).retry_after == 10
+
+    def test_an_error_inside_a_stream_may_say_it_too(self) -> None:
+        failure = stream_failure({"error": {"message": "Please try again in 1.5s."}}, partial=Reply())
+        assert failure.retry_after == 1.5
+
+
+def test_an_error_inside_a_stream_names_no_variable() -> None:
+    """Which one it would be is known to the client alone."""
+    failure = stream_failure({"error": {"type": "authentication_error", "message": "no"}}, partial=Reply())
+    assert str(failure).endswith("no. Check the API key.")
+
+
+@given(status=st.none() | st.integers(300, 999), words=st.text(), names=st.frozensets(st.text()))
+def test_everything_has_a_cause(status: int | None, words: str, names: frozenset[str]) -> None:
+    assert isinstance(classify(status, Said(words, names)), Cause)

@@ -1,0 +1,125 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright.model.http.json_text import MAX_DEPTH, MAX_PARTS, read_count, read_index, read_json, whole_object
+from turnwright.model.http.text_buffer import TooLarge
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize("raw", ["", " ", "\n\t"])
+def test_blank_arguments_are_none_at_all(raw: str) -> None:
+    assert whole_object(raw) == {}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        '{"a": 1',
+        '{"a": 1}{"a": 1}',
+        "[1]",
+        "null",
+        '"text"',
+        "1",
+        '{"a": NaN}',
+        '{"a": -Infinity}',
+        '{"a": 1e999}',
+        "{'a': 1}",
+        "{" * 100_000,
+        '{"a":' * (MAX_DEPTH + 1) + "1" + "}" * (MAX_DEPTH + 1),
+        '{"a": ' + "9" * 5000 + "}",
+    ],
+)
+def test_what_is_not_one_whole_json_object_is_not_read(raw: str) -> None:
+    assert whole_object(raw) is None
+
+
+def test_arguments_may_be_deep_up_to_the_bound() -> None:
+    assert whole_object('{"a":' * MAX_DEPTH + "1" + "}" * MAX_DEPTH) is not None
+
+
+def test_what_has_too_many_parts_is_not_read() -> None:
+    for part in ("1", "{}", "[]"):
+        most = MAX_PARTS // (1 if part == "1" else 2)
+        assert whole_object(f'{{"a": [{part}{f",{part}" * (most - 3)}]}}') is not None
+        more = f'{{"a": [{part}{f",{part}" * most}]}}'
+        assert whole_object(more) is None
+        with pytest.raises(TooLarge, match="600,000 parts"):
+            read_json(more)
+
+
+def test_half_a_surrogate_pair_does_not_get_into_arguments() -> None:
+    assert whole_object(r'{"a": "\ud83d", "b": "\ud83d\ude00"}') == {"a": "\ufffd", "b": "😀"}
+
+
+@given(value=st.dictionaries(st.text(), JSON))
+def test_every_json_object_is_read_as_json_reads_it(value: dict[str, JsonValue]) -> None:
+    assert whole_object(json.dumps(value)) == value
+
+
+@given(raw=st.text(st.characters(exclude_categories=())))
+def test_no_text_raises(raw: str) -> None:
+    assert whole_object(raw) is None or isinstance(whole_object(raw), dict)
+
+
+def test_a_chunk_is_read_leniently() -> None:
+    assert read_json('{"a": NaN, "b": 1e999, "c": [Infinity]}') == {"a": None, "b": None, "c": [None]}
+    assert read_json('{"a": "tab\tline\nend"}') == {"a": "tab\tline\nend"}
+    assert whole_object('{"a": "tab\tline\nend"}') is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "[" * 101 + "]" * 101])
+def test_what_cannot_be_read_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        read_json(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (7, 7),
+        ("7", 7),
+        (7.0, 7),
+        (0, 0),
+        (-1, 0),
+        (10**400, 2**53),
+        ("9" * 16, None),
+        (True, None),
+        (None, None),
+        ("", None),
+        ("-7", None),
+        ("7.0", None),
+        ([7], None),
+    ],
+)
+def test_a_count_is_read_however_it_is_written(value: JsonValue, expected: int | None) -> None:
+    assert read_count(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (7, 7),
+        ("7", 7),
+        (-1, -1),
+        (999_999_999, 999_999_999),
+        (10**9, None),
+        ("9" * 10, None),
+        ("-1", None),
+        ("²", None),
+        (True, None),
+        (7.0, None),
+        (None, None),
+        ({}, None),
+    ],
+)
+def test_an_index_is_read_however_it_is_written(value: JsonValue, expected: int | None) -> None:
+    assert read_index(value) == expected

@@ -1,0 +1,69 @@
+"""What is known of public servers and models."""
+
+import pytest
+
+from turnwright.model.capabilities import Capabilities
+from turnwright.model.http.known_servers import known_capabilities
+
+DEFAULT = Capabilities()
+NO_DETAILS = Capabilities(reasoning_details=False)
+STRICT = Capabilities(strict_alternation=True)
+SINGLE = Capabilities(parallel_tool_calls=False)
+CLAUDE = Capabilities(needs_tools_if_history_has_tools=True)
+BEDROCK = Capabilities(needs_tools_if_history_has_tools=True, supports_tool_choice_none=False)
+NO_NONE = Capabilities(supports_tool_choice_none=False)
+OWED = Capabilities(reasoning_field="reasoning_content", reasoning_required=True)
+CONTENT = Capabilities(reasoning_field="reasoning_content")
+REASONING = Capabilities(reasoning_field="reasoning")
+REASONING_ALONE = Capabilities(reasoning_field="reasoning", reasoning_details=False)
+
+
+@pytest.mark.parametrize(
+    ("host", "model", "known"),
+    [
+        ("api.openai.com", "gpt-5-mini", NO_DETAILS),
+        ("me.openai.azure.com", "gpt-4.1", NO_DETAILS),
+        ("generativelanguage.googleapis.com", "gemini-3-pro", DEFAULT),
+        ("gpu-box:8000", "Qwen/Qwen3-32B", DEFAULT),
+        ("localhost:8080", "smollm2", DEFAULT),
+        ("api.mistral.ai", "open-nemo", Capabilities(strict_alternation=True, reasoning_details=False)),
+        ("me.services.ai.azure.com", "Mistral-Large-2411", STRICT),
+        ("localhost:8000", "mistralai/Devstral-Small-2-24B-Instruct-2512", STRICT),
+        ("localhost:1234", "ministral-3b", STRICT),
+        ("localhost:8080", "codestral-22b-v0.1.Q4_K_M.gguf", STRICT),
+        ("localhost:8080", "google/gemma-3-12b-it", STRICT),
+        ("localhost:8080", "gemma-2-27b-it", STRICT),
+        ("localhost:8080", "gemma-4-31b", DEFAULT),
+        ("gpu-box:8000", "meta-llama/Llama-3.1-8B-Instruct", SINGLE),
+        ("integrate.api.nvidia.com", "meta/llama-3.3-70b-instruct", SINGLE),
+        ("gpu-box:8000", "meta-llama/Llama-3-8B", DEFAULT),
+        ("gpu-box:8000", "llama-4-scout", DEFAULT),
+        ("api.groq.com", "llama-3.3-70b-versatile", NO_DETAILS),
+        ("api.groq.com", "openai/gpt-oss-120b", REASONING_ALONE),
+        ("api.cerebras.ai", "gpt-oss-120b", REASONING_ALONE),
+        ("openrouter.ai", "z-ai/glm-5", REASONING),
+        (
+            "openrouter.ai",
+            "mistralai/mistral-medium-3",
+            Capabilities(strict_alternation=True, reasoning_field="reasoning"),
+        ),
+        ("api.deepseek.com", "deepseek-chat", OWED),
+        ("api.moonshot.ai", "kimi-k2-thinking", OWED),
+        ("api.z.ai", "glm-4.7", CONTENT),
+        ("api.fireworks.ai", "accounts/fireworks/models/glm-4p7", CONTENT),
+        ("api.perplexity.ai", "sonar-pro", Capabilities(strict_alternation=True, supports_tool_choice_none=False)),
+        ("litellm:4000", "claude-sonnet-4-5", CLAUDE),
+        ("api.anthropic.com", "claude-opus-4-6", CLAUDE),
+        ("gateway.example", "us.anthropic.claude-sonnet-4-20250514-v1:0", BEDROCK),
+        ("bedrock-runtime.us-east-1.amazonaws.com", "openai.gpt-oss-120b-1:0", BEDROCK),
+        ("localhost:11434", "qwen3:8b", NO_NONE),
+        ("[::1]:11434", "qwen3:8b", NO_NONE),
+        ("api.minimax.io", "MiniMax-M2", NO_NONE),
+    ],
+)
+def test_what_is_known_of(host: str, model: str, known: Capabilities) -> None:
+    assert known_capabilities(host, model) == known
+
+
+def test_a_port_does_not_hide_a_server_nor_its_case() -> None:
+    assert known_capabilities("API.DeepSeek.com:443", "DeepSeek-V4") == OWED

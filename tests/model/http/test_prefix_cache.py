@@ -1,0 +1,157 @@
+import weakref
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwright.message import Message, ToolCallPart
+from turnwright.model.http.prefix_cache import Beginnings
+
+Messages = tuple[Message, ...]
+
+
+class Taken:
+    """Notes what is added to beginnings, and makes of them just their messages."""
+
+    def __init__(self, steps: int = 1) -> None:
+        self.added: list[list[str]] = []
+        self.beginnings = Beginnings[Messages]((), self._add, is_sent=lambda message: bool(message.text), steps=steps)
+
+    def of(self, *messages: Message) -> tuple[list[str], list[str]]:
+        """The texts of the beginning, and those of the rest."""
+        begun, rest = self.beginnings.of(messages)
+        assert all(one is other for one, other in zip((*begun, *rest), messages, strict=True))
+        return texts(begun), texts(rest)
+
+    def _add(self, begun: Messages, messages: Sequence[Message]) -> Messages:
+        self.added.append(texts(messages))
+        return (*begun, *messages)
+
+
+def texts(messages: Sequence[Message]) -> list[str]:
+    return [message.text for message in messages]
+
+
+def conversation(*says: str) -> Messages:
+    """User and assistant in turn, the user first."""
+    return tuple((Message.user, Message.assistant)[number % 2](text) for number, text in enumerate(says))
+
+
+def test_a_beginning_ends_before_the_last_reply() -> None:
+    """What is said behind it may be for one call only."""
+    taken = Taken()
+    assert taken.of(*conversation("a", "b", "c", "d", "e")) == (["a", "b", "c"], ["d", "e"])
+    assert taken.of(Message.user("a"), Message.user("b")) == ([], ["a", "b"])
+    assert taken.of() == ([], [])
+
+
+def test_it_may_end_some_replies_earlier() -> None:
+    assert Taken(steps=2).of(*conversation("a", "b", "c", "d", "e")) == (["a"], ["b", "c", "d", "e"])
+    assert Taken(steps=2).of(*conversation("a", "b", "c")) == ([], ["a", "b", "c"])
+
+
+def test_a_reply_that_is_not_sent_is_none() -> None:
+    assert Taken().of(*conversation("a", "b", "c", "", "e")) == (["a"], ["b", "c", "", "e"])
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_each_message_is_added_once(steps: int) -> None:
+    taken = Taken(steps)
+    messages = conversation(*map(str, range(21)))
+    for end in range(1, len(messages) + 1):
+        taken.of(*messages[:end], Message.user("a hint"))
+    assert [text for added in taken.added for text in added] == texts(messages[: 21 - 2 * steps])
+    assert len(taken.beginnings) == 1, "the shorter ones are not wanted any more"
+
+
+def test_the_same_request_again_adds_nothing() -> None:
+    taken = Taken()
+    messages = conversation("a", "b", "c", "d")
+    assert taken.of(*messages) == taken.of(*messages)
+    assert taken.added == [["a", "b", "c"]]
+
+
+def test_conversations_go_on_beside_each_other() -> None:
+    """One model serves many turns, some of which have the same history."""
+    taken = Taken()
+    history = conversation("a", "b")
+    here = (*history, *conversation("c", "d", "e", "f"))
+    there = (*history, *conversation("c2", "d2", "e2", "f2"))
+    for end in (4, 6):
+        for messages in (here, there):
+            taken.of(*messages[:end])
+    assert taken.added == [["a", "b", "c"], ["a", "b", "c2"], ["d", "e"], ["d2", "e2"]]
+    assert len(taken.beginnings) == 2
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        conversation("a2", "b", "c"),
+        conversation("a", "b", "c"),
+        (),
+        conversation("a"),
+        (*conversation("a", "b", "c"), Message.user("c2")),
+    ],
+)
+def test_where_a_hook_changed_what_was_said_before_it_is_made_anew(changed: Messages) -> None:
+    taken = Taken()
+    end = conversation("", "d", "e", "f")[1:]
+    taken.of(*conversation("a", "b", "c"), *end)
+    taken.added.clear()
+    assert taken.of(*changed, *end) == ([*texts(changed), "d", "e"], ["f"])
+    assert taken.added == [[*texts(changed), "d", "e"]]
+    assert len(taken.beginnings) == 1
+
+
+def test_messages_that_are_equal_may_not_be_the_same_on_the_wire() -> None:
+    one, true = (Message.assistant("x", [ToolCallPart(id="c", name="f", arguments={"a": each})]) for each in (1, True))
+    assert one == true
+    taken = Taken()
+    prompt, last = Message.user("a"), Message.assistant("z")
+    begun, _ = taken.beginnings.of((prompt, one, last))
+    again, _ = taken.beginnings.of((prompt, true, last))
+    assert (begun[1] is one, again[1] is true) == (True, True)
+
+
+def test_a_window_that_moves_along_leaves_nothing_behind() -> None:
+    taken = Taken()
+    messages = conversation(*map(str, range(30)))
+    for begin in range(20):
+        taken.of(*messages[begin : begin + 10])
+    assert len(taken.beginnings) == 1
+
+
+@given(st.data())
+def test_what_is_begun_and_the_rest_are_always_the_messages(data: st.DataObject) -> None:
+    """Whatever messages come, in whatever order, also the same one twice."""
+    known = conversation(*"abcdefgh")
+    taken = Taken(steps=data.draw(st.integers(1, 2)))
+    for _ in range(8):
+        taken.of(*data.draw(st.lists(st.sampled_from(known))))
+
+
+# Nothing outlives its turn.
+
+
+def test_a_beginning_goes_with_its_messages() -> None:
+    taken = Taken()
+    messages = conversation(*map(str, range(20)))
+    seen = [weakref.ref(message) for message in messages]
+    for end in range(len(messages)):
+        taken.of(*messages[:end])
+    del messages
+    assert [ref() for ref in seen] == [None] * 20, "without the help of the garbage collector"
+    assert len(taken.beginnings) == 0
+
+
+def test_a_beginning_with_the_reply_in_it_that_stands_behind_it_is_not_kept() -> None:
+    """It would hold what it is to go with."""
+    taken = Taken()
+    agreed = Message.assistant("OK")
+    messages = (Message.user("a"), agreed, Message.user("b"), agreed, Message.user("c"))
+    assert taken.of(*messages) == (["a", "OK", "b"], ["OK", "c"])
+    assert len(taken.beginnings) == 0
+    # As soon as there is another reply, it is.
+    assert taken.of(*messages, Message.assistant("d"), Message.user("e"))[1] == ["d", "e"]

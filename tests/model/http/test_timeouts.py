@@ -1,0 +1,95 @@
+from dataclasses import replace
+
+import pytest
+
+from turnwright.errors import ConfigError
+from turnwright.model.http.timeouts import Patience, Waiting
+from turnwright_states import Cause
+
+PATIENCE = Patience(first_byte=300, idle=60, after=2)
+
+
+def waiting(patience: Patience = PATIENCE) -> Waiting:
+    return Waiting(patience, "http://host", now=1000)
+
+
+def test_the_first_part_has_its_time_from_the_request_on_whatever_comes_before() -> None:
+    wait = waiting()
+    assert wait.limit(1000, came=0, whole=False) == 300
+    wait.heard(1100)
+    assert wait.limit(1100, came=0, whole=False) == 200
+    assert wait.limit(1400, came=0, whole=False) == 0
+    assert "sent no part of a reply for 300 s" in str(wait.over())
+
+
+def test_inside_the_reply_silence_is_bounded_and_so_are_signs_of_life() -> None:
+    wait = waiting()
+    wait.heard(1001)
+    assert wait.limit(1001, came=1, whole=False) == 60
+    assert "was silent for 60 s in the middle of its reply" in str(wait.over())
+    wait.heard(1050)
+    assert wait.limit(1050, came=1, whole=False) == 60
+    assert "was silent for 60 s" in str(wait.over())
+    wait.heard(1290)
+    assert wait.limit(1290, came=1, whole=False) == 11
+    assert "sent no part of a reply for 300 s" in str(wait.over())
+    assert wait.limit(1290, came=2, whole=False) == 60
+
+
+def test_signs_of_life_never_shorten_the_time_that_silence_has() -> None:
+    wait = waiting(replace(PATIENCE, first_byte=5, idle=60))
+    wait.limit(1001, came=1, whole=False)
+    wait.heard(1031)
+    assert wait.limit(1031, came=1, whole=False) == 30
+
+
+def test_a_reply_that_makes_progress_for_ever_ends_too() -> None:
+    wait = waiting(replace(PATIENCE, reply=100))
+    assert wait.limit(1030, came=1, whole=False) == 60
+    wait.heard(1085)
+    assert wait.limit(1085, came=2, whole=False) == 15
+    assert "http://host had not ended its reply after 100 s" in str(wait.over())
+    assert "(reply_timeout)" in str(wait.over())
+    assert wait.limit(1200, came=3, whole=False) == 0
+
+
+def test_the_end_of_a_whole_reply_is_read_also_when_its_time_is_up() -> None:
+    wait = waiting(replace(PATIENCE, reply=100))
+    assert wait.limit(1101, came=1, whole=True) == 2
+
+
+def test_what_follows_the_finish_reason_has_one_short_time_whatever_comes() -> None:
+    wait = waiting()
+    assert wait.limit(1010, came=3, whole=True) == 2
+    wait.heard(1011)
+    assert wait.limit(1011, came=3, whole=True) == 1
+    wait.heard(1011.5)
+    assert wait.limit(1011.5, came=4, whole=True) == 0.5
+    assert wait.limit(1020, came=4, whole=True) == 0
+
+
+def test_who_takes_what_has_come_slowly_takes_no_time_from_the_server() -> None:
+    wait = waiting()
+    wait.limit(1000, came=0, whole=False)
+    wait.heard(1010)
+    assert wait.limit(5000, came=1, whole=False) == 60
+    wait.heard(5010)
+    assert wait.limit(6000, came=2, whole=True) == 2
+    wait.heard(6001)
+    assert wait.limit(7000, came=3, whole=True) == 1
+
+
+def test_a_wait_that_was_too_long_says_which_one_it_was_and_may_pass() -> None:
+    wait = waiting()
+    assert wait.over().cause is Cause.TIMEOUT
+    assert "http://host did not begin to answer within 300 s" in str(wait.over())
+    assert "(first_byte_timeout)" in str(wait.over())
+    wait.limit(1000, came=1, whole=False)
+    assert "(idle_timeout)" in str(wait.over())
+
+
+@pytest.mark.parametrize("name", ["connect", "first_byte", "idle", "reply", "after"])
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_no_time_at_all_is_refused(name: str, seconds: float) -> None:
+    with pytest.raises(ConfigError, match=f"the {name} time-out is"):
+        replace(PATIENCE, **{name: seconds})

@@ -1,0 +1,293 @@
+import json
+from itertools import pairwise
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright.model.http.json_text import whole_object
+from turnwright.model.http.text_buffer import MAX_CALLS, Meter, TooLarge
+from turnwright.model.openai_chat.call_deltas import CallAssembler
+from turnwright.model.protocol import ReplyCall
+
+Entry = dict[str, JsonValue]
+
+
+def entry(
+    index: JsonValue = None,
+    call_id: JsonValue = None,
+    name: JsonValue = None,
+    arguments: JsonValue = None,
+    **more: JsonValue,
+) -> Entry:
+    function: Entry = {"name": name, "arguments": arguments}
+    return {"index": index, "id": call_id, "function": function, **more}
+
+
+def assemble(*deltas: Entry | list[JsonValue]) -> tuple[ReplyCall, ...]:
+    """Put the calls together; each delta is an entry or a list of them."""
+    assembler = CallAssembler(Meter())
+    for delta in deltas:
+        assembler.add(delta if isinstance(delta, list) else [delta])
+    return assembler.calls()
+
+
+def call(name: str, arguments: dict[str, JsonValue] | None, raw: str, call_id: str = "") -> ReplyCall:
+    return ReplyCall(name=name, arguments=arguments, raw=raw, id=call_id)
+
+
+def test_arguments_come_in_pieces() -> None:
+    assert assemble(entry(0, "x", "f", ""), entry(0, None, None, '{"a"'), entry(0, "", "", ": 1}")) == (
+        call("f", {"a": 1}, '{"a": 1}', "x"),
+    )
+
+
+def test_id_and_name_are_set_once_by_the_first_that_is_not_empty() -> None:
+    assert assemble(
+        entry(0, "", None, ""), entry(0, "x", "f", "{"), entry(0, "x", "f", "}"), entry(0, None, "", None)
+    ) == (call("f", {}, "{}", "x"),)
+
+
+def test_a_new_id_on_the_same_index_is_a_new_call() -> None:
+    assert assemble(
+        entry(0, "x", "f", '{"a":'), entry(0, None, None, "1}"), entry(0, "y", "f", "{"), entry(0, "y", None, "}")
+    ) == (call("f", {"a": 1}, '{"a":1}', "x"), call("f", {}, "{}", "y"))
+
+
+def test_an_id_that_changes_in_the_middle_of_the_arguments_is_no_new_call() -> None:
+    """Some servers make up an id for every delta. A call cannot begin without a name, inside another's arguments."""
+    assert assemble(
+        entry(0, "x", "f", ""), entry(0, "y", None, '{"a"'), entry(0, "z", None, ": 1}"), entry(0, "w", None, "")
+    ) == (call("f", {"a": 1}, '{"a": 1}', "x"),)
+
+
+def test_a_name_behind_whole_arguments_on_the_same_index_is_a_new_call() -> None:
+    assert assemble(
+        entry(0, None, "f", '{"a": 1}'),
+        entry(0, None, "f", " "),
+        entry(0, None, "f", '{"a": 2}'),
+        entry(0, "", "g", {}),
+    ) == (call("f", {"a": 1}, '{"a": 1} '), call("f", {"a": 2}, '{"a": 2}'))
+
+
+def test_a_name_that_is_repeated_with_every_piece_begins_nothing() -> None:
+    for index in (0, None):
+        assert assemble(
+            entry(index, None, "f", '{"a": '), entry(index, None, "f", '"}"'), entry(index, None, "f", "}")
+        ) == (call("f", {"a": "}"}, '{"a": "}"}'),)
+
+
+def test_all_calls_may_come_in_one_delta() -> None:
+    assert assemble([entry(0, "x", "f", "{}"), entry(1, "y", "g", '{"b": 2}')]) == (
+        call("f", {}, "{}", "x"),
+        call("g", {"b": 2}, '{"b": 2}', "y"),
+    )
+
+
+@pytest.mark.parametrize("indices", [(1, 2), (-1, 0), (0, 7), (5, 3), ("0", "1")])
+def test_an_index_is_a_name_and_no_position(indices: tuple[JsonValue, JsonValue]) -> None:
+    first, second = indices
+    assert assemble(
+        entry(first, "x", "f", "{"),
+        entry(second, "y", "g", "{"),
+        entry(first, None, None, "}"),
+        entry(second, None, None, "}"),
+    ) == (call("f", {}, "{}", "x"), call("g", {}, "{}", "y"))
+
+
+def test_without_an_index_each_entry_with_a_name_is_a_call() -> None:
+    """Also with the same id or none: ids are not unique."""
+    assert assemble(
+        [entry(None, "x", "f", "{}"), entry(None, "x", "f", "{}")],
+        entry(None, None, "g", "{}"),
+        entry(None, None, "g", "{}"),
+    ) == (call("f", {}, "{}", "x"), call("f", {}, "{}", "x"), call("g", {}, "{}"), call("g", {}, "{}"))
+
+
+def test_without_an_index_name_and_new_id_an_entry_goes_on_with_the_last_call() -> None:
+    assert assemble(
+        entry(None, "x", "f", '{"a"'),
+        entry(None, "x", None, ": "),
+        entry(None, None, None, "1}"),
+        entry(None, "y", "g", "{}"),
+    ) == (call("f", {"a": 1}, '{"a": 1}', "x"), call("g", {}, "{}", "y"))
+
+
+def test_without_an_index_and_a_name_the_id_tells_which_call_goes_on() -> None:
+    assert assemble(
+        [entry(None, "x", "f", "{"), entry(None, "y", "g", "{")],
+        [entry(None, "x", None, "}"), entry(None, "y", None, "}")],
+    ) == (call("f", {}, "{}", "x"), call("g", {}, "{}", "y"))
+
+
+def test_without_an_index_a_repeated_name_goes_on_while_the_arguments_are_open() -> None:
+    assert assemble(entry(None, "x", "f", '{"a"'), entry(None, "x", "f", ": 1}"), entry(None, "x", "f", "{}")) == (
+        call("f", {"a": 1}, '{"a": 1}', "x"),
+        call("f", {}, "{}", "x"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ([""], ["", '{"a": 1}']),
+        ([None, ""], ['{"a"', ": 1}"]),
+        (['{"a": 1}'], [None, "", " "]),
+        (['{"a"', ": 1}"], [None]),
+    ],
+)
+@pytest.mark.parametrize("index", [0, None])
+def test_an_id_and_a_name_that_are_repeated_begin_nothing(
+    first: list[JsonValue], then: list[JsonValue], index: JsonValue
+) -> None:
+    """Also before the arguments and behind them; only arguments behind whole ones are another call's."""
+    (given,) = assemble(*(entry(index, "x", "f", arguments) for arguments in [*first, *then]))
+    assert (given.id, given.name, given.arguments) == ("x", "f", {"a": 1})
+
+
+@pytest.mark.parametrize("index", [0, None])
+@pytest.mark.parametrize("named", [True, False])
+def test_the_id_tells_which_of_two_calls_goes_on(index: JsonValue, *, named: bool) -> None:
+    """Whether or not the name comes with every piece, and though both calls have the same index."""
+    ids = [("x", "f"), ("y", "g")]
+    begun = [entry(index, call_id, name, "") for call_id, name in ids]
+    rest = [entry(index, call_id, name if named else None, piece) for piece in ('{"a":', "1}") for call_id, name in ids]
+    assert assemble(*begun, *rest) == (call("f", {"a": 1}, '{"a":1}', "x"), call("g", {"a": 1}, '{"a":1}', "y"))
+
+
+def test_the_name_may_come_behind_the_id() -> None:
+    assert assemble(entry(None, "x", None, '{"a"'), entry(None, "x", "f", ": 1}")) == (
+        call("f", {"a": 1}, '{"a": 1}', "x"),
+    )
+
+
+def test_an_index_may_come_behind_the_call_or_change() -> None:
+    late = assemble(entry(None, "x", "f", ""), entry(0, None, None, "{"), entry(0, None, None, "}"))
+    changed = assemble(entry(0, "x", "f", ""), entry(1, "x", None, "{"), entry(2, "x", None, "}"))
+    assert late == changed == (call("f", {}, "{}", "x"),)
+
+
+def test_the_indices_of_a_call_are_counted() -> None:
+    with pytest.raises(TooLarge):
+        CallAssembler(Meter(10_000)).add([entry(index, "x", "f" if index == 0 else None) for index in range(1000)])
+
+
+@given(
+    value=st.dictionaries(st.text('{}"\\a'), st.text('{}"\\a') | st.lists(st.booleans())),
+    cuts=st.lists(st.integers(0, 40)),
+    others=st.lists(st.sampled_from(["", " ", "}", "{", '"', "\\"]), max_size=2),
+)
+def test_a_name_begins_a_call_only_behind_whole_arguments(
+    value: dict[str, JsonValue], cuts: list[int], others: list[str]
+) -> None:
+    raw = json.dumps(value) + "".join(others)
+    edges = sorted({min(place, len(raw)) for place in cuts} | {0, len(raw)})
+    pieces = [raw[start:end] for start, end in pairwise(edges)]
+    calls = assemble(*(entry(0, None, "f", piece) for piece in pieces), entry(0, None, "f", "{}"))
+    rest = whole = ""
+    expected: list[str] = []
+    for piece in [*pieces, "{}"]:
+        if piece.strip() and whole:
+            expected.append(rest)
+            rest = whole = ""
+        rest += piece
+        whole = rest if rest.rstrip().endswith("}") and whole_object(rest) is not None else ""
+    assert [each.raw for each in calls] == [*expected, rest]
+
+
+def test_a_call_needs_no_id() -> None:
+    assert assemble(entry(0, None, "f", "{}")) == (call("f", {}, "{}"),)
+
+
+@pytest.mark.parametrize("arguments", ["", None, {}, []])
+def test_no_arguments_are_an_empty_object(arguments: JsonValue) -> None:
+    assert assemble(entry(0, "x", "f", arguments)) == (call("f", {}, "", "x"),)
+
+
+def test_arguments_may_be_an_object() -> None:
+    assert assemble(entry(0, "x", "f", {"a": ["é"]})) == (call("f", {"a": ["é"]}, '{"a": ["é"]}', "x"),)
+
+
+def test_arguments_that_were_cut_off_are_kept_as_text_only() -> None:
+    assert assemble(entry(0, "x", "f", '{"a": "b')) == (call("f", None, '{"a": "b', "x"),)
+
+
+def test_what_is_no_call_is_skipped() -> None:
+    odd: list[JsonValue] = [None, 1, "x", [], {}, {"function": "f"}, {"index": 3, "id": "", "function": None}]
+    assert (
+        assemble([*odd, {"index": [], "id": {}, "function": {"name": []}}, {"id": "x", "extra_content": {"a": 1}}])
+        == ()
+    )
+
+
+class TestExtraContent:
+    SIGNED: Final[Entry] = {"google": {"thought_signature": "c2ln"}}
+
+    def extras(self, *entries: Entry) -> list[tuple[JsonValue, JsonValue]]:
+        """The number of the call and what belongs to it."""
+        assembler = CallAssembler(Meter())
+        assembler.add([*entries])
+        assert all(extra["type"] == "extra_content" for extra in assembler.extras())
+        return [(extra["call"], extra["extra_content"]) for extra in assembler.extras()]
+
+    def test_it_is_kept_with_the_number_of_its_call(self) -> None:
+        empty = entry(3, "gone", "", "")
+        second = entry(None, "y", "g", "{}", extra_content=self.SIGNED)
+        assert self.extras(empty, entry(None, "x", "f", "{}"), second) == [(1, self.SIGNED)]
+
+    def test_the_first_that_is_not_empty_stays(self) -> None:
+        odd: list[JsonValue] = [None, {}, "x", self.SIGNED, {"google": {"thought_signature": "other"}}]
+        assert self.extras(*(entry(0, "x", "f", extra_content=extra) for extra in odd)) == [(0, self.SIGNED)]
+
+    def test_it_may_come_alone_behind_its_call(self) -> None:
+        assert self.extras(entry(None, "x", "f", "{}"), {"extra_content": self.SIGNED}) == [(0, self.SIGNED)]
+
+    def test_it_is_counted(self) -> None:
+        with pytest.raises(TooLarge):
+            CallAssembler(Meter(1000)).add([entry(0, "x", "f", extra_content={"a": "x" * 1000})])
+
+
+def test_the_deprecated_function_call_is_understood() -> None:
+    assembler = CallAssembler(Meter())
+    assembler.add_function_call({"name": "f", "arguments": ""})
+    assembler.add_function_call({"arguments": "{}"})
+    assert assembler.calls() == (call("f", {}, "{}"),)
+
+
+def test_a_function_call_beside_tool_calls_repeats_them() -> None:
+    assembler = CallAssembler(Meter())
+    assembler.add_function_call({"name": "f", "arguments": "{}"})
+    assembler.add([entry(0, "x", "f", "{}")])
+    assert assembler.calls() == (call("f", {}, "{}", "x"),)
+
+
+def test_arguments_are_bounded() -> None:
+    assembler = CallAssembler(Meter(), max_arguments=8)
+    assembler.add([entry(0, "x", "f", "12345678")])
+    with pytest.raises(TooLarge, match="arguments of a call are longer than 8 characters"):
+        assembler.add([entry(0, "x", "f", "9")])
+
+
+@pytest.mark.parametrize("index", [None, "own"])
+def test_a_reply_asks_for_a_bounded_number_of_calls(index: str | None) -> None:
+    entries = [entry(number if index else None, str(number), "f", "{}") for number in range(MAX_CALLS + 1)]
+    assembler = CallAssembler(Meter())
+    assembler.add(entries[:MAX_CALLS])
+    with pytest.raises(TooLarge, match="asks for more than 512 calls"):
+        assembler.add(entries[MAX_CALLS:])
+    assert len(assembler.calls()) == MAX_CALLS
+
+
+def test_the_memory_that_calls_take_is_bounded() -> None:
+    assembler = CallAssembler(Meter(10_000))
+    with pytest.raises(TooLarge, match="longer than 10,000 characters"):
+        assembler.add([entry(None, None, "f", None)] * 1000)
+
+
+def test_ids_that_are_not_kept_are_not_remembered_either() -> None:
+    assembler = CallAssembler(Meter(10_000))
+    assembler.add([entry(0, "x", "f", "{")])
+    assembler.add([entry(0, f"{number}" * 1000, None, " ") for number in range(1000)])
+    assert [each.id for each in assembler.calls()] == ["x"]

@@ -1,0 +1,387 @@
+import gc
+import json
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from turnwright.errors import ConfigError
+from turnwright.message import (
+    AnyPart,
+    FilePart,
+    Message,
+    ReasoningPart,
+    SentinelPart,
+    StepStartPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from turnwright.model.anthropic.block_order import ORDER
+from turnwright.model.capabilities import Capabilities, ReasoningField
+from turnwright.model.http.attachments import in_words
+from turnwright.model.openai_chat.request import Encoder, to_wire
+from turnwright.model.protocol import Request, ToolChoice, ToolSpec
+from turnwright.model.pydantic_ai import provider_details as pydantic_ai_details
+from turnwright_states import EndReason, Outcome
+
+HELLO = Message.user("hello")
+TOOL = ToolSpec("read", "Read a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
+
+
+PICTURE = FilePart(media_type="image/png", data="cG5n", name="plot.png")
+LINKED = FilePart(media_type="image/*", url="https://host/a.png")
+PAPER = FilePart(media_type="application/pdf", data="cGRm", name="paper.pdf")
+
+
+def encode(request: Request, encoder: Encoder | None = None) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads((encoder or Encoder("m")).encode(request))
+    return body
+
+
+def test_a_request_asks_for_a_stream_with_its_usage() -> None:
+    assert encode(Request((HELLO,))) == {
+        "model": "m",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "messages": [{"role": "user", "content": "hello"}],
+    }
+
+
+def test_every_role_is_translated() -> None:
+    call = ToolCallPart(id="c1", name="read", arguments={"path": "é"})
+    messages = (
+        Message.system("be brief"),
+        HELLO,
+        Message.assistant("I look", [call]),
+        Message.result("c1", "read", "text"),
+        Message.assistant("done"),
+    )
+    assert encode(Request(messages))["messages"] == [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "hello"},
+        {
+            "role": "assistant",
+            "content": "I look",
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"path":"é"}'}}],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "text"},
+        {"role": "assistant", "content": "done"},
+    ]
+
+
+def test_an_assistant_without_text_has_null_for_content() -> None:
+    (wire,) = to_wire(Message.assistant(calls=[ToolCallPart(id="c", name="f")]))
+    assert wire["content"] is None
+
+
+def test_what_a_provider_does_not_know_is_left_out() -> None:
+    parts = (
+        StepStartPart(step_number=1),
+        ReasoningPart(text="hm"),
+        SentinelPart(kind=Outcome.CAP_HIT, reason=EndReason.STEP_CAP, text="stopped"),
+    )
+    assert to_wire(Message(role="assistant", parts=parts)) == []
+    assert to_wire(Message(role="assistant", parts=(*parts, TextPart(text="a"), TextPart(text="b")))) == [
+        {"role": "assistant", "content": "ab"}
+    ]
+
+
+def test_each_result_is_a_message_of_its_own() -> None:
+    parts = tuple(ToolResultPart(call=f"c{number}", name="f", text=str(number)) for number in (1, 2))
+    assert [wire["tool_call_id"] for wire in to_wire(Message(role="tool", parts=parts))] == ["c1", "c2"]
+
+
+def test_tools_are_described() -> None:
+    body = encode(Request((HELLO,), tools=(TOOL,)))
+    assert body["tools"] == [
+        {"type": "function", "function": {"name": "read", "description": "Read a file.", "parameters": TOOL.parameters}}
+    ]
+    assert "tool_choice" not in body, "auto is what everybody does unasked"
+
+
+@pytest.mark.parametrize("choice", ["none", "required"])
+def test_a_choice_is_sent_with_tools_only(choice: ToolChoice) -> None:
+    assert encode(Request((HELLO,), tools=(TOOL,), tool_choice=choice))["tool_choice"] == choice
+    assert "tool_choice" not in encode(Request((HELLO,), tool_choice=choice))
+
+
+def test_the_first_call_of_a_turn_may_have_a_choice_of_its_own() -> None:
+    encoder = Encoder("m", tool_choice_first="required")
+    assert encode(Request((HELLO,), tools=(TOOL,), first=True), encoder)["tool_choice"] == "required"
+    assert encode(Request((HELLO,), tools=(TOOL,), first=True, tool_choice="none"), encoder)["tool_choice"] == "none"
+    assert "tool_choice" not in encode(Request((HELLO,), tools=(TOOL,)), encoder)
+    assert "tool_choice" not in encode(Request((HELLO,), first=True), encoder)
+
+
+def test_max_tokens_is_sent_under_the_name_that_the_server_knows() -> None:
+    assert encode(Request((HELLO,), max_tokens=5))["max_tokens"] == 5
+    encoder = Encoder("m", max_tokens_field="max_completion_tokens")
+    assert encode(Request((HELLO,), max_tokens=0), encoder)["max_completion_tokens"] == 0
+
+
+def test_an_extra_body_adds_replaces_and_removes() -> None:
+    encoder = Encoder("m", extra_body={"temperature": 0, "stream_options": None, "max_tokens": 1})
+    body = encode(Request((HELLO,), max_tokens=5), encoder)
+    assert (body["temperature"], body["max_tokens"], "stream_options" in body) == (0, 1, False)
+
+
+@pytest.mark.parametrize(
+    ("extra", "fault"),
+    [
+        ({"messages": []}, "may not hold messages"),
+        ({"stream": False, "model": "x"}, "model, stream"),
+        ({"a": float("nan")}, "JSON"),
+    ],
+)
+def test_an_extra_body_that_cannot_be_used_is_refused(extra: dict[str, JsonValue], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        Encoder("m", extra_body=extra)
+
+
+def test_half_a_surrogate_pair_does_not_stop_a_request() -> None:
+    assert encode(Request((Message.user("a\ud83d"),)))["messages"][0]["content"] == "a\ufffd"
+
+
+def test_a_message_is_encoded_once_and_forgotten_with_the_message() -> None:
+    """Else the steps of a long turn get slower and slower, or the memory fills."""
+    encoder = Encoder("m")
+    kept, gone = Message.user("kept"), Message.user("gone")
+    first = encoder.encode(Request((kept, gone)))
+    assert encoder.encode(Request((kept, gone))) == first
+    assert encoder.remembered == 2
+    del gone
+    gc.collect()
+    assert encoder.remembered == 1
+    assert encode(Request((kept, Message.user("new"))), encoder)["messages"][1]["content"] == "new"
+
+
+def test_replies_of_which_nothing_is_sent_may_come_last() -> None:
+    silent = Message(role="assistant", parts=(ReasoningPart(text="hm"),))
+    encoder = Encoder("m")
+    for messages in ((HELLO, silent), (HELLO, silent, silent), (HELLO, silent, silent, silent)):
+        assert encode(Request(messages), encoder)["messages"] == [{"role": "user", "content": "hello"}]
+
+
+# Pictures and files.
+
+
+def test_a_users_files_are_parts_beside_the_text() -> None:
+    (wire,) = to_wire(Message.user("see", [PICTURE, LINKED, PAPER]))
+    assert wire == {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "see"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n"}},
+            {"type": "image_url", "image_url": {"url": "https://host/a.png"}},
+            {"type": "file", "file": {"filename": "paper.pdf", "file_data": "data:application/pdf;base64,cGRm"}},
+        ],
+    }
+
+
+def test_parts_keep_their_order_and_an_empty_text_is_left_out() -> None:
+    parts = (TextPart(text=""), TextPart(text="before"), PICTURE, TextPart(text="after"))
+    (wire,) = to_wire(Message(role="user", parts=parts))
+    content: Any = wire["content"]
+    assert [part.get("text") for part in content] == ["before", None, "after"]
+
+
+def test_text_alone_stays_a_string() -> None:
+    """Some servers take nothing else."""
+    (wire,) = to_wire(Message(role="user", parts=(TextPart(text="a"), TextPart(text="b"))))
+    assert wire["content"] == "ab"
+
+
+def test_a_file_without_a_name_is_named_after_its_type() -> None:
+    (wire,) = to_wire(Message.user("", [FilePart(media_type="application/pdf", data="cGRm")]))
+    content: Any = wire["content"]
+    assert content[0]["file"]["filename"] == "file.pdf"
+
+
+def test_of_a_file_that_is_only_linked_the_model_is_told_where_it_is() -> None:
+    """Chat completions knows an address for pictures only."""
+    linked = FilePart(media_type="application/pdf", url="https://host/x", name="x.pdf")
+    (wire,) = to_wire(Message.user("", [linked]))
+    assert wire["content"] == [{"type": "text", "text": "A file, x.pdf (application/pdf), is at https://host/x"}]
+
+
+@pytest.mark.parametrize("media_type", ["image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp"])
+def test_pictures_of_the_kinds_that_models_read_are_shown(media_type: str) -> None:
+    url = f"data:{media_type.replace('jpg', 'jpeg')};base64,cGl4"
+    assert shown(FilePart.of(b"pix", media_type)) == {"type": "image_url", "image_url": {"url": url}}
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        FilePart.of(b"<svg/>", "image/svg+xml", "x"),
+        FilePart.of(b"II*", "image/tiff", "x"),
+        FilePart.of(b"pix", "image/*", "x"),
+        FilePart(media_type="image/svg+xml", url="https://host/x", name="x"),
+        FilePart.of(b"ID3", "audio/mpeg", "x"),
+        FilePart.of(b"a", "application/octet-stream", "x"),
+        FilePart.of(b"\xff", "text/plain", "x"),
+        FilePart.of(b"a,b", "text/csv", "x"),
+        FilePart.of(b"{}", "application/json", "x"),
+    ],
+)
+def test_a_file_that_the_api_has_no_form_for_is_put_in_words(file: FilePart) -> None:
+    """Anything else is refused, and the file stays in the conversation."""
+    assert shown(file) == {"type": "text", "text": in_words(file)}
+
+
+def shown(file: FilePart) -> JsonValue:
+    (wire,) = to_wire(Message.user("", [file]))
+    content: Any = wire["content"]
+    (part,) = content
+    found: JsonValue = part
+    return found
+
+
+def calling(*ids: str) -> Message:
+    return Message.assistant(calls=[ToolCallPart(id=each, name="read") for each in ids])
+
+
+def test_files_of_results_follow_the_batch_and_say_whose_they_are() -> None:
+    """Never between a call and its results: that is refused by all."""
+    messages = (
+        HELLO,
+        calling("c1", "c2", "c3"),
+        Message.result("c1", "read", "one", files=[PICTURE]),
+        Message.result("c2", "read", "two"),
+        Message.result("c3", "read", "", files=[PAPER, LINKED]),
+        Message.assistant("done"),
+    )
+    sent = encode(Request(messages))["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool", "tool", "user", "assistant"]
+    assert [message["content"] for message in sent[2:5]] == ["one", "two", "The result follows as a file."]
+    kinds = [part.get("text", part["type"]) for part in sent[5]["content"]]
+    assert kinds == [
+        "From the result of read (call c1):",
+        "image_url",
+        "From the result of read (call c3):",
+        "file",
+        "image_url",
+    ]
+
+
+def test_files_of_the_last_batch_are_sent_too() -> None:
+    messages = (HELLO, calling("c1"), Message.result("c1", "read", "one", files=[PICTURE]))
+    assert encode(Request(messages))["messages"][-1]["role"] == "user"
+
+
+def test_where_the_assistant_speaks_after_results_it_speaks_before_their_files() -> None:
+    messages = (HELLO, calling("c1"), Message.result("c1", "read", "one", files=[PICTURE]))
+    sent = encode(Request(messages), Encoder("m", capabilities=Capabilities(strict_alternation=True)))["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "assistant", "user"]
+    assert sent[3]["content"]
+
+
+def test_files_of_a_result_are_encoded_once() -> None:
+    encoder = Encoder("m")
+    request = Request((HELLO, calling("c1"), Message.result("c1", "read", "one", files=[PICTURE])))
+    assert encoder.encode(request) == encoder.encode(request)
+    assert encoder.remembered == 3
+
+
+# What goes back to the server that sent it.
+
+
+def thinking(*details: dict[str, JsonValue], text: str = "hm", calls: int = 0) -> Message:
+    parts: tuple[AnyPart, ...] = (
+        ReasoningPart(text=text, details=details),
+        TextPart(text="So."),
+        *(ToolCallPart(id=f"c{number}", name="read") for number in range(calls)),
+    )
+    return Message(role="assistant", parts=parts)
+
+
+def test_details_of_a_reasoning_go_back_unchanged() -> None:
+    details: tuple[dict[str, JsonValue], ...] = (
+        {"type": "reasoning.encrypted", "data": "x", "index": 0, "format": "unknown"},
+        {"type": "reasoning.text", "text": "hm", "signature": "y"},
+    )
+    (wire,) = to_wire(thinking(*details), Capabilities(reasoning_field="reasoning"))
+    assert wire == {"role": "assistant", "content": "So.", "reasoning_details": list(details)}
+
+
+@pytest.mark.parametrize("kind", ["thinking", "redacted_thinking", ORDER])
+def test_details_of_anthropics_own_api_are_not_for_chat_completions(kind: str) -> None:
+    (wire,) = to_wire(thinking({"type": kind, "thinking": "hm", "signature": "x"}))
+    assert wire == {"role": "assistant", "content": "So."}
+
+
+def test_details_of_pydantic_ai_are_not_for_chat_completions() -> None:
+    (wire,) = to_wire(thinking({"type": pydantic_ai_details.TYPE, "parts": []}))
+    assert wire == {"role": "assistant", "content": "So."}
+
+
+def test_details_do_not_go_to_a_server_that_sends_none() -> None:
+    """A session that was begun at another server of the same model."""
+    (wire,) = to_wire(thinking({"type": "reasoning.encrypted", "data": "x"}), Capabilities(reasoning_details=False))
+    assert wire == {"role": "assistant", "content": "So."}
+
+
+def test_what_belongs_to_a_call_goes_back_on_that_call() -> None:
+    """Gemini's thought signature. One of a call that is not there goes nowhere."""
+    google: JsonValue = {"google": {"thought_signature": "x"}}
+    extras: list[dict[str, JsonValue]] = [
+        {"type": "extra_content", "call": number, "extra_content": google} for number in (1, 5)
+    ]
+    (wire,) = to_wire(thinking(*extras, calls=2))
+    calls: Any = wire["tool_calls"]
+    assert [call.get("extra_content") for call in calls] == [None, google]
+    assert "reasoning_details" not in wire
+
+
+@pytest.mark.parametrize(
+    ("field", "required", "text", "sent"),
+    [
+        (None, False, "hm", {}),
+        ("reasoning_content", False, "hm", {"reasoning_content": "hm"}),
+        ("reasoning", False, "hm", {"reasoning": "hm"}),
+        ("reasoning_content", False, "", {}),
+        ("reasoning_content", True, "", {"reasoning_content": ""}),
+    ],
+)
+def test_reasoning_goes_back_to_those_who_want_it(
+    field: ReasoningField | None, required: bool, text: str, sent: dict[str, str]
+) -> None:
+    capabilities = Capabilities(reasoning_field=field, reasoning_required=required)
+    (wire,) = to_wire(thinking(text=text), capabilities)
+    assert wire == {"role": "assistant", "content": "So.", **sent}
+
+
+def test_where_reasoning_is_required_it_goes_back_beside_the_details_too() -> None:
+    detail: dict[str, JsonValue] = {"type": "reasoning.encrypted", "data": "x"}
+    capabilities = Capabilities(reasoning_field="reasoning_content", reasoning_required=True)
+    (wire,) = to_wire(thinking(detail), capabilities)
+    assert (wire["reasoning_details"], wire["reasoning_content"]) == ([detail], "hm")
+
+
+# One call a reply.
+
+
+@pytest.mark.parametrize(("choice", "sent"), [("auto", True), ("required", True), ("none", False)])
+def test_a_model_that_may_ask_for_one_call_is_told_so(choice: ToolChoice, sent: bool) -> None:
+    encoder = Encoder("m", capabilities=Capabilities(parallel_tool_calls=False))
+    body = encode(Request((HELLO,), tools=(TOOL,), tool_choice=choice), encoder)
+    assert body.get("parallel_tool_calls", True) is not sent
+    assert "parallel_tool_calls" not in encode(Request((HELLO,)), encoder)
+    assert "parallel_tool_calls" not in encode(Request((HELLO,), tools=(TOOL,)))
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("functions.note", "functions_note"),
+        ("", "_"),
+        ("no\nte", "no_te"),
+        ("n" * 300, "n" * 64),
+        ("read_file", "read_file"),
+    ],
+)
+def test_a_name_that_a_model_made_up_goes_back_as_one_that_providers_take(name: str, sent: str) -> None:
+    """Else one slip of the model would have every later request of the session refused."""
+    (wire,) = to_wire(Message.assistant(calls=[ToolCallPart(id="c", name=name)]))
+    assert wire["tool_calls"] == [{"id": "c", "type": "function", "function": {"name": sent, "arguments": "{}"}}]

@@ -1,0 +1,269 @@
+"""The repository keeps its habits: what its pages, its forms and its workflows name is there."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from turnwright_states.facts import PAYLOAD_VERSION
+
+ROOT = Path(__file__).parents[2]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+PHONY = set(re.findall(r"[\w-]+", MAKEFILE.split(".PHONY:")[1].split("\n\n")[0].replace("\\\n", " ")))
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/versioning.md", ".github/PULL_REQUEST_TEMPLATE.md")
+YAML = sorted([*(ROOT / ".github").rglob("*.yml"), ROOT / ".pre-commit-config.yaml"])
+FORMS = sorted(set((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")) - {ROOT / ".github/ISSUE_TEMPLATE/config.yml"})
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+#: What is imported only where the package that is named here is there, which requires it.
+BROUGHT: Final = {
+    "httpx2": "mcp",
+    "jsonschema": "mcp",
+    "markupsafe": "jinja2",
+    "mcp-types": "mcp",
+    "psycopg-pool": "psycopg",
+    "pydantic-core": "pydantic",
+    "sniffio": "trio",
+    "typing-extensions": "pydantic",
+}
+
+
+def read(path: str | Path) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def parsed(path: Path) -> Any:  # noqa: ANN401 (any document)
+    return yaml.safe_load(read(path))
+
+
+def code_in(page: str) -> list[str]:
+    """What stands in code on a page."""
+    return re.findall(r"`([^`\n]+)`", read(page))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_make_target_on_a_page_is_there(page: str) -> None:
+    text = "\n".join([*code_in(page), *re.findall(r"^\$? ?(make .*)$", read(page), flags=re.MULTILINE)])
+    assert set(re.findall(r"\bmake ([a-z][\w-]*)", text)) <= PHONY
+
+
+def test_make_help_lists_every_target() -> None:
+    said = subprocess.run(
+        ["make", "--no-print-directory", "help"],  # noqa: S607 (whichever make there is)
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(re.findall(r"^ +make ([\w-]+) +\S", said.stdout, flags=re.MULTILINE)) == PHONY
+
+
+def test_every_path_in_the_contributors_guide_is_there() -> None:
+    named = {one for one in code_in("CONTRIBUTING.md") if re.fullmatch(r"[\w./-]+", one)}
+    paths = {one for one in named if "/" in one or re.search(r"\.(py|md|toml)$", one)} | {"tests", "docs", "bench"}
+    beside = [ROOT, ROOT / "states" / "turnwright_states", ROOT / "engine" / "turnwright"]
+    made = {".venv/bin/python"}
+    assert {one for one in paths - made if not any((place / one).exists() for place in beside)} == set()
+
+
+@cache
+def is_there(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found: object = import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[end:]:
+            if not hasattr(found, part):
+                return False
+            found = getattr(found, part)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_dotted_name_on_a_page_is_there(page: str) -> None:
+    named = {one for one in code_in(page) if re.fullmatch(r"turnwright(_states)?(\.\w+)+", one)} - {"turnwright.toml"}
+    assert {one for one in named if not is_there(one)} == set()
+
+
+def test_the_walk_of_a_step_names_where_it_goes() -> None:
+    walk = read("CONTRIBUTING.md").split("## A walk of one step\n")[1].split("\n## ")[0]
+    assert len(set(re.findall(r"`(turnwright[\w.]+)`", walk))) >= 20
+
+
+def test_every_room_is_on_the_map() -> None:
+    rooms = {str(one.parent.relative_to(ROOT)) for one in (ROOT / "engine" / "turnwright").glob("*/__init__.py")}
+    assert rooms <= set(code_in("CONTRIBUTING.md"))
+
+
+@pytest.mark.parametrize("path", YAML, ids=lambda path: path.name)
+def test_every_form_and_workflow_can_be_read(path: Path) -> None:
+    assert isinstance(parsed(path), dict)
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
+def test_a_form_has_what_forms_need(path: Path) -> None:
+    form = parsed(path)
+    assert {"name", "description", "body"} <= set(form)
+    fields = [one for one in form["body"] if one["type"] != "markdown"]
+    assert all(one["attributes"]["label"] for one in fields)
+    assert len({one["id"] for one in fields}) == len(fields)
+    assert {one["type"] for one in form["body"]} <= {"markdown", "textarea", "input", "dropdown", "checkboxes"}
+
+
+def test_a_bug_report_asks_for_the_journal_and_for_what_replay_says() -> None:
+    asked = json.dumps(parsed(ROOT / ".github/ISSUE_TEMPLATE/bug.yml"))
+    assert "turnwright replay TURN" in asked
+    assert "turnwright show TURN --journal" in asked
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_may_do_nothing_but_what_it_must(path: Path) -> None:
+    """It reads the code; to publish takes an identity, and nothing else. Nothing that it runs is a secret's holder."""
+    flow = parsed(path)
+    given = [flow["permissions"], *(job.get("permissions", {}) for job in flow["jobs"].values())]
+    assert [one for one in given if one not in ({}, {"contents": "read"}, {"id-token": "write"})] == []
+    assert "secrets." not in read(path)
+
+
+def actions(node: object) -> Iterator[str]:
+    """Every action or workflow that a part of a workflow uses, however it is written there."""
+    if isinstance(node, dict):
+        yield from (str(value) for key, value in node.items() if key in {"uses", "image", "container"})
+    for part in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from actions(part)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_every_action_is_pinned_to_a_commit_and_says_its_version(path: Path) -> None:
+    """A tag can be moved to other code. Dependabot moves the commit together with the version in the comment."""
+    elsewhere = [one for one in actions(parsed(path)) if not one.startswith("./")]
+    pinned = re.findall(
+        r"^ *(?:- )?uses: ([\w-]+/[\w./-]+@[0-9a-f]{40}) # v\d+\.\d+\.\d+$", read(path), flags=re.MULTILINE
+    )
+    assert elsewhere == pinned
+    assert pinned
+
+
+def test_one_action_has_one_commit_and_one_version() -> None:
+    pinned = {pin for path in WORKFLOWS for pin in re.findall(r"uses: ([^\s@]+)@(\w+) # (\S+)", read(path))}
+    names = [name for name, _, _ in pinned]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_what_is_pinned_is_kept_up_to_date() -> None:
+    (update,) = parsed(ROOT / ".github/dependabot.yml")["updates"]
+    assert (update["package-ecosystem"], update["directory"]) == ("github-actions", "/")
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_every_workflow_of_ours_that_is_used_is_there_and_may_be_called(path: Path) -> None:
+    for used in re.findall(r"uses: \./(\S+)", read(path)):
+        assert "workflow_call:" in read(used)
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / ".ci" / "run"], ids=lambda path: path.name)
+def test_every_target_and_script_that_ci_runs_is_there(path: Path) -> None:
+    text = read(path)
+    assert set(re.findall(r"^(?: *- run: )?make ([\w-]+)", text, flags=re.MULTILINE)) <= PHONY
+    assert [one for one in re.findall(r"\.ci/[\w.-]*\w", text) if not (ROOT / one).is_file()] == []
+
+
+def test_ci_tests_every_version_of_python_that_is_promised() -> None:
+    promised = re.findall(r"Programming Language :: Python :: (3\.\d+)", read("pyproject.toml"))
+    matrix = parsed(ROOT / ".github/workflows/ci.yml")["jobs"]["test"]["strategy"]["matrix"]
+    assert (matrix["python"], matrix["os"]) == (promised, ["ubuntu-latest", "macos-latest"])
+
+
+def test_hooks_run_the_tools_of_the_environment() -> None:
+    (local,) = parsed(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert local["repo"] == "local"
+    assert {one["language"] for one in local["hooks"]} == {"system"}
+    assert all(one["entry"].startswith(".venv/bin/") for one in local["hooks"])
+
+
+def declared() -> set[str]:
+    """The distributions that are declared, whether by all or by an extra."""
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    return set(map(name_of, wanted))
+
+
+def name_of(requirement: str) -> str:
+    """The name of a distribution in what requires it."""
+    return re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-")
+
+
+def imported() -> dict[str, set[str]]:
+    """The packages of others that the code imports, and where."""
+    found: dict[str, set[str]] = {}
+    for source in [*(ROOT / "engine").rglob("*.py"), *(ROOT / "states").rglob("*.py")]:
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module is not None:
+                names = [node.module]
+            for name in names:
+                found.setdefault(name.partition(".")[0], set()).add(source.name)
+    own = {"turnwright", "turnwright_states"}
+    return {name: where for name, where in found.items() if name not in sys.stdlib_module_names | own}
+
+
+def test_whatever_is_imported_is_declared() -> None:
+    """What another package brings along today may be gone tomorrow, and is not there for who installs only ours."""
+    names, homes = declared(), packages_distributions()
+    undeclared = {
+        name: where
+        for name, where in imported().items()
+        if not set(map(name_of, homes.get(name, [name]))) & (names | set(BROUGHT))
+    }
+    assert undeclared == {}
+
+
+def test_the_page_about_versions_tells_of_the_one_that_payloads_have_and_of_every_public_package() -> None:
+    told = set(code_in("docs/versioning.md"))
+    assert f'"v":{PAYLOAD_VERSION}' in told
+    exports = re.search(r"^PACKAGES = \[(.+?)\]", read("tests/test_exports.py"), flags=re.MULTILINE)
+    assert exports is not None
+    assert set(exports[1].split(", ")) <= told
+
+
+@pytest.mark.parametrize("name", BROUGHT)
+def test_what_is_brought_along_is_required_by_who_is_declared(name: str) -> None:
+    bringer = BROUGHT[name]
+    assert bringer in declared()
+    assert name in set(map(name_of, requires(bringer) or ()))
+
+
+def test_one_program_that_cannot_be_installed_takes_no_other_along(tmp_path: Path) -> None:
+    """As where Node.js comes from elsewhere, and Debian's npm conflicts with it."""
+    log = tmp_path / "log"
+    fake = tmp_path / "apt-get"
+    fake.write_text(f'#!/bin/sh\necho "$*" >> {log}\ncase "$*" in *npm*) exit 1 ;; esac\n', encoding="utf-8")
+    (tmp_path / "node").write_text("#!/bin/sh\n", encoding="utf-8")
+    for program in tmp_path.iterdir():
+        program.chmod(0o755)
+    ran = subprocess.run(
+        ["/bin/bash", str(ROOT / ".ci" / "machine")],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    asked = [line.partition("--no-install-recommends ")[2] for line in log.read_text(encoding="utf-8").splitlines()]
+    assert asked == ["", "spin", "gcc libc6-dev", "graphviz", "postgresql", "npm", "chromium"]
+    assert ran.stdout == "npm could not be installed: tests with real MCP servers will be skipped, and say so\n"

@@ -1,0 +1,146 @@
+"""What the heartbeats of an attempt say: under which name and which claims it may have the turn, and no more."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+
+from turnwright.errors import Fenced, StoreError, TurnBusy
+from turnwright.runtime import Job, Stand
+from turnwright.store import NOBODY_GIVEN_UP, GivenUp
+from turnwright_states import EndReason, State
+
+pytest.importorskip("temporalio")
+
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from turnwright.runtime.temporal.activities import Activities
+
+pytestmark = pytest.mark.anyio
+
+DONE = Stand(State.FINISHED, EndReason.ANSWERED)
+
+
+class Played:
+    """A worker whose drives come out as they are told to: an error that is raised, or an epoch that is claimed.
+
+    What is no error waits until `may` is set.
+    """
+
+    owner = "me"
+
+    def __init__(self, *outcomes: Exception | int) -> None:
+        self._outcomes = list(outcomes)
+        self.may = anyio.Event()
+        self.over: list[GivenUp] = []
+
+    async def drive(
+        self,
+        turn_id: str,
+        segment: int,
+        *,
+        over: GivenUp = NOBODY_GIVEN_UP,
+        claimed: Callable[[int], None] | None = None,
+    ) -> Stand:
+        assert (turn_id, segment) == ("t1", 3)
+        self.over.append(over)
+        outcome = self._outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        await self.may.wait()
+        assert claimed is not None
+        claimed(outcome)
+        return DONE
+
+    async def stand(self, turn_id: str) -> Stand:
+        raise AssertionError(turn_id)
+
+    async def abort(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> None:
+        raise AssertionError(turn_id, over)
+
+    async def job(self, turn_id: str) -> Job:
+        raise AssertionError(turn_id)
+
+    async def due(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
+        raise AssertionError(idle, most)
+
+
+class Attempt:
+    """One attempt at the third segment of a turn, after one whose last heartbeat said `before`.
+
+    It drives the turn once a heartbeat says `awaits`, or at the first one.
+    """
+
+    def __init__(
+        self, *outcomes: Exception | int, before: Sequence[Sequence[str | int]] = (), awaits: object = None
+    ) -> None:
+        self.work = Played(*outcomes)
+        self.beats: list[tuple[list[str], list[int]]] = []
+        self._awaits = awaits
+        self._env = ActivityEnvironment()
+        self._env.info = replace(self._env.info, workflow_id="turn:t1:3", heartbeat_details=before)
+        self._env.on_heartbeat = self._hear
+
+    def _hear(self, *details: Any) -> None:  # noqa: ANN401 (Temporal's)
+        self.beats.append(details)
+        if self._awaits in (None, details):
+            self.work.may.set()
+
+    async def run(self) -> dict[str, str]:
+        activities = Activities(self.work, _never, beat=0.03, idle=1)
+        done: dict[str, str] = await self._env.run(activities.drive, "t1")
+        return done
+
+
+async def _never(job: Job) -> bool:
+    raise AssertionError(job)
+
+
+async def test_the_first_heartbeat_names_the_owner_before_the_turn_is_claimed() -> None:
+    attempt = Attempt(7)
+    assert await attempt.run() == {"state": "FINISHED", "outcome": "finished", "reason": "answered"}
+    assert attempt.beats[0] == (["me"], [])
+    assert attempt.work.over == [NOBODY_GIVEN_UP]
+
+
+async def test_the_turn_is_taken_from_the_attempts_before_and_from_nobody_else() -> None:
+    attempt = Attempt(7, before=(["dead"], [5]))
+    await attempt.run()
+    assert attempt.work.over == [GivenUp(frozenset({"dead"}), frozenset({5}))]
+    assert attempt.beats[0] == (["dead", "me"], [5])
+
+
+async def test_an_attempt_that_finds_another_driver_no_longer_claims_to_be_the_owner() -> None:
+    """The driver may be this very process, for another job: the next attempt must not take the turn from it."""
+    attempt = Attempt(TurnBusy("t1", "me"), TurnBusy("t1", "me"), TurnBusy("t1", "me"), 9, awaits=([], []))
+    await attempt.run()
+    assert attempt.beats[0] == (["me"], [])
+
+
+async def test_what_cannot_be_mended_by_another_attempt_is_not_tried_again() -> None:
+    with pytest.raises(ApplicationError, match="taken over") as raised:
+        await Attempt(Fenced("t1", 4)).run()
+    assert (raised.value.type, raised.value.non_retryable) == ("Fenced", True)
+
+
+async def test_a_store_that_cannot_be_reached_is_tried_again() -> None:
+    with pytest.raises(ApplicationError, match="the disk is gone") as raised:
+        await Attempt(StoreError("the disk is gone")).run()
+    assert (raised.value.type, raised.value.non_retryable) == ("StoreError", False)
+
+
+async def test_a_bug_is_not_tried_again_and_what_it_says_is_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ApplicationError, match="ValueError: the log of the worker says why") as raised:
+        await Attempt(ValueError("the key is sk-123")).run()
+    assert raised.value.non_retryable
+    assert raised.value.__cause__ is None
+    assert "sk-123" in caplog.text
+
+
+async def test_a_heartbeat_that_is_not_understood_gives_nobody_up() -> None:
+    attempt = Attempt(7, before=(["dead"],))  # a heartbeat of another release
+    await attempt.run()
+    assert attempt.work.over == [NOBODY_GIVEN_UP]

@@ -1,0 +1,323 @@
+"""The lean event does what the stock one does: on every row, in every configuration that a walk meets."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
+from operator import attrgetter
+from typing import Any, Final
+
+import pytest
+import transitions
+
+from turnwright_states import (
+    Abort,
+    CallSettled,
+    CallStatus,
+    EndReason,
+    Halt,
+    IllegalEvent,
+    Limits,
+    ModelReplied,
+    Outcome,
+    Started,
+    State,
+    ToolCall,
+    Trigger,
+    TurnMachine,
+)
+from turnwright_states.chart import CHART, ROWS, Chart, Row
+from turnwright_states.counters import NAMES, Counters
+from turnwright_states.fast_event import HasState, LeanEvent
+from turnwright_states.guards import Guard
+from turnwright_states.verify import grid, walk
+
+STOCK: Final = Chart(ROWS, event=transitions.Event)
+Values = tuple[int | bool, ...]
+VALUES: Final[Callable[[Counters], Values]] = attrgetter(*NAMES)
+
+
+class Model:
+    """What the machine moves."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+
+class Watched(Chart):
+    """A chart that keeps each configuration in which it is asked for a row: the state, and all that guards speak of."""
+
+    def __init__(self, rows: tuple[Row, ...]) -> None:
+        super().__init__(rows)
+        self.met: set[tuple[State, Values]] = set()
+
+    def fire(self, model: HasState, trigger: Trigger, counters: Counters) -> Row:
+        self.met.add((model.state, VALUES(counters)))
+        return super().fire(model, trigger, counters)
+
+
+def counters_of(values: Values) -> Counters:
+    counters = Counters(Limits())
+    for name, value in zip(NAMES, values, strict=True):
+        setattr(counters, name, value)
+    return counters
+
+
+def fired(chart: Chart, state: State, trigger: Trigger, counters: Counters) -> tuple[Row | str, State]:
+    """The row that is taken, or the words of the refusal; and where the model stands then."""
+    model = Model(state)
+    try:
+        return chart.fire(model, trigger, counters), model.state
+    except IllegalEvent as refused:
+        return str(refused), model.state
+
+
+def test_in_every_configuration_of_a_walk_both_take_the_same_row_or_refuse() -> None:
+    """Every trigger is tried there, not only the one that came."""
+    watched, taken = Watched(ROWS), set()
+    for case in list(grid(1))[::5]:
+        walk(case, chart=watched)
+    for (state, values), trigger in product(watched.met, Trigger):
+        counters = counters_of(values)
+        found = fired(CHART, state, trigger, counters)
+        assert found == fired(STOCK, state, trigger, counters)
+        assert VALUES(counters) == values
+        taken.add(found[0])
+    assert taken >= set(ROWS)
+
+
+# What `add_transition` takes, over every small value of what is asked.
+
+Told = list[tuple[str, State]]
+
+
+class Machines:
+    """Two machines with the same transitions, one on each event, and what their callbacks told."""
+
+    def __init__(self) -> None:
+        self.machines = [
+            type("Machine", (transitions.Machine,), {"event_cls": event})(
+                model=None, states=list(State), initial=State.CHECK, auto_transitions=False
+            )
+            for event in (LeanEvent, transitions.Event)
+        ]
+        self.told: list[Told] = [[], []]
+        self.models = [Model(State.STREAM), Model(State.STREAM)]
+
+    def add(self, dest: State | None, tells: Iterable[str] = (), **conditions: Any) -> None:  # noqa: ANN401 (as stock)
+        """Add a transition from STREAM on `replied`. Before and after it, its callbacks tell the words of `tells`."""
+        for place, machine in enumerate(self.machines):
+            callbacks = {
+                when: [self.telling(place, f"{when} {word}") for word in tells] for when in ("before", "after")
+            }
+            machine.add_transition(Trigger.REPLIED, State.STREAM, dest, **callbacks, **conditions)
+
+    def telling(self, place: int, words: str) -> Callable[[Counters], None]:
+        return lambda _counters: self.told[place].append((words, self.models[place].state))
+
+    def fire(self, counters: Counters) -> list[tuple[bool, State, Told]]:
+        """What came of the trigger in each machine: whether it was taken, where the model stands, what was told."""
+        self.models, self.told = [Model(State.STREAM), Model(State.STREAM)], [[], []]
+        taken = [
+            machine.events[Trigger.REPLIED].trigger(model, counters)
+            for machine, model in zip(self.machines, self.models, strict=True)
+        ]
+        return [(took, m.state, told) for took, m, told in zip(taken, self.models, self.told, strict=True)]
+
+
+def configurations() -> Iterator[Counters]:
+    for doom, filtered, made, waiting in product((False, True), (False, True), (0, 1), (0, 1)):
+        counters = Counters(Limits())
+        counters.doom, counters.filtered, counters.made, counters.waiting = doom, filtered, made, waiting
+        yield counters
+
+
+def test_conditions_refusals_and_callbacks_are_the_stock_events() -> None:
+    machines = Machines()
+    machines.add(State.FAILED, conditions=[Guard("filtered"), Guard("not doom")], tells=["a"])
+    machines.add(State.TOOL_EXEC, conditions=Guard("made > 0"), unless=[Guard("doom"), Guard("waiting > 0")])
+    machines.add(State.FINISHED, unless=Guard("filtered"), tells=["b", "c"])
+    machines.add(None, conditions=Guard("waiting > 0"), tells=["inside"])
+    ends = set()
+    for counters in configurations():
+        lean, stock = machines.fire(counters)
+        assert lean == stock
+        ends.add(lean[:2])
+    taken = {(True, state) for state in (State.FINISHED, State.TOOL_EXEC, State.FAILED, State.STREAM)}
+    assert ends == taken | {(False, State.STREAM)}
+
+
+def test_callbacks_come_in_their_order_around_the_move() -> None:
+    machines = Machines()
+    machines.add(State.FINISHED, tells=["a", "b"])
+    lean, stock = machines.fire(Counters(Limits()))
+    told = [("before a", State.STREAM), ("before b", State.STREAM), ("after a", State.FINISHED)]
+    assert lean == stock == (True, State.FINISHED, [*told, ("after b", State.FINISHED)])
+
+
+def test_a_transition_that_is_added_later_counts() -> None:
+    machines = Machines()
+    machines.add(State.FAILED, conditions=Guard("doom"))
+    counters = Counters(Limits())
+    assert [taken for taken, _, _ in machines.fire(counters)] == [False, False]
+    machines.add(State.FINISHED)
+    assert [(taken, state) for taken, state, _ in machines.fire(counters)] == [(True, State.FINISHED)] * 2
+
+
+def test_a_state_without_rows_takes_none() -> None:
+    machines = Machines()
+    machines.add(State.FINISHED)
+    model = Model(State.PAUSED)
+    assert machines.machines[0].events[Trigger.REPLIED].trigger(model, Counters(Limits())) is False
+    assert model.state is State.PAUSED
+
+
+# The machine that runs is the one that is asked.
+
+EVENTS: Final = pytest.mark.parametrize("event", [LeanEvent, transitions.Event], ids=lambda kind: kind.__name__)
+
+
+def begun(chart: Chart) -> TurnMachine:
+    machine, _ = TurnMachine.start(Started(prompt="x"), chart=chart)
+    return machine
+
+
+@EVENTS
+@pytest.mark.parametrize("wildcard", [False, True])
+def test_a_turn_refuses_what_is_removed_from_its_running_machine_and_takes_what_is_added(
+    event: type[transitions.Event], wildcard: bool
+) -> None:
+    """The chart's own table is not asked again: `wildcard` takes the whole trigger away, which then is no event."""
+    chart = Chart(ROWS, event=event)
+    turn, other = begun(chart), begun(Chart(ROWS, event=event))
+    answer = ModelReplied(text="x")
+    assert [fact.state for fact in turn.copy().feed(answer)][-1] is State.FINISHED
+    chart.machine.remove_transition(Trigger.REPLIED, *(() if wildcard else (State.STREAM, State.FINISHED)))
+    known = turn.turn.digest()
+    with pytest.raises(IllegalEvent, match="is not accepted in state STREAM: nothing was changed"):
+        turn.feed(answer)
+    assert (turn.state, turn.turn.state, turn.turn.digest()) == (State.STREAM, State.STREAM, known)
+    assert chart.accepts(State.STREAM, Trigger.REPLIED) is not wildcard
+    assert other.feed(answer)[-1].state is State.FINISHED
+    chart.machine.add_transition(Trigger.REPLIED, State.STREAM, State.FINISHED)
+    assert chart.accepts(State.STREAM, Trigger.REPLIED)
+    turn.feed(answer)
+    assert turn.action == Halt(Outcome.FINISHED, EndReason.ANSWERED)
+
+
+@EVENTS
+def test_what_a_missing_row_stops_in_the_middle_of_an_event_is_said_and_kept(event: type[transitions.Event]) -> None:
+    """No chart that lint accepts lacks one. The facts and the turn agree all the same."""
+    chart = Chart(ROWS, event=event)
+    turn = begun(chart)
+    turn.feed(ModelReplied(calls=(ToolCall(name="a", arguments={}),)))
+    (call,) = turn.turn.batch
+    chart.machine.remove_transition(Trigger.SETTLED, State.TOOL_EXEC)
+    with pytest.raises(
+        IllegalEvent, match="the chart lacks a row, and 1 facts of the event were made before"
+    ) as caught:
+        turn.feed(CallSettled(call=call, status=CallStatus.ERROR, result="x"))
+    assert caught.value.made == 1
+    assert [fact.kind for fact in turn.feed(Abort())] == ["call_settled", "step_finished", "halted"]
+
+
+@EVENTS
+def test_a_transition_that_is_no_row_has_no_reason(event: type[transitions.Event]) -> None:
+    """It is taken all the same, and the row of the call before is not taken for it."""
+    chart = Chart(ROWS, event=event)
+    chart.machine.remove_transition(Trigger.PROCEED, State.CHECK)
+    chart.machine.add_transition(Trigger.PROCEED, State.CHECK, State.PAUSED, conditions=Guard("doom"))
+    model, counters = Model(State.CONTINUE), Counters(Limits())
+    counters.doom = True
+    chart.fire(model, Trigger.PROCEED, counters)
+    assert chart.fire(model, Trigger.PROCEED, counters) == ROWS[8]
+    model.state = State.STREAM
+    chart.machine.add_transition(Trigger.PROCEED, State.STREAM, State.FAILED)
+    assert chart.fire(model, Trigger.PROCEED, counters) == Row(State.STREAM, Trigger.PROCEED, Guard(""), State.FAILED)
+
+
+def edited(machine: transitions.Machine, edit: str) -> None:
+    """Change the machine behind the back of its own methods."""
+    ways = machine.events[Trigger.REPLIED].transitions["STREAM"]
+    match edit:
+        case "a transition is taken out of the list":
+            del ways[0]
+        case "two change places":
+            ways.reverse()
+        case "another list":
+            machine.events[Trigger.REPLIED].transitions["STREAM"] = ways[1:]
+        case "a condition more":
+            ways[0].conditions.append(transitions.core.Condition(Guard("doom")))
+        case "no condition":
+            ways[0].conditions.clear()
+        case "other conditions":
+            ways[0].conditions = ways[1].conditions
+        case "another end":
+            ways[0].dest = "CAP_HIT"
+        case "nowhere else":
+            ways[0].dest = None
+        case "none is left":
+            ways.clear()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        *("a transition is taken out of the list", "two change places", "another list", "a condition more"),
+        *("no condition", "other conditions", "another end", "nowhere else", "none is left"),
+    ],
+)
+def test_a_transition_that_is_changed_by_hand_counts(edit: str) -> None:
+    """Also after the one before it was compiled."""
+    machines = Machines()
+    machines.add(State.FAILED, conditions=Guard("filtered"), tells=["a"])
+    machines.add(State.TOOL_EXEC, conditions=Guard("made > 0"), tells=["b"])
+    machines.add(State.FINISHED, tells=["c"])
+    before = [machines.fire(counters)[0] for counters in configurations()]
+    for machine in machines.machines:
+        edited(machine, edit)
+    after = [machines.fire(counters) for counters in configurations()]
+    assert all(lean == stock for lean, stock in after)
+    assert [lean for lean, _ in after] != before
+
+
+def test_a_callback_that_is_added_later_is_called() -> None:
+    machines = Machines()
+    machines.add(State.FINISHED, tells=["a"])
+    counters = Counters(Limits())
+    machines.fire(counters)
+    for place, machine in enumerate(machines.machines):
+        machine.events[Trigger.REPLIED].add_callback("after", machines.telling(place, "later"))
+    lean, stock = machines.fire(counters)
+    assert lean == stock
+    assert lean[2][-1] == ("later", State.FINISHED)
+
+
+def test_a_condition_that_is_added_by_hand_must_be_a_guard() -> None:
+    machines = Machines()
+    machines.add(State.FINISHED)
+    (way,) = machines.machines[0].events[Trigger.REPLIED].transitions["STREAM"]
+    way.conditions.append(transitions.core.Condition(lambda _counters: True))
+    with pytest.raises(TypeError, match="conditions of a lean event are guards"):
+        machines.machines[0].events[Trigger.REPLIED].trigger(Model(State.STREAM), Counters(Limits()))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_callback_by_its_name_is_refused(when: str) -> None:
+    """There is no model to look it up in."""
+    event, transition = LeanEvent("replied", CHART.machine), transitions.Transition("STREAM", "FAILED")
+    transition.add_callback(when, "note")
+    with pytest.raises(TypeError, match="callbacks of a lean event are functions, and 'note' is none"):
+        event.add_transition(transition)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"conditions": lambda _counters: True},
+        {"unless": "is_doomed"},
+        {"prepare": lambda _counters: None},
+    ],
+    ids=lambda asked: next(iter(asked)),
+)
+def test_what_it_could_not_honour_is_refused(asked: dict[str, object]) -> None:
+    with pytest.raises(TypeError, match="lean event"):
+        Machines().add(State.FAILED, (), **asked)

@@ -1,0 +1,83 @@
+"""The lock file of a driver: who asks does not disturb, and it is held as long as its own process lives."""
+
+import fcntl
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from turnwright.errors import StoreError
+from turnwright.store.sqlite.owner_lock import OwnerLock
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "turns.db"
+
+
+def files(path: Path) -> list[str]:
+    return [file.name for file in path.parent.iterdir()]
+
+
+def test_a_driver_holds_its_lock_until_it_lets_go(path: Path) -> None:
+    """Also while, and after, others ask."""
+    driver, other = OwnerLock(path), OwnerLock(path)
+    name = driver.take()
+    assert [other.is_held(name), other.is_held(name)] == [True, True]
+    driver.let_go()
+    assert not other.is_held(name)
+    assert files(path) == []
+
+
+def test_nobody_holds_a_lock_that_is_not_there(path: Path) -> None:
+    assert not OwnerLock(path).is_held("1-0")
+
+
+def test_two_who_ask_at_once_about_a_dead_driver_agree(path: Path) -> None:
+    """Neither takes the other's question for the driver; its file is removed."""
+    dead = path.with_name("turns.db-owner-1-0")
+    dead.touch()
+    with dead.open("rb") as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        assert not OwnerLock(path).is_held("1-0")
+    assert files(path) == []
+
+
+def test_a_lock_that_cannot_be_made_is_the_stores_error(path: Path) -> None:
+    """Every time: it is not held after the first try."""
+    driver = OwnerLock(path.parent / "missing" / "turns.db")
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"turns\.db: the driver's lock: No such file"):
+            driver.take()
+
+
+#: A driver that forks a worker, which gives up what it has, and lives until its input ends.
+_DRIVER: Final = """
+import os, sys
+from pathlib import Path
+from turnwright.store.sqlite.owner_lock import OwnerLock
+
+lock = OwnerLock(Path(sys.argv[1]))
+name = lock.take()
+if os.fork() == 0:
+    lock.let_go()
+    print(name, lock.name, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_forked_worker_neither_holds_nor_gives_up_the_lock(path: Path) -> None:
+    """It is held while the driver lives, and no longer, whoever outlives it. The worker is a driver of its own."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _DRIVER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        name, workers = driver.stdout.readline().split()
+        assert workers != name
+        asking = OwnerLock(path)
+        assert asking.is_held(name)
+        driver.kill()
+        driver.wait()
+        assert not asking.is_held(name)

@@ -1,0 +1,247 @@
+"""Values as Python source: what is evaluated is what was written, and people can read it."""
+
+import math
+import re
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from turnwright import Agent, Budget, FinishedCall, Limits, Message, Outcome, Price, deny, grant
+from turnwright import Reply as Answer
+from turnwright.message import AnyPart, StepStartPart, TextPart, ToolCallPart
+from turnwright.model import ModelError, Reply, ReplyCall, asks_for
+from turnwright.testing import At, Recorded, Stalls
+from turnwright.testing.python_source import Imports, Source, code
+from turnwright_states import CallStatus, Cause, Decision, EndReason, Finish, InterruptKind, State, Usage
+
+texts = st.text(st.characters(codec=None), max_size=60) | st.sampled_from(
+    [
+        "",
+        "'",
+        '"',
+        "'\"",
+        '"""',
+        "\\",
+        "\\'",
+        "a\nb\r\n\tc\x00\x7f",
+        "{x} %s",
+        "\ud800 half",
+        "\u202e\u2028",
+        "naïve 漢 🙂",
+    ]
+)
+numbers = st.integers() | st.floats(allow_nan=False)
+json_values: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | numbers | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+objects = st.dictionaries(texts, json_values, max_size=3)
+usages = st.builds(Usage, input_tokens=st.integers(0, 9), output_tokens=st.integers(0, 9), cost=st.floats(0, 1))
+calls = st.builds(ReplyCall, texts, objects | st.none(), texts, texts)
+replies = st.builds(
+    Reply, texts, texts, st.lists(objects, max_size=2).map(tuple), st.lists(calls, max_size=3).map(tuple),
+    st.sampled_from(Finish), usages | st.none(),
+)  # fmt: skip
+limits = st.builds(
+    Limits,
+    steps=st.none() | st.integers(0, 9),
+    seconds=st.none() | st.floats(0.1, 9),
+    doom_response=st.sampled_from(["ask", "stop"]),
+    tool_calls=st.none() | st.just(50),
+)
+agents = st.builds(
+    lambda fields: Agent.model_validate({"name": "Anybody", **fields}),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "steps": st.none() | st.integers(0, 9),
+            "budget": st.none() | st.just(5) | st.builds(Budget, tokens=st.none() | st.just(9)),
+            "instructions": st.just("Do\n\n`this`."),
+            "tools": st.just(("a", "b")),
+        },
+    ),
+)
+enums = st.sampled_from([*Outcome, *State, *EndReason, *Cause, *CallStatus, *Decision, *InterruptKind])
+values: st.SearchStrategy[object] = st.one_of(
+    json_values,
+    st.lists(json_values).map(tuple),
+    enums,
+    usages,
+    replies,
+    limits,
+    agents,
+    st.builds(Price, st.floats(0, 9), st.floats(0, 9)),
+    st.builds(FinishedCall, texts, objects, st.sampled_from(CallStatus), texts),
+    st.builds(Answer, st.sampled_from(Decision), texts),
+    st.builds(Message.assistant, texts, st.lists(
+        st.builds(ToolCallPart, id=texts, name=texts, arguments=objects), max_size=2)),
+    st.builds(At, st.integers(0, 9), st.just("crash"), st.integers(1, 3)),
+)  # fmt: skip
+
+
+def evaluated(value: object) -> object:
+    """What the source of a value evaluates to, with nothing but its own imports."""
+    imports = Imports()
+    source = code(value, imports)
+    names: dict[str, object] = {}
+    exec("\n".join(imports.lines()), names)  # noqa: S102 (that it runs is the point)
+    return eval(source, names)  # noqa: S307 (likewise)
+
+
+def written(value: object, **place: int) -> str:
+    return code(value, Imports(), **place)
+
+
+@given(value=st.lists(values, max_size=3))
+def test_what_is_evaluated_is_what_was_written(value: list[object]) -> None:
+    made = evaluated(value)
+    assert made == value
+    assert isinstance(made, list)
+    assert [type(one) for one in made] == [type(one) for one in value]
+
+
+@given(value=values, indent=st.sampled_from([0, 4, 8]))
+def test_no_line_is_too_long_for_a_linter(value: object, indent: int) -> None:
+    """Whatever texts there are; only a number without an end is longer."""
+    lines = written(value, indent=indent).splitlines()
+    assert [line for line in lines if len(line) > 120 and not re.search(r"0x[0-9a-f]{60}|\d{60}", line)] == []
+
+
+@given(cause=st.sampled_from(Cause), said=texts, status=st.none() | st.just(503), partial=st.none() | replies)
+def test_an_error_comes_back_with_all_that_it_says(
+    cause: Cause, said: str, status: int | None, partial: Reply | None
+) -> None:
+    error = ModelError(said, cause=cause, status=status, retry_after=1.5, partial=partial)
+    made = evaluated(error)
+    assert isinstance(made, ModelError)
+    assert (str(made), made.cause, made.status, made.retry_after, made.partial) == (said, cause, status, 1.5, partial)
+
+
+def test_what_is_nested_deeper_than_python_reads_comes_back() -> None:
+    value: JsonValue = "deep"
+    for _ in range(400):
+        value = [value]
+    assert evaluated(value) == value
+
+
+def test_numbers_that_are_none_come_back() -> None:
+    assert evaluated([math.inf, -math.inf]) == [math.inf, -math.inf]
+    nan = evaluated(math.nan)
+    assert isinstance(nan, float)
+    assert math.isnan(nan)
+
+
+def test_defaults_are_left_out() -> None:
+    assert written(Limits(steps=2, tool_calls=50)) == "Limits(steps=2)"
+    assert written(Usage(input_tokens=3)) == "Usage(input_tokens=3)"
+    assert written(Recorded("a", attempt=1)) == 'Recorded("a")'
+    assert written(Stalls(seconds=0.5)) == "Stalls(seconds=0.5)"
+
+
+def test_what_an_agent_sets_to_its_default_is_kept() -> None:
+    """There `None` is a limit that is off, and no limit is the engine's."""
+    assert written(Agent(name="a", steps=None)) == 'Agent(name="a", steps=None)'
+    assert written(Agent(name="a", budget=Budget(tokens=None))) == 'Agent(name="a", budget=Budget(tokens=None))'
+
+
+def test_replies_are_written_as_people_write_them() -> None:
+    assert written(asks_for(("f", {"a": 1}), ("g", {}))) == 'asks_for(("f", {"a": 1}), ("g", {}))'
+    assert written(asks_for(ReplyCall("f", None, '{"a'), text="So")) == (
+        """asks_for(ReplyCall("f", None, raw='{"a'), text="So")"""
+    )
+    assert written(Reply(text="Done.")) == 'Reply(text="Done.")'
+    assert written(ModelError("slow", cause=Cause.TIMEOUT)) == 'ModelError("slow", cause=Cause.TIMEOUT)'
+    assert written([deny("no"), deny(), grant()]) == '[deny("no"), deny(), grant()]'
+
+
+def test_what_does_not_fit_a_line_is_laid_out_one_item_a_line() -> None:
+    reply = asks_for(("write", {"path": "x" * 20, "more": [1, 2], "text": "y" * 20}), ("read", {}))
+    assert (
+        written(reply, indent=4, before=7)
+        == f"""asks_for(
+        ("write", {{"path": "{"x" * 20}", "more": [1, 2], "text": "{"y" * 20}"}}),
+        ("read", {{}}),
+    )"""
+    )
+
+
+def test_a_long_text_is_cut_at_its_lines_and_its_words() -> None:
+    """The brackets of a call or a list serve its literals too; those of a tuple would make one text of it."""
+    text = "first\n" + "a word " * 15 + "\nlast"
+    cut = """(
+    "first\\n"
+    "a word a word a word a word a word a word a word a word a word a word a word a word a word a "
+    "word a word \\n"
+    "last"
+)"""
+    assert written(text) == cut
+    assert written(deny(text)) == f"deny{cut}"
+    assert written((text,)).startswith('(\n    (\n        "first\\n"\n')
+    assert [evaluated(one) for one in (text, deny(text), (text,))] == [text, deny(text), (text,)]
+
+
+def test_a_number_too_long_for_python_comes_back() -> None:
+    """Which refuses to read decimals of more than 4,300 digits, and to write them."""
+    assert evaluated(-(10**5_000)) == -(10**5_000)
+
+
+def test_what_is_source_already_stands_as_it_is() -> None:
+    assert written({"a": [Source("NAME")]}) == '{"a": [NAME]}'
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes", len, Limits])
+def test_a_value_that_cannot_be_written_is_refused_by_its_type(value: object) -> None:
+    with pytest.raises(TypeError, match=f"cannot write {type(value).__name__} as source"):
+        written([value])
+
+
+def test_imports_stand_where_users_import_from_in_the_order_of_linters() -> None:
+    imports = Imports()
+    nested: JsonValue = []
+    for _ in range(20):
+        nested = [nested]
+    code([Outcome.FAILED, asks_for(("f", {})), Cause.CRASH, Reply(), At(1, "crash"), Limits(), nested], imports)
+    code(Message(role="user", parts=(StepStartPart(step_number=1), TextPart(text="a"))), imports)
+    assert imports.lines() == [
+        "import json",
+        "",
+        "from turnwright import Limits, Message, Outcome",
+        "from turnwright.message import StepStartPart, TextPart",
+        "from turnwright.model import Reply, asks_for",
+        "from turnwright.testing import At",
+        "from turnwright_states import Cause",
+    ]
+
+
+def test_a_long_import_stands_on_several_lines() -> None:
+    imports = Imports()
+    for part in get_args(get_args(AnyPart)[0]):
+        imports.name(part)
+    assert imports.lines() == [
+        "from turnwright import FilePart",
+        "from turnwright.message import (",
+        "    ReasoningPart,",
+        "    SentinelPart,",
+        "    StepFinishPart,",
+        "    StepStartPart,",
+        "    TextPart,",
+        "    ToolCallPart,",
+        "    ToolResultPart,",
+        ")",
+    ]
+
+
+def test_two_things_of_one_name_do_not_meet() -> None:
+    """A model's reply and a person's are both called Reply."""
+    imports = Imports()
+    source = code([Reply(text="a"), Answer(Decision.REPLY, "b")], imports)
+    assert source == '[Reply(text="a"), turnwright.Reply(Decision.REPLY, text="b")]'
+    assert imports.lines() == [
+        "import turnwright",
+        "from turnwright.model import Reply",
+        "from turnwright_states import Decision",
+    ]

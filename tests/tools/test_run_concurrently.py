@@ -1,0 +1,180 @@
+"""Jobs side by side: the tasks of asyncio that are made by hand do what a task group does."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from turnwright.tools.asyncio_tasks import in_asyncio_tasks
+from turnwright.tools.run_concurrently import Job, in_a_group, in_tasks
+
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
+
+WORD: ContextVar[str] = ContextVar("word")
+InTasks = Callable[[Sequence[Job]], Awaitable[None]]
+
+
+@pytest.fixture(params=[in_asyncio_tasks, in_a_group, in_tasks], ids=["by hand", "group", "either"])
+def run_jobs(request: pytest.FixtureRequest) -> InTasks:
+    chosen: InTasks = request.param
+    return chosen
+
+
+class Diary:
+    """What the jobs wrote down, in order."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def job(self, name: str, *, waits: float = 0.0, error: BaseException | None = None) -> Job:
+        async def work() -> None:
+            self.lines.append(f"{name} begins")
+            try:
+                await anyio.sleep(waits)
+            except anyio.get_cancelled_exc_class():
+                self.lines.append(f"{name} is cancelled")
+                raise
+            if error is not None:
+                raise error
+            self.lines.append(f"{name} ends")
+
+        return work
+
+
+async def test_all_begin_before_one_ends(run_jobs: InTasks) -> None:
+    diary = Diary()
+    await run_jobs([diary.job("a"), diary.job("b")])
+    assert diary.lines == ["a begins", "b begins", "a ends", "b ends"]
+
+
+async def test_no_jobs_are_done_at_once(run_jobs: InTasks) -> None:
+    await run_jobs([])
+
+
+async def test_each_job_has_a_task_of_its_own(run_jobs: InTasks) -> None:
+    tasks: list[int] = []
+
+    async def work() -> None:
+        tasks.append(anyio.get_current_task().id)
+
+    await run_jobs([work, work])
+    assert len({*tasks, anyio.get_current_task().id}) == 3
+
+
+async def test_the_first_that_raises_cancels_the_others_and_is_raised(run_jobs: InTasks) -> None:
+    diary = Diary()
+    wrong = ValueError("wrong")
+    with pytest.raises(ValueError, match="wrong") as raised:
+        await run_jobs([diary.job("a", waits=60), diary.job("b", error=wrong)])
+    assert raised.value is wrong
+    assert diary.lines == ["a begins", "b begins", "a is cancelled"]
+
+
+async def test_an_error_without_a_wait_cancels_a_job_whose_task_has_not_begun(run_jobs: InTasks) -> None:
+    diary = Diary()
+
+    async def work() -> None:
+        raise ValueError("at once")
+
+    with pytest.raises(ValueError, match="at once"):
+        await run_jobs([work, diary.job("late", waits=60)])
+    assert diary.lines in (["late begins", "late is cancelled"], [])
+
+
+async def test_a_cancellation_from_outside_cancels_all_and_is_not_swallowed(run_jobs: InTasks) -> None:
+    diary = Diary()
+    with anyio.move_on_after(0.01) as scope:
+        await run_jobs([diary.job("a", waits=60), diary.job("b", waits=60)])
+        diary.lines.append("never")
+    assert scope.cancelled_caught
+    assert sorted(diary.lines) == ["a begins", "a is cancelled", "b begins", "b is cancelled"]
+
+
+@pytest.mark.no_waiting(False)
+async def test_a_shield_in_a_job_holds_and_the_job_is_waited_for(run_jobs: InTasks) -> None:
+    lines: list[str] = []
+
+    async def work() -> None:
+        try:
+            await anyio.sleep(60)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.02)
+                lines.append("tidied up")
+
+    with anyio.move_on_after(0.01):
+        await run_jobs([work])
+    assert lines == ["tidied up"]
+
+
+async def test_a_job_that_swallows_its_cancellation_is_cancelled_again(run_jobs: InTasks) -> None:
+    swallowed = 0
+
+    async def work() -> None:
+        nonlocal swallowed
+        while swallowed < 3:
+            try:
+                await anyio.sleep(60)
+            except anyio.get_cancelled_exc_class():
+                swallowed += 1
+
+    with anyio.fail_after(60), anyio.move_on_after(0.01) as scope:
+        await run_jobs([work])
+    assert (swallowed, scope.cancel_called) == (3, True)
+
+
+async def test_a_job_that_cancels_its_own_task_leaves_the_others_no_mark(run_jobs: InTasks) -> None:
+    async def work() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await anyio.sleep(60)
+
+    with pytest.raises(asyncio.CancelledError):
+        await run_jobs([work])
+    await anyio.lowlevel.checkpoint()
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_whoever_cancels_the_task_twice_is_kept_waiting_for_the_jobs(run_jobs: InTasks) -> None:
+    lines: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.05)
+            lines.append("ended")
+
+    task = asyncio.ensure_future(run_jobs([work, work]))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert lines == ["ended", "ended"]
+
+
+async def test_what_a_job_sets_in_its_context_nobody_else_sees(run_jobs: InTasks) -> None:
+    seen: list[str] = []
+
+    async def work() -> None:
+        seen.append(WORD.get())
+        WORD.set("changed")
+
+    WORD.set("ours")
+    await run_jobs([work, work])
+    assert (seen, WORD.get()) == (["ours", "ours"], "ours")
+
+
+def test_on_trio_the_jobs_run_in_its_tasks() -> None:
+    diary = Diary()
+    anyio.run(lambda: in_tasks([diary.job("a"), diary.job("b")]), backend="trio")
+    assert sorted(diary.lines) == ["a begins", "a ends", "b begins", "b ends"]

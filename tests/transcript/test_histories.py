@@ -1,0 +1,247 @@
+"""Histories and hooks that leave calls without results: what is sent is paired all the same, or it is refused."""
+
+import logging
+from collections.abc import Sequence
+
+import pytest
+from pydantic import JsonValue
+
+from turnwright import Agent, ConfigError, Engine, Message, tool
+from turnwright.message import ToolCallPart, ToolResultPart
+from turnwright.model.protocol import Request
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.store import MemoryStore
+from turnwright.transcript.pairing import NO_RESULT, check_pairing
+from turnwright_states import CallStatus, EndReason, Outcome
+from turnwright_states.facts import TurnStarted
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Tidier")
+
+#: Two calls were made, one has its result, and the person went on. The last result belongs to nothing.
+BROUGHT: Sequence[dict[str, JsonValue]] = (
+    {"role": "user", "content": "What is in a.py and b.py?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "note", "arguments": '{"n": 1}'}},
+            {"id": "c2", "type": "function", "function": {"name": "note", "arguments": '{"n": 2}'}},
+        ],
+    },
+    {"role": "user", "content": "Well?"},
+    {"role": "tool", "tool_call_id": "c2", "name": "note", "content": "noted 2"},
+    {"role": "tool", "tool_call_id": "call00001", "name": "note", "content": "noted 9"},
+)
+NOTES = (
+    "message 1: call 'c1' has no result: it is sent as unknown",
+    "message 3: the result of 'c2' is moved to its call in message 1",
+    "message 4: the result of 'call00001' answers no open call: it is left out",
+)
+
+
+@tool
+async def note(n: int = 0) -> str:
+    return f"noted {n}"
+
+
+@tool(approval=True)
+async def erase(path: str) -> str:
+    return path
+
+
+def said(request: Request) -> list[tuple[str, str]]:
+    """Who said what, in a request that a provider takes."""
+    check_pairing(request.messages)
+    ids = [call.id for message in request.messages for call in message.calls]
+    assert len(set(ids)) == len(ids)
+    return [(message.role, message.text or _result(message)) for message in request.messages]
+
+
+def _result(message: Message) -> str:
+    return "".join(f"{part.status}: {part.text}" for part in message.parts if isinstance(part, ToolResultPart))
+
+
+async def test_a_history_that_is_not_paired_is_sent_paired() -> None:
+    model = ScriptedModel(asks_for(("note", {"n": 3})), "Done.")
+    turn = await Engine(model=model, tools=[note]).run(AGENT, "And now?", history=BROUGHT)
+    assert turn.outcome is Outcome.FINISHED
+    before = [
+        ("user", "What is in a.py and b.py?"),
+        ("assistant", ""),
+        ("tool", f"unknown: {NO_RESULT}"),
+        ("tool", "ok: noted 2"),
+        ("user", "Well?"),
+        ("user", "And now?"),
+    ]
+    assert said(model.requests[0]) == before
+    assert said(model.requests[1]) == [*before, ("assistant", ""), ("tool", "ok: noted 3")]
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (Message(role="ai"), "role: Input should be 'system', 'user', 'assistant' or 'tool'"),  # type: ignore[arg-type]
+        (Message(role="user", parts=("Hi",)), "parts.0: Input should be"),  # type: ignore[arg-type]
+        (Message(role="user", parts=None), "parts: Input should be a valid tuple"),  # type: ignore[arg-type]
+        (Message.user(None), "parts.0.text.text: Input should be a valid string"),  # type: ignore[arg-type]
+        (
+            Message.assistant(calls=[ToolCallPart(id="c1", name="note", arguments={"n": object()})]),  # type: ignore[dict-item]
+            "parts.0.tool_call.arguments.n: input was not a valid JSON value",
+        ),
+        (Message.result("c1", "note", "a", "fine"), "parts.0.tool_result.status: Input should be"),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_message_that_is_none_is_refused_by_its_number_and_its_field(message: Message, why: str) -> None:
+    """Messages are looked at where they come in: to make one in code checks nothing."""
+    engine = Engine(model=ScriptedModel("Done."))
+    with pytest.raises(ConfigError) as error:
+        await engine.run(AGENT, "And now?", history=[Message.user("hi"), message])
+    assert str(error.value).startswith(f"history: message 1: {why}")
+    assert await engine.store.turns() == []
+
+
+async def test_a_history_stays_what_it_was_when_it_was_brought() -> None:
+    arguments: dict[str, JsonValue] = {"n": 1}
+    history = [Message.assistant(calls=[ToolCallPart(id="c1", name="note", arguments=arguments)])]
+    engine = Engine(model=ScriptedModel("Done."), store=(store := MemoryStore()))
+    turn = await engine.run(AGENT, "And now?", history=history)
+    arguments["n"] = 2
+    started = (await store.facts(turn.id))[0][1]
+    assert isinstance(started, TurnStarted)
+    assert Message.of_json(started.history[0]).calls[0].arguments == {"n": 1}
+
+
+async def test_what_is_repaired_of_a_history_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """However many requests it is sent with."""
+    model = ScriptedModel(asks_for(("note", {})), asks_for(("note", {"n": 1})), "Done.")
+    turn = await Engine(model=model, tools=[note]).run(AGENT, "And now?", history=BROUGHT)
+    assert caplog.messages == [f"turn {turn.id}: what was said before it is repaired: {note}" for note in NOTES]
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+
+
+async def test_the_journal_keeps_a_history_as_it_was_brought() -> None:
+    """It is repaired whenever it is sent, in the same way: by whoever resumes, and in later turns of the session."""
+    store = MemoryStore()
+    model = ScriptedModel(asks_for(("erase", {"path": "x"})))
+    paused = await Engine(model=model, tools=[erase], store=store).run(AGENT, "Go", session="s1", history=BROUGHT)
+    started = (await store.facts(paused.id))[0][1]
+    assert isinstance(started, TurnStarted)
+    assert [Message.of_json(one) for one in started.history] == [Message.from_chat(one) for one in BROUGHT]
+
+    later = ScriptedModel("Kept.", "Yes.")
+    engine = Engine(model=later, tools=[erase], store=store)
+    await engine.resume(paused.id, {"approval-1": False})
+    await engine.run(AGENT, "And now?", session="s1")
+    first = said(model.requests[0])
+    assert [said(request)[: len(first)] for request in later.requests] == [first, first]
+
+
+async def test_a_hook_is_shown_pairs() -> None:
+    shown: list[Sequence[Message]] = []
+
+    async def look(messages: Sequence[Message]) -> Sequence[Message]:
+        shown.append(messages)
+        return messages
+
+    await Engine(model=ScriptedModel("Done."), prepare=look).run(AGENT, "And now?", history=BROUGHT)
+    check_pairing(shown[0])
+
+
+async def last_four(messages: Sequence[Message]) -> Sequence[Message]:
+    """A hook that shortens: the request, and the last four messages, whatever they are."""
+    return [messages[0], *messages[1:][-4:]]
+
+
+async def test_a_hook_that_cuts_between_a_call_and_its_result_is_repaired(caplog: pytest.LogCaptureFixture) -> None:
+    model = ScriptedModel(asks_for(("note", {"n": 1}), ("note", {"n": 2})), asks_for(("note", {"n": 3})), "Done.")
+    turn = await Engine(model=model, tools=[note], prepare=last_four).run(AGENT, "hi")
+    assert turn.outcome is Outcome.FINISHED
+    assert [said(request) for request in model.requests] == [
+        [("user", "hi")],
+        [("user", "hi"), ("assistant", ""), ("tool", "ok: noted 1"), ("tool", "ok: noted 2")],
+        [("user", "hi"), ("assistant", ""), ("tool", "ok: noted 3")],
+    ]
+    (warning,) = caplog.messages
+    assert warning == (
+        f"turn {turn.id}: a request is repaired: message 1:"
+        " the result of 'call00002' answers no open call: it is left out"
+    )
+
+
+async def forgetful(messages: Sequence[Message]) -> Sequence[Message]:
+    """A hook that leaves results out, to save tokens."""
+    return [message for message in messages if message.role != "tool"]
+
+
+async def test_a_call_whose_result_a_hook_left_out_is_unknown_to_the_model() -> None:
+    model = ScriptedModel(asks_for(("note", {"n": 1})), "Done.")
+    turn = await Engine(model=model, tools=[note], prepare=forgetful).run(AGENT, "hi")
+    assert said(model.requests[1])[2:] == [("tool", f"unknown: {NO_RESULT}")]
+    results = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
+    assert [(part.status, part.text) for part in results] == [(CallStatus.OK, "noted 1")]
+
+
+# A strict engine.
+
+
+@pytest.mark.parametrize(
+    ("history", "why"),
+    [
+        (BROUGHT, "message 1: call 'c1' has no result before message 2"),
+        (BROUGHT[:2], "message 1: call 'c1' has no result"),
+        ([BROUGHT[0], *BROUGHT[3:]], "message 1: a tool result that answers no open call"),
+    ],
+)
+async def test_a_strict_engine_refuses_what_is_not_paired_and_says_where(
+    history: Sequence[dict[str, JsonValue]], why: str
+) -> None:
+    engine = Engine(model=ScriptedModel("Done."), tools=[note], history="strict")
+    with pytest.raises(ConfigError) as error:
+        await engine.run(AGENT, "And now?", history=history)
+    assert str(error.value) == f"history: {why}: a provider would refuse it"
+    assert await engine.store.turns() == []
+
+
+async def test_a_turn_of_a_strict_engine_fails_when_a_hook_leaves_half_a_pair() -> None:
+    """Nothing is sent then. The number counts what would have been sent, the agent's instructions among it."""
+    model = ScriptedModel(asks_for(("note", {})), "Done.")
+    engine = Engine(model=model, tools=[note], prepare=forgetful, history="strict")
+    turn = await engine.run(Agent(name="Tidier", instructions="Tidy."), "hi")
+    assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.ENGINE_ERROR)
+    assert turn.error == "UnpairedError: message 2: call 'call00001' has no result"
+    assert len(model.requests) == 1
+
+
+async def test_a_strict_engine_takes_what_is_paired() -> None:
+    model = ScriptedModel(asks_for(("note", {})), "Done.")
+    history = [
+        Message.user("a"),
+        Message.assistant(calls=[ToolCallPart(id="", name="note")]),
+        Message.result("", "", "b"),
+    ]
+    turn = await Engine(model=model, tools=[note], history="strict").run(AGENT, "hi", history=history)
+    assert turn.outcome is Outcome.FINISHED
+    assert [role for role, _ in said(model.requests[1])] == ["user", "assistant", "tool", "user", "assistant", "tool"]
+
+
+async def test_a_strict_engine_leaves_alone_what_another_let_pass() -> None:
+    """It fails nobody's turn for it; an engine that repairs goes on with it."""
+    store = MemoryStore()
+    asking = ScriptedModel(asks_for(("erase", {"path": "x"})))
+    paused = await Engine(model=asking, tools=[erase], store=store).run(AGENT, "Go", history=BROUGHT)
+    strict = Engine(model=ScriptedModel("Done."), tools=[erase], store=store, history="strict")
+    with pytest.raises(ConfigError) as error:
+        await strict.resume(paused.id, {"approval-1": False})
+    assert str(error.value) == (
+        f"turn {paused.id}: what was said before it: message 1: call 'c1' has no result before message 2:"
+        ' a provider would refuse it; drive the turn with history="repair"'
+    )
+    mild = Engine(model=ScriptedModel("Done."), tools=[erase], store=store)
+    assert (await mild.resume(paused.id)).outcome is Outcome.FINISHED
+
+
+def test_messages_are_not_given_to_the_engine() -> None:
+    with pytest.raises(ConfigError, match="messages are what a run is given as its history"):
+        Engine(model=ScriptedModel(), history=[Message.user("hi")])  # type: ignore[arg-type]

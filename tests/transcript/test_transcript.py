@@ -1,0 +1,338 @@
+"""The transcript: messages and parts, computed from the facts."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+from pydantic import JsonValue
+
+from turnwright import Agent, Engine, Price, TurnResult, tool
+from turnwright.driver.driver import Driver
+from turnwright.message import (
+    AnyPart,
+    Message,
+    ReasoningPart,
+    SentinelPart,
+    StepFinishPart,
+    StepStartPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from turnwright.model.protocol import Reply, ReplyCall
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.transcript.pairing import check_pairing
+from turnwright.transcript.transcript import Transcript, fact_of
+from turnwright_states import (
+    Abort,
+    AttemptFailed,
+    CallSettled,
+    CallStarted,
+    Cause,
+    Concluded,
+    EndReason,
+    Event,
+    Expire,
+    Fail,
+    Finish,
+    Limits,
+    ModelReplied,
+    Outcome,
+    Started,
+    Steered,
+    ToolCall,
+    TurnMachine,
+    Usage,
+)
+from turnwright_states import facts as f
+from turnwright_states.replay import replay
+from turnwright_states.verdict import Verdict
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Tidier", instructions="You tidy up.")
+
+
+@tool
+async def note(n: int = 0) -> str:
+    return f"noted {n}"
+
+
+def parts(messages: Sequence[Message]) -> list[AnyPart]:
+    return [part for message in messages for part in message.parts]
+
+
+def kinds(messages: Sequence[Message]) -> list[tuple[str, list[str]]]:
+    return [(message.role, [part.type for part in message.parts]) for message in messages]
+
+
+async def worked() -> TurnResult:
+    reply = Reply(
+        text="Let me see.",
+        reasoning="hm",
+        reasoning_details=({"signature": "s"},),
+        calls=(ReplyCall("note", {"n": 1}), ReplyCall("note", {"n": 2})),
+        usage=Usage(input_tokens=7, output_tokens=3),
+    )
+    return await Engine(model=ScriptedModel(reply, "Tidy."), tools=[note]).run(AGENT, "Tidy utils.py")
+
+
+async def test_a_step_is_an_assistants_message_and_a_message_for_each_result() -> None:
+    assert kinds((await worked()).messages) == [
+        ("user", ["text"]),
+        ("assistant", ["step_start", "reasoning", "text", "tool_call", "tool_call", "step_finish"]),
+        ("tool", ["tool_result"]),
+        ("tool", ["tool_result"]),
+        ("assistant", ["step_start", "text", "step_finish"]),
+    ]
+
+
+async def test_the_parts_say_what_happened() -> None:
+    turn = await worked()
+    (_, _, thought, _, *_) = parts(turn.messages)
+    assert isinstance(thought, ReasoningPart)
+    assert (thought.text, thought.details) == ("hm", ({"signature": "s"},))
+    starts = [part.step_number for part in parts(turn.messages) if isinstance(part, StepStartPart)]
+    assert starts == [1, 2]
+    finish = next(part for part in parts(turn.messages) if isinstance(part, StepFinishPart))
+    assert (finish.step_number, finish.input_tokens, finish.output_tokens) == (1, 7, 3)
+    assert finish.seconds >= 0
+    calls = [part for part in parts(turn.messages) if isinstance(part, ToolCallPart)]
+    results = [part for part in parts(turn.messages) if isinstance(part, ToolResultPart)]
+    assert [(part.call, part.name) for part in results] == [(part.id, part.name) for part in calls]
+
+
+async def test_the_instructions_are_not_the_turns() -> None:
+    assert all(message.role != "system" for message in (await worked()).messages)
+
+
+async def test_what_is_cut_off_by_length_is_an_answer() -> None:
+    reply = Reply(text="Once upon a", finish=Finish.LENGTH)
+    turn = await Engine(model=ScriptedModel(reply)).run(AGENT, "hi")
+    assert (turn.outcome, turn.reason, turn.text) == (Outcome.FINISHED, EndReason.TRUNCATED, "Once upon a")
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        (Limits(steps=5), "Stopped at the step limit (5 of 5)."),
+        (Limits(steps=5, concluding="within"), "Stopped at the step limit (5 of 5)."),
+        (Limits(), "Stopped at the tool-call limit (50 of 50 calls)."),
+        (Limits(tool_calls=3), "Stopped at the tool-call limit (3 of 3 calls)."),
+    ],
+)
+async def test_the_sentinel_gives_figures(limits: Limits, says: str) -> None:
+    asking = [asks_for(("note", {"n": n})) for n in range(50)]
+    model = ScriptedModel(*asking, Reply(text="Stop."))
+    turn = await Engine(model=model, tools=[note], limits=limits).run(AGENT, "hi")
+    (sentinel,) = (part for part in parts(turn.messages) if isinstance(part, SentinelPart))
+    assert sentinel.text.startswith(says)
+    assert turn.messages[-1].parts[-1] == sentinel
+
+
+async def test_a_turn_that_went_well_has_no_sentinel() -> None:
+    assert not any(isinstance(part, SentinelPart) for part in parts((await worked()).messages))
+
+
+async def test_a_failed_turn_says_why() -> None:
+    turn = await Engine(model=ScriptedModel()).run(AGENT, "hi")
+    (sentinel,) = (part for part in parts(turn.messages) if isinstance(part, SentinelPart))
+    assert (sentinel.kind, sentinel.reason) == (Outcome.FAILED, EndReason.MODEL_ERROR)
+    assert "the script has ended" in sentinel.text
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [Limits(steps=1), Limits(tool_calls=1), Limits(tokens=2), Limits(cost=1e-9), Limits(seconds=1e-6)],
+    ids=["steps", "calls", "tokens", "cost", "seconds"],
+)
+async def test_driving_a_turn_that_was_stopped_returns_at_once(limits: Limits) -> None:
+    """A queue may deliver a job twice (DESIGN 6): nothing is written, whatever limit it was that stopped the turn."""
+    prices = {"scripted": Price(input=1.0, output=1.0)}
+    model = ScriptedModel(asks_for(("note", {})), "Stop.", "Stop.")
+    engine = Engine(model=model, tools=[note], limits=limits, prices=prices)
+    turn = await engine.run(AGENT, "hi")
+    assert turn.outcome is Outcome.CAP_HIT
+    await Driver(engine.store, engine.setup).drive(turn.id)
+    assert await engine.get(turn.id) == turn
+
+
+# Parts and their places.
+
+
+class Recorded:
+    """A turn fed by hand, and its transcript after every fact."""
+
+    def __init__(self) -> None:
+        self.machine, facts = TurnMachine.start(Started(prompt="hi"))
+        self.facts: list[f.Fact] = list(facts)
+
+    def snapshots(self) -> list[tuple[Message, ...]]:
+        numbered = list(enumerate(self.facts, start=1))
+        return [Transcript.of(numbered[:end]).messages for end in range(1, len(numbered) + 1)]
+
+
+def test_a_message_to_the_running_turn_stands_after_the_results() -> None:
+    """Never between a call and its result (DESIGN 4.15)."""
+    turn = Recorded()
+    turn.facts += turn.machine.feed(ModelReplied(calls=(ToolCall(name="note", arguments={}),) * 2))
+    turn.facts += turn.machine.feed(Steered(text="and hurry"))
+    for call in ("call00002", "call00001"):
+        turn.facts += turn.machine.feed(CallStarted(call=call))
+        turn.facts += turn.machine.feed(CallSettled(call=call, result=call))
+    turn.facts += turn.machine.feed(ModelReplied(text="Hurrying."))
+    final = turn.snapshots()[-1]
+    assert kinds(final)[2:5] == [("tool", ["tool_result"]), ("tool", ["tool_result"]), ("user", ["text"])]
+    assert [part.text for part in parts(final) if isinstance(part, ToolResultPart)] == ["call00001", "call00002"]
+    check_pairing(final)
+
+
+async def test_a_parts_place_never_changes_and_is_its_own() -> None:
+    """However long the journal grows: what was there is there, unchanged, and no two parts share a `seq`."""
+    model = ScriptedModel(
+        asks_for(("note", {"n": 1}), ("nowhere", {}), text="Let me see."),
+        asks_for(("note", {"n": 2}), ("note", {"n": 3})),
+        "That was it.",
+    )
+    engine = Engine(model=model, tools=[note], limits=Limits(steps=2))
+    turn = await engine.run(AGENT, "hi")
+    facts = await engine.store.facts(turn.id)
+    known: dict[int, AnyPart] = {}
+    for end in range(1, len(facts) + 1):
+        there = parts(Transcript.of(facts[:end]).messages)
+        places = [part.seq for part in there]
+        assert len(set(places)) == len(places)
+        now = {part.seq: part for part in there}
+        assert {seq: now[seq] for seq in known} == known
+        known = now
+    assert TextPart(seq=min(known), text="hi") == known[min(known)]
+
+
+def at_every_fact(facts: Sequence[f.Fact]) -> list[list[int]]:
+    """The numbers of the parts in their order, after each fact; no part's changes, and each stands for its own fact."""
+    journal, known, seen = list(enumerate(facts, start=1)), dict[int, AnyPart](), list[list[int]]()
+    for end in range(1, len(journal) + 1):
+        there = parts(Transcript.of(journal[:end]).messages)
+        now = {part.seq: part for part in there}
+        assert now | known == now
+        assert {fact_of(now[seq]) for seq in now.keys() - known.keys()} <= {end}
+        known = now
+        seen.append([part.seq for part in there])
+    return seen
+
+
+def played(*events: Event, files: int = 0) -> list[f.Fact]:
+    picture = {"media_type": "image/png", "url": "https://example.com/a.png"}
+    machine, facts = TurnMachine.start(Started(prompt="hi", files=(picture,) * files))
+    for event in events:
+        facts += machine.feed(event)
+    return facts
+
+
+def settled(call: str, files: int = 0) -> tuple[Event, Event]:
+    picture = {"media_type": "image/png", "url": "https://example.com/a.png"}
+    return CallStarted(call=call), CallSettled(call=call, result=call, files=(picture,) * files)
+
+
+TWO: Final = ModelReplied(text="Let me see.", reasoning="hm", calls=(ToolCall(name="note", arguments={}),) * 2)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    {
+        "results that come in another order": played(
+            TWO, *settled("call00002", 2), *settled("call00001", 1), ModelReplied(text="Done."), files=3
+        ),
+        "messages while calls run": played(
+            TWO, Steered(text="a"), *settled("call00002"), Steered(text="b"), *settled("call00001"), TWO
+        ),
+        "messages before a reply": played(
+            Steered(text="a"),
+            Steered(text="b"),
+            TWO,
+            *settled("call00001"),
+            *settled("call00002"),
+            Steered(text="c"),
+            TWO,
+        ),
+        "messages before a reply that fails": played(
+            Steered(text="a"), AttemptFailed(cause=Cause.TIMEOUT), Steered(text="b"), Fail(error="x", partial="I w")
+        ),
+        "an abort while calls are open": played(TWO, *settled("call00002"), Abort(partial="I w")),
+        "a deadline while calls are open": played(
+            TWO, *settled("call00002"), Expire(partial="I w"), Concluded(text="x")
+        ),
+        "an answer": played(ModelReplied(text="x", reasoning="hm")),
+        "the most calls": played(
+            ModelReplied(calls=(ToolCall(name="a", problem="unknown"),) * 511 + (ToolCall(name="a", arguments={}),)),
+            Steered(text="a"),
+            *settled("call00512"),
+            ModelReplied(text="x"),
+        ),
+    }.items(),
+    ids=lambda case: case[0],
+)
+def test_numbers_rise_with_the_order_of_the_parts(facts: tuple[str, list[f.Fact]]) -> None:
+    """At every fact, through all that a result holds; and a float holds each, as in JavaScript."""
+    for places in at_every_fact(facts[1]):
+        assert places == sorted(set(places))
+        assert all(int(float(place)) == place for place in places)
+    numbered = enumerate(facts[1], start=1)
+    inside = [
+        one.seq
+        for part in parts(Transcript.of(numbered).messages)
+        for one in (part, *(part.files if isinstance(part, ToolResultPart) else ()))
+    ]
+    assert inside == sorted(set(inside))
+
+
+async def test_a_step_says_when_it_began_in_utc_and_in_seconds_of_driving() -> None:
+    """By the engine's clock, in the event, the journal and the part; and nothing is decided by it."""
+    now = [1_796_000_000.0]
+
+    @tool
+    async def wait() -> str:
+        """Wait for a second, by the engine's clock."""
+        now[0] += 0.9996
+        return "waited"
+
+    engine = Engine(model=ScriptedModel(asks_for(("wait", {})), "Done."), tools=[wait], now=lambda: now[0])
+    async with engine.stream(AGENT, "hi") as stream:
+        events = [event async for event in stream]
+    said = [line for line in (event.to_json() for event in events) if line["type"] == "step_started"]
+    assert [line["started_at"] for line in said] == ["2026-11-30T00:53:20.000Z", "2026-11-30T00:53:20.999Z"]
+    messages = (await engine.get(events[0].turn)).messages
+    begun = [part for part in parts(messages) if isinstance(part, StepStartPart)]
+    assert [(part.started_at, part.elapsed) for part in begun] == [
+        (line["started_at"], line["elapsed"]) for line in said
+    ]
+    journal = await engine.store.facts(events[0].turn)
+    assert replay(journal).check.verdict is Verdict.HOLDS
+
+
+def test_a_history_of_an_earlier_release_says_seconds_of_driving() -> None:
+    part: dict[str, JsonValue] = {"type": "step_start", "step_number": 1, "started_at": 0.5}
+    (read,) = Message.of_json({"role": "assistant", "parts": [part]}).parts
+    assert read == StepStartPart(step_number=1)
+
+
+async def test_what_is_closed_stays_as_it_is_and_what_is_open_follows_it() -> None:
+    """The very same messages, however long the journal grows: who looked at them need not look again."""
+    asking = (asks_for(("note", {"n": n}), ("note", {"n": -n})) for n in (1, 2))
+    engine = Engine(model=ScriptedModel(*asking, "That was it."), tools=[note])
+    turn = await engine.run(AGENT, "hi")
+    transcript, known = Transcript(), list[Message]()
+    for seq, fact in await engine.store.facts(turn.id):
+        transcript.turn.apply(fact)
+        transcript.add(seq, fact)
+        assert list(map(id, transcript.closed[: len(known)])) == list(map(id, known))
+        assert transcript.messages == (*transcript.closed, *transcript.open)
+        known = list(transcript.closed)
+    assert transcript.open == ()
+    assert kinds(known) == kinds(turn.messages)
+
+
+async def test_what_was_sent_is_what_the_journal_gives() -> None:
+    model = ScriptedModel(asks_for(("note", {"n": 1}), text="Let me see."), "Done.")
+    turn = await Engine(model=model, tools=[note]).run(AGENT, "hi")
+    assert model.requests[-1].messages[1:4] == turn.messages[:3]
