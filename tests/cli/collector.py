@@ -1,8 +1,10 @@
 """A real collector, and where it passes things on to: a server that reads OpenTelemetry's own messages."""
 
 import gzip
+import os
 import socket
 import subprocess
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -132,13 +134,20 @@ def collector(sink: Sink, folder: Path) -> Iterator[str]:
         f"--log-file={folder / 'collector.log'}",
     ]
     with (folder / "collector.out").open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out)
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | _library_path())
     try:
-        _await(lambda: _listens(http))
+        _await(lambda: process.poll() is not None or _listens(http))
+        assert process.poll() is None, (folder / "collector.out").read_text()
         yield f"http://127.0.0.1:{http}"
     finally:
         process.terminate()
         process.wait(PATIENCE)
+
+
+def _library_path() -> dict[str, str]:
+    """Where the collector finds libpython, which it links to: not every Python is where the loader looks."""
+    folders = [sysconfig.get_config_var("LIBDIR"), os.environ.get("LD_LIBRARY_PATH")]
+    return {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, folders))}
 
 
 def _free_ports(number: int) -> list[int]:
