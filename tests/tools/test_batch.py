@@ -15,7 +15,8 @@ from turnwright.errors import StoreError
 from turnwright.message import FilePart
 from turnwright.testing import clock
 from turnwright.tools import Ask, Rate, Tool, ToolContext, ToolFailed, ToolResult, tool
-from turnwright.tools.batch import Report, Surroundings, run_batch, settle_after_crash
+from turnwright.tools.batch import Report, run_batch, settle_after_crash
+from turnwright.tools.batch_context import BatchContext
 from turnwright_states import (
     Answered,
     Call,
@@ -49,7 +50,7 @@ class Batch:
         calls = tuple(ToolCall(name=made.name, arguments={}) for made in tools) * times
         self.machine.feed(ModelReplied(calls=calls))
         self.facts: list[f.Fact] = []
-        self.around = Surroundings(
+        self.around = BatchContext(
             turn="t1", tools={made.name: made for made in tools}, grants=("/g",), elapsed=lambda: 1.5, now=lambda: NOW
         )
 

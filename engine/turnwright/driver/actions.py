@@ -12,7 +12,8 @@ from pydantic import JsonValue
 
 from turnwright.journal.dependencies import FinishedCall
 from turnwright.model.protocol import ModelError, Reply, ReplyCall, Request
-from turnwright.tools.batch import Values, run_batch, settle_after_crash
+from turnwright.tools.batch import run_batch, settle_after_crash
+from turnwright.tools.batch_context import Values
 from turnwright.tools.errors import ToolError, describe, holds
 from turnwright.tools.text import shorten
 from turnwright.tools.tool import FunctionTool
@@ -290,12 +291,12 @@ def _looked_up(segment: Segment, call: ReplyCall, checked: list[Values | None]) 
 
 
 async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Event | None:
-    await run_batch(calls, segment.surroundings(), segment.ledger.feed, segment.setup.parallel)
+    await run_batch(calls, segment.batch_context(), segment.ledger.feed, segment.setup.parallel)
     return None
 
 
 async def _settle_started(segment: Segment, calls: tuple[Call, ...]) -> Event | None:
-    await settle_after_crash(calls, segment.surroundings(), segment.ledger.feed)
+    await settle_after_crash(calls, segment.batch_context(), segment.ledger.feed)
     return None
 
 

@@ -12,7 +12,7 @@ from turnwright.message import Message
 from turnwright.model.protocol import Model, ReasoningDelta, TextDelta
 from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
-from turnwright.tools.batch import Delegate, Surroundings, Values, nobody_delegates
+from turnwright.tools.batch_context import BatchContext, Delegate, Values, nobody_delegates
 from turnwright.tools.tool import Tool
 from turnwright.transcript.request_builder import Conversation
 from turnwright_states import Abort, Answered, AwaitPerson, BadAnswer, Call, Event, State
@@ -69,7 +69,7 @@ class Segment:
         self._base = self.machine.turn.elapsed
         self._began = setup.clock()
         self.interruption = Interruption(ledger, setup, elapsed=self.elapsed, partial=lambda: self.partial)
-        self._around = Surroundings(
+        self._around = BatchContext(
             turn=ledger.turn_id,
             tools=setup.tools,
             grants=(),
@@ -86,7 +86,7 @@ class Segment:
         """Seconds of driving since the turn began, over all its segments."""
         return self._base + self.setup.clock() - self._began
 
-    def surroundings(self) -> Surroundings:
+    def batch_context(self) -> BatchContext:
         """What the batch that is about to run needs to know."""
         around, turn = self._around, self.machine.turn
         around.grants, around.delegate = turn.grants, self.delegate

@@ -1,9 +1,7 @@
 """Runs the calls of one step: side by side, each journalled before it starts and when it has its result."""
 
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -24,7 +22,8 @@ from turnwright_states import (
 )
 from turnwright_states.construct import made
 
-from .context import AbortSignal, NeedsPerson
+from .batch_context import BatchContext, Values
+from .context import NeedsPerson
 from .errors import ToolError, describe
 from .rate_limiter import Pace, Place
 from .result import ToolResult
@@ -33,7 +32,7 @@ from .tool import Tool
 from .tool_work import ToolWork, asked_first, is_its_own, outcome_of, settled, waits
 
 if TYPE_CHECKING:
-    from turnwright.telemetry import CallWork, Watched
+    from turnwright.telemetry import CallWork
 
 
 class Report(Protocol):
@@ -44,57 +43,10 @@ class Report(Protocol):
         ...
 
 
-#: Hears how far a call is: its progress, of how much, and a message.
-Progress = Callable[[Call, float, float | None, str], None]
-#: Drives the sub-agent of a started call, until it has ended or waits for a person.
-Delegate = Callable[[Call], Awaitable[CallSettled | CallWaits]]
-
-
-def nobody_listens(call: Call, progress: float, total: float | None, message: str) -> None:
-    """Where nobody listens to a turn, the progress of its calls is told to nobody."""
-
-
-async def nobody_delegates(call: Call) -> CallSettled | CallWaits:
-    """Where nobody drives turns, no sub-agent can run."""
-    raise TypeError(f"{call.name} is a sub-agent, and nobody here drives one")
-
-
 UNKNOWN_OUTCOME: Final = "outcome unknown: the process died while this call ran; verify before retrying"
 
 
-#: What `Tool.parse` made of the arguments of a call.
-Values = Mapping[str, object]
-
-
-@dataclass(slots=True)
-class Surroundings:
-    """What a batch needs to know of its turn.
-
-    `checked` are the arguments, by call, that were checked when the reply arrived, which is just now: they are not
-    checked again. Each is used once, for a tool may change what it is given.
-    """
-
-    turn: str
-    tools: Mapping[str, Tool]
-    grants: tuple[str, ...]
-    #: Seconds of driving so far.
-    elapsed: Callable[[], float]
-    #: Seconds since the epoch of Unix.
-    now: Callable[[], float] = time.time
-    #: Whether the turn is about to be stopped, so that no further call may start.
-    stopping: Callable[[], bool] = lambda: False
-    #: Set when the turn is about to be stopped, for the calls that run.
-    abort: AbortSignal = field(default_factory=AbortSignal)
-    progress: Progress = nobody_listens
-    delegate: Delegate = nobody_delegates
-    #: Whom the telemetry is told of the calls by, if there is one.
-    watched: "Watched | None" = None
-    checked: dict[str, Values] = field(default_factory=dict)
-    #: Seconds that a call may go on after it was cancelled; then it is abandoned.
-    grace: float = 1.0
-
-
-async def run_batch(calls: tuple[Call, ...], around: Surroundings, report: Report, parallel: int) -> None:
+async def run_batch(calls: tuple[Call, ...], around: BatchContext, report: Report, parallel: int) -> None:
     """Run every call that is ready, at most `parallel` of them at once.
 
     A call of a sequential tool runs alone: behind those before it, and before those after it. `report` journals what
@@ -114,7 +66,7 @@ async def run_batch(calls: tuple[Call, ...], around: Surroundings, report: Repor
         await in_tasks([partial(_in_turn, call, around, report, room) for call in side_by_side])
 
 
-def _start_at_once(calls: Sequence[Call], around: Surroundings) -> bool:
+def _start_at_once(calls: Sequence[Call], around: BatchContext) -> bool:
     """Whether nothing is left to ask, to check or to wait for."""
     for call in calls:
         if call.id not in around.checked or call.made.lease is not None:
@@ -125,7 +77,7 @@ def _start_at_once(calls: Sequence[Call], around: Surroundings) -> bool:
     return True
 
 
-async def _start_together(calls: Sequence[Call], around: Surroundings, report: Report) -> None:
+async def _start_together(calls: Sequence[Call], around: BatchContext, report: Report) -> None:
     """Run calls whose starts are journalled in one append: a commit for each would cost more than most tools."""
     if around.stopping():
         return
@@ -139,11 +91,11 @@ async def _start_together(calls: Sequence[Call], around: Surroundings, report: R
         await in_tasks([partial(_report_outcome, call, around, report) for call in calls])
 
 
-async def _report_outcome(call: Call, around: Surroundings, report: Report) -> None:
+async def _report_outcome(call: Call, around: BatchContext, report: Report) -> None:
     await report(await _execution(call, around.tools[call.name], around, around.checked.pop(call.id)))
 
 
-def _between_barriers(calls: Sequence[Call], around: Surroundings) -> list[list[Call]]:
+def _between_barriers(calls: Sequence[Call], around: BatchContext) -> list[list[Call]]:
     """The calls in their order, in groups that may run side by side."""
     groups: list[list[Call]] = []
     barrier = True
@@ -157,7 +109,7 @@ def _between_barriers(calls: Sequence[Call], around: Surroundings) -> list[list[
     return groups
 
 
-async def _in_turn(call: Call, around: Surroundings, report: Report, room: "anyio.Semaphore | None") -> None:
+async def _in_turn(call: Call, around: BatchContext, report: Report, room: "anyio.Semaphore | None") -> None:
     """Run a call when there is room for it in its batch, and among all calls of its tool where that keeps a pace.
 
     `room` is None where the batch has room for all of its calls.
@@ -192,7 +144,7 @@ async def _in_turn(call: Call, around: Surroundings, report: Report, room: "anyi
 
 
 @asynccontextmanager
-async def _place_of(pace: Pace, around: Surroundings) -> AsyncIterator[Place | None]:
+async def _place_of(pace: Pace, around: BatchContext) -> AsyncIterator[Place | None]:
     """Wait for a place and hold it while the block runs; None where the turn is about to be stopped before."""
     place = None
     with around.abort.ends():
@@ -204,7 +156,7 @@ async def _place_of(pace: Pace, around: Surroundings) -> AsyncIterator[Place | N
             place.leave()
 
 
-async def settle_after_crash(calls: tuple[Call, ...], around: Surroundings, report: Report) -> None:
+async def settle_after_crash(calls: tuple[Call, ...], around: BatchContext, report: Report) -> None:
     """Do to each call that had started when its process died what its tool says (`on_crash`, DESIGN 4.13).
 
     One that is to be rerun is run here.
@@ -230,7 +182,7 @@ async def settle_after_crash(calls: tuple[Call, ...], around: Surroundings, repo
             await report(settled(call, CallStatus.UNKNOWN, ToolResult(UNKNOWN_OUTCOME), around))
 
 
-async def _run(call: Call, around: Surroundings, report: Report) -> Pace | None:
+async def _run(call: Call, around: BatchContext, report: Report) -> Pace | None:
     """Run a call, or say what it wants of a person. Returns the pace that it has to wait for, if it has to."""
     if around.stopping():
         return None
@@ -257,7 +209,7 @@ async def _run(call: Call, around: Surroundings, report: Report) -> Pace | None:
     return None
 
 
-async def _cleared(call: Call, tool: Tool, around: Surroundings) -> Values | CallSettled | CallWaits:
+async def _cleared(call: Call, tool: Tool, around: BatchContext) -> Values | CallSettled | CallWaits:
     """Give the values that the call runs with, or say what became of it before it could start."""
     values = around.checked.pop(call.id, None)
     try:
@@ -278,7 +230,7 @@ async def _cleared(call: Call, tool: Tool, around: Surroundings) -> Values | Cal
     return waits(call, ask, around)
 
 
-async def _rerun(call: Call, tool: Tool, around: Surroundings, report: Report) -> None:
+async def _rerun(call: Call, tool: Tool, around: BatchContext, report: Report) -> None:
     if tool.pace is None:
         await _execute(call, tool, around, report)
         return
@@ -290,7 +242,7 @@ async def _rerun(call: Call, tool: Tool, around: Surroundings, report: Report) -
 async def _execute(  # noqa: PLR0917 (they go down together, as far as the tool)
     call: Call,
     tool: Tool,
-    around: Surroundings,
+    around: BatchContext,
     report: Report,
     place: Place | None = None,
     values: Values | None = None,
@@ -305,7 +257,7 @@ async def _execute(  # noqa: PLR0917 (they go down together, as far as the tool)
 
 
 async def _execution(
-    call: Call, tool: Tool, around: Surroundings, values: Values | None = None
+    call: Call, tool: Tool, around: BatchContext, values: Values | None = None
 ) -> CallSettled | CallWaits:
     """Do what a started call asks for, by its tool or in a turn of its own, and say what came of it."""
     delegates = call.made.lease is not None

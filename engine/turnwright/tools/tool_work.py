@@ -12,6 +12,7 @@ import anyio.lowlevel
 from turnwright_states import Call, CallSettled, CallStatus, CallWaits
 from turnwright_states.construct import made
 
+from .batch_context import BatchContext, Values
 from .context import AbortSignal, Answer, Ask, Line, NeedsPerson, ToolContext
 from .errors import ToolError, ToolTimeout, describe, holds
 from .loop_handle import in_event_loop
@@ -23,13 +24,11 @@ from .tool import Tool
 if TYPE_CHECKING:
     from turnwright.telemetry import CallWork
 
-    from .batch import Surroundings, Values
-
 _LOG: Final = logging.getLogger(__name__)
 
 
 async def outcome_of(
-    call: Call, tool: Tool, around: "Surroundings", values: "Values | None", work: "CallWork | None" = None
+    call: Call, tool: Tool, around: BatchContext, values: Values | None, work: "CallWork | None" = None
 ) -> CallSettled | CallWaits:
     """Let the tool do its work, and say what came of it. An error is named in `work`."""
     came: list[CallSettled | CallWaits] = []
@@ -45,7 +44,7 @@ async def outcome_of(
     return came[0]
 
 
-async def asked_first(call: Call, tool: Tool, around: "Surroundings") -> Ask | None:
+async def asked_first(call: Call, tool: Tool, around: BatchContext) -> Ask | None:
     """Say what this call wants of a person before it runs (`Tool.asks_first`, and what that raises).
 
     An approval function that ignores its cancellation is abandoned after the grace, as a tool is: the call is refused.
@@ -62,7 +61,7 @@ class Inquiry(Work):
 
     __slots__ = ("_around", "_call", "_tool", "ask")
 
-    def __init__(self, call: Call, tool: Tool, around: "Surroundings") -> None:
+    def __init__(self, call: Call, tool: Tool, around: BatchContext) -> None:
         self.at_work = False
         self.timed = tool.timeout is not None
         self.limit = None
@@ -112,9 +111,9 @@ class ToolWork(Work):
         self,
         call: Call,
         tool: Tool,
-        around: "Surroundings",
+        around: BatchContext,
         tell: Callable[[CallSettled | CallWaits], Awaitable[None]],
-        values: "Values | None",
+        values: Values | None,
         work: "CallWork | None" = None,
     ) -> None:
         self.at_work = False
@@ -223,7 +222,7 @@ async def is_its_own(error: BaseException) -> bool:
 
 
 def context_of(
-    call: Call, around: "Surroundings", *, abort: AbortSignal | None = None, line: Line | None = None
+    call: Call, around: BatchContext, *, abort: AbortSignal | None = None, line: Line | None = None
 ) -> ToolContext:
     """What the tool of this call is given, where it takes a context."""
     answers = tuple(Answer(answer.decision, answer.text) for answer in call.answers)
@@ -242,7 +241,7 @@ def context_of(
 _UNSEEN: Final = ToolContext(turn="", call="")
 
 
-def settled(call: Call, status: CallStatus, result: ToolResult, around: "Surroundings") -> CallSettled:
+def settled(call: Call, status: CallStatus, result: ToolResult, around: BatchContext) -> CallSettled:
     """The event that a call has this result."""
     result = bounded(result)
     return made(
@@ -256,7 +255,7 @@ def settled(call: Call, status: CallStatus, result: ToolResult, around: "Surroun
     )
 
 
-def waits(call: Call, ask: Ask, around: "Surroundings") -> CallWaits:
+def waits(call: Call, ask: Ask, around: BatchContext) -> CallWaits:
     """The event that a call waits for a person."""
     return CallWaits(
         call=call.id,
