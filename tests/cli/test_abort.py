@@ -183,10 +183,9 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_turn_can_be_resumed(
     assert (done.code, done.last["type"]) == (130, "call_started")
     command, turn = f"`turnwright resume {done.turn}`", f"turn {done.turn}"
     if outcome == "aborted":
-        assert (
-            done.err
-            == f"turnwright: left at once, and {turn} was told to stop and has not ended yet: {command} ends it\n"
-        )
+        # On a busy machine the grace of the first may be over by now, which is said before.
+        said = [line for line in done.err.splitlines() if "ignored its cancellation" not in line]
+        assert said == [f"turnwright: left at once, and {turn} was told to stop and has not ended yet: {command} ends it"]
         assert f", and told to stop: if nobody drives it, {command} ends it\n" in cli.run("show", done.turn).out
         listed = cli.run("turns")
         assert listed.err == f"turnwright: 1 turn was told to stop, and nobody drives it: {command} ends it\n"

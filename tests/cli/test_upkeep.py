@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .conftest import Cli, Endpoint
 
 #: What a release of an older schema wrote: three turns.
-OLD = Path(__file__).parents[1] / "store" / "schema_1.sql"
+OLD = Path(__file__).parents[1] / "store" / "sqlite" / "schema_1.sql"
 
 
 def add_sub_turn(file: Path, turn: str) -> None:

@@ -64,7 +64,7 @@ async def test_the_commands_and_the_flags_of_the_page_are_there() -> None:
     assert commands <= ROOMS.keys()
     source = "".join(
         (Path(__file__).parents[2] / "engine/turnwright/cli" / name).read_text(encoding="utf-8")
-        for name in ("serve.py", "place.py", "options.py", "demo.py")
+        for name in ("serve.py", "server_options.py", "options.py", "demo.py")
     )
     flags = set(re.findall(r"(?<!-)--[a-z][a-z-]+", text_of(PAGE)))
     assert {flag for flag in flags if f'"{flag}"' not in source} == set()

@@ -59,7 +59,7 @@ def children() -> set[int]:
     """The ids of the servers that this process has started and that are alive."""
     lines = [line.split() for line in listed("pid=,ppid=,args=", "-A", "-ww")]
     return {
-        int(pid) for pid, parent, *args in lines if int(parent) == os.getpid() and "local_child.py" in " ".join(args)
+        int(pid) for pid, parent, *args in lines if int(parent) == os.getpid() and "child_process.py" in " ".join(args)
     }
 
 

@@ -288,7 +288,7 @@ def test_calls_are_drawn_without_any_tool(call: ReplyCall) -> None:
 
 def test_importing_the_package_does_not_import_hypothesis() -> None:
     """It is optional; only the strategies and the runner need it."""
-    rooms = ("", ".behaviour", ".found", ".invariants", ".play", ".scenario", ".wayward")
+    rooms = ("", ".behavior", ".fuzz_failure", ".invariants", ".play", ".scenario", ".flaky")
     code = (
         f"import sys\nfor room in {rooms}: __import__('turnwright.testing' + room)\nprint('hypothesis' in sys.modules)"
     )
