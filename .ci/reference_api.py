@@ -34,7 +34,9 @@ PAGES: Final = {
     "mcp": Page(
         "turnwright.tools.mcp", "Tools of MCP servers: configuration, policy, names.", ("turnwright.tools.mcp",)
     ),
-    "store": Page("turnwright.store", "Stores: where the journal lives.", ("turnwright.store", "turnwright.store.postgres")),
+    "store": Page(
+        "turnwright.store", "Stores: where the journal lives.", ("turnwright.store", "turnwright.store.postgres")
+    ),
     "runtime": Page(
         "turnwright.runtime", "Runtimes: what decides who drives a turn, and when.", ("turnwright.runtime",)
     ),

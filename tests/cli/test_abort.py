@@ -185,7 +185,8 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_turn_can_be_resumed(
     if outcome == "aborted":
         # On a busy machine the grace of the first may be over by now, which is said before.
         said = [line for line in done.err.splitlines() if "ignored its cancellation" not in line]
-        assert said == [f"turnwright: left at once, and {turn} was told to stop and has not ended yet: {command} ends it"]
+        ends = f"{turn} was told to stop and has not ended yet: {command} ends it"
+        assert said == [f"turnwright: left at once, and {ends}"]
         assert f", and told to stop: if nobody drives it, {command} ends it\n" in cli.run("show", done.turn).out
         listed = cli.run("turns")
         assert listed.err == f"turnwright: 1 turn was told to stop, and nobody drives it: {command} ends it\n"
