@@ -62,7 +62,7 @@ asyncio.run(main())
 """
 
 
-class Unfit(Exception):  # noqa: N818 (said of a release)
+class UnfitError(Exception):
     """The release may not go out."""
 
 
@@ -87,7 +87,7 @@ def main() -> int:
                 asked.keep.mkdir(parents=True, exist_ok=True)
                 for file in (sdist, wheel):
                     shutil.copy(file, asked.keep)
-    except Unfit as error:
+    except UnfitError as error:
         sys.stderr.write(f"not fit to be released: {error}\n")
         return 1
     return 0
@@ -100,7 +100,7 @@ def build(folder: Path) -> tuple[Path, Path]:
     files = sorted(folder.iterdir())
     kinds = [file.name.rpartition(".")[2] for file in files]
     if sorted(kinds) != ["gz", "whl"]:
-        raise Unfit(f"the build made {[file.name for file in files]}, not a source distribution and a wheel")
+        raise UnfitError(f"the build made {[file.name for file in files]}, not a source distribution and a wheel")
     return files[kinds.index("gz")], files[kinds.index("whl")]
 
 
@@ -112,35 +112,35 @@ def metadata(wheel: Path) -> Message:
 
 
 def check_metadata(found: Message, *, tag: str | None) -> None:
-    """Raise `Unfit` for what an index would refuse or show badly, and for a tag of another version."""
+    """Raise `UnfitError` for what an index would refuse or show badly, and for a tag of another version."""
     missing = [field for field in FIELDS if not found[field]]
     if missing:
-        raise Unfit(f"the metadata lack {', '.join(missing)}: see [project] in pyproject.toml")
+        raise UnfitError(f"the metadata lack {', '.join(missing)}: see [project] in pyproject.toml")
     if found["Description-Content-Type"] != "text/markdown" or "# Turnwright" not in str(found.get_payload()):
-        raise Unfit("the README is not the description of the package")
+        raise UnfitError("the README is not the description of the package")
     direct = [one for one in found.get_all("Requires-Dist", []) if "@" in one]
     if direct:
-        raise Unfit(f"requirements by address are refused by indexes: {direct}")
+        raise UnfitError(f"requirements by address are refused by indexes: {direct}")
     if tag is None:
         return
     if tag != f"v{found['Version']}":
-        raise Unfit(f"the tag is {tag}, and the version in pyproject.toml is {found['Version']}")
+        raise UnfitError(f"the tag is {tag}, and the version in pyproject.toml is {found['Version']}")
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     if not re.search(rf"^## {re.escape(str(found['Version']))}\b", changelog, flags=re.MULTILINE):
-        raise Unfit(f"CHANGELOG.md has no heading for {found['Version']}")
+        raise UnfitError(f"CHANGELOG.md has no heading for {found['Version']}")
 
 
 def check_sdist(sdist: Path) -> None:
-    """Raise `Unfit` unless those who build from source have what they need."""
+    """Raise `UnfitError` unless those who build from source have what they need."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     missing = [name for name in SHIPPED if name not in names]
     if missing:
-        raise Unfit(f"{sdist.name} lacks {', '.join(missing)}")
+        raise UnfitError(f"{sdist.name} lacks {', '.join(missing)}")
 
 
 def try_out(file: Path, version: str, folder: Path, constraints: Path | None) -> None:
-    """Install `file` into a fresh environment, and run there what a newcomer would. Raises `Unfit`."""
+    """Install `file` into a fresh environment, and run there what a newcomer would. Raises `UnfitError`."""
     venv.create(folder, with_pip=True)
     # Somewhere else than in the checkout, whose packages would be found first.
     work = folder / "work"
@@ -158,19 +158,19 @@ def try_out(file: Path, version: str, folder: Path, constraints: Path | None) ->
     run(f"{file.name}: the import", [python, "-I", "-W", "error", "-c", IMPORTS], work)
     said = run(f"{file.name}: turnwright --version", [turnwright, "--version"], work).strip()
     if said != f"turnwright {version}":
-        raise Unfit(f"{file.name}: `turnwright --version` says {said!r}, and the metadata {version!r}")
+        raise UnfitError(f"{file.name}: `turnwright --version` says {said!r}, and the metadata {version!r}")
     run(f"{file.name}: turnwright demo", [turnwright, "demo"], work)
     run(f"{file.name}: a turn", [python, "-I", "-W", "error", "-c", TURN], work)
 
 
 def run(what: str, command: list[str], folder: Path) -> str:
-    """What a command prints. Raises `Unfit` with what it said if it fails."""
+    """What a command prints. Raises `UnfitError` with what it said if it fails."""
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)  # noqa: S603 (our own)
     except subprocess.TimeoutExpired as error:
-        raise Unfit(f"{what}: no end after {error.timeout:g} s") from None
+        raise UnfitError(f"{what}: no end after {error.timeout:g} s") from None
     if done.returncode:
-        raise Unfit(f"{what}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+        raise UnfitError(f"{what}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
     return done.stdout
 
 

@@ -22,7 +22,7 @@ from turnwright.model.anthropic import request as anthropic_wire
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import fit
 from turnwright.model.openai_chat import request as openai_wire
-from turnwright.model.protocol import Request, ToolSpec
+from turnwright.model.protocol import ModelRequest, ToolSpec
 
 QUARTERS: Final = 4
 TOOLS: Final = tuple(
@@ -31,18 +31,18 @@ TOOLS: Final = tuple(
 )
 
 #: Builds the body of one request, or what takes its place.
-Build = Callable[[Request], object]
+Build = Callable[[ModelRequest], object]
 
 
 def openai(capabilities: Capabilities) -> Build:
     """Bodies of chat completions."""
-    encoder = openai_wire.Encoder("m", capabilities=capabilities)
+    encoder = openai_wire.OpenAIEncoder("m", capabilities=capabilities)
     return lambda request: encoder.encode(fit(request, capabilities))
 
 
 def anthropic(capabilities: Capabilities) -> Build:
     """Bodies of the Messages API."""
-    encoder = anthropic_wire.Encoder("m", thinking={"type": "adaptive"}, capabilities=capabilities)
+    encoder = anthropic_wire.AnthropicEncoder("m", thinking={"type": "adaptive"}, capabilities=capabilities)
     return lambda request: encoder.encode(fit(request, capabilities))
 
 
@@ -68,19 +68,19 @@ WIRES: Final[Mapping[str, Callable[[], Build]]] = {
 }
 
 
-def requests(steps: int, calls: int) -> list[Request]:
+def requests(steps: int, calls: int) -> list[ModelRequest]:
     """The requests of one turn. Its messages are the same objects in each."""
     messages = [Message.system("You are a careful engineer."), Message.user("Look everywhere.")]
-    made: list[Request] = []
+    made: list[ModelRequest] = []
     for step in range(steps):
-        made.append(Request(tuple(messages), tools=TOOLS, first=step == 0))
+        made.append(ModelRequest(tuple(messages), tools=TOOLS, first=step == 0))
         asked = [ToolCallPart(id=f"call{step}-{n}", name="look", arguments={"place": n}) for n in range(calls)]
         messages.append(Message.assistant("Looking", asked))
         messages += [Message.result(call.id, "look", f"nothing at {call.arguments}") for call in asked]
     return made
 
 
-def times(build: Build, made: list[Request]) -> list[float]:
+def times(build: Build, made: list[ModelRequest]) -> list[float]:
     """The CPU time of each body, in microseconds."""
     spent: list[float] = []
     for request in made:
@@ -90,7 +90,7 @@ def times(build: Build, made: list[Request]) -> list[float]:
     return spent
 
 
-def called(build: Build, made: list[Request], number: int) -> int:
+def called(build: Build, made: list[ModelRequest], number: int) -> int:
     """How many functions are called for the request of that number, once those before it have been built."""
     for request in made[:number]:
         build(request)

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.measure import calls_a_step
+from bench.measure import max_calls_per_step
 from bench.turnwright_turns import AGENT, Fake, Turnwright, TurnwrightSqlite
 from bench.yardstick import PROMPT, Gate, Script, Subject, look, run
 from pydantic import JsonValue
@@ -99,7 +99,7 @@ def figures() -> list[Figure]:
         ("sqlite", "with SQLite", TurnwrightSqlite()),
     )
     for key, where, subject in subjects:
-        counted.append(Figure(f"calls-{key}", f"function calls a step, {where}", calls_a_step(subject)))
+        counted.append(Figure(f"calls-{key}", f"function calls a step, {where}", max_calls_per_step(subject)))
         first, last, _ = asyncio.run(calls_at_the_ends(subject))
         counted.append(Figure(f"calls-growth-{key}", f"growth of the function calls a step, {where}", last / first))
     counted.append(Figure("bytes-sqlite", "bytes stored a step, with SQLite", asyncio.run(stored(TurnwrightSqlite()))))

@@ -144,7 +144,7 @@ def part(subject: Subject, name: str, *, quick: bool) -> dict[str, Any]:
     if what == "steps":
         return _run(subject, lambda: steps(subject, quick=quick))
     if what == "calls":
-        return {"calls_per_step": calls_a_step(subject)}
+        return {"calls_per_step": max_calls_per_step(subject)}
     if what == "bytes":
         return _run(subject, lambda: stored(subject))
     if what == "peak":
@@ -222,7 +222,7 @@ class Counter:
         self.calls += event in {"call", "c_call"}
 
 
-def calls_a_step(subject: Subject) -> float:
+def max_calls_per_step(subject: Subject) -> float:
     """Function calls a step, without what a turn costs to begin."""
     others = Counter()
 

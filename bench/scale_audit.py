@@ -12,7 +12,7 @@ from bench.scale_work import slow_tools
 
 from turnwright.testing.behavior import Execution
 from turnwright.testing.faults import Witness
-from turnwright.testing.faults.witness import Line, Ran, executions
+from turnwright.testing.faults.witness import Ran, WitnessLine, executions
 from turnwright.testing.faults.worker_process import checksum
 from turnwright.testing.invariants import INVARIANTS, ends, follows, journals_before_it_runs, runs_once
 from turnwright.testing.play import Driven
@@ -47,13 +47,13 @@ class Seen:
 
     submitted: Sequence[str]
     journals: Mapping[str, Sequence[Written]]
-    lines: Sequence[Line]
+    lines: Sequence[WitnessLine]
     blows: Sequence[Blow] = ()
 
     @cached_property
     def turns(self) -> "list[Turn]":
         """The turns, with what the witness saw of each."""
-        lines: dict[str, list[Line]] = defaultdict(list)
+        lines: dict[str, list[WitnessLine]] = defaultdict(list)
         for line in self.lines:
             if line.words[0] in ("claimed", "held", "wrote", "released"):
                 lines[line.words[1]].append(line)
@@ -69,7 +69,7 @@ class Turn:
 
     id: str
     journal: Sequence[Written]
-    lines: Sequence[Line]
+    lines: Sequence[WitnessLine]
     thawed: frozenset[int] = field(default_factory=frozenset)
 
     @cached_property
@@ -78,9 +78,9 @@ class Turn:
         return {one.seq: one.fact for one in self.journal}
 
     @cached_property
-    def halted(self) -> f.Halted | None:
+    def turn_ended(self) -> f.TurnEnded | None:
         """Its end."""
-        return next((fact for fact in self.facts.values() if isinstance(fact, f.Halted)), None)
+        return next((fact for fact in self.facts.values() if isinstance(fact, f.TurnEnded)), None)
 
     @cached_property
     def ran(self) -> list[Ran]:
@@ -88,7 +88,7 @@ class Turn:
         return executions(list(self.lines))
 
     @property
-    def claims(self) -> list[Line]:
+    def claims(self) -> list[WitnessLine]:
         """The claims of those who drove it, which are all but that of who made it."""
         return [line for line in self.lines if line.words[0] == "claimed" and line.words[3] != "0"]
 
@@ -109,7 +109,7 @@ class Turn:
 
 
 def _unended(turn: Turn) -> Iterator[str]:
-    if turn.halted is None:
+    if turn.turn_ended is None:
         yield f"it has {len(turn.facts)} facts, and no end"
 
 
@@ -206,7 +206,7 @@ def counts(seen: Seen) -> dict[str, int]:
 
 def endings(seen: Seen) -> dict[str, int]:
     """How the turns ended, the most frequent first."""
-    ends = Counter(f"{turn.halted.outcome}/{turn.halted.reason}" for turn in seen.turns if turn.halted)
+    ends = Counter(f"{turn.turn_ended.outcome}/{turn.turn_ended.reason}" for turn in seen.turns if turn.turn_ended)
     return dict(ends.most_common())
 
 

@@ -215,7 +215,7 @@ class _Phase:
     def measured(self, seen: Seen, *, transactions: int, size: int, memory: float) -> Measured:
         """What it took."""
         count = max(len(self.submitted), 1)
-        ends = sorted(turn.journal[-1].at for turn in seen.turns if turn.halted)
+        ends = sorted(turn.journal[-1].at for turn in seen.turns if turn.turn_ended)
         tenth = len(ends) // 10
         middle = ends[tenth : len(ends) - tenth] or [0.0]
         took = [int(line.words[2]) / 1e6 for line in seen.lines if line.words[0] == "took"]

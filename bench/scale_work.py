@@ -10,10 +10,10 @@ from typing import Final
 import anyio
 
 from turnwright import Agent, Engine, Usage, tool
-from turnwright.model.protocol import Reply, Request, TextDelta
+from turnwright.model.protocol import ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import asks_for
 from turnwright.runtime import Local, Runtime, Temporal
-from turnwright.store import NOBODY_GIVEN_UP, Claim, GivenUp, Status, open_store
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, Status, open_store
 from turnwright.testing.faults import Witness
 from turnwright.testing.faults.worker_process import NotingStore, paired
 from turnwright.tools import Tool, ToolContext
@@ -65,7 +65,7 @@ async def work(role: Role) -> None:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     async with role.engine() as engine:
-        await engine.work()
+        await engine.run_worker()
 
 
 class TimedStore(NotingStore):
@@ -78,7 +78,7 @@ class TimedStore(NotingStore):
         super().__init__(open_store(address), witness)
         self._times = witness
 
-    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
+    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         """See `Store.claim`."""
         claim = await super().claim(turn_id, over=over)
         self._times.note("held", turn_id, claim.epoch, time.time())
@@ -102,7 +102,7 @@ class SlowModel:
         self._steps = steps
         self._seconds = seconds
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         """Stream the reply. See `Model.stream`."""
         self._witness.note("asked", paired(request))
         await anyio.sleep(self._seconds)
@@ -111,7 +111,7 @@ class SlowModel:
         if step < self._steps:
             yield asks_for(*((name, {"n": step}) for name in TOOLS), text="Well", usage=_USAGE)
         else:
-            yield Reply(text="Well, that is all.", usage=_USAGE)
+            yield ModelResponse(text="Well, that is all.", usage=_USAGE)
 
 
 def slow_tools(witness: Witness, seconds: float) -> list[Tool]:

@@ -36,7 +36,7 @@ import httpx
 
 from turnwright.message import Message
 from turnwright.model import AnthropicMessages, OpenAIChat
-from turnwright.model.protocol import Request, TextDelta
+from turnwright.model.protocol import ModelRequest, TextDelta
 
 Pace = Literal["burst", "paced"]
 Api = Literal["chat completions", "messages"]
@@ -72,7 +72,7 @@ class Row:
 async def turnwright_chat(address: str) -> AsyncIterator[str]:
     """Read a chat completion with `OpenAIChat`."""
     async with OpenAIChat("m", base_url=address, api_key=KEY) as model:
-        async for item in model.stream(Request((Message.user("hello"),))):
+        async for item in model.stream(ModelRequest((Message.user("hello"),))):
             if isinstance(item, TextDelta):
                 yield item.text
 
@@ -80,7 +80,7 @@ async def turnwright_chat(address: str) -> AsyncIterator[str]:
 async def turnwright_messages(address: str) -> AsyncIterator[str]:
     """Read a reply of the Messages API with `AnthropicMessages`."""
     async with AnthropicMessages("m", base_url=address, api_key=KEY) as model:
-        async for item in model.stream(Request((Message.user("hello"),))):
+        async for item in model.stream(ModelRequest((Message.user("hello"),))):
             if isinstance(item, TextDelta):
                 yield item.text
 

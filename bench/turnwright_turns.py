@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 from bench.yardstick import PROMPT, Script, Subject, current, look, main
 
 from turnwright import Agent, Engine, Usage, tool
-from turnwright.model.protocol import Reply, ReplyCall, Request, TextDelta
+from turnwright.model.protocol import ModelRequest, ModelResponse, ResponseToolCall, TextDelta
 from turnwright.store import SqliteStore, Store
 from turnwright.store.sqlite.store import Durability
 
@@ -27,15 +27,15 @@ class Fake:
 
     name = "fake"
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         """One reply, streamed at once."""
         del request
         move = await current().reply()
         yield TextDelta(text=move.text)
         calls = tuple(
-            ReplyCall(id=call.id, name=call.name, arguments=json.loads(call.arguments)) for call in move.calls
+            ResponseToolCall(id=call.id, name=call.name, arguments=json.loads(call.arguments)) for call in move.calls
         )
-        yield Reply(text=move.text, calls=calls, usage=Usage(input_tokens=100, output_tokens=10))
+        yield ModelResponse(text=move.text, calls=calls, usage=Usage(input_tokens=100, output_tokens=10))
 
 
 class Turnwright(Subject):

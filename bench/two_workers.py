@@ -173,7 +173,7 @@ def play() -> list[tuple[float, str, str]]:
         time.sleep(2)
         stage.processes[taken.who].send_signal(signal.SIGKILL)
         killed = time.monotonic()
-        stage.heard(lambda line: line.who == "client" and line.said["type"] == "halted")
+        stage.heard(lambda line: line.who == "client" and line.said["type"] == "turn_ended")
         other = next(who for who in ("worker 1", "worker 2") if who != taken.who)
         stage.heard(lambda line: line.who == other and line.said["type"] == "at_rest")
         stage.processes["client"].wait(_LONG)
@@ -200,7 +200,7 @@ def _words(line: _Line) -> str:
         "model_replied": "`model_replied`" + ("" if said.get("calls") else f": {said.get('text')}"),
         "call_started": f"`call_started` {call}{again}",
         "call_settled": f"`call_settled` {call}, {said.get('status')}: {str(said.get('result'))[:60]}",
-        "halted": f"`halted`: {said.get('outcome')}, {said.get('reason')}",
+        "turn_ended": f"`turn_ended`: {said.get('outcome')}, {said.get('reason')}",
     }
     return words.get(str(said["type"]), "")
 

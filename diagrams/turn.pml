@@ -1,7 +1,7 @@
 /* One turn of an agent: the chart, and everything that can happen to it.
  *
  * Made by `turnwright diagram`: the rows from states/turnwright_states/chart.py, the rest from
- * engine/turnwright/draw/surroundings.pml. Edit those, not this. `turnwright verify --spin` checks it; by hand:
+ * engine/turnwright/draw/environment.pml. Edit those, not this. `turnwright verify --spin` checks it; by hand:
  *
  *   spin -a turn.pml && cc -O2 -o pan pan.c && ./pan -a -f -N ends     (likewise each `ltl` at the end; -f: fairness)
  *   spin -DNOBODY_ELSE -a turn.pml && cc -O2 -DSAFETY -DNOCLAIM -o pan pan.c && ./pan
@@ -21,7 +21,7 @@ mtype = { CHECK, STREAM, TOOL_EXEC, CONTINUE, PAUSED, CONCLUDE, TEXT_ONLY, FINIS
 /* The events. */
 mtype = { proceed, replied, attempt_failed, settled, answered, concluded, expire, abort, fail };
 /* The reasons. */
-mtype = { why_answered, why_text_only, why_truncated, why_synthesised, why_step_cap, why_budget, why_tokens, why_cost, why_deadline, why_doom_loop, why_aborted, why_superseded, why_model_error, why_empty_reply, why_content_filter, why_context_overflow, why_crashed, why_engine_error };
+mtype = { why_answered, why_text_only, why_truncated, why_synthesized, why_step_cap, why_budget, why_tokens, why_cost, why_deadline, why_doom_loop, why_aborted, why_superseded, why_model_error, why_empty_reply, why_content_filter, why_context_overflow, why_crashed, why_engine_error };
 
 /* ---- The chart --------------------------------------------------------------------------------------------------
  *
@@ -92,8 +92,8 @@ inline take_the_first_row_that_holds() {
   :: state == TOOL_EXEC && event == settled ->
      /* 20. TOOL_EXEC --settled [waiting > 0]--> PAUSED */
      if :: (waiting > 0) -> row = 20; state = PAUSED
-     /* 21. TOOL_EXEC --settled [synthesised]--> SYNTHESIS_DONE */
-     :: else -> if :: synthesised -> row = 21; state = SYNTHESIS_DONE; reason = why_synthesised
+     /* 21. TOOL_EXEC --settled [synthesized]--> SYNTHESIS_DONE */
+     :: else -> if :: synthesized -> row = 21; state = SYNTHESIS_DONE; reason = why_synthesized
      /* 22. TOOL_EXEC --settled--> CONTINUE */
      :: else -> if :: true -> row = 22; state = CONTINUE
      :: else
@@ -217,7 +217,7 @@ mtype reason;                  /* the reason that a conclusion carries, then the
 /* What an event brings along; forgotten once its row is taken. */
 mtype event, given;            /* given: the reason that comes with the event, a cause or who aborted */
 byte made, runs, used;         /* calls asked for; those of them that may run; calls that a sub-agent ran */
-bool filtered, truncated, lends, may_pass, no_text, synthesised, doom_asked, go_on;
+bool filtered, truncated, lends, may_pass, no_text, synthesized, doom_asked, go_on;
 mtype before;                  /* the state in which the event came */
 byte row;                      /* the row that was taken; 0: none accepts the event */
 
@@ -369,7 +369,7 @@ inline the_calls_run() {
   :: ready + ready_counted + running == 0 && waiting > 0 -> event = settled
   :: ready + ready_counted + running == 0 && waiting == 0 ->
      if
-     :: event = settled; perhaps(synthesised)
+     :: event = settled; perhaps(synthesized)
      :: retries_left > 0 -> retries_left--                 /* the synthesis failed, and is tried again */
      fi
   :: event = expire; the_sub_agents_are_counted()
@@ -412,7 +412,7 @@ inline something_comes_late() {
   :: event = proceed
   :: event = replied; select (made : 0 .. 1); perhaps(filtered); perhaps(truncated)
   :: an_attempt_fails()
-  :: event = settled; perhaps(synthesised)
+  :: event = settled; perhaps(synthesized)
   :: event = answered; perhaps(doom_asked); perhaps(go_on)
   :: event = concluded; perhaps(no_text)
   :: event = expire
@@ -475,7 +475,7 @@ inline the_row_is_followed() {
 inline the_event_is_forgotten() {
   event = 0; given = 0; before = 0; row = 0; made = 0; runs = 0; used = 0;
   filtered = false; truncated = false; lends = false; may_pass = false; no_text = false;
-  synthesised = false; doom_asked = false; go_on = false
+  synthesized = false; doom_asked = false; go_on = false
 }
 
 /* ---- Who acts --------------------------------------------------------------------------------------------------- */
@@ -563,7 +563,7 @@ ltl closed_steps_are_settled   { [] (open_calls == 0 || state == TOOL_EXEC || st
 ltl every_event_finds_a_row    { [] !refused }
 ltl reasons_fit_their_outcomes { [] ((state == FINISHED -> reason == why_answered || reason == why_text_only ||
                                                            reason == why_truncated) &&
-                                     (state == SYNTHESIS_DONE -> reason == why_synthesised) &&
+                                     (state == SYNTHESIS_DONE -> reason == why_synthesized) &&
                                      (state == CAP_HIT -> reason == why_step_cap || reason == why_budget ||
                                                           reason == why_tokens || reason == why_cost ||
                                                           reason == why_deadline) &&

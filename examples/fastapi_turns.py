@@ -29,29 +29,28 @@ from pydantic import BaseModel
 
 from turnwright import (
     Agent,
-    BadAnswer,
     ConfigError,
     Engine,
-    SessionBusy,
-    TurnBusy,
-    TurnEnded,
+    InvalidAnswerError,
+    SessionBusyError,
+    TurnAlreadyEndedError,
+    TurnBusyError,
+    TurnNotFoundError,
     TurnwrightError,
-    UnknownTurn,
     tool,
 )
 from turnwright.events import TurnEvent
-from turnwright.model import Reply, ScriptedModel, asks_for
-from turnwright.model import Request as ModelRequest
+from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 
 AGENT = Agent(name="Cleaner", instructions="You keep a folder tidy.", steps=10)
 
 #: What each error of ours is in HTTP. Whatever else is wrong is the server's own fault.
 STATUS: dict[type[Exception], int] = {
-    UnknownTurn: 404,
-    SessionBusy: 409,
-    TurnBusy: 409,
-    TurnEnded: 409,
-    BadAnswer: 422,
+    TurnNotFoundError: 404,
+    SessionBusyError: 409,
+    TurnBusyError: 409,
+    TurnAlreadyEndedError: 409,
+    InvalidAnswerError: 422,
     ConfigError: 422,
 }
 
@@ -60,17 +59,17 @@ _LOG = logging.getLogger(__name__)
 Following = AbstractAsyncContextManager[AsyncIterator[TurnEvent]]
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def delete_file(path: str) -> str:
     """Delete a file."""
     return f"deleted {path}"
 
 
-def say(request: ModelRequest) -> Reply:
+def say(request: ModelRequest) -> ModelResponse:
     """Stands in for your model: it deletes what it is told to, and then it is done."""
     last = request.messages[-1]
     if last.role == "tool":
-        return Reply(text="Done. I have seen to it, and nothing else was touched.")
+        return ModelResponse(text="Done. I have seen to it, and nothing else was touched.")
     return asks_for(("delete_file", {"path": last.text.split()[-1]}), text="Let me see.")
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypedDict
 from langgraph.errors import GraphRecursionError  # pyright: ignore[reportMissingImports]
 from langgraph.graph import END, START, StateGraph  # pyright: ignore[reportMissingImports]
 
-from turnwright_states import CallStatus, Go, Limits, LoopGuard, Owed, Stop, ToolCall
+from turnwright_states import CallStatus, Limits, LoopGuard, Proceed, ResultsMissing, Stopped, ToolCall
 
 Message = dict[str, Any]
 
@@ -65,7 +65,7 @@ def guarded(guard: LoopGuard) -> StateGraph[State]:
 
     def model(state: State) -> State:
         may = guard.may_call_model()
-        reply = ask_model(state["messages"], tools=isinstance(may, Go) and may.tools)
+        reply = ask_model(state["messages"], tools=isinstance(may, Proceed) and may.tools)
         calls = [
             ToolCall(name=call["name"], arguments=call["arguments"], provider_id=call["id"])
             for call in reply.get("calls", ())
@@ -81,7 +81,7 @@ def guarded(guard: LoopGuard) -> StateGraph[State]:
         may = guard.may_call_model()
         asked = {call["id"]: call for message in state["messages"] for call in message.get("calls", ())}
         results = []
-        for permit in may.calls if isinstance(may, Owed) else ():
+        for permit in may.calls if isinstance(may, ResultsMissing) else ():
             guard.started(permit.id)
             text = read_page(**asked[permit.id]["arguments"])
             guard.result(permit.id, CallStatus.OK, text)
@@ -108,11 +108,11 @@ def guarded(guard: LoopGuard) -> StateGraph[State]:
 def _where(guard: LoopGuard) -> str:
     """The node that comes next."""
     match guard.may_call_model():
-        case Go():
+        case Proceed():
             return "model"
-        case Owed():
+        case ResultsMissing():
             return "tools"
-        case Stop(conclude=True):
+        case Stopped(conclude=True):
             return "conclude"
         case _:  # over, or a person is asked: this graph has nobody to ask
             return str(END)
@@ -133,7 +133,7 @@ def main() -> None:
     # The guard bounds the turn; the graph's own limit must only be out of its way.
     done = guarded(guard).compile().invoke(prompt, {"recursion_limit": 10_000})
     stop, used = guard.may_call_model(), guard.machine.turn.counters
-    if isinstance(stop, Stop):
+    if isinstance(stop, Stopped):
         print(f"after:  {stop.outcome}, {stop.reason} at {used.steps} steps and {used.calls} tool calls")
         print(f"        {stop.words}")
         print(f"        model: {done['messages'][-1]['content']}")

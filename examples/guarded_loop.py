@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import monotonic
 
-from turnwright_states import CallStatus, Go, Limits, LoopGuard, Stop, ToolCall
+from turnwright_states import CallStatus, Limits, LoopGuard, Proceed, Stopped, ToolCall
 
 #: Model calls after which somebody pulls the plug on a loop that does not end.
 PLUG = 500
@@ -24,7 +24,7 @@ class Reply:
     calls: list[tuple[str, str, dict[str, int]]] = field(default_factory=list)
 
 
-class PluggedOut(Exception):  # noqa: N818 (reads as what happened)
+class PluggedOutError(Exception):
     """Somebody looked at the bill."""
 
 
@@ -39,7 +39,7 @@ class Client:
         """One model call."""
         self.calls += 1
         if self.calls > PLUG:
-            raise PluggedOut
+            raise PluggedOutError
         return next(self.script) if tools else Reply(f"I have seen {len(messages)} messages, and am not done.")
 
 
@@ -64,12 +64,12 @@ def after(client: Client, guard: LoopGuard) -> str:
     messages, text, began = ["user: What does the manual say?"], "", monotonic()
     while True:
         may = guard.may_call_model()
-        if isinstance(may, Stop) and not may.conclude:
+        if isinstance(may, Stopped) and not may.conclude:
             return text
-        reply = client.chat(messages, tools=isinstance(may, Go) and may.tools)
+        reply = client.chat(messages, tools=isinstance(may, Proceed) and may.tools)
         text = reply.text
         messages.append(f"assistant: {text}")
-        if isinstance(may, Stop):
+        if isinstance(may, Stopped):
             guard.concluded(text, elapsed=monotonic() - began)
             continue
         calls = [ToolCall(name=name, arguments=arguments, provider_id=own) for own, name, arguments in reply.calls]
@@ -112,12 +112,12 @@ def main() -> None:
         print(script.__name__.replace("_", " "))
         try:
             before(Client(script()))
-        except PluggedOut:
+        except PluggedOutError:
             print(f"  before: no end after {PLUG} model calls")
         client, guard = Client(script()), LoopGuard(limits)
         text = after(client, guard)
         stop, used = guard.may_call_model(), guard.machine.turn.counters
-        if isinstance(stop, Stop):
+        if isinstance(stop, Stopped):
             print(f"  after:  {stop.reason} at {used.steps} steps, {used.calls} tool calls, {client.calls} model calls")
             print(f"          {stop.words}")
             print(f"          model: {text}")

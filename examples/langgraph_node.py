@@ -15,7 +15,7 @@ from langgraph.graph import END, START, StateGraph  # pyright: ignore[reportMiss
 from langgraph.types import Command, interrupt  # pyright: ignore[reportMissingImports]
 
 from turnwright import Agent, Engine, tool
-from turnwright.model import Reply, Request, ScriptedModel, asks_for
+from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.result import TurnResult
 
 AGENT = Agent(name="Cleaner", steps=4)
@@ -30,7 +30,7 @@ class State(TypedDict):
     reason: str
     text: str
     #: What a person is asked: the question by the id of its interrupt.
-    pending: dict[str, str]
+    interrupts: dict[str, str]
     answers: dict[str, str]
     handed_over: bool
 
@@ -41,17 +41,17 @@ Update = dict[str, object]
 ran: list[str] = []
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def delete_file(path: str) -> str:
     """Delete a file."""
     ran.append(path)
     return f"deleted {path}"
 
 
-def say(request: Request) -> Reply:
+def say(request: ModelRequest) -> ModelResponse:
     """Stands in for your model: it deletes one file after another, for as long as it may."""
     if request.tool_choice == "none":
-        return Reply(text=f"I deleted {len(ran)} files, and there are more.")
+        return ModelResponse(text=f"I deleted {len(ran)} files, and there are more.")
     return asks_for(("delete_file", {"path": f"old{len(ran) + 1}.log"}))
 
 
@@ -62,7 +62,7 @@ def what_came_of(turn: TurnResult) -> Update:
         "outcome": str(turn.outcome or "paused"),
         "reason": str(turn.reason),
         "text": turn.text,
-        "pending": {one.id: f"{one.tool}({one.arguments})" for one in turn.pending},
+        "interrupts": {one.id: f"{one.tool}({one.arguments})" for one in turn.interrupts},
     }
 
 
@@ -73,7 +73,7 @@ def make_graph(engine: Engine) -> StateGraph[State]:
         return what_came_of(await engine.run(AGENT, state["request"]))
 
     def ask(state: State) -> Update:
-        return {"answers": interrupt(state["pending"])}
+        return {"answers": interrupt(state["interrupts"])}
 
     async def go_on(state: State) -> Update:
         return what_came_of(await engine.resume(state["turn"], state["answers"]))

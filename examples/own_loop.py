@@ -16,32 +16,32 @@ from time import monotonic
 from pydantic import JsonValue
 
 from turnwright_states import (
-    Answered,
+    AnsweredInput,
     AwaitPerson,
     Call,
     CallModel,
-    CallSettled,
-    CallStarted,
+    CallSettledInput,
+    CallStartedInput,
     CallState,
     CallStatus,
-    CallWaits,
+    CallWaitingInput,
     Conclude,
-    Concluded,
+    ConcludedInput,
     Decision,
-    Event,
     Halt,
+    Input,
     InterruptKind,
     Limits,
-    ModelReplied,
+    ModelRepliedInput,
     RunTools,
-    Started,
+    StartedInput,
     ToolCall,
     TurnMachine,
 )
 from turnwright_states.facts import Fact, parse_fact
 
 
-class Died(Exception):  # noqa: N818 (reads as what happened)
+class DiedError(Exception):
     """The process is gone. What is in the file is all that is left."""
 
 
@@ -73,7 +73,7 @@ class Loop:
         self.dies_in = dies_in
         self.began = monotonic() - machine.turn.elapsed
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Input) -> None:
         """Feed what happened, with the time, and write down what follows from it."""
         elapsed = monotonic() - self.began
         self.journal.append(self.machine.feed(event.model_copy(update={"elapsed": elapsed})))
@@ -89,7 +89,9 @@ class Loop:
                     self.feed(ask_model(tools=action.tools))
                 case Conclude():
                     self.feed(
-                        Concluded(text=f"I stop here ({action.reason}). old.log may be gone; look before you go on.")
+                        ConcludedInput(
+                            text=f"I stop here ({action.reason}). old.log may be gone; look before you go on."
+                        )
                     )
                 case RunTools():
                     for call in action.calls:
@@ -99,27 +101,31 @@ class Loop:
         """Run one call: it is written down that it starts, and what came of it."""
         if call.state is CallState.STARTED:  # by a process that died
             result = "outcome unknown: the process died while it ran; verify before retrying"
-            self.feed(CallSettled(call=call.id, status=CallStatus.UNKNOWN, result=result))
+            self.feed(CallSettledInput(call=call.id, status=CallStatus.UNKNOWN, result=result))
         elif call.name == "delete" and not call.answers:
-            self.feed(CallWaits(call=call.id, interrupt_kind=InterruptKind.APPROVAL))
+            self.feed(CallWaitingInput(call=call.id, interrupt_kind=InterruptKind.APPROVAL))
         else:
-            self.feed(CallStarted(call=call.id))
+            self.feed(CallStartedInput(call=call.id))
             if call.name == self.dies_in:
-                raise Died
-            self.feed(CallSettled(call=call.id, result=f"{call.name}({json.dumps(dict(call.arguments))}): done"))
+                raise DiedError
+            self.feed(CallSettledInput(call=call.id, result=f"{call.name}({json.dumps(dict(call.arguments))}): done"))
 
 
-def ask_model(*, tools: bool) -> Event:
+def ask_model(*, tools: bool) -> Input:
     """Stands in for your provider's client: this model always wants to delete the same file."""
     arguments: Mapping[str, JsonValue] = {"path": "old.log"}
-    return ModelReplied(calls=(ToolCall(name="delete", arguments=arguments),)) if tools else ModelReplied(text="No.")
+    return (
+        ModelRepliedInput(calls=(ToolCall(name="delete", arguments=arguments),))
+        if tools
+        else ModelRepliedInput(text="No.")
+    )
 
 
 def main() -> None:
     """One turn, over three processes."""
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder) / "turn.jsonl")
-        machine, facts = TurnMachine.start(Started(prompt="Delete old.log", limits=Limits(steps=2)))
+        machine, facts = TurnMachine.start(StartedInput(prompt="Delete old.log", limits=Limits(steps=2)))
         journal.append(facts)
 
         rests = Loop(machine, journal).run()
@@ -127,16 +133,16 @@ def main() -> None:
         print("process 1: waits for", ", ".join(interrupt.id for interrupt in rests.interrupts))
 
         second = Loop(TurnMachine.resume(journal.facts()), journal, dies_in="delete")
-        second.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+        second.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
         try:
             second.run()
-        except Died:
+        except DiedError:
             print("process 2: was answered, and died in delete")
 
         third = Loop(TurnMachine.resume(journal.facts()), journal)
         while isinstance(third.run(), AwaitPerson):
             interrupt = next(iter(third.machine.turn.interrupts))
-            third.feed(Answered(interrupt=interrupt, decision=Decision.DENY, text="once is enough"))
+            third.feed(AnsweredInput(interrupt=interrupt, decision=Decision.REJECT, text="once is enough"))
         ended = third.run()
         assert isinstance(ended, Halt)  # noqa: S101
         print(f"process 3: {ended.outcome}, {ended.reason} at {third.machine.turn.counters.steps} steps")

@@ -2,7 +2,8 @@
 
 Needs procrastinate: `pip install 'turnwright[examples,postgres]'`. The queue says who drives a turn; the journal says
 what is done. So the queue need not notice that a worker died, nor give a job to one worker alone: a sweep submits again
-whatever should be driven and is not, and of two that drive one turn one gets `TurnBusy`, or `Fenced`, and leaves it.
+whatever should be driven and is not, and of two that drive one turn one gets `TurnBusyError`, or `LeaseLostError`, and
+leaves it.
 """
 
 import asyncio
@@ -13,9 +14,19 @@ import anyio
 from procrastinate import App, PsycopgConnector
 from procrastinate.exceptions import AlreadyEnqueued, ConnectorException
 
-from turnwright import Agent, ConfigError, Engine, Fenced, RuntimeUnavailable, StoreError, TurnBusy, UnknownTurn, tool
-from turnwright.model import Reply, Request, ScriptedModel, asks_for
-from turnwright.runtime import Runtime, Work
+from turnwright import (
+    Agent,
+    ConfigError,
+    Engine,
+    LeaseLostError,
+    RuntimeUnavailableError,
+    StoreError,
+    TurnBusyError,
+    TurnNotFoundError,
+    tool,
+)
+from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
+from turnwright.runtime import Runtime, WorkerApi
 from turnwright.store.postgres.store import PostgresStore
 
 _LOG = logging.getLogger("postgres_queue")
@@ -28,7 +39,7 @@ class PostgresQueue:
     it stops gives those that run `drain` seconds.
     """
 
-    here = False
+    embedded = False
 
     def __init__(self, address: str, *, concurrency: int = 8, sweep: float = 5.0, drain: float = 30.0) -> None:
         self._app = App(connector=PsycopgConnector(conninfo=address))
@@ -37,9 +48,9 @@ class PostgresQueue:
         self._sweep = sweep
         self._drain = drain
         self._opened = False
-        self._bound: Work | None = None
+        self._bound: WorkerApi | None = None
 
-    def bind(self, work: Work) -> None:
+    def bind(self, work: WorkerApi) -> None:
         """Be given what a worker does."""
         self._bound = work
 
@@ -53,7 +64,7 @@ class PostgresQueue:
         except AlreadyEnqueued:
             pass
         except ConnectorException as error:
-            raise RuntimeUnavailable(f"the queue: {error}") from error
+            raise RuntimeUnavailableError(f"the queue: {error}") from error
 
     async def cancel(self, turn_id: str) -> None:
         """Do nothing: an abort waits in the turn's inbox, and whoever drives it looks there."""
@@ -89,7 +100,7 @@ class PostgresQueue:
             await self._app.close_async()
 
     @property
-    def _work(self) -> Work:
+    def _work(self) -> WorkerApi:
         if self._bound is None:
             raise ConfigError("this runtime belongs to no engine: give it to one, Engine(runtime=...)")
         return self._bound
@@ -102,7 +113,7 @@ class PostgresQueue:
     async def _drive(self, turn_id: str, segment: int) -> None:
         try:
             await self._work.drive(turn_id, segment)
-        except (TurnBusy, Fenced, UnknownTurn):
+        except (TurnBusyError, LeaseLostError, TurnNotFoundError):
             pass  # another worker has it, or it was deleted
         except ConfigError as error:
             _LOG.warning("turn %s is left alone: %s", turn_id, error)
@@ -111,9 +122,9 @@ class PostgresQueue:
         while True:
             await anyio.sleep(self._sweep)
             try:
-                for job in await self._work.due(idle=self._sweep):
+                for job in await self._work.pending(idle=self._sweep):
                     await self.submit(job.turn, job.segment)
-            except (StoreError, RuntimeUnavailable) as error:
+            except (StoreError, RuntimeUnavailableError) as error:
                 _LOG.warning("the next sweep is tried in %g s: %s", self._sweep, error)
 
     async def prepare(self) -> None:
@@ -123,15 +134,19 @@ class PostgresQueue:
             await self._app.schema_manager.apply_schema_async()
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase(path: str) -> str:
     """Erase a file, with leave."""
     return f"erased {path}"
 
 
-def reply(request: Request) -> Reply:
+def reply(request: ModelRequest) -> ModelResponse:
     """What a model would say, without one."""
-    return Reply(text="It is gone.") if request.messages[-1].role == "tool" else asks_for(("erase", {"path": "a.txt"}))
+    return (
+        ModelResponse(text="It is gone.")
+        if request.messages[-1].role == "tool"
+        else asks_for(("erase", {"path": "a.txt"}))
+    )
 
 
 def engine(address: str, runtime: Runtime) -> Engine:
@@ -149,10 +164,10 @@ async def main(address: str) -> None:
         await queue.prepare()
         stopping = anyio.Event()
         async with anyio.create_task_group() as group:
-            group.start_soon(worker.work, stopping)
+            group.start_soon(worker.run_worker, stopping)
             turn = await client.run(Agent(name="Cleaner"), "Erase a.txt")
-            print(f"{turn.state}: {turn.pending[0].tool} {turn.pending[0].arguments}")
-            turn = await client.resume(turn.id, {turn.pending[0].id: True})
+            print(f"{turn.state}: {turn.interrupts[0].tool} {turn.interrupts[0].arguments}")
+            turn = await client.resume(turn.id, {turn.interrupts[0].id: True})
             print(f"{turn.outcome}: {turn.text}")
             stopping.set()
 

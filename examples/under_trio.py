@@ -10,17 +10,17 @@ import trio
 from turnwright_states import (
     Call,
     CallModel,
-    CallSettled,
-    CallStarted,
+    CallSettledInput,
+    CallStartedInput,
     Conclude,
-    Concluded,
-    Event,
-    Expire,
+    ConcludedInput,
+    ExpireInput,
     Halt,
+    Input,
     Limits,
-    ModelReplied,
+    ModelRepliedInput,
     RunTools,
-    Started,
+    StartedInput,
     ToolCall,
     TurnMachine,
 )
@@ -30,7 +30,7 @@ class Loop:
     """A loop of your own. What `feed` returns is what a journal would be given."""
 
     def __init__(self, limits: Limits) -> None:
-        self.machine, facts = TurnMachine.start(Started(prompt="Watch the three feeds", limits=limits))
+        self.machine, facts = TurnMachine.start(StartedInput(prompt="Watch the three feeds", limits=limits))
         self.kinds = [fact.kind for fact in facts]
         self.began = trio.current_time()
 
@@ -38,7 +38,7 @@ class Loop:
         """Seconds since the turn began."""
         return trio.current_time() - self.began
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Input) -> None:
         """Feed what happened, with the time."""
         self.kinds += [fact.kind for fact in self.machine.feed(event.model_copy(update={"elapsed": self.elapsed()}))]
 
@@ -50,12 +50,12 @@ class Loop:
                 case Conclude():  # the turn's own deadline does not bind it
                     with trio.move_on_after(action.seconds):
                         await trio.lowlevel.checkpoint()  # your provider's client
-                        self.feed(Concluded(text="Feeds 1 and 2 said something, 3 was still silent."))
+                        self.feed(ConcludedInput(text="Feeds 1 and 2 said something, 3 was still silent."))
                 case CallModel() | RunTools():
                     with trio.move_on_at(deadline) as scope:
                         await self.perform(action)
                     if scope.cancelled_caught:
-                        self.feed(Expire())
+                        self.feed(ExpireInput())
                 case _:
                     raise TypeError(action)
         return action
@@ -65,7 +65,7 @@ class Loop:
         if isinstance(action, CallModel):
             await trio.lowlevel.checkpoint()  # your provider's client
             calls = tuple(ToolCall(name="wait_for", arguments={"feed": feed}) for feed in (1, 2, 3))
-            self.feed(ModelReplied(calls=calls))
+            self.feed(ModelRepliedInput(calls=calls))
         else:
             async with trio.open_nursery() as nursery:
                 for call in action.calls:
@@ -73,10 +73,10 @@ class Loop:
 
     async def call(self, call: Call) -> None:
         """Wait for a feed. The third says nothing for a day."""
-        self.feed(CallStarted(call=call.id))
+        self.feed(CallStartedInput(call=call.id))
         feed = call.arguments["feed"]
         await trio.sleep(86_400 if feed == 3 else 0)  # noqa: PLR2004
-        self.feed(CallSettled(call=call.id, result=f"feed {feed}: hello"))
+        self.feed(CallSettledInput(call=call.id, result=f"feed {feed}: hello"))
 
 
 async def main() -> None:

@@ -199,7 +199,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"doom_response": "shout"}, "must be 'stop' or 'ask', not 'shout'"),
     ({"nudges": None}, "cannot be switched off: leave it out to keep the engine's value"),
     ({"concluding": None}, "cannot be switched off: leave it out to keep the engine's value"),
-    ({"calls_a_step": 33}, "must be at most 32, not 33"),
+    ({"max_calls_per_step": 33}, "must be at most 32, not 33"),
     ({"conclude_seconds": 0}, "must be a number above 0, not 0"),
     ({"tools": "read_file"}, "must be a list of names, not 'read_file'"),
     ({"tools": ["read_file", "read_file"]}, "must name each tool once, but 'read_file' stands here twice"),

@@ -17,13 +17,13 @@ from turnwright import (
     Engine,
     EngineClosedError,
     Message,
+    TurnNotFoundError,
     TurnResult,
     TurnRow,
-    UnknownTurn,
     tool,
 )
 from turnwright.message import ToolResultPart
-from turnwright.model.protocol import Model, ReplyCall, Request
+from turnwright.model.protocol import Model, ModelRequest, ResponseToolCall
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import Claim, MemoryStore, Status
 from turnwright.testing.faults import StoreWrapper
@@ -44,7 +44,7 @@ async def note(text: str = "") -> str:
     return f"noted {text}"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase() -> str:
     """Erase it."""
     return "erased"
@@ -63,7 +63,7 @@ def notes(*texts: str) -> list[tuple[str, Mapping[str, JsonValue]]]:
 async def test_an_answer_at_once_is_one_step() -> None:
     turn = await Engine(model=ScriptedModel("Tidy already.")).run(AGENT, "Tidy utils.py")
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.FINISHED, EndReason.ANSWERED, "Tidy already.")
-    assert (turn.steps, turn.tool_calls, turn.usage, turn.pending, turn.error) == (1, 0, ONE, (), "")
+    assert (turn.steps, turn.tool_calls, turn.usage, turn.interrupts, turn.error) == (1, 0, ONE, (), "")
     assert turn.path == (State.CHECK, State.STREAM, State.FINISHED)
     assert not turn.paused
 
@@ -175,7 +175,7 @@ async def test_no_more_calls_run_at_once_than_allowed(parallel: int, most: int) 
         return n
 
     model = ScriptedModel(asks_for(*[("work", {"n": n}) for n in range(5)]), "Done.")
-    turn = await Engine(model=model, tools=[work], parallel=parallel).run(AGENT, "hi")
+    turn = await Engine(model=model, tools=[work], max_parallel_tools=parallel).run(AGENT, "hi")
     assert seen == most
     assert [text for _, text in results(turn)] == ["0", "1", "2", "3", "4"]
 
@@ -196,7 +196,7 @@ async def test_what_goes_wrong_with_a_call_is_told_to_the_model() -> None:
         ("dawdle", {}),
         ("nowhere", {}),
         ("note", {"text": ["no", "text"]}),
-        ReplyCall("note", None, raw='{"text": "cut o'),
+        ResponseToolCall("note", None, raw='{"text": "cut o'),
         ("note", {"text": "fine"}),
     )
     model = ScriptedModel(asking, "Done.")
@@ -212,7 +212,7 @@ async def test_what_goes_wrong_with_a_call_is_told_to_the_model() -> None:
 
 
 async def test_arguments_that_were_no_json_go_back_as_an_empty_object() -> None:
-    model = ScriptedModel(asks_for(ReplyCall("note", None, raw='{"te', id="x")), "Done.")
+    model = ScriptedModel(asks_for(ResponseToolCall("note", None, raw='{"te', id="x")), "Done.")
     await Engine(model=model, tools=[note]).run(AGENT, "hi")
     (call,) = next(message.calls for message in model.requests[1].messages if message.calls)
     assert call.arguments == {}
@@ -220,7 +220,7 @@ async def test_arguments_that_were_no_json_go_back_as_an_empty_object() -> None:
 
 async def test_calls_of_one_provider_id_are_different_calls() -> None:
     """Provider ids are not unique: ours are, and they are what is sent (DESIGN 4.8)."""
-    twice = [ReplyCall("note", {"text": text}, id="call_0") for text in ("a", "b")]
+    twice = [ResponseToolCall("note", {"text": text}, id="call_0") for text in ("a", "b")]
     model = ScriptedModel(asks_for(*twice), asks_for(*twice), "Done.")
     turn = await Engine(model=model, tools=[note]).run(AGENT, "hi")
     assert [text for _, text in results(turn)] == ["noted a", "noted b"] * 2
@@ -341,12 +341,12 @@ async def test_the_ceiling_of_the_engine_binds_every_agent() -> None:
 
 async def test_a_turn_can_be_looked_up() -> None:
     engine = Engine(model=ScriptedModel("Done."))
-    turn = await engine.run(AGENT, "hi", context={"ticket": 7})
+    turn = await engine.run(AGENT, "hi", metadata={"ticket": 7})
     assert await engine.get(turn.id) == turn
     first = (await engine.store.facts(turn.id))[0][1]
     assert isinstance(first, f.TurnStarted)
-    assert first.context == {"ticket": 7}
-    with pytest.raises(UnknownTurn, match="nobody"):
+    assert first.metadata == {"ticket": 7}
+    with pytest.raises(TurnNotFoundError, match="nobody"):
         await engine.get("nobody")
 
 
@@ -373,7 +373,7 @@ async def test_an_unknown_turn_has_no_events(store: str, tmp_path: Path) -> None
     """That is said by the call, also to whoever would wait."""
     async with Engine(model=ScriptedModel(), store=store.format(folder=tmp_path)) as engine:
         for wait in (False, True):
-            with pytest.raises(UnknownTurn, match="nobody"):
+            with pytest.raises(TurnNotFoundError, match="nobody"):
                 engine.events("nobody", wait=wait)
 
 
@@ -402,7 +402,7 @@ async def test_a_closed_engine_does_nothing(how: str) -> None:
         lambda: engine.get(turn),
         lambda: engine.delete(turn),
         lambda: engine.prune(older_than=0),
-        engine.work,
+        engine.run_worker,
         engine.recover,
         engine.turns,
     ]
@@ -429,7 +429,7 @@ async def test_turns_are_listed_as_rows_the_last_one_first_page_by_page() -> Non
 
 async def test_text_that_cannot_be_written_ends_the_turn_and_not_the_program(tmp_path: Path) -> None:
     """Half a surrogate pair in a call's arguments, as a stream that was cut may leave it."""
-    model = ScriptedModel(asks_for(ReplyCall("note", {"text": "\ud800"})), "Done.")
+    model = ScriptedModel(asks_for(ResponseToolCall("note", {"text": "\ud800"})), "Done.")
     async with Engine(model=model, tools=[note], store=f"sqlite:///{tmp_path / 'turns.db'}") as engine:
         turn = await engine.run(AGENT, "hi")
     assert turn.outcome is not None
@@ -438,7 +438,7 @@ async def test_text_that_cannot_be_written_ends_the_turn_and_not_the_program(tmp
 async def test_history_is_sent_before_the_prompt() -> None:
     model = ScriptedModel("Done.")
     history = [Message.user("before"), Message.assistant("I see")]
-    await Engine(model=model).run(AGENT, "now", history=history)
+    await Engine(model=model).run(AGENT, "now", message_history=history)
     assert [m.text for m in model.requests[0].messages if m.text] == ["You tidy up.", "before", "I see", "now"]
 
 
@@ -455,7 +455,7 @@ async def test_time_that_is_up_while_the_last_append_of_a_batch_is_under_way_is_
                 await anyio.sleep(50)
             return await super().append(claim, facts, status, consumed)
 
-    @tool(approval=True)
+    @tool(needs_approval=True)
     async def erase(n: int) -> str:
         return f"erased {n}"
 
@@ -488,7 +488,7 @@ async def test_answers_that_name_no_interrupt_are_refused() -> None:
 
 
 async def test_a_scripted_line_may_be_a_function_that_waits() -> None:
-    async def think(request: Request) -> str:
+    async def think(request: ModelRequest) -> str:
         await anyio.lowlevel.checkpoint()
         return f"{len(request.messages)} messages"
 

@@ -9,13 +9,13 @@ from pydantic import JsonValue
 from turnwright import Agent, Engine, FilePart, Message, ToolResult, tool
 from turnwright.events import (
     FactEvent,
-    Pending,
-    ReasoningPiece,
-    ReplyRestarted,
-    TextPiece,
+    Interrupt,
+    ReasoningDeltaEvent,
+    ResponseRestartedEvent,
+    TextDeltaEvent,
+    TurnEndedEvent,
     TurnEvent,
-    TurnHalted,
-    TurnPaused,
+    TurnPausedEvent,
 )
 from turnwright.journal.event_bus import Hub
 from turnwright.message import TextPart, ToolCallPart, ToolResultPart
@@ -53,7 +53,7 @@ async def test_every_line_begins_with_type_turn_and_seq() -> None:
         "step_started",
         "model_replied",
         "step_finished",
-        "halted",
+        "turn_ended",
     ]
 
 
@@ -70,7 +70,7 @@ async def test_a_line_tells_the_size_of_a_file_and_not_its_content() -> None:
         return ToolResult("drawn", {"data": "kept", "media_type": "x"}, (picture, linked))
 
     engine = Engine(model=ScriptedModel(asks_for(("draw", {})), "Done."), tools=[draw])
-    async with engine.stream(AGENT, "hi", files=[picture, linked], history=[said, asked, shown]) as events:
+    async with engine.stream(AGENT, "hi", files=[picture, linked], message_history=[said, asked, shown]) as events:
         heard = [event async for event in events]
     told = [event.to_json() for event in heard]
     of_picture = {"media_type": "image/png", "name": "a.png", "size": 21}
@@ -80,7 +80,7 @@ async def test_a_line_tells_the_size_of_a_file_and_not_its_content() -> None:
     assert settled["structured"] == {"data": "kept", "media_type": "x"}, "the tool's own data is left alone"
     assert told[0]["files"] == [of_picture, of_linked]
     assert picture.data not in json.dumps(told)
-    assert json.dumps(told[0]["history"]).count('"size": 21') == 2
+    assert json.dumps(told[0]["message_history"]).count('"size": 21') == 2
     facts = [event.fact for event in heard if isinstance(event, FactEvent)]
     assert any(isinstance(fact, f.CallSettled) and fact.files[0]["data"] == picture.data for fact in facts)
 
@@ -89,7 +89,7 @@ async def test_the_last_line_of_an_ended_turn() -> None:
     *_, last = await lines(Engine(model=ScriptedModel("Done.")))
     del last["turn"], last["seq"]
     assert last == {
-        "type": "halted",
+        "type": "turn_ended",
         "outcome": "finished",
         "reason": "answered",
         "also_reached": [],
@@ -101,19 +101,19 @@ async def test_the_last_line_of_an_ended_turn() -> None:
 
 
 async def test_the_last_line_of_a_paused_turn() -> None:
-    @tool(approval=True)
+    @tool(needs_approval=True)
     async def erase(path: str) -> str:
         return path
 
     *_, last = await lines(Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase]))
     assert last["type"] == "paused"
-    assert last["pending"] == [
+    assert last["interrupts"] == [
         {"id": "approval-1", "kind": "approval", "tool": "erase", "arguments": {"path": "x"}, "choices": []}
     ]
 
 
 def test_a_question_is_printed_and_its_arguments_are_not() -> None:
-    asked = Pending("question-1", InterruptKind.QUESTION, "ask", "Which?", {"question": "Which?"}, ("a", "b"))
+    asked = Interrupt("question-1", InterruptKind.QUESTION, "ask", "Which?", {"question": "Which?"}, ("a", "b"))
     assert asked.to_json() == {
         "id": "question-1",
         "kind": "question",
@@ -158,23 +158,23 @@ async def test_a_call_is_followed_under_its_tools_name() -> None:
 
 
 def test_pieces_and_restarts_have_lines_too() -> None:
-    assert TextPiece("t1", 2, 0, "a").to_json() == {
+    assert TextDeltaEvent("t1", 2, 0, "a").to_json() == {
         "type": "text_delta",
         "turn": "t1",
         "seq": 2,
         "index": 0,
         "text": "a",
     }
-    assert ReasoningPiece("t1", 2, 0, "a").to_json()["type"] == "reasoning_delta"
-    assert ReplyRestarted("t1", 2).to_json() == {"type": "reply_restarted", "turn": "t1", "seq": 2}
+    assert ReasoningDeltaEvent("t1", 2, 0, "a").to_json()["type"] == "reasoning_delta"
+    assert ResponseRestartedEvent("t1", 2).to_json() == {"type": "response_restarted", "turn": "t1", "seq": 2}
 
 
 def test_what_went_wrong_is_said_only_where_something_did() -> None:
-    def halted(error: str) -> TurnHalted:
-        return TurnHalted("t1", 9, Outcome.FAILED, EndReason.MODEL_ERROR, (), 1, 0, "", Usage(), error)
+    def turn_ended(error: str) -> TurnEndedEvent:
+        return TurnEndedEvent("t1", 9, Outcome.FAILED, EndReason.MODEL_ERROR, (), 1, 0, "", Usage(), error)
 
-    assert halted("no route").to_json()["error"] == "no route"
-    assert "error" not in halted("").to_json()
+    assert turn_ended("no route").to_json()["error"] == "no route"
+    assert "error" not in turn_ended("").to_json()
 
 
 # The hub.
@@ -188,18 +188,18 @@ async def test_followers_hear_one_turn_and_observers_all() -> None:
     log: list[str] = []
     hub = Hub([heard_by(log)])
     with hub.follow("t1") as events:
-        hub.publish(ReplyRestarted("t2", 1))
-        hub.publish(ReplyRestarted("t1", 1))
-        assert await anext(events) == ReplyRestarted("t1", 1)
+        hub.publish(ResponseRestartedEvent("t2", 1))
+        hub.publish(ResponseRestartedEvent("t1", 1))
+        assert await anext(events) == ResponseRestartedEvent("t1", 1)
         assert events.statistics().current_buffer_used == 0
-    assert log == ["reply_restarted t2", "reply_restarted t1"]
+    assert log == ["response_restarted t2", "response_restarted t1"]
 
 
 async def test_a_slow_follower_delays_nobody_and_misses_nothing() -> None:
     hub = Hub()
     with hub.follow("t1") as slow, hub.follow("t1") as quick:
         for seq in range(1000):
-            hub.publish(ReplyRestarted("t1", seq))
+            hub.publish(ResponseRestartedEvent("t1", seq))
         hub.close("t1")
         assert [event.seq async for event in quick] == list(range(1000))
         assert [event.seq async for event in slow] == list(range(1000))
@@ -210,10 +210,10 @@ async def test_a_follower_that_is_gone_is_no_matter() -> None:
     hub = Hub()
     with hub.follow("t1") as gone, hub.follow("t1") as there:
         await gone.aclose()
-        hub.publish(ReplyRestarted("t1", 1))
-        assert await anext(there) == ReplyRestarted("t1", 1)
+        hub.publish(ResponseRestartedEvent("t1", 1))
+        assert await anext(there) == ResponseRestartedEvent("t1", 1)
         hub.close("t1")
-        hub.publish(ReplyRestarted("t1", 2))
+        hub.publish(ResponseRestartedEvent("t1", 2))
         assert [event async for event in there] == []
 
 
@@ -221,11 +221,11 @@ async def test_nothing_is_kept_of_those_who_left() -> None:
     hub = Hub()
     with hub.follow("t1"):
         pass
-    hub.publish(ReplyRestarted("t1", 1))
+    hub.publish(ResponseRestartedEvent("t1", 1))
     with hub.follow("t1") as events:
         assert events.statistics().current_buffer_used == 0
 
 
 def test_a_paused_event_is_a_value() -> None:
-    asked = Pending("doom-1", InterruptKind.DOOM_LOOP)
-    assert TurnPaused("t1", 3, (asked,)) == TurnPaused("t1", 3, (asked,))
+    asked = Interrupt("doom-1", InterruptKind.DOOM_LOOP)
+    assert TurnPausedEvent("t1", 3, (asked,)) == TurnPausedEvent("t1", 3, (asked,))

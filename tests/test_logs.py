@@ -125,7 +125,7 @@ async def test_a_bug_is_an_error_with_its_turn_and_state(records: list[logging.L
 async def test_an_approval_check_that_raises_is_told_of_with_its_turn_and_call(
     records: list[logging.LogRecord],
 ) -> None:
-    @tool(approval=lambda amount: amount.typo)
+    @tool(needs_approval=lambda amount: amount.typo)
     async def pay(amount: int) -> str:
         return f"paid {amount}"
 

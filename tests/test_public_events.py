@@ -13,17 +13,17 @@ from turnwright import Agent, Engine, FilePart, Limits, Message, Price, ToolResu
 from turnwright.ag_ui import AgUiEncoder
 from turnwright.events import (
     FactEvent,
-    Pending,
-    ReasoningPiece,
-    ReplyRestarted,
-    TextPiece,
-    ToolProgress,
+    Interrupt,
+    ReasoningDeltaEvent,
+    ResponseRestartedEvent,
+    TextDeltaEvent,
+    ToolProgressEvent,
+    TurnEndedEvent,
     TurnEvent,
-    TurnHalted,
-    TurnPaused,
+    TurnPausedEvent,
 )
 from turnwright.message import TextPart
-from turnwright.model import ModelError, Reply, ReplyCall, ScriptedModel
+from turnwright.model import ModelError, ModelResponse, ResponseToolCall, ScriptedModel
 from turnwright.public_events import PUBLIC, Rule, public_line
 from turnwright_states import Cause, Usage
 from turnwright_states import facts as f
@@ -31,13 +31,13 @@ from turnwright_states import facts as f
 #: What is private, by type of line: with `PUBLIC` each field is in exactly one of the two.
 PRIVATE: Mapping[str, frozenset[str]] = {
     "turn_started": frozenset(
-        {"limits", "session", "model", "history", "synthesis", "forked_from", "forked_at", "context", "chart"}
+        {"limits", "session", "model", "message_history", "synthesis", "forked_from", "forked_at", "metadata", "chart"}
     ),
     "model_replied": frozenset({"reasoning", "reasoning_details"}),
     "attempt_failed": frozenset({"message"}),
     "call_settled": frozenset({"spent"}),
     "answered": frozenset({"always_for"}),
-    "halted": frozenset({"error"}),
+    "turn_ended": frozenset({"error"}),
     "notice": frozenset({"used", "of"}),
     "reasoning_delta": frozenset({"text"}),
 }
@@ -45,7 +45,17 @@ PRIVATE: Mapping[str, frozenset[str]] = {
 EVERYWHERE = frozenset({"turn", "seq", "elapsed", "state", "fact", "hash"})
 SECRETS = {
     name: f"secret-{name}"
-    for name in ("instructions", "history", "context", "session", "model", "reasoning", "signature", "host", "url")
+    for name in (
+        "instructions",
+        "message_history",
+        "metadata",
+        "session",
+        "model",
+        "reasoning",
+        "signature",
+        "host",
+        "url",
+    )
 }
 
 
@@ -65,12 +75,12 @@ def test_every_field_of_every_fact_is_decided() -> None:
 
 def test_every_field_of_every_event_is_decided() -> None:
     kinds: dict[type[TurnEvent], str] = {
-        TextPiece: "text_delta",
-        ReasoningPiece: "reasoning_delta",
-        ReplyRestarted: "reply_restarted",
-        ToolProgress: "tool_progress",
-        TurnPaused: "paused",
-        TurnHalted: "halted",
+        TextDeltaEvent: "text_delta",
+        ReasoningDeltaEvent: "reasoning_delta",
+        ResponseRestartedEvent: "response_restarted",
+        ToolProgressEvent: "tool_progress",
+        TurnPausedEvent: "paused",
+        TurnEndedEvent: "turn_ended",
     }
     for event, kind in kinds.items():
         assert names_of(event) <= decided(kind), kind
@@ -82,8 +92,8 @@ def test_every_field_of_every_event_is_decided() -> None:
     ("place", "kind", "private"),
     [
         ("model_replied.calls", f.CallMade, {"provider_id", "key", "own_key", "lease"}),
-        ("call_waiting.interrupt", f.Interrupt, set[str]()),
-        ("paused.interrupt", f.Interrupt, set[str]()),
+        ("call_waiting.interrupt", f.InterruptRecord, set[str]()),
+        ("paused.interrupt", f.InterruptRecord, set[str]()),
     ],
 )
 def test_every_field_in_a_field_is_decided(place: str, kind: type, private: set[str]) -> None:
@@ -110,13 +120,13 @@ def test_a_field_and_a_type_that_nobody_decided_on_are_private() -> None:
     }
 
 
-@tool(approval=lambda path: path == "ask")
+@tool(needs_approval=lambda path: path == "ask")
 async def erase(path: str) -> ToolResult:
     """Erase a file."""
     return ToolResult(f"erased {path}", {"erased": path})
 
 
-async def secretive(*script: Reply | ModelError) -> list[TurnEvent]:
+async def secretive(*script: ModelResponse | ModelError) -> list[TurnEvent]:
     """The events of a turn that has a secret in each private place."""
     model = ScriptedModel(*script, name=SECRETS["model"])
     heard: list[TurnEvent] = []
@@ -125,26 +135,26 @@ async def secretive(*script: Reply | ModelError) -> list[TurnEvent]:
         tools=[erase],
         limits=Limits(tokens=123_457, cost=1234.5, max_retries=0),
         prices={model.name: Price(input=7.0, output=11.0)},
-        observers=[heard.append],
+        on_event=[heard.append],
     )
     linked = FilePart(media_type="image/png", url=f"https://example.org/?{SECRETS['url']}", name="a.png")
     await engine.run(
         Agent(name="Tidier", instructions=SECRETS["instructions"]),
         "Tidy up.",
         files=[linked],
-        history=[Message(role="user", parts=(TextPart(text=SECRETS["history"]),))],
+        message_history=[Message(role="user", parts=(TextPart(text=SECRETS["message_history"]),))],
         session=SECRETS["session"],
-        context={"user": SECRETS["context"]},
+        metadata={"user": SECRETS["metadata"]},
     )
     return heard
 
 
-def asking(path: str) -> Reply:
-    return Reply(
+def asking(path: str) -> ModelResponse:
+    return ModelResponse(
         text="Let me see.",
         reasoning=SECRETS["reasoning"],
         reasoning_details=({"signature": SECRETS["signature"]},),
-        calls=(ReplyCall("erase", {"path": path}),),
+        calls=(ResponseToolCall("erase", {"path": path}),),
         usage=Usage(input_tokens=10, output_tokens=5),
     )
 
@@ -165,7 +175,7 @@ async def test_what_is_public_of_a_turn_is_its_conversation() -> None:
     assert by_type["turn_started"]["files"] == [{"media_type": "image/png", "name": "a.png"}]
     assert by_type["model_replied"]["calls"][0]["arguments"] == {"path": "ask"}
     assert by_type["call_settled"]["result"] == "erased x.log"
-    assert by_type["paused"]["pending"][0]["arguments"] == {"path": "ask"}
+    assert by_type["paused"]["interrupts"][0]["arguments"] == {"path": "ask"}
 
 
 @pytest.mark.anyio
@@ -195,6 +205,6 @@ async def test_ag_ui_is_told_no_more(fails: bool) -> None:
 
 def test_an_interrupt_is_public_as_a_browser_is_sent_it() -> None:
     """`TurnResult.pending` is sent to a browser as well."""
-    rule = PUBLIC["paused"]["pending"]
+    rule = PUBLIC["paused"]["interrupts"]
     assert rule is not None
-    assert set(Pending.__dataclass_fields__) - set(rule) == {"grant"}
+    assert set(Interrupt.__dataclass_fields__) - set(rule) == {"grant"}

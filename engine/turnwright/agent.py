@@ -198,7 +198,7 @@ class Agent(_Overlay):
     # None below means "not set" as long as the field is not in `model_fields_set`. A limit that `Limits` cannot
     # switch off does not take an explicit None.
     concluding: Concluding | None = None
-    calls_a_step: int | None = None
+    max_calls_per_step: int | None = None
     doom_threshold: int | None = None
     doom_response: DoomResponse | None = None
     nudges: int | None = None

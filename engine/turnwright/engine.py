@@ -16,11 +16,11 @@ from ._base.ids import new_id
 from .agent import Agent
 from .agents.budgets import Budgets
 from .driver.subagents import callees
-from .errors import ConfigError, EngineClosedError, TurnBusy, UnknownTurn, known_options
+from .errors import ConfigError, EngineClosedError, TurnBusyError, TurnNotFoundError, known_options
 from .events import TurnEvent
-from .journal.admission import Begun, TurnOptions, admit, ended, limits_for, write_turn
+from .journal.admission import NewTurnClaim, TurnOptions, admit, ended, limits_for, write_turn
 from .journal.answer_posting import Answers, need_root, post_answers, standing, standing_live, taken_in
-from .journal.dependencies import Prepare, Price, Setup, Synthesis, tools_by_name
+from .journal.dependencies import Dependencies, Prepare, Price, Synthesis, tools_by_name
 from .journal.event_bus import Hub, Observer
 from .journal.follow import follow, until_it_rests
 from .journal.inbox import steer_item
@@ -31,14 +31,14 @@ from .model.protocol import Model
 from .model.retry import Backoff
 from .result import TurnResult
 from .runtime import Local, Runtime
-from .runtime.in_process import Here
-from .runtime.submitted import Elsewhere, submit_new
+from .runtime.in_process import InProcessTurns
+from .runtime.submitted import SubmittedTurns, submit_new
 from .store import Store, TurnRow, open_store
 from .tools.tool import Tool
-from .transcript.pairing import HistoryMode
+from .transcript.pairing import Unpaired
 
 if TYPE_CHECKING:
-    from turnwright_states.replay import Group
+    from turnwright_states.replay import FactGroup
 
     from .agents.certificate import Certificate
     from .telemetry import Telemetry
@@ -52,22 +52,23 @@ class Engine:
     `store` is a store or its address (`memory:`, `sqlite:///turns.db`). `limits` are the defaults that an agent's own
     are laid over; its `ceiling` binds every agent. `prices` gives the cost of a model's tokens by its name.
 
-    `prepare(messages)` may change what is sent to a model, never what is stored. `synthesise(batch)` is offered each
-    finished batch, and ends the turn when it returns a text. Each of `observers` is called with every event.
-    `history` says what becomes of messages that are not paired, an embedder's own or `prepare`'s: they are repaired
-    when they are sent, or refused (`strict`). `budgets` are the budgets of tool calls by the class of an agent's tools,
-    where neither the agent nor `limits` set one. With `tell_budget` the model hears what is left: in our words, or in
-    those given. `parallel` calls of a turn run at once; after an abort tools have `grace` seconds to end, and an inbox
-    that other processes may write is looked at every `poll` seconds. `now` is the wall clock, in seconds since the
-    epoch of Unix; `clock` never goes back. `telemetry` is told of the work as it is done: `turnwright.otel` has one.
+    `history_processor(messages)` may change what is sent to a model, never what is stored. `synthesize(batch)` is
+    offered each finished batch, and ends the turn when it returns a text. Each of `on_event` is called with every
+    event. `unpaired` says what becomes of messages that are not paired, an embedder's own or `history_processor`'s:
+    they are repaired when they are sent, or refused (`reject`). `budgets` are the budgets of tool calls by the class of
+    an agent's tools, where neither the agent nor `limits` set one. With `show_budget_to_model` the model hears what is
+    left: in our words, or in those given. `max_parallel_tools` calls of a turn run at once; after an abort tools have
+    `cancel_grace` seconds to end, and an inbox that other processes may write is looked at every `poll_interval`
+    seconds. `now` is the wall clock, in seconds since the epoch of Unix; `clock` never goes back. `telemetry` is told
+    of the work as it is done: `turnwright.otel` has one.
 
     `runtime` has turns driven. With the one that is left out, `Local`, who runs a turn drives it. With another one
     turns are submitted, and their journal is followed: whoever stops waiting stops nothing, and of a reply nothing is
     heard before it is whole. `models` and `tools` then need not be those of the workers, but what a turn may ask for is
     checked against them.
 
-    Raises `ConfigError` for a store that cannot be opened, two tools of one name, and what `Setup` refuses. Once it is
-    closed, every method that needs the store raises `EngineClosedError`. Source: DESIGN 8.
+    Raises `ConfigError` for a store that cannot be opened, two tools of one name, and what `Dependencies` refuses. Once
+    it is closed, every method that needs the store raises `EngineClosedError`. Source: DESIGN 8.
     """
 
     @known_options("Engine", Limits.model_fields)
@@ -80,16 +81,16 @@ class Engine:
         store: Store | str = "memory:",
         limits: Limits | None = None,
         prices: Mapping[str, Price] | None = None,
-        prepare: Prepare | None = None,
-        synthesise: Synthesis | None = None,
-        observers: Sequence[Observer] = (),
+        history_processor: Prepare | None = None,
+        synthesize: Synthesis | None = None,
+        on_event: Sequence[Observer] = (),
         backoff: Backoff | None = None,
-        parallel: int = 8,
-        grace: float = 1.0,
-        poll: float = 0.25,
-        history: HistoryMode = "repair",
+        max_parallel_tools: int = 8,
+        cancel_grace: float = 1.0,
+        poll_interval: float = 0.25,
+        unpaired: Unpaired = "repair",
         budgets: Budgets | None = None,
-        tell_budget: bool | str = False,
+        show_budget_to_model: bool | str = False,
         runtime: Runtime | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
@@ -97,38 +98,40 @@ class Engine:
     ) -> None:
         self.store = open_store(store) if isinstance(store, str) else store
         self._made: dict[str, Model] = {}
-        self.setup = Setup(
+        self.setup = Dependencies(
             model=model,
             models=None if models is None else partial(self._model, models),
             tools=tools_by_name(tools),
             limits=limits or Limits(),
             prices=prices or {},
-            prepare=prepare,
-            synthesise=synthesise,
+            history_processor=history_processor,
+            synthesize=synthesize,
             backoff=backoff or Backoff(),
-            parallel=parallel,
-            history=history,
+            max_parallel_tools=max_parallel_tools,
+            unpaired=unpaired,
             budgets=budgets or Budgets(),
-            tell_budget=tell_budget,
-            grace=grace,
-            poll=poll,
+            show_budget_to_model=show_budget_to_model,
+            cancel_grace=cancel_grace,
+            poll_interval=poll_interval,
             now=now,
             clock=clock,
             telemetry=telemetry,
         )
         self._closed = False
-        self._hub = Hub(observers)
+        self._hub = Hub(on_event)
         self._runtime = Local() if runtime is None else runtime
-        if not self._runtime.here and isinstance(store, str) and not self.store.shared:
+        if not self._runtime.embedded and isinstance(store, str) and not self.store.shared:
             raise ConfigError(f"store {store} is this process's alone: name one that the runtime's workers share")
-        self._work = Here(self.store, self.setup, self._hub)
+        self._work = InProcessTurns(self.store, self.setup, self._hub)
         self._runtime.bind(self._work)
-        self._turns = self._work if self._runtime.here else Elsewhere(self.store, self.setup, self._runtime, self._work)
+        self._turns = (
+            self._work if self._runtime.embedded else SubmittedTurns(self.store, self.setup, self._runtime, self._work)
+        )
 
     async def run(self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """Run one turn until it has ended or is paused.
 
-        The options are those of `TurnOptions`. Raises `SessionBusy`, `ConfigError` for an agent that cannot run
+        The options are those of `TurnOptions`. Raises `SessionBusyError`, `ConfigError` for an agent that cannot run
         here, and what `Driver.drive` raises; how the turn ends is a value.
         """
         turn_id = new_id()
@@ -141,11 +144,11 @@ class Engine:
     ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
         """Run one turn, and follow it: `async with engine.stream(...) as events: async for event in events: ...`.
 
-        The events end with `TurnHalted` or `TurnPaused`. Leaving the block early stops driving; the turn stays as it
-        is and can be resumed. (Where a runtime drives it, nothing stops.) Takes and raises what `run` does.
+        The events end with `TurnEndedEvent` or `TurnPausedEvent`. Leaving the block early stops driving; the turn stays
+        as it is and can be resumed. (Where a runtime drives it, nothing stops.) Takes and raises what `run` does.
         """
         turn_id = new_id()
-        if not self._runtime.here:
+        if not self._runtime.embedded:
             begun = await self._begin(turn_id, agent, prompt, **options)
             async with self._followed(turn_id, 0, partial(self._turns.run, turn_id, begun)) as events:
                 yield events
@@ -166,11 +169,11 @@ class Engine:
         await submit_new(self._runtime, turn_id)
         return turn_id
 
-    async def work(self, stopping: anyio.Event | None = None) -> None:
+    async def run_worker(self, stopping: anyio.Event | None = None) -> None:
         """Be a worker of the runtime: drive what is submitted, and what was left, until cancelled.
 
         When `stopping` is set nothing new is begun, and this returns once the turns that run have ended or rest, or
-        were let go of because they took too long for the runtime's `drain`. Raises `RuntimeUnavailable`.
+        were let go of because they took too long for the runtime's `drain`. Raises `RuntimeUnavailableError`.
         """
         self._need_open()
         await self._runtime.run_worker(stopping)
@@ -178,12 +181,13 @@ class Engine:
     async def resume(self, turn_id: str, answers: Answers | None = None) -> TurnResult:
         """Answer a paused turn, or take up one whose driver is gone, and drive it on.
 
-        `answers` gives, for each interrupt's id, a text, a bool, or a `Reply` (`deny("why")`). Not all need be
+        `answers` gives, for each interrupt's id, a text, a bool, or an `Answer` (`reject("why")`). Not all need be
         answered; the turn goes on when the last one is. They are written down before anything runs on them, all or
         none; where another process drives the turn they are left to it, and its end or pause is waited for.
 
-        Raises `BadAnswer` when one of them does not fit, or when somebody else was faster: it lists what is open.
-        Raises `TurnEnded`, `UnknownTurn`, and without answers `TurnBusy` while another driver has the turn.
+        Raises `InvalidAnswerError` when one of them does not fit, or when somebody else was faster: it lists what is
+        open. Raises `TurnAlreadyEndedError`, `TurnNotFoundError`, and without answers `TurnBusyError` while another
+        driver has the turn.
         """
         need_root(turn_id)
         if not answers:
@@ -191,10 +195,10 @@ class Engine:
             return await self._turns.take_up(turn_id)
         replies = await post_answers(self._opened, turn_id, answers, now=self.setup.now())
         while True:
-            with suppress(TurnBusy):
+            with suppress(TurnBusyError):
                 await self._turns.take_up(turn_id)
                 break
-            await anyio.sleep(self.setup.poll)
+            await anyio.sleep(self.setup.poll_interval)
         return await taken_in(self._opened, turn_id, replies)
 
     async def answer(self, turn_id: str, answers: Answers) -> None:
@@ -213,8 +217,8 @@ class Engine:
     ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
         """Do what `resume` does, and follow it, as `stream` follows a new turn.
 
-        The events begin with the first that the journal does not have yet, and end with `TurnHalted` or `TurnPaused`,
-        the latter also where not all was answered. Raises in the block what `resume` raises.
+        The events begin with the first that the journal does not have yet, and end with `TurnEndedEvent` or
+        `TurnPausedEvent`, the latter also where not all was answered. Raises in the block what `resume` raises.
         """
         after = (await self._opened.facts(turn_id))[-1][0]
         async with self._followed(turn_id, after, partial(self.resume, turn_id, answers)) as events:
@@ -224,8 +228,8 @@ class Engine:
         """Say something to a turn that runs. It is taken in before its next model call that may use tools.
 
         A turn that ends before that returns it as `undelivered`; one that rests keeps it until it goes on. The message
-        makes the doom-loop detector forget, and refills no limit. Any process may steer. Raises `UnknownTurn`,
-        `TurnEnded`, and `ConfigError` for a message that says nothing. Source: DESIGN 4.15.
+        makes the doom-loop detector forget, and refills no limit. Any process may steer. Raises `TurnNotFoundError`,
+        `TurnAlreadyEndedError`, and `ConfigError` for a message that says nothing. Source: DESIGN 4.15.
         """
         item = steer_item(turn_id, text)
         await standing_live(self._opened, turn_id)
@@ -245,10 +249,10 @@ class Engine:
 
         return await fork_turn(self._opened, turn_id, at, new_id=f"fork-{new_id()}")
 
-    async def fork_places(self, turn_id: str) -> "tuple[Group, ...]":
+    async def fork_places(self, turn_id: str) -> "tuple[FactGroup, ...]":
         """The events after which `fork` can copy a turn, oldest first: the `last` of each is an `at`.
 
-        All but the one that ended it. Raises `UnknownTurn`, and `ConfigError` for a journal that does not hold.
+        All but the one that ended it. Raises `TurnNotFoundError`, and `ConfigError` for a journal that does not hold.
         """
         from .journal.fork import fork_places  # noqa: PLC0415 (likewise)
 
@@ -257,7 +261,8 @@ class Engine:
     async def abort(self, turn_id: str) -> None:
         """Stop a turn, in whatever state it is. Nothing happens to one that has ended.
 
-        A turn that rests is ended here; one that is driven is told to stop, by whoever drives it. Raises `UnknownTurn`.
+        A turn that rests is ended here; one that is driven is told to stop, by whoever drives it. Raises
+        `TurnNotFoundError`.
         """
         if (await self._opened.get(turn_id)).status.outcome is None:
             await self._turns.stop(turn_id)
@@ -267,15 +272,17 @@ class Engine:
 
         Turns that wait are touched too if somebody has answered, or their time to answer is over. A turn that cannot
         run here (its tools or its model are missing) is left alone, with a warning. As many run side by side as a
-        batch may have calls (`parallel`).
+        batch may have calls (`max_parallel_tools`).
         """
-        return await recover_turns(self._opened, self._turns.take_up, now=self.setup.now, at_once=self.setup.parallel)
+        return await recover_turns(
+            self._opened, self._turns.take_up, now=self.setup.now, at_once=self.setup.max_parallel_tools
+        )
 
     async def delete(self, turn_id: str) -> int:
         """Forget a turn and its sub-turns. Returns how many there were.
 
-        What it said is then missing from its session, and from a turn that continues it. Raises `UnknownTurn`,
-        `TurnBusy` while it is driven, and `ConfigError` for a sub-agent's turn whose caller has not ended.
+        What it said is then missing from its session, and from a turn that continues it. Raises `TurnNotFoundError`,
+        `TurnBusyError` while it is driven, and `ConfigError` for a sub-agent's turn whose caller has not ended.
         """
         return await delete_turn(self._opened, turn_id)
 
@@ -291,15 +298,15 @@ class Engine:
 
         Re-attaches to a turn that is driven here, and reads the journal of one that another process drives. One that
         nobody drives yet is waited for with `wait`, or with a runtime that will; after a few seconds a warning in the
-        log says that no worker has taken it up. Raises `UnknownTurn` when it is called; where only a server can tell
-        (PostgreSQL), when the first event is asked for, before anything is waited for.
+        log says that no worker has taken it up. Raises `TurnNotFoundError` when it is called; where only a server can
+        tell (PostgreSQL), when the first event is asked for, before anything is waited for.
         """
         if self._opened.has(turn_id) is False:
-            raise UnknownTurn(turn_id)
+            raise TurnNotFoundError(turn_id)
         return self._follow(turn_id, after, waits=wait)
 
     async def get(self, turn_id: str) -> TurnResult:
-        """How a turn stands now. Raises `UnknownTurn`."""
+        """How a turn stands now. Raises `TurnNotFoundError`."""
         return await standing(self._opened, turn_id)
 
     async def turns(
@@ -364,10 +371,10 @@ class Engine:
 
     async def _begin(
         self, turn_id: str, agent: Agent, prompt: str, *, driven: bool = True, **options: Unpack[TurnOptions]
-    ) -> Begun:
+    ) -> NewTurnClaim:
         """Check everything that can be checked, then write the turn's first facts."""
         self._need_open()
-        session, continues = options.get("session"), options.get("continues")
+        session, continues = options.get("session"), options.get("continue_from")
         started = admit(self.setup, agent, prompt, options)
         if continues is not None:
             before = await ended(self._opened, continues)
@@ -375,7 +382,7 @@ class Engine:
             started = started.model_copy(update={"session": session})
         if session is not None:
             await make_way(self._opened, session, self._hub, self.setup.telemetry)
-        now, here = self.setup.now(), driven and self._runtime.here
+        now, here = self.setup.now(), driven and self._runtime.embedded
         return await write_turn(self._opened, turn_id, agent, started, created_at=now, listeners=self._hub, driven=here)
 
     @asynccontextmanager
@@ -400,7 +407,7 @@ class Engine:
     def _follow(
         self, turn_id: str, after: int, expected: Callable[[], bool] = lambda: False, *, waits: bool = False
     ) -> AsyncIterator[TurnEvent]:
-        here = self._runtime.here and not waits
+        here = self._runtime.embedded and not waits
         return follow(
             self._opened,
             self._hub,
@@ -410,7 +417,7 @@ class Engine:
             is_expected=expected,
             is_due=None if here else partial(self._work.is_due, turn_id),
             here=here,
-            poll=self.setup.poll,
+            poll=self.setup.poll_interval,
             clock=self.setup.clock,
         )
 

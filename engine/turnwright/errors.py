@@ -1,23 +1,23 @@
 """The errors that a caller can meet, by whose fault they are.
 
     TurnwrightError
-    ├── ConfigError          yours: an agent file, a flag, a limit, a tool, a store's address
-    │   ├── UnknownOption    a keyword that there is not (also a `TypeError`)
-    │   └── CannotDrive      a turn's tools or its model are not there, and so it is left alone
-    ├── SessionBusy          yours: the session's live turn must end, pause or be aborted first
-    ├── UnknownTurn          yours: no such turn in this store
-    ├── TurnEnded            yours: the turn is over, nothing more can be done to it
-    ├── BadAnswer            yours: no such interrupt, or an answer that it does not take
-    ├── TurnBusy             another driver holds the turn
-    ├── Fenced               another driver took the turn over while this one ran
-    ├── RuntimeUnavailable   a runtime's service could not be reached; what it was to be told is in the journal
-    ├── StoreError           the store could not read or write; nothing was journalled
+    ├── ConfigError              yours: an agent file, a flag, a limit, a tool, a store's address
+    │   ├── UnknownOptionError   a keyword that there is not (also a `TypeError`)
+    │   └── CannotRunError       a turn's tools or its model are not there, and so it is left alone
+    ├── SessionBusyError         yours: the session's live turn must end, pause or be aborted first
+    ├── TurnNotFoundError        yours: no such turn in this store
+    ├── TurnAlreadyEndedError    yours: the turn is over, nothing more can be done to it
+    ├── InvalidAnswerError       yours: no such interrupt, or an answer that it does not take
+    ├── TurnBusyError            another driver holds the turn
+    ├── LeaseLostError           another driver took the turn over while this one ran
+    ├── RuntimeUnavailableError  a runtime's service could not be reached; what it was to be told is in the journal
+    ├── StoreError               the store could not read or write; nothing was journalled
     │   ├── UnreadableTurnError  one turn's row or journal is damaged; the other turns are not affected
     │   └── StoreReplacedError   the store's file was deleted or replaced while it was open
-    ├── EngineClosedError    yours: the engine was closed
-    ├── UnpairedError        a message list with a call without its result (`turnwright.transcript.pairing`)
-    ├── ToolError            a tool's (`turnwright.tools`): becomes the result of the call
-    └── ModelError           the provider's (`turnwright.model`): becomes a fact, never leaves the driver
+    ├── EngineClosedError        yours: the engine was closed
+    ├── UnpairedError            a message list with a call without its result (`turnwright.transcript.pairing`)
+    ├── ToolError                a tool's (`turnwright.tools`): becomes the result of the call
+    └── ModelError               the provider's (`turnwright.model`): becomes a fact, never leaves the driver
 
 How a turn ends is never an exception: it is the outcome and the reason of its result.
 """
@@ -39,15 +39,15 @@ class ConfigError(TurnwrightError):
     """Something that the caller wrote cannot be used. The message says what, where, and what to write instead."""
 
 
-class UnknownOption(ConfigError, TypeError):  # noqa: N818 (reads as what happened)
+class UnknownOptionError(ConfigError, TypeError):
     """A keyword that a class or a function does not take: to Python this is a `TypeError`."""
 
 
-class CannotDrive(ConfigError):  # noqa: N818 (reads as what happened)
+class CannotRunError(ConfigError):
     """A turn that is there cannot be driven here: its tools or its model are missing. It is left as it is."""
 
 
-class SessionBusy(TurnwrightError):  # noqa: N818 (the design's word)
+class SessionBusyError(TurnwrightError):
     """The session has a live turn."""
 
     def __init__(self, session: str, turn: str) -> None:
@@ -59,7 +59,7 @@ class SessionBusy(TurnwrightError):  # noqa: N818 (the design's word)
         self.turn = turn
 
 
-class UnknownTurn(TurnwrightError):  # noqa: N818 (reads as what happened)
+class TurnNotFoundError(TurnwrightError):
     """There is no such turn."""
 
     def __init__(self, turn: str) -> None:
@@ -67,7 +67,7 @@ class UnknownTurn(TurnwrightError):  # noqa: N818 (reads as what happened)
         self.turn = turn
 
 
-class TurnEnded(TurnwrightError):  # noqa: N818 (reads as what happened)
+class TurnAlreadyEndedError(TurnwrightError):
     """The turn is over."""
 
     def __init__(self, turn: str, outcome: str, reason: str) -> None:
@@ -77,17 +77,17 @@ class TurnEnded(TurnwrightError):  # noqa: N818 (reads as what happened)
         self.reason = reason
 
 
-class BadAnswer(TurnwrightError):  # noqa: N818 (reads as what happened)
+class InvalidAnswerError(TurnwrightError):
     """An answer to an interrupt that is not open, or that does not take it. The message lists what is open."""
 
-    def __init__(self, interrupt: str, why: str, pending: Sequence[str]) -> None:
-        is_open = f"open: {', '.join(pending)}" if pending else "none is open"
+    def __init__(self, interrupt: str, why: str, interrupts: Sequence[str]) -> None:
+        is_open = f"open: {', '.join(interrupts)}" if interrupts else "none is open"
         super().__init__(f"interrupt {interrupt!r}: {why} ({is_open})")
         self.interrupt = interrupt
-        self.pending = tuple(pending)
+        self.interrupts = tuple(interrupts)
 
 
-class TurnBusy(TurnwrightError):  # noqa: N818 (reads as what happened)
+class TurnBusyError(TurnwrightError):
     """Another living driver holds the turn."""
 
     def __init__(self, turn: str, owner: str) -> None:
@@ -96,7 +96,7 @@ class TurnBusy(TurnwrightError):  # noqa: N818 (reads as what happened)
         self.owner = owner
 
 
-class Fenced(TurnwrightError):  # noqa: N818 (the design's word)
+class LeaseLostError(TurnwrightError):
     """Another driver has claimed the turn since: this one must stop, and has written nothing."""
 
     def __init__(self, turn: str, epoch: int) -> None:
@@ -135,7 +135,7 @@ class EngineClosedError(TurnwrightError):
         super().__init__("this engine is closed: make a new Engine, or call it before aclose() and within `async with`")
 
 
-class RuntimeUnavailable(TurnwrightError):  # noqa: N818 (reads as what happened)
+class RuntimeUnavailableError(TurnwrightError):
     """The service of a runtime could not be reached. `turn` was written all the same: a sweep submits it, if it is one.
 
     Do not begin it again: `events` follows it, and `abort` stops it.
@@ -147,7 +147,7 @@ class RuntimeUnavailable(TurnwrightError):  # noqa: N818 (reads as what happened
 
 
 def known_options(what: str, limits: Collection[str] = ()) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function say of an unknown keyword what was probably meant: it raises `UnknownOption`, about `what`.
+    """Make a function say of an unknown keyword what was probably meant: it raises `UnknownOptionError`, about `what`.
 
     `limits` are the names that belong into its option `limits`.
     """
@@ -167,7 +167,7 @@ def known_options(what: str, limits: Collection[str] = ()) -> Callable[[Callable
                     f"is unknown: did you mean `limits=Limits({probably}=...)`?" if in_limits else unknown(name, known)
                 )
                 whose = f"{what} {kwargs['name']}" if "name" in kwargs else what
-                raise UnknownOption(f"{whose}: {name} {why}")
+                raise UnknownOptionError(f"{whose}: {name} {why}")
             return function(*args, **kwargs)
 
         return checked

@@ -8,7 +8,7 @@ place in the tool budget, and the id of the assistant's next message:
 
     step_finished   continue        the limits are looked at again
     paused          paused          a person is asked; the same message goes on afterwards
-    synthesised     synthesis_done  the turn ends with the text of the synthesis
+    synthesized     synthesis_done  the turn ends with the text of the synthesis
 
 Ids of messages are `{turn}/assistant-{n}`: step n makes the n-th (`step_started` has it as `message`), and what ends
 the turn comes after. `phase.message_ids` gives the ids of a transcript's messages.
@@ -32,17 +32,17 @@ from .transcript.wording import notice_text
 
 #: What those who follow a turn see; the rest makes it.
 __all__ = [
+    "DeltaEvent",
     "FactEvent",
+    "Interrupt",
     "JsonLine",
-    "Pending",
-    "Piece",
-    "ReasoningPiece",
-    "ReplyRestarted",
-    "TextPiece",
-    "ToolProgress",
+    "ReasoningDeltaEvent",
+    "ResponseRestartedEvent",
+    "TextDeltaEvent",
+    "ToolProgressEvent",
+    "TurnEndedEvent",
     "TurnEvent",
-    "TurnHalted",
-    "TurnPaused",
+    "TurnPausedEvent",
 ]
 
 JsonLine = dict[str, JsonValue]
@@ -50,7 +50,7 @@ JsonLine = dict[str, JsonValue]
 #: Fields that a line has also when they are at their defaults: an `ok` says something.
 _ALWAYS: Final = frozenset({"status", "finish", "text", "result"})
 #: Fields of facts with files in them, or messages that may have some.
-_WITH_FILES: Final = frozenset({"files", "history"})
+_WITH_FILES: Final = frozenset({"files", "message_history"})
 
 
 class TurnEvent(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ class FactEvent(TurnEvent, frozen=True):
         return line
 
 
-class Piece(TurnEvent, frozen=True):
+class DeltaEvent(TurnEvent, frozen=True):
     """A piece of a reply: the `index`-th of this attempt."""
 
     kind: ClassVar[str]
@@ -143,28 +143,28 @@ class Piece(TurnEvent, frozen=True):
         return {"type": self.type, "turn": self.turn, "seq": self.seq, "index": self.index, "text": self.text}
 
 
-class TextPiece(Piece, frozen=True):
+class TextDeltaEvent(DeltaEvent, frozen=True):
     """A piece of the answer."""
 
     kind: ClassVar[str] = "text_delta"
 
 
-class ReasoningPiece(Piece, frozen=True):
+class ReasoningDeltaEvent(DeltaEvent, frozen=True):
     """A piece of what the model thinks aloud."""
 
     kind: ClassVar[str] = "reasoning_delta"
 
 
-class ReplyRestarted(TurnEvent, frozen=True):
+class ResponseRestartedEvent(TurnEvent, frozen=True):
     """The reply so far is void: the model is called again. Drop its pieces."""
 
     @property
     def type(self) -> str:
-        """`reply_restarted`."""
-        return "reply_restarted"
+        """`response_restarted`."""
+        return "response_restarted"
 
 
-class ToolProgress(TurnEvent, frozen=True):
+class ToolProgressEvent(TurnEvent, frozen=True):
     """A call that runs says how far it is: `progress` of `total`, where it knows that, in a unit of its own.
 
     It is not journalled, and none comes once the call has its result, or waits for a person.
@@ -196,7 +196,7 @@ class ToolProgress(TurnEvent, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class Interrupt:
     """An open interrupt: what a person is asked, and how it can be answered."""
 
     id: str
@@ -210,7 +210,7 @@ class Pending:
     expires_at: float | None = None
 
     @classmethod
-    def of(cls, turn: Turn, interrupt: f.Interrupt) -> "Pending":
+    def of(cls, turn: Turn, interrupt: f.InterruptRecord) -> "Interrupt":
         """Return the interrupt of a folded turn with the arguments of its call, or of the sub-agent's that asks."""
         call = None if interrupt.forwarded else turn.batch.get(interrupt.call)
         arguments = interrupt.arguments if call is None else call.arguments
@@ -226,7 +226,7 @@ class Pending:
         )
 
     def to_json(self) -> JsonLine:
-        """The interrupt as an element of `pending`."""
+        """The interrupt as an element of `interrupts`."""
         line: JsonLine = {"id": self.id, "kind": str(self.kind), "tool": self.tool}
         if self.question:
             line["question"] = self.question
@@ -238,10 +238,10 @@ class Pending:
         return line
 
 
-class TurnPaused(TurnEvent, frozen=True):
-    """The turn rests until each of `pending` is answered. `tools` is there unless a doom loop is asked about."""
+class TurnPausedEvent(TurnEvent, frozen=True):
+    """The turn rests until each of `interrupts` is answered. `tools` is there unless a doom loop is asked about."""
 
-    pending: tuple[Pending, ...]
+    interrupts: tuple[Interrupt, ...]
     tools: ToolPhase | None = None
 
     @property
@@ -251,14 +251,14 @@ class TurnPaused(TurnEvent, frozen=True):
 
     def to_json(self) -> JsonLine:
         """The last line of a turn that paused."""
-        pending: list[JsonValue] = [one.to_json() for one in self.pending]
-        line: JsonLine = {"type": self.type, "turn": self.turn, "seq": self.seq, "pending": pending}
+        pending: list[JsonValue] = [one.to_json() for one in self.interrupts]
+        line: JsonLine = {"type": self.type, "turn": self.turn, "seq": self.seq, "interrupts": pending}
         if self.tools is not None:
             line["tools"] = self.tools.to_json(self.turn)
         return line
 
 
-class TurnHalted(TurnEvent, frozen=True):
+class TurnEndedEvent(TurnEvent, frozen=True):
     """The turn is over: how, why, and what it came to. `sentinel` tells why it was stopped, if it was."""
 
     outcome: Outcome
@@ -276,8 +276,8 @@ class TurnHalted(TurnEvent, frozen=True):
 
     @property
     def type(self) -> str:
-        """`halted`."""
-        return "halted"
+        """`turn_ended`."""
+        return "turn_ended"
 
     def to_json(self) -> JsonLine:
         """The last line of a turn that ended."""
@@ -328,8 +328,8 @@ def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> Tu
     """The event of the fact at `seq`, which is the last one that `transcript` has taken in."""
     turn = transcript.turn
     match fact:
-        case f.Halted():
-            return TurnHalted(
+        case f.TurnEnded():
+            return TurnEndedEvent(
                 turn=turn_id,
                 seq=seq,
                 outcome=fact.outcome,
@@ -345,8 +345,8 @@ def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> Tu
                 partial=fact.partial,
             )
         case f.Paused():
-            pending = tuple(Pending.of(turn, interrupt) for interrupt in turn.interrupts.values())
-            return TurnPaused(turn=turn_id, seq=seq, pending=pending, tools=transcript.tools)
+            pending = tuple(Interrupt.of(turn, interrupt) for interrupt in turn.interrupts.values())
+            return TurnPausedEvent(turn=turn_id, seq=seq, interrupts=pending, tools=transcript.tools)
         case f.CallStarted() | f.CallSettled():
             return FactEvent(turn=turn_id, seq=seq, fact=fact, tool=transcript.calls.get(fact.call, ""))
         case f.StepStarted():

@@ -25,7 +25,7 @@ def _of(*names: str, **rules: Rule) -> dict[str, Rule]:
 
 
 _INTERRUPT: Final[Rule] = _of("id", "kind", "call", "tool", "arguments", "question", "choices", "grant", "expires_at")
-_PENDING: Final[Rule] = _of("id", "kind", "tool", "question", "arguments", "choices", "expires_at")
+_INTERRUPTS: Final[Rule] = _of("id", "kind", "tool", "question", "arguments", "choices", "expires_at")
 _CALLS: Final[Rule] = _of("id", "name", "arguments", "raw", "refused", "invalid")
 
 #: Fields of every line.
@@ -33,7 +33,7 @@ _OF_EVERY_LINE: Final = _of("type", "turn", "seq", "elapsed", "state")
 
 PUBLIC: Final[Mapping[str, Mapping[str, Rule]]] = {
     "turn_started": _of(
-        "prompt", "parent_turn", "parent_call", "depth", "continues", agent={"name": _ALL}, files=_FILES
+        "prompt", "parent_turn", "parent_call", "depth", "continue_from", agent={"name": _ALL}, files=_FILES
     ),
     "step_started": _of("number", "nudge", "started_at", "message"),
     "model_replied": _of("text", "finish", calls=_CALLS, usage=_TOKENS),
@@ -41,15 +41,15 @@ PUBLIC: Final[Mapping[str, Mapping[str, Rule]]] = {
     "call_started": _of("call", "tool", "attempt", "child"),
     "call_settled": _of("call", "tool", "status", "result", "structured", files=_FILES),
     "call_waiting": _of("call", "tool", interrupt=_INTERRUPT),
-    "paused": _of("tools", pending=_PENDING, interrupt=_INTERRUPT),
-    "synthesised": _of("text", "tools"),
+    "paused": _of("tools", interrupts=_INTERRUPTS, interrupt=_INTERRUPT),
+    "synthesized": _of("text", "tools"),
     "answered": _of("interrupt", "decision", "text", "grant"),
     "step_finished": _of("number", "seconds", "tools", usage=_TOKENS),
     "stopping": _of("reason", "also_reached", "partial", usage=_TOKENS),
     "message_added": _of("text"),
     "concluded": _of("text", "refused", "retry", usage=_TOKENS),
     # The text of a sentinel quotes the error of a turn that failed.
-    "halted": _of(
+    "turn_ended": _of(
         "outcome",
         "reason",
         "also_reached",
@@ -64,7 +64,7 @@ PUBLIC: Final[Mapping[str, Mapping[str, Rule]]] = {
     "notice": _of("limit", "text"),
     "text_delta": _of("index", "text"),
     "reasoning_delta": _of("index"),
-    "reply_restarted": {},
+    "response_restarted": {},
     "tool_progress": _of("call", "tool", "progress", "total", "message"),
 }
 

@@ -7,7 +7,7 @@ from turnwright_states import EndReason, Outcome, State, Usage
 from turnwright_states import facts as f
 
 from .agents.bounds import nearest
-from .events import Pending
+from .events import Interrupt
 from .message import Message, SentinelPart
 from .store import Queued
 from .transcript.transcript import Transcript, reading
@@ -39,7 +39,7 @@ class StatePath:
 class TurnResult:
     """A turn that has ended, or rests, or was left by its driver, or is `QUEUED` and waits for its first one.
 
-    `outcome` and `reason` are None until it has ended; `pending` is what a paused turn waits for. `steps` counts the
+    `outcome` and `reason` are None until it has ended; `interrupts` is what a paused turn waits for. `steps` counts the
     steps that started, `tool_calls` the calls that did. `text` is what the turn says in the end: the answer, the
     conclusion, or as much of it as there was. `error` is what failed, in words for people. `path` is the way through
     the chart, state by state.
@@ -55,7 +55,7 @@ class TurnResult:
     tool_calls: int
     usage: Usage
     seconds: float
-    pending: tuple[Pending, ...]
+    interrupts: tuple[Interrupt, ...]
     messages: tuple[Message, ...]
     path: tuple[State, ...]
     #: The limit that would have stopped the turn next, in words: "the tool budget (48 of 50)".
@@ -69,7 +69,7 @@ class TurnResult:
     sentinel: SentinelPart | None = None
     #: The setting that a developer can change, if the turn was stopped: the limit that binds is named. Not for users.
     advice: str = ""
-    #: Those of `pending` that somebody has answered, by their ids: whoever drives the turn next takes that in.
+    #: Those of `interrupts` that somebody has answered, by their ids: whoever drives the turn next takes that in.
     answered: frozenset[str] = frozenset()
 
     @property
@@ -105,13 +105,13 @@ def stands(
         tool_calls=turn.counters.calls,
         usage=turn.usage,
         seconds=turn.elapsed,
-        pending=tuple(Pending.of(turn, interrupt) for interrupt in turn.interrupts.values()),
+        interrupts=tuple(Interrupt.of(turn, interrupt) for interrupt in turn.interrupts.values()),
         messages=transcript.messages,
         path=tuple(path.states),
         next_limit=next_limit,
         next_limit_used=next_limit_used,
-        error=last.error if isinstance(last, f.Halted) else "",
-        undelivered=(*last.undelivered, *late) if isinstance(last, f.Halted) else (),
+        error=last.error if isinstance(last, f.TurnEnded) else "",
+        undelivered=(*last.undelivered, *late) if isinstance(last, f.TurnEnded) else (),
         sentinel=transcript.sentinel,
         advice=transcript.advice,
     )

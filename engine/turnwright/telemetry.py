@@ -17,8 +17,8 @@ from pydantic import JsonValue
 from turnwright_states import Cause, EndReason, Outcome, State, Turn, Usage
 from turnwright_states import facts as f
 
-from .errors import Fenced, TurnwrightError
-from .model.protocol import Model, ModelError, Reply, Request
+from .errors import LeaseLostError, TurnwrightError
+from .model.protocol import Model, ModelError, ModelRequest, ModelResponse
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,11 +70,11 @@ class AttemptWork(Struct, eq=False, kw_only=True):
     left, either `reply` is there, or `error` names what went wrong, or neither: the attempt was interrupted.
     """
 
-    request: Request
+    request: ModelRequest
     state: State
     step: int
     attempt: int
-    reply: Reply | None = None
+    reply: ModelResponse | None = None
     usage: Usage | None = None
     error: str = ""
 
@@ -276,7 +276,7 @@ def _failed(work: TurnWork | None) -> None:
 def _let_go(error: BaseException | None) -> str:
     if error is None:
         return ""
-    if isinstance(error, Fenced):
+    if isinstance(error, LeaseLostError):
         return "fenced"
     # What is no `Exception` ends the task: a cancellation, Ctrl-C, or that nobody awaits the coroutine any more.
     return "error" if isinstance(error, Exception) else "cancelled"
@@ -284,7 +284,7 @@ def _let_go(error: BaseException | None) -> str:
 
 def _reason(fact: f.Fact) -> EndReason | Cause | None:
     match fact:
-        case f.Halted() | f.Stopping():
+        case f.TurnEnded() | f.Stopping():
             return fact.reason
         case f.AttemptFailed():
             return fact.cause

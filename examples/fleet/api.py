@@ -24,16 +24,16 @@ from pydantic import BaseModel, JsonValue
 
 from turnwright import (
     Agent,
-    BadAnswer,
     ConfigError,
     Engine,
-    RuntimeUnavailable,
-    SessionBusy,
+    InvalidAnswerError,
+    RuntimeUnavailableError,
+    SessionBusyError,
     StoreError,
-    TurnBusy,
-    TurnEnded,
+    TurnAlreadyEndedError,
+    TurnBusyError,
+    TurnNotFoundError,
     TurnwrightError,
-    UnknownTurn,
 )
 from turnwright.model import ScriptedModel
 from turnwright.runtime import Local, Runtime, Temporal
@@ -47,13 +47,13 @@ _LOG = logging.getLogger(__name__)
 _OURS = 500
 #: What each error of ours is in HTTP, the first that fits. Whatever else is wrong is the server's own fault.
 STATUS: dict[type[TurnwrightError], int] = {
-    UnknownTurn: 404,
-    SessionBusy: 409,
-    TurnBusy: 409,
-    TurnEnded: 409,
-    BadAnswer: 422,
+    TurnNotFoundError: 404,
+    SessionBusyError: 409,
+    TurnBusyError: 409,
+    TurnAlreadyEndedError: 409,
+    InvalidAnswerError: 422,
     ConfigError: 422,
-    RuntimeUnavailable: 503,
+    RuntimeUnavailableError: 503,
     StoreError: 503,
 }
 
@@ -84,7 +84,7 @@ class Begun(BaseModel):
 
 
 class Standing(BaseModel):
-    """How a turn stands. A paused one waits for what is `pending`; one that has ended has `outcome` and `reason`."""
+    """How a turn stands. A paused one waits for what is `interrupts`; one that has ended has `outcome` and `reason`."""
 
     id: str
     state: str
@@ -92,7 +92,7 @@ class Standing(BaseModel):
     reason: str | None
     text: str
     steps: int
-    pending: list[dict[str, JsonValue]]
+    interrupts: list[dict[str, JsonValue]]
 
 
 def engine_of(request: Request) -> Engine:
@@ -111,7 +111,7 @@ async def begin(engine: Ours, new: NewTurn) -> Begun:
     """Begin a turn. A worker drives it."""
     try:
         return Begun(id=await engine.submit(AGENT, new.prompt, session=new.session))
-    except RuntimeUnavailable as error:
+    except RuntimeUnavailableError as error:
         if error.turn is None:
             raise
         # It is written down, and is driven when a worker finds it: begun again it would be there twice.
@@ -129,7 +129,7 @@ async def stands(engine: Ours, turn: str) -> Standing:
         reason=now.reason,
         text=now.text,
         steps=now.steps,
-        pending=[one.to_json() for one in now.pending],
+        interrupts=[one.to_json() for one in now.interrupts],
     )
 
 
@@ -186,7 +186,7 @@ def make_app(store: str, temporal: str | None, model: str) -> FastAPI:
         store=PostgresStore(store, notify=True),
         runtime=runtime,
         # So they need look by themselves only in case that a worker tells nobody.
-        poll=5.0,
+        poll_interval=5.0,
     )
 
     @asynccontextmanager

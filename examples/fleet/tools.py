@@ -24,8 +24,8 @@ async def take_stock(shelves: int) -> str:
     return f"{shelves * 12} articles on {shelves} shelves"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def order(article: str, count: int, context: ToolContext) -> str:
     """Order an article. A person must approve."""
     # The key is the same however often the call runs: a shop that knows it takes the order once.
-    return f"ordered {count} x {article} as {context.key}"
+    return f"ordered {count} x {article} as {context.idempotency_key}"

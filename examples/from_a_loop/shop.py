@@ -30,11 +30,11 @@ PLUG: Final = 50
 LEDGER: Final = Path("charges.txt")
 
 
-class PluggedOut(Exception):  # noqa: N818 (reads as what happened)
+class PluggedOutError(Exception):
     """Somebody has looked at the bill."""
 
 
-class BadRequest(Exception):  # noqa: N818 (as providers call it)
+class BadRequestError(Exception):
     """What a provider answers to messages that are not paired."""
 
 
@@ -46,15 +46,15 @@ class Client:
         self.calls = 0
 
     def chat(self, messages: list[Message], *, tools: bool = True) -> Message:
-        """One model call. Raises `BadRequest`, as providers do, for a call that has no result."""
+        """One model call. Raises `BadRequestError`, as providers do, for a call that has no result."""
         self.calls += 1
         if self.calls > PLUG:
-            raise PluggedOut(f"no end after {PLUG} model calls")
+            raise PluggedOutError(f"no end after {PLUG} model calls")
         results = [message for message in messages if message["role"] == "tool"]
         answered = {message["tool_call_id"] for message in results}
         for call in (call for message in messages for call in message.get("tool_calls") or ()):
             if call["id"] not in answered:
-                raise BadRequest(f"400: no tool message for tool_call_id {call['id']}")
+                raise BadRequestError(f"400: no tool message for tool_call_id {call['id']}")
         if not tools:
             return _says(f"I have {len(results)} results, and am not done.")
         said = max(index for index, message in enumerate(messages) if message["role"] == "user")

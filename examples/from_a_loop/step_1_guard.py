@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from shop import Client, Message, charge, play, refund, search
 
-from turnwright_states import CallStatus, Go, Limits, LoopGuard, Stop, ToolCall
+from turnwright_states import CallStatus, Limits, LoopGuard, Proceed, Stopped, ToolCall
 
 TOOLS: dict[str, Callable[..., str]] = {"search": search, "refund": refund, "charge": charge}
 ASK_FIRST = {"refund"}
@@ -22,13 +22,13 @@ class App:
         guard, text = LoopGuard(Limits(steps=5, max_retries=1)), ""
         while True:
             may = guard.may_call_model()
-            if isinstance(may, Stop) and not may.conclude:
+            if isinstance(may, Stopped) and not may.conclude:
                 return f"{text or may.words} ({may.outcome}: {may.reason})"
-            reply = self.client.chat(messages, tools=isinstance(may, Go) and may.tools)
+            reply = self.client.chat(messages, tools=isinstance(may, Proceed) and may.tools)
             text, calls = reply["content"] or "", reply.get("tool_calls") or []
             if text or calls:
                 messages.append(reply)
-            if isinstance(may, Stop):
+            if isinstance(may, Stopped):
                 guard.concluded(text)
                 continue
             permits = guard.replied(text, [as_call(call) for call in calls])
@@ -44,7 +44,7 @@ class App:
         """Run a tool, or ask first. Whatever happens, the call has a result."""
         try:
             if name in ASK_FIRST and input(f"{name} {arguments}? ") != "yes":
-                return CallStatus.DENIED, "a person said no"
+                return CallStatus.REJECTED, "a person said no"
             return CallStatus.OK, TOOLS[name](**arguments)
         except Exception as error:  # noqa: BLE001 (the model reads it)
             return CallStatus.ERROR, f"{type(error).__name__}: {error}"

@@ -7,24 +7,24 @@ from shop import Client, Message, charge, play, refund, search
 
 from turnwright_states import (
     REASONS,
-    Answered,
+    AnsweredInput,
     AwaitPerson,
     Call,
     CallModel,
-    CallSettled,
-    CallStarted,
+    CallSettledInput,
+    CallStartedInput,
     CallStatus,
-    CallWaits,
+    CallWaitingInput,
     Conclude,
-    Concluded,
+    ConcludedInput,
     Decision,
-    Event,
     Halt,
+    Input,
     InterruptKind,
     Limits,
-    ModelReplied,
+    ModelRepliedInput,
     RunTools,
-    Started,
+    StartedInput,
     ToolCall,
     TurnMachine,
     facts,
@@ -46,7 +46,7 @@ class App:
 
     def respond(self, messages: list[Message]) -> str | None:
         """Begin a turn, and drive it until it has ended or waits for a person."""
-        self.machine, _ = TurnMachine.start(Started(prompt=messages[-1]["content"], limits=LIMITS))
+        self.machine, _ = TurnMachine.start(StartedInput(prompt=messages[-1]["content"], limits=LIMITS))
         self.messages = messages
         return self.drive(self.machine)
 
@@ -55,7 +55,7 @@ class App:
         if self.machine is None:
             return "nothing waits"
         for interrupt in tuple(self.machine.turn.interrupts):
-            self.feed(self.machine, Answered(interrupt=interrupt, decision=Decision.GRANT))
+            self.feed(self.machine, AnsweredInput(interrupt=interrupt, decision=Decision.APPROVE))
         return self.drive(self.machine)
 
     def drive(self, machine: TurnMachine) -> str:
@@ -72,12 +72,12 @@ class App:
                     text, calls = reply["content"] or "", reply.get("tool_calls") or []
                     if text or calls:
                         self.messages.append(reply)
-                    self.feed(machine, ModelReplied(text=text, calls=tuple(map(as_call, calls))))
+                    self.feed(machine, ModelRepliedInput(text=text, calls=tuple(map(as_call, calls))))
                 case Conclude():
                     reply = self.client.chat(self.messages, tools=False)
                     text = reply["content"]
                     self.messages.append(reply)
-                    self.feed(machine, Concluded(text=text))
+                    self.feed(machine, ConcludedInput(text=text))
                 case RunTools(calls=calls):
                     for call in calls:
                         self.call(machine, call)
@@ -85,16 +85,16 @@ class App:
     def call(self, machine: TurnMachine, call: Call) -> None:
         """Run a tool, or say that the call waits for a person."""
         if call.name in ASK_FIRST and not call.answers:
-            self.feed(machine, CallWaits(call=call.id, interrupt_kind=InterruptKind.APPROVAL))
+            self.feed(machine, CallWaitingInput(call=call.id, interrupt_kind=InterruptKind.APPROVAL))
             return
-        self.feed(machine, CallStarted(call=call.id))
+        self.feed(machine, CallStartedInput(call=call.id))
         try:
             status, result = CallStatus.OK, TOOLS[call.name](**call.arguments)
         except Exception as error:  # noqa: BLE001 (the model reads it)
             status, result = CallStatus.ERROR, f"{type(error).__name__}: {error}"
-        self.feed(machine, CallSettled(call=call.id, status=status, result=result))
+        self.feed(machine, CallSettledInput(call=call.id, status=status, result=result))
 
-    def feed(self, machine: TurnMachine, event: Event) -> None:
+    def feed(self, machine: TurnMachine, event: Input) -> None:
         """Say what happened. Every call that has its result now gets its message, in this one place."""
         for fact in machine.feed(event):
             if isinstance(fact, facts.ModelReplied):

@@ -9,10 +9,10 @@ from shop import Client, Message, charge, play, refund, search
 from turnwright import Agent, Engine, Tool, TurnResult, tool
 from turnwright.message import Message as Said
 from turnwright.message import ToolResultPart
-from turnwright.model import Reply, ReplyCall, Request
+from turnwright.model import ModelRequest, ModelResponse, ResponseToolCall
 
 AGENT = Agent(name="Clerk", steps=5, max_retries=1)
-TOOLS: list[Tool] = [tool(search), tool(approval=True)(refund), tool(charge)]
+TOOLS: list[Tool] = [tool(search), tool(needs_approval=True)(refund), tool(charge)]
 
 
 class YourModel:
@@ -23,14 +23,14 @@ class YourModel:
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    async def stream(self, request: Request) -> AsyncIterator[Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
         """Call the client in a thread, for it blocks."""
         messages = [as_chat(message) for message in request.messages]
         reply = await asyncio.to_thread(self.client.chat, messages, tools=request.tool_choice != "none")
         calls = [(call["id"], call["function"]) for call in reply.get("tool_calls") or ()]
-        yield Reply(
+        yield ModelResponse(
             text=reply["content"] or "",
-            calls=tuple(ReplyCall(made["name"], json.loads(made["arguments"]), id=own) for own, made in calls),
+            calls=tuple(ResponseToolCall(made["name"], json.loads(made["arguments"]), id=own) for own, made in calls),
         )
 
 
@@ -45,13 +45,13 @@ class App:
     async def respond(self, messages: list[Message]) -> str | None:
         """Run a turn until it has ended or waits for a person."""
         self.messages = messages
-        return self.show(await self.engine.run(AGENT, messages[-1]["content"], history=messages[:-1]))
+        return self.show(await self.engine.run(AGENT, messages[-1]["content"], message_history=messages[:-1]))
 
     async def answer(self) -> str | None:
         """A person says yes to what the turn in memory asks."""
         if self.waiting is None:
             return "nothing waits"
-        answers = {asked.id: True for asked in self.waiting.pending}
+        answers = {asked.id: True for asked in self.waiting.interrupts}
         return self.show(await self.engine.resume(self.waiting.id, answers))
 
     def show(self, turn: TurnResult) -> str:
@@ -69,7 +69,7 @@ class App:
 def told(turn: TurnResult) -> str:
     """What the user is shown of a turn."""
     if turn.paused:
-        return f"may I {', '.join(asked.tool for asked in turn.pending)}?"
+        return f"may I {', '.join(asked.tool for asked in turn.interrupts)}?"
     why = turn.sentinel.text if turn.sentinel is not None else ""
     return f"{turn.text or why} ({turn.outcome}: {turn.reason})"
 

@@ -10,10 +10,10 @@ from turnwright import Engine, State, Tool, ToolContext, tool
 @tool(idempotent=True)
 def charge(order: int, context: ToolContext) -> str:
     """Charge an order."""
-    return shop.charge(order, key=context.key)
+    return shop.charge(order, key=context.idempotency_key)
 
 
-TOOLS: list[Tool] = [tool(search), tool(approval=True)(refund), charge]
+TOOLS: list[Tool] = [tool(search), tool(needs_approval=True)(refund), charge]
 
 
 class App:
@@ -33,7 +33,7 @@ class App:
         """A person says yes to what the turn asks, in whatever process it was asked."""
         for row in await self.engine.turns(live=True):
             if row.status.state is State.PAUSED:
-                pending = (await self.engine.get(row.id)).pending
+                pending = (await self.engine.get(row.id)).interrupts
                 return told(await self.engine.resume(row.id, {asked.id: True for asked in pending}))
         return "nothing waits"
 

@@ -17,7 +17,7 @@ def search(page: int) -> str:
     return shop.search(page)
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 def refund(order: int) -> str:
     """Refund an order."""
     return shop.refund(order)
@@ -26,7 +26,7 @@ def refund(order: int) -> str:
 @tool(idempotent=True)
 def charge(order: int, context: ToolContext) -> str:
     """Charge an order."""
-    return shop.charge(order, key=context.key)
+    return shop.charge(order, key=context.idempotency_key)
 
 
 def make_engine(transport: httpx.AsyncBaseTransport) -> Engine:
@@ -52,7 +52,7 @@ class App:
         """A person says yes to what the turn asks, in whatever process it was asked."""
         for row in await self.engine.turns(live=True):
             if row.status.state is State.PAUSED:
-                pending = (await self.engine.get(row.id)).pending
+                pending = (await self.engine.get(row.id)).interrupts
                 return told(await self.engine.resume(row.id, {asked.id: True for asked in pending}))
         return "nothing waits"
 
@@ -64,7 +64,7 @@ class App:
 def told(turn: TurnResult) -> str:
     """What the user is shown of a turn."""
     if turn.paused:
-        return f"may I {', '.join(asked.tool for asked in turn.pending)}?"
+        return f"may I {', '.join(asked.tool for asked in turn.interrupts)}?"
     why = turn.sentinel.text if turn.sentinel is not None else ""
     return f"{turn.text or why} ({turn.outcome}: {turn.reason})"
 

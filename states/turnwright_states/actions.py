@@ -3,13 +3,13 @@
 from msgspec import Struct
 
 from .call import Call
-from .facts import Interrupt
+from .facts import InterruptRecord
 from .reasons import EndReason
 from .state import Outcome
 
 
 class CallModel(Struct, frozen=True):
-    """Call the model, and feed `ModelReplied`, `AttemptFailed` or `Expire`.
+    """Call the model, and feed `ModelReplied`, `AttemptFailed` or `ExpireInput`.
 
     `tools`: whether it may call tools; if not, the definitions are kept and `tool_choice` is `none`. `nudge`: tell
     it, ephemerally, that it repeats itself. `max_tokens`: what the token budget leaves; None if there is none.
@@ -21,16 +21,17 @@ class CallModel(Struct, frozen=True):
 
 
 class RunTools(Struct, frozen=True):
-    """Run these calls: feed `CallStarted` before each, then `CallSettled` or `CallWaits`; `Expire` when time is up.
+    """Run these calls.
 
-    A call that is already started was started by a process that died.
+    Feed `CallStartedInput` before each, then `CallSettledInput` or `CallWaitingInput`; `ExpireInput` when time is up. A
+    call that is already started was started by a process that died.
     """
 
     calls: tuple[Call, ...]
 
 
-class Synthesise(Struct, frozen=True):
-    """Offer the finished batch to the synthesis, and feed `Synthesised`."""
+class Synthesize(Struct, frozen=True):
+    """Offer the finished batch to the synthesis, and feed `Synthesized`."""
 
     batch: tuple[Call, ...]
 
@@ -38,7 +39,7 @@ class Synthesise(Struct, frozen=True):
 class AwaitPerson(Struct, frozen=True):
     """Rest until each interrupt is answered: feed `Answered` for each."""
 
-    interrupts: tuple[Interrupt, ...]
+    interrupts: tuple[InterruptRecord, ...]
 
 
 class Conclude(Struct, frozen=True):
@@ -62,4 +63,4 @@ class Halt(Struct, frozen=True):
     also_reached: tuple[EndReason, ...] = ()
 
 
-Action = CallModel | RunTools | Synthesise | AwaitPerson | Conclude | Halt
+Action = CallModel | RunTools | Synthesize | AwaitPerson | Conclude | Halt

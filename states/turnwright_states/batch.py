@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from . import facts as f
 from .call import Call
 from .doom import call_key
-from .errors import BadCall
-from .events import Spent, ToolCall, Usage
+from .errors import InvalidCallError
+from .inputs import Spent, ToolCall, Usage
 from .limits import MAX_DEPTH
 from .payload import frozen
 from .turn import Turn
@@ -32,7 +32,7 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
     call is refused then.
     """
     counters, limits = turn.counters, turn.limits
-    left, most = counters.budget - counters.calls if counters.budgeted else None, limits.calls_a_step
+    left, most = counters.budget - counters.calls if counters.budgeted else None, limits.max_calls_per_step
     places = most if left is None else min(left, most)
     decided: list[f.CallMade] = []
     #: The places in the batch of those that run sub-agents.
@@ -53,7 +53,7 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
             places -= 1
             if call.delegates:
                 children.append(place)
-        watched = allowed and not call.exempt and name not in turn.always_for
+        watched = allowed and not call.ignore_in_loop_detection and name not in turn.always_for
         decided.append(
             f.CallMade(
                 # Nine letters and digits: the strictest shape that a provider asks of an id.
@@ -96,13 +96,13 @@ def check_spent(event: str, call: Call, spent: Spent) -> None:
 
     There is no sub-agent without a lease, it has used nothing before its call began, and it cannot have run more calls
     than it was lent. Tokens and money are not bounded: they are counted when a reply arrives, so a sub-agent's last
-    reply and its conclusion may overshoot its lease, as those of any turn may (rule 5). Raises `BadCall`.
+    reply and its conclusion may overshoot its lease, as those of any turn may (rule 5). Raises `InvalidCallError`.
     """
     lease = call.made.lease
     if lease is None or (lease.calls is not None and spent.calls > lease.calls):
-        raise BadCall(event, call.id, f"it spent {spent.calls} calls of a lease of {lease}")
+        raise InvalidCallError(event, call.id, f"it spent {spent.calls} calls of a lease of {lease}")
     if not call.counted:
-        raise BadCall(event, call.id, "its sub-agent used something, but the call never began")
+        raise InvalidCallError(event, call.id, "its sub-agent used something, but the call never began")
 
 
 def unaccounted(call: Call) -> Spent | None:

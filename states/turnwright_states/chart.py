@@ -17,7 +17,7 @@ has rows ends in one without a guard, so that a legal trigger always finds its w
 A `transitions.Machine` holds the table while turns run, and its transitions are the ones that are taken: remove one
 from the running machine, or add one, and the next trigger finds it so. It is driven from outside, one trigger after the
 other, never from its own callbacks: chained triggers recurse, and die before a hundred steps. What chooses among its
-transitions is our `LeanEvent` (`lean_event.py`), for the stock `Event` spends ten microseconds on callbacks that we do
+transitions is our `FastEvent` (`fast_event.py`), for the stock `Event` spends ten microseconds on callbacks that we do
 not have. `Chart(ROWS, event=transitions.Event)` runs the same machine on the stock one, and a test compares the two on
 every row.
 """
@@ -30,8 +30,8 @@ from transitions import Event as StockEvent
 from transitions import Machine
 
 from .counters import Counters
-from .errors import IllegalEvent
-from .fast_event import HasState, LeanEvent
+from .errors import IllegalInputError
+from .fast_event import FastEvent, HasState
 from .guards import Guard
 from .reasons import EndReason
 from .state import State, Trigger
@@ -110,7 +110,7 @@ ROWS: Final[tuple[Row, ...]] = (
     _row(STREAM, FAIL, "", FAILED, _R.ENGINE_ERROR),
     # Its calls run; `settled` comes once no call can run any more.
     _row(TOOL_EXEC, SETTLED, "waiting > 0", PAUSED),
-    _row(TOOL_EXEC, SETTLED, "synthesised", SYNTHESIS_DONE, _R.SYNTHESISED),
+    _row(TOOL_EXEC, SETTLED, "synthesized", SYNTHESIS_DONE, _R.SYNTHESIZED),
     _row(TOOL_EXEC, SETTLED, "", CONTINUE),
     _row(TOOL_EXEC, EXPIRE, "", CONCLUDE, _R.DEADLINE),
     _row(TOOL_EXEC, ABORT, "", ABORTED, _EVENT),
@@ -181,7 +181,7 @@ class Chart:
     is drawn and proven.
     """
 
-    def __init__(self, rows: tuple[Row, ...], event: type[StockEvent] = LeanEvent) -> None:
+    def __init__(self, rows: tuple[Row, ...], event: type[StockEvent] = FastEvent) -> None:
         self.rows = rows
         self.taken = [0] * len(rows)
         executor = type("TurnMachine", (Machine,), {"event_cls": event})
@@ -204,13 +204,13 @@ class Chart:
         """Move `model` along the first row that holds, and return that row.
 
         A transition that the machine was given later is no row of the chart: it has the reason of the last row that
-        leads the same way, or none. Raises `IllegalEvent`, and leaves `model` as it was, when no row accepts the
+        leads the same way, or none. Raises `IllegalInputError`, and leaves `model` as it was, when no row accepts the
         trigger.
         """
         events, source = self.machine.events, model.state
         accepted = trigger in events and source in events[trigger].transitions
         if not accepted or not events[trigger].trigger(model, counters):
-            raise IllegalEvent(trigger, source)
+            raise IllegalInputError(trigger, source)
         # The note of a row has written it. Whatever was added to the machine has no note.
         row, counters.row = counters.row, None
         return self._added(source, trigger, model.state) if row is None else row  # type: ignore[return-value]

@@ -35,7 +35,7 @@ PASSING: Final = (
     "truncated",  # the reply was cut off at its length
     "may_pass",  # another attempt may succeed
     "no_text",  # the concluding reply has no text
-    "synthesised",  # the synthesis gave a text
+    "synthesized",  # the synthesis gave a text
     "doom_asked",  # the interrupt just answered was a doom loop's
     "go_on",  # and the answer was to go on
 )
@@ -71,7 +71,7 @@ class Counters:
     truncated: bool
     may_pass: bool
     no_text: bool
-    synthesised: bool
+    synthesized: bool
     doom_asked: bool
     go_on: bool
 
@@ -88,7 +88,7 @@ class Counters:
         self.retries_left = limits.max_retries
         self.row = None
         self.filtered = self.truncated = self.may_pass = self.no_text = False
-        self.synthesised = self.doom_asked = self.go_on = False
+        self.synthesized = self.doom_asked = self.go_on = False
 
     @property
     def steps_left(self) -> int:

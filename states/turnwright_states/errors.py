@@ -1,10 +1,10 @@
 """The errors of the machine. Each leaves the turn as it was.
 
 MachineError
-├── IllegalEvent    the driver's fault: the chart has no row for this event in this state
-├── BadCall         the driver's fault: no such call in the batch, or not in a condition for this event
-├── BadAnswer       a person's: no such interrupt is open, or it does not take this decision
-└── BadJournal      the journal's: a fact that cannot be read, or does not lead to the state it names
+├── IllegalInputError    the driver's fault: the chart has no row for this event in this state
+├── InvalidCallError     the driver's fault: no such call in the batch, or not in a condition for this event
+├── AnswerMismatchError  a person's: no such interrupt is open, or it does not take this decision
+└── InvalidJournalError  the journal's: a fact that cannot be read, or does not lead to the state it names
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ class MachineError(Exception):
     """Everything that the machine raises on purpose."""
 
 
-class IllegalEvent(MachineError):  # noqa: N818 (reads as what happened)
+class IllegalInputError(MachineError):
     """The chart has no row for this event in this state.
 
     `made` is above 0 only for a chart that lacks a row, which lint refuses: so many facts of the event were made before
@@ -31,7 +31,7 @@ class IllegalEvent(MachineError):  # noqa: N818 (reads as what happened)
         self.made = made
 
 
-class BadCall(MachineError):  # noqa: N818 (reads as what happened)
+class InvalidCallError(MachineError):
     """An event names a call that is not in the batch, or that cannot take it now."""
 
     def __init__(self, event: str, call: str, why: str) -> None:
@@ -40,17 +40,17 @@ class BadCall(MachineError):  # noqa: N818 (reads as what happened)
         self.call = call
 
 
-class BadAnswer(MachineError):  # noqa: N818 (reads as what happened)
+class AnswerMismatchError(MachineError):
     """An answer names no open interrupt, or decides what its kind does not take."""
 
-    def __init__(self, interrupt: str, why: str, pending: Iterable[str]) -> None:
-        self.pending = tuple(pending)
-        is_open = f"open: {', '.join(self.pending)}" if self.pending else "none is open"
+    def __init__(self, interrupt: str, why: str, interrupts: Iterable[str]) -> None:
+        self.interrupts = tuple(interrupts)
+        is_open = f"open: {', '.join(self.interrupts)}" if self.interrupts else "none is open"
         super().__init__(f"interrupt {interrupt!r}: {why} ({is_open})")
         self.interrupt = interrupt
 
 
-class BadJournal(MachineError):  # noqa: N818 (reads as what it is)
+class InvalidJournalError(MachineError):
     """A fact cannot be read, or does not lead to the state that it names. `seq` counts from 1.
 
     `newer`: a later release wrote it, so that this one cannot say what is wrong with it, if anything is.

@@ -12,23 +12,23 @@ from pydantic import ValidationError
 
 from . import facts as f
 from .batch import NO_LEASE, TOO_DEEP
-from .events import (
-    Abort,
+from .inputs import (
+    AbortInput,
     AbortReason,
-    Answered,
-    AttemptFailed,
-    CallSettled,
-    CallStarted,
+    AnsweredInput,
+    AttemptFailedInput,
+    CallSettledInput,
+    CallStartedInput,
     CallStatus,
-    CallWaits,
-    Concluded,
-    Event,
-    Expire,
-    Fail,
-    ModelReplied,
-    Started,
-    Steered,
-    Synthesised,
+    CallWaitingInput,
+    ConcludedInput,
+    ExpireInput,
+    FailInput,
+    Input,
+    ModelRepliedInput,
+    StartedInput,
+    SteeredInput,
+    SynthesizedInput,
     ToolCall,
     Usage,
 )
@@ -36,19 +36,19 @@ from .reasons import Cause, EndReason
 from .turn import Turn
 
 #: How calls are settled that a stop closes.
-_CLOSED: Final = (CallStatus.ABORTED, CallStatus.DENIED)
+_CLOSED: Final = (CallStatus.ABORTED, CallStatus.REJECTED)
 #: What no stop leads to. A forger may have put it there; but to try each stop for each call takes minutes.
 _GOES_ON: Final = (f.StepStarted, f.CallStarted, f.CallWaiting, f.Paused, f.Answered, f.ModelReplied)
 _ABORTED: Final[tuple[AbortReason, ...]] = (EndReason.ABORTED, EndReason.SUPERSEDED)
 
 
-def beginning(fact: f.TurnStarted) -> Started:
+def beginning(fact: f.TurnStarted) -> StartedInput:
     """The event that a journal begins with."""
-    shared = Started.model_fields.keys() & set(fact.__struct_fields__)
-    return Started.model_validate({name: getattr(fact, name) for name in shared})
+    shared = StartedInput.model_fields.keys() & set(fact.__struct_fields__)
+    return StartedInput.model_validate({name: getattr(fact, name) for name in shared})
 
 
-def origins(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Event]:  # noqa: C901, PLR0912 (one case a fact: flat)
+def origins(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:  # noqa: C901, PLR0912 (one case a fact: flat)
     """The events from which the group that begins at the index `at` may have come, the likeliest first.
 
     `turn` is folded as far as the fact before it.
@@ -62,8 +62,8 @@ def origins(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Event]:  #
             yield _reply(head)
         case f.AttemptFailed():
             if head.cause is Cause.EMPTY_REPLY:
-                yield ModelReplied(elapsed=elapsed, usage=head.usage)
-            yield AttemptFailed(
+                yield ModelRepliedInput(elapsed=elapsed, usage=head.usage)
+            yield AttemptFailedInput(
                 elapsed=elapsed,
                 cause=head.cause,
                 message=head.message,
@@ -72,11 +72,11 @@ def origins(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Event]:  #
                 wait=head.wait,
             )
         case f.CallStarted():
-            yield CallStarted(elapsed=elapsed, call=head.call, child=head.child)
+            yield CallStartedInput(elapsed=elapsed, call=head.call, child=head.child)
         case f.CallSettled():
             if head.status is CallStatus.UNKNOWN:  # perhaps a rerun for which no retry was left
-                yield CallStarted(elapsed=elapsed, call=head.call)
-            yield CallSettled(
+                yield CallStartedInput(elapsed=elapsed, call=head.call)
+            yield CallSettledInput(
                 elapsed=elapsed,
                 call=head.call,
                 status=head.status,
@@ -89,21 +89,21 @@ def origins(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Event]:  #
                 yield from _stops(facts, at, turn)
         case f.CallWaiting():
             yield _wait(head)
-        case f.Synthesised():
-            yield Synthesised(elapsed=elapsed, text=head.text)
+        case f.Synthesized():
+            yield SynthesizedInput(elapsed=elapsed, text=head.text)
         case f.Answered():
-            yield Answered(elapsed=elapsed, interrupt=head.interrupt, decision=head.decision, text=head.text)
+            yield AnsweredInput(elapsed=elapsed, interrupt=head.interrupt, decision=head.decision, text=head.text)
         case f.MessageAdded():
-            yield Steered(elapsed=elapsed, text=head.text)
+            yield SteeredInput(elapsed=elapsed, text=head.text)
         case f.Concluded():
             calls = tuple(ToolCall(name=name) for name in head.refused)
-            yield Concluded(elapsed=elapsed, text=head.text, calls=calls, usage=head.usage)
-        case f.StepFinished() | f.Halted():
+            yield ConcludedInput(elapsed=elapsed, text=head.text, calls=calls, usage=head.usage)
+        case f.StepFinished() | f.TurnEnded():
             yield from _stops(facts, at, turn)
 
 
-def _reply(fact: f.ModelReplied) -> ModelReplied:
-    return ModelReplied(
+def _reply(fact: f.ModelReplied) -> ModelRepliedInput:
+    return ModelRepliedInput(
         elapsed=fact.elapsed,
         text=fact.text,
         reasoning=fact.reasoning,
@@ -123,15 +123,15 @@ def _asked(made: f.CallMade) -> ToolCall:
         provider_id=made.provider_id,
         problem=made.refused if made.invalid else "",
         loop_key="" if made.own_key else None,
-        exempt=not made.key,
+        ignore_in_loop_detection=not made.key,
         delegates=made.lease is not None or made.refused in (TOO_DEEP, NO_LEASE),
     )
 
 
-def _wait(fact: f.CallWaiting) -> CallWaits:
+def _wait(fact: f.CallWaiting) -> CallWaitingInput:
     asked = fact.interrupt
     forwarded = asked.id.removeprefix(f"{asked.call}/") if asked.forwarded else None
-    return CallWaits(
+    return CallWaitingInput(
         elapsed=fact.elapsed,
         call=fact.call,
         interrupt_kind=asked.kind,
@@ -144,7 +144,7 @@ def _wait(fact: f.CallWaiting) -> CallWaits:
     )
 
 
-def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Event]:
+def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:
     """What may have closed the open calls, finished the step and stopped the turn, from `at` on.
 
     Where the group has no such end, because it breaks off or was forged, it does not say which it was: each is tried.
@@ -155,19 +155,19 @@ def _stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Event]:
     last = facts[end] if end < len(facts) else None
     if isinstance(last, _GOES_ON) and isinstance(facts[at], f.CallSettled):
         return
-    stop = last if isinstance(last, f.Stopping | f.Halted) else None
+    stop = last if isinstance(last, f.Stopping | f.TurnEnded) else None
     partial, usage = (stop.partial, stop.usage) if stop else ("", None)
     closed = [fact for fact in facts[at:end] if isinstance(fact, f.CallSettled)]
     spent = {fact.call: fact.spent for fact in closed if fact.spent is not None}
     if not isinstance(stop, f.Stopping):
         for reason in _ABORTED:
-            yield Abort(elapsed=elapsed, partial=partial, spent=spent, reason=reason)
-        yield Fail(elapsed=elapsed, error=stop.error if stop else "", partial=partial, spent=spent)
-    yield Expire(elapsed=elapsed, partial=partial, spent=spent, usage=usage)
+            yield AbortInput(elapsed=elapsed, partial=partial, spent=spent, reason=reason)
+        yield FailInput(elapsed=elapsed, error=stop.error if stop else "", partial=partial, spent=spent)
+    yield ExpireInput(elapsed=elapsed, partial=partial, spent=spent, usage=usage)
     finished = facts[end - 1]
     if isinstance(finished, f.StepFinished):
         # What the step used in all is said first, and the attempt that was cut off is in it.
-        yield Expire(elapsed=elapsed, partial=partial, spent=spent, usage=_rest(finished.usage, turn.step_usage))
+        yield ExpireInput(elapsed=elapsed, partial=partial, spent=spent, usage=_rest(finished.usage, turn.step_usage))
 
 
 def _rest(whole: Usage, part: Usage) -> Usage | None:

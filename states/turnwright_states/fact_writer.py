@@ -7,8 +7,8 @@ from msgspec.structs import force_setattr
 from . import facts as f
 from .call import Call, CallState
 from .chart import Chart, Row
-from .errors import BadCall, IllegalEvent
-from .events import Event, InterruptKind
+from .errors import IllegalInputError, InvalidCallError
+from .inputs import Input, InterruptKind
 from .state import State, Trigger
 from .turn import Turn
 
@@ -25,7 +25,7 @@ class Recorder:
     hashed: ClassVar[bool] = True
 
     # The event at hand, and its time to the microsecond.
-    _event: Event
+    _event: Input
     _elapsed: float
 
     def __init__(self, turn: Turn, chart: Chart) -> None:
@@ -39,11 +39,11 @@ class Recorder:
     def _fire(self, trigger: Trigger) -> Row:
         try:
             return self._chart.fire(self, trigger, self.turn.counters)
-        except IllegalEvent as error:
+        except IllegalInputError as error:
             if not self._out:
                 raise
             # Only a machine from which somebody took a transition stops in the middle of an event.
-            raise IllegalEvent(error.event, error.state, made=len(self._out)) from None
+            raise IllegalInputError(error.event, error.state, made=len(self._out)) from None
 
     def _emit(self, fact: f.Fact) -> None:
         """Write a fact down. Nobody has seen it: so it gets its hash, which is of the state after it, though frozen."""
@@ -64,7 +64,7 @@ class Recorder:
             if 5 * used >= getattr(turn.marks, limit):
                 self._emit(f.Notice(self._elapsed, turn.state, limit=limit, used=used, of=most))
 
-    def _need_ear(self, event: Event) -> None:
+    def _need_ear(self, event: Input) -> None:
         """A message is taken in before a model call that may use tools, and never between a call and its result.
 
         So in STREAM, or before the last result of a batch, where CHECK will hear of it too: also while a call waits for
@@ -77,31 +77,31 @@ class Recorder:
                 return
             case State.PAUSED if all(asked.call for asked in self.turn.interrupts.values()):
                 return
-        raise IllegalEvent(type(event).__name__, self.state)
+        raise IllegalInputError(event.title(), self.state)
 
-    def _need_synthesis(self, event: Event) -> None:
+    def _need_synthesis(self, event: Input) -> None:
         if self.state is not State.TOOL_EXEC or self._runnable() or not self.turn.synthesis:
-            raise IllegalEvent(type(event).__name__, self.state)
+            raise IllegalInputError(event.title(), self.state)
 
-    def _call(self, event: Event, call_id: str) -> Call:
+    def _call(self, event: Input, call_id: str) -> Call:
         if self.state is not State.TOOL_EXEC:
-            raise IllegalEvent(type(event).__name__, self.state)
+            raise IllegalInputError(event.title(), self.state)
         batch = self.turn.batch
         call = batch[call_id] if call_id in batch else None  # noqa: SIM401 (`get` is a call)
         if call is None or (call.state is not CallState.READY and call.state is not CallState.STARTED):
             self._refuse_call(event, call_id, call)
         return call
 
-    def _open_call(self, event: Event, call_id: str) -> Call:
+    def _open_call(self, event: Input, call_id: str) -> Call:
         """Return the call of the open batch, or refuse the event if there is none or it has its result."""
         call = self.turn.batch.get(call_id)
         if call is None or call.state is CallState.SETTLED:
             self._refuse_call(event, call_id, call)
         return call
 
-    def _refuse_call(self, event: Event, call_id: str, call: Call | None) -> NoReturn:
+    def _refuse_call(self, event: Input, call_id: str, call: Call | None) -> NoReturn:
         why = "there is no such call in the open batch" if call is None else f"it is {call.state}"
-        raise BadCall(type(event).__name__, call_id, why)
+        raise InvalidCallError(event.title(), call_id, why)
 
     def _runnable(self) -> tuple[Call, ...]:
         calls = self.turn.batch.values()

@@ -19,9 +19,9 @@ from msgspec import ValidationError as Misfit
 from msgspec.json import Decoder
 from msgspec.structs import force_setattr
 
-from .errors import BadJournal
-from .events import CallStatus, Decision, Finish, InterruptKind, Spent, Usage
-from .limits import MAX_CALLS_A_REPLY, Limits
+from .errors import InvalidJournalError
+from .inputs import CallStatus, Decision, Finish, InterruptKind, Spent, Usage
+from .limits import MAX_CALLS_PER_REPLY, Limits
 from .payload import frozen, misfit, model, nests_deeper, plain, repeated, text_of
 from .reasons import Cause, EndReason
 from .state import Outcome, State
@@ -29,7 +29,7 @@ from .state import Outcome, State
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from .events import JsonObject
+    from .inputs import JsonObject
 else:  # What is any JSON there is to a type checker, msgspec only takes as anything.
     JsonValue = Any
     JsonObject = Mapping[str, Any]
@@ -79,7 +79,7 @@ class CallMade(_Kept, frozen=True, kw_only=True):
     lease: Lease | None = None
 
 
-class Interrupt(_Kept, frozen=True, kw_only=True):
+class InterruptRecord(_Kept, frozen=True, kw_only=True):
     """A person is asked. `call` is empty for a doom loop."""
 
     id: str
@@ -133,22 +133,22 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     model: str = ""
     agent: JsonObject = field(default_factory=dict)
     files: tuple[JsonObject, ...] = ()
-    history: tuple[JsonObject, ...] = ()
+    message_history: tuple[JsonObject, ...] = ()
     synthesis: bool = False
     parent_turn: str | None = None
     parent_call: str | None = None
     depth: int = 0
-    continues: str | None = None
+    continue_from: str | None = None
     forked_from: str | None = None
     forked_at: int | None = None
-    context: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = field(default_factory=dict)
     chart: int
 
     def freeze(self) -> None:
         """See `Fact.freeze`."""
-        for name in ("agent", "context"):
+        for name in ("agent", "metadata"):
             force_setattr(self, name, frozen(getattr(self, name)))
-        for name in ("files", "history"):
+        for name in ("files", "message_history"):
             force_setattr(self, name, tuple(map(frozen, getattr(self, name))))
 
     def payload(self) -> str:
@@ -183,7 +183,7 @@ class ModelReplied(Fact, frozen=True, kw_only=True):
     text: str = ""
     reasoning: str = ""
     reasoning_details: tuple[JsonObject, ...] = ()
-    calls: Annotated[tuple[CallMade, ...], Meta(max_length=MAX_CALLS_A_REPLY)] = ()
+    calls: Annotated[tuple[CallMade, ...], Meta(max_length=MAX_CALLS_PER_REPLY)] = ()
     finish: Finish = Finish.STOP
     usage: Usage | None = None
 
@@ -245,7 +245,7 @@ class CallWaiting(Fact, frozen=True, kw_only=True):
 
     kind = "call_waiting"
     call: str
-    interrupt: Interrupt
+    interrupt: InterruptRecord
 
     def freeze(self) -> None:
         """See `Fact.freeze`."""
@@ -256,13 +256,13 @@ class Paused(Fact, frozen=True, kw_only=True):
     """The turn rests. `interrupt` is the doom loop's; those of calls were journalled as they came."""
 
     kind = "paused"
-    interrupt: Interrupt | None = None
+    interrupt: InterruptRecord | None = None
 
 
-class Synthesised(Fact, frozen=True, kw_only=True):
+class Synthesized(Fact, frozen=True, kw_only=True):
     """The synthesis looked at the batch; null is written too, else a crash would run it twice."""
 
-    kind = "synthesised"
+    kind = "synthesized"
     text: str | None = None
 
 
@@ -313,15 +313,15 @@ class Concluded(Fact, frozen=True, kw_only=True):
 
     kind = "concluded"
     text: str | None = None
-    refused: Annotated[tuple[str, ...], Meta(max_length=MAX_CALLS_A_REPLY)] = ()
+    refused: Annotated[tuple[str, ...], Meta(max_length=MAX_CALLS_PER_REPLY)] = ()
     usage: Usage | None = None
     retry: bool = False
 
 
-class Halted(Fact, frozen=True, kw_only=True):
+class TurnEnded(Fact, frozen=True, kw_only=True):
     """The turn is over."""
 
-    kind = "halted"
+    kind = "turn_ended"
     outcome: Outcome
     reason: EndReason
     also_reached: tuple[EndReason, ...] = ()
@@ -356,13 +356,13 @@ KINDS: Final[Mapping[str, type[Fact]]] = {
         CallSettled,
         CallWaiting,
         Paused,
-        Synthesised,
+        Synthesized,
         Answered,
         StepFinished,
         Stopping,
         MessageAdded,
         Concluded,
-        Halted,
+        TurnEnded,
         Notice,
     )
 }
@@ -380,16 +380,17 @@ _HEAD: Final = f'{{"v":{PAYLOAD_VERSION},'
 def parse_fact(kind: object, payload: object, seq: int = 0) -> Fact:
     """Read one fact from its kind and its JSON text, whatever a store found in their place.
 
-    `seq` is its place in the journal, for the message. Raises `BadJournal` for an unknown kind, a payload of another
-    version, one that does not fit its kind or is no text, one that nests lists and objects more than `MAX_NESTING`
-    deep, and one in which an object has a name twice: readers of JSON differ in which of the two values they take.
+    `seq` is its place in the journal, for the message. Raises `InvalidJournalError` for an unknown kind, a payload of
+    another version, one that does not fit its kind or is no text, one that nests lists and objects more than
+    `MAX_NESTING` deep, and one in which an object has a name twice: readers of JSON differ in which of the two values
+    they take.
     """
     if not isinstance(kind, str) or kind not in KINDS:
-        raise BadJournal(seq, f"its kind {_quoted(kind)} is unknown to this release")
+        raise InvalidJournalError(seq, f"its kind {_quoted(kind)} is unknown to this release")
     if not isinstance(payload, str):
-        raise BadJournal(seq, f"its payload {_quoted(payload)} is no text")
+        raise InvalidJournalError(seq, f"its payload {_quoted(payload)} is no text")
     if nests_deeper(payload, MAX_NESTING):
-        raise BadJournal(seq, f"its payload is nested too deeply: more than {MAX_NESTING} lists and objects")
+        raise InvalidJournalError(seq, f"its payload is nested too deeply: more than {MAX_NESTING} lists and objects")
     if payload.startswith(_HEAD):
         try:
             fact = _decoder(KINDS[kind]).decode(payload)
@@ -417,24 +418,26 @@ def _parse(kind: str, payload: str, seq: int) -> Fact:
     except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
-        raise BadJournal(seq, "its payload is not a JSON object")
+        raise InvalidJournalError(seq, "its payload is not a JSON object")
     name = repeated(payload)
     if name is not None:
-        raise BadJournal(seq, f"its payload has {name!r} twice in one object")
+        raise InvalidJournalError(seq, f"its payload has {name!r} twice in one object")
     version = fields.pop("v", None)
     if type(version) is not int or version != PAYLOAD_VERSION:
         newer = type(version) is int and version > PAYLOAD_VERSION
         why = f"its payload has version {version!r}, and this release reads {PAYLOAD_VERSION}"
-        raise BadJournal(seq, why, newer=newer)
+        raise InvalidJournalError(seq, why, newer=newer)
     try:
         fact = convert(fields, KINDS[kind], dec_hook=model)
         # Python reads more than JSON is. What cannot be written again would fail wherever the fact is shown.
         json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
     except Misfit as error:
-        raise BadJournal(seq, f"its payload does not fit {kind}: {misfit(error)}") from None
+        raise InvalidJournalError(seq, f"its payload does not fit {kind}: {misfit(error)}") from None
     except UnicodeEncodeError:
-        raise BadJournal(seq, "its payload holds half a surrogate pair, which is no text") from None
+        raise InvalidJournalError(seq, "its payload holds half a surrogate pair, which is no text") from None
     except (ValueError, RecursionError):
-        raise BadJournal(seq, "its payload holds a number that JSON does not have, or is nested too deeply") from None
+        raise InvalidJournalError(
+            seq, "its payload holds a number that JSON does not have, or is nested too deeply"
+        ) from None
     fact.freeze()
     return fact

@@ -44,7 +44,7 @@ class _Choice(NamedTuple):
     place_of: Callable[[Counters], int]
 
 
-class LeanEvent(StockEvent):
+class FastEvent(StockEvent):
     """`transitions.Event` for a model that has nothing but a state, and guards that are data.
 
     A trigger takes the first transition of the machine's own whose guards hold, calls its `before`, moves the model,
@@ -53,8 +53,8 @@ class LeanEvent(StockEvent):
     lists or of their `conditions` by hand. Where a transition leads and what it calls is read from it each time.
 
     Of what `add_transition` takes, `conditions` and `unless` are guards, and `before` and `after` are functions, which
-    are given the counters; there is no `prepare`. Callbacks of states and of the machine are never called. For all of
-    that, give the chart the stock event.
+    are given the counters; there is no `history_processor`. Callbacks of states and of the machine are never called.
+    For all of that, give the chart the stock event.
     """
 
     def __init__(self, name: str, machine: Any) -> None:  # noqa: ANN401 (as the stock event)

@@ -42,7 +42,7 @@ WORDS: Final[dict[str, tuple[str, str]]] = {
     "filtered": ("content filter", "no content filter"),
     "truncated": ("cut off by length", "not cut off"),
     "waiting > 0": ("a person is waited for", "nobody is waited for"),
-    "synthesised": ("the synthesis succeeded", "no synthesis"),
+    "synthesized": ("the synthesis succeeded", "no synthesis"),
     "doom_asked": ("a doom loop was answered", "no doom loop was answered"),
     "go_on": ("go on", "do not go on"),
     "no_text": ("no text", "text"),

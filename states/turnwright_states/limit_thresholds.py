@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 
 from .limits import Limits
 
-#: Marks out of reach, each of the kind of number that it is compared with, which is quicker.
+#: LimitThresholds out of reach, each of the kind of number that it is compared with, which is quicker.
 _NEVER: Final = (10**30, 10**30, 10**30, inf, inf)
 
 
-class Marks(NamedTuple):
+class LimitThresholds(NamedTuple):
     """Four times each limit that is set and was not noticed yet; out of reach where there is none.
 
     A limit is near once five times what is used is as much. Four fifths without fractions: 0.8 is no binary number.
@@ -23,7 +23,7 @@ class Marks(NamedTuple):
     seconds: float
 
     @classmethod
-    def of(cls, limits: Limits, noticed: Collection[str], steps: int = 0) -> "Marks":
+    def of(cls, limits: Limits, noticed: Collection[str], steps: int = 0) -> "LimitThresholds":
         """The marks of these limits, but for those whose names are in `noticed`. `steps` have begun.
 
         Steps are noticed while at least one more remains, and again at each of them where the limits say so.

@@ -7,10 +7,10 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 MAX_STEPS: Final = 200
 MAX_DEPTH: Final = 3
-MAX_CALLS_A_STEP: Final = 32
+MAX_CALLS_PER_STEP: Final = 32
 #: The most calls of one reply. A step runs far fewer, but each call that it refuses is answered by a message of its
 #: own: thousands of them would cost more than a turn is worth.
-MAX_CALLS_A_REPLY: Final = 512
+MAX_CALLS_PER_REPLY: Final = 512
 #: The most money and the most seconds; what is above is no number that anybody means.
 LARGEST: Final = 1e15
 #: Counts are below this, so that whatever stores or reads them can hold them. Only None means "no limit".
@@ -47,7 +47,7 @@ class Limits(BaseModel):
     """Whether the concluding call comes after the cap (`after`) or is the cap-th call (`within`)."""
     tool_calls: int | None = 50
     """Tool calls that the whole turn may run; at least 0."""
-    calls_a_step: int = MAX_CALLS_A_STEP
+    max_calls_per_step: int = MAX_CALLS_PER_STEP
     """Tool calls that one step may run, 1 to 32; the rest of a larger batch is refused."""
     tokens: int | None = None
     """Input and output tokens of the whole turn; at least 1. One reply and the conclusion may overshoot it."""
@@ -97,7 +97,7 @@ class Limits(BaseModel):
     def _count(cls, value: object) -> object:
         return _whole(value, least=0)
 
-    @field_validator("tokens", "conclude_tokens", "calls_a_step", mode="before")
+    @field_validator("tokens", "conclude_tokens", "max_calls_per_step", mode="before")
     @classmethod
     def _positive_count(cls, value: object) -> object:
         return _whole(value, least=1)
@@ -121,8 +121,8 @@ class Limits(BaseModel):
     def _ceilings(self) -> Self:
         if self.ceiling > MAX_STEPS:
             raise ValueError(f"ceiling must be at most {MAX_STEPS}, not {self.ceiling}: MAX_STEPS is fixed")
-        if self.calls_a_step > MAX_CALLS_A_STEP:
-            raise ValueError(f"calls_a_step must be at most {MAX_CALLS_A_STEP}, not {self.calls_a_step}")
+        if self.max_calls_per_step > MAX_CALLS_PER_STEP:
+            raise ValueError(f"max_calls_per_step must be at most {MAX_CALLS_PER_STEP}, not {self.max_calls_per_step}")
         return self
 
     @classmethod

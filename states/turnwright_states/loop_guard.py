@@ -3,10 +3,10 @@
 A `LoopGuard` feeds a `TurnMachine` and decides nothing itself; nothing here does I/O or waits. Your loop keeps five
 promises:
 
-1. Before each model call ask `may_call_model`. `Go`: call the model (`tools` says whether it may use tools). `Stop`
-   with `conclude`: call it once more without tools, so that it says what was done and what is left, and tell that
-   with `concluded`, whose answer may be one more `Stop` with `conclude`; `Stop` without: the turn is over. `Owed`:
-   these calls need their results first. `Ask`: a person is to answer.
+1. Before each model call ask `may_call_model`. `Proceed`: call the model (`tools` says whether it may use tools).
+   `Stopped` with `conclude`: call it once more without tools, so that it says what was done and what is left, and tell
+   that with `concluded`, whose answer may be one more `Stopped` with `conclude`; `Stopped` without: the turn is over.
+   `ResultsMissing`: these calls need their results first. `NeedsAnswer`: a person is to answer.
 2. Tell each reply with `replied`, each model call that failed with `failed`. `replied` says which calls run. One that
    does not has its `refusal`, the ready text of its result: send it to the model as it is.
 3. Tell each call that runs before it runs with `started`, and then its end with `result`.
@@ -23,24 +23,24 @@ from msgspec import Struct
 
 from . import facts as f
 from .actions import AwaitPerson, CallModel, Conclude, Halt, RunTools
-from .errors import BadJournal
-from .events import (
-    Abort,
-    Answered,
-    AttemptFailed,
-    CallSettled,
-    CallStarted,
+from .errors import InvalidJournalError
+from .inputs import (
+    AbortInput,
+    AnsweredInput,
+    AttemptFailedInput,
+    CallSettledInput,
+    CallStartedInput,
     CallStatus,
-    CallWaits,
-    Concluded,
+    CallWaitingInput,
+    ConcludedInput,
     Decision,
-    Event,
-    Expire,
-    Fail,
+    ExpireInput,
+    FailInput,
     Finish,
+    Input,
     InterruptKind,
-    ModelReplied,
-    Started,
+    ModelRepliedInput,
+    StartedInput,
     ToolCall,
     Usage,
 )
@@ -50,7 +50,7 @@ from .reasons import REASONS, Cause, EndReason
 from .state import Outcome
 
 
-class Go(Struct, frozen=True):
+class Proceed(Struct, frozen=True):
     """The model may be called. `tools`, `nudge` and `max_tokens` are those of `CallModel`."""
 
     tools: bool
@@ -58,7 +58,7 @@ class Go(Struct, frozen=True):
     max_tokens: int | None = None
 
 
-class Stop(Struct, frozen=True):
+class Stopped(Struct, frozen=True):
     """No step may start any more.
 
     With `conclude` the model may be called once more, tools disabled, and `outcome` is None until that is told.
@@ -83,7 +83,7 @@ class Stop(Struct, frozen=True):
         return f"{meaning.means} {meaning.next}"
 
 
-class Permit(Struct, frozen=True):
+class CallDecision(Struct, frozen=True):
     """One call of a reply. It runs, or `refusal` is the text of its result.
 
     `id` is the guard's, unique in the turn; `provider_id` is the one that the call came with.
@@ -100,19 +100,19 @@ class Permit(Struct, frozen=True):
         return not self.refusal
 
 
-class Owed(Struct, frozen=True):
+class ResultsMissing(Struct, frozen=True):
     """Calls that have no result yet; the model may not be called without (DESIGN 4.8)."""
 
-    calls: tuple[Permit, ...]
+    calls: tuple[CallDecision, ...]
 
 
-class Ask(Struct, frozen=True):
+class NeedsAnswer(Struct, frozen=True):
     """The turn is paused until each of these is `answered`."""
 
-    interrupts: tuple[f.Interrupt, ...]
+    interrupts: tuple[f.InterruptRecord, ...]
 
 
-May = Go | Stop | Owed | Ask
+May = Proceed | Stopped | ResultsMissing | NeedsAnswer
 
 
 class LoopGuard:
@@ -124,7 +124,7 @@ class LoopGuard:
     def __init__(
         self, limits: Limits | None = None, *, prompt: str = "", session: str | None = None, model: str = ""
     ) -> None:
-        started = Started(prompt=prompt, limits=limits or Limits(), session=session, model=model)
+        started = StartedInput(prompt=prompt, limits=limits or Limits(), session=session, model=model)
         machine, facts = TurnMachine.start(started)
         #: The machine underneath, to look at.
         self.machine = machine
@@ -134,12 +134,15 @@ class LoopGuard:
     def resume(cls, facts: Iterable[f.Fact]) -> "LoopGuard":
         """Go on with a turn from its journal.
 
-        Raises `BadJournal` as `TurnMachine.resume` does, and for a turn that has a synthesis: that is its engine's.
+        Raises `InvalidJournalError` as `TurnMachine.resume` does, and for a turn that has a synthesis: that is its
+        engine's.
         """
         guard = object.__new__(cls)
         guard.machine, guard._facts = TurnMachine.resume(facts), []
         if guard.machine.turn.synthesis:
-            raise BadJournal(1, "the turn has a synthesis, which a guard cannot run: resume it with its engine")
+            raise InvalidJournalError(
+                1, "the turn has a synthesis, which a guard cannot run: resume it with its engine"
+            )
         return guard
 
     @property
@@ -157,16 +160,16 @@ class LoopGuard:
         action = self.machine.action
         match action:
             case CallModel(tools=tools, nudge=nudge, max_tokens=max_tokens):
-                return Go(tools, nudge, max_tokens)
+                return Proceed(tools, nudge, max_tokens)
             case RunTools(calls=calls):
-                return Owed(tuple(_permit(call.made) for call in calls))
+                return ResultsMissing(tuple(_permit(call.made) for call in calls))
             case AwaitPerson(interrupts=interrupts):
-                return Ask(interrupts)
+                return NeedsAnswer(interrupts)
             case Conclude(reason=reason, second_try=again):
-                return Stop(reason, self.machine.turn.also_reached, second_try=again)
+                return Stopped(reason, self.machine.turn.also_reached, second_try=again)
             case _:
                 assert isinstance(action, Halt)  # noqa: S101 (a guarded turn has no synthesis: see `resume`)
-                return Stop(action.reason, action.also_reached, action.outcome)
+                return Stopped(action.reason, action.also_reached, action.outcome)
 
     def replied(
         self,
@@ -176,13 +179,13 @@ class LoopGuard:
         finish: Finish = Finish.STOP,
         usage: Usage | None = None,
         elapsed: float = 0.0,
-    ) -> tuple[Permit, ...]:
-        """The model replied. Returns one `Permit` for each call, in their order.
+    ) -> tuple[CallDecision, ...]:
+        """The model replied. Returns one `CallDecision` for each call, in their order.
 
-        A reply with blank text and no calls is taken as a failed attempt. Raises `IllegalEvent` when no model call was
-        allowed: `may_call_model` was not asked, or not obeyed.
+        A reply with blank text and no calls is taken as a failed attempt. Raises `IllegalInputError` when no model call
+        was allowed: `may_call_model` was not asked, or not obeyed.
         """
-        event = ModelReplied(text=text, calls=tuple(calls), finish=finish, usage=usage, elapsed=elapsed)
+        event = ModelRepliedInput(text=text, calls=tuple(calls), finish=finish, usage=usage, elapsed=elapsed)
         replies = [fact for fact in self._feed(event) if isinstance(fact, f.ModelReplied)]
         return tuple(_permit(made) for reply in replies for made in reply.calls)
 
@@ -195,35 +198,43 @@ class LoopGuard:
         usage: Usage | None = None,
         elapsed: float = 0.0,
     ) -> May:
-        """A model call brought no reply. `Go`, or `Stop` with `conclude`, is a retry of the same call.
+        """A model call brought no reply. `Proceed`, or `Stopped` with `conclude`, is a retry of the same call.
 
-        `cause` decides whether it may pass; `message` is the provider's own words. Raises `IllegalEvent` when no
+        `cause` decides whether it may pass; `message` is the provider's own words. Raises `IllegalInputError` when no
         model call was allowed.
         """
-        return self.feed(AttemptFailed(cause=cause, message=message, partial=partial, usage=usage, elapsed=elapsed))
+        return self.feed(
+            AttemptFailedInput(cause=cause, message=message, partial=partial, usage=usage, elapsed=elapsed)
+        )
 
-    def started(self, call: str, *, elapsed: float = 0.0) -> Permit:
+    def started(self, call: str, *, elapsed: float = 0.0) -> CallDecision:
         """The call with this id is about to run.
 
         A call that was started before, and whose process died, may find no retry left: then its `refusal` is its
-        result. Raises `BadCall` for a call that is not open, `IllegalEvent` when none is.
+        result. Raises `InvalidCallError` for a call that is not open, `IllegalInputError` when none is.
         """
         known = self.machine.turn.batch.get(call)
-        facts = self._feed(CallStarted(call=call, elapsed=elapsed))
+        facts = self._feed(CallStartedInput(call=call, elapsed=elapsed))
         assert known is not None  # noqa: S101 (the machine has taken the event)
         return _permit(known.made, "".join(fact.result for fact in facts if isinstance(fact, f.CallSettled)))
 
     def result(self, call: str, status: CallStatus = CallStatus.OK, text: str = "", *, elapsed: float = 0.0) -> May:
-        """The call with this id has its result. Raises `BadCall` for one that is not open, or ok and never started."""
-        return self.feed(CallSettled(call=call, status=status, result=text, elapsed=elapsed))
+        """The call with this id has its result.
+
+        Raises `InvalidCallError` for one that is not open, or ok and never started.
+        """
+        return self.feed(CallSettledInput(call=call, status=status, result=text, elapsed=elapsed))
 
     def waits(self, call: str, kind: InterruptKind, question: str = "", *, elapsed: float = 0.0) -> May:
         """The call with this id needs a person first. When no pause is left it is refused at once."""
-        return self.feed(CallWaits(call=call, interrupt_kind=kind, question=question, elapsed=elapsed))
+        return self.feed(CallWaitingInput(call=call, interrupt_kind=kind, question=question, elapsed=elapsed))
 
     def answered(self, interrupt: str, decision: Decision, text: str = "", *, elapsed: float = 0.0) -> May:
-        """A person answered. Raises `BadAnswer` for an interrupt that is not open, or does not take this decision."""
-        return self.feed(Answered(interrupt=interrupt, decision=decision, text=text, elapsed=elapsed))
+        """A person answered.
+
+        Raises `AnswerMismatchError` for an interrupt that is not open, or does not take this decision.
+        """
+        return self.feed(AnsweredInput(interrupt=interrupt, decision=decision, text=text, elapsed=elapsed))
 
     def concluded(
         self, text: str | None, calls: Sequence[ToolCall] = (), *, usage: Usage | None = None, elapsed: float = 0.0
@@ -232,30 +243,30 @@ class LoopGuard:
 
         A reply without text (None or blank) is asked for once more, where a retry is left: `Stop.second_try`.
         """
-        return self.feed(Concluded(text=text, calls=tuple(calls), usage=usage, elapsed=elapsed))
+        return self.feed(ConcludedInput(text=text, calls=tuple(calls), usage=usage, elapsed=elapsed))
 
     def expired(self, *, partial: str = "", usage: Usage | None = None, elapsed: float = 0.0) -> May:
         """The time was up during a model call or a tool, which the loop has stopped. Open calls are closed."""
-        return self.feed(Expire(partial=partial, usage=usage, elapsed=elapsed))
+        return self.feed(ExpireInput(partial=partial, usage=usage, elapsed=elapsed))
 
     def aborted(self, *, partial: str = "", elapsed: float = 0.0) -> May:
         """Somebody stopped the turn; the loop has stopped what ran. Open calls are closed."""
-        return self.feed(Abort(partial=partial, elapsed=elapsed))
+        return self.feed(AbortInput(partial=partial, elapsed=elapsed))
 
     def broke(self, error: str, *, elapsed: float = 0.0) -> May:
         """The loop itself raised. Not for a tool that raises: that is a `result` with the status `error`."""
-        return self.feed(Fail(error=error, elapsed=elapsed))
+        return self.feed(FailInput(error=error, elapsed=elapsed))
 
-    def feed(self, event: Event) -> May:
+    def feed(self, event: Input) -> May:
         """Feed any event of the machine, and say whether the loop may go on. Raises as `TurnMachine.feed` does."""
         self._feed(event)
         return self.may_call_model()
 
-    def _feed(self, event: Event) -> list[f.Fact]:
+    def _feed(self, event: Input) -> list[f.Fact]:
         facts = self.machine.feed(event)
         self._facts += facts
         return facts
 
 
-def _permit(made: f.CallMade, refusal: str = "") -> Permit:
-    return Permit(made.id, made.name, made.provider_id, refusal or made.refused)
+def _permit(made: f.CallMade, refusal: str = "") -> CallDecision:
+    return CallDecision(made.id, made.name, made.provider_id, refusal or made.refused)

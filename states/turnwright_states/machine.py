@@ -15,31 +15,31 @@ from typing import Any, ClassVar, NoReturn, Self
 
 from . import batch
 from . import facts as f
-from .actions import Action, AwaitPerson, CallModel, Conclude, Halt, RunTools, Synthesise
+from .actions import Action, AwaitPerson, CallModel, Conclude, Halt, RunTools, Synthesize
 from .call import CallState
 from .chart import CHART, VERSION, Chart, Row
-from .errors import BadAnswer, BadCall, BadJournal, IllegalEvent
-from .events import (
+from .errors import AnswerMismatchError, IllegalInputError, InvalidCallError, InvalidJournalError
+from .inputs import (
     DECISIONS,
-    Abort,
-    Answered,
-    AttemptFailed,
-    CallSettled,
-    CallStarted,
+    AbortInput,
+    AnsweredInput,
+    AttemptFailedInput,
+    CallSettledInput,
+    CallStartedInput,
     CallStatus,
-    CallWaits,
-    Concluded,
+    CallWaitingInput,
+    ConcludedInput,
     Decision,
-    Event,
-    Expire,
-    Fail,
+    ExpireInput,
+    FailInput,
     Finish,
+    Input,
     InterruptKind,
-    ModelReplied,
-    Started,
-    Steered,
-    Stop,
-    Synthesised,
+    ModelRepliedInput,
+    StartedInput,
+    SteeredInput,
+    StopInput,
+    SynthesizedInput,
     is_blank,
 )
 from .moves import Moves
@@ -48,7 +48,7 @@ from .reasons import NOTHING_SAID, Cause
 from .state import State, Trigger
 from .turn import Turn
 
-_SETTLES_AT_ONCE = {Decision.DENY: CallStatus.DENIED, Decision.UNKNOWN: CallStatus.UNKNOWN}
+_SETTLES_AT_ONCE = {Decision.REJECT: CallStatus.REJECTED, Decision.UNKNOWN: CallStatus.UNKNOWN}
 
 
 class TurnMachine(Moves):
@@ -60,7 +60,7 @@ class TurnMachine(Moves):
         super().__init__(turn, chart)
 
     @classmethod
-    def start(cls, event: Started, *, chart: Chart = CHART) -> tuple[Self, list[f.Fact]]:
+    def start(cls, event: StartedInput, *, chart: Chart = CHART) -> tuple[Self, list[f.Fact]]:
         """Begin a turn. Returns the machine and the first facts. `chart` is another one only when it is checked."""
         machine = cls(Turn(event.limits), chart)
         machine._event, machine._elapsed = event, round(event.elapsed, 6)
@@ -74,15 +74,15 @@ class TurnMachine(Moves):
             model=event.model,
             agent=event.agent,
             files=event.files,
-            history=event.history,
+            message_history=event.message_history,
             synthesis=event.synthesis,
             parent_turn=event.parent_turn,
             parent_call=event.parent_call,
             depth=event.depth,
-            continues=event.continues,
+            continue_from=event.continue_from,
             forked_from=event.forked_from,
             forked_at=event.forked_at,
-            context=event.context,
+            metadata=event.metadata,
             chart=VERSION,
         )
         started.freeze()
@@ -96,22 +96,22 @@ class TurnMachine(Moves):
     def resume(cls, facts: Iterable[f.Fact], *, chart: Chart = CHART) -> "TurnMachine":
         """Go on with a turn from its facts, in the order of the journal. No guard is asked again.
 
-        Raises `BadJournal` when there are none, when they do not begin with `turn_started`, begin twice, or go on
-        after the end.
+        Raises `InvalidJournalError` when there are none, when they do not begin with `turn_started`, begin twice, or go
+        on after the end.
         """
         turn = Turn()
         seq = 0
         for seq, fact in enumerate(facts, start=1):
             if isinstance(fact, f.TurnStarted) != (seq == 1):
-                raise BadJournal(seq, f"{fact.kind}: a journal begins with turn_started, and only once")
+                raise InvalidJournalError(seq, f"{fact.kind}: a journal begins with turn_started, and only once")
             if turn.state.outcome is not None:
-                raise BadJournal(seq, f"{fact.kind}: the turn had already ended ({turn.state.outcome})")
+                raise InvalidJournalError(seq, f"{fact.kind}: the turn had already ended ({turn.state.outcome})")
             try:
                 turn.apply(fact)
             except KeyError as missing:
-                raise BadJournal(seq, f"{fact.kind} names {missing}, which nothing before it made") from None
+                raise InvalidJournalError(seq, f"{fact.kind} names {missing}, which nothing before it made") from None
         if not seq:
-            raise BadJournal(seq, "there is none")
+            raise InvalidJournalError(seq, "there is none")
         return cls(turn, chart)
 
     @property
@@ -123,7 +123,7 @@ class TurnMachine(Moves):
                 return CallModel(True, turn.nudge, self._tokens_left())
             case State.TOOL_EXEC:
                 runnable = self._runnable()
-                return RunTools(runnable) if runnable else Synthesise(tuple(turn.batch.values()))
+                return RunTools(runnable) if runnable else Synthesize(tuple(turn.batch.values()))
             case State.TEXT_ONLY:
                 return CallModel(False, max_tokens=self._tokens_left())
             case State.PAUSED:
@@ -134,7 +134,7 @@ class TurnMachine(Moves):
             case _:
                 outcome, reason = turn.state.outcome, turn.reason
                 if outcome is None or reason is None:
-                    raise IllegalEvent("action", turn.state)
+                    raise IllegalInputError("action", turn.state)
                 return Halt(outcome, reason, turn.also_reached)
 
     def _tokens_left(self) -> int | None:
@@ -145,12 +145,13 @@ class TurnMachine(Moves):
         """A copy that can be fed without changing this one."""
         return TurnMachine(self.turn.copy(), self._chart)
 
-    def feed(self, event: Event) -> list[f.Fact]:
+    def feed(self, event: Input) -> list[f.Fact]:
         """Take in what happened, and return the facts that follow, oldest first. Afterwards see `action`.
 
-        Raises `IllegalEvent` when the chart has no row for the event in this state, `BadCall` when it names a call
-        that cannot take it, and `BadAnswer` when it names an interrupt that is not open. Nothing has changed then, but
-        for a chart that lacks a row in the middle of an event (`IllegalEvent.made`), which lint refuses.
+        Raises `IllegalInputError` when the chart has no row for the event in this state, `InvalidCallError` when it
+        names a call that cannot take it, and `AnswerMismatchError` when it names an interrupt that is not open. Nothing
+        has changed then, but for a chart that lacks a row in the middle of an event (`IllegalInputError.made`), which
+        lint refuses.
         """
         elapsed, before = event.elapsed, self.turn.elapsed
         # To the microsecond that is written, so that whatever is computed of it follows from the journal alone.
@@ -168,15 +169,17 @@ class TurnMachine(Moves):
 
     # What each event does. Everything that can be refused is refused before the first fact.
 
-    def _refuse(self, event: Event) -> NoReturn:
-        raise IllegalEvent(type(event).__name__, self.state)
+    def _refuse(self, event: Input) -> NoReturn:
+        raise IllegalInputError(event.title(), self.state)
 
-    def _replied(self, event: ModelReplied) -> None:
+    def _replied(self, event: ModelRepliedInput) -> None:
         counters, calls = self.turn.counters, event.calls
         if not self._chart.accepts(self.state, Trigger.REPLIED):
             self._refuse(event)
         if not calls and is_blank(event.text) and event.finish is not Finish.CONTENT_FILTER:
-            return self._attempt_failed(AttemptFailed(cause=Cause.EMPTY_REPLY, message=NOTHING_SAID, usage=event.usage))
+            return self._attempt_failed(
+                AttemptFailedInput(cause=Cause.EMPTY_REPLY, message=NOTHING_SAID, usage=event.usage)
+            )
         made = self._decide(event)
         counters.made, counters.truncated = len(calls), event.finish is Finish.LENGTH
         counters.filtered = event.finish is Finish.CONTENT_FILTER
@@ -203,10 +206,10 @@ class TurnMachine(Moves):
             return self._halt(row)
         return None if runs else self._settle_if_done()
 
-    def _decide(self, event: ModelReplied) -> tuple[f.CallMade, ...]:
+    def _decide(self, event: ModelRepliedInput) -> tuple[f.CallMade, ...]:
         return batch.decide(self.turn, event.calls, event.usage, allowed=self.state is State.STREAM)
 
-    def _call_started(self, event: CallStarted) -> None:
+    def _call_started(self, event: CallStartedInput) -> None:
         call = self._call(event, event.call)
         if call.state is CallState.STARTED and self.turn.counters.retries_left == 0:
             text = "outcome unknown: the process died while it ran, and no retry is left; verify before retrying"
@@ -217,10 +220,10 @@ class TurnMachine(Moves):
         started = f.CallStarted(self._elapsed, state, call=call.id, attempt=call.attempt + 1, child=event.child)
         return self._emit(started)
 
-    def _call_settled(self, event: CallSettled) -> None:
+    def _call_settled(self, event: CallSettledInput) -> None:
         call = self._call(event, event.call)
         if call.state is CallState.READY and event.status is CallStatus.OK:
-            raise BadCall("CallSettled", call.id, "it has a result but was never started")
+            raise InvalidCallError("CallSettled", call.id, "it has a result but was never started")
         if event.spent is not None:
             batch.check_spent("CallSettled", call, event.spent)
         settled = f.CallSettled(
@@ -236,18 +239,18 @@ class TurnMachine(Moves):
         self._emit(settled)
         self._settle_if_done()
 
-    def _call_waits(self, event: CallWaits) -> None:
+    def _call_waits(self, event: CallWaitingInput) -> None:
         call = self._call(event, event.call)
         kind = event.interrupt_kind
         if kind is InterruptKind.DOOM_LOOP and not event.forwarded:
-            raise BadCall("CallWaits", call.id, "only the machine asks about a doom loop")
+            raise InvalidCallError("CallWaiting", call.id, "only the machine asks about a doom loop")
         if self.turn.counters.pauses_left == 0:
             # Counted: it has begun, though an answer may have made it ready to begin again.
             status = CallStatus.UNKNOWN if call.counted else CallStatus.REFUSED
             result = batch.UNKNOWN_OUTCOME if call.counted else batch.NO_PAUSE
             self._settle_call(call, status, result, batch.unaccounted(call))
             return self._settle_if_done()
-        interrupt = f.Interrupt(
+        interrupt = f.InterruptRecord(
             id=f"{call.id}/{event.forwarded}" if event.forwarded else self._next_interrupt(kind),
             kind=kind,
             call=call.id,
@@ -261,18 +264,18 @@ class TurnMachine(Moves):
         self._emit(f.CallWaiting(self._elapsed, self.turn.state, call=call.id, interrupt=interrupt))
         return self._settle_if_done()
 
-    def _offered(self, event: Synthesised) -> None:
+    def _offered(self, event: SynthesizedInput) -> None:
         self._need_synthesis(event)
-        self._synthesised(None if event.text is None or is_blank(event.text) else event.text)
+        self._synthesized(None if event.text is None or is_blank(event.text) else event.text)
 
-    def _synthesised(self, text: str | None) -> None:
-        self._emit(f.Synthesised(self._elapsed, self.turn.state, text=text))
-        self._settle(synthesised=text is not None)
+    def _synthesized(self, text: str | None) -> None:
+        self._emit(f.Synthesized(self._elapsed, self.turn.state, text=text))
+        self._settle(synthesized=text is not None)
 
-    def _attempt_failed(self, event: AttemptFailed) -> None:
+    def _attempt_failed(self, event: AttemptFailedInput) -> None:
         counters = self.turn.counters
         if self.state is State.CONCLUDE and event.cause is Cause.EMPTY_REPLY:
-            return self._concluded(Concluded(usage=event.usage))
+            return self._concluded(ConcludedInput(usage=event.usage))
         row: Row | None = None
         if self.state is State.TOOL_EXEC:
             self._need_synthesis(event)
@@ -296,21 +299,21 @@ class TurnMachine(Moves):
         if retry:
             return None
         if row is None:
-            return self._synthesised(None)
+            return self._synthesized(None)
         return self._halt(row, cause=event.cause, error=event.message, partial=event.partial)
 
-    def _answered(self, event: Answered) -> None:
+    def _answered(self, event: AnsweredInput) -> None:
         if not self._chart.accepts(self.state, Trigger.ANSWERED):
             self._refuse(event)
         turn, counters, pending = self.turn, self.turn.counters, self.turn.interrupts
         asked = pending.get(event.interrupt)
         if asked is None:
-            raise BadAnswer(event.interrupt, "no such interrupt is open", pending)
+            raise AnswerMismatchError(event.interrupt, "no such interrupt is open", pending)
         if event.decision not in DECISIONS[asked.kind]:
             takes = " or ".join(DECISIONS[asked.kind])
-            raise BadAnswer(asked.id, f"its kind, {asked.kind}, takes {takes}, not {event.decision}", pending)
+            raise AnswerMismatchError(asked.id, f"its kind, {asked.kind}, takes {takes}, not {event.decision}", pending)
         if asked.call and asked.call not in turn.batch:  # nothing of ours writes such a journal
-            raise BadCall("Answered", asked.call, "its interrupt is open, but no such call is in the batch")
+            raise InvalidCallError("Answered", asked.call, "its interrupt is open, but no such call is in the batch")
         counters.waiting = len(pending) - 1
         counters.doom_asked = not asked.call
         counters.go_on = event.decision in (Decision.GO_ON, Decision.ALWAYS)
@@ -321,7 +324,7 @@ class TurnMachine(Moves):
             interrupt=asked.id,
             decision=event.decision,
             text=event.text,
-            grant=asked.grant if event.decision is Decision.GRANT else None,
+            grant=asked.grant if event.decision is Decision.APPROVE else None,
             always_for=turn.loop_tools if event.decision is Decision.ALWAYS and not asked.call else (),
         )
         self._emit(answered)
@@ -333,11 +336,11 @@ class TurnMachine(Moves):
         elif row.dest is not State.PAUSED:
             self._leave_check(self._fire(Trigger.PROCEED) if row.dest is State.CHECK else row)
 
-    def _steered(self, event: Steered) -> None:
+    def _steered(self, event: SteeredInput) -> None:
         self._need_ear(event)
         self._emit(f.MessageAdded(self._elapsed, self.turn.state, text=event.text))
 
-    def _concluded(self, event: Concluded) -> None:
+    def _concluded(self, event: ConcludedInput) -> None:
         text = None if event.text is None or is_blank(event.text) else event.text
         self.turn.counters.no_text = text is None
         before, row = self.state, self._fire(Trigger.CONCLUDED)
@@ -350,14 +353,14 @@ class TurnMachine(Moves):
         if not again:
             self._halt(row)
 
-    def _stopped_by(self, event: Stop, trigger: Trigger) -> Row:
+    def _stopped_by(self, event: StopInput, trigger: Trigger) -> Row:
         """Check what the sub-agents are said to have used, then take the row."""
         if event.spent and self._chart.accepts(self.state, trigger):
             for call_id, spent in event.spent.items():
-                batch.check_spent(type(event).__name__, self._open_call(event, call_id), spent)
+                batch.check_spent(event.title(), self._open_call(event, call_id), spent)
         return self._fire(trigger)
 
-    def _expire(self, event: Expire) -> None:
+    def _expire(self, event: ExpireInput) -> None:
         row = self._stopped_by(event, Trigger.EXPIRE)
         if row.dest is State.CONCLUDE:
             self._close_calls("not finished: the turn's time is up", spent=event.spent)
@@ -366,32 +369,32 @@ class TurnMachine(Moves):
         else:
             self._halt(row, partial=event.partial, usage=event.usage)
 
-    def _abort(self, event: Abort) -> None:
+    def _abort(self, event: AbortInput) -> None:
         row = self._stopped_by(event, Trigger.ABORT)
         self._halt(row, aborted=event.reason, partial=event.partial, spent=event.spent)
 
-    def _fail(self, event: Fail) -> None:
+    def _fail(self, event: FailInput) -> None:
         row = self._stopped_by(event, Trigger.FAIL)
         self._halt(row, error=event.error, partial=event.partial, spent=event.spent)
 
     _TAKES: ClassVar[dict[type, Callable[["TurnMachine", Any], None]]] = {
-        ModelReplied: _replied,
-        CallStarted: _call_started,
-        CallSettled: _call_settled,
-        CallWaits: _call_waits,
-        Synthesised: _offered,
-        AttemptFailed: _attempt_failed,
-        Answered: _answered,
-        Steered: _steered,
-        Concluded: _concluded,
-        Expire: _expire,
-        Abort: _abort,
-        Fail: _fail,
+        ModelRepliedInput: _replied,
+        CallStartedInput: _call_started,
+        CallSettledInput: _call_settled,
+        CallWaitingInput: _call_waits,
+        SynthesizedInput: _offered,
+        AttemptFailedInput: _attempt_failed,
+        AnsweredInput: _answered,
+        SteeredInput: _steered,
+        ConcludedInput: _concluded,
+        ExpireInput: _expire,
+        AbortInput: _abort,
+        FailInput: _fail,
     }
 
 
-def _result_of(event: Answered) -> str:
+def _result_of(event: AnsweredInput) -> str:
     """What the model is told of a call that a person settled."""
     if event.decision is Decision.UNKNOWN:
         return "outcome unknown: verify before retrying"
-    return f"denied by the person: {event.text}" if event.text else "denied by the person"
+    return f"rejected by the person: {event.text}" if event.text else "rejected by the person"

@@ -6,8 +6,8 @@ from typing import Final
 from . import facts as f
 from .call import Call, CallState
 from .chart import ReasonFrom, Row
-from .events import DECISIONS, CallStatus, InterruptKind, Spent, Usage
 from .fact_writer import Recorder
+from .inputs import DECISIONS, CallStatus, InterruptKind, Spent, Usage
 from .reasons import Cause, EndReason
 from .state import State, Trigger
 
@@ -29,8 +29,8 @@ class Moves(Recorder):
             return
         self._settle()
 
-    def _settle(self, *, synthesised: bool = False) -> None:
-        self.turn.counters.synthesised = synthesised
+    def _settle(self, *, synthesized: bool = False) -> None:
+        self.turn.counters.synthesized = synthesized
         row = self._fire(Trigger.SETTLED)
         if row.dest is State.PAUSED:
             self._emit(f.Paused(self._elapsed, State.PAUSED))
@@ -49,7 +49,7 @@ class Moves(Recorder):
             number, nudge = turn.counters.steps + 1, turn.counters.doom
             self._emit(f.StepStarted(self._elapsed, State.STREAM, number=number, nudge=nudge))
         elif row.dest is State.PAUSED:
-            interrupt = f.Interrupt(
+            interrupt = f.InterruptRecord(
                 id=self._next_interrupt(InterruptKind.DOOM_LOOP),
                 kind=InterruptKind.DOOM_LOOP,
                 tool=", ".join(turn.loop_tools),
@@ -91,13 +91,13 @@ class Moves(Recorder):
         # Asked before the step is closed, while the turn still stands where it was stopped.
         also = self._also_reached(row, reason)
         # A person who writes something new has turned down what she was asked.
-        waiting = CallStatus.DENIED if reason is EndReason.SUPERSEDED else CallStatus.ABORTED
+        waiting = CallStatus.REJECTED if reason is EndReason.SUPERSEDED else CallStatus.ABORTED
         self._close_calls(f"not finished: the turn ended ({reason})", waiting=waiting, spent=spent)
         self._finish_step()
         outcome = row.dest.outcome
         assert outcome is not None  # noqa: S101 (the rows that end a turn lead to final states)
         self._emit(
-            f.Halted(
+            f.TurnEnded(
                 self._elapsed,
                 row.dest,
                 outcome=outcome,

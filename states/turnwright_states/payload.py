@@ -15,7 +15,7 @@ from msgspec import to_builtins
 from msgspec.json import Encoder
 from pydantic import BaseModel, ValidationError
 
-from .events import Spent, Usage
+from .inputs import Spent, Usage
 from .limits import Limits
 
 T = TypeVar("T")

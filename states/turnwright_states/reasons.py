@@ -15,7 +15,7 @@ class EndReason(StrEnum):
     ANSWERED = "answered"
     TEXT_ONLY = "text_only"
     TRUNCATED = "truncated"
-    SYNTHESISED = "synthesised"
+    SYNTHESIZED = "synthesized"
     STEP_CAP = "step_cap"
     BUDGET = "budget"
     TOKENS = "tokens"
@@ -87,7 +87,7 @@ _REASON_OF_CAUSE: Final = {
 #: Which reasons an outcome can have.
 REASONS_OF: Final[dict[Outcome, frozenset[EndReason]]] = {
     Outcome.FINISHED: frozenset({EndReason.ANSWERED, EndReason.TEXT_ONLY, EndReason.TRUNCATED}),
-    Outcome.SYNTHESIS_DONE: frozenset({EndReason.SYNTHESISED}),
+    Outcome.SYNTHESIS_DONE: frozenset({EndReason.SYNTHESIZED}),
     Outcome.CAP_HIT: frozenset(
         {EndReason.STEP_CAP, EndReason.BUDGET, EndReason.TOKENS, EndReason.COST, EndReason.DEADLINE}
     ),
@@ -135,7 +135,7 @@ REASONS: Final[dict[EndReason, Meaning]] = {
         "Raise the model's output limit, or ask it to go on.",
         "You can ask it to go on.",
     ),
-    EndReason.SYNTHESISED: Meaning("The synthesis turned the last batch into the answer.", "Use the answer."),
+    EndReason.SYNTHESIZED: Meaning("The synthesis turned the last batch into the answer.", "Use the answer."),
     EndReason.STEP_CAP: Meaning(
         "The turn took all the steps that it may take.", _RAISE.format(what="the agent's `steps`"), _CONTINUE
     ),
@@ -171,7 +171,7 @@ REASONS: Final[dict[EndReason, Meaning]] = {
     ),
     EndReason.CONTEXT_OVERFLOW: Meaning(
         "The conversation no longer fits the model's context.",
-        "Compact it with a `prepare` hook, or start anew.",
+        "Compact it with a `history_processor` hook, or start anew.",
         "You can go on in a new conversation.",
     ),
     EndReason.CRASHED: Meaning(

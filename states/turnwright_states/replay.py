@@ -29,9 +29,9 @@ from pydantic import BaseModel, ValidationError
 from . import facts as f
 from .chart import CHART, VERSION, Chart, Row
 from .doom import call_key
-from .errors import BadJournal, MachineError
+from .errors import InvalidJournalError, MachineError
 from .event_inference import beginning, origins
-from .events import Event, ModelReplied
+from .inputs import Input, ModelRepliedInput
 from .machine import TurnMachine
 from .state import FINAL, State, Trigger
 from .turn import Turn
@@ -50,14 +50,14 @@ _QUOTED: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FactGroup:
     """The facts `first` to `last`, which were appended together, and the event from which they follow.
 
     `rows` are the rows of the chart that it took, `state` is where the turn stands after it. `believed` are the calls
     whose name and arguments cannot be checked: their loop keys were made by their tools, or they have none.
     """
 
-    event: Event
+    event: Input
     first: int
     last: int
     state: State
@@ -66,7 +66,7 @@ class Group:
 
     def __str__(self) -> str:
         places = f"fact {self.first}" if self.first == self.last else f"facts {self.first} to {self.last}"
-        return f"{places}: {type(self.event).__name__} -> {self.state}"
+        return f"{places}: {self.event.title()} -> {self.state}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,9 @@ class Replayed:
     """
 
     check: Check
-    groups: tuple[Group, ...]
+    groups: tuple[FactGroup, ...]
     machine: TurnMachine | None
-    fault: BadJournal | None = None
+    fault: InvalidJournalError | None = None
 
     @property
     def facts(self) -> int:
@@ -105,8 +105,8 @@ def replay(journal: Iterable[tuple[int, f.Fact]], *, chart: Chart = CHART) -> Re
     breaks off inside an event, or if another chart made it. It is `inconclusive` for an empty journal, and for one
     that a later release wrote. A journal of a turn that has not ended holds.
 
-    `BadJournal`, raised by `journal` while it is read, is the fault of that fact: a file can be handed over line by
-    line. `chart` is another one only when it is checked. Nothing is executed. Source: DESIGN 3.
+    `InvalidJournalError`, raised by `journal` while it is read, is the fault of that fact: a file can be handed over
+    line by line. `chart` is another one only when it is checked. Nothing is executed. Source: DESIGN 3.
     """
     facts, unread = _read(journal)
     course = _Course(facts, unread, _twin(chart.rows))
@@ -115,7 +115,7 @@ def replay(journal: Iterable[tuple[int, f.Fact]], *, chart: Chart = CHART) -> Re
     return Replayed(_check(groups, machine, fault), groups, machine, fault)
 
 
-def _check(groups: tuple[Group, ...], machine: TurnMachine | None, fault: BadJournal | None) -> Check:
+def _check(groups: tuple[FactGroup, ...], machine: TurnMachine | None, fault: InvalidJournalError | None) -> Check:
     if fault is not None:
         verdict = Verdict.INCONCLUSIVE if fault.newer else Verdict.VIOLATED
         return Check(CLAIM, verdict, str(fault), tuple(map(str, groups)))
@@ -128,17 +128,17 @@ def _check(groups: tuple[Group, ...], machine: TurnMachine | None, fault: BadJou
     return Check(CLAIM, Verdict.HOLDS, f"{last} facts, {len(groups)} events; the turn {stands}")
 
 
-def _read(journal: Iterable[tuple[int, f.Fact]]) -> tuple[list[f.Fact], BadJournal | None]:
+def _read(journal: Iterable[tuple[int, f.Fact]]) -> tuple[list[f.Fact], InvalidJournalError | None]:
     """The facts as far as they can be read and are numbered 1, 2, 3, and what is wrong with the next one."""
     facts: list[f.Fact] = []
     try:
         for due, (seq, fact) in enumerate(journal, start=1):
             if seq < due:
-                return facts, BadJournal(seq, f"it comes again, after fact {due - 1}")
+                return facts, InvalidJournalError(seq, f"it comes again, after fact {due - 1}")
             if seq > due:
-                return facts, BadJournal(due, f"it is missing: fact {seq} stands in its place")
+                return facts, InvalidJournalError(due, f"it is missing: fact {seq} stands in its place")
             facts.append(fact)
-    except BadJournal as unreadable:
+    except InvalidJournalError as unreadable:
         return facts, unreadable
     return facts, None
 
@@ -168,7 +168,7 @@ class _Witness(TurnMachine):
         self.rows.append(row)
         return row
 
-    def _decide(self, event: ModelReplied) -> tuple[f.CallMade, ...]:
+    def _decide(self, event: ModelRepliedInput) -> tuple[f.CallMade, ...]:
         return tuple(map(self._keyed, super()._decide(event), self._keys))
 
     def _keyed(self, made: f.CallMade, key: str) -> f.CallMade:
@@ -184,7 +184,7 @@ class _Witness(TurnMachine):
 class _Fit(NamedTuple):
     """An event from which the next facts follow: `machine` has taken it in, and `made` is how many they are."""
 
-    event: Event
+    event: Input
     machine: _Witness
     made: int
 
@@ -192,41 +192,43 @@ class _Fit(NamedTuple):
 class _Course:
     """A replay on its way through the facts. `unread` is what is wrong with the fact after the last of them."""
 
-    def __init__(self, facts: Sequence[f.Fact], unread: BadJournal | None, chart: Chart) -> None:
-        self.groups: list[Group] = []
+    def __init__(self, facts: Sequence[f.Fact], unread: InvalidJournalError | None, chart: Chart) -> None:
+        self.groups: list[FactGroup] = []
         self.machine: _Witness | None = None
         self._facts = facts
         # Whatever event ended the turn, they came with it.
-        self._undelivered = next((fact.undelivered for fact in facts if isinstance(fact, f.Halted)), ())
+        self._undelivered = next((fact.undelivered for fact in facts if isinstance(fact, f.TurnEnded)), ())
         self._unread = unread
         self._chart = chart
 
-    def run(self) -> BadJournal | None:
+    def run(self) -> InvalidJournalError | None:
         """Go from event to event until none fits. Returns the fault, or None if there is none."""
         at = 0
         while at < len(self._facts):
             trials = list(self._begin() if self.machine is None else self._go_on(self.machine, at))
             fits = [trial for trial in trials if isinstance(trial, _Fit)]
             if not fits:
-                return self._fault(trial for trial in trials if isinstance(trial, BadJournal))
+                return self._fault(trial for trial in trials if isinstance(trial, InvalidJournalError))
             # Where two fit, a stop that closes every call tells more than one call that was closed by itself.
             event, self.machine, made = max(fits, key=lambda fit: fit.made)
             rows, believed = tuple(self.machine.rows), tuple(self.machine.believed)
-            self.groups.append(Group(event, at + 1, at + made, self.machine.state, rows, believed))
+            self.groups.append(FactGroup(event, at + 1, at + made, self.machine.state, rows, believed))
             at += made
         return self._unread
 
-    def _fault(self, faults: Iterable[BadJournal]) -> BadJournal:
+    def _fault(self, faults: Iterable[InvalidJournalError]) -> InvalidJournalError:
         """The first fact that no event explains: as far as one of them agrees with the journal, nothing is wrong."""
         fault = max(faults, key=lambda one: one.seq)
         return self._unread if self._unread is not None and fault.seq > len(self._facts) else fault
 
-    def _begin(self) -> Iterator[_Fit | BadJournal]:
+    def _begin(self) -> Iterator[_Fit | InvalidJournalError]:
         head = self._facts[0]
         if not isinstance(head, f.TurnStarted):
-            yield BadJournal(1, f"{head.kind}: a journal begins with turn_started")
+            yield InvalidJournalError(1, f"{head.kind}: a journal begins with turn_started")
         elif head.chart != VERSION:
-            yield BadJournal(1, f"it was written under chart {head.chart}, and this release checks chart {VERSION}")
+            yield InvalidJournalError(
+                1, f"it was written under chart {head.chart}, and this release checks chart {VERSION}"
+            )
         else:
             try:
                 event = beginning(head)
@@ -236,20 +238,22 @@ class _Course:
                 machine, made = _Witness.start(event, chart=self._chart)
                 yield self._parting(made, 0) or _Fit(event, machine, len(made))
 
-    def _go_on(self, machine: _Witness, at: int) -> Iterator[_Fit | BadJournal]:
+    def _go_on(self, machine: _Witness, at: int) -> Iterator[_Fit | InvalidJournalError]:
         """Try each event from which the group that begins at the index `at` may have come."""
         head = self._facts[at]
         if machine.state.outcome is not None:
-            yield BadJournal(at + 1, f"{head.kind}: the turn had already ended ({machine.state.outcome})")
+            yield InvalidJournalError(at + 1, f"{head.kind}: the turn had already ended ({machine.state.outcome})")
             return
         try:
             for event in origins(self._facts, at, machine.turn):
                 yield self._fed(machine, event, at)
         except ValidationError as error:
             yield _impossible(at + 1, head, error)
-        yield BadJournal(at + 1, f"{head.kind}: it does not follow from the facts before it, and begins nothing")
+        yield InvalidJournalError(
+            at + 1, f"{head.kind}: it does not follow from the facts before it, and begins nothing"
+        )
 
-    def _fed(self, machine: _Witness, event: Event, at: int) -> _Fit | BadJournal:
+    def _fed(self, machine: _Witness, event: Input, at: int) -> _Fit | InvalidJournalError:
         head = self._facts[at]
         keys = [made.key for made in head.calls] if isinstance(head, f.ModelReplied) else ()
         witness = _Witness(machine.turn.copy(), self._chart, keys)
@@ -260,26 +264,28 @@ class _Course:
                 witness = _Witness(machine.turn.copy(), self._chart, keys)
                 made = witness.feed(event)
         except MachineError as error:
-            return BadJournal(at + 1, f"{head.kind}: {_NOTHING_CHANGED.sub('', str(error))}")
+            return InvalidJournalError(at + 1, f"{head.kind}: {_NOTHING_CHANGED.sub('', str(error))}")
         return self._parting(made, at) or _Fit(event, witness, len(made))
 
-    def _parting(self, made: Sequence[f.Fact], at: int) -> BadJournal | None:
+    def _parting(self, made: Sequence[f.Fact], at: int) -> InvalidJournalError | None:
         """Where the facts from the index `at` on part from those that follow; None if they agree."""
         for seq, due in enumerate(made, start=at + 1):
             if seq > len(self._facts):
-                return BadJournal(seq, f"it is missing: {due.kind} belongs to the event of the facts before it")
+                return InvalidJournalError(
+                    seq, f"it is missing: {due.kind} belongs to the event of the facts before it"
+                )
             fact = self._facts[seq - 1]
             if isinstance(fact, f.StepStarted) and isinstance(due, f.StepStarted):
                 due = structs.replace(due, started_at=fact.started_at)  # noqa: PLW2901 (a clock's, and not the machine's)
             why = _difference(fact, due)
             if why:
-                return BadJournal(seq, why)
+                return InvalidJournalError(seq, why)
         return None
 
 
-def _impossible(seq: int, fact: f.Fact, error: ValidationError) -> BadJournal:
+def _impossible(seq: int, fact: f.Fact, error: ValidationError) -> InvalidJournalError:
     first = error.errors()[0]
-    return BadJournal(seq, f"{fact.kind}: {'.'.join(map(str, first['loc']))}: {first['msg']}")
+    return InvalidJournalError(seq, f"{fact.kind}: {'.'.join(map(str, first['loc']))}: {first['msg']}")
 
 
 def _difference(fact: f.Fact, due: f.Fact) -> str:

@@ -17,8 +17,8 @@ from .call import Call, CallState
 from .construct import made
 from .counters import Counters
 from .doom import Round, looping, make_round, remember
-from .events import Decision, Usage
-from .limit_thresholds import Marks
+from .inputs import Decision, Usage
+from .limit_thresholds import LimitThresholds
 from .limits import Limits
 from .payload import FrozenDict
 from .reasons import EndReason
@@ -82,7 +82,7 @@ class Turn:
         #: The calls of the open step, by id, in the order in which the model asked.
         self.batch: dict[str, Call] = {}
         #: What no person has answered yet, by id.
-        self.interrupts: dict[str, f.Interrupt] = {}
+        self.interrupts: dict[str, f.InterruptRecord] = {}
         self.interrupts_asked: dict[str, int] = {}
         self.grants: tuple[str, ...] = ()
         self.rounds: tuple[Round, ...] = ()
@@ -98,7 +98,7 @@ class Turn:
         self.synthesis_done = False
         #: The limits that notice was given of, in the order of the alphabet.
         self.noticed: tuple[str, ...] = ()
-        self.marks = Marks.of(self.limits, self.noticed)
+        self.marks = LimitThresholds.of(self.limits, self.noticed)
         #: Whether there is something to give notice of.
         self.near = False
         #: The reason that a conclusion carries, then the reason of the end.
@@ -173,7 +173,7 @@ class Turn:
     def _begin(self, fact: f.TurnStarted) -> None:
         self.limits = fact.limits
         self.counters = Counters(fact.limits)
-        self.marks, self.near = Marks.of(fact.limits, self.noticed), False
+        self.marks, self.near = LimitThresholds.of(fact.limits, self.noticed), False
         self.synthesis, self.depth = fact.synthesis, fact.depth
         self._pass_time()
 
@@ -264,7 +264,7 @@ class Turn:
         if fact.interrupt is not None:
             self._ask(fact.interrupt)
 
-    def _ask(self, interrupt: f.Interrupt) -> None:
+    def _ask(self, interrupt: f.InterruptRecord) -> None:
         self.interrupts[interrupt.id] = interrupt
         if not interrupt.forwarded:
             self.interrupts_asked[interrupt.kind] = self.interrupts_asked.get(interrupt.kind, 0) + 1
@@ -283,7 +283,7 @@ class Turn:
             self._forget_rounds()
             self.always_for |= frozenset(fact.always_for)
 
-    def _synthesise(self, fact: f.Synthesised) -> None:  # noqa: ARG002 (what it says is the transcript's)
+    def _synthesize(self, fact: f.Synthesized) -> None:  # noqa: ARG002 (what it says is the transcript's)
         self.synthesis_done = True
 
     def _end_step(self, fact: f.StepFinished) -> None:  # noqa: ARG002 (what it says is known)
@@ -303,14 +303,14 @@ class Turn:
             self.counters.retries_left -= 1
             self.counters.second_try = True
 
-    def _halt(self, fact: f.Halted) -> None:
+    def _halt(self, fact: f.TurnEnded) -> None:
         self._use(fact.usage)
         self.reason, self.also_reached = fact.reason, fact.also_reached
         self.interrupts, self.counters.waiting = {}, 0
 
     def _notice(self, fact: f.Notice) -> None:
         self.noticed = tuple(sorted({*self.noticed, fact.limit}))
-        self.marks = Marks.of(self.limits, self.noticed, self.counters.steps)
+        self.marks = LimitThresholds.of(self.limits, self.noticed, self.counters.steps)
         self.near = (
             5 * self.counters.steps >= self.marks.steps
             or 5 * self.counters.calls >= self.marks.tool_calls
@@ -328,13 +328,13 @@ class Turn:
         f.CallSettled: _settle,
         f.CallWaiting: _wait,
         f.Paused: _pause,
-        f.Synthesised: _synthesise,
+        f.Synthesized: _synthesize,
         f.Answered: _answer,
         f.StepFinished: _end_step,
         f.Stopping: _stop,
         f.MessageAdded: _hear_person,
         f.Concluded: _conclude,
-        f.Halted: _halt,
+        f.TurnEnded: _halt,
         f.Notice: _notice,
     }
 

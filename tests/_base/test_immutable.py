@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright import Agent, Engine, FinishedCall, Message, Price, ToolResult, Usage, tool
-from turnwright.events import TurnEvent, TurnPaused
+from turnwright.events import TurnEvent, TurnPausedEvent
 from turnwright.message import TextPart, ToolCallPart, ToolResultPart
-from turnwright.model import Reply, ReplyCall, ScriptedModel
+from turnwright.model import ModelResponse, ResponseToolCall, ScriptedModel
 from turnwright.result import TurnResult
 from turnwright.store import MemoryStore
 from turnwright.telemetry import AttemptWork, CallWork, Move, TurnWork
@@ -107,11 +107,14 @@ class Stage:
         self.ran: list[object] = []
         self.asked: list[object] = []
         self.heard: list[TurnEvent] = []
-        reply = Reply(
+        reply = ModelResponse(
             text="I pay.",
             reasoning="Why not?",
             reasoning_details=({"signature": {"of": ["x"]}},),
-            calls=(ReplyCall("pay", copy.deepcopy(ARGUMENTS)), ReplyCall("raw", copy.deepcopy(ARGUMENTS))),
+            calls=(
+                ResponseToolCall("pay", copy.deepcopy(ARGUMENTS)),
+                ResponseToolCall("raw", copy.deepcopy(ARGUMENTS)),
+            ),
             usage=Usage(input_tokens=1, output_tokens=1),
         )
         self.model = ScriptedModel(reply, "Done.")
@@ -130,7 +133,7 @@ class Stage:
             spoil(to)
             return True
 
-        @tool(approval=wants, loop_key=key)
+        @tool(needs_approval=wants, loop_key=key)
         async def pay(amount: int, to: Any) -> ToolResult:  # noqa: ANN401 (of any shape)
             """Pay."""
             stage.ran.append(copy.deepcopy({"amount": amount, "to": to}))
@@ -159,7 +162,7 @@ class Stage:
         spoil(messages)
         return messages
 
-    async def synthesise(self, batch: tuple[FinishedCall, ...]) -> str | None:
+    async def synthesize(self, batch: tuple[FinishedCall, ...]) -> str | None:
         spoil(batch)
         return None
 
@@ -176,17 +179,17 @@ async def drive(stage: Stage) -> tuple[Engine, TurnResult]:
     engine = Engine(
         model=stage.model,
         tools=stage.tools,
-        prepare=stage.prepare,
-        synthesise=stage.synthesise,
-        observers=[stage.observe],
+        history_processor=stage.prepare,
+        synthesize=stage.synthesize,
+        on_event=[stage.observe],
         telemetry=HostileTelemetry(),
         prices={"scripted": Price(input=1.0, output=1.0)},
     )
     context: dict[str, JsonValue] = {"user": {"roles": ["admin"]}}
     said = [Message(role="user", parts=(TextPart(text="Before."),)), asked, told]
-    paused = await engine.run(AGENT, "Pay.", history=said, context=context)
+    paused = await engine.run(AGENT, "Pay.", message_history=said, metadata=context)
     spoil((paused, context, said))
-    return engine, await engine.resume(paused.id, {paused.pending[0].id: True})
+    return engine, await engine.resume(paused.id, {paused.interrupts[0].id: True})
 
 
 @pytest.mark.anyio
@@ -200,14 +203,14 @@ async def test_what_was_asked_is_what_is_shown_approved_run_journaled_and_sent()
     assert reply.reasoning_details == ({"signature": {"of": ["x"]}},)
     assert stage.ran == [ARGUMENTS, ARGUMENTS]
     assert stage.asked == [(ARGUMENTS["amount"], ARGUMENTS["to"])]
-    (pause,) = (event for event in stage.heard if isinstance(event, TurnPaused))
-    assert pause.pending[0].arguments == ARGUMENTS
+    (pause,) = (event for event in stage.heard if isinstance(event, TurnPausedEvent))
+    assert pause.interrupts[0].arguments == ARGUMENTS
     (paid, _seen) = (fact for fact in facts if isinstance(fact, f.CallSettled))
     assert {fact.call: fact.structured for fact in facts if isinstance(fact, f.CallSettled)}[reply.calls[0].id] == {
         "paid": [1]
     }, paid
     assert isinstance(facts[0], f.TurnStarted)
-    assert facts[0].context == {"user": {"roles": ["admin"]}}
+    assert facts[0].metadata == {"user": {"roles": ["admin"]}}
     assert replay(await engine.store.facts(turn.id)).fault is None
     for request in stage.model.requests:
         calls = [call.arguments for message in request.messages for call in message.calls]

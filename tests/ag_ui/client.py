@@ -27,7 +27,7 @@ def heard(events: Iterable[BaseEvent]) -> "Client":
     return client
 
 
-class Violated(AssertionError):  # noqa: N818 (reads as what happened)
+class ViolatedError(AssertionError):
     """The stream is none of the protocol's."""
 
 
@@ -54,7 +54,7 @@ class Client:
         self._gone: set[str] = set()
 
     def hear(self, events: Iterable[BaseEvent]) -> None:
-        """Take events as they come over the wire. Raises `Violated`."""
+        """Take events as they come over the wire. Raises `ViolatedError`."""
         for event in events:
             frame = to_sse(event)
             assert frame.startswith("data: ")
@@ -86,7 +86,7 @@ class Client:
 
     def _rule(self, holds: bool, rule: str) -> None:
         if not holds:
-            raise Violated(f"{rule}: after {json.dumps(self.events[-3:])}")
+            raise ViolatedError(f"{rule}: after {json.dumps(self.events[-3:])}")
 
     def _verify(self, event: Json) -> None:
         kind = event["type"]

@@ -6,14 +6,21 @@ import pytest
 from ag_ui.core import DataSource, ImagePart, TextPart, UserMessage
 from msgspec.structs import replace
 
-from turnwright import Agent, Engine, Limits, agent_tool, deny, tool
+from turnwright import Agent, Engine, Limits, agent_tool, reject, tool
 from turnwright.ag_ui import AgUiEncoder, encode_events, messages_of, read_input, to_sse
-from turnwright.events import ReplyRestarted, TextPiece, ToolProgress, TurnEvent, TurnHalted, TurnPaused
+from turnwright.events import (
+    ResponseRestartedEvent,
+    TextDeltaEvent,
+    ToolProgressEvent,
+    TurnEndedEvent,
+    TurnEvent,
+    TurnPausedEvent,
+)
 from turnwright.message import FilePart
-from turnwright.model.protocol import Model, ModelError, Reply, ReplyCall
+from turnwright.model.protocol import Model, ModelError, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.testing import Cut, WaywardModel
+from turnwright.testing import Cut, FlakyModel
 from turnwright.tools import ToolResult
 from turnwright_states import REASONS, Cause, EndReason, Usage
 
@@ -31,7 +38,7 @@ async def note(n: int = 0) -> str:
     return f"noted {n}"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase(path: str) -> str:
     return f"erased {path}"
 
@@ -67,7 +74,7 @@ async def test_a_turn_with_a_call_is_a_run_with_steps_messages_and_a_result() ->
         "TEXT_MESSAGE_CONTENT",
         "TEXT_MESSAGE_END",
         "STEP_FINISHED",
-        "turnwright.halted",
+        "turnwright.turn_ended",
         "RUN_FINISHED",
     ]
     assert client.text() == ["I look.", "Done."]
@@ -91,7 +98,7 @@ async def test_a_run_has_the_ids_that_were_asked_with_and_names_its_turn() -> No
 
 
 async def test_reasoning_stands_before_the_answer_and_is_closed_when_that_begins() -> None:
-    client = encode(await live(Engine(model=ScriptedModel(Reply(text="Done.", reasoning="hm")))))
+    client = encode(await live(Engine(model=ScriptedModel(ModelResponse(text="Done.", reasoning="hm")))))
     types = client.types()
     assert types.index("REASONING_END") < types.index("TEXT_MESSAGE_START")
     assert client.text("reasoning") == ["hm"]
@@ -100,22 +107,24 @@ async def test_reasoning_stands_before_the_answer_and_is_closed_when_that_begins
 async def test_pieces_without_text_are_not_passed_on() -> None:
     events = await live(Engine(model=ScriptedModel("Done.")))
     turn, seq = events[0].turn, events[1].seq
-    emptied = [*events[:2], TextPiece(turn, seq, 0, ""), TextPiece(turn, seq, 1, "Done."), *events[3:]]
+    emptied = [*events[:2], TextDeltaEvent(turn, seq, 0, ""), TextDeltaEvent(turn, seq, 1, "Done."), *events[3:]]
     assert encode(emptied).text() == ["Done."]
 
 
 async def test_an_answer_is_whole_where_its_pieces_were_not_heard_from_the_first() -> None:
     events = await live(Engine(model=ScriptedModel("one two three")))
-    pieces = [event for event in events if isinstance(event, TextPiece)]
+    pieces = [event for event in events if isinstance(event, TextDeltaEvent)]
     client = encode([event for event in events if event is not pieces[0]])
     assert client.types().count("TEXT_MESSAGE_CONTENT") == 1
     assert client.text() == ["one two three"]
 
 
 async def test_a_restarted_reply_is_taken_back_by_a_snapshot_and_told_anew() -> None:
-    model = WaywardModel([Cut(Reply(text="Wrong.", reasoning="oh"), after=8), Reply(text="Right.", reasoning="ah")])
+    model = FlakyModel(
+        [Cut(ModelResponse(text="Wrong.", reasoning="oh"), after=8), ModelResponse(text="Right.", reasoning="ah")]
+    )
     events = await live(Engine(model=model, backoff=NO_WAIT))
-    assert any(isinstance(event, ReplyRestarted) for event in events)
+    assert any(isinstance(event, ResponseRestartedEvent) for event in events)
     client = encode(events)
     (void,) = [event for event in client.events if event["type"] == "MESSAGES_SNAPSHOT"]
     assert [(one["role"], one["content"]) for one in void["messages"]] == [("user", "hi"), ("reasoning", "")]
@@ -147,17 +156,17 @@ def an_answer() -> Engine:
 
 
 def a_synthesis() -> Engine:
-    async def synthesise(_: object) -> str:
+    async def synthesize(_: object) -> str:
         return "In sum."
 
-    return Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesise=synthesise)
+    return Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesize=synthesize)
 
 
 @pytest.mark.parametrize(
     ("make", "outcome", "reason", "text"),
     [
         (an_answer, "success", "answered", ["Done."]),
-        (a_synthesis, "success", "synthesised", ["In sum."]),
+        (a_synthesis, "success", "synthesized", ["In sum."]),
         (a_cap, "cancelled", "step_cap", ["In short."]),
         (a_loop, "cancelled", "doom_loop", ["Stuck."]),
     ],
@@ -167,7 +176,7 @@ async def test_a_run_that_a_limit_stopped_is_cancelled_and_says_by_what(
 ) -> None:
     client = encode(await live(make()))
     assert client.ends[0]["outcome"] == {"type": outcome}
-    (record,) = client.custom("turnwright.halted")
+    (record,) = client.custom("turnwright.turn_ended")
     assert (record["reason"], record["text"]) == (reason, text[-1])
     assert client.ends[0].get("result") == (record if outcome == "success" else None)
     assert ("sentinel" in record) == (outcome == "cancelled")
@@ -177,7 +186,7 @@ async def test_a_run_that_a_limit_stopped_is_cancelled_and_says_by_what(
 async def test_a_failed_turn_is_an_error_whose_code_is_the_reason() -> None:
     """The provider's own words stay on the server."""
     client = encode(await live(a_failure()))
-    assert client.types()[-2:] == ["turnwright.halted", "RUN_ERROR"]
+    assert client.types()[-2:] == ["turnwright.turn_ended", "RUN_ERROR"]
     assert client.ends[0]["code"] == "model_error"
     assert client.ends[0]["message"] == REASONS[EndReason.MODEL_ERROR].means
 
@@ -189,7 +198,7 @@ async def test_an_aborted_turn_is_cancelled_and_returns_what_was_never_heard() -
     await engine.abort(turn.id)
     client = encode([event async for event in engine.events(turn.id)])
     assert [end["outcome"]["type"] for end in client.ends] == ["interrupt", "cancelled"]
-    assert client.custom("turnwright.halted")[0]["undelivered"] == ["stop that"]
+    assert client.custom("turnwright.turn_ended")[0]["undelivered"] == ["stop that"]
 
 
 async def test_usage_is_told_for_each_run_apart() -> None:
@@ -204,7 +213,7 @@ async def test_usage_is_told_for_each_run_apart() -> None:
 
 
 async def test_usage_that_no_provider_told_is_left_out() -> None:
-    client = encode(await live(Engine(model=ScriptedModel(Reply(text="Done.")))))
+    client = encode(await live(Engine(model=ScriptedModel(ModelResponse(text="Done.")))))
     assert "usage" not in client.ends[0]
 
 
@@ -224,7 +233,7 @@ async def test_a_run_that_goes_on_after_a_pause_begins_with_the_messages_and_the
 async def test_a_client_that_has_heard_it_all_is_told_how_it_ended() -> None:
     events = await live(an_answer())
     client = encode(events, after=events[-1].seq)
-    assert client.types() == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "turnwright.halted", "RUN_FINISHED"]
+    assert client.types() == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "turnwright.turn_ended", "RUN_FINISHED"]
     assert client.text() == ["Done."]
 
 
@@ -293,12 +302,12 @@ async def test_a_turn_that_nobody_drives_any_more_ends_with_an_error() -> None:
     ]
 
 
-async def asks_twice() -> tuple[Engine, TurnPaused]:
+async def asks_twice() -> tuple[Engine, TurnPausedEvent]:
     """A turn that rests with two things to answer."""
     model = ScriptedModel(asks_for(("erase", {"path": "x"}), ("erase", {"path": "y"})), "Done.")
     engine = Engine(model=model, tools=[erase])
     paused = (await live(engine))[-1]
-    assert isinstance(paused, TurnPaused)
+    assert isinstance(paused, TurnPausedEvent)
     return engine, paused
 
 
@@ -312,7 +321,7 @@ def is_open(end: Json) -> list[str]:
 async def test_a_turn_that_is_left_after_it_was_resumed_ends_with_an_error(heard_before: str) -> None:
     """What was asked is answered, and is not asked again."""
     engine, paused = await asks_twice()
-    await engine.resume(paused.turn, {one.id: True for one in paused.pending})
+    await engine.resume(paused.turn, {one.id: True for one in paused.interrupts})
     events = [event async for event in engine.events(paused.turn)]
     types = [event.type for event in events]
     for cut in (types.index("answered") + 2, types.index("paused") + 4, len(events) - 1):
@@ -327,12 +336,12 @@ async def test_a_turn_that_is_left_after_it_was_resumed_ends_with_an_error(heard
 async def test_a_turn_with_one_of_two_things_answered_ends_with_the_other(heard_before: str, told_again: bool) -> None:
     """Whether the feed says again that it rests, or just ends."""
     engine, paused = await asks_twice()
-    await engine.resume(paused.turn, {paused.pending[0].id: True})
+    await engine.resume(paused.turn, {paused.interrupts[0].id: True})
     events = [event async for event in engine.events(paused.turn)]
     answer = next(event for event in events if event.type == "answered")
     events = events[: events.index(answer) + 1]
     if told_again:
-        events.append(replace(paused, seq=answer.seq, pending=paused.pending[1:]))
+        events.append(replace(paused, seq=answer.seq, interrupts=paused.interrupts[1:]))
     after = {"nothing": 0, "the pause": paused.seq, "all": answer.seq}[heard_before]
     client = encode(events, after=after)
     assert is_open(client.ends[-1]) == ["approval-2"]
@@ -344,10 +353,10 @@ async def test_what_is_followed_after_one_of_two_answers_ends_with_what_is_still
     encoder = AgUiEncoder(asked(PROMPT, run="r2"), after=paused.seq)
     async for event in engine.events(paused.turn):
         encoder.encode(event)
-    async with engine.stream_resume(paused.turn, {"approval-1": deny("keep it")}) as events:
+    async with engine.stream_resume(paused.turn, {"approval-1": reject("keep it")}) as events:
         client = heard([event async for event in encode_events(events, encoder)])
     assert is_open(client.ends[0]) == ["approval-2"]
-    assert client.text("tool") == ["denied by the person: keep it"]
+    assert client.text("tool") == ["rejected by the person: keep it"]
 
 
 async def test_a_pause_that_is_told_again_begins_no_run() -> None:
@@ -375,7 +384,7 @@ async def test_nothing_follows_the_end_and_other_turns_are_not_heard() -> None:
     events, other = await live(an_answer()), await live(an_answer())
     encoder = AgUiEncoder(asked(PROMPT))
     for event in events:
-        assert encoder.encode(event) or isinstance(event, TextPiece)
+        assert encoder.encode(event) or isinstance(event, TextDeltaEvent)
         assert encoder.encode(other[0]) == []
     assert encoder.encode(events[-1]) == []
     assert encoder.close() == []
@@ -385,7 +394,7 @@ async def test_progress_is_an_activity_that_ends_with_its_call() -> None:
     events = await live(Engine(model=ScriptedModel(asks_for(("note", {})), "Done."), tools=[note]))
     started = next(event for event in events if event.type == "call_started")
     at = events.index(started) + 1
-    progress = ToolProgress(started.turn, started.seq, "call00001", "note", 1.0, 2.0, "half")
+    progress = ToolProgressEvent(started.turn, started.seq, "call00001", "note", 1.0, 2.0, "half")
     client = encode([*events[:at], progress, *events[at:]])
     shown = [event for event in client.events if event["type"] == "ACTIVITY_SNAPSHOT"]
     call = f"{started.turn}/call00001"
@@ -429,7 +438,7 @@ async def test_of_files_neither_the_content_nor_the_address_is_sent() -> None:
 
 
 async def test_arguments_that_are_no_json_are_passed_on_as_they_were_written() -> None:
-    model = ScriptedModel(Reply(calls=(ReplyCall("note", None, raw='{"n": '),)), "Done.")
+    model = ScriptedModel(ModelResponse(calls=(ResponseToolCall("note", None, raw='{"n": '),)), "Done.")
     client = encode(await live(Engine(model=model, tools=[note])))
     assert [event["delta"] for event in client.events if event["type"] == "TOOL_CALL_ARGS"] == ['{"n": ']
     assert client.events[-1]["outcome"] == {"type": "success"}
@@ -443,12 +452,12 @@ async def test_half_a_surrogate_pair_does_not_break_the_stream() -> None:
 # Sub-agents.
 
 
-def team(*script: str | Reply, child: Sequence[str | Reply]) -> tuple[Engine, list[TurnEvent]]:
+def team(*script: str | ModelResponse, child: Sequence[str | ModelResponse]) -> tuple[Engine, list[TurnEvent]]:
     """An engine whose agent may call a Reader, and everything that is heard of both."""
     events: list[TurnEvent] = []
     models: dict[str, Model] = {"root": ScriptedModel(*script), "reader": ScriptedModel(*child)}
     reader = Agent(name="Reader", description="Reads.", model="reader", steps=2)
-    engine = Engine(models=models.__getitem__, tools=[agent_tool(reader), note, erase], observers=[events.append])
+    engine = Engine(models=models.__getitem__, tools=[agent_tool(reader), note, erase], on_event=[events.append])
     return engine, events
 
 
@@ -495,7 +504,7 @@ async def test_a_sub_agent_that_asks_is_suspended_and_goes_on_in_the_next_run() 
     engine, events = team(DELEGATES, "Done.", child=[asks_for(("erase", {"path": "x"})), "Read."])
     turn = await engine.run(ROOT, "hi")
     child, asked_for = f"{turn.id}:call00001", f"{turn.id}/call00001/approval-1"
-    await engine.resume(turn.id, {turn.pending[0].id: True})
+    await engine.resume(turn.id, {turn.interrupts[0].id: True})
     client = encode(events)
     first, second = [event for event in client.events if event["type"] == "SUBAGENT_FINISHED"]
     assert first["outcome"] == {"type": "suspended", "interruptIds": [asked_for]}
@@ -509,7 +518,7 @@ async def test_a_sub_agent_that_asks_is_suspended_and_goes_on_in_the_next_run() 
 async def test_a_sub_agent_whose_end_is_not_heard_does_not_keep_the_run_open() -> None:
     engine, events = team(DELEGATES, "Done.", child=["Read."])
     await engine.run(ROOT, "hi")
-    cut = [event for event in events if not (isinstance(event, TurnHalted) and ":" in event.turn)]
+    cut = [event for event in events if not (isinstance(event, TurnEndedEvent) and ":" in event.turn)]
     client = encode(cut)
     assert [event["code"] for event in client.events if event["type"] == "SUBAGENT_ERROR"] == ["left"]
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from turnwright import Agent, Engine, tool
 from turnwright.ag_ui.own_events import PREFIX
-from turnwright.events import ReplyRestarted, TextPiece, ToolProgress, TurnEvent
+from turnwright.events import ResponseRestartedEvent, TextDeltaEvent, ToolProgressEvent, TurnEvent
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states import InterruptKind, Outcome
 from turnwright_states.facts import KINDS
@@ -44,15 +44,15 @@ def named(heading: str) -> list[str]:
 def test_every_event_that_is_heard_has_its_row() -> None:
     # Of the facts, `FactEvent` tells all but the two that have a class of their own.
     assert {one.__name__ for one in kinds_of(TurnEvent)} - {"FactEvent", "Piece"} == {
-        "ReasoningPiece",
-        "ReplyRestarted",
-        "TextPiece",
-        "ToolProgress",
-        "TurnHalted",
-        "TurnPaused",
+        "ReasoningDeltaEvent",
+        "ResponseRestartedEvent",
+        "TextDeltaEvent",
+        "ToolProgressEvent",
+        "TurnEndedEvent",
+        "TurnPausedEvent",
     }
-    own = {TextPiece("t", 1, 0, "").type, "reasoning_delta", ReplyRestarted("t", 1).type}
-    progress = ToolProgress("t", 1, "call00001", "look", 0.5).type
+    own = {TextDeltaEvent("t", 1, 0, "").type, "reasoning_delta", ResponseRestartedEvent("t", 1).type}
+    progress = ToolProgressEvent("t", 1, "call00001", "look", 0.5).type
     assert sorted(named("event")) == sorted({*KINDS, *own, progress})
 
 
@@ -66,7 +66,7 @@ def test_names_of_our_own_are_those_of_events() -> None:
     assert told <= {*KINDS, "tool_progress"}
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase(path: str) -> str:
     return f"erased {path}"
 

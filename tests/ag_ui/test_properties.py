@@ -9,12 +9,20 @@ from typing import Unpack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright import Agent, Engine, Outcome, agent_tool, grant, tool
+from turnwright import Agent, Engine, Outcome, agent_tool, approve, tool
 from turnwright.ag_ui import AgUiEncoder, messages_of
-from turnwright.events import FactEvent, Pending, ToolProgress, TurnEvent, TurnHalted, TurnPaused, event_of
-from turnwright.model.protocol import Model, ModelError, Reply, ReplyCall
+from turnwright.events import (
+    FactEvent,
+    Interrupt,
+    ToolProgressEvent,
+    TurnEndedEvent,
+    TurnEvent,
+    TurnPausedEvent,
+    event_of,
+)
+from turnwright.model.protocol import Model, ModelError, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
-from turnwright.testing import Answers, Cut, Line, Scenario, WaywardModel, clock, play
+from turnwright.testing import Answers, Cut, FlakyModel, Line, Scenario, clock, play
 from turnwright.testing.play import EngineParts
 from turnwright.testing.strategies import scenarios
 from turnwright.tools import Tool
@@ -24,7 +32,7 @@ from turnwright_states import facts as f
 
 from .client import Client, asked, comparable, heard
 
-_FACTS = (FactEvent, TurnPaused, TurnHalted)
+_FACTS = (FactEvent, TurnPausedEvent, TurnEndedEvent)
 
 
 @tool
@@ -33,7 +41,7 @@ async def look(path: str = "") -> str:
     return path
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def remove(path: str) -> str:
     """Remove a file."""
     return path
@@ -46,7 +54,7 @@ played = scenarios(TOOLS, agent=Agent(name="Anybody"))
 
 def asks_first(scenario: Scenario, calls: int, answers: Sequence[int]) -> Scenario:
     """The same, but its model begins with calls that wait for a person, who answers so many of them at a time."""
-    asking = Reply(calls=tuple(ReplyCall("remove", {"path": f"{n}"}) for n in range(calls)))
+    asking = ModelResponse(calls=tuple(ResponseToolCall("remove", {"path": f"{n}"}) for n in range(calls)))
     people = (*(Answers(first=first, decision=first) for first in answers), *scenario.people)
     return replace(scenario, script=(asking, *scenario.script), people=people)
 
@@ -75,8 +83,8 @@ class Told:
             self.told_again.append(self.journal[-1])
             rests = folded.state is State.PAUSED and not isinstance(fact, f.Paused) and folded.interrupts
             if rests and isinstance(following, f.Answered | None):
-                pending = tuple(Pending.of(folded, one) for one in folded.interrupts.values())
-                self.told_again.append(TurnPaused(turn, seq, pending))
+                pending = tuple(Interrupt.of(folded, one) for one in folded.interrupts.values())
+                self.told_again.append(TurnPausedEvent(turn, seq, pending))
         self.messages = comparable(m.model_dump(by_alias=True) for m in messages_of(turn, transcript.messages))
         self.usage = transcript.turn.usage
         self.live = list(self._followed(heard_live))
@@ -98,7 +106,7 @@ def told(scenario: Scenario) -> list[Told]:
     events: defaultdict[str, list[TurnEvent]] = defaultdict(list)
 
     def build(**parts: Unpack[EngineParts]) -> Engine:
-        return Engine(**parts, observers=[lambda event: events[event.turn].append(event)])
+        return Engine(**parts, on_event=[lambda event: events[event.turn].append(event)])
 
     driven = play(scenario, tools=TOOLS, agent=Agent(name="Anybody"), build=build)
     return [Told(turn, one.facts, events[turn]) for turn, one in zip(events, driven, strict=True)]
@@ -114,7 +122,7 @@ def check_the_end(client: Client, turn: Told, facts: int | None = None) -> None:
     *before, last = client.ends
     assert [one["outcome"]["type"] for one in before] == ["interrupt"] * len(before)
     fact = turn.facts[:facts][-1][1]
-    if not isinstance(fact, f.Halted):
+    if not isinstance(fact, f.TurnEnded):
         state, is_open = turn.stood[:facts][-1]
         if state is State.PAUSED and is_open:
             assert [one["id"] for one in last["outcome"]["interrupts"]] == is_open
@@ -168,7 +176,7 @@ def test_a_client_that_comes_back_at_any_place_ends_with_the_same_messages(
 def test_a_stream_that_is_cut_off_ends_as_the_turn_stood_then(scenario: Scenario, data: st.DataObject) -> None:
     for turn in told(scenario):
         events = data.draw(st.sampled_from([turn.live, turn.journal, turn.told_again]), label="feed")
-        pauses = [place for place, event in enumerate(events, 1) if isinstance(event, TurnPaused)]
+        pauses = [place for place, event in enumerate(events, 1) if isinstance(event, TurnPausedEvent)]
         cut = data.draw(st.integers(pauses[0] if pauses else 1, len(events)), label="events before it is cut off")
         written = max((event.seq for event in events[:cut] if isinstance(event, _FACTS)), default=0)
         rests = [events[place - 1].seq for place in pauses if place <= cut]
@@ -189,7 +197,7 @@ def test_progress_at_any_time_leaves_the_stream_valid(scenario: Scenario, data: 
     for turn in told(scenario):
         at = data.draw(st.integers(0, len(turn.live)))
         seq = turn.live[at - 1].seq if at else 0
-        progress = [ToolProgress(turn.turn, seq, f"call0000{n}", "look", n / 2, 2.0) for n in (1, 2)]
+        progress = [ToolProgressEvent(turn.turn, seq, f"call0000{n}", "look", n / 2, 2.0) for n in (1, 2)]
         client = encoded([*turn.live[:at], *progress, *turn.live[at:]])
         assert comparable(client.messages) == turn.messages
 
@@ -202,16 +210,18 @@ ROOT = Agent(name="Root", model="root", steps=4)
 
 _calls = st.sampled_from(
     [
-        ReplyCall("Left", {"prompt": "left"}),
-        ReplyCall("Right", {"prompt": "right"}),
-        ReplyCall("look", {"path": "a"}),
-        ReplyCall("remove", {"path": "a"}),
+        ResponseToolCall("Left", {"prompt": "left"}),
+        ResponseToolCall("Right", {"prompt": "right"}),
+        ResponseToolCall("look", {"path": "a"}),
+        ResponseToolCall("remove", {"path": "a"}),
     ]
 )
 _lines = st.lists(
-    st.builds(Reply, text=st.sampled_from(["", "I look."]), calls=st.lists(_calls, min_size=1, max_size=3).map(tuple))
-    | st.builds(Reply, text=st.just("Done."), reasoning=st.sampled_from(["", "hm"]))
-    | st.builds(Cut, st.just(Reply(text="So far.", reasoning="hm")), st.integers(0, 8))
+    st.builds(
+        ModelResponse, text=st.sampled_from(["", "I look."]), calls=st.lists(_calls, min_size=1, max_size=3).map(tuple)
+    )
+    | st.builds(ModelResponse, text=st.just("Done."), reasoning=st.sampled_from(["", "hm"]))
+    | st.builds(Cut, st.just(ModelResponse(text="So far.", reasoning="hm")), st.integers(0, 8))
     | st.just(ModelError("rejected", cause=Cause.REJECTED)),
     min_size=1,
     max_size=4,
@@ -221,16 +231,16 @@ _lines = st.lists(
 async def team(scripts: Mapping[str, tuple[Line, ...]]) -> list[TurnEvent]:
     """All that is heard of a turn and of its sub-agents; whoever is asked says yes."""
     events: list[TurnEvent] = []
-    models: dict[str, Model] = {name: WaywardModel(script) for name, script in scripts.items()}
+    models: dict[str, Model] = {name: FlakyModel(script) for name, script in scripts.items()}
     engine = Engine(
         models=models.__getitem__,
         tools=[agent_tool(LEFT), agent_tool(RIGHT), *TOOLS],
-        observers=[events.append],
+        on_event=[events.append],
         backoff=Backoff(initial=0.0),
     )
     turn = await engine.run(ROOT, "hi")
     while turn.paused:
-        turn = await engine.resume(turn.id, {one.id: grant() for one in turn.pending})
+        turn = await engine.resume(turn.id, {one.id: approve() for one in turn.interrupts})
     return events
 
 

@@ -6,10 +6,10 @@ import pytest
 from ag_ui.core import RunAgentInput
 from pydantic import JsonValue
 
-from turnwright import Agent, BadAnswer, ConfigError, Engine, Limits, tool
+from turnwright import Agent, ConfigError, Engine, InvalidAnswerError, Limits, tool
 from turnwright.ag_ui import AgUiEncoder, RunRequest, messages_of, read_input
-from turnwright.events import Pending, TurnPaused
-from turnwright.journal.answers import Reply
+from turnwright.events import Interrupt, TurnPausedEvent
+from turnwright.journal.answers import Answer
 from turnwright.message import FilePart, ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.result import TurnResult
@@ -110,7 +110,7 @@ def test_an_input_with_nothing_to_answer_is_refused(messages: tuple[JsonValue, .
 # Pauses.
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase(path: str) -> str:
     return f"erased {path}"
 
@@ -119,13 +119,13 @@ def entry(turn: str, interrupt: str, payload: JsonValue, status: str = "resolved
     return {"interruptId": f"{turn}/{interrupt}", "status": status, "payload": payload}
 
 
-def pending(kind: InterruptKind, **fields: object) -> Pending:
-    return Pending("i1", kind, **fields)  # type: ignore[arg-type]
+def pending(kind: InterruptKind, **fields: object) -> Interrupt:
+    return Interrupt("i1", kind, **fields)  # type: ignore[arg-type]
 
 
 async def test_a_question_tells_its_choices_and_when_it_expires() -> None:
     asked = pending(InterruptKind.QUESTION, question="Which?", choices=("a", "b"), expires_at=1_800_000_000.0)
-    told = TurnPaused("t1", 3, (asked,))
+    told = TurnPausedEvent("t1", 3, (asked,))
     encoder = AgUiEncoder(RunAgentInput(thread_id="s1", run_id="r1", messages=[]))
     last = encoder.encode(told)[-1].model_dump(by_alias=True, mode="json")
     assert last["outcome"]["interrupts"] == [
@@ -140,7 +140,7 @@ async def test_a_question_tells_its_choices_and_when_it_expires() -> None:
     ]
 
 
-def answered(asked: Pending, payload: JsonValue, status: str = "resolved") -> str | bool | Reply:
+def answered(asked: Interrupt, payload: JsonValue, status: str = "resolved") -> str | bool | Answer:
     return read(resume=[entry("t1", "i1", payload, status)]).answers([asked])["i1"]
 
 
@@ -164,7 +164,7 @@ async def test_an_approval_goes_around_and_the_turn_goes_on() -> None:
     answer: JsonValue = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
     request = read(resume=[answer])
     assert (request.turn, request.prompt) == (turn.id, "")
-    result = await engine.resume(request.turn, request.answers(turn.pending))
+    result = await engine.resume(request.turn, request.answers(turn.interrupts))
     assert (result.outcome, result.text) == (Outcome.FINISHED, "Done.")
 
 
@@ -172,7 +172,7 @@ async def test_a_denial_tells_the_model_the_reason() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"})), "Done."), tools=[erase])
     turn, _ = await paused(engine)
     request = read(resume=[entry(turn.id, "approval-1", {"approved": False, "reason": "not that one"})])
-    result = await engine.resume(request.turn, request.answers(turn.pending))
+    result = await engine.resume(request.turn, request.answers(turn.interrupts))
     said = [one.content for one in messages_of(turn.id, result.messages) if one.role == "tool"]
     assert "not that one" in str(said)
 
@@ -189,8 +189,8 @@ async def test_a_doom_loop_is_asked_about_with_its_answers_and_its_end() -> None
     assert interrupt["reason"] == "turnwright:doom_loop"
     assert "toolCallId" not in interrupt
     assert interrupt["responseSchema"] == {"type": "string", "enum": ["go_on", "always", "stop"]}
-    request = read(resume=[entry(turn.id, turn.pending[0].id, None, "cancelled")])
-    result = await engine.resume(request.turn, request.answers(turn.pending))
+    request = read(resume=[entry(turn.id, turn.interrupts[0].id, None, "cancelled")])
+    result = await engine.resume(request.turn, request.answers(turn.interrupts))
     assert result.reason is EndReason.DOOM_LOOP
 
 
@@ -199,8 +199,8 @@ async def test_a_doom_loop_is_asked_about_with_its_answers_and_its_end() -> None
     [
         (InterruptKind.QUESTION, "a", "a"),
         (InterruptKind.APPROVAL, True, True),
-        (InterruptKind.GRANT, {"approved": True}, Reply(Decision.GRANT)),
-        (InterruptKind.APPROVAL, {"approved": False}, Reply(Decision.DENY)),
+        (InterruptKind.GRANT, {"approved": True}, Answer(Decision.APPROVE)),
+        (InterruptKind.APPROVAL, {"approved": False}, Answer(Decision.REJECT)),
         (InterruptKind.DOOM_LOOP, "always", "always"),
         (InterruptKind.UNKNOWN_OUTCOME, "rerun", "rerun"),
     ],
@@ -212,15 +212,15 @@ def test_a_payload_is_the_answer(kind: InterruptKind, payload: JsonValue, answer
 @pytest.mark.parametrize(
     ("kind", "decision"),
     [
-        (InterruptKind.QUESTION, Decision.DENY),
-        (InterruptKind.APPROVAL, Decision.DENY),
+        (InterruptKind.QUESTION, Decision.REJECT),
+        (InterruptKind.APPROVAL, Decision.REJECT),
         (InterruptKind.DOOM_LOOP, Decision.STOP),
         (InterruptKind.UNKNOWN_OUTCOME, Decision.UNKNOWN),
     ],
 )
 def test_an_abandoned_interrupt_is_decided_as_one_that_nobody_answers(kind: InterruptKind, decision: Decision) -> None:
     answer = answered(pending(kind), None, "cancelled")
-    assert isinstance(answer, Reply)
+    assert isinstance(answer, Answer)
     assert answer.decision is decision
 
 
@@ -234,7 +234,7 @@ def test_an_abandoned_interrupt_is_decided_as_one_that_nobody_answers(kind: Inte
     ],
 )
 def test_a_payload_that_does_not_fit_is_refused(payload: JsonValue, why: str) -> None:
-    with pytest.raises(BadAnswer, match=why):
+    with pytest.raises(InvalidAnswerError, match=why):
         answered(pending(InterruptKind.APPROVAL), payload)
 
 
@@ -244,7 +244,7 @@ def test_every_open_interrupt_must_be_answered_and_what_is_not_open_is_left_out(
     request = read(resume=[entry("t1", "i2", "a"), {"interruptId": "other", "status": "cancelled"}])
     assert request.left_out == ("resume: 'other' is no interrupt of a turn",)
     asked = pending(InterruptKind.QUESTION)
-    with caplog.at_level(logging.WARNING), pytest.raises(BadAnswer, match="no entry"):
+    with caplog.at_level(logging.WARNING), pytest.raises(InvalidAnswerError, match="no entry"):
         request.answers([asked])
     assert "i2" in caplog.text
 

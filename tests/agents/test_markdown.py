@@ -64,7 +64,7 @@ conclude_prompt: |
   Say what you did.
   Say what is left.
 concluding: within
-calls_a_step: 4
+max_calls_per_step: 4
 doom_threshold: 4
 doom_response: ask
 nudges: 1
@@ -83,7 +83,7 @@ conclude_tokens: 99
         model="gpt-5-mini",
         conclude_prompt="Say what you did.\nSay what is left.\n",
         concluding="within",
-        calls_a_step=4,
+        max_calls_per_step=4,
         doom_threshold=4,
         doom_response="ask",
         nudges=1,

@@ -144,7 +144,7 @@ def test_what_is_denied_for_some_uses_is_denied_altogether(caplog: pytest.LogCap
 @pytest.mark.parametrize("front", ["permission: {bash: ask}", "permission: {bash: {'*': ask, ls: allow}}"])
 def test_a_permission_that_asks_is_noted(front: str, caplog: pytest.LogCaptureFixture) -> None:
     assert notes(front, caplog) == [
-        "permission.bash: is not asked about here: a tool itself says when a person is asked (`approval`)"
+        "permission.bash: is not asked about here: a tool itself says when a person is asked (`needs_approval`)"
     ]
 
 

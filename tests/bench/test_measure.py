@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bench.bare import Bare, BareSqlite, bare
 from bench.guard import calls_at_the_ends
-from bench.measure import calls_a_step, flight, growth, stored
+from bench.measure import flight, growth, max_calls_per_step, stored
 from bench.yardstick import FINAL, Looks, Script, Subject, current, run, sqlite_bytes
 
 
@@ -90,7 +90,7 @@ def test_what_a_turn_costs_to_begin_is_not_counted_in_a_step() -> None:
                 abs(0)
             return await bare(script)
 
-    assert calls_a_step(Slow()) == pytest.approx(calls_a_step(Bare()), abs=1)
+    assert max_calls_per_step(Slow()) == pytest.approx(max_calls_per_step(Bare()), abs=1)
 
 
 @pytest.mark.anyio

@@ -9,7 +9,7 @@ from bench.scale_work import AGENT, SlowModel, slow_tools
 
 from turnwright import Engine
 from turnwright.store import MemoryStore
-from turnwright.testing.faults import Line, Witness
+from turnwright.testing.faults import Witness, WitnessLine
 from turnwright.testing.faults.worker_process import NotingStore, checksum
 
 LOST, AGAIN = list(CLAIMS)[1:3]
@@ -36,7 +36,7 @@ def found(seen: Seen) -> list[str]:
     return [claim for claim, those in faults(seen).items() if those]
 
 
-def with_lines(seen: Seen, lines: Sequence[Line], blows: Sequence[Blow] = ()) -> Seen:
+def with_lines(seen: Seen, lines: Sequence[WitnessLine], blows: Sequence[Blow] = ()) -> Seen:
     return Seen(seen.submitted, seen.journals, lines, blows)
 
 
@@ -55,7 +55,7 @@ def test_a_fact_that_was_acknowledged_and_is_not_there_is_lost(sound: Seen) -> N
     (turn,) = sound.submitted
     short = Seen([turn], {turn: sound.journals[turn][:-1]}, sound.lines)
     assert LOST in found(short)
-    other = Line(7, ("wrote", turn, "2", "1", "turn_started", checksum("something else")))
+    other = WitnessLine(7, ("wrote", turn, "2", "1", "turn_started", checksum("something else")))
     assert found(with_lines(sound, [*sound.lines, other])) == [LOST]
 
 
@@ -73,17 +73,17 @@ def test_what_a_thawed_worker_begins_late_is_counted_apart(sound: Seen) -> None:
 
 
 def test_a_request_with_an_unpaired_call_is_found(sound: Seen) -> None:
-    assert found(with_lines(sound, [*sound.lines, Line(7, ("asked", "unpaired"))])) == [UNPAIRED]
+    assert found(with_lines(sound, [*sound.lines, WitnessLine(7, ("asked", "unpaired"))])) == [UNPAIRED]
 
 
 def test_a_recovery_lasts_from_the_death_to_the_next_fact_of_another(sound: Seen) -> None:
     """Two workers held the turn: the first from second 101 on, and the second wrote fact 6, at second 106."""
     (turn,) = sound.submitted
     lines = [
-        Line(1, ("claimed", turn, "2", "2")),
-        Line(1, ("held", turn, "2", "101.0")),
-        Line(2, ("claimed", turn, "3", "5")),
-        Line(2, ("held", turn, "3", "105.5")),
+        WitnessLine(1, ("claimed", turn, "2", "2")),
+        WitnessLine(1, ("held", turn, "2", "101.0")),
+        WitnessLine(2, ("claimed", turn, "3", "5")),
+        WitnessLine(2, ("held", turn, "3", "105.5")),
     ]
     died, idle = Blow(1, 103.5), Blow(3, 103.0)
     assert recoveries(with_lines(sound, lines, [died, idle])) == {died: [2.5], idle: []}

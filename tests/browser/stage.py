@@ -16,9 +16,9 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, V
 from turnwright import Agent, Engine, tool
 from turnwright.driver.subagents import agent_tool
 from turnwright.inspector import Token, inspector_app
-from turnwright.journal.answers import Reply as Answer
+from turnwright.journal.answers import Answer
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line
 from turnwright.result import TurnResult
 from turnwright.tools import Tool, ToolContext
@@ -50,7 +50,7 @@ async def wide(word: str) -> str:
     return word * 3000
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def delete_file(path: str) -> str:
     """Delete a file."""
     return f"{path} is deleted"
@@ -60,7 +60,7 @@ def searching(*, calls: int = 1) -> Line:
     """A model that looks up other words for ever."""
     words = iter(f"word-{number}" for number in range(10_000))
 
-    def say(request: Request) -> Reply | str:
+    def say(request: ModelRequest) -> ModelResponse | str:
         if request.tool_choice == "none":
             return "Nothing was found."
         return asks_for(*[("look_up", {"word": next(words)}) for _ in range(calls)])
@@ -91,7 +91,7 @@ class Gate:
     def slow_tool(self) -> Tool:
         """A tool that a person must allow, and that says how far it is until the gate is open."""
 
-        @tool(approval=True)
+        @tool(needs_approval=True)
         async def copy_files(count: int, context: ToolContext) -> str:
             """Copy files."""
             while not self._passes:
@@ -137,7 +137,7 @@ class Stage:
         )
         tools: list[Tool] = [look_up, broken, wide, delete_file, self.gate.tool(), self.gate.slow_tool(), helper]
         return Engine(
-            model=ScriptedModel(*lines, repeat=repeat), tools=tools, store=f"sqlite:///{self.file}", poll=0.02
+            model=ScriptedModel(*lines, repeat=repeat), tools=tools, store=f"sqlite:///{self.file}", poll_interval=0.02
         )
 
     def play(self, *lines: Line, repeat: bool = False, prompt: str = "Find the word.", **agent: object) -> str:
@@ -177,7 +177,7 @@ class Stage:
 
         async def answer() -> None:
             async with self.engine(*lines) as engine:
-                await engine.answer(turn, {interrupt: Answer(Decision.GRANT)})
+                await engine.answer(turn, {interrupt: Answer(Decision.APPROVE)})
                 if lines:
                     await engine.resume(turn)
 
@@ -189,7 +189,7 @@ class Stage:
         async def look() -> list[str]:
             async with self.engine() as engine:
                 answered = {item.id for item in await engine.store.inbox(turn)}
-                return [one.id for one in (await engine.get(turn)).pending if f"answer:{one.id}" not in answered]
+                return [one.id for one in (await engine.get(turn)).interrupts if f"answer:{one.id}" not in answered]
 
         return self.portal.call(look)
 

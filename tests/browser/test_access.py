@@ -60,7 +60,7 @@ def test_another_site_cannot_send_a_form(browser: Browser, stage: Stage) -> None
             elsewhere.get_by_role("button").click()
         assert answer.value.status in (401, 403)
         page.goto(stage.url(turn))
-        expect(page.get_by_role("button", name="Allow")).to_be_visible()
+        expect(page.get_by_role("button", name="Approve")).to_be_visible()
 
 
 def test_a_script_in_what_a_tool_returned_does_not_run(page: Page, stage: Stage) -> None:

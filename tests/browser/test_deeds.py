@@ -22,7 +22,7 @@ def test_a_turn_is_watched_live_paused_answered_and_finished(page: Page, stage: 
         stage.gate.let_one_through(stage.portal)
         expect(page.locator("#step-2")).to_be_visible()
         expect(page.locator(".asked")).to_contain_text("old.log")
-    page.get_by_role("button", name="Allow").click()
+    page.get_by_role("button", name="Approve").click()
     expect(page.locator(".turn-name .badge")).to_contain_text("finished")
     expect(page.locator(".asked")).to_have_count(0)
     assert page.evaluate("window.sameDocument")
@@ -53,7 +53,7 @@ def test_a_turn_is_stopped_after_one_more_question(page: Page, stage: Stage) -> 
     page.get_by_text("Stop the turn").click()
     stop.click()
     expect(page.locator(".turn-name .badge")).to_contain_text("aborted")
-    expect(page.get_by_role("button", name="Allow")).to_have_count(0)
+    expect(page.get_by_role("button", name="Approve")).to_have_count(0)
 
 
 def test_a_fork_is_driven_on_beside_its_original(page: Page, stage: Stage) -> None:
@@ -77,9 +77,9 @@ def test_who_comes_second_is_told_and_loses_no_word(browser: Browser, stage: Sta
     late.get_by_label("Words for the model").fill("Leave it alone.")
     first = context.new_page()
     first.goto(stage.url(turn))
-    first.get_by_role("button", name="Allow").click()
+    first.get_by_role("button", name="Approve").click()
     expect(first.locator(".turn-name .badge")).to_contain_text("finished")
-    late.get_by_role("button", name="Deny").click()
+    late.get_by_role("button", name="Reject").click()
     expect(late.get_by_role("alert")).to_contain_text("Not done.")
     expect(late.locator("#deeds")).to_contain_text("Leave it alone.")
     context.close()
@@ -105,7 +105,7 @@ def test_a_key_answers_no_question_that_came_in_place_of_another(page: Page, sta
     turn = stage.play(ASKS)
     page.goto(stage.url(turn))
     page.get_by_label("Words for the model").fill("Not the old one.")
-    page.get_by_role("button", name="Allow").focus()
+    page.get_by_role("button", name="Approve").focus()
     stage.answered_elsewhere(turn, "approval-1", asks_for(("delete_file", {"path": "precious.db"})), "Done.")
     expect(page.locator(".asked")).to_contain_text("precious.db")
     expect(page.locator("#says")).not_to_be_empty()
@@ -118,7 +118,7 @@ def test_a_key_answers_no_question_that_came_in_place_of_another(page: Page, sta
     page.keyboard.press("Space")
     page.wait_for_timeout(300)
     assert (sent, stage.asked(turn)) == ([], ["approval-2"])
-    page.get_by_role("button", name="Allow").click()
+    page.get_by_role("button", name="Approve").click()
     expect(page.locator(".turn-name .badge")).to_contain_text("finished")
 
 
@@ -126,14 +126,14 @@ def test_a_click_is_not_taken_by_a_question_that_has_just_come(page: Page, stage
     turn = stage.play(ASKS)
     page.goto(stage.url(turn))
     page.evaluate("void (window.isReady = () => true)")
-    page.evaluate(PRESSED_AT_ONCE, ["approval-2", "grant"])
+    page.evaluate(PRESSED_AT_ONCE, ["approval-2", "approve"])
     sent = sent_by(page)
     stage.answered_elsewhere(turn, "approval-1", asks_for(("delete_file", {"path": "precious.db"})), "Done.")
     while not page.evaluate("window.pressed"):
         page.wait_for_timeout(50)
     page.wait_for_timeout(300)
     assert (sent, stage.asked(turn)) == ([], ["approval-2"])
-    page.get_by_role("button", name="Allow").click()
+    page.get_by_role("button", name="Approve").click()
     expect(page.locator(".turn-name .badge")).to_contain_text("finished")
 
 
@@ -141,10 +141,10 @@ def test_a_click_is_not_taken_by_a_question_that_has_just_moved(page: Page, stag
     turn = stage.play(asks_for(("delete_file", {"path": "old.log"}), ("delete_file", {"path": "precious.db"})))
     page.goto(stage.url(turn))
     place = "button => button.getBoundingClientRect().top"
-    allow = page.locator("form:has(input[value='approval-2'])").get_by_role("button", name="Allow")
+    allow = page.locator("form:has(input[value='approval-2'])").get_by_role("button", name="Approve")
     was = allow.evaluate(place)
     page.evaluate(f"void (window.isReady = button => ({place})(button) < {was} - 20)")
-    page.evaluate(PRESSED_AT_ONCE, ["approval-2", "grant"])
+    page.evaluate(PRESSED_AT_ONCE, ["approval-2", "approve"])
     sent = sent_by(page)
     stage.answered_elsewhere(turn, "approval-1")
     while not page.evaluate("window.pressed"):
@@ -178,7 +178,7 @@ def test_all_of_it_works_without_scripts(browser: Browser, stage: Stage) -> None
     page.get_by_role("button", name="Send").click()
     expect(page.locator("#deeds")).to_contain_text("Hurry")
     expect(page).to_have_url(f"{stage.url(turn)}?tab=journal")
-    page.get_by_role("button", name="Allow").click()
+    page.get_by_role("button", name="Approve").click()
     expect(page).to_have_url(f"{stage.url(turn)}?tab=journal")
     for _ in range(50):
         if "finished" in page.locator(".turn-name .badge").inner_text():

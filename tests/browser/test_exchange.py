@@ -127,7 +127,7 @@ def test_who_is_not_let_in_any_more_loses_no_word_and_can_come_back(page: Page, 
     words = page.get_by_label("Words for the model")
     words.fill("What took ten minutes to write.")
     page.context.clear_cookies()
-    page.get_by_role("button", name="Deny").click()
+    page.get_by_role("button", name="Reject").click()
     expect(page.get_by_role("region", name="Not done.")).to_contain_text("You are no longer let in")
     expect(words).to_have_value("What took ten minutes to write.")
     again = page.context.new_page()
@@ -136,7 +136,7 @@ def test_who_is_not_let_in_any_more_loses_no_word_and_can_come_back(page: Page, 
     with page.expect_response(of(turn)) as looked:
         pass
     assert looked.value.status == 200
-    page.get_by_role("button", name="Deny").click()
+    page.get_by_role("button", name="Reject").click()
     expect(page.locator(".turn-name .badge")).to_contain_text("finished")
     expect(page.locator("#notice")).to_be_hidden()
 

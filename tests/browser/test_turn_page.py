@@ -275,7 +275,7 @@ def test_a_turn_is_watched_while_it_goes_on(page: Page, stage: Stage) -> None:
 def test_a_call_that_runs_here_says_how_far_it_is(page: Page, stage: Stage) -> None:
     turn = stage.play(asks_for(("copy_files", {"count": 5})))
     page.goto(stage.url(turn, "?tab=transcript"))
-    page.get_by_role("button", name="Allow").click()
+    page.get_by_role("button", name="Approve").click()
     expect(page.locator("[data-progress]")).to_have_text("2 of 5 copied")
     stage.gate.let_one_through(stage.portal)
     expect(page.locator(".turn-name .badge")).to_contain_text("finished")

@@ -194,10 +194,10 @@ class Done:
         return turn
 
     @property
-    def pending(self) -> list[Json]:
+    def interrupts(self) -> list[Json]:
         """What a paused turn waits for."""
         assert self.last["type"] == "paused", self.out
-        pending: list[Json] = self.last["pending"]
+        pending: list[Json] = self.last["interrupts"]
         return pending
 
     def of(self, kind: str) -> list[Json]:

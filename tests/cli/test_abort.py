@@ -61,7 +61,7 @@ async def nearly() -> str:
     return "saved"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 def delete_file(path: str) -> str:
     """Delete a file."""
     return f"{path} is gone"
@@ -90,7 +90,7 @@ def started(cli: "Cli", endpoint: "Endpoint", tool: str) -> "Child":
 
 def check_aborted(done: "Done") -> None:
     assert (done.code, done.err) == (130, "")
-    assert done.last["type"] == "halted"
+    assert done.last["type"] == "turn_ended"
     assert (done.last["outcome"], done.last["reason"]) == ("aborted", "aborted")
 
 
@@ -229,8 +229,8 @@ def test_a_paused_turn_is_aborted_without_its_tools(cli: "Cli", endpoint: "Endpo
     told = cli.run("abort", paused.turn)
     assert (told.code, told.out) == (0, f"turn {paused.turn}: aborted\n")
     shown: Json = cli.run("show", paused.turn, "--json").last
-    assert (shown["outcome"], shown["reason"], shown["pending"]) == ("aborted", "aborted", [])
-    late = cli.run("resume", paused.turn, "--grant", paused.pending[0]["id"])
+    assert (shown["outcome"], shown["reason"], shown["interrupts"]) == ("aborted", "aborted", [])
+    late = cli.run("resume", paused.turn, "--approve", paused.interrupts[0]["id"])
     assert (late.code, "has ended (aborted: aborted)" in late.err) == (2, True)
     again = cli.run("abort", paused.turn)
     assert (again.code, again.out) == (2, "")

@@ -18,7 +18,7 @@ CODE = """
 from turnwright import tool
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 def pay(amount: int) -> str:
     with open("paid", "a") as file:
         file.write(f"{amount}\\n")
@@ -41,7 +41,7 @@ def test_an_answer_is_recorded_and_nothing_runs(cli: "Cli", paused: str) -> None
     first = cli.run("answer", paused, "--approve", "approval-1")
     assert (first.code, first.err) == (0, "")
     assert first.out == f"turn {paused}: recorded approval-1; still open: approval-2, question-1\n"
-    rest = cli.run("answer", paused, "--reject", "approval-2=too much", "--reply", "question-1=the first", "--json")
+    rest = cli.run("answer", paused, "--reject", "approval-2=too much", "--answer", "question-1=the first", "--json")
     assert rest.events == [{"turn": paused, "answered": ["question-1", "approval-2"], "open": []}]
     assert not (cli.folder / "paid").exists()
     (row,) = cli.run("turns", "--json").events
@@ -63,17 +63,17 @@ def test_a_turn_that_waits_for_another_answer_is_not_listed_as_answered(cli: "Cl
 
 def test_the_last_answer_says_who_goes_on_with_it(cli: "Cli", paused: str) -> None:
     cli.run("answer", paused, "--approve", "approval-1", "--approve", "approval-2")
-    done = cli.run("answer", paused, "--reply", "q=x")
+    done = cli.run("answer", paused, "--answer", "q=x")
     assert done.out == f"turn {paused}: recorded question-1; `turnwright resume {paused}` goes on with it\n"
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ((), "no answer: give --approve, --reject or --reply with one of approval-1, approval-2, question-1"),
+        ((), "no answer: give --approve, --reject or --answer with one of approval-1, approval-2, question-1"),
         (("--approve", "approval"), "it is the beginning of approval-1, approval-2: write more of it"),
         (("--approve", "x"), "no such interrupt is open"),
-        (("--reply", "question-1"), "write --reply ID=TEXT"),
+        (("--answer", "question-1"), "write --answer ID=TEXT"),
         (("--approve", "question-1"), "a question takes"),
         (("--approve", "approval-1", "--reject", "approval-1"), "it is answered twice"),
     ],
@@ -90,15 +90,15 @@ def test_an_answer_that_does_not_fit_is_refused(cli: "Cli", paused: str, flags: 
     [
         (("--reject", "approval-1=no"), "'approval-1': somebody has answered it, and the first answer stands"),
         (("--reject", "approval-1"), "(open: approval-2)"),
-        (("--reply", "q=other"), "'question-1': somebody has answered it, and the first answer stands"),
-        (("--reply", "q=other"), "(open: approval-2)"),
+        (("--answer", "q=other"), "'question-1': somebody has answered it, and the first answer stands"),
+        (("--answer", "q=other"), "(open: approval-2)"),
         (("--approve", "x"), "no such interrupt is open (open: approval-2)"),
-        (("--reply", "approval-2=why"), "(open: approval-2)"),
-        ((), "no answer: give --approve, --reject or --reply with one of approval-2\n"),
+        (("--answer", "approval-2=why"), "(open: approval-2)"),
+        ((), "no answer: give --approve, --reject or --answer with one of approval-2\n"),
     ],
 )
 def test_what_was_answered_is_open_no_more(cli: "Cli", paused: str, flags: tuple[str, ...], words: str) -> None:
-    assert cli.run("answer", paused, "--approve", "approval-1", "--reply", "question-1=x").code == 0
+    assert cli.run("answer", paused, "--approve", "approval-1", "--answer", "question-1=x").code == 0
     done = cli.run("answer", paused, *flags)
     assert (done.code, done.out) == (2, "")
     assert words in done.err
@@ -106,7 +106,7 @@ def test_what_was_answered_is_open_no_more(cli: "Cli", paused: str, flags: tuple
 
 def test_where_nothing_is_open_that_is_said(cli: "Cli", paused: str) -> None:
     """By a beginning as by the whole id; and once the turn has ended, that it has."""
-    cli.run("answer", paused, "--approve", "approval-1", "--approve", "approval-2", "--reply", "question-1=x")
+    cli.run("answer", paused, "--approve", "approval-1", "--approve", "approval-2", "--answer", "question-1=x")
     assert cli.run("answer", paused).err == (
         f"turnwright: turn {paused}: none is open: approval-1, approval-2, question-1: answered already\n"
     )
@@ -131,7 +131,7 @@ def test_a_turn_that_asks_nothing_says_so(cli: "Cli", endpoint: "Endpoint") -> N
 
 
 def test_a_turn_of_another_program_is_answered_and_nothing_else_is_suggested(cli: "Cli") -> None:
-    @tool(approval=True)
+    @tool(needs_approval=True)
     def pay(amount: int) -> str:
         """Pay."""
         return str(amount)

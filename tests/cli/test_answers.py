@@ -29,7 +29,7 @@ async def gate() -> str:
     return "through"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 def delete_file(path: str) -> str:
     """Delete a file."""
     with Path("deleted").open("a") as file:
@@ -37,13 +37,13 @@ def delete_file(path: str) -> str:
     return f"{path} is gone"
 
 
-@tool(approval=True, expires_in=3600)
+@tool(needs_approval=True, expires_in=3600)
 def send() -> str:
     """Ask for an hour."""
     return "sent"
 
 
-@tool(approval=True, expires_in=1)
+@tool(needs_approval=True, expires_in=1)
 def hurry() -> str:
     """Ask for a moment."""
     return "hurried"
@@ -87,11 +87,13 @@ def test_an_answer_is_given_to_the_process_that_drives_and_its_end_is_waited_for
 ) -> None:
     """Whoever answers sees what happens from there on. Another answer to the same is refused."""
     turn = turn_of(cli)
-    answering = cli.start("resume", turn, "--grant", "approval-1", "--json")
+    answering = cli.start("resume", turn, "--approve", "approval-1", "--json")
     await_answer(cli)
-    check_refused(cli.run("resume", turn, "--deny", "approval-1"), "somebody has answered it", "(none is open)")
-    check_refused(cli.run("resume", turn, "--grant", "doom-1"), "no such interrupt is open", "(none is open)")
-    check_refused(cli.run("resume", turn, "--deny", "app"), "'approval-1': somebody has answered it", "(none is open)")
+    check_refused(cli.run("resume", turn, "--reject", "approval-1"), "somebody has answered it", "(none is open)")
+    check_refused(cli.run("resume", turn, "--approve", "doom-1"), "no such interrupt is open", "(none is open)")
+    check_refused(
+        cli.run("resume", turn, "--reject", "app"), "'approval-1': somebody has answered it", "(none is open)"
+    )
     busy = cli.run("resume", turn)
     check_refused(busy, "is being driven by")
     assert "to be answered meanwhile" not in busy.err
@@ -102,7 +104,7 @@ def test_an_answer_is_given_to_the_process_that_drives_and_its_end_is_waited_for
     assert driven.last["text"] == "All done."
     facts = [event for event in driven.events if event["type"] not in ("text_delta", "reasoning_delta")]
     assert answered.events == facts[-len(answered.events) :]
-    assert {event["type"] for event in answered.events} >= {"answered", "call_started", "halted"}
+    assert {event["type"] for event in answered.events} >= {"answered", "call_started", "turn_ended"}
     assert (cli.folder / "deleted").read_text() == "+"
     assert answered.err == (
         f"turnwright: turn {turn} is driven by another process, which is given the answers; waiting for it\n"
@@ -113,7 +115,7 @@ def test_an_answer_is_given_to_the_process_that_drives_and_its_end_is_waited_for
 def test_who_waits_takes_the_turn_over_when_its_driver_dies(cli: "Cli", endpoint: "Endpoint", driving: "Child") -> None:
     """The answer is not lost, and no fact is told twice or left out."""
     turn = turn_of(cli)
-    answering = cli.start("resume", turn, "--grant", "approval-1", "--json")
+    answering = cli.start("resume", turn, "--approve", "approval-1", "--json")
     await_answer(cli)
     driving.kill()
     done = answering.done()
@@ -126,7 +128,7 @@ def test_who_waits_takes_the_turn_over_when_its_driver_dies(cli: "Cli", endpoint
 
 def test_ctrl_c_of_who_waits_leaves_the_turn_to_its_driver(cli: "Cli", driving: "Child") -> None:
     turn = turn_of(cli)
-    answering = cli.start("resume", turn, "--grant", "approval-1")
+    answering = cli.start("resume", turn, "--approve", "approval-1")
     await_answer(cli)
     left = answering.interrupt().done()
     assert left.code == 130
@@ -139,13 +141,13 @@ def test_ctrl_c_of_who_waits_leaves_the_turn_to_its_driver(cli: "Cli", driving: 
 def test_of_two_that_answer_differently_at_once_one_is_refused(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("delete_file", {"path": "a"})).says("So be it.")
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
-    answers = (["--grant", "approval-1"], ["--deny", "approval-1"])
+    answers = (["--approve", "approval-1"], ["--reject", "approval-1"])
     yes, no = cli.each(*(["resume", paused.turn, *answer, "--json"] for answer in answers))
     assert sorted((yes.code, no.code)) == [0, 2]
     taken, refused = (yes, no) if yes.code == 0 else (no, yes)
     assert re.search(r"answered it|no such interrupt is open|has ended", refused.err)
     (answered,) = taken.of("answered")
-    assert answered["decision"] == ("grant" if taken is yes else "deny")
+    assert answered["decision"] == ("approve" if taken is yes else "reject")
     assert (cli.folder / "deleted").exists() is (taken is yes)
     assert len(endpoint.requests) == 2
 
@@ -153,20 +155,20 @@ def test_of_two_that_answer_differently_at_once_one_is_refused(cli: "Cli", endpo
 def test_a_pause_says_until_when_it_can_be_answered(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("send", {}))
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
-    (asked,) = paused.pending
+    (asked,) = paused.interrupts
     (row,) = cli.run("turns", "--json").events
     assert 3590 < asked["expires_at"] - row["created_at"] < 3700
     shown = cli.run("show", paused.turn)
     assert re.search(
-        r"^    until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}; after that: denied$", shown.out, re.MULTILINE
+        r"^    until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}; after that: rejected$", shown.out, re.MULTILINE
     )
 
 
 def test_what_nobody_answered_in_time_is_denied_when_the_turn_is_touched(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("hurry", {})).says("A pity.")
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
-    (asked,) = paused.pending
+    (asked,) = paused.interrupts
     cli.await_time(asked["expires_at"])
     done = cli.run("resume", paused.turn, "--json")
     assert (done.code, done.last["text"], done.last["tool_calls"]) == (0, "A pity.", 0)
-    assert [event["decision"] for event in done.of("answered")] == ["deny"]
+    assert [event["decision"] for event in done.of("answered")] == ["reject"]

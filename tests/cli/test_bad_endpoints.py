@@ -198,12 +198,12 @@ def ended(
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_turn_ends_with_a_reason_and_in_words(case: Case, ended: "dict[str, tuple[Done, list[Asked]]]") -> None:
     done, asked = ended[case.name]
-    halted = done.last
+    turn_ended = done.last
     assert done.code == case.code
     assert done.err == ""
-    assert (halted["type"], halted["reason"], halted["text"]) == ("halted", case.reason, case.text)
-    assert halted["outcome"] == ("finished" if case.code == 0 else "failed")
-    assert case.words in halted.get("error", "")
+    assert (turn_ended["type"], turn_ended["reason"], turn_ended["text"]) == ("turn_ended", case.reason, case.text)
+    assert turn_ended["outcome"] == ("finished" if case.code == 0 else "failed")
+    assert case.words in turn_ended.get("error", "")
     assert [event["cause"] for event in done.of("attempt_failed")] == list(case.causes)
     assert len(asked) == case.requests
 
@@ -235,7 +235,7 @@ def test_what_a_reply_had_before_it_broke_is_dropped_by_the_next_attempt(cli: "C
     endpoint.plays(STREAM + HELLO).says("Good day")
     done = cli.run("run", "hi", "--json")
     kinds = [event["type"] for event in done.events]
-    assert kinds.index("text_delta") < kinds.index("attempt_failed") < kinds.index("reply_restarted")
+    assert kinds.index("text_delta") < kinds.index("attempt_failed") < kinds.index("response_restarted")
     assert done.last["text"] == "Good day"
 
 
@@ -243,7 +243,7 @@ def test_the_time_to_wait_is_also_an_environment_variable_and_is_kept(cli: "Cli"
     endpoint.plays(None)
     done = cli.run("run", "hi", "--agents", cli.agent("max_retries: 0"), "--json", env={"TURNWRIGHT_TIMEOUT": "0.3"})
     assert "within 0.3 s" in done.last["error"]
-    context: Json = done.events[0]["context"]
+    context: Json = done.events[0]["metadata"]
     assert context["timeout"] == 0.3
 
 

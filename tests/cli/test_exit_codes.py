@@ -87,7 +87,7 @@ def test_each_outcome_has_its_code_and_its_last_line(ending: Ending, endings: "d
     assert done.code == ending.code
     assert done.err == ""
     expected: Json = {
-        "type": "halted",
+        "type": "turn_ended",
         "turn": done.turn,
         "outcome": ending.outcome,
         "reason": ending.reason,
@@ -136,7 +136,7 @@ MISTAKES = (
     Mistake("resume of nothing", ("resume", "nope"), "there is no turn 'nope' in this store"),
     Mistake("resume of the past", ("resume", "{ended}"), "has ended (finished: answered): start a new one"),
     Mistake("another interrupt", ("resume", "{paused}", "--answer", "q9=x"), "no such interrupt is open (open: "),
-    Mistake("grant of nothing", ("resume", "{paused}", "--grant", "q9"), "no such interrupt is open (open: "),
+    Mistake("grant of nothing", ("resume", "{paused}", "--approve", "q9"), "no such interrupt is open (open: "),
     Mistake(
         "answer without an id",
         ("resume", "{paused}", "--answer", "x"),
@@ -144,7 +144,7 @@ MISTAKES = (
     ),
     Mistake(
         "two answers",
-        ("resume", "{paused}", "--answer", "q=1", "--deny", "q"),
+        ("resume", "{paused}", "--answer", "q=1", "--reject", "q"),
         "'q': it is answered twice: give one answer to each (open: question-1)",
     ),
     Mistake("steering nothing", ("steer", "nope", "Stop."), "there is no turn 'nope'"),

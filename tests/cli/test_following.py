@@ -8,7 +8,7 @@ import pytest
 
 from turnwright import Agent, Engine
 from turnwright.cli.following import Followed
-from turnwright.events import FactEvent, TextPiece, TurnEvent, TurnHalted
+from turnwright.events import FactEvent, TextDeltaEvent, TurnEndedEvent, TurnEvent
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, TurnRow
 from turnwright.tools import tool
@@ -28,7 +28,7 @@ def played() -> tuple[MemoryStore, TurnRow, list[tuple[int, Fact]], list[TurnEve
 
     async def play() -> tuple[TurnRow, list[tuple[int, Fact]]]:
         model = ScriptedModel(asks_for(("look", {})), "Nothing there.")
-        engine = Engine(model=model, tools=[look], store=store, observers=[events.append])
+        engine = Engine(model=model, tools=[look], store=store, on_event=[events.append])
         turn = await engine.run(Agent(name="Tester"), "Look")
         return await store.get(turn.id), await store.facts(turn.id)
 
@@ -38,7 +38,7 @@ def played() -> tuple[MemoryStore, TurnRow, list[tuple[int, Fact]], list[TurnEve
 
 def told(heard: Sequence[TurnEvent]) -> list[int]:
     """The facts among what was heard."""
-    return [event.seq for event in heard if isinstance(event, FactEvent | TurnHalted)]
+    return [event.seq for event in heard if isinstance(event, FactEvent | TurnEndedEvent)]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -71,7 +71,7 @@ def test_pieces_of_a_reply_wait_for_what_came_before_them(
     store, row, facts, _ = played
     heard: list[TurnEvent] = []
     followed = Followed(heard.append, row, facts[:-2], driven=True)
-    piece = TextPiece(turn=row.id, seq=len(facts), index=0, text="more")
+    piece = TextDeltaEvent(turn=row.id, seq=len(facts), index=0, text="more")
     followed.observe(piece)
     assert heard == []
     anyio.run(followed.catch_up, store)
@@ -84,7 +84,7 @@ def test_what_a_sub_agent_does_is_heard_at_once_and_after_what_led_to_it(
 ) -> None:
     """Where another process drove the turn until now, what that one did comes first."""
     store, row, facts, events = played
-    below = TextPiece(turn=f"{row.id}:call00001", seq=1, index=0, text="more")
+    below = TextDeltaEvent(turn=f"{row.id}:call00001", seq=1, index=0, text="more")
     heard: list[TurnEvent] = []
     resumed = Followed(heard.append, row, facts, driven=False)
     resumed.observe(below)

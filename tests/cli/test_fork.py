@@ -51,7 +51,7 @@ def test_a_fork_goes_on_from_its_place_and_the_original_stays(cli: "Cli", endpoi
     assert len(endpoint.requests) == asked
     first, last = done.events[0], done.last
     assert (first["type"], first["forked_from"], first["forked_at"]) == ("turn_started", turn.turn, 5)
-    assert (last["type"], [one["id"] for one in last["pending"]]) == ("paused", ["question-1"])
+    assert (last["type"], [one["id"] for one in last["interrupts"]]) == ("paused", ["question-1"])
     assert first["turn"] == last["turn"] != turn.turn
     endpoint.says("Blue it is.")
     ended = cli.run("resume", done.turn, "--answer", "question-1=blue", "--json")

@@ -57,7 +57,7 @@ def test_what_stands_behind_the_command_goes_before_what_is_in_front_and_that_be
 
 def test_the_output_of_a_program_stays_as_it_was(cli: "Cli", run: list[str]) -> None:
     done = cli.run(*run, "--json", "--log-format", "json", "--log-level", "debug")
-    assert done.last["type"] == "halted"
+    assert done.last["type"] == "turn_ended"
     assert lines(done)
     assert all("logger" not in event for event in done.events)
 
@@ -177,7 +177,7 @@ def check(words):
     raise ValueError(f"{os.environ['MY_API_KEY']} {words}")
 
 
-@tool(approval=check)
+@tool(needs_approval=check)
 async def erase(words: str) -> str:
     \"\"\"Erase everything.\"\"\"
     return "erased"

@@ -88,13 +88,13 @@ def test_a_paused_turn_finds_its_servers_again(cli: "Cli", endpoint: "Endpoint",
     endpoint.calls(("paint__choose", {}), ("paint__erase", {"path": "x"})).says("Done.")
     paused = cli.run("run", "choose", "--mcp", servers.name, "--json")
     assert paused.code == 3
-    asked = {open_["tool"]: open_ for open_ in paused.pending}
+    asked = {open_["tool"]: open_ for open_ in paused.interrupts}
     assert asked["paint__choose"]["question"].startswith("paint asks: Which colour?")
     assert asked["paint__erase"]["kind"] == "approval"
     (cli.folder / "elsewhere").mkdir()
     done = cli.run(
         *("resume", paused.turn, "--store", f"sqlite:///{cli.folder}/turns.db"),
-        *("--answer", f"{asked['paint__choose']['id']}=red", "--grant", asked["paint__erase"]["id"]),
+        *("--answer", f"{asked['paint__choose']['id']}=red", "--approve", asked["paint__erase"]["id"]),
         folder=cli.folder / "elsewhere",
     )
     assert (done.code, done.err) == (0, "")
@@ -116,10 +116,10 @@ def test_resume_takes_other_servers(cli: "Cli", endpoint: "Endpoint", servers: P
     endpoint.calls(("paint__erase", {"path": "x"})).says("Done.")
     paused = cli.run("run", "erase", "--mcp", servers.name, "--json")
     moved = servers.rename(cli.folder / "moved.json")
-    missing = cli.run("resume", paused.turn, "--grant", paused.pending[0]["id"])
+    missing = cli.run("resume", paused.turn, "--approve", paused.interrupts[0]["id"])
     assert missing.code == 2
     assert missing.err == f"turnwright: the MCP servers of {servers} cannot be read: No such file or directory\n"
-    done = cli.run("resume", paused.turn, "--grant", paused.pending[0]["id"], "--mcp", moved.name)
+    done = cli.run("resume", paused.turn, "--approve", paused.interrupts[0]["id"], "--mcp", moved.name)
     assert done.code == 0
     assert results(endpoint) == ["erased x"]
 

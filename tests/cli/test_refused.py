@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from turnwright import Agent, Engine, SessionBusy, UnknownTurn
+from turnwright import Agent, Engine, SessionBusyError, TurnNotFoundError
 from turnwright.cli.refused import busy_words
 from turnwright.model.scripted import ScriptedModel
 from turnwright.store import SqliteStore
@@ -94,7 +94,7 @@ def test_what_another_program_began_is_not_resumed_but_can_be_ended(cli: "Cli", 
 
 
 def test_a_services_flags_are_in_what_is_advised() -> None:
-    words = busy_words(SessionBusy("s", "t"), "", service=" --address here:7233", driven=False, elsewhere=False)
+    words = busy_words(SessionBusyError("s", "t"), "", service=" --address here:7233", driven=False, elsewhere=False)
     assert commands_in(words) == [
         ["resume", "t", "--address", "here:7233"],
         ["abort", "t", "--address", "here:7233"],
@@ -102,5 +102,5 @@ def test_a_services_flags_are_in_what_is_advised() -> None:
 
 
 def test_the_librarys_own_errors_name_no_command_line() -> None:
-    for error in (SessionBusy("s", "t"), UnknownTurn("t")):
+    for error in (SessionBusyError("s", "t"), TurnNotFoundError("t")):
         assert "turnwright " not in str(error)

@@ -160,8 +160,8 @@ def test_another_charts_journal_is_refused(cli: "Cli", lines: "list[Json]") -> N
     [
         ("{", "line 2: is not JSON"),
         ("[]", "line 2: is not a JSON object"),
-        ('{"kind": "halted"}', "line 2: a fact has a whole number as its `seq`, and a text as its `kind`"),
-        ('{"seq": true, "kind": "halted"}', "line 2: a fact has a whole number"),
+        ('{"kind": "turn_ended"}', "line 2: a fact has a whole number as its `seq`, and a text as its `kind`"),
+        ('{"seq": true, "kind": "turn_ended"}', "line 2: a fact has a whole number"),
         ('{"seq": 2, "kind": 3}', "line 2: a fact has a whole number"),
         ("[" * 100_000, "line 2: nests more than 300 lists and objects"),
     ],
@@ -180,7 +180,7 @@ def test_a_line_that_is_nested_too_deeply_is_a_mistake_however_deep_it_is(cli: "
     """However much of the stack its readers need, and whichever of them would run out of it first."""
     for levels in (300, 940, *range(970, 978), 2000):
         nested = f'{{"a":{"[" * levels}{"]" * levels}}}'
-        line = json.dumps({**lines[0], "context": 0}).replace('"context": 0', f'"context": {nested}')
+        line = json.dumps({**lines[0], "metadata": 0}).replace('"metadata": 0', f'"metadata": {nested}')
         done = cli.run("replay", cli.write("turn.jsonl", f"{line}\n").name)
         assert (done.code, done.out) == (2, "")
         assert "turn.jsonl: line 1: nests more than 300 lists and objects" in done.err

@@ -19,7 +19,7 @@ import anyio
 from turnwright import ToolContext, tool
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 def delete_file(path: str) -> str:
     """Delete a file."""
     return f"{path} is gone"
@@ -91,7 +91,7 @@ def test_a_question_pauses_and_its_answer_may_hold_an_equals_sign(cli: "Cli", en
     endpoint.calls(ASK).says("Painted.")
     paused = cli.run("run", "Paint it", "--json")
     assert paused.code == 3
-    (asked,) = paused.pending
+    (asked,) = paused.interrupts
     assert asked == {
         "id": asked["id"],
         "kind": "question",
@@ -113,7 +113,7 @@ def test_an_approval_is_granted_or_denied_with_words(
     endpoint.calls(DELETE).says("So be it.")
     paused = cli.run("run", "Clean up", "--tools", "mine.py", "--json")
     assert paused.code == 3
-    (asked,) = paused.pending
+    (asked,) = paused.interrupts
     assert asked == {
         "id": asked["id"],
         "kind": "approval",
@@ -122,7 +122,7 @@ def test_an_approval_is_granted_or_denied_with_words(
         "choices": [],
     }
     one = asked["id"]
-    ways = (("--grant", one), ("--answer", f"{one}=yes"), ("--deny", one), ("--deny", f"{one}=keep it = keep"))
+    ways = (("--approve", one), ("--answer", f"{one}=yes"), ("--reject", one), ("--reject", f"{one}=keep it = keep"))
     done = resume_each(paused.turn, ways)
     assert [one.code for one in done] == [0, 0, 0, 0]
     assert [one.last["tool_calls"] for one in done] == [1, 1, 0, 0]
@@ -140,10 +140,10 @@ def test_a_grant_lets_a_file_outside_be_read(
     endpoint.calls(("request_read_access", {"path": str(outside), "reason": "You said so."}))
     endpoint.calls(("read_file", {"path": str(outside)})).says("Milk.")
     paused = cli.run("run", "Read my notes", "--json")
-    (asked,) = paused.pending
+    (asked,) = paused.interrupts
     assert (asked["kind"], asked["tool"]) == ("grant", "request_read_access")
     assert asked["question"] == f"Allow reading {outside.resolve()}? You said so."
-    done = cli.run("resume", paused.turn, "--grant", asked["id"], "--json")
+    done = cli.run("resume", paused.turn, "--approve", asked["id"], "--json")
     assert (done.code, done.last["text"]) == (0, "Milk.")
     assert "buy milk" in result_told(endpoint)
 
@@ -152,16 +152,16 @@ def test_a_turn_stays_paused_until_each_interrupt_is_answered(cli: "Cli", endpoi
     """The last line says what is left, also where nothing was answered; what needs nobody has run."""
     endpoint.calls(ASK, DELETE, ("quick", {})).says("All done.")
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
-    question, approval = paused.pending
+    question, approval = paused.interrupts
     assert [event["result"] for event in paused.of("call_settled")] == ["quick"]
     none = cli.run("resume", paused.turn, "--json")
-    assert (none.code, none.pending) == (3, [question, approval])
+    assert (none.code, none.interrupts) == (3, [question, approval])
     assert endpoint.requests[1:] == []
     some = cli.run("resume", paused.turn, "--answer", f"{question['id']}=red", "--json")
-    assert (some.code, some.pending) == (3, [approval])
+    assert (some.code, some.interrupts) == (3, [approval])
     plain = cli.run("resume", paused.turn)
     assert (plain.code, "paused: the turn waits for 1 answer." in plain.out) == (3, True)
-    rest = cli.run("resume", paused.turn, "--deny", approval["id"], "--json")
+    rest = cli.run("resume", paused.turn, "--reject", approval["id"], "--json")
     assert (rest.code, rest.last["text"], rest.last["tool_calls"]) == (0, "All done.", 2)
 
 
@@ -171,7 +171,7 @@ def test_a_doom_loop_is_answered_in_three_ways(
     look: tuple[str, Json] = ("list_files", {})
     endpoint.calls(look).calls(look).calls(look).says("That was a loop.")
     paused = cli.run("run", "Look", "--agents", cli.agent("doom_response: ask"), "--json")
-    (asked,) = paused.pending
+    (asked,) = paused.interrupts
     assert (paused.code, asked["id"], asked["kind"]) == (3, "doom-1", "doom_loop")
     assert set(asked["choices"]) == {"go_on", "always", "stop"}
     go_on, always, stop, wrong = resume_each(
@@ -201,7 +201,7 @@ def test_the_printed_command_can_be_copied(cli: "Cli", endpoint: "Endpoint") -> 
     paused = cli.run("run", "Clean up", "--tools", "mine.py", "--store", "sqlite:///my turns.db")
     assert paused.code == 3
     assert 'approval-1: may delete_file run?\n    arguments:\n    | path: "old.log"\n' in paused.out
-    found = re.search(r"^ *turnwright (resume .* --grant \S+)", paused.out, re.MULTILINE)
+    found = re.search(r"^ *turnwright (resume .* --approve \S+)", paused.out, re.MULTILINE)
     assert found is not None, paused.out
     assert cli.run(*shlex.split(found[1])).code == 0
 
@@ -217,7 +217,7 @@ def test_everything_comes_from_the_journal(
     paused = cli.run("run", "Clean up", "--agents", file, "--tools", "mine.py", "--store", store, "--json")
     file.unlink()
     done = cli.run(
-        *("resume", paused.turn, "--grant", paused.pending[0]["id"], "--store", store, "--json"),
+        *("resume", paused.turn, "--approve", paused.interrupts[0]["id"], "--store", store, "--json"),
         folder=tmp_path_factory.mktemp("elsewhere"),
         env={"OPENAI_BASE_URL": None},
     )
@@ -233,7 +233,7 @@ def test_the_environment_of_now_goes_before_that_of_then_and_a_flag_before_both(
     endpoint.calls(ASK).says("the old one")
     newer, newest = serve().says("the newer one"), serve().says("the newest one")
     paused = cli.run("run", "hi", "--json")
-    answer = ("--answer", f"{paused.pending[0]['id']}=red")
+    answer = ("--answer", f"{paused.interrupts[0]['id']}=red")
     shutil.copy(cli.folder / "turns.db", cli.folder / "copy.db")
     moved = cli.run("resume", paused.turn, *answer, "--json", env={"OPENAI_BASE_URL": newer.url})
     assert moved.last["text"] == "the newer one"
@@ -251,7 +251,7 @@ def test_an_address_with_a_secret_is_not_kept(cli: "Cli", endpoint: "Endpoint") 
     assert paused.code == 3
     assert "sk-other-secret" not in paused.out
     assert b"sk-other-secret" not in (cli.folder / "turns.db").read_bytes()
-    command = ("resume", paused.turn, "--answer", f"{paused.pending[0]['id']}=red", "--json")
+    command = ("resume", paused.turn, "--answer", f"{paused.interrupts[0]['id']}=red", "--json")
     lost = cli.run(*command, env={"OPENAI_BASE_URL": None})
     assert (lost.code, lost.out) == (2, "")
     assert "give it again, with --base-url" in lost.err
@@ -302,7 +302,7 @@ def test_a_tool_may_ask_what_to_do_after_a_crash(
     cli.await_file("careful")
     child.kill()
     paused = cli.run("resume", turn, "--json")
-    (asked,) = paused.pending
+    (asked,) = paused.interrupts
     assert (paused.code, asked["kind"], asked["tool"]) == (3, "unknown_outcome", "careful")
     assert asked["choices"] == ["rerun", "unknown"]
     rerun, unknown = resume_each(turn, [("--answer", f"{asked['id']}={answer}") for answer in ("rerun", "unknown")])

@@ -85,7 +85,7 @@ def test_each_line_is_an_event_and_the_last_says_how_it_ended(cli: "Cli", endpoi
         "text_delta",
         "model_replied",
         "step_finished",
-        "halted",
+        "turn_ended",
     ]
     assert {event["turn"] for event in done.events} == {done.turn}
     seqs = [event["seq"] for event in done.events if event["type"] != "text_delta"]
@@ -195,7 +195,7 @@ def test_going_on_keeps_the_agent_the_transcript_and_the_tools(cli: "Cli", endpo
     second = cli.run("run", "--continue", first.turn, "--json")
     assert (second.code, second.last["reason"], second.last["steps"]) == (4, "step_cap", 1)
     started = second.events[0]
-    assert (started["agent"]["name"], started["prompt"], started["continues"]) == ("Tester", "Go on.", first.turn)
+    assert (started["agent"]["name"], started["prompt"], started["continue_from"]) == ("Tester", "Go on.", first.turn)
     assert "One step was not enough." in str(endpoint.requests[2].messages)
     assert second.of("call_started")[0]["call"] == "call00001"
 
@@ -330,7 +330,7 @@ def test_the_installed_command_is_the_same(cli: "Cli", endpoint: "Endpoint") -> 
     done = subprocess.run(
         [command, "run", "hi", "--json"], cwd=cli.folder, env=cli.env, capture_output=True, check=True
     )
-    assert done.stdout.splitlines()[-1].startswith(b'{"type": "halted"')
+    assert done.stdout.splitlines()[-1].startswith(b'{"type": "turn_ended"')
 
 
 def test_nothing_is_left_behind_but_the_store(cli: "Cli", endpoint: "Endpoint") -> None:

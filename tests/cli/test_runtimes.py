@@ -16,14 +16,14 @@ WITHOUT = "import sys; sys.modules['temporalio'] = None; from turnwright.cli imp
 
 def test_without_an_address_turns_are_driven_here() -> None:
     service = Service.of(None, None, None)
-    assert (service.here, service.flags) == (True, "")
+    assert (service.embedded, service.flags) == (True, "")
     assert isinstance(service.runtime(), Local)
 
 
 def test_the_flags_of_a_service_can_be_pasted() -> None:
     service = Service.of("temporal.host:7233", None, "it's mine")
     assert shlex.split(service.flags) == ["--address", "temporal.host:7233", "--queue", "it's mine"]
-    assert not service.here
+    assert not service.embedded
     service = Service.of("host:1", None, None, ["Old Painter=gpu", "a=b=c"])
     assert shlex.split(service.flags)[2:] == ["--agent-queue", "Old Painter=gpu", "--agent-queue", "a=b=c"]
     assert dict(service.queues) == {"Old Painter": "gpu", "a=b": "c"}

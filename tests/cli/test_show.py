@@ -73,7 +73,7 @@ def test_a_transcript_is_shown_without_what_a_terminal_would_obey(cli: "Cli", ca
 def test_a_turn_as_json(cli: "Cli", capped: "Done") -> None:
     (shown,) = cli.run("show", capped.turn, "--json").events
     assert (shown["turn"], shown["outcome"], shown["reason"]) == (capped.turn, "cap_hit", "step_cap")
-    assert (shown["steps"], shown["tool_calls"], shown["pending"]) == (1, 1, [])
+    assert (shown["steps"], shown["tool_calls"], shown["interrupts"]) == (1, 1, [])
     assert shown["text"] == f"Not done. {ESCAPES}"
     assert shown["path"][-2:] == ["CONCLUDE", "CAP_HIT"]
     assert [message["role"] for message in shown["messages"]] == ["user", "assistant", "tool", "tool", "assistant"]
@@ -82,7 +82,7 @@ def test_a_turn_as_json(cli: "Cli", capped: "Done") -> None:
 def test_the_journal_of_a_turn(cli: "Cli", capped: "Done") -> None:
     facts = cli.run("show", capped.turn, "--journal", "--json").events
     assert [fact["seq"] for fact in facts] == list(range(1, len(facts) + 1))
-    assert (facts[0]["kind"], facts[-1]["kind"]) == ("turn_started", "halted")
+    assert (facts[0]["kind"], facts[-1]["kind"]) == ("turn_started", "turn_ended")
     assert all(fact["hash"] for fact in facts)
     plain = cli.run("show", capped.turn, "--journal")
     assert "\x1b" not in plain.out

@@ -24,7 +24,7 @@ async def gate() -> str:
     return "through"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 def delete_file(path: str) -> str:
     """Delete a file."""
     return f"{path} is gone"
@@ -68,7 +68,7 @@ def test_a_turn_that_waits_takes_it_in_when_it_goes_on(cli: "Cli", endpoint: "En
     paused = cli.run("run", "Work", "--tools", "mine.py", "--json")
     told = cli.run("steer", paused.turn, stdin="Then stop.\n")
     assert (told.code, told.out) == (0, f"turn {paused.turn} rests, and takes it in when it goes on\n")
-    assert cli.run("resume", paused.turn, "--grant", "approval-1").code == 0
+    assert cli.run("resume", paused.turn, "--approve", "approval-1").code == 0
     assert last_messages(endpoint, 1) == [{"role": "user", "content": "Then stop."}]
 
 

@@ -58,7 +58,7 @@ def test_a_flag_is_there_where_it_is_needed_and_can_be_pasted() -> None:
     assert shlex.split(store_flag("sqlite:///my turns.db")) == ["--store", "sqlite:///my turns.db"]
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 def delete_file(path: str) -> str:
     """Delete a file."""
     return path
@@ -72,6 +72,6 @@ def test_the_commands_of_a_pause_hold_no_password_and_say_where_it_goes() -> Non
         return closing_lines(paused, store="postgresql://me:secret@db/turns")
 
     lines = anyio.run(pause)
-    assert any("turnwright resume" in line and "--store postgresql://me@db/turns --grant" in line for line in lines)
+    assert any("turnwright resume" in line and "--store postgresql://me@db/turns --approve" in line for line in lines)
     assert [line for line in lines if "PGPASSWORD" in line] == [f"store: {password_hint('postgresql://me:x@db/t')}"]
     assert not any("secret" in line for line in lines)

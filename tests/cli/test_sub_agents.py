@@ -40,7 +40,7 @@ import anyio
 from turnwright import tool
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 def erase(path: str) -> str:
     """Erase a file."""
     return f"{path} is gone"
@@ -143,11 +143,11 @@ def test_json_names_the_turn_of_each_event_and_closes_with_the_turns_own(cli: "C
     child = f"{done.turn}:call00001"
     assert (done.code, done.events[0]["type"], ":" in done.turn) == (0, "turn_started", False)
     assert {event["turn"] for event in done.events} == {done.turn, child}
-    assert [of(done, child)[0]["type"], of(done, child)[-1]["type"]] == ["turn_started", "halted"]
+    assert [of(done, child)[0]["type"], of(done, child)[-1]["type"]] == ["turn_started", "turn_ended"]
     for turn in (done.turn, child):
         seqs = [event["seq"] for event in of(done, turn) if event["type"] != "text_delta"]
         assert seqs == list(range(1, len(seqs) + 1))
-    assert (done.last["type"], done.last["turn"], done.last["text"]) == ("halted", done.turn, "All clean.")
+    assert (done.last["type"], done.last["turn"], done.last["text"]) == ("turn_ended", done.turn, "All clean.")
 
 
 def test_the_live_screen_keeps_what_sub_agents_did(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -183,7 +183,7 @@ def test_a_paused_turn_says_which_sub_agent_asks_and_the_printed_command_answers
     alone = cli.run("show", f"{asked.out.split()[1]}:call00001:call00001", "--store", "sqlite:///my turns.db")
     assert (alone.out.count("turnwright resume"), alone.out.count("will be asked after that")) == (1, 1)
     assert 'Reader > Writer: may erase run?\n    arguments:\n    | path: "old.log"\n' in asked.out
-    grant = re.search(r"^ *turnwright (resume .* --grant call00001/call00001/approval-1) ", asked.out, re.MULTILINE)
+    grant = re.search(r"^ *turnwright (resume .* --approve call00001/call00001/approval-1) ", asked.out, re.MULTILINE)
     assert grant is not None, asked.out
     again = cli.run(*shlex.split(grant[1]))
     assert (again.code, "Reader > Writer: Which colour? (red / blue)" in again.out) == (3, True)
@@ -198,7 +198,7 @@ def test_a_paused_turn_says_which_sub_agent_asks_and_the_printed_command_answers
 def test_a_sub_agents_question_is_granted_or_denied_in_the_turn_that_called_it(
     cli: "Cli", endpoint: "Endpoint", paused: "Done"
 ) -> None:
-    (asked,) = paused.pending
+    (asked,) = paused.interrupts
     assert (paused.code, paused.last["turn"]) == (3, paused.turn)
     assert asked == {
         "id": "call00001/call00001/approval-1",
@@ -209,15 +209,15 @@ def test_a_sub_agents_question_is_granted_or_denied_in_the_turn_that_called_it(
         "choices": [],
     }
     none = cli.run("resume", paused.turn, "--json")
-    assert (none.code, none.last["turn"], none.pending) == (3, paused.turn, [asked])
-    wrong = cli.run("resume", paused.turn, "--grant", "approval-1")
+    assert (none.code, none.last["turn"], none.interrupts) == (3, paused.turn, [asked])
+    wrong = cli.run("resume", paused.turn, "--approve", "approval-1")
     assert (wrong.code, f"(open: {asked['id']})" in wrong.err) == (2, True)
-    below = ["resume", f"{paused.turn}:call00001", "--grant", "approval-1"]
+    below = ["resume", f"{paused.turn}:call00001", "--approve", "approval-1"]
     for alone in cli.each(below, [*below, "--base-url", endpoint.url]):
         assert (alone.code, alone.out) == (2, "")
         assert f"resume turn {paused.turn}" in alone.err
     endpoint.says("Kept it.").says("It is kept.").says("All kept.")
-    done = cli.run("resume", paused.turn, "--deny", f"{asked['id']}=keep a/b", "--json")
+    done = cli.run("resume", paused.turn, "--reject", f"{asked['id']}=keep a/b", "--json")
     assert (done.code, done.last["turn"], done.last["text"]) == (0, paused.turn, "All kept.")
     assert "keep a/b" in endpoint.requests[3].messages[-1]["content"]
 
@@ -289,7 +289,7 @@ def test_a_sub_agent_has_the_limits_of_the_configuration_and_not_those_of_the_fl
     file = cli.write("turnwright.toml", "conclude_prompt_file = 'mine.txt'\n[limits]\nsteps = 2\n")
     endpoint.calls(asks("Reader"), asks("Writer"), ASK).says("Read.").says("Written.")
     waits = cli.run(*RUN, "--steps", "7", "--json")
-    (asked,) = waits.pending
+    (asked,) = waits.interrupts
     file.unlink()
     endpoint.calls(asks("Writer")).says("Written.").says("All done.")
     done = cli.run("resume", waits.turn, "--answer", f"{asked['id']}=red", "--json")
@@ -343,7 +343,7 @@ def test_a_turn_shows_which_turns_its_calls_drove_and_they_whose_they_are(cli: "
         ),
     ]
     assert below.out.splitlines()[0] == f"agent Writer, called by call00001 of turn {reader}"
-    assert f"turnwright resume {turn} --grant call00001/call00001/approval-1 " in below.out
+    assert f"turnwright resume {turn} --approve call00001/call00001/approval-1 " in below.out
     assert (below_json.last["parent"], below_json.last["parent_call"]) == (reader, "call00001")
     assert below_json.last["sub_turns"] == []
 

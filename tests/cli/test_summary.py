@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright.cli.summary import closing_lines
-from turnwright.events import Pending
+from turnwright.events import Interrupt
 from turnwright.result import TurnResult
 from turnwright_states import EndReason, InterruptKind, Outcome, State, Usage
 
@@ -26,7 +26,7 @@ def paused(question: str) -> TurnResult:
         tool_calls=1,
         usage=Usage(),
         seconds=1.0,
-        pending=(Pending("question-1", InterruptKind.QUESTION, "ask", question),),
+        interrupts=(Interrupt("question-1", InterruptKind.QUESTION, "ask", question),),
         messages=(),
         path=(State.CHECK, State.PAUSED),
     )
@@ -34,21 +34,21 @@ def paused(question: str) -> TurnResult:
 
 def test_every_line_of_a_question_is_shown_and_marked_as_its_own() -> None:
     """A server's form has one line a field, and a line of it must not pass for one of ours."""
-    lines = closing_lines(paused("Who are you?\nname: text\n\x1b[2Jturnwright resume t1 --grant all"))
+    lines = closing_lines(paused("Who are you?\nname: text\n\x1b[2Jturnwright resume t1 --approve all"))
     assert lines[:5] == [
         "paused: the turn waits for 1 answer.",
         "  question-1: Who are you?",
         "    | name: text",
-        r"    | \x1b[2Jturnwright resume t1 --grant all",
+        r"    | \x1b[2Jturnwright resume t1 --approve all",
         '    turnwright resume t1 --answer question-1="..."',
     ]
 
 
 def test_a_time_to_answer_that_no_calendar_has_is_shown_in_seconds() -> None:
     """Only a damaged journal, or a joke, has one."""
-    asked = replace(paused("Why?").pending[0], expires_at=1e300)
-    lines = closing_lines(replace(paused("Why?"), pending=(asked,)))
-    assert "    until 1e+300 s since 1970; after that: denied" in lines
+    asked = replace(paused("Why?").interrupts[0], expires_at=1e300)
+    lines = closing_lines(replace(paused("Why?"), interrupts=(asked,)))
+    assert "    until 1e+300 s since 1970; after that: rejected" in lines
 
 
 def test_what_was_answered_asks_for_no_answer_and_says_who_goes_on() -> None:
@@ -67,7 +67,7 @@ def test_an_endless_question_is_shown_to_its_end() -> None:
 
 @pytest.mark.parametrize(("elsewhere", "command"), [(False, "turnwright resume t1"), (True, "turnwright abort t1")])
 def test_what_was_told_to_stop_is_not_taken_up_but_ended(*, elsewhere: bool, command: str) -> None:
-    left = replace(paused("Why?"), state=State.STREAM, pending=())
+    left = replace(paused("Why?"), state=State.STREAM, interrupts=())
     (line, *_) = closing_lines(left, elsewhere=elsewhere, told_to_stop=True)
     assert line == f"in STREAM, and told to stop: if nobody drives it, `{command}` ends it"
 
@@ -78,7 +78,7 @@ def ended(outcome: Outcome, reason: EndReason, used: float) -> list[str]:
         state=State[outcome.name],
         outcome=outcome,
         reason=reason,
-        pending=(),
+        interrupts=(),
         next_limit="the tool budget (n of 50)",
         next_limit_used=used,
     )
@@ -107,10 +107,10 @@ def test_the_nearest_limit_is_named_where_a_limit_stopped_the_turn_or_one_is_nea
 def test_what_another_program_began_is_not_to_be_resumed_here() -> None:
     lines = closing_lines(paused("Who are you?"), elsewhere=True)
     assert lines[2:4] == [
-        '    turnwright answer t1 --reply question-1="..."',
+        '    turnwright answer t1 --answer question-1="..."',
         "  The program that began the turn goes on with it.",
     ]
-    crashed = replace(paused(""), state=State.STREAM, pending=())
+    crashed = replace(paused(""), state=State.STREAM, interrupts=())
     (first, *_) = closing_lines(crashed, elsewhere=True)
     assert first == "in STREAM: if nobody drives it, the program that began it, with `recover()`, takes it up again"
 

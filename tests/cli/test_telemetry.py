@@ -41,7 +41,7 @@ async def flood(number: int) -> str:
     return "flooded"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase() -> str:
     """Erase everything."""
     return "erased"
@@ -92,7 +92,7 @@ def test_a_resumed_turn_is_sent_too_under_the_name_that_the_environment_gives(
     endpoint.calls(("erase", {})).says("Erased.")
     paused = cli.run(*RUN, env=env)
     assert paused.code == 3
-    resumed = cli.run("resume", paused.turn, "--grant", paused.pending[0]["id"], env=env)
+    resumed = cli.run("resume", paused.turn, "--approve", paused.interrupts[0]["id"], env=env)
     assert resumed.code == 0
     assert sink.services == {"mine"}
     ids = [one.value.string_value for span in sink.spans for one in span.attributes if one.key == "turnwright.turn.id"]
@@ -216,7 +216,7 @@ def test_a_collector_that_never_answers_holds_nothing_up(cli: "Cli", endpoint: "
     endpoint.says("Done.")
     sink.open.clear()
     running = cli.start(*RUN, env={"OTEL_EXPORTER_OTLP_ENDPOINT": sink.url})
-    running.until("halted")
+    running.until("turn_ended")
     done = running.done()
     assert not sink.open.is_set()
     assert (done.code, done.err.count("telemetry:"), done.err.count("\n")) == (0, 1, 1)

@@ -75,7 +75,7 @@ def check_left(done: "Done") -> None:
         done.err
         == f"turnwright: stopped by SIGTERM, and turn {done.turn} has not ended: `{command}` takes it up again\n"
     )
-    assert not done.of("halted")
+    assert not done.of("turn_ended")
 
 
 def test_a_stream_is_begun_again_and_costs_no_retry(cli: "Cli", endpoint: "Endpoint") -> None:
@@ -146,7 +146,10 @@ def test_a_turn_that_ends_in_that_moment_has_ended(cli: "Cli", endpoint: "Endpoi
     child = cli.start("run", "Work", "--tools", "mine.py", "--json")
     cli.await_file("ran")
     done = child.terminate().done()
-    assert (done.code, done.err, bool(done.of("halted"))) == (0, "", True) or (done.code, done.of("halted")) == (
+    assert (done.code, done.err, bool(done.of("turn_ended"))) == (0, "", True) or (
+        done.code,
+        done.of("turn_ended"),
+    ) == (
         143,
         [],
     )

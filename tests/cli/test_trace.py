@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from turnwright.cli.trace import trace
 from turnwright.errors import ConfigError
-from turnwright_states.traces import Claim
+from turnwright_states.traces import TraceClaim
 
 SOUND = [
     '{"event": "turn_started", "limits": {"steps": 2, "tool_calls": 5, "max_retries": 0}}',
@@ -32,14 +32,14 @@ def run(lines: list[str], *options: str) -> Result:
 def test_a_sound_trace_holds() -> None:
     result = run(SOUND)
     assert result.exit_code == 0
-    assert result.stdout.splitlines() == [f"holds         {claim} (over 1 turn)" for claim in Claim]
+    assert result.stdout.splitlines() == [f"holds         {claim} (over 1 turn)" for claim in TraceClaim]
 
 
 def test_a_fault_is_printed_with_the_lines_that_led_there() -> None:
     result = run([line for line in SOUND if "tool_result" not in line])
     assert result.exit_code == 1
     assert result.stdout.splitlines()[:7] == [
-        f"violated      {Claim.PAIRED}",
+        f"violated      {TraceClaim.PAIRED}",
         "              line 5: the model is called, and there is no result for c1 of line 3",
         "                line 1: turn_started",
         "                line 2: model_called",
@@ -53,7 +53,7 @@ def test_a_trace_that_stops_is_inconclusive_and_no_pass() -> None:
     result = run(SOUND[:-1])
     assert result.exit_code == 6
     assert result.stdout.splitlines()[:2] == [
-        f"inconclusive  {Claim.PAIRED}",
+        f"inconclusive  {TraceClaim.PAIRED}",
         "              the trace stops before the turn ends: there is no turn_ended",
     ]
 
@@ -66,7 +66,7 @@ def test_what_a_trace_says_cannot_command_a_terminal() -> None:
 def test_the_verdicts_are_printed_as_one_json_object() -> None:
     told = json.loads(run([*SOUND, SOUND[-1]], "--json").stdout)
     assert told["verdict"] == "violated"
-    assert [check["claim"] for check in told["checks"]] == list(Claim)
+    assert [check["claim"] for check in told["checks"]] == list(TraceClaim)
     (violated,) = [check for check in told["checks"] if check["verdict"] == "violated"]
     assert violated["detail"] == "line 9: the turn ends again"
     assert violated["witness"][-1] == "line 9: turn_ended finished: answered"

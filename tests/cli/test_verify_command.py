@@ -13,12 +13,12 @@ import pytest
 
 from turnwright.cli.counterexample import drawn
 from turnwright.cli.reachability import EVENTS, narrowed, read_goal
-from turnwright.cli.verify import Report, answer
+from turnwright.cli.verify import VerifyReport, answer
 from turnwright.errors import ConfigError
 from turnwright_states import Limits, State
 from turnwright_states.chart import CHART, ROWS
 from turnwright_states.verdict import Check, Verdict
-from turnwright_states.verify import ENDS, Case, Claim, Edge, Goal, Violation, Walk, grid, reach, walk
+from turnwright_states.verify import ENDS, Case, Edge, Goal, Property, ViolationError, Walk, grid, reach, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ REST: Final = Walk(
 
 
 def test_counts_are_added_up_and_everything_holds(capsys: pytest.CaptureFixture[str]) -> None:
-    report, small = Report(), walk(SMALL)
+    report, small = VerifyReport(), walk(SMALL)
     report.add_walks("the machine", [small, REST])
     assert report.close() == 0
     out, err = capsys.readouterr()
@@ -41,21 +41,21 @@ def test_counts_are_added_up_and_everything_holds(capsys: pytest.CaptureFixture[
     assert (
         f"walked {small.configurations + 1_000:,} configurations over {small.edges + 2_000:,} events in 3 walks" in out
     )
-    assert f"holds         {Claim.ROWS} (all {len(ROWS)})" in out
-    assert f"holds         {Claim.MODEL_CALLS} (at most 9 of any turn)" in out
+    assert f"holds         {Property.ROWS} (all {len(ROWS)})" in out
+    assert f"holds         {Property.MODEL_CALLS} (at most 9 of any turn)" in out
     (aborted,) = (line.split() for line in out.splitlines() if "aborted/aborted" in line)
     assert int(aborted[1]) == small.ends["aborted/aborted"] + 7
-    assert out.splitlines()[-1] == f"{len(Claim)} checks: {len(Claim)} hold"
+    assert out.splitlines()[-1] == f"{len(Property)} checks: {len(Property)} hold"
 
 
 def test_a_row_that_no_walk_took_is_a_violation(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Report()
+    report = VerifyReport()
     report.add_walks("the machine", [walk(SMALL)])
     assert report.close() == 1
     out, _ = capsys.readouterr()
-    assert f"violated      {Claim.ROWS}" in out
+    assert f"violated      {Property.ROWS}" in out
     assert ROWS[0].name in out
-    assert out.splitlines()[-1] == f"{len(Claim)} checks: {len(Claim) - 2} hold, 2 violated"
+    assert out.splitlines()[-1] == f"{len(Property)} checks: {len(Property) - 2} hold, 2 violated"
 
 
 def test_a_fault_is_told_with_the_way_to_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,38 +67,40 @@ def test_a_fault_is_told_with_the_way_to_it(capsys: pytest.CaptureFixture[str]) 
 
     def walks() -> "Iterator[Walk]":
         yield REST
-        raise Violation(Claim.RANK, "the rank did not fall", SMALL, path)
+        raise ViolationError(Property.RANK, "the rank did not fall", SMALL, path)
 
-    report = Report()
+    report = VerifyReport()
     report.add_walks("the machine", walks())
     assert report.close() == 1
     lines = capsys.readouterr().out.splitlines()
     limits = ", ".join(f"{name}={value}" for name, value in SMALL.changed.items())
     assert lines[1:5] == [
-        f"  violated      {Claim.RANK}",
+        f"  violated      {Property.RANK}",
         f"                the rank did not fall; {limits}",
         f"                  the turn begins; {ROWS[9].name}",
         f"                  the engine fails; {ROWS[18].name}",
     ]
-    assert lines[-1] == f"{len(Claim)} checks: 2 hold, 1 violated, {len(Claim) - 3} inconclusive"
+    assert lines[-1] == f"{len(Property)} checks: 2 hold, 1 violated, {len(Property) - 3} inconclusive"
 
 
 def test_what_nobody_knows_is_no_pass(capsys: pytest.CaptureFixture[str]) -> None:
     """A tool that is missing beside everything that holds: 6."""
-    report = Report()
+    report = VerifyReport()
     report.add_walks("the machine", [REST])
     report.add("SPIN", [Check("the model holds", Verdict.INCONCLUSIVE, "spin is missing")])
     assert report.close() == 6
-    assert capsys.readouterr().out.splitlines()[-1] == f"{len(Claim) + 1} checks: {len(Claim)} hold, 1 inconclusive"
+    assert (
+        capsys.readouterr().out.splitlines()[-1] == f"{len(Property) + 1} checks: {len(Property)} hold, 1 inconclusive"
+    )
 
 
 def test_the_report_as_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Report(as_json=True)
+    report = VerifyReport(as_json=True)
     report.add("the chart", [Check("it is whole", Verdict.HOLDS, "all of it")])
     report.add_walks("the machine", [REST])
     assert report.close() == 0
     said = json.loads(capsys.readouterr().out)
-    assert (said["verdict"], len(said["checks"])) == ("holds", 1 + len(Claim))
+    assert (said["verdict"], len(said["checks"])) == ("holds", 1 + len(Property))
     assert said["checks"][0] == {"claim": "it is whole", "verdict": "holds", "detail": "all of it", "witness": []}
     assert (said["walks"], said["configurations"], said["events"]) == (2, 1_000, 2_000)
     assert said["ends"] == REST.ends
@@ -218,10 +220,11 @@ def test_an_end_is_an_outcome_a_reason_or_both(asked: str, ends: set[str]) -> No
 
 def test_conditions_are_states_events_and_values() -> None:
     goal, values = read_goal(
-        "finished", ["PAUSED", "abort", "call_waits", "steps=3", "tokens=none", "synthesis = true", "concluding=within"]
+        "finished",
+        ["PAUSED", "abort", "call_waiting", "steps=3", "tokens=none", "synthesis = true", "concluding=within"],
     )
     assert goal.states == {State.PAUSED}
-    assert goal.events == {"abort", "call_waits"}
+    assert goal.events == {"abort", "call_waiting"}
     assert values == {"steps": 3, "tokens": None, "synthesis": True, "concluding": "within"}
     assert {"model_replied", "replied", "steered", "expire"} <= EVENTS
 

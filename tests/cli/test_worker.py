@@ -46,7 +46,7 @@ async def block() -> str:
     return "done"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def delete(path: str) -> str:
     """Delete a file."""
     return f"deleted {path}"
@@ -119,7 +119,7 @@ def test_a_turn_that_rests_is_answered_by_resume(cli: "Cli", endpoint: "Endpoint
     paused = worker.until("at_rest")
     assert (paused["turn"], paused["state"], paused["outcome"]) == (turn, "PAUSED", None)
     flags = ("--base-url", endpoint.url, "--tools", "mine.py")
-    done = cli.run("resume", turn, "--grant", "approval-1", *flags, "--json")
+    done = cli.run("resume", turn, "--approve", "approval-1", *flags, "--json")
     assert (done.code, done.last["text"]) == (0, "Gone.")  # whoever drove it, the worker or the command
     drained(worker)
     assert len(endpoint.requests) == 2
@@ -248,14 +248,14 @@ def test_workers_of_a_database_tell_whoever_follows(cli: "Cli", endpoint: "Endpo
     (turn,) = submit(postgres, "Tidy up")
     assert worker.until("at_rest")["state"] == "PAUSED"
 
-    async def grant() -> None:
+    async def approve() -> None:
         async with Engine(store=postgres) as engine, engine.store.watching(turn) as changed:
             await engine.answer(turn, {"approval-1": "yes"})
             with anyio.fail_after(60):
                 while (await engine.get(turn)).outcome is None:
                     await changed(60)  # each of them is told
 
-    anyio.run(grant)
+    anyio.run(approve)
     assert worker.until("at_rest")["outcome"] == "finished"
     (done,) = drained(worker)
     assert types(done) == ["started", *["taken_up", "at_rest"] * 2, "draining", "stopped"]

@@ -34,7 +34,7 @@ async def meet() -> str:
     return "met"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def delete(path: str) -> str:
     """Delete a file."""
     return f"deleted {path}"
@@ -114,7 +114,7 @@ def test_a_pause_is_answered_from_anywhere_with_the_command_that_was_printed(
     paused = cli.run("run", "Tidy up", "--model", "special", *flags)
     assert paused.code == 3
     (command,) = re.findall(
-        r"turnwright (resume \w+ --store \S+ --address \S+ --queue \S+ --grant approval-1)", paused.out
+        r"turnwright (resume \w+ --store \S+ --address \S+ --queue \S+ --approve approval-1)", paused.out
     )
     words = command.split()
     assert worker.until("at_rest")["state"] == "PAUSED"
@@ -138,7 +138,7 @@ def test_a_client_aborts_or_leaves_and_the_turn_of_one_that_left_is_aborted_by_a
     client = cli.start("run", "Work", "--json", *flags)
     client.until("call_started")
     left = client.terminate().done()
-    assert (left.code, left.of("halted")) == (143, [])
+    assert (left.code, left.of("turn_ended")) == (143, [])
     assert f"SIGTERM; the workers go on with turn {left.turn}: `turnwright resume {left.turn} --store " in left.err
     follower = cli.start("resume", left.turn, "--json", *flags)
     stopped = cli.run("abort", left.turn, *flags)

@@ -19,7 +19,7 @@ from turnwright import Agent, ConfigError, Engine, Limits, Price
 from turnwright.agents.budgets import Budgets
 from turnwright.agents.markdown import parse_agents
 from turnwright.cli.config import settings_table
-from turnwright.config.config import Config, Source, load_config
+from turnwright.config.config import Config, SettingSource, load_config
 from turnwright.config.files import MAX_BYTES, VARIABLES, variable
 from turnwright.config.settings import SETTINGS, PriceRow
 from turnwright_states.limits import PresetName
@@ -55,7 +55,7 @@ class TestEachSource:
     def test_without_any_source_every_setting_is_its_default(self, tmp_path: Path) -> None:
         config = load_config(tmp_path, environ={})
         assert config.file is None
-        assert {origin.source for origin in config.origins.values()} == {Source.DEFAULT}
+        assert {origin.source for origin in config.origins.values()} == {SettingSource.DEFAULT}
         assert (config.limits(), config.limits().model_fields_set) == (Limits(), set())
         assert config.settings.budgets == Budgets()
 
@@ -71,8 +71,8 @@ class TestEachSource:
             agents = ["/a.md", "/b.md"]
             tools = "package.tools"
             root = "/src"
-            history = "strict"
-            tell_budget = true
+            unpaired = "reject"
+            show_budget_to_model = true
             [limits]
             steps = 9
             cost = 0.5
@@ -88,7 +88,7 @@ class TestEachSource:
         assert (limits.steps, limits.cost, limits.doom_response, limits.concluding) == (9, 0.5, "stop", "within")
         assert (said.model, said.base_url, said.timeout) == ("gpt-5-mini", "http://localhost:8000/v1", 2.5)
         assert (said.store, said.agents, said.tools) == ("memory:", ("/a.md", "/b.md"), "package.tools")
-        assert (said.root, said.history, said.tell_budget) == ("/src", "strict", True)
+        assert (said.root, said.unpaired, said.show_budget_to_model) == ("/src", "reject", True)
         assert said.budgets == Budgets(writing=3)
         assert config.prices() == {"gpt-5.1": Price(1, 2.5)}
         assert str(config.origins["limits.cost"]) == f"file {tmp_path / 'turnwright.toml'}: limits.cost"
@@ -123,7 +123,7 @@ class TestEachSource:
         assert config.limits() == Limits(steps=4, seconds=9)
         assert config.limits().model_fields_set == {"steps", "seconds"}
         assert config.prices() == {"m": Price(1, 2)}
-        assert config.origins["limits.steps"].source is Source.CODE
+        assert config.origins["limits.steps"].source is SettingSource.CODE
 
     def test_a_flag_is_named_as_it_was_given(self, tmp_path: Path) -> None:
         flags = {"limits.steps": "--steps"}
@@ -148,7 +148,7 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "limits.ceiling": ("100", 100),
     "limits.concluding": ("within", "within"),
     "limits.tool_calls": ("unlimited", None),
-    "limits.calls_a_step": ("4", 4),
+    "limits.max_calls_per_step": ("4", 4),
     "limits.tokens": ("9000", 9000),
     "limits.cost": ("0.5", 0.5),
     "limits.seconds": ("90", 90.0),
@@ -171,10 +171,10 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "tools": ("tools.py", "tools.py"),
     "mcp": ("mcp.json", ("mcp.json",)),
     "root": ("..", ".."),
-    "history": ("strict", "strict"),
+    "unpaired": ("reject", "reject"),
     "prices": ('{"m": {"input": 1, "output": 2}}', Price(1, 2)),
     "conclude_prompt_file": ("PROMPT", "PROMPT"),
-    "tell_budget": ("true", True),
+    "show_budget_to_model": ("true", True),
 }
 
 
@@ -206,7 +206,7 @@ class TestPrecedence:
     def test_a_flag_goes_before_front_matter(self, tmp_path: Path) -> None:
         config = load(tmp_path, self.FILE, environ=self.ENVIRON, limits__steps=1)
         assert config.prepared(self.AGENT).limits_for(config.limits()).steps == 1
-        assert config.origins_for(self.AGENT, "A.md")["limits.steps"].source is Source.CODE
+        assert config.origins_for(self.AGENT, "A.md")["limits.steps"].source is SettingSource.CODE
 
     def test_the_ceiling_binds_them_all(self, tmp_path: Path) -> None:
         config = load(tmp_path, "[limits]\nceiling = 3\n", limits__steps=9)
@@ -230,10 +230,10 @@ class TestPrecedence:
         assert config.prepared(Agent(name="a")).conclude_prompt == "Sum up: {limit}"
         own = Agent(name="a", conclude_prompt="Mine.")
         assert config.prepared(own).conclude_prompt == "Mine."
-        assert config.origins_for(own, "A.md")["conclude_prompt_file"].source is Source.FRONT_MATTER
+        assert config.origins_for(own, "A.md")["conclude_prompt_file"].source is SettingSource.FRONT_MATTER
         overridden = load(tmp_path, conclude_prompt_file=str(tmp_path / "sum.txt"))
         assert overridden.prepared(own).conclude_prompt == "Sum up: {limit}"
-        assert overridden.origins_for(own, "A.md")["conclude_prompt_file"].source is Source.CODE
+        assert overridden.origins_for(own, "A.md")["conclude_prompt_file"].source is SettingSource.CODE
 
     def test_a_price_is_replaced_whole_and_the_others_stay(self, tmp_path: Path) -> None:
         config = load(
@@ -251,8 +251,8 @@ VALUES: dict[str, list[object]] = {
     "limits.concluding": ["after", "within"],
     "budgets.writing": [0, 10, None],
     "model": ["a", "b"],
-    "tell_budget": [True, False],
-    "history": ["repair", "strict"],
+    "show_budget_to_model": [True, False],
+    "unpaired": ["repair", "reject"],
 }
 SAID = st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key, values in VALUES.items()})
 
@@ -274,11 +274,11 @@ def test_the_first_source_that_has_a_setting_decides_it(
     for key in VALUES:
         limit = key.removeprefix("limits.")
         sources = [
-            (Source.CODE, code),
-            (Source.ENVIRONMENT, environ),
-            (Source.FILE, file),
-            (Source.PRESET, {key: getattr(laid, limit)} if limit in laid.model_fields_set else {}),
-            (Source.DEFAULT, {key: SETTINGS[key].default}),
+            (SettingSource.CODE, code),
+            (SettingSource.ENVIRONMENT, environ),
+            (SettingSource.FILE, file),
+            (SettingSource.PRESET, {key: getattr(laid, limit)} if limit in laid.model_fields_set else {}),
+            (SettingSource.DEFAULT, {key: SETTINGS[key].default}),
         ]
         source, value = next((source, said[key]) for source, said in sources if key in said)
         assert (config.origins[key].source, config.origins[key].value) == (source, value)
@@ -375,12 +375,12 @@ class TestMistakes:
             ("timeout = 0", "timeout: must be a number above 0, not 0"),
             ("timeout = true", "timeout: must be a number above 0, not True"),
             ("preset = 'claude'", "preset: must be 'boocode', 'opencode' or 'glm-cli', not 'claude'"),
-            ("history = 5", "history: must be 'repair' or 'strict', not 5"),
+            ("unpaired = 5", "unpaired: must be 'repair' or 'reject', not 5"),
             ("model = 5", "model: must be text, not 5"),
             ("model = ' '", "model: must not be blank: leave it out"),
             ("agents = 5", "agents: must be a list of texts, or one text, not 5"),
             ("agents = ['a', 5]", "agents.1: must be text, not 5"),
-            ("tell_budget = 1", "tell_budget: must be true or false, not 1"),
+            ("show_budget_to_model = 1", "show_budget_to_model: must be true or false, not 1"),
             ("prices.m = 5", "prices.m: must be a table, not 5"),
             ("prices.m = {input = 1}", "prices.m.output: is missing"),
             ("prices.m = {input = -1, output = 1}", "prices.m.input: must be a number of at least 0, not -1"),
@@ -667,7 +667,7 @@ class TestEmbedding:
             tmp_path,
             """
             store = "memory:"
-            history = "strict"
+            unpaired = "reject"
             [limits]
             steps = 4
             [prices.m]
@@ -676,7 +676,7 @@ class TestEmbedding:
             """,
         )
         setup = Engine(**config.engine_options()).setup
-        assert (setup.limits.steps, setup.history, setup.prices) == (4, "strict", {"m": Price(1, 2)})
+        assert (setup.limits.steps, setup.unpaired, setup.prices) == (4, "reject", {"m": Price(1, 2)})
 
     def test_an_agent_of_the_files_is_ready_to_run(self, tmp_path: Path) -> None:
         (tmp_path / "one.md").write_text("---\nname: One\nsteps: 3\n---\nWork.\n", encoding="utf-8")
@@ -720,7 +720,7 @@ class TestThePage:
         name = "pyproject.toml" if "tool" in tomllib.loads(text) else "turnwright.toml"
         (tmp_path / name).write_text(text, encoding="utf-8")
         config = load_config(tmp_path, environ={})
-        assert any(origin.source is Source.FILE for origin in config.origins.values())
+        assert any(origin.source is SettingSource.FILE for origin in config.origins.values())
 
     @pytest.mark.parametrize("code", list(examples("python")))
     def test_its_code_prints_what_it_says(self, tmp_path: Path, code: str) -> None:

@@ -21,7 +21,7 @@ def act() -> None: ...
         (lambda: Engine(steps=3), "Engine: steps is unknown: did you mean `limits=Limits(steps=...)`?"),  # type: ignore[call-arg]
         (lambda: Engine(zzz=3), "Engine: zzz is unknown: use one of model, models, tools, store"),  # type: ignore[call-arg]
         (lambda: tool(timout=3)(act), "tool act: timout is unknown: did you mean `timeout`?"),  # type: ignore[call-overload]
-        (lambda: tool(needs_approval=True)(act), "tool act: needs_approval is unknown: did you mean `approval`?"),  # type: ignore[call-overload]
+        (lambda: tool(approval=True)(act), "tool act: approval is unknown: did you mean `needs_approval`?"),  # type: ignore[call-overload]
         (lambda: tool(readonly=True)(act), "tool act: readonly is unknown: did you mean `read_only`?"),  # type: ignore[call-overload]
     ],
 )

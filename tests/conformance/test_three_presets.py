@@ -8,7 +8,7 @@ import pytest
 
 from turnwright import Agent, Engine, TurnResult, tool
 from turnwright.message import SentinelPart
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.transcript.wording import notice_text
 from turnwright_states import Limits
@@ -43,7 +43,7 @@ def wanting(calls: int, *, answer_at: int = 0) -> Line:
     """Asks for so many different calls, one a step, and then for the same one for ever. Answers without tools."""
     step = 0
 
-    def line(request: Request) -> Reply | str:
+    def line(request: ModelRequest) -> ModelResponse | str:
         nonlocal step
         step += 1
         if request.tool_choice == "none" or step == answer_at:
@@ -66,7 +66,7 @@ class Ran:
 
     async def outcome(self) -> str:
         turn = await self.turn()
-        return f"`paused: {turn.pending[0].kind}`" if turn.paused else f"`{turn.outcome}: {turn.reason}`"
+        return f"`paused: {turn.interrupts[0].kind}`" if turn.paused else f"`{turn.outcome}: {turn.reason}`"
 
     async def calls(self) -> str:
         outcome = await self.outcome()
@@ -77,7 +77,7 @@ class Ran:
         """The figures that the sentinel begins with, or what the person is asked."""
         turn = await self.turn()
         if turn.paused:
-            return turn.pending[0].question
+            return turn.interrupts[0].question
         (part,) = (part for part in turn.messages[-1].parts if isinstance(part, SentinelPart))
         return part.text.split(". ")[0]
 

@@ -4,19 +4,19 @@ import re
 from itertools import pairwise
 
 from turnwright_states import (
-    Answered,
-    AttemptFailed,
-    CallSettled,
-    CallStarted,
-    CallWaits,
+    AnsweredInput,
+    AttemptFailedInput,
+    CallSettledInput,
+    CallStartedInput,
+    CallWaitingInput,
     Cause,
     Decision,
-    Event,
+    Input,
     InterruptKind,
     Limits,
-    ModelReplied,
+    ModelRepliedInput,
     Outcome,
-    Started,
+    StartedInput,
     State,
     ToolCall,
     TurnMachine,
@@ -86,19 +86,19 @@ def test_the_stages_are_those_of_the_rank() -> None:
 
 
 def test_the_turn_of_the_page_goes_as_it_says_and_every_event_lowers_the_rank() -> None:
-    machine, _ = TurnMachine.start(Started(prompt="Tidy up.", limits=Limits(steps=2, max_pauses=1, max_retries=1)))
+    machine, _ = TurnMachine.start(StartedInput(prompt="Tidy up.", limits=Limits(steps=2, max_pauses=1, max_retries=1)))
     seen = [(machine.turn.state, machine.turn.rank)]
     calls = (ToolCall(name="look", arguments={}), ToolCall(name="erase", arguments={}))
-    events: list[Event] = [
-        AttemptFailed(cause=Cause.TIMEOUT),
-        ModelReplied(calls=calls),
-        CallStarted(call="call00001"),
-        CallSettled(call="call00001", result="one file"),
-        CallWaits(call="call00002", interrupt_kind=InterruptKind.APPROVAL, question="Erase it?"),
-        Answered(interrupt="approval-1", decision=Decision.GRANT),
-        CallStarted(call="call00002"),
-        CallSettled(call="call00002", result="erased"),
-        ModelReplied(text="Done."),
+    events: list[Input] = [
+        AttemptFailedInput(cause=Cause.TIMEOUT),
+        ModelRepliedInput(calls=calls),
+        CallStartedInput(call="call00001"),
+        CallSettledInput(call="call00001", result="one file"),
+        CallWaitingInput(call="call00002", interrupt_kind=InterruptKind.APPROVAL, question="Erase it?"),
+        AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE),
+        CallStartedInput(call="call00002"),
+        CallSettledInput(call="call00002", result="erased"),
+        ModelRepliedInput(text="Done."),
     ]
     for event in events:
         machine.feed(event)

@@ -57,8 +57,12 @@ def test_every_error_that_leaves_the_engine_is_told() -> None:
 def test_every_event_of_the_table_is_one_of_the_code() -> None:
     rows = [[re.findall(r"`(\w+)`", cell) for cell in row[:2]] for row in cells_below("the events")]
     told = {name: kind for names, kinds in rows for name, kind in zip(names, kinds, strict=True)}
-    pieces = {one.kind: one.__name__ for one in (events.TextPiece, events.ReasoningPiece)}
-    others = {"reply_restarted": "ReplyRestarted", "paused": "TurnPaused", "halted": "TurnHalted"}
+    pieces = {one.kind: one.__name__ for one in (events.TextDeltaEvent, events.ReasoningDeltaEvent)}
+    others = {
+        "response_restarted": "ResponseRestartedEvent",
+        "paused": "TurnPausedEvent",
+        "turn_ended": "TurnEndedEvent",
+    }
     known = {name: one.__name__ for name, one in KINDS.items()} | pieces | others
     assert told == {name: known[name] for name in told}
     assert all(hasattr(events, known[name]) for name in others)

@@ -69,7 +69,7 @@ def test_a_loop_of_ones_own_pauses_dies_and_ends_without_asyncio() -> None:
         "process 3: cap_hit, step_cap at 2 steps",
     ]
     assert journal.split().count("call_started") == 1
-    assert journal.split()[-1] == "halted"
+    assert journal.split()[-1] == "turn_ended"
     assert asyncio == "asyncio:   not loaded"
 
 
@@ -79,7 +79,7 @@ def test_under_trio_a_deadline_ends_a_tool_that_would_wait_for_a_day() -> None:
     assert ended == "cap_hit, deadline at 1 steps"
     kinds = [kind for kind in facts.split() if kind != "notice"]
     assert kinds.count("call_settled") == 3
-    assert kinds[-4:] == ["step_finished", "stopping", "concluded", "halted"]
+    assert kinds[-4:] == ["step_finished", "stopping", "concluded", "turn_ended"]
 
 
 @pytest.mark.skipif(find_spec("langgraph") is None, reason="needs LangGraph: pip install 'turnwright[examples]'")

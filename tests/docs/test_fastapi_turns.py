@@ -81,7 +81,7 @@ def test_a_turn_is_streamed_paused_answered_and_ended(server: Server) -> None:
     assert kinds(heard) == ["turn_started", "step_started", "model_replied", "call_waiting", "paused"]
     rest = server.events("POST", f"/turns/{turn}/answers", after=heard[-1][0], answers={"approval-1": "yes"})
     assert kinds(rest)[:3] == ["answered", "call_started", "call_settled"]
-    assert rest[-1][1] == "halted"
+    assert rest[-1][1] == "turn_ended"
     assert rest[-1][2]["text"] == "Done. I have seen to it, and nothing else was touched."
     assert [seq for seq, kind, _ in rest if kind != "text_delta"] == list(range(6, rest[-1][0] + 1))
 
@@ -116,6 +116,6 @@ def test_a_paused_turn_survives_its_server(tmp_path: Path) -> None:
     turn = heard[0][2]["turn"]
     with serving(tmp_path / "turns.db") as server:
         rest = server.events("POST", f"/turns/{turn}/answers", after=heard[-1][0], answers={"approval-1": "no"})
-        assert rest[-1][1] == "halted"
+        assert rest[-1][1] == "turn_ended"
         settled = next(event for _, kind, event in rest if kind == "call_settled")
-        assert settled["status"] == "denied"
+        assert settled["status"] == "rejected"

@@ -105,7 +105,7 @@ SENTENCES: Final = {
     "README.md": [
         says("what a step costs, beside a bare loop and {} other frameworks", WORDS[PEERS]),
         says("A turn also pauses at most {} times (a call that would ask once more is refused;", LIMITS.max_pauses),
-        says("runs at most {} calls a step, and tries each model call at most", LIMITS.calls_a_step),
+        says("runs at most {} calls a step, and tries each model call at most", LIMITS.max_calls_per_step),
         says("tries each model call at most {} times.", 1 + LIMITS.max_retries),
         says("(`@tool(read_only=False)`) may run {} calls where nobody sets a budget", Budgets().writing),
     ],

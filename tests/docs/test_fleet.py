@@ -189,7 +189,7 @@ def goes_on_when_a_worker_is_killed(fleet: Fleet) -> None:
     heard += following
     assert heard[-1][1] == "paused"
     standing = fleet.client.get(f"/turns/{turn}").json()
-    assert (standing["state"], [one["tool"] for one in standing["pending"]]) == ("PAUSED", ["order"])
+    assert (standing["state"], [one["tool"] for one in standing["interrupts"]]) == ("PAUSED", ["order"])
     status, words = fleet.refuses("POST", f"/turns/{turn}/answers", answers={"approval-1": "perhaps"})
     assert (status, "approval-1" in words) == (httpx.codes.UNPROCESSABLE_ENTITY, True)
     said = fleet.client.post(f"/turns/{turn}/answers", json={"answers": {"approval-1": "yes"}})
@@ -197,7 +197,7 @@ def goes_on_when_a_worker_is_killed(fleet: Fleet) -> None:
     heard += fleet.events(turn, heard[-1][0])
     assert [seq for seq, _, _ in heard] == list(range(1, len(heard) + 1))
     kinds = [kind for _, kind, _ in heard]
-    assert (kinds.count("call_started"), kinds[-1]) == (3, "halted")
+    assert (kinds.count("call_started"), kinds[-1]) == (3, "turn_ended")
     assert (heard[-1][2]["outcome"], heard[-1][2]["text"]) == ("finished", "All is in order.")
     assert fleet.client.get(f"/turns/{turn}").json()["outcome"] == "finished"
     second.process.terminate()
@@ -223,7 +223,7 @@ def test_what_the_fleet_refuses_has_a_status_and_words(fleet: Fleet) -> None:
     assert fleet.client.delete(f"/turns/{turn}").status_code == httpx.codes.NO_CONTENT
     status, words = fleet.refuses("POST", f"/turns/{turn}/messages", text="Faster")
     assert (status, "aborted" in words) == (httpx.codes.CONFLICT, True)
-    assert [kind for _, kind, _ in fleet.events(turn)][-1] == "halted"
+    assert [kind for _, kind, _ in fleet.events(turn)][-1] == "turn_ended"
 
 
 def test_a_turn_outlives_the_api_that_took_it_in(fleet: Fleet, place: str, model: str) -> None:
@@ -235,7 +235,7 @@ def test_a_turn_outlives_the_api_that_took_it_in(fleet: Fleet, place: str, model
     assert fleet.client.delete(f"/turns/{turn}").status_code == httpx.codes.NO_CONTENT
     heard += fleet.events(turn, heard[-1][0])
     assert [seq for seq, _, _ in heard] == list(range(1, len(heard) + 1))
-    assert heard[-1][1] == "halted"
+    assert heard[-1][1] == "turn_ended"
 
 
 def test_a_turn_goes_on_where_temporal_says_who_drives_it(place: str, model: str) -> None:

@@ -64,7 +64,7 @@ def test_the_loop_charges_twice_and_loses_the_conversation() -> None:
     assert "the ledger has 2 charge(s)" in said
     assert "BadRequest: 400: no tool message for tool_call_id id1" in said
     assert "says nothing: None" in said
-    assert said.count("PluggedOut") == 2
+    assert said.count("PluggedOutError") == 2
 
 
 def test_every_file_that_the_page_links_to_is_there() -> None:

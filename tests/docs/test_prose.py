@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 import typer
 
-from turnwright import Agent, Engine, SessionBusy
+from turnwright import Agent, Engine, SessionBusyError
 from turnwright.cli import app, codes
 from turnwright.cli.refused import busy_words
 from turnwright.errors import ConfigError
@@ -182,7 +182,7 @@ def test_the_exit_codes_and_the_retries_are_those_of_the_code() -> None:
 
 def test_the_errors_of_the_runbook_are_worded_as_they_are() -> None:
     text = TEXTS["operations.md"]
-    busy = SessionBusy("s2", "88c6cfa421e0826a")
+    busy = SessionBusyError("s2", "88c6cfa421e0826a")
     assert f"turnwright: {busy_words(busy, '', driven=False, elsewhere=False)}\n" in text
     with pytest.raises(ConfigError) as missing:
         open_store("sqlite:///nowhere.db", create=False)

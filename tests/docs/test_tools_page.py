@@ -25,7 +25,7 @@ def test_the_example_prints_what_the_page_says() -> None:
 async def test_the_function_of_the_page_decides_which_calls_need_approval() -> None:
     names: dict[str, object] = {}
     exec(PAGE.split("```python\n")[2].split("```", 1)[0], names)  # noqa: S102 (it is ours)
-    refund, context = names["refund"], ToolContext(turn="t", call="c")
+    refund, context = names["refund"], ToolContext(turn_id="t", call_id="c")
     assert isinstance(refund, Tool)
     assert await refund.asks_first({"order": "a", "amount": 100}, context) is None
     assert await refund.asks_first({"order": "a", "amount": "100.5"}, context) is not None

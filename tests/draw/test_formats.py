@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from turnwright.draw import Arrow, Kind, Line, Picture, extract, to_dot, to_mermaid, to_page, to_table
+from turnwright.draw import Arrow, NodeKind, Picture, TextLine, extract, to_dot, to_mermaid, to_page, to_table
 from turnwright.draw.layout_hints import HINTS, Hints
 from turnwright_states.chart import ROWS, Chart
 from turnwright_states.reasons import REASONS
@@ -16,7 +16,7 @@ from turnwright_states.state import State
 FORMATS = (to_mermaid, to_dot, to_table, to_page)
 
 
-def _shown(line: Line, *, event: bool) -> str:
+def _shown(line: TextLine, *, event: bool) -> str:
     parts = [str(line.number), str(line.event) if event else ""]
     parts += [f"[{line.guard}]" if line.guard else "", f"/ {line.shown_reason}" if line.shown_reason else ""]
     return " ".join(filter(None, parts))
@@ -47,7 +47,7 @@ def test_mermaid_declares_and_classes_every_state(picture: Picture) -> None:
     assert re.findall(r"^    class (\w+) (\w+)$", text, flags=re.MULTILINE) == [
         (node.state, node.kind) for node in picture.nodes
     ]
-    assert re.findall(r"^    classDef (\w+) ", text, flags=re.MULTILINE) == list(Kind)
+    assert re.findall(r"^    classDef (\w+) ", text, flags=re.MULTILINE) == list(NodeKind)
 
 
 def test_mermaid_labels_have_no_character_that_its_grammar_reads(picture: Picture) -> None:
@@ -82,7 +82,7 @@ def test_dot_shows_the_kinds_apart(picture: Picture) -> None:
         for node in picture.nodes
     }
     assert all(len(look) == 1 for look in looks.values())
-    assert len({look for found in looks.values() for look in found}) == len(Kind)
+    assert len({look for found in looks.values() for look in found}) == len(NodeKind)
 
 
 def test_without_hints_dot_is_as_complete(picture: Picture) -> None:

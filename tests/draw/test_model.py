@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 
-from turnwright.draw import Kind, Picture, extract
+from turnwright.draw import NodeKind, Picture, extract
 from turnwright.draw.model import endings
 from turnwright_states.chart import CHART, ROWS, Chart, ReasonFrom
 from turnwright_states.reasons import REASONS, EndReason
@@ -13,7 +13,7 @@ from turnwright_states.state import FINAL, LIVE, RESTING, TRANSIENT, Outcome, St
 # DESIGN 9: outcomes and their reasons.
 _DESIGNED = {
     Outcome.FINISHED: "answered text_only truncated",
-    Outcome.SYNTHESIS_DONE: "synthesised",
+    Outcome.SYNTHESIS_DONE: "synthesized",
     Outcome.CAP_HIT: "step_cap budget tokens cost deadline",
     Outcome.DOOM_LOOP: "doom_loop",
     Outcome.ABORTED: "aborted superseded",
@@ -64,9 +64,9 @@ def test_the_picture_starts_where_the_machine_does(picture: Picture) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "states"),
-    [(Kind.TRANSIENT, TRANSIENT), (Kind.LIVE, LIVE), (Kind.RESTING, RESTING), (Kind.FINAL, FINAL)],
+    [(NodeKind.TRANSIENT, TRANSIENT), (NodeKind.LIVE, LIVE), (NodeKind.RESTING, RESTING), (NodeKind.FINAL, FINAL)],
 )
-def test_the_kinds_are_the_sets_of_the_states(picture: Picture, kind: Kind, states: frozenset[State]) -> None:
+def test_the_kinds_are_the_sets_of_the_states(picture: Picture, kind: NodeKind, states: frozenset[State]) -> None:
     assert {node.state for node in picture.nodes if node.kind is kind} == states
 
 

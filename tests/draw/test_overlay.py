@@ -24,7 +24,7 @@ from turnwright.draw import (
 )
 from turnwright.draw.overlay import brief, ranges, shade, shade_words
 from turnwright_states.chart import ROWS
-from turnwright_states.events import ModelReplied, Started, ToolCall
+from turnwright_states.inputs import ModelRepliedInput, StartedInput, ToolCall
 from turnwright_states.limits import Limits
 from turnwright_states.machine import TurnMachine
 from turnwright_states.reasons import EndReason
@@ -94,8 +94,8 @@ def test_the_caption_of_a_turn_says_how_it_ended_and_what_it_took(turn: Overlay)
 
 
 def test_the_caption_of_a_turn_that_is_not_over_says_where_it_stands() -> None:
-    machine, _ = TurnMachine.start(Started(prompt="x"))
-    machine.feed(ModelReplied(calls=(ToolCall(name="a", arguments={}),)))
+    machine, _ = TurnMachine.start(StartedInput(prompt="x"))
+    machine.feed(ModelRepliedInput(calls=(ToolCall(name="a", arguments={}),)))
     overlay = turn_overlay("t2", machine.turn, [ROWS[9], ROWS[11]], path="CHECK > STREAM > TOOL_EXEC")
     assert overlay.caption[0] == "turn t2: not over: in TOOL_EXEC"
     assert overlay.here == "stands here"

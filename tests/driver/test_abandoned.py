@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from turnwright import Agent, Engine, Limits, tool
-from turnwright.events import ToolProgress, TurnEvent
+from turnwright.events import ToolProgressEvent, TurnEvent
 from turnwright.message import ToolResultPart
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.result import TurnResult
@@ -58,7 +58,7 @@ class Stubborn:
             """Do something."""
             return "done"
 
-        return FunctionTool(stubborn, approval=check, **options)  # type: ignore[arg-type]  # the options of the tests
+        return FunctionTool(stubborn, needs_approval=check, **options)  # type: ignore[arg-type]  # the options of the tests
 
     def tool(self, **options: float | bool | None) -> Tool:
         async def stubborn(context: ToolContext) -> str:
@@ -98,7 +98,7 @@ def staged(
     """An engine whose model asks for these calls at once and then is done, and what is heard of its turns."""
     heard: list[TurnEvent] = []
     model = ScriptedModel(asks_for(*((name, {}) for name in calls)), "Done.")
-    made = Engine(model=model, tools=tools, limits=limits, grace=GRACE, observers=[heard.append], **options)  # type: ignore[arg-type]
+    made = Engine(model=model, tools=tools, limits=limits, cancel_grace=GRACE, on_event=[heard.append], **options)  # type: ignore[arg-type]
     return made, heard
 
 
@@ -142,7 +142,7 @@ async def test_an_abort_ends_the_turn(caplog: pytest.LogCaptureFixture) -> None:
     facts = await engine.store.facts(turn.id)
     await stubborn.let_go()
     assert await engine.store.facts(turn.id) == facts
-    assert not any(isinstance(event, ToolProgress) for event in heard)
+    assert not any(isinstance(event, ToolProgressEvent) for event in heard)
     assert len([record for record in caplog.records if record.name == LOGGER]) == 1
 
 
@@ -183,7 +183,9 @@ async def test_it_is_not_cancelled_any_more() -> None:
 async def test_the_calls_behind_it_run(options: dict[str, bool]) -> None:
     """It gives back its place in the batch, and that among the calls of its tool."""
     stubborn = Stubborn()
-    engine, _ = staged(stubborn.tool(timeout=0.01, **options), note, calls=["stubborn", "stubborn", "note"], parallel=1)
+    engine, _ = staged(
+        stubborn.tool(timeout=0.01, **options), note, calls=["stubborn", "stubborn", "note"], max_parallel_tools=1
+    )
     with anyio.fail_after(5):
         turn = await engine.run(AGENT, "hi")
     assert [status for status, _ in results(turn)] == [CallStatus.ERROR, CallStatus.ERROR, CallStatus.OK]
@@ -204,7 +206,7 @@ async def test_what_it_tidies_up_within_the_grace_is_waited_for() -> None:
         return "never"
 
     model = ScriptedModel(asks_for(("careful", {})), "Done.")
-    turn = await Engine(model=model, tools=[careful], grace=60).run(AGENT, "hi")
+    turn = await Engine(model=model, tools=[careful], cancel_grace=60).run(AGENT, "hi")
     assert tidied == ["up"]
     assert [text for _, text in results(turn)] == [
         "careful did not finish within 0.01 s; a part of its work may be done"

@@ -8,10 +8,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from turnwright import Agent, Engine, StoreError, TurnResult, UnknownTurn, tool
+from turnwright import Agent, Engine, StoreError, TurnNotFoundError, TurnResult, tool
 from turnwright.events import TurnEvent
 from turnwright.message import TextPart, ToolResultPart
-from turnwright.model.protocol import ModelError, Reply, ReplyCall, Request, TextDelta
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import InboxItem, InboxKind, MemoryStore
@@ -30,11 +30,11 @@ class Hanging:
 
     name = "hanging"
 
-    def __init__(self, *first: Reply | ModelError) -> None:
+    def __init__(self, *first: ModelResponse | ModelError) -> None:
         self.first = list(first)
         self.hangs = anyio.Event()
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         assert request.messages
         if self.first:
             line = self.first.pop(0)
@@ -81,7 +81,7 @@ async def aborted(
                 await anyio.lowlevel.checkpoint()
             await (how or engine.abort)(heard[0].turn)
     (turn,) = turns
-    assert heard[-1].type == "halted", "and nothing is published after it"
+    assert heard[-1].type == "turn_ended", "and nothing is published after it"
     assert asyncio.all_tasks() <= before, "no task outlives the turn"
     assert not await engine.store.is_driven(turn.id)
     assert await engine.store.inbox(turn.id) == []
@@ -126,7 +126,7 @@ async def test_a_tool_that_is_about_to_finish_may() -> None:
         return "worked"
 
     model = ScriptedModel(asks_for(("work", {})), "never said")
-    turn = await aborted(Engine(model=model, tools=[work], grace=1), AGENT, started)
+    turn = await aborted(Engine(model=model, tools=[work], cancel_grace=1), AGENT, started)
     assert results(turn) == [(CallStatus.OK, "worked")]
     assert len(model.requests) == 1
 
@@ -143,7 +143,7 @@ async def test_a_tool_that_goes_on_is_stopped_and_its_siblings_results_are_kept(
             cancelled.set()
 
     asking = asks_for(("note", {"n": 1}), ("dawdle", {}), ("note", {"n": 2}), text="Let me see.")
-    engine = Engine(model=ScriptedModel(asking), tools=[note, dawdle], grace=0.02)
+    engine = Engine(model=ScriptedModel(asking), tools=[note, dawdle], cancel_grace=0.02)
     turn = await aborted(engine, AGENT, started)
     assert cancelled.is_set()
     assert results(turn) == [
@@ -167,7 +167,7 @@ async def test_no_call_starts_after_the_abort() -> None:
         return name
 
     asking = asks_for(("work", {"name": "first"}), ("work", {"name": "second"}))
-    engine = Engine(model=ScriptedModel(asking, "never said"), tools=[work], parallel=1, grace=1)
+    engine = Engine(model=ScriptedModel(asking, "never said"), tools=[work], max_parallel_tools=1, cancel_grace=1)
     turn = await aborted(engine, AGENT, started)
     assert ran == ["first"]
     assert [status for status, _ in results(turn)] == [CallStatus.OK, CallStatus.ABORTED]
@@ -184,7 +184,7 @@ async def test_a_tool_may_abort_its_own_turn() -> None:
         await anyio.sleep_forever()
 
     model = ScriptedModel(asks_for(("give_up", {})))
-    engine = Engine(model=model, tools=[give_up], grace=0.01, observers=[lambda event: ids.append(event.turn)])
+    engine = Engine(model=model, tools=[give_up], cancel_grace=0.01, on_event=[lambda event: ids.append(event.turn)])
     engines.append(engine)
     with anyio.fail_after(60):
         turn = await engine.run(AGENT, "hi")
@@ -212,14 +212,14 @@ async def test_an_ended_turn_stays_as_it_ended() -> None:
 
 
 async def test_an_unknown_turn_cannot_be_aborted() -> None:
-    with pytest.raises(UnknownTurn, match="nobody"):
+    with pytest.raises(TurnNotFoundError, match="nobody"):
         await Engine(model=ScriptedModel()).abort("nobody")
 
 
 # A turn that rests.
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase(path: str) -> str:
     return path
 
@@ -232,7 +232,7 @@ async def test_a_paused_turn_is_ended_at_once() -> None:
     paused = await engine.run(AGENT, "hi")
     await engine.abort(paused.id)
     turn = await engine.get(paused.id)
-    assert (turn.outcome, turn.reason, turn.pending) == (Outcome.ABORTED, EndReason.ABORTED, ())
+    assert (turn.outcome, turn.reason, turn.interrupts) == (Outcome.ABORTED, EndReason.ABORTED, ())
     assert [status for status, _ in results(turn)] == [CallStatus.ABORTED, CallStatus.OK]
     assert not await engine.store.is_driven(turn.id)
 
@@ -269,7 +269,7 @@ async def test_what_is_heard_of_an_abort_at_rest_is_what_the_journal_says() -> N
     """The live event and the one that is read again are one."""
     heard: list[TurnEvent] = []
     asking = asks_for(("erase", {"path": "x"}), text="I would erase it.")
-    engine = Engine(model=ScriptedModel(asking), tools=[erase], observers=[heard.append])
+    engine = Engine(model=ScriptedModel(asking), tools=[erase], on_event=[heard.append])
     paused = await engine.run(AGENT, "hi")
     await engine.abort(paused.id)
     recorded = [event async for event in engine.events(paused.id)]
@@ -320,14 +320,14 @@ async def test_an_abort_is_consumed_with_its_own_fact_only() -> None:
     class Finishing:
         name = "finishing"
 
-        async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
             assert request.messages
             with anyio.CancelScope(shield=True):
                 await engine.abort(ids[0])
                 await anyio.sleep(0.01)
-            yield Reply(calls=(ReplyCall("note", {}),))
+            yield ModelResponse(calls=(ResponseToolCall("note", {}),))
 
-    engine = Engine(model=Finishing(), tools=[note], store=store, observers=[lambda event: ids.append(event.turn)])
+    engine = Engine(model=Finishing(), tools=[note], store=store, on_event=[lambda event: ids.append(event.turn)])
     with pytest.raises(StoreError):
         await engine.run(AGENT, "hi")
     facts = [fact for _, fact in await memory.facts(ids[0])]

@@ -10,13 +10,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from turnwright import Agent, BadAnswer, Engine, Message, TurnEnded, TurnResult, tool
-from turnwright.events import Piece, ReplyRestarted, TurnEvent
+from turnwright import Agent, Engine, InvalidAnswerError, Message, TurnAlreadyEndedError, TurnResult, tool
+from turnwright.events import DeltaEvent, ResponseRestartedEvent, TurnEvent
 from turnwright.journal.dependencies import FinishedCall
 from turnwright.message import ToolResultPart
-from turnwright.model.protocol import Reply, Request, TextDelta
+from turnwright.model.protocol import ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
-from turnwright.store import NOBODY_GIVEN_UP, Claim, GivenUp, InboxItem, MemoryStore, SqliteStore, Status, Store
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, MemoryStore, SqliteStore, Status, Store
 from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool
 from turnwright.transcript.pairing import check_pairing
@@ -36,7 +36,7 @@ async def note(n: int = 0) -> str:
     return f"noted {n}"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase(path: str) -> str:
     return f"erased {path}"
 
@@ -65,10 +65,10 @@ class Run:
         facts = await self.engine.store.facts(self.turn_id)
         assert asyncio.all_tasks() <= self.before, "no task outlives the turn"
         assert (turn.outcome, turn.reason) == (Outcome.ABORTED, EndReason.ABORTED)
-        assert self.heard[-1].type == "halted"
-        assert [event.type for event in self.heard].count("halted") == 1
+        assert self.heard[-1].type == "turn_ended"
+        assert [event.type for event in self.heard].count("turn_ended") == 1
         assert replay(facts).check.verdict is Verdict.HOLDS
-        live = [event for event in self.heard if not isinstance(event, Piece | ReplyRestarted)]
+        live = [event for event in self.heard if not isinstance(event, DeltaEvent | ResponseRestartedEvent)]
         assert live == [event async for event in self.engine.events(self.turn_id)]
         assert not await self.engine.store.is_driven(self.turn_id)
         assert await self.engine.store.inbox(self.turn_id) == []
@@ -99,7 +99,12 @@ def staged(
     heard: list[TurnEvent] = []
     model = ScriptedModel(*lines)
     engine = Engine(
-        model=model, tools=tools, store=store or MemoryStore(), limits=limits, grace=grace, observers=[heard.append]
+        model=model,
+        tools=tools,
+        store=store or MemoryStore(),
+        limits=limits,
+        cancel_grace=grace,
+        on_event=[heard.append],
     )
     return engine, heard, model
 
@@ -249,7 +254,7 @@ async def test_during_the_hook_that_prepares_a_request() -> None:
 
     heard: list[TurnEvent] = []
     model = ScriptedModel("never")
-    engine = Engine(model=model, prepare=prepare, observers=[heard.append])
+    engine = Engine(model=model, history_processor=prepare, on_event=[heard.append])
     turn = await abort_when(engine, heard, prepares)
     assert (turn.path[-2], model.requests) == (State.STREAM, [])
 
@@ -257,14 +262,14 @@ async def test_during_the_hook_that_prepares_a_request() -> None:
 async def test_during_a_synthesis_the_results_are_kept() -> None:
     begun = anyio.Event()
 
-    async def synthesise(batch: tuple[FinishedCall, ...]) -> str:
+    async def synthesize(batch: tuple[FinishedCall, ...]) -> str:
         begun.set()
         await anyio.sleep_forever()
         return f"{len(batch)}"
 
     heard: list[TurnEvent] = []
     model = ScriptedModel(asks_for(("note", {})), "never")
-    engine = Engine(model=model, tools=[note], synthesise=synthesise, observers=[heard.append], grace=0.01)
+    engine = Engine(model=model, tools=[note], synthesize=synthesize, on_event=[heard.append], cancel_grace=0.01)
     turn = await abort_when(engine, heard, begun)
     assert (turn.path[-2], results(turn)) == (State.TOOL_EXEC, [(CallStatus.OK, "noted 0")])
     assert len(model.requests) == 1
@@ -278,11 +283,11 @@ class Hanging:
 
     name = "hanging"
 
-    def __init__(self, *first: Reply) -> None:
+    def __init__(self, *first: ModelResponse) -> None:
         self.first = list(first)
         self.hangs = anyio.Event()
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         """See `Model.stream`."""
         assert request.messages
         if self.first:
@@ -303,14 +308,14 @@ async def test_another_engine_on_the_same_store_in_memory_is_heard_between_two_a
         return "asked"
 
     model = ScriptedModel(asks_for(("ask_elsewhere", {})), "It goes on.")
-    turn = await Engine(model=model, tools=[ask_elsewhere], store=store, observers=[heard.append]).run(AGENT, "hi")
+    turn = await Engine(model=model, tools=[ask_elsewhere], store=store, on_event=[heard.append]).run(AGENT, "hi")
     assert (turn.outcome, len(model.requests)) == (Outcome.ABORTED, 1)
 
 
 async def test_at_a_cap_the_carried_reason_and_all_that_it_carried_are_kept() -> None:
     model, heard = Hanging(asks_for(("note", {}))), list[TurnEvent]()
     limits = Limits(steps=1, tool_calls=1)
-    engine = Engine(model=model, tools=[note], limits=limits, observers=[heard.append])
+    engine = Engine(model=model, tools=[note], limits=limits, on_event=[heard.append])
     turn = await abort_when(engine, heard, model.hangs)
     assert turn.also_reached == (EndReason.STEP_CAP, EndReason.BUDGET)
     assert turn.text == "So far"
@@ -318,7 +323,7 @@ async def test_at_a_cap_the_carried_reason_and_all_that_it_carried_are_kept() ->
 
 async def test_many_at_once_are_one() -> None:
     model, heard = Hanging(), list[TurnEvent]()
-    engine = Engine(model=model, observers=[heard.append])
+    engine = Engine(model=model, on_event=[heard.append])
 
     async def often(turn_id: str) -> None:
         async with anyio.create_task_group() as group:
@@ -327,7 +332,7 @@ async def test_many_at_once_are_one() -> None:
 
     turn = await abort_when(engine, heard, model.hangs, often)
     await engine.abort(turn.id)
-    assert heard[-1].type == "halted"
+    assert heard[-1].type == "turn_ended"
 
 
 @pytest.mark.no_waiting(False)
@@ -376,7 +381,7 @@ class Interrupted(StoreWrapper):
             self._at = 0
             await self._what()
 
-    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
+    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         """See `Store.claim`."""
         await self._due(after=False)
         claim = await super().claim(turn_id, over=over)
@@ -431,18 +436,18 @@ async def test_at_any_call_of_the_store_the_turn_ends_once(after: bool) -> None:
         engine, heard, model = staged(*lines, store=store)
         turn = await engine.run(AGENT, "hi")
         assert not asked or (await memory.get(turn.id)).status.outcome is not None, "it rests, and was to end"
-        with suppress(TurnEnded, BadAnswer):
+        with suppress(TurnAlreadyEndedError, InvalidAnswerError):
             await engine.resume(turn.id, {"approval-1": True})
         turn = await Engine(store=memory).get(turn.id)
         facts = [fact for _, fact in await memory.facts(turn.id)]
         assert replay(await memory.facts(turn.id)).check.verdict is Verdict.HOLDS
-        assert sum(isinstance(fact, f.Halted) for fact in facts) == 1
+        assert sum(isinstance(fact, f.TurnEnded) for fact in facts) == 1
         assert not await memory.is_driven(turn.id)
         check_pairing(turn.messages)
         if turn.outcome is not Outcome.ABORTED:  # the reply that ends the turn was there already
             assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
             assert len(model.requests) == 3
-        assert [event.type for event in heard].count("halted") <= 1
+        assert [event.type for event in heard].count("turn_ended") <= 1
         at, calls = at + 1, store.calls
     assert calls > 20
 
@@ -454,7 +459,7 @@ async def test_together_with_an_answer_one_of_the_two_comes_first(steps: int) ->
     paused = await engine.run(AGENT, "hi")
 
     async def answer() -> None:
-        with suppress(TurnEnded):
+        with suppress(TurnAlreadyEndedError):
             await engine.resume(paused.id, {"approval-1": True})
 
     async with anyio.create_task_group() as group:
@@ -464,7 +469,7 @@ async def test_together_with_an_answer_one_of_the_two_comes_first(steps: int) ->
         await engine.abort(paused.id)
     turn = await engine.get(paused.id)
     assert turn.outcome in (Outcome.ABORTED, Outcome.FINISHED)
-    assert heard[-1].type == "halted"
+    assert heard[-1].type == "turn_ended"
     assert not await engine.store.is_driven(turn.id)
     assert replay(await engine.store.facts(turn.id)).check.verdict is Verdict.HOLDS
 
@@ -531,7 +536,7 @@ async def test_a_cancellation_goes_through_and_the_turn_can_be_taken_up(
         await anyio.sleep_forever()
         return ""
 
-    async def synthesise(batch: tuple[FinishedCall, ...]) -> str | None:
+    async def synthesize(batch: tuple[FinishedCall, ...]) -> str | None:
         assert batch
         if where == "synthesis":
             started.set()
@@ -544,14 +549,14 @@ async def test_a_cancellation_goes_through_and_the_turn_can_be_taken_up(
         started = model.hangs
     limits = Limits(steps=1 if where == "conclusion" else None)
     tools: list[Tool] = [note, dawdle]
-    engine = Engine(model=model, tools=tools, store=memory, limits=limits, synthesise=synthesise)
+    engine = Engine(model=model, tools=tools, store=memory, limits=limits, synthesize=synthesize)
     before = asyncio.all_tasks()
     await cancel(lambda: engine.run(AGENT, "hi"), started)
     assert asyncio.all_tasks() <= before
     (row,) = await memory.turns()
     assert row.owner is None
     left = await memory.facts(row.id)
-    assert not any(isinstance(fact, f.Halted | f.AttemptFailed) for _, fact in left)
+    assert not any(isinstance(fact, f.TurnEnded | f.AttemptFailed) for _, fact in left)
     other = Engine(model=ScriptedModel("Done."), tools=tools, store=memory)
     (turn,) = await other.recover()
     assert turn.outcome is (Outcome.CAP_HIT if where == "conclusion" else Outcome.FINISHED)
@@ -587,7 +592,7 @@ async def test_who_is_impatient_leaves_a_turn_that_can_be_taken_up_too() -> None
 async def test_a_cancellation_is_not_swallowed_by_an_abort_at_the_same_moment(first: str) -> None:
     """Whoever cancelled the task hears of it; the abort is done, or waits for whoever takes the turn up."""
     model, heard, memory = Hanging(), list[TurnEvent](), MemoryStore()
-    engine = Engine(model=model, store=memory, observers=[heard.append])
+    engine = Engine(model=model, store=memory, on_event=[heard.append])
     task = asyncio.create_task(engine.run(AGENT, "hi"))
     await model.hangs.wait()
     if first == "cancel":

@@ -43,7 +43,7 @@ def skip_in_a_thread() -> None:
 def engine_for(*tools: Tool, times: int = 1) -> Engine:
     """An engine whose model asks for each tool, in a step of its own, `times` times at once."""
     lines = [asks_for(*[(made.name, {})] * times) for made in tools]
-    return Engine(model=ScriptedModel(*lines, "Done."), tools=tools, grace=0.0)
+    return Engine(model=ScriptedModel(*lines, "Done."), tools=tools, cancel_grace=0.0)
 
 
 def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:

@@ -8,11 +8,21 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from turnwright import Agent, BadAnswer, ConfigError, Engine, Reply, TurnEnded, TurnResult, deny, tool
+from turnwright import (
+    Agent,
+    Answer,
+    ConfigError,
+    Engine,
+    InvalidAnswerError,
+    TurnAlreadyEndedError,
+    TurnResult,
+    reject,
+    tool,
+)
 from turnwright.driver.driver import Driver
-from turnwright.journal.dependencies import Setup
+from turnwright.journal.dependencies import Dependencies
 from turnwright.message import ToolResultPart
-from turnwright.model.protocol import ReplyCall
+from turnwright.model.protocol import ResponseToolCall
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import InboxItem, InboxKind, MemoryStore
 from turnwright.tools import Tool, ToolContext, ToolInputError
@@ -36,7 +46,7 @@ class Desk:
             self.done.append(f"note {text}")
             return f"noted {text}"
 
-        @tool(approval=True)
+        @tool(needs_approval=True)
         async def erase(path: str) -> str:
             self.done.append(f"erase {path}")
             return f"erased {path}"
@@ -63,7 +73,7 @@ async def test_a_call_that_needs_approval_rests_the_turn(desk: Desk) -> None:
     """Its siblings run and keep their results; it has not run, and takes no place in the budget yet."""
     turn = await Engine(model=ScriptedModel(asking("x.py")), tools=desk.tools).run(AGENT, "hi")
     assert (turn.state, turn.paused, turn.outcome, turn.reason) == (State.PAUSED, True, None, None)
-    (open_,) = turn.pending
+    (open_,) = turn.interrupts
     assert (open_.id, open_.kind, open_.tool) == ("approval-1", InterruptKind.APPROVAL, "erase")
     assert open_.arguments == {"path": "x.py"}
     assert desk.done == ["note a"]
@@ -84,9 +94,9 @@ async def test_an_approved_call_runs_and_the_turn_goes_on(desk: Desk) -> None:
 async def test_a_denied_call_does_not_run_and_the_model_reads_why(desk: Desk) -> None:
     engine = Engine(model=ScriptedModel(asking("x.py"), "I see."), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
-    turn = await engine.resume(paused.id, {"approval-1": deny("not on a Friday")})
+    turn = await engine.resume(paused.id, {"approval-1": reject("not on a Friday")})
     assert (turn.outcome, turn.tool_calls) == (Outcome.FINISHED, 1)
-    assert results(turn)[1] == (CallStatus.DENIED, "denied by the person: not on a Friday")
+    assert results(turn)[1] == (CallStatus.REJECTED, "rejected by the person: not on a Friday")
     assert desk.done == ["note a"]
 
 
@@ -94,15 +104,15 @@ async def test_nothing_runs_until_the_last_one_is_answered(desk: Desk) -> None:
     model = ScriptedModel(asking("x.py", "y.py"), "Done.")
     engine = Engine(model=model, tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
-    assert [one.id for one in paused.pending] == ["approval-1", "approval-2"]
+    assert [one.id for one in paused.interrupts] == ["approval-1", "approval-2"]
     still = await engine.resume(paused.id, {"approval-2": True})
-    assert (still.paused, [one.id for one in still.pending]) == (True, ["approval-1"])
+    assert (still.paused, [one.id for one in still.interrupts]) == (True, ["approval-1"])
     assert desk.done == ["note a"]
     assert len(model.requests) == 1
     turn = await engine.resume(paused.id, {"approval-1": "no"})
     assert turn.outcome is Outcome.FINISHED
     assert desk.done == ["note a", "erase y.py"]
-    assert [status for status, _ in results(turn)] == [CallStatus.OK, CallStatus.DENIED, CallStatus.OK]
+    assert [status for status, _ in results(turn)] == [CallStatus.OK, CallStatus.REJECTED, CallStatus.OK]
 
 
 async def test_all_may_be_answered_at_once(desk: Desk) -> None:
@@ -120,9 +130,9 @@ async def test_an_answer_that_does_not_fit_answers_nothing(desk: Desk) -> None:
     engine = Engine(model=ScriptedModel(asking("x.py", "y.py")), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
     before = await engine.store.facts(paused.id)
-    bad: list[tuple[str, str | bool | Reply]] = [("approval-3", True), ("approval-2", "perhaps"), ("doom-1", "stop")]
+    bad: list[tuple[str, str | bool | Answer]] = [("approval-3", True), ("approval-2", "perhaps"), ("doom-1", "stop")]
     for name, answer in bad:
-        with pytest.raises(BadAnswer, match=r"open: approval-1, approval-2"):
+        with pytest.raises(InvalidAnswerError, match=r"open: approval-1, approval-2"):
             await engine.resume(paused.id, {"approval-1": True, name: answer})
     assert await engine.store.facts(paused.id) == before
     assert await engine.store.inbox(paused.id) == []
@@ -132,7 +142,7 @@ async def test_an_interrupt_is_answered_once(desk: Desk) -> None:
     engine = Engine(model=ScriptedModel(asking("x.py", "y.py")), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
     await engine.resume(paused.id, {"approval-1": True})
-    with pytest.raises(BadAnswer, match=r"'approval-1'.*open: approval-2"):
+    with pytest.raises(InvalidAnswerError, match=r"'approval-1'.*open: approval-2"):
         await engine.resume(paused.id, {"approval-1": False})
 
 
@@ -142,11 +152,11 @@ async def test_what_was_answered_and_not_taken_up_is_told_apart_from_what_is_ope
         assert turn.answered == frozenset()
         await engine.answer(turn.id, {"approval-1": "yes"})
         turn = await engine.get(turn.id)
-        assert [one.id for one in turn.pending] == ["approval-1", "approval-2"]
+        assert [one.id for one in turn.interrupts] == ["approval-1", "approval-2"]
         assert turn.answered == {"approval-1"}
-        with pytest.raises(BadAnswer, match=r"the first answer stands.* \(open: approval-2\)") as error:
+        with pytest.raises(InvalidAnswerError, match=r"the first answer stands.* \(open: approval-2\)") as error:
             await engine.answer(turn.id, {"approval-1": "no"})
-        assert error.value.pending == ("approval-2",)
+        assert error.value.interrupts == ("approval-2",)
         ended = await engine.resume(turn.id, {"approval-2": "no"})
         assert (ended.outcome, ended.answered, desk.done) == (Outcome.FINISHED, frozenset(), ["note a", "erase a"])
 
@@ -155,21 +165,21 @@ async def test_who_answers_second_is_told(desk: Desk) -> None:
     """Another process has answered, and nobody has driven the turn since: the first answer stands (DESIGN 4.12)."""
     engine = Engine(model=ScriptedModel(asking("x.py"), "Done."), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
-    payload = json.dumps({"interrupt": "approval-1", "decision": "deny", "text": ""})
+    payload = json.dumps({"interrupt": "approval-1", "decision": "reject", "text": ""})
     await engine.store.post(InboxItem(paused.id, "answer:approval-1", InboxKind.ANSWER, payload))
-    with pytest.raises(BadAnswer, match="approval-1"):
+    with pytest.raises(InvalidAnswerError, match="approval-1"):
         await engine.resume(paused.id, {"approval-1": True})
     turn = await engine.resume(paused.id)
-    assert results(turn)[1][0] is CallStatus.DENIED
+    assert results(turn)[1][0] is CallStatus.REJECTED
 
 
 async def test_who_answers_second_answers_nothing_at_all(desk: Desk) -> None:
     """One of the answers comes too late, so the others of the same call are not taken either."""
     engine = Engine(model=ScriptedModel(asking("x.py", "y.py"), "Done."), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
-    payload = json.dumps({"interrupt": "approval-2", "decision": "deny", "text": ""})
+    payload = json.dumps({"interrupt": "approval-2", "decision": "reject", "text": ""})
     await engine.store.post(InboxItem(paused.id, "answer:approval-2", InboxKind.ANSWER, payload))
-    with pytest.raises(BadAnswer, match="approval-2"):
+    with pytest.raises(InvalidAnswerError, match="approval-2"):
         await engine.resume(paused.id, {"approval-1": True, "approval-2": True})
     assert [item.id for item in await engine.store.inbox(paused.id)] == ["answer:approval-2"]
 
@@ -190,7 +200,7 @@ async def test_a_turn_that_has_ended_takes_no_answer(desk: Desk) -> None:
     engine = Engine(model=ScriptedModel(asking("x.py"), "Done."), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
     await engine.resume(paused.id, {"approval-1": True})
-    with pytest.raises(TurnEnded, match="finished: answered"):
+    with pytest.raises(TurnAlreadyEndedError, match="finished: answered"):
         await engine.resume(paused.id, {"approval-1": True})
 
 
@@ -198,7 +208,7 @@ async def test_an_answer_that_came_too_late_is_dropped_by_the_driver(desk: Desk)
     """It was posted by somebody who did not know; it changes nothing, and does not stay."""
     engine = Engine(model=ScriptedModel(asking("x.py"), "Done."), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
-    payload = json.dumps({"interrupt": "approval-9", "decision": "grant", "text": ""})
+    payload = json.dumps({"interrupt": "approval-9", "decision": "approve", "text": ""})
     await engine.store.post(InboxItem(paused.id, "answer:approval-9", InboxKind.ANSWER, payload))
     assert (await engine.resume(paused.id)).paused
     assert await engine.store.inbox(paused.id) == []
@@ -208,7 +218,7 @@ async def test_resuming_without_answers_changes_nothing(desk: Desk) -> None:
     engine = Engine(model=ScriptedModel(asking("x.py")), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
     before = await engine.store.facts(paused.id)
-    assert (await engine.resume(paused.id)).pending == paused.pending
+    assert (await engine.resume(paused.id)).interrupts == paused.interrupts
     assert await engine.store.facts(paused.id) == before
 
 
@@ -217,10 +227,10 @@ async def test_resuming_without_answers_changes_nothing(desk: Desk) -> None:
 
 async def test_a_question_is_answered_with_text(tmp_path: Path) -> None:
     asked: dict[str, JsonValue] = {"question": "Which one?", "choices": ["red", "blue"]}
-    asking = asks_for(ReplyCall("ask_user_input", asked))
+    asking = asks_for(ResponseToolCall("ask_user_input", asked))
     engine = Engine(model=ScriptedModel(asking, "Blue it is."), tools=builtin_tools(tmp_path))
     paused = await engine.run(AGENT, "hi")
-    (open_,) = paused.pending
+    (open_,) = paused.interrupts
     assert (open_.id, open_.kind) == ("question-1", InterruptKind.QUESTION)
     assert (open_.question, open_.choices) == ("Which one?", ("red", "blue"))
     turn = await engine.resume(paused.id, {"question-1": "the blue one"})
@@ -237,7 +247,7 @@ async def test_a_grant_holds_until_the_turn_ends(tmp_path: Path) -> None:
     model = ScriptedModel(asks_for(read), asks_for(request), asks_for(read), "42.")
     engine = Engine(model=model, tools=builtin_tools(tmp_path / "in"))
     paused = await engine.run(AGENT, "hi")
-    (open_,) = paused.pending
+    (open_,) = paused.interrupts
     assert (open_.id, open_.kind, open_.grant) == ("grant-1", InterruptKind.GRANT, str(outside))
     turn = await engine.resume(paused.id, {"grant-1": "yes"})
     statuses = [status for status, _ in results(turn)]
@@ -259,7 +269,7 @@ async def test_an_approved_call_is_checked_again_before_it_runs() -> None:
         async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
             raise AssertionError(f"{values} ran in {context}")
 
-    erase = Erase(name="erase", description="", parameters={"type": "object"}, approval=True)
+    erase = Erase(name="erase", description="", parameters={"type": "object"}, needs_approval=True)
     engine = Engine(model=ScriptedModel(asks_for(("erase", {})), "I see."), tools=[erase])
     paused = await engine.run(AGENT, "hi")
     erase.gone = True
@@ -311,7 +321,7 @@ def circling(desk: Desk, *more: Line, **limits: object) -> Engine:
 
 async def test_a_doom_loop_may_ask_first(desk: Desk) -> None:
     paused = await circling(desk).run(AGENT, "hi")
-    (open_,) = paused.pending
+    (open_,) = paused.interrupts
     assert (open_.id, open_.kind, open_.tool) == ("doom-1", InterruptKind.DOOM_LOOP, "note")
     assert open_.choices == ("go_on", "always", "stop")
 
@@ -321,7 +331,7 @@ async def test_going_on_forgets_the_rounds_so_far(desk: Desk) -> None:
     engine = circling(desk, *[asks_for(("note", {"text": "a"}))] * 3)
     paused = await engine.run(AGENT, "hi")
     again = await engine.resume(paused.id, {"doom-1": "go_on"})
-    assert ([one.id for one in again.pending], again.steps) == (["doom-2"], 6)
+    assert ([one.id for one in again.interrupts], again.steps) == (["doom-2"], 6)
 
 
 async def test_always_lets_the_tool_repeat_itself(desk: Desk) -> None:
@@ -344,7 +354,7 @@ async def test_stopping_concludes(desk: Desk) -> None:
 def clocked(desk: Desk, now: Callable[[], float], *lines: Line, ask: bool = False) -> tuple[Engine, Driver]:
     """An engine, and a driver of the same store whose wall clock a test can set: an engine's cannot be."""
 
-    @tool(approval=True, expires_in=60)
+    @tool(needs_approval=True, expires_in=60)
     async def erase(path: str) -> str:
         desk.done.append(path)
         return path
@@ -353,7 +363,7 @@ def clocked(desk: Desk, now: Callable[[], float], *lines: Line, ask: bool = Fals
     model, store = ScriptedModel(*lines), MemoryStore()
     limits = Limits(doom_response="ask") if ask else Limits()
     engine = Engine(model=model, tools=list(tools.values()), store=store, limits=limits)
-    return engine, Driver(store, Setup(model=model, tools=tools, now=now))
+    return engine, Driver(store, Dependencies(model=model, tools=tools, now=now))
 
 
 async def test_an_interrupt_may_expire_and_then_it_denies(desk: Desk) -> None:
@@ -371,11 +381,11 @@ async def test_an_interrupt_may_expire_and_then_it_denies(desk: Desk) -> None:
     await driver.drive(paused.id)
     turn = await engine.get(paused.id)
     assert (turn.outcome, desk.done) == (Outcome.FINISHED, [])
-    assert results(turn) == [(CallStatus.DENIED, "denied by the person: nobody answered in time")]
+    assert results(turn) == [(CallStatus.REJECTED, "rejected by the person: nobody answered in time")]
 
 
 async def test_recovery_touches_what_has_expired(desk: Desk) -> None:
-    @tool(approval=True, expires_in=0.01)
+    @tool(needs_approval=True, expires_in=0.01)
     async def erase(path: str) -> None:
         desk.done.append(path)
 
@@ -397,7 +407,7 @@ async def test_recovery_drives_what_was_answered_and_not_driven_on(desk: Desk) -
     """Whoever answered died in between: the answer is in the inbox."""
     engine = Engine(model=ScriptedModel(asking("x.py"), "Done."), tools=desk.tools)
     paused = await engine.run(AGENT, "hi")
-    payload = json.dumps({"interrupt": "approval-1", "decision": Decision.GRANT, "text": ""})
+    payload = json.dumps({"interrupt": "approval-1", "decision": Decision.APPROVE, "text": ""})
     await engine.store.post(InboxItem(paused.id, "answer:approval-1", InboxKind.ANSWER, payload))
     (turn,) = await engine.recover()
     assert (turn.outcome, desk.done) == (Outcome.FINISHED, ["note a", "erase x.py"])

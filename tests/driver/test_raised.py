@@ -156,7 +156,7 @@ async def test_what_a_tool_with_a_parse_of_its_own_raises_refuses_the_call(made:
 
 
 @any_error
-@pytest.mark.parametrize("hook", ["prepare", "synthesise"])
+@pytest.mark.parametrize("hook", ["history_processor", "synthesize"])
 async def test_what_a_hook_raises_ends_its_turn(made: Callable[[], BaseException], hook: str) -> None:
     async def fails(_: object) -> None:
         await anyio.lowlevel.checkpoint()
@@ -174,7 +174,7 @@ async def test_what_an_approval_raises_does_not_let_the_call_pass(made: Callable
     def fails() -> bool:
         raise made()
 
-    @tool(approval=fails)
+    @tool(needs_approval=fails)
     async def pay() -> str:
         """Pay."""
         ran.append("paid")
@@ -195,12 +195,12 @@ async def test_what_an_observer_or_a_loop_key_raises_changes_nothing(made: Calla
         """Look."""
         return "seen"
 
-    turn = await run(look, observers=[fails])
+    turn = await run(look, on_event=[fails])
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
 
 
 @pytest.mark.parametrize("made", CTRL_C, ids=["alone", "in a group"])
-@pytest.mark.parametrize("where", ["thread", "async", "prepare", "synthesise", "observers"])
+@pytest.mark.parametrize("where", ["thread", "async", "history_processor", "synthesize", "on_event"])
 async def test_ctrl_c_comes_out_as_it_is(made: Callable[[], BaseException], where: str) -> None:
     async def hook(_: object) -> None:
         raise made()
@@ -209,12 +209,12 @@ async def test_ctrl_c_comes_out_as_it_is(made: Callable[[], BaseException], wher
         raise made()
 
     tools = [raising(made, where)] if where in {"thread", "async"} else [note]
-    options = {} if where in {"thread", "async"} else {where: [observer] if where == "observers" else hook}
+    options = {} if where in {"thread", "async"} else {where: [observer] if where == "on_event" else hook}
     with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)):
         await run(*tools, **options)
 
 
-@pytest.mark.parametrize("hook", ["prepare", "synthesise"])
+@pytest.mark.parametrize("hook", ["history_processor", "synthesize"])
 @pytest.mark.parametrize("native", [True, False])
 async def test_a_hook_that_somebody_cancels_ends_nothing(hook: str, native: bool) -> None:
     """Its turn is let go of, as always, and can be taken up again."""

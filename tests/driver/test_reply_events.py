@@ -11,22 +11,22 @@ from pydantic import JsonValue, ValidationError
 from turnwright import Agent, Engine, Outcome, tool
 from turnwright.driver.reply_events import TOO_DEEP, call_heard, reply_heard
 from turnwright.model import ScriptedModel
-from turnwright.model.protocol import Reply, ReplyCall
+from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.testing.json_values import json_values
-from turnwright_states import Finish, ModelReplied, ToolCall, Usage
+from turnwright_states import Finish, ModelRepliedInput, ToolCall, Usage
 
 TEXTS = st.text() | st.sampled_from(["look", "\ud800", ""])
 CALLS = st.builds(
-    ReplyCall, name=TEXTS, arguments=st.none() | st.dictionaries(st.text(), json_values()), raw=TEXTS, id=TEXTS
+    ResponseToolCall, name=TEXTS, arguments=st.none() | st.dictionaries(st.text(), json_values()), raw=TEXTS, id=TEXTS
 )
 
 
-def closely(call: ReplyCall) -> ToolCall:
+def closely(call: ResponseToolCall) -> ToolCall:
     return ToolCall(name=call.name, arguments=call.arguments, raw=call.raw, provider_id=call.id)
 
 
 @given(CALLS)
-def test_a_call_is_the_same_either_way(call: ReplyCall) -> None:
+def test_a_call_is_the_same_either_way(call: ResponseToolCall) -> None:
     try:
         expected = closely(call)
     except ValidationError:
@@ -38,12 +38,12 @@ def test_a_call_is_the_same_either_way(call: ReplyCall) -> None:
 
 
 @given(
-    st.builds(Reply, text=TEXTS, reasoning=TEXTS, finish=st.sampled_from(Finish)),
+    st.builds(ModelResponse, text=TEXTS, reasoning=TEXTS, finish=st.sampled_from(Finish)),
     st.none() | st.builds(Usage, input_tokens=st.integers(0, 9)),
 )
-def test_a_reply_is_the_same_either_way(reply: Reply, usage: Usage | None) -> None:
+def test_a_reply_is_the_same_either_way(reply: ModelResponse, usage: Usage | None) -> None:
     calls = (ToolCall(name="look", arguments={}),)
-    plain = ModelReplied(text=reply.text, reasoning=reply.reasoning, calls=calls, finish=reply.finish, usage=usage)
+    plain = ModelRepliedInput(text=reply.text, reasoning=reply.reasoning, calls=calls, finish=reply.finish, usage=usage)
     heard = reply_heard(reply, calls, usage, 1.5)
     assert heard == plain.model_copy(update={"elapsed": 1.5})
 
@@ -51,7 +51,7 @@ def test_a_reply_is_the_same_either_way(reply: Reply, usage: Usage | None) -> No
 def test_what_no_journal_can_hold_is_refused() -> None:
     for arguments in ({"a": object()}, {1: "a"}, {"a": {"b": object()}}):
         with pytest.raises(ValidationError):
-            call_heard(ReplyCall("look", cast("dict[str, JsonValue]", arguments)))
+            call_heard(ResponseToolCall("look", cast("dict[str, JsonValue]", arguments)))
 
 
 @pytest.mark.anyio
@@ -68,7 +68,7 @@ async def test_a_call_whose_arguments_are_nested_too_deep_to_be_kept_is_refused(
     nested: dict[str, JsonValue] = {}
     for _ in range(levels - 1):
         nested = {"a": nested}
-    model = ScriptedModel(Reply(calls=(ReplyCall(name, nested),)), "Done.")
+    model = ScriptedModel(ModelResponse(calls=(ResponseToolCall(name, nested),)), "Done.")
     async with Engine(model=model, tools=[look]) as engine:
         turn = await engine.run(Agent(name="A", steps=3), "hi")
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
@@ -78,17 +78,17 @@ async def test_a_call_whose_arguments_are_nested_too_deep_to_be_kept_is_refused(
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
 def test_a_number_that_json_does_not_know_is_looked_at_closely(value: float) -> None:
-    call = ReplyCall("look", {"a": value})
+    call = ResponseToolCall("look", {"a": value})
     assert call_heard(call) == closely(call)
 
 
 def test_a_reply_of_the_wrong_types_is_refused() -> None:
     with pytest.raises(ValidationError):
-        reply_heard(Reply(text=cast("str", 3)), (), None, 0.0)
+        reply_heard(ModelResponse(text=cast("str", 3)), (), None, 0.0)
 
 
 def test_what_a_model_does_to_its_arguments_later_nobody_hears() -> None:
     arguments: dict[str, JsonValue] = {"place": 1}
-    heard = call_heard(ReplyCall("look", arguments))
+    heard = call_heard(ResponseToolCall("look", arguments))
     arguments["place"] = 2
     assert heard.arguments == {"place": 1}

@@ -6,11 +6,21 @@ from pathlib import Path
 import anyio
 import pytest
 
-from turnwright import Agent, ConfigError, Engine, SessionBusy, StoreError, TurnEnded, TurnResult, UnknownTurn, tool
-from turnwright.events import Piece, ReplyRestarted, TurnEvent
+from turnwright import (
+    Agent,
+    ConfigError,
+    Engine,
+    SessionBusyError,
+    StoreError,
+    TurnAlreadyEndedError,
+    TurnNotFoundError,
+    TurnResult,
+    tool,
+)
+from turnwright.events import DeltaEvent, ResponseRestartedEvent, TurnEvent
 from turnwright.journal.dependencies import FinishedCall
 from turnwright.message import TextPart, ToolResultPart
-from turnwright.model.protocol import ModelError, Reply, Request, TextDelta
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, SqliteStore, Store
@@ -28,9 +38,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 AGENT = Agent(name="Tidier")
 
 #: Events that are no facts.
-_PASSING = Piece | ReplyRestarted
+_PASSING = DeltaEvent | ResponseRestartedEvent
 #: What a model says, or does before it says it.
-Line = Reply | str | ModelError | Callable[[], Awaitable[Reply | str | ModelError]]
+Line = ModelResponse | str | ModelError | Callable[[], Awaitable[ModelResponse | str | ModelError]]
 
 
 @tool
@@ -38,7 +48,7 @@ async def note(n: int = 0) -> str:
     return f"noted {n}"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase(path: str) -> str:
     return f"erased {path}"
 
@@ -52,11 +62,11 @@ class Stage:
         tools: Sequence[Tool] = (note, erase),
         store: Store | None = None,
         limits: Limits | None = None,
-        synthesise: Callable[[tuple[FinishedCall, ...]], Awaitable[str | None]] | None = None,
+        synthesize: Callable[[tuple[FinishedCall, ...]], Awaitable[str | None]] | None = None,
     ) -> None:
         #: What is left to be said.
         self.lines: Sequence[Line] = lines
-        self.requests: list[Request] = []
+        self.requests: list[ModelRequest] = []
         self.heard: list[TurnEvent] = []
         self.store = store or MemoryStore()
         self.engine = Engine(
@@ -64,30 +74,30 @@ class Stage:
             tools=tools,
             store=self.store,
             limits=limits,
-            synthesise=synthesise,
-            observers=[self.heard.append],
+            synthesize=synthesize,
+            on_event=[self.heard.append],
             backoff=Backoff(initial=5.0),
             clock=anyio.current_time,
         )
 
     name = "staged"
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         """See `Model.stream`. Nothing unpaired may come here."""
         check_pairing(request.messages)
         self.requests.append(request)
         line, *self.lines = self.lines
-        if not isinstance(line, Reply | str | ModelError):
+        if not isinstance(line, ModelResponse | str | ModelError):
             yield TextDelta("Well")
             line = await line()
         if isinstance(line, ModelError):
             raise line
-        yield Reply(text=line, usage=Usage(input_tokens=1, output_tokens=1)) if isinstance(line, str) else line
+        yield ModelResponse(text=line, usage=Usage(input_tokens=1, output_tokens=1)) if isinstance(line, str) else line
 
-    def steering(self, *texts: str, then: Reply | str | ModelError) -> Line:
+    def steering(self, *texts: str, then: ModelResponse | str | ModelError) -> Line:
         """A line that hears the texts before it is said."""
 
-        async def line() -> Reply | str | ModelError:
+        async def line() -> ModelResponse | str | ModelError:
             await self.steer(*texts)
             return then
 
@@ -105,17 +115,19 @@ class Stage:
         facts = await self.store.facts(turn.id)
         assert replay(facts).check.verdict is Verdict.HOLDS, replay(facts).check
         live = [
-            event for event in self.heard if event.turn == turn.id and not isinstance(event, Piece | ReplyRestarted)
+            event
+            for event in self.heard
+            if event.turn == turn.id and not isinstance(event, DeltaEvent | ResponseRestartedEvent)
         ]
         assert live == [event async for event in self.engine.events(turn.id)]
         return turn
 
 
-def users(request: Request) -> list[str]:
+def users(request: ModelRequest) -> list[str]:
     return [message.text for message in request.messages if message.role == "user"]
 
 
-def order(request: Request) -> str:
+def order(request: ModelRequest) -> str:
     """Who speaks, a letter each: u, a, t."""
     return "".join(message.role[0] for message in request.messages)
 
@@ -298,7 +310,7 @@ async def test_of_a_turn_that_asks_about_a_doom_loop_it_waits_for_the_answer(
 ) -> None:
     stage = Stage(*[asks_for(("note", {}))] * 3, "Done.", limits=Limits(doom_response="ask"))
     paused = await stage.run()
-    assert [one.id for one in paused.pending] == ["doom-1"]
+    assert [one.id for one in paused.interrupts] == ["doom-1"]
     await stage.steer("try b")
     turn = await stage.sound(await stage.engine.resume(paused.id, {"doom-1": answer}))
     assert (turn.outcome, turn.undelivered) == (outcome, undelivered)
@@ -344,7 +356,7 @@ def _after_a_doom_loop(stage: Stage) -> None:
 
 
 def _hook_fails(stage: Stage) -> None:
-    async def line() -> Reply:
+    async def line() -> ModelResponse:
         await stage.steer("a", "b")
         raise LookupError("a bug")
 
@@ -352,11 +364,11 @@ def _hook_fails(stage: Stage) -> None:
 
 
 def _aborted(stage: Stage) -> None:
-    async def line() -> Reply:
+    async def line() -> ModelResponse:
         await stage.steer("a", "b")
         await stage.engine.abort(stage.heard[0].turn)
         await anyio.sleep_forever()
-        return Reply()
+        return ModelResponse()
 
     stage.lines = [line]
 
@@ -385,7 +397,7 @@ async def test_what_comes_too_late_is_handed_back(
     with caplog.at_level("CRITICAL", "turnwright"):
         turn = await stage.run()
     assert (turn.reason, turn.undelivered, texts(turn)) == (reason, ("a", "b"), ["hi"])
-    assert stage.heard[-1].type == "halted"
+    assert stage.heard[-1].type == "turn_ended"
     assert stage.heard[-1].to_json()["undelivered"] == ["a", "b"]
     assert (await stage.engine.get(turn.id)).undelivered == ("a", "b")
     assert await stage.store.inbox(turn.id) == []
@@ -394,20 +406,20 @@ async def test_what_comes_too_late_is_handed_back(
 async def test_a_synthesis_hands_it_back_too() -> None:
     stages: list[Stage] = []
 
-    async def synthesise(batch: tuple[FinishedCall, ...]) -> str:
+    async def synthesize(batch: tuple[FinishedCall, ...]) -> str:
         await stages[0].steer("too late")
         return f"All {len(batch)}."
 
-    stages.append(stage := Stage(asks_for(("note", {})), synthesise=synthesise))
+    stages.append(stage := Stage(asks_for(("note", {})), synthesize=synthesize))
     turn = await stage.run()
     assert (turn.outcome, turn.undelivered) == (Outcome.SYNTHESIS_DONE, ("too late",))
 
 
 async def test_a_turn_that_expires_in_text_hands_it_back() -> None:
-    async def line() -> Reply:
+    async def line() -> ModelResponse:
         await stage.steer("too late")
         await anyio.sleep_forever()
-        return Reply()
+        return ModelResponse()
 
     stage = Stage(line, limits=Limits(steps=0, seconds=60))
     turn = await stage.run()
@@ -430,9 +442,9 @@ async def test_a_paused_turn_that_is_aborted_or_superseded_hands_it_back() -> No
 async def test_a_turn_that_has_ended_and_one_that_is_not_there_hear_nothing() -> None:
     stage = Stage("Done.")
     turn = await stage.run()
-    with pytest.raises(TurnEnded, match=f"turn {turn.id} has ended"):
+    with pytest.raises(TurnAlreadyEndedError, match=f"turn {turn.id} has ended"):
         await stage.steer("hello?")
-    with pytest.raises(UnknownTurn, match="nobody"):
+    with pytest.raises(TurnNotFoundError, match="nobody"):
         await stage.engine.steer("nobody", "hello?")
     assert (await stage.engine.get(turn.id)).undelivered == ()
 
@@ -508,7 +520,7 @@ async def test_said_at_any_call_of_the_store_it_is_not_lost(cap: int, after: boo
             rows = await memory.turns()
             try:
                 await Engine(store=memory).steer(rows[0].id if rows else "nobody", "now")
-            except (TurnEnded, UnknownTurn) as error:
+            except (TurnAlreadyEndedError, TurnNotFoundError) as error:
                 refused.append(type(error).__name__)
 
         store = Interrupted(memory, say, at=at, after=after)
@@ -530,7 +542,7 @@ def _saying(store: Store, said: list[str]) -> Tool:
 
     @tool
     async def work(n: int, context: ToolContext) -> str:
-        await Engine(store=store).steer(context.turn, f"said {n}")
+        await Engine(store=store).steer(context.turn_id, f"said {n}")
         said.append(f"said {n}")
         return f"worked {n}"
 
@@ -588,9 +600,9 @@ async def test_a_session_whose_turn_was_steered_is_still_busy() -> None:
     """A message to a running turn is no new turn, and a new turn is no message."""
     stage = Stage()
 
-    async def line() -> Reply | str | ModelError:
+    async def line() -> ModelResponse | str | ModelError:
         await stage.steer("one")
-        with pytest.raises(SessionBusy):
+        with pytest.raises(SessionBusyError):
             await stage.engine.run(AGENT, "two", session="s1")
         return "Done."
 

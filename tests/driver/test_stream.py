@@ -8,9 +8,9 @@ import anyio
 import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from turnwright import Agent, Engine, Fenced, SessionBusy, StoreError, TurnBusy, tool
-from turnwright.events import FactEvent, ReasoningPiece, TextPiece, TurnEvent, TurnHalted, TurnPaused
-from turnwright.model.protocol import Reply, Request, TextDelta
+from turnwright import Agent, Engine, LeaseLostError, SessionBusyError, StoreError, TurnBusyError, tool
+from turnwright.events import FactEvent, ReasoningDeltaEvent, TextDeltaEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
+from turnwright.model.protocol import ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, SqliteStore
 from turnwright.testing import FaultyStore
@@ -37,13 +37,13 @@ class Slow:
         self.pause = pause
         self.speaking = anyio.Event()
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         assert request.messages
         for word in self.text.split():
             yield TextDelta(word)
             self.speaking.set()
             await anyio.sleep(self.pause)
-        yield Reply(text=self.text)
+        yield ModelResponse(text=self.text)
 
 
 async def test_every_fact_is_heard_once_in_order_with_its_seq() -> None:
@@ -51,7 +51,7 @@ async def test_every_fact_is_heard_once_in_order_with_its_seq() -> None:
     async with engine.stream(AGENT, "hi") as events:
         heard = [event async for event in events]
     facts = await engine.store.facts(heard[0].turn)
-    told = [event for event in heard if not isinstance(event, TextPiece | ReasoningPiece)]
+    told = [event for event in heard if not isinstance(event, TextDeltaEvent | ReasoningDeltaEvent)]
     assert [(event.seq, event.type) for event in told] == [(seq, fact.kind) for seq, fact in facts]
     assert [event.fact for event in told if isinstance(event, FactEvent)] == [fact for _, fact in facts[:-1]]
 
@@ -68,31 +68,31 @@ async def test_the_last_event_says_how_it_ended() -> None:
     engine = Engine(model=ScriptedModel("All tidy."))
     async with engine.stream(AGENT, "hi") as events:
         *_, last = [event async for event in events]
-    assert isinstance(last, TurnHalted)
+    assert isinstance(last, TurnEndedEvent)
     assert (last.outcome, last.text, last.steps) == (Outcome.FINISHED, "All tidy.", 1)
     assert (await engine.get(last.turn)).usage == last.usage
 
 
 async def test_a_turn_that_pauses_ends_its_stream_with_what_is_asked() -> None:
-    @tool(approval=True)
+    @tool(needs_approval=True)
     async def erase(path: str) -> str:
         return path
 
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase])
     async with engine.stream(AGENT, "hi") as events:
         *_, last = [event async for event in events]
-    assert isinstance(last, TurnPaused)
-    assert [one.id for one in last.pending] == ["approval-1"]
-    assert last.pending == (await engine.get(last.turn)).pending
+    assert isinstance(last, TurnPausedEvent)
+    assert [one.id for one in last.interrupts] == ["approval-1"]
+    assert last.interrupts == (await engine.get(last.turn)).interrupts
 
 
 async def test_pieces_carry_the_last_seq_and_count_within_the_attempt() -> None:
     model = ScriptedModel(
-        Reply(reasoning="hm", text="let me see", calls=asks_for(("note", {})).calls), "it is tidy", name="m"
+        ModelResponse(reasoning="hm", text="let me see", calls=asks_for(("note", {})).calls), "it is tidy", name="m"
     )
     async with Engine(model=model, tools=[note]).stream(AGENT, "hi") as events:
         heard = [event async for event in events]
-    pieces = [event for event in heard if isinstance(event, TextPiece | ReasoningPiece)]
+    pieces = [event for event in heard if isinstance(event, TextDeltaEvent | ReasoningDeltaEvent)]
     assert [(piece.type, piece.index, piece.text) for piece in pieces] == [
         ("reasoning_delta", 0, "hm"),
         ("text_delta", 1, "let"),
@@ -163,7 +163,7 @@ async def test_a_session_that_is_busy_is_said_before_the_stream_begins() -> None
     engine = Engine(model=Slow())
     async with engine.stream(AGENT, "hi", session="s1") as events:
         await anext(events)
-        with pytest.raises(SessionBusy):
+        with pytest.raises(SessionBusyError):
             async with engine.stream(AGENT, "hi", session="s1"):
                 pytest.fail("it began")
 
@@ -173,10 +173,10 @@ async def test_a_follower_that_closes_its_iterator_changes_nothing() -> None:
     done = anyio.Event()
 
     def see(event: TurnEvent) -> None:
-        if event.type == "halted":
+        if event.type == "turn_ended":
             done.set()
 
-    engine = Engine(model=Slow(), observers=[see])
+    engine = Engine(model=Slow(), on_event=[see])
     async with engine.stream(AGENT, "hi") as events:
         first = await anext(events)
         assert isinstance(events, MemoryObjectReceiveStream)
@@ -195,12 +195,12 @@ async def test_an_observer_that_raises_changes_nothing(caplog: pytest.LogCapture
     def broken(event: TurnEvent) -> None:
         raise RuntimeError(f"cannot bear {event.type}")
 
-    engine = Engine(model=ScriptedModel("Done."), observers=[broken, lambda event: heard.append(event.type)])
+    engine = Engine(model=ScriptedModel("Done."), on_event=[broken, lambda event: heard.append(event.type)])
     with caplog.at_level(logging.ERROR, "turnwright"):
         turn = await engine.run(AGENT, "hi")
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
     assert heard[0] == "turn_started"
-    assert heard[-1] == "halted"
+    assert heard[-1] == "turn_ended"
     assert len(caplog.records) == len(heard)
 
 
@@ -210,7 +210,7 @@ async def test_an_observer_that_raises_changes_nothing(caplog: pytest.LogCapture
 async def test_an_ended_turn_is_told_again_from_any_seq() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("note", {})), "Done."), tools=[note])
     async with engine.stream(AGENT, "hi") as events:
-        heard = [event async for event in events if not isinstance(event, TextPiece)]
+        heard = [event async for event in events if not isinstance(event, TextDeltaEvent)]
     for after in range(len(heard) + 2):
         assert [event async for event in engine.events(heard[0].turn, after)] == heard[after:]
 
@@ -248,7 +248,7 @@ async def test_who_follows_is_let_go_when_the_driver_is_gone() -> None:
     store, model = MemoryStore(), Slow(pause=30)
     ids: list[str] = []
     heard: list[str] = []
-    engine = Engine(model=model, store=store, observers=[lambda event: ids.append(event.turn)])
+    engine = Engine(model=model, store=store, on_event=[lambda event: ids.append(event.turn)])
 
     async def follow() -> None:
         heard.extend([event.type async for event in engine.events(ids[0])])
@@ -278,7 +278,7 @@ async def test_who_follows_a_turn_that_is_taken_up_at_once_goes_on_following() -
     store, model = Counting(), Slow(pause=0.1)
     ids: list[str] = []
     heard: list[TurnEvent] = []
-    engine = Engine(model=model, store=store, observers=[lambda event: ids.append(event.turn)])
+    engine = Engine(model=model, store=store, on_event=[lambda event: ids.append(event.turn)])
 
     async def follow() -> None:
         heard.extend([event async for event in engine.events(ids[0])])
@@ -296,7 +296,7 @@ async def test_who_follows_a_turn_that_is_taken_up_at_once_goes_on_following() -
         group.start_soon(follow)
         await anyio.sleep(0.02)
         first.cancel()
-    told = [(event.seq, event.type) for event in heard if event.type not in ("text_delta", "reply_restarted")]
+    told = [(event.seq, event.type) for event in heard if event.type not in ("text_delta", "response_restarted")]
     assert told == [(seq, fact.kind) for seq, fact in await store.facts(ids[0])]
 
 
@@ -305,10 +305,10 @@ async def test_who_is_told_that_a_turn_is_busy_does_not_silence_it() -> None:
     engine = Engine(model=Slow())
     async with engine.stream(AGENT, "hi") as events:
         first = await anext(events)
-        with pytest.raises(TurnBusy):
+        with pytest.raises(TurnBusyError):
             await engine.resume(first.turn)
         *_, last = [event async for event in events]
-    assert last.type == "halted"
+    assert last.type == "turn_ended"
 
 
 @pytest.mark.no_waiting(False)
@@ -319,7 +319,7 @@ async def test_another_process_reads_the_journal_as_it_grows(tmp_path: Path) -> 
     model = Slow()
     heard: list[TurnEvent] = []
     ids: list[str] = []
-    engine = Engine(model=model, store=store, observers=[lambda event: ids.append(event.turn)])
+    engine = Engine(model=model, store=store, on_event=[lambda event: ids.append(event.turn)])
     async with engine, Engine(store=other) as elsewhere:
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
@@ -344,6 +344,6 @@ async def test_a_fence_comes_out_as_it_is() -> None:
             async for _ in events:
                 pass
 
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLostError):
         await follow()
     assert (await store.turns())[0].status.outcome is None

@@ -11,13 +11,25 @@ import pytest
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from turnwright import Agent, ConfigError, EndReason, Engine, Limits, Outcome, Price, StoreError, TurnResult, deny, tool
+from turnwright import (
+    Agent,
+    ConfigError,
+    EndReason,
+    Engine,
+    Limits,
+    Outcome,
+    Price,
+    StoreError,
+    TurnResult,
+    reject,
+    tool,
+)
 from turnwright.agent import Budget
 from turnwright.driver.subagents import AgentTool, agent_tool, callees
 from turnwright.events import TurnEvent
 from turnwright.journal.questions import words
 from turnwright.message import ToolResultPart
-from turnwright.model.protocol import Model, ModelError, Reply, Request, TextDelta
+from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.result import result_of
 from turnwright.store import Claim, MemoryStore, NewTurn, Status, Store
@@ -53,7 +65,7 @@ class Company:
             self.done.append(text)
             return f"noted {text}"
 
-        @tool(approval=True)
+        @tool(needs_approval=True)
         async def erase(path: str) -> str:
             """Erase a file."""
             self.done.append(f"erase {path}")
@@ -63,7 +75,7 @@ class Company:
 
     def hire(self, agent: Agent, **options: bool) -> AgentTool:
         """Offer the agent as a tool."""
-        made = agent_tool(agent, approval=options.get("approval", False))
+        made = agent_tool(agent, needs_approval=options.get("needs_approval", False))
         self.tools[made.name] = made
         return made
 
@@ -78,8 +90,8 @@ class Company:
         store: Store | None = None,
         *,
         limits: Limits | None = None,
-        grace: float = 1.0,
-        observers: Sequence[Callable[[TurnEvent], None]] = (),
+        cancel_grace: float = 1.0,
+        on_event: Sequence[Callable[[TurnEvent], None]] = (),
         prices: Mapping[str, Price] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> Engine:
@@ -88,14 +100,14 @@ class Company:
             tools=list(self.tools.values()),
             store=store or MemoryStore(),
             limits=limits,
-            grace=grace,
-            observers=observers,
+            cancel_grace=cancel_grace,
+            on_event=on_event,
             prices=prices,
             clock=clock,
         )
 
 
-def send(*names: str) -> Reply:
+def send(*names: str) -> ModelResponse:
     """A reply that gives each of these sub-agents a task."""
     return asks_for(*[(name, {"prompt": f"task {place}"}) for place, name in enumerate(names, start=1)])
 
@@ -155,11 +167,11 @@ async def test_listeners_hear_of_it_from_its_first_fact_on() -> None:
     company = Company(lead=[send("Reader"), "All told."], reader="Done.")
     company.hire(READER)
     heard: list[TurnEvent] = []
-    engine = company.engine(observers=[heard.append])
+    engine = company.engine(on_event=[heard.append])
     turn = await engine.run(LEAD, "hi")
     child = [event for event in heard if event.turn != turn.id and event.type != "text_delta"]
     assert [event.seq for event in child] == list(range(1, len(child) + 1))
-    assert (child[0].type, child[-1].type) == ("turn_started", "halted")
+    assert (child[0].type, child[-1].type) == ("turn_started", "turn_ended")
 
 
 async def test_how_it_failed_is_told_as_an_error_with_what_it_had_said() -> None:
@@ -181,7 +193,7 @@ async def test_what_its_provider_said_when_it_failed_stays_in_its_own_turn() -> 
     company = Company(lead=[send("Reader"), "I see."], reader=[refused])
     company.hire(READER)
     heard: list[TurnEvent] = []
-    engine = company.engine(observers=[heard.append])
+    engine = company.engine(on_event=[heard.append])
     turn = await engine.run(LEAD, "hi")
     child = await engine.get(f"{turn.id}:call00001")
     assert private in child.error
@@ -208,13 +220,13 @@ async def test_two_calls_of_one_agent_run_side_by_side() -> None:
     @tool
     async def meet(context: ToolContext) -> str:
         """Wait for the other."""
-        met.append(context.turn)
+        met.append(context.turn_id)
         if len(met) == 2:
             both.set()
         await both.wait()
         return "met"
 
-    def reader(request: Request) -> Reply | str:
+    def reader(request: ModelRequest) -> ModelResponse | str:
         return "Done." if any(message.calls for message in request.messages) else asks_for(("meet", {}))
 
     company.tools["meet"] = meet
@@ -295,7 +307,7 @@ async def test_an_agent_may_call_itself_three_deep() -> None:
     """The call at the fourth level is refused, and its model is told so."""
     agent = Agent(name="Deep", description="Goes deeper.", model="deep")
 
-    def deeper(request: Request) -> Reply | str:
+    def deeper(request: ModelRequest) -> ModelResponse | str:
         return "Done." if any(message.calls for message in request.messages) else send("Deep")
 
     company = Company(deep=deeper)
@@ -318,7 +330,7 @@ async def test_an_approval_shows_what_is_to_be_approved_and_who_asks() -> None:
     company.hire(READER)
     engine = company.engine()
     paused = await engine.run(LEAD, "hi")
-    (asked,) = paused.pending
+    (asked,) = paused.interrupts
     assert (asked.id, asked.kind) == ("call00001/approval-1", InterruptKind.APPROVAL)
     assert asked.question == "Reader: may erase run?"
     assert asked.arguments == {"path": "é.py"}, "its prompt is not what is to be approved"
@@ -337,14 +349,14 @@ async def test_from_below_it_is_asked_along_the_path_of_agents() -> None:
     company.hire(Agent(name="Editor", description="Edits.", model="editor"))
     engine = company.engine()
     paused = await engine.run(LEAD, "hi")
-    (asked,) = paused.pending
+    (asked,) = paused.interrupts
     assert asked.id == "call00001/call00002/approval-1"
     assert asked.question == "Editor > Reader: may erase run?"
     assert asked.arguments == {"path": "x.py"}
-    turn = await engine.resume(paused.id, {asked.id: deny("not that one")})
+    turn = await engine.resume(paused.id, {asked.id: reject("not that one")})
     assert (turn.outcome, turn.text, company.done) == (Outcome.FINISHED, "All told.", ["a"])
     child = await engine.get(f"{turn.id}:call00001:call00002")
-    assert results(child) == [(CallStatus.DENIED, "denied by the person: not that one")]
+    assert results(child) == [(CallStatus.REJECTED, "rejected by the person: not that one")]
 
 
 async def test_a_question_keeps_its_words_and_its_choices(tmp_path: Path) -> None:
@@ -356,7 +368,7 @@ async def test_a_question_keeps_its_words_and_its_choices(tmp_path: Path) -> Non
     company.hire(Agent(name="Asker", description="Asks.", model="asker"))
     engine = company.engine()
     paused = await engine.run(LEAD, "hi")
-    (asked,) = paused.pending
+    (asked,) = paused.interrupts
     assert (asked.kind, asked.question, asked.choices) == (
         InterruptKind.QUESTION,
         "Asker: Which branch?",
@@ -380,7 +392,7 @@ async def test_leave_to_read_is_the_sub_agents_alone(tmp_path: Path) -> None:
     company.hire(Agent(name="Asker", description="Asks.", model="asker"))
     engine = company.engine()
     paused = await engine.run(LEAD, "hi")
-    (asked,) = paused.pending
+    (asked,) = paused.interrupts
     assert (asked.kind, str(outside) in asked.question) == (InterruptKind.GRANT, True)
     turn = await engine.resume(paused.id, {asked.id: True})
     grants = [
@@ -401,9 +413,9 @@ async def test_two_open_questions_of_one_sub_agent_are_asked_one_after_the_other
     company.hire(READER)
     engine = company.engine()
     first = await engine.run(LEAD, "hi")
-    assert [one.id for one in first.pending] == ["call00001/approval-1"]
+    assert [one.id for one in first.interrupts] == ["call00001/approval-1"]
     second = await engine.resume(first.id, {"call00001/approval-1": True})
-    assert [(one.id, one.question, one.arguments) for one in second.pending] == [
+    assert [(one.id, one.question, one.arguments) for one in second.interrupts] == [
         ("call00001/approval-2", "Reader: may erase run?", {"path": "y"})
     ]
     assert company.done == []
@@ -412,7 +424,7 @@ async def test_two_open_questions_of_one_sub_agent_are_asked_one_after_the_other
 
 
 async def test_two_sub_agents_ask_at_once() -> None:
-    def reader(request: Request) -> Reply | str:
+    def reader(request: ModelRequest) -> ModelResponse | str:
         return "Done." if any(message.calls for message in request.messages) else asks_for(("erase", {"path": "x"}))
 
     company = Company(lead=[send("Reader", "Reader"), "All told."], reader="")
@@ -420,7 +432,7 @@ async def test_two_sub_agents_ask_at_once() -> None:
     company.hire(READER)
     engine = company.engine()
     paused = await engine.run(LEAD, "hi")
-    assert [one.id for one in paused.pending] == ["call00001/approval-1", "call00002/approval-1"]
+    assert [one.id for one in paused.interrupts] == ["call00001/approval-1", "call00002/approval-1"]
     turn = await engine.resume(paused.id, {"call00001/approval-1": True, "call00002/approval-1": False})
     assert (turn.outcome, company.done) == (Outcome.FINISHED, ["erase x"])
 
@@ -448,8 +460,8 @@ async def test_without_a_pause_its_own_calls_are_denied_with_the_reason() -> Non
     turn = await engine.run(LEAD, "hi")
     assert (turn.outcome, company.done) == (Outcome.FINISHED, [])
     told = results(await engine.get(f"{turn.id}:call00001"))
-    no = "denied by the person: the turn that called this sub-agent may not pause for a person any more"
-    assert told == [(CallStatus.DENIED, no)] * 2
+    no = "rejected by the person: the turn that called this sub-agent may not pause for a person any more"
+    assert told == [(CallStatus.REJECTED, no)] * 2
 
 
 async def test_without_a_pause_its_doom_loop_is_stopped() -> None:
@@ -491,7 +503,7 @@ async def test_a_doom_loop_of_a_sub_agent_is_asked_about_through_its_caller() ->
     company.hire(READER)
     engine = company.engine(limits=Limits(doom_response="ask"))
     paused = await engine.run(LEAD, "hi")
-    (asked,) = paused.pending
+    (asked,) = paused.interrupts
     assert (asked.id, asked.kind) == ("call00001/doom-1", InterruptKind.DOOM_LOOP)
     assert asked.question.startswith("Reader: The model keeps asking for the same calls (note)")
     turn = await engine.resume(paused.id, {asked.id: "go_on"})
@@ -502,9 +514,9 @@ async def test_leave_to_call_a_sub_agent_is_no_leave_for_what_it_asks() -> None:
     """Both interrupts are called approval-1, each in its own turn, also when the process dies in between."""
     memory = MemoryStore()
     company = Company(lead=[send("Reader"), "All told."], reader=[asks_for(("erase", {"path": "x"})), "Done."])
-    company.hire(READER, approval=True)
+    company.hire(READER, needs_approval=True)
     paused = await company.engine(memory).run(LEAD, "hi")
-    assert [one.id for one in paused.pending] == ["approval-1"]
+    assert [one.id for one in paused.interrupts] == ["approval-1"]
     assert len(await memory.turns()) == 1
     # The answer, the start, the sub-agent's reply and its pause; then the caller's.
     dying = FaultyStore(memory, at=5)
@@ -514,7 +526,7 @@ async def test_leave_to_call_a_sub_agent_is_no_leave_for_what_it_asks() -> None:
     await memory.aclose()
     engine = company.engine(memory)
     asked = await engine.resume(paused.id)
-    assert ([one.id for one in asked.pending], company.done) == (["call00001/approval-1"], [])
+    assert ([one.id for one in asked.interrupts], company.done) == (["call00001/approval-1"], [])
     turn = await engine.resume(paused.id, {"call00001/approval-1": False})
     assert (turn.outcome, company.done) == (Outcome.FINISHED, [])
 
@@ -522,7 +534,7 @@ async def test_leave_to_call_a_sub_agent_is_no_leave_for_what_it_asks() -> None:
 async def test_an_interrupt_expires_in_the_name_of_the_sub_agent() -> None:
     company = Company(lead=[send("Reader"), "All told."], reader=[asks_for(("pay", {})), "Done."])
 
-    @tool(approval=True, expires_in=60)
+    @tool(needs_approval=True, expires_in=60)
     async def pay() -> str:
         """Pay."""
         company.done.append("paid")
@@ -533,12 +545,12 @@ async def test_an_interrupt_expires_in_the_name_of_the_sub_agent() -> None:
     now = [1000.0]
     engine = Engine(models=company.find, tools=list(company.tools.values()), now=lambda: now[0])
     paused = await engine.run(LEAD, "hi")
-    assert [one.expires_at for one in paused.pending] == [1060.0]
+    assert [one.expires_at for one in paused.interrupts] == [1060.0]
     now[0] = 1061.0
     (turn,) = await engine.recover()
     assert (turn.outcome, company.done) == (Outcome.FINISHED, [])
     told = results(await engine.get(f"{turn.id}:call00001"))
-    assert told == [(CallStatus.DENIED, "denied by the person: nobody answered in time")]
+    assert told == [(CallStatus.REJECTED, "rejected by the person: nobody answered in time")]
 
 
 # Its time, and its end.
@@ -552,7 +564,7 @@ class Silent:
     def __init__(self) -> None:
         self.waits = anyio.Event()
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         """Never end. See `Model.stream`."""
         del request
         yield TextDelta("Well")
@@ -683,11 +695,11 @@ async def test_the_callers_deadline_ends_those_that_it_called() -> None:
     company.hire(MUTE)
     company.hire(Agent(name="Manager", description="Delegates.", model="manager", budget=Budget(seconds=100)))
     heard: list[TurnEvent] = []
-    engine = company.engine(limits=Limits(seconds=50), observers=[heard.append], clock=anyio.current_time)
+    engine = company.engine(limits=Limits(seconds=50), on_event=[heard.append], clock=anyio.current_time)
     turn = await engine.run(LEAD, "hi")
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.CAP_HIT, EndReason.DEADLINE, "Out of time.")
     assert set((await endings(engine, turn.id)).values()) <= {EndReason.DEADLINE, EndReason.ABORTED}
-    last = [event.turn for event in heard if event.type == "halted"]
+    last = [event.turn for event in heard if event.type == "turn_ended"]
     stopping = next(place for place, event in enumerate(heard) if event.type == "stopping" and event.turn == turn.id)
     assert last[-1] == turn.id
     assert all(event.turn == turn.id for event in heard[stopping:])
@@ -723,7 +735,7 @@ async def test_an_abort_reaches_a_sub_agent_whose_model_speaks() -> None:
     """It keeps what was heard; no grace is needed for that."""
     company = Office(lead=[send("Mute")])
     company.hire(MUTE)
-    engine = company.engine(grace=30)
+    engine = company.engine(cancel_grace=30)
     turn = await run_and_abort(company, engine, company.silent.waits)
     child = await engine.get(f"{turn.id}:call00001")
     assert (turn.reason, child.reason, child.text) == (EndReason.ABORTED, EndReason.ABORTED, "Well")
@@ -740,7 +752,7 @@ async def test_an_abort_lets_the_tools_of_sub_agents_finish_within_grace() -> No
     )
     company.hire(WORKER)
     company.hire(Agent(name="Manager", description="Delegates.", model="manager"))
-    engine = company.engine(grace=0.5)
+    engine = company.engine(cancel_grace=0.5)
     turn = await run_and_abort(company, engine, company.busy)
     worker = await engine.get(f"{turn.id}:call00001:call00001")
     assert [status for status, _ in results(worker)] == [CallStatus.OK, CallStatus.ABORTED]
@@ -750,14 +762,14 @@ async def test_an_abort_lets_the_tools_of_sub_agents_finish_within_grace() -> No
 async def test_without_grace_all_end_all_the_same() -> None:
     company = Office(lead=[send("Manager", "Worker")], manager=[send("Worker")], worker="")
 
-    def worker(request: Request) -> Reply | str:
+    def worker(request: ModelRequest) -> ModelResponse | str:
         del request
         return asks_for(("slow", {}))
 
     company.models["worker"] = ScriptedModel(worker, name="worker", repeat=True)
     company.hire(WORKER)
     company.hire(Agent(name="Manager", description="Delegates.", model="manager"))
-    engine = company.engine(grace=0.0)
+    engine = company.engine(cancel_grace=0.0)
     turn = await run_and_abort(company, engine, company.busy)
     ended = await endings(engine, turn.id)
     assert set(ended.values()) == {EndReason.ABORTED}
@@ -810,7 +822,7 @@ async def test_a_sub_agent_that_was_made_while_its_caller_was_stopped_ends_too()
                     await anyio.lowlevel.checkpoint()
             return claim
 
-    engine = company.engine(Slow(MemoryStore()), grace=0.0)
+    engine = company.engine(Slow(MemoryStore()), cancel_grace=0.0)
     turn = await engine.run(LEAD, "hi")
     assert set((await endings(engine, turn.id)).values()) == {EndReason.ABORTED}
     assert len(await engine.store.turns()) == 2
@@ -825,7 +837,7 @@ async def test_what_sub_agents_used_is_their_callers_also_when_it_is_stopped() -
     )
     company.hire(WORKER)
     company.hire(Agent(name="Manager", description="Delegates.", model="manager"))
-    turn = await run_and_abort(company, company.engine(grace=0.0), company.busy)
+    turn = await run_and_abort(company, company.engine(cancel_grace=0.0), company.busy)
     assert (turn.reason, turn.tool_calls, turn.usage.tokens) == (EndReason.ABORTED, 4, 8)
 
 
@@ -838,7 +850,7 @@ async def test_what_those_used_that_were_stopped_over_a_head_is_counted() -> Non
     )
     company.hire(WORKER)
     company.hire(Agent(name="Manager", description="Delegates.", model="manager"))
-    engine = company.engine(grace=0.0)
+    engine = company.engine(cancel_grace=0.0)
     turn = await run_and_abort(company, engine, company.busy, ":call00001")
     assert (await engine.get(f"{turn.id}:call00001:call00001")).tool_calls == 2
     assert (turn.outcome, turn.tool_calls) == (Outcome.FINISHED, 4), "the manager, the worker, and its two calls"
@@ -1249,7 +1261,7 @@ async def test_every_level_shows_all_arguments_of_the_call_that_is_approved() ->
         (f"{top.id}:call00001", "Reader: may erase run?"),
         (f"{top.id}:call00001:call00001", "may erase run?"),
     ):
-        (asked,) = (await engine.get(turn)).pending
+        (asked,) = (await engine.get(turn)).interrupts
         assert words(asked) == f'{name}\narguments:\n| path: "{"x" * 100_000}\\x20{{9}}; evil"'
         assert replay(await engine.store.facts(turn)).check.verdict is Verdict.HOLDS
 
@@ -1266,5 +1278,5 @@ async def test_arguments_that_a_turns_own_interrupt_claims_to_be_about_are_a_for
         for seq, fact in facts
     ]
     assert replay(forged).check.verdict is Verdict.VIOLATED
-    (asked,) = result_of(paused.id, forged).pending
+    (asked,) = result_of(paused.id, forged).interrupts
     assert asked.arguments == {"path": "x"}, "what runs is what is shown"

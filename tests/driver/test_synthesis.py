@@ -27,7 +27,7 @@ async def note(n: int = 0) -> str:
     return f"noted {n}"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase(path: str) -> str:
     return path
 
@@ -49,8 +49,8 @@ class Pipeline:
 
 async def test_a_text_is_the_answer_and_the_model_is_not_asked_again() -> None:
     pipeline, model = Pipeline("Report: 1, 2."), ScriptedModel(asks_for(("note", {"n": 1}), ("note", {"n": 2})))
-    turn = await Engine(model=model, tools=[note], synthesise=pipeline).run(AGENT, "hi")
-    assert (turn.outcome, turn.reason) == (Outcome.SYNTHESIS_DONE, EndReason.SYNTHESISED)
+    turn = await Engine(model=model, tools=[note], synthesize=pipeline).run(AGENT, "hi")
+    assert (turn.outcome, turn.reason) == (Outcome.SYNTHESIS_DONE, EndReason.SYNTHESIZED)
     assert (turn.text, turn.messages[-1].text) == ("Report: 1, 2.", "Report: 1, 2.")
     assert len(model.requests) == 1
     assert turn.path[-2:] == (State.TOOL_EXEC, State.SYNTHESIS_DONE)
@@ -60,7 +60,7 @@ async def test_a_text_is_the_answer_and_the_model_is_not_asked_again() -> None:
 async def test_it_sees_every_call_of_the_batch_with_its_result_in_call_order() -> None:
     pipeline = Pipeline("Done.")
     asking = asks_for(("note", {"n": 1}), ("nowhere", {}), ("note", {"n": 2}))
-    await Engine(model=ScriptedModel(asking), tools=[note], synthesise=pipeline).run(AGENT, "hi")
+    await Engine(model=ScriptedModel(asking), tools=[note], synthesize=pipeline).run(AGENT, "hi")
     (batch,) = pipeline.batches
     assert [(call.name, dict(call.arguments), call.status) for call in batch] == [
         ("note", {"n": 1}, CallStatus.OK),
@@ -73,19 +73,19 @@ async def test_it_sees_every_call_of_the_batch_with_its_result_in_call_order() -
 async def test_none_lets_the_turn_go_on() -> None:
     pipeline = Pipeline(None, None)
     model = ScriptedModel(asks_for(("note", {"n": 1})), asks_for(("note", {"n": 2})), "Done.")
-    engine = Engine(model=model, tools=[note], synthesise=pipeline)
+    engine = Engine(model=model, tools=[note], synthesize=pipeline)
     turn = await engine.run(AGENT, "hi")
     assert (turn.outcome, turn.steps) == (Outcome.FINISHED, 3)
     assert [batch[0].text for batch in pipeline.batches] == ["noted 1", "noted 2"]
-    synthesised = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.Synthesised)]
-    assert [fact.text for fact in synthesised] == [None, None], "null is written too, else a crash would ask twice"
+    synthesized = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.Synthesized)]
+    assert [fact.text for fact in synthesized] == [None, None], "null is written too, else a crash would ask twice"
 
 
 async def test_on_the_last_step_it_still_wins() -> None:
     pipeline = Pipeline("Report.")
     limits = Limits(steps=1)
     turn = await Engine(
-        model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesise=pipeline, limits=limits
+        model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesize=pipeline, limits=limits
     ).run(AGENT, "hi")
     assert (turn.outcome, turn.steps) == (Outcome.SYNTHESIS_DONE, 1)
 
@@ -93,7 +93,7 @@ async def test_on_the_last_step_it_still_wins() -> None:
 async def test_a_batch_that_waits_is_offered_when_it_is_whole() -> None:
     pipeline = Pipeline("Report.")
     engine = Engine(
-        model=ScriptedModel(asks_for(("note", {}), ("erase", {"path": "x"}))), tools=[note, erase], synthesise=pipeline
+        model=ScriptedModel(asks_for(("note", {}), ("erase", {"path": "x"}))), tools=[note, erase], synthesize=pipeline
     )
     paused = await engine.run(AGENT, "hi")
     assert (paused.paused, pipeline.batches) == (True, [])
@@ -105,7 +105,7 @@ async def test_a_batch_that_waits_is_offered_when_it_is_whole() -> None:
 async def test_an_error_that_may_pass_is_tried_again() -> None:
     """A synthesis that calls a model of its own meets its errors: a retry is another attempt (DESIGN 1)."""
     pipeline = Pipeline(ModelError("busy", cause=Cause.OVERLOADED), "Report.")
-    engine = Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesise=pipeline, backoff=AT_ONCE)
+    engine = Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesize=pipeline, backoff=AT_ONCE)
     turn = await engine.run(AGENT, "hi")
     assert (turn.outcome, turn.text, len(pipeline.batches)) == (Outcome.SYNTHESIS_DONE, "Report.", 2)
     failed = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.AttemptFailed)]
@@ -118,7 +118,7 @@ async def test_without_a_retry_left_a_failed_synthesis_is_none() -> None:
     engine = Engine(
         model=ScriptedModel(asks_for(("note", {})), "Done."),
         tools=[note],
-        synthesise=pipeline,
+        synthesize=pipeline,
         backoff=AT_ONCE,
         limits=Limits(max_retries=1),
     )
@@ -129,7 +129,7 @@ async def test_without_a_retry_left_a_failed_synthesis_is_none() -> None:
 async def test_a_failed_synthesis_whose_cause_does_not_pass_is_none_at_once() -> None:
     """The turn goes on: the model has the results, and the retries are left for its calls."""
     pipeline = Pipeline(ModelError("wrong key", cause=Cause.AUTHENTICATION))
-    engine = Engine(model=ScriptedModel(asks_for(("note", {})), "Done."), tools=[note], synthesise=pipeline)
+    engine = Engine(model=ScriptedModel(asks_for(("note", {})), "Done."), tools=[note], synthesize=pipeline)
     turn = await engine.run(AGENT, "hi")
     assert (turn.outcome, turn.text, len(pipeline.batches)) == (Outcome.FINISHED, "Done.", 1)
 
@@ -137,7 +137,7 @@ async def test_a_failed_synthesis_whose_cause_does_not_pass_is_none_at_once() ->
 async def test_a_bug_in_it_ends_the_turn(caplog: pytest.LogCaptureFixture) -> None:
     pipeline = Pipeline(LookupError("no such chapter"))
     with caplog.at_level(logging.ERROR, "turnwright"):
-        turn = await Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesise=pipeline).run(
+        turn = await Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesize=pipeline).run(
             AGENT, "hi"
         )
     assert (turn.reason, turn.error) == (EndReason.ENGINE_ERROR, "LookupError: no such chapter")
@@ -151,7 +151,7 @@ async def test_the_deadline_holds_for_it_too() -> None:
 
     model = ScriptedModel(asks_for(("note", {})), "Out of time.")
     limits, clock = Limits(seconds=60), anyio.current_time
-    engine = Engine(model=model, tools=[note], synthesise=dawdle, limits=limits, clock=clock)
+    engine = Engine(model=model, tools=[note], synthesize=dawdle, limits=limits, clock=clock)
     turn = await engine.run(AGENT, "hi")
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.CAP_HIT, EndReason.DEADLINE, "Out of time.")
 
@@ -160,11 +160,11 @@ async def test_a_crash_while_it_runs_costs_a_retry_and_its_verdict_is_asked_for_
     memory = MemoryStore()
     store = FaultyStore(memory, at=4)  # the reply, the start, the result, and then the verdict
     pipeline = Pipeline(None, "Report.")
-    engine = Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesise=pipeline, store=store)
+    engine = Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesize=pipeline, store=store)
     with pytest.raises(StoreError):
         await engine.run(AGENT, "hi")
     await store.aclose()
-    again = Engine(model=ScriptedModel(), tools=[note], synthesise=pipeline, store=memory)
+    again = Engine(model=ScriptedModel(), tools=[note], synthesize=pipeline, store=memory)
     (turn,) = await again.recover()
     assert (turn.outcome, turn.text) == (Outcome.SYNTHESIS_DONE, "Report.")
     failed = [fact for _, fact in await memory.facts(turn.id) if isinstance(fact, f.AttemptFailed)]
@@ -175,7 +175,7 @@ async def test_a_turn_that_had_one_goes_on_where_there_is_none() -> None:
     """The pipeline is the embedder's; an engine without it says that it has nothing to say."""
     memory = MemoryStore()
     store = FaultyStore(memory, at=3)
-    engine = Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesise=Pipeline(), store=store)
+    engine = Engine(model=ScriptedModel(asks_for(("note", {}))), tools=[note], synthesize=Pipeline(), store=store)
     with pytest.raises(StoreError):
         await engine.run(AGENT, "hi")
     await store.aclose()
@@ -187,5 +187,5 @@ async def test_a_turn_that_had_one_goes_on_where_there_is_none() -> None:
 async def test_a_blank_text_is_no_synthesis(blank: str) -> None:
     """The turn goes on with the model, and `finished` is its answer."""
     model = ScriptedModel(asks_for(("note", {})), "Noted.")
-    turn = await Engine(model=model, tools=[note], synthesise=Pipeline(blank)).run(AGENT, "hi")
+    turn = await Engine(model=model, tools=[note], synthesize=Pipeline(blank)).run(AGENT, "hi")
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Noted.")

@@ -8,9 +8,9 @@ import anyio
 import pytest
 from msgspec import structs
 
-from turnwright.journal.answers import Reply
+from turnwright.journal.answers import Answer
 from turnwright.store import open_store
-from turnwright.testing.faults import Line, Witness
+from turnwright.testing.faults import Witness, WitnessLine
 from turnwright.testing.faults.audit import CLAIMS, audit
 from turnwright.testing.faults.plan import Plan
 from turnwright.testing.faults.trial import Seen
@@ -34,7 +34,7 @@ async def go_well(tmp_path: Path) -> Seen:
     await act(Role(PLAN, address, witness.path))
     (turn,) = {line.words[1] for line in witness.lines() if line.words[0] == "claimed"}
     (asked,) = (line.words[1] for line in witness.lines() if line.words[0] == "pending")
-    await act(Role(PLAN, address, witness.path, turn, {asked: Reply(Decision.GRANT)}))
+    await act(Role(PLAN, address, witness.path, turn, {asked: Answer(Decision.APPROVE)}))
     store = open_store(address)
     facts = await store.facts(turn)
     await store.aclose()
@@ -48,7 +48,7 @@ def faults(seen: Seen) -> dict[str, list[str]]:
 def with_lines(seen: Seen, *lines: tuple[object, ...], process: int | None = None) -> Seen:
     """The same, and then a process wrote these lines."""
     who = process or seen.lines[-1].process
-    return replace(seen, lines=[*seen.lines, *(Line(who, tuple(map(str, line))) for line in lines)])
+    return replace(seen, lines=[*seen.lines, *(WitnessLine(who, tuple(map(str, line))) for line in lines)])
 
 
 def place_of(seen: Seen, kind: type[f.Fact]) -> int:
@@ -89,8 +89,8 @@ LOST, AGAIN, UNCLAIMED, TWICE, NEITHER, UNPAIRED, ANSWERS, WORDS, UNTOLD, OTHERS
         (lambda seen: with_lines(seen, ("asked", "unpaired")), {UNPAIRED}),
         (lambda seen: replace(seen, messages=["hello"]), {WORDS}),
         (lambda seen: replace(seen, aborted=True), {WORDS}),
-        (lambda seen: with_lines(seen, ("posted", seen.turn, "answer:lost-1", "grant")), {ANSWERS}),
-        (lambda seen: changed(seen, f.Answered, decision=Decision.DENY), {LOST, ANSWERS, UNTOLD}),
+        (lambda seen: with_lines(seen, ("posted", seen.turn, "answer:lost-1", "approve")), {ANSWERS}),
+        (lambda seen: changed(seen, f.Answered, decision=Decision.REJECT), {LOST, ANSWERS, UNTOLD}),
         (lambda seen: changed(seen, f.Answered, interrupt="other-1"), {LOST, ANSWERS, UNTOLD, OTHERS}),
     ],
 )
@@ -110,5 +110,5 @@ def test_a_driver_that_runs_a_tool_when_another_has_the_turn_is_found(seen: Seen
     """Even if it had journalled the start before."""
     first = next(place for place, line in enumerate(seen.lines) if line.words[3:] == ("start",))
     lines = list(seen.lines)
-    lines.insert(first, Line(OTHER, ("claimed", seen.turn, "9", "2")))
+    lines.insert(first, WitnessLine(OTHER, ("claimed", seen.turn, "9", "2")))
     assert UNCLAIMED in faults(replace(seen, lines=lines))

@@ -8,7 +8,7 @@ import pytest
 
 from turnwright.testing.faults import KillAt
 from turnwright.testing.faults.plan import KillAfter, KillIn, Plan
-from turnwright.testing.faults.report import Report, put_into
+from turnwright.testing.faults.report import FaultReport, put_into
 from turnwright.testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.timeout(900)
@@ -27,7 +27,7 @@ def test_nothing_happens_that_must_not_on_sqlite(tmp_path: Path) -> None:
     page.write_text(PAGE)
     ran = faults("--sqlite", "16", "--postgres", "0", "--seed", "11", "--json", report, "--page", page)
     assert (ran.returncode, ran.stderr) == (0, "")
-    told = Report.from_json(report.read_text())
+    told = FaultReport.from_json(report.read_text())
     assert (told.faults, told.seed, list(told.stores)) == (0, 11, ["sqlite"])
     assert told.stores["sqlite"].turns == 16
     assert told.stores["sqlite"].recoveries >= 10
@@ -45,7 +45,7 @@ def test_nothing_happens_that_must_not_on_postgres(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     ran = faults("--sqlite", "0", "--postgres", "8", "--seed", "11", "--json", report)
     assert ran.returncode == 0, ran.stderr
-    told = Report.from_json(report.read_text())
+    told = FaultReport.from_json(report.read_text())
     assert (told.faults, list(told.stores)) == (0, ["postgres"])
     assert told.stores["postgres"].recoveries >= 4
 
@@ -60,7 +60,7 @@ def test_one_trial_is_shown_with_its_plan_its_witness_and_its_journal() -> None:
 
 def test_a_page_without_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="must have <!-- campaign --> and <!-- /campaign --> once"):
-        put_into("a page", Report(version="1", seed=1, stores={}))
+        put_into("a page", FaultReport(version="1", seed=1, stores={}))
 
 
 def test_a_number_makes_always_the_same_trial_and_others_make_others() -> None:

@@ -65,14 +65,14 @@ async def test_turns_stay_in_the_order_in_which_they_were_made(store: Store) -> 
         assert said == ["prompt 0", "one", "prompt 1", "two", "prompt 2"]
 
 
-@pytest.mark.parametrize(("jump", "status"), [(DAY, CallStatus.DENIED), (-DAY, CallStatus.OK)])
+@pytest.mark.parametrize(("jump", "status"), [(DAY, CallStatus.REJECTED), (-DAY, CallStatus.OK)])
 async def test_an_interrupt_expires_by_the_clock_on_the_wall_and_by_nothing_else(
     store: Store, jump: float, status: CallStatus
 ) -> None:
     """Forward, its time is over at the next touch. Back, it can be answered for longer, and is not denied."""
     clock = JumpingClock()
 
-    @tool(approval=True, expires_in=60)
+    @tool(needs_approval=True, expires_in=60)
     async def erase() -> str:
         return "erased"
 
@@ -83,5 +83,5 @@ async def test_an_interrupt_expires_by_the_clock_on_the_wall_and_by_nothing_else
         clock.jump(jump)
         recovered = await engine.recover()
         assert len(recovered) == (jump > 0)
-        turn = recovered[0] if recovered else await engine.resume(paused.id, {paused.pending[0].id: True})
+        turn = recovered[0] if recovered else await engine.resume(paused.id, {paused.interrupts[0].id: True})
         assert (turn.outcome, results(turn)) == (Outcome.FINISHED, [status])

@@ -13,7 +13,7 @@ import pytest
 
 from turnwright import Agent, Engine, StoreError, TurnResult, tool
 from turnwright.message import StepFinishPart, StepStartPart, ToolResultPart
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import Claim, MemoryStore, NewTurn, SqliteStore, Status, Store, open_store
 from turnwright.testing import FaultyStore
@@ -36,7 +36,7 @@ SWEEP = [
     for after in (False, True)
     if place != "postgres" or after == at % 2
 ]
-LINES: tuple[Reply | str, ...] = (
+LINES: tuple[ModelResponse | str, ...] = (
     asks_for(("note", {"text": "a"}), ("note", {"text": "b"}), text="Beginning."),
     asks_for(("erase", {"path": "x"}), ("note", {"text": "c"})),
     asks_for(("note", {"text": "d"})),
@@ -44,7 +44,7 @@ LINES: tuple[Reply | str, ...] = (
 )
 
 
-def next_line(request: Request) -> Reply | str:
+def next_line(request: ModelRequest) -> ModelResponse | str:
     """What comes next depends on what was said, not on how often the model was called."""
     return LINES[sum(bool(message.calls) for message in request.messages)]
 
@@ -57,12 +57,12 @@ class World:
 
         @tool(idempotent=idempotent)
         async def note(context: ToolContext, text: str) -> str:
-            self.ran.append(context.call)
+            self.ran.append(context.call_id)
             return f"noted {text}"
 
-        @tool(idempotent=idempotent, approval=True)
+        @tool(idempotent=idempotent, needs_approval=True)
         async def erase(context: ToolContext, path: str) -> str:
-            self.ran.append(context.call)
+            self.ran.append(context.call_id)
             return f"erased {path}"
 
         self.tools: list[Tool] = [note, erase]
@@ -77,7 +77,7 @@ async def finish(world: World, store: Store, turn_id: str) -> TurnResult:
         await anyio.sleep(0.005)
     turn = await world.engine(store).get(turn_id)
     while turn.outcome is None:
-        turn = await world.engine(store).resume(turn_id, {one.id: True for one in turn.pending})
+        turn = await world.engine(store).resume(turn_id, {one.id: True for one in turn.interrupts})
     return turn
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from turnwright import Agent, Engine, StoreError, tool
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import SqliteStore
 from turnwright.testing.faults import full_disk
@@ -19,10 +19,10 @@ from turnwright_states.verdict import Verdict
 pytestmark = pytest.mark.anyio
 
 AGENT = Agent(name="Tidier")
-LINES: tuple[Reply | str, ...] = (asks_for(("note", {"n": 1})), asks_for(("fill", {})), "Done.")
+LINES: tuple[ModelResponse | str, ...] = (asks_for(("note", {"n": 1})), asks_for(("fill", {})), "Done.")
 
 
-def next_line(request: Request) -> Reply | str:
+def next_line(request: ModelRequest) -> ModelResponse | str:
     """What comes next depends on what was said, not on how often the model was called."""
     return LINES[sum(bool(message.calls) for message in request.messages)]
 

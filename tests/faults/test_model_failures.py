@@ -10,7 +10,7 @@ import pytest
 from turnwright import Agent, Engine, TurnResult, tool
 from turnwright.events import TurnEvent
 from turnwright.message import TextPart
-from turnwright.model.protocol import ModelError, Reply, Request, TextDelta
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states import Cause, EndReason, Finish, Limits, Outcome, Usage
@@ -48,16 +48,16 @@ class Stuttering:
         self.cause = cause
         self.calls = 0
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         assert request.messages
         self.calls += 1
         yield TextDelta("All")
         yield TextDelta(" is")
         if self.calls <= self.breaks:
             raise ModelError(
-                "the line broke", cause=self.cause, partial=Reply(text="All is", usage=Usage(output_tokens=2))
+                "the line broke", cause=self.cause, partial=ModelResponse(text="All is", usage=Usage(output_tokens=2))
             )
-        yield Reply(text="All is tidy.", usage=Usage())
+        yield ModelResponse(text="All is tidy.", usage=Usage())
 
 
 def busy(retry_after: float | None = None) -> ModelError:
@@ -113,7 +113,7 @@ async def test_a_failure_that_will_not_pass_ends_the_turn(cause: Cause) -> None:
 
 async def test_a_content_filter_ends_the_turn_with_what_was_said() -> None:
     """Whether the provider says it in the reply or with an error."""
-    reply = Reply(text="I can", finish=Finish.CONTENT_FILTER)
+    reply = ModelResponse(text="I can", finish=Finish.CONTENT_FILTER)
     for line in (reply, ModelError("filtered", cause=Cause.CONTENT_FILTER)):
         turn = await Engine(model=ScriptedModel(line), backoff=AT_ONCE).run(AGENT, "hi")
         assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.CONTENT_FILTER)
@@ -121,9 +121,11 @@ async def test_a_content_filter_ends_the_turn_with_what_was_said() -> None:
 
 
 async def test_a_reply_with_neither_text_nor_calls_is_a_failed_attempt() -> None:
-    turn = await Engine(model=ScriptedModel(Reply(), Reply(), "Hello."), backoff=AT_ONCE).run(AGENT, "hi")
+    turn = await Engine(model=ScriptedModel(ModelResponse(), ModelResponse(), "Hello."), backoff=AT_ONCE).run(
+        AGENT, "hi"
+    )
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Hello.")
-    turn = await Engine(model=ScriptedModel(Reply(), repeat=True), backoff=AT_ONCE).run(AGENT, "hi")
+    turn = await Engine(model=ScriptedModel(ModelResponse(), repeat=True), backoff=AT_ONCE).run(AGENT, "hi")
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.EMPTY_REPLY)
 
 
@@ -131,7 +133,7 @@ async def test_a_stream_without_a_reply_is_an_interrupted_one() -> None:
     class Mute:
         name = "mute"
 
-        async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
             assert request.messages
             yield TextDelta("well")
 
@@ -165,18 +167,18 @@ async def test_what_was_said_before_a_failure_is_kept() -> None:
 
 async def test_listeners_are_told_to_drop_the_pieces_of_a_failed_attempt() -> None:
     heard: list[TurnEvent] = []
-    engine = Engine(model=Stuttering(1), backoff=AT_ONCE, observers=[heard.append])
+    engine = Engine(model=Stuttering(1), backoff=AT_ONCE, on_event=[heard.append])
     turn = await engine.run(AGENT, "hi")
     kinds = [event.type for event in heard]
     deltas = ["text_delta", "text_delta"]
     assert kinds[2:] == [
         *deltas,
         "attempt_failed",
-        "reply_restarted",
+        "response_restarted",
         *deltas,
         "model_replied",
         "step_finished",
-        "halted",
+        "turn_ended",
     ]
     assert turn.text == "All is tidy."
     assert [p.text for m in turn.messages for p in m.parts if isinstance(p, TextPart)] == ["hi", "All is tidy."]
@@ -185,19 +187,19 @@ async def test_listeners_are_told_to_drop_the_pieces_of_a_failed_attempt() -> No
 async def test_the_thoughts_of_an_empty_reply_are_dropped_too() -> None:
     """It was heard, and it was a failed attempt (DESIGN 4.9, 4.10)."""
     heard: list[str] = []
-    model = ScriptedModel(Reply(reasoning="hm", usage=Usage()), Reply(text="Hello.", usage=Usage()))
-    turn = await Engine(model=model, observers=[lambda event: heard.append(event.type)]).run(AGENT, "hi")
+    model = ScriptedModel(ModelResponse(reasoning="hm", usage=Usage()), ModelResponse(text="Hello.", usage=Usage()))
+    turn = await Engine(model=model, on_event=[lambda event: heard.append(event.type)]).run(AGENT, "hi")
     assert turn.text == "Hello."
-    assert heard[2:7] == ["reasoning_delta", "attempt_failed", "reply_restarted", "text_delta", "model_replied"]
+    assert heard[2:7] == ["reasoning_delta", "attempt_failed", "response_restarted", "text_delta", "model_replied"]
 
 
 async def test_nobody_is_told_to_drop_a_reply_that_was_whole() -> None:
     """Every reply of a turn without failures stands."""
     heard: list[str] = []
     model = ScriptedModel(asks_for(("note", {}), text="Let me see."), "Done now.")
-    await Engine(model=model, tools=[note], observers=[lambda event: heard.append(event.type)]).run(AGENT, "hi")
+    await Engine(model=model, tools=[note], on_event=[lambda event: heard.append(event.type)]).run(AGENT, "hi")
     assert "text_delta" in heard
-    assert "reply_restarted" not in heard
+    assert "response_restarted" not in heard
 
 
 async def test_an_error_that_is_none_of_the_protocols_is_a_bug(caplog: pytest.LogCaptureFixture) -> None:
@@ -206,7 +208,7 @@ async def test_an_error_that_is_none_of_the_protocols_is_a_bug(caplog: pytest.Lo
     class Buggy:
         name = "buggy"
 
-        async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
             yield TextDelta("Well,")
             raise ZeroDivisionError(f"{len(request.messages)} / 0")
 
@@ -228,10 +230,10 @@ async def test_the_stream_is_closed_however_it_ends() -> None:
     class Tidy:
         name = "tidy"
 
-        async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
             try:
                 assert request.messages
-                yield Reply(text="Hello.")
+                yield ModelResponse(text="Hello.")
                 await anyio.sleep_forever()
             finally:
                 closed.append("yes")

@@ -9,12 +9,12 @@ import anyio
 
 from turnwright.store import SqliteStore
 from turnwright.testing.faults.audit import CLAIMS
-from turnwright.testing.faults.report import Report, put_into
+from turnwright.testing.faults.report import FaultReport, put_into
 from turnwright_states.facts import KINDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reliability.md").read_text(encoding="utf-8")
-REPORT = Report.from_json((DOCS / "reliability.json").read_text(encoding="utf-8"))
+REPORT = FaultReport.from_json((DOCS / "reliability.json").read_text(encoding="utf-8"))
 
 
 def block(heading: str) -> str:
@@ -38,7 +38,7 @@ def test_the_last_report_is_of_enough_kills_and_of_no_fault() -> None:
 
 def test_kills_fell_after_every_kind_of_fact_that_is_written_while_a_turn_is_driven() -> None:
     fell = {kind for report in REPORT.stores.values() for kind in report.killed_after}
-    never_last = {"step_finished", "concluded", "synthesised"}  # what follows from them is written with them
+    never_last = {"step_finished", "concluded", "synthesized"}  # what follows from them is written with them
     assert fell >= KINDS.keys() - never_last
     assert fell <= KINDS.keys()
 

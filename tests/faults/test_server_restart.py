@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from turnwright import Agent, Engine, StoreError, tool
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import open_store
 from turnwright.store.postgres.store import PostgresStore
@@ -19,7 +19,11 @@ from turnwright_states.verdict import Verdict
 pytestmark = pytest.mark.anyio
 
 AGENT = Agent(name="Tidier")
-LINES: tuple[Reply | str, ...] = (asks_for(("note", {"n": 1})), asks_for(("strike", {}), ("note", {"n": 2})), "Done.")
+LINES: tuple[ModelResponse | str, ...] = (
+    asks_for(("note", {"n": 1})),
+    asks_for(("strike", {}), ("note", {"n": 2})),
+    "Done.",
+)
 
 
 @pytest.fixture
@@ -36,7 +40,7 @@ def address(running: PostgresServer, new_database: Callable[[], str]) -> str:
     return new_database()
 
 
-def next_line(request: Request) -> Reply | str:
+def next_line(request: ModelRequest) -> ModelResponse | str:
     """What comes next depends on what was said, not on how often the model was called."""
     return LINES[sum(bool(message.calls) for message in request.messages)]
 
@@ -62,7 +66,7 @@ class World:
 
     def engine(self, address: str) -> Engine:
         store = PostgresStore(address, patience=2.0)
-        return Engine(model=ScriptedModel(next_line, repeat=True), tools=self.tools, store=store, parallel=1)
+        return Engine(model=ScriptedModel(next_line, repeat=True), tools=self.tools, store=store, max_parallel_tools=1)
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])

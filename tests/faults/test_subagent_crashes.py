@@ -12,7 +12,7 @@ import pytest
 
 from turnwright import Agent, Engine, Outcome, StoreError, TurnResult, tool
 from turnwright.driver.subagents import agent_tool
-from turnwright.model.protocol import Model, Reply, Request
+from turnwright.model.protocol import Model, ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import Claim, MemoryStore, NewTurn, SqliteStore, Status, Store
 from turnwright.testing import FaultyStore
@@ -34,7 +34,7 @@ SWEEP = [
     for at in range(1, WRITES + 1)
     for after in (False, True)
 ]
-LINES: dict[str, tuple[Reply | str, ...]] = {
+LINES: dict[str, tuple[ModelResponse | str, ...]] = {
     "lead": (
         asks_for(("Reader", {"prompt": "plain"}), ("Reader", {"prompt": "asking"}), ("Editor", {"prompt": "plain"})),
         asks_for(("Reader", {"prompt": "plain"})),
@@ -68,23 +68,23 @@ class World:
 
     def __init__(self) -> None:
         self.ran: list[str] = []
-        self.requests: list[Request] = []
+        self.requests: list[ModelRequest] = []
 
         @tool
         async def note(context: ToolContext, text: str) -> str:
             """Note something."""
-            self.ran.append(context.key)
+            self.ran.append(context.idempotency_key)
             return f"noted {text}"
 
-        @tool(approval=True)
+        @tool(needs_approval=True)
         async def erase(context: ToolContext, path: str) -> str:
             """Erase something."""
-            self.ran.append(context.key)
+            self.ran.append(context.idempotency_key)
             return f"erased {path}"
 
         self.tools: list[Tool] = [note, erase, agent_tool(READER), agent_tool(EDITOR)]
 
-    def next_line(self, request: Request, who: str) -> Reply | str:
+    def next_line(self, request: ModelRequest, who: str) -> ModelResponse | str:
         """What comes next depends on what was said, not on how often the model was called."""
         self.requests.append(request)
         said = [message.text for message in request.messages if message.role == "user"]
@@ -105,7 +105,7 @@ async def finish(world: World, store: Store, turn_id: str) -> TurnResult:
     engine = world.engine(store)
     turn = await engine.get(turn_id)
     while turn.outcome is None:
-        turn = await world.engine(store).resume(turn_id, {one.id: True for one in turn.pending})
+        turn = await world.engine(store).resume(turn_id, {one.id: True for one in turn.interrupts})
     return turn
 
 
@@ -210,7 +210,7 @@ async def test_a_crash_while_a_running_tree_is_stopped_leaves_nobody_behind(at: 
         await anyio.sleep_forever()
         raise AssertionError
 
-    engine = Engine(models=world.find, tools=[note, *world.tools[1:]], store=store, grace=0.0)
+    engine = Engine(models=world.find, tools=[note, *world.tools[1:]], store=store, cancel_grace=0.0)
 
     async def stop() -> None:
         await stuck.wait()

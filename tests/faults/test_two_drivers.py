@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from turnwright import Engine, TurnBusy, TurnResult
+from turnwright import Engine, TurnBusyError, TurnResult
 from turnwright.store import open_store
 from turnwright.testing.faults import DriverProcess, KillAt, Witness
 from turnwright.testing.faults.audit import audit
@@ -76,7 +76,7 @@ async def test_a_driver_that_stalls_and_is_overtaken_writes_nothing_and_starts_n
         zombie.stop()
         async with engine_of(Role(PLAN, address, witness.path), witness) as engine:
             (row,) = await engine.store.turns()
-            with pytest.raises(TurnBusy):
+            with pytest.raises(TurnBusyError):
                 await engine.resume(row.id)
             take_lock_away(address, row.owner or "")
             turn = await taken_over(engine, row.id)
@@ -106,7 +106,7 @@ async def taken_over(engine: Engine, turn: str) -> TurnResult:
     """Take a turn up as soon as its driver looks dead."""
     with anyio.fail_after(60):
         while True:
-            with suppress(TurnBusy):
+            with suppress(TurnBusyError):
                 return await engine.resume(turn)
             await anyio.sleep(0.01)
 

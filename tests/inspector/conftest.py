@@ -20,7 +20,7 @@ TOKEN = "a-token-that-nobody-guesses"  # noqa: S105 (a test's)
 ADDRESS = "http://127.0.0.1:8321"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def delete_file(path: str) -> str:
     """Delete a file."""
     return f"deleted {path}"
@@ -38,7 +38,7 @@ def engine_on(file: Path, *lines: Line, repeat: bool = False) -> Engine:
         model=ScriptedModel(*lines, repeat=repeat),
         tools=[delete_file, look_up, *(one for one in builtin_tools(Path()) if one.name == "ask_user_input")],
         store=f"sqlite:///{file}",
-        poll=0.02,
+        poll_interval=0.02,
     )
 
 

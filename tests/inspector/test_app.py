@@ -73,7 +73,7 @@ async def test_mounted_it_drives_while_its_host_runs(engine: Engine) -> None:
     inspector = inspector_app(engine, access=Open(), drives=True)
     app = fastapi_with(inspector)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=ADDRESS) as client:
-        fields = {"interrupt": "approval-1", "decision": "grant"}
+        fields = {"interrupt": "approval-1", "decision": "approve"}
         page = await client.get(f"/ops/turns/turns/{turn}")
         async with app.router.lifespan_context(app):
             await client.post(f"/ops/turns/turns/{turn}/answer", data={"csrf": csrf_of(page), **fields})

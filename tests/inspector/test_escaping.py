@@ -15,7 +15,7 @@ from turnwright.inspector.http.render import amount, cut, environment, moment, s
 from turnwright.inspector.tabs import TABS
 from turnwright.message import FilePart
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.model.protocol import ModelError, Reply, ReplyCall
+from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
 from turnwright.store import SqliteStore
 from turnwright_states import Cause
@@ -60,7 +60,7 @@ async def fails(word: str) -> str:
     raise ValueError(f"{EVIL} {word}")
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def asks(word: str) -> str:
     """It asks."""
     return word
@@ -69,16 +69,16 @@ async def asks(word: str) -> str:
 async def turns_of_evil(file: Path, said: str) -> list[str]:
     """An ended turn and a paused one in which everybody says this."""
     calls = (
-        ReplyCall("look_up", {"word": said}),
-        ReplyCall("fails", {"word": said}),
-        ReplyCall(said[:400], {said: said}),
-        ReplyCall("look_up", None, f"{{no json {said}"),
+        ResponseToolCall("look_up", {"word": said}),
+        ResponseToolCall("fails", {"word": said}),
+        ResponseToolCall(said[:400], {said: said}),
+        ResponseToolCall("look_up", None, f"{{no json {said}"),
     )
     clean = "".join(letter for letter in said if letter.isprintable())
     agent = Agent(name=f"A {clean}", instructions=said, steps=1)
     model = ScriptedModel(
         ModelError(said, cause=Cause.OVERLOADED),
-        Reply(text=said, reasoning=said, calls=calls),
+        ModelResponse(text=said, reasoning=said, calls=calls),
         said,
         asks_for(("asks", {"word": said})),
         name=f"m {said}"[:200],

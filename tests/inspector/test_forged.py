@@ -85,7 +85,7 @@ FORGERIES: dict[str, Forge] = {
     "a time below zero": with_fields(3, elapsed=-5.0),
     "a later version": with_fields(3, v=99),
     "an unknown kind": of_kind(4, "dreamt"),
-    "another kind": of_kind(4, "halted"),
+    "another kind": of_kind(4, "turn_ended"),
     "no kind of state": with_fields(4, state="NOWHERE"),
     "another state": with_fields(4, state="FINISHED"),
     **{
@@ -98,7 +98,7 @@ FORGERIES: dict[str, Forge] = {
         f"{field} of fact {place}, {levels} deep": with_fields(place, **{field: value})
         for levels in (297, 900)
         for place, field, value in (
-            (1, "context", nested(levels)),
+            (1, "metadata", nested(levels)),
             (3, "reasoning_details", [nested(levels)]),
             (6, "structured", nested(levels)),
         )
@@ -110,7 +110,7 @@ FORGERIES: dict[str, Forge] = {
     "a history that is none": with_fields(1, history=[{"role": "nobody"}]),
     **{
         f"{word} the turn {odd[:9]!r}": with_fields(1, forked_at=2, **{field: odd})
-        for word, field in (("below", "parent_turn"), ("behind", "continues"), ("forked from", "forked_from"))
+        for word, field in (("below", "parent_turn"), ("behind", "continue_from"), ("forked from", "forked_from"))
         for odd in ODD
     },
     **{f"a call that drove the turn {odd[:9]!r}": with_fields(4, child=odd) for odd in ODD},

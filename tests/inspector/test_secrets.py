@@ -15,7 +15,7 @@ from turnwright import Agent, Engine, tool
 from turnwright.inspector import Open, inspector_app
 from turnwright.inspector.tabs import TABS
 from turnwright.model import ScriptedModel
-from turnwright.model.protocol import Reply, ReplyCall
+from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.privacy.redaction import HIDDEN, Redactor, opened_in
 
 from .conftest import browser
@@ -99,7 +99,7 @@ async def login(form: JsonValue = None) -> str:
     return f"logged in with {json.dumps(form, ensure_ascii=False)}"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def enter(form: JsonValue = None) -> str:
     """Log in when somebody allows it."""
     return repr(form)
@@ -116,12 +116,12 @@ def test_no_page_of_a_turn_shows_a_word_of_a_secret(arguments: dict[str, JsonVal
 async def _check_pages(arguments: dict[str, JsonValue]) -> None:
     text = json.dumps(arguments, ensure_ascii=False)
     calls = (
-        ReplyCall("login", {"form": arguments}),
-        ReplyCall("login", arguments),
-        ReplyCall("login", None, text[:-1]),
-        ReplyCall("enter", {"form": arguments}),
+        ResponseToolCall("login", {"form": arguments}),
+        ResponseToolCall("login", arguments),
+        ResponseToolCall("login", None, text[:-1]),
+        ResponseToolCall("enter", {"form": arguments}),
     )
-    model = ScriptedModel(Reply(text=f"I send {text}", reasoning=repr(arguments), calls=calls), f"Done: {text}")
+    model = ScriptedModel(ModelResponse(text=f"I send {text}", reasoning=repr(arguments), calls=calls), f"Done: {text}")
     async with Engine(model=model, tools=[login, enter]) as engine:
         turn = await engine.run(Agent(name="A", instructions=f"Use {text}"), f"Take {text}")
         app = inspector_app(engine, access=Open())
@@ -133,6 +133,6 @@ async def _check_pages(arguments: dict[str, JsonValue]) -> None:
                     page = await client.get(path)
                     assert page.status_code == 200, path
                     assert words_in(page.text) == [], (path, re.findall(".{60}(?:" + "|".join(WORDS) + ")", page.text))
-                if not turn.pending:
+                if not turn.interrupts:
                     return
-                turn = await engine.resume(turn.id, {turn.pending[0].id: True})
+                turn = await engine.resume(turn.id, {turn.interrupts[0].id: True})

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from turnwright import Agent, Engine, tool
 from turnwright.inspector.views.pagination import Window
-from turnwright.inspector.views.tab_context import Looked
+from turnwright.inspector.views.tab_context import TabContext
 from turnwright.inspector.views.turn_record import history_of, read_turn
 from turnwright.model import ScriptedModel
 from turnwright.store import MemoryStore, NewTurn, Status, Store
@@ -31,7 +31,7 @@ async def fail() -> str:
     raise ValueError("boom")
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def ask(n: int = 0) -> str:
     """It asks."""
     return f"allowed {n}"
@@ -67,11 +67,11 @@ async def kept(driven: Sequence[Driven]) -> tuple[Engine, tuple[str, ...]]:
     return engine, names
 
 
-async def look(engine: Engine, name: str, step: str | None = None, at: int | None = None) -> Looked:
+async def look(engine: Engine, name: str, step: str | None = None, at: int | None = None) -> TabContext:
     """What the tabs of a turn's page are asked to show."""
     turn = await read_turn(engine.store, name, at)
     history = await history_of(engine.store, turn)
-    return Looked(engine, turn, turn.step(step), "sqlite:///turns.db", history)
+    return TabContext(engine, turn, turn.step(step), "sqlite:///turns.db", history)
 
 
 class Parted(Protocol):
@@ -87,7 +87,9 @@ Shown = TypeVar("Shown", bound=Parted)
 Row = TypeVar("Row")
 
 
-def rows_of(view: Callable[[Looked], Shown], looked: Looked, rows: Callable[[Shown], Sequence[Row]]) -> list[Row]:
+def rows_of(
+    view: Callable[[TabContext], Shown], looked: TabContext, rows: Callable[[Shown], Sequence[Row]]
+) -> list[Row]:
     """All rows that a tab shows, over all its pages."""
     found: dict[int, Row] = {}
     until: int | None = sys.maxsize
@@ -99,7 +101,7 @@ def rows_of(view: Callable[[Looked], Shown], looked: Looked, rows: Callable[[Sho
     return [found[place] for place in sorted(found)]
 
 
-async def look_at_each_step(engine: Engine, name: str) -> Mapping[str, Looked]:
+async def look_at_each_step(engine: Engine, name: str) -> Mapping[str, TabContext]:
     """The same for each step, by its key."""
     whole = await look(engine, name)
-    return {step.key: Looked(engine, whole.turn, step, whole.store, whole.history) for step in whole.turn.steps}
+    return {step.key: TabContext(engine, whole.turn, step, whole.store, whole.history) for step in whole.turn.steps}

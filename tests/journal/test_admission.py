@@ -5,7 +5,7 @@ from pydantic import JsonValue
 
 from turnwright import Agent, ConfigError, Engine, Limits
 from turnwright.journal.admission import TurnOptions, admit, limits_for
-from turnwright.journal.dependencies import Setup
+from turnwright.journal.dependencies import Dependencies
 from turnwright.model.scripted import ScriptedModel
 
 AGENT = Agent(name="Tidier")
@@ -32,14 +32,14 @@ def given(**options: object) -> TurnOptions:
 def test_an_option_that_is_unknown_is_a_mistake(name: str, said: str) -> None:
     """Else a turn would run without the session that was meant."""
     with pytest.raises(ConfigError) as raised:
-        admit(Setup(model=ScriptedModel()), AGENT, "hi", given(**{"session": "s1", name: "s1"}))
+        admit(Dependencies(model=ScriptedModel()), AGENT, "hi", given(**{"session": "s1", name: "s1"}))
     assert str(raised.value) == said
 
 
 def test_every_option_is_taken() -> None:
-    options = TurnOptions(session="s1", history=(), continues="t1", context={"a": 1})
-    started = admit(Setup(model=ScriptedModel()), AGENT, "hi", options)
-    assert (started.session, started.continues, started.context) == ("s1", "t1", {"a": 1})
+    options = TurnOptions(session="s1", message_history=(), continue_from="t1", metadata={"a": 1})
+    started = admit(Dependencies(model=ScriptedModel()), AGENT, "hi", options)
+    assert (started.session, started.continue_from, started.metadata) == ("s1", "t1", {"a": 1})
 
 
 @pytest.mark.parametrize("levels", [251, 300, 20_000])
@@ -50,10 +50,10 @@ def test_a_context_that_is_nested_too_deep_to_be_kept_is_a_mistake(levels: int) 
             value = {"a": value}
         return value
 
-    setup = Setup(model=ScriptedModel())
-    assert admit(setup, AGENT, "hi", TurnOptions(context=nested(250))).context == nested(250)
+    setup = Dependencies(model=ScriptedModel())
+    assert admit(setup, AGENT, "hi", TurnOptions(metadata=nested(250))).metadata == nested(250)
     with pytest.raises(ConfigError, match=r"^context: nests more than 250 lists and objects"):
-        admit(setup, AGENT, "hi", TurnOptions(context=nested(levels)))
+        admit(setup, AGENT, "hi", TurnOptions(metadata=nested(levels)))
 
 
 @pytest.mark.anyio
@@ -70,14 +70,14 @@ async def test_nothing_is_written_for_an_option_that_is_unknown() -> None:
 
 
 def test_what_the_limits_of_an_agent_came_to_is_found_once() -> None:
-    setup = Setup(model=ScriptedModel(), limits=Limits(steps=7))
+    setup = Dependencies(model=ScriptedModel(), limits=Limits(steps=7))
     assert limits_for(AGENT, setup) is limits_for(AGENT, setup)
     assert limits_for(Agent(name="Tidier", steps=3), setup).steps == 3
-    assert limits_for(AGENT, Setup(model=ScriptedModel(), limits=Limits(steps=9))).steps == 9
+    assert limits_for(AGENT, Dependencies(model=ScriptedModel(), limits=Limits(steps=9))).steps == 9
 
 
 def test_agents_that_are_made_for_each_turn_are_not_kept_for_ever() -> None:
-    setup = Setup(model=ScriptedModel())
+    setup = Dependencies(model=ScriptedModel())
     for steps in range(1, 201):
         assert limits_for(Agent(name="Tidier", steps=steps), setup).steps == steps
     assert len(setup.laid) <= 64

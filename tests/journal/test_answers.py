@@ -2,40 +2,40 @@
 
 import pytest
 
-from turnwright import BadAnswer, Reply, deny, grant
-from turnwright.events import Pending
+from turnwright import Answer, InvalidAnswerError, approve, reject
+from turnwright.events import Interrupt
 from turnwright.journal.answers import read_answer
 from turnwright_states import DECISIONS, Decision, InterruptKind
 
 K, D = InterruptKind, Decision
 
 
-def pending(kind: InterruptKind) -> tuple[Pending, ...]:
-    return (Pending(id="it-1", kind=kind), Pending(id="other-1", kind=K.QUESTION))
+def pending(kind: InterruptKind) -> tuple[Interrupt, ...]:
+    return (Interrupt(id="it-1", kind=kind), Interrupt(id="other-1", kind=K.QUESTION))
 
 
 @pytest.mark.parametrize("kind", [K.APPROVAL, K.GRANT])
 @pytest.mark.parametrize(
     ("answer", "decision"),
     [
-        (True, D.GRANT),
-        (False, D.DENY),
-        ("yes", D.GRANT),
-        (" Yes ", D.GRANT),
-        ("true", D.GRANT),
-        ("grant", D.GRANT),
-        ("no", D.DENY),
-        ("N", D.DENY),
-        ("deny", D.DENY),
+        (True, D.APPROVE),
+        (False, D.REJECT),
+        ("yes", D.APPROVE),
+        (" Yes ", D.APPROVE),
+        ("true", D.APPROVE),
+        ("grant", D.APPROVE),
+        ("no", D.REJECT),
+        ("N", D.REJECT),
+        ("deny", D.REJECT),
     ],
 )
 def test_leave_is_given_or_not(kind: InterruptKind, answer: str | bool, decision: Decision) -> None:
-    assert read_answer(pending(kind), "it-1", answer) == Reply(decision)
+    assert read_answer(pending(kind), "it-1", answer) == Answer(decision)
 
 
 @pytest.mark.parametrize("text", ["yes", "no", "deny", "", "blue, please"])
 def test_a_question_takes_any_text_as_it_is(text: str) -> None:
-    assert read_answer(pending(K.QUESTION), "it-1", text) == Reply(D.REPLY, text)
+    assert read_answer(pending(K.QUESTION), "it-1", text) == Answer(D.REPLY, text)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_a_question_takes_any_text_as_it_is(text: str) -> None:
     ],
 )
 def test_the_others_take_their_own_words(kind: InterruptKind, answer: str, decision: Decision) -> None:
-    assert read_answer(pending(kind), "it-1", answer) == Reply(decision)
+    assert read_answer(pending(kind), "it-1", answer) == Answer(decision)
 
 
 def test_a_reply_says_its_decision_itself() -> None:
-    assert read_answer(pending(K.APPROVAL), "it-1", deny("not on a Friday")) == Reply(D.DENY, "not on a Friday")
-    assert read_answer(pending(K.GRANT), "it-1", grant()) == Reply(D.GRANT)
-    assert read_answer(pending(K.QUESTION), "it-1", deny("none of your business")).decision is D.DENY
+    assert read_answer(pending(K.APPROVAL), "it-1", reject("not on a Friday")) == Answer(D.REJECT, "not on a Friday")
+    assert read_answer(pending(K.GRANT), "it-1", approve()) == Answer(D.APPROVE)
+    assert read_answer(pending(K.QUESTION), "it-1", reject("none of your business")).decision is D.REJECT
 
 
 @pytest.mark.parametrize(
@@ -68,26 +68,28 @@ def test_a_reply_says_its_decision_itself() -> None:
         (K.DOOM_LOOP, "yes"),
         (K.DOOM_LOOP, True),
         (K.UNKNOWN_OUTCOME, True),
-        (K.UNKNOWN_OUTCOME, grant()),
-        (K.QUESTION, grant()),
-        (K.APPROVAL, Reply(D.STOP)),
+        (K.UNKNOWN_OUTCOME, approve()),
+        (K.QUESTION, approve()),
+        (K.APPROVAL, Answer(D.STOP)),
     ],
 )
-def test_what_an_interrupt_does_not_take_is_refused(kind: InterruptKind, answer: str | bool | Reply) -> None:
+def test_what_an_interrupt_does_not_take_is_refused(kind: InterruptKind, answer: str | bool | Answer) -> None:
     """With what it takes, what it was given, and what is open."""
-    with pytest.raises(BadAnswer) as refused:
+    with pytest.raises(InvalidAnswerError) as refused:
         read_answer(pending(kind), "it-1", answer)
     assert refused.value.interrupt == "it-1"
-    assert refused.value.pending == ("it-1", "other-1")
+    assert refused.value.interrupts == ("it-1", "other-1")
     assert str(refused.value).endswith("(open: it-1, other-1)")
     article = "an" if kind[0] in "aeiou" else "a"
     assert f"{article} {kind} takes " in str(refused.value)
 
 
 def test_an_unknown_interrupt_is_refused_with_those_that_are_open() -> None:
-    with pytest.raises(BadAnswer, match=r"interrupt 'it-2': no such interrupt is open \(open: it-1, other-1\)"):
+    with pytest.raises(
+        InvalidAnswerError, match=r"interrupt 'it-2': no such interrupt is open \(open: it-1, other-1\)"
+    ):
         read_answer(pending(K.APPROVAL), "it-2", True)
-    with pytest.raises(BadAnswer, match="none is open"):
+    with pytest.raises(InvalidAnswerError, match="none is open"):
         read_answer((), "it-1", True)
 
 
@@ -100,8 +102,8 @@ def test_every_decision_can_be_said_as_a_word(kind: InterruptKind) -> None:
 
 
 def test_the_time_to_answer_ends_with_the_second_that_was_set() -> None:
-    asked = (Pending(id="it-1", kind=K.APPROVAL, expires_at=100.0),)
-    assert read_answer(asked, "it-1", True, now=99.9) == grant()
+    asked = (Interrupt(id="it-1", kind=K.APPROVAL, expires_at=100.0),)
+    assert read_answer(asked, "it-1", True, now=99.9) == approve()
     for now in (100.0, 100.1):
-        with pytest.raises(BadAnswer, match=r"'it-1': the time to answer it is over: .* \(open: it-1\)"):
+        with pytest.raises(InvalidAnswerError, match=r"'it-1': the time to answer it is over: .* \(open: it-1\)"):
             read_answer(asked, "it-1", True, now=now)

@@ -9,9 +9,20 @@ import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
-from turnwright import Agent, BadAnswer, Engine, SessionBusy, TurnBusy, TurnEnded, TurnResult, deny, grant, tool
+from turnwright import (
+    Agent,
+    Engine,
+    InvalidAnswerError,
+    SessionBusyError,
+    TurnAlreadyEndedError,
+    TurnBusyError,
+    TurnResult,
+    approve,
+    reject,
+    tool,
+)
 from turnwright.events import TurnEvent
-from turnwright.journal.answers import Reply
+from turnwright.journal.answers import Answer
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import InboxItem, MemoryStore, SqliteStore, Store
@@ -52,7 +63,7 @@ class Desk:
             await self.go.wait()
             return "at last"
 
-        @tool(approval=True)
+        @tool(needs_approval=True)
         async def erase(path: str) -> str:
             self.done.append(f"erase {path}")
             return f"erased {path}"
@@ -126,14 +137,14 @@ async def sound(engine: Engine, turn_id: str) -> list[f.Fact]:
     return [fact for _, fact in facts]
 
 
-async def gather(*jobs: Callable[[], Awaitable[TurnResult]]) -> list[TurnResult | BadAnswer]:
-    """What each came to; only a `BadAnswer` is a result as well."""
-    came: list[TurnResult | BadAnswer | None] = [None] * len(jobs)
+async def gather(*jobs: Callable[[], Awaitable[TurnResult]]) -> list[TurnResult | InvalidAnswerError]:
+    """What each came to; only a `InvalidAnswerError` is a result as well."""
+    came: list[TurnResult | InvalidAnswerError | None] = [None] * len(jobs)
 
     async def run(place: int, job: Callable[[], Awaitable[TurnResult]]) -> None:
         try:
             came[place] = await job()
-        except BadAnswer as error:
+        except InvalidAnswerError as error:
             came[place] = error
 
     with anyio.fail_after(600):
@@ -201,16 +212,16 @@ async def test_who_only_answers_needs_neither_tools_nor_model(desk: Desk) -> Non
 # Two at once.
 
 
-ANSWERS: list[tuple[Reply, Reply]] = [
-    (grant(), deny()),
-    (deny("no"), deny("not today")),
-    (deny(), grant()),
+ANSWERS: list[tuple[Answer, Answer]] = [
+    (approve(), reject()),
+    (reject("no"), reject("not today")),
+    (reject(), approve()),
 ]
 
 
 @pytest.mark.parametrize("late", range(0, 40, 10))
 @pytest.mark.parametrize("replies", ANSWERS)
-async def test_of_two_different_answers_one_stands(desk: Desk, replies: tuple[Reply, Reply], late: int) -> None:
+async def test_of_two_different_answers_one_stands(desk: Desk, replies: tuple[Answer, Answer], late: int) -> None:
     """And the other one's giver is told, with what is open; `late` is how far the first is when the second comes."""
     paused = await desk.engine(asking("x"), around=True).run(AGENT, "hi")
     engines = [desk.engine("Done.", around=True) for _ in replies]
@@ -223,13 +234,13 @@ async def test_of_two_different_answers_one_stands(desk: Desk, replies: tuple[Re
             await anyio.lowlevel.checkpoint()
         try:
             return await engines[1].resume(paused.id, {ANSWER: replies[1]})
-        except TurnEnded as error:
-            raise BadAnswer(ANSWER, "the turn has ended", []) from error
+        except TurnAlreadyEndedError as error:
+            raise InvalidAnswerError(ANSWER, "the turn has ended", []) from error
 
     came = await gather(first, second)
     facts = await sound(engines[0], paused.id)
     (answered,) = [fact for fact in facts if isinstance(fact, f.Answered)]
-    refused = [one for one in came if isinstance(one, BadAnswer)]
+    refused = [one for one in came if isinstance(one, InvalidAnswerError)]
     assert len(refused) == 1
     stands = replies[came.index(refused[0]) == 0]
     assert (answered.decision, answered.text) == (stands.decision, stands.text)
@@ -251,13 +262,13 @@ async def test_the_same_answer_twice_is_one_answer(desk: Desk, late: int) -> Non
     async def second() -> TurnResult:
         for _ in range(late):
             await anyio.lowlevel.checkpoint()
-        with suppress(TurnEnded):
+        with suppress(TurnAlreadyEndedError):
             return await engines[1].resume(paused.id, {ANSWER: True})
-        raise BadAnswer(ANSWER, "it is late", [])
+        raise InvalidAnswerError(ANSWER, "it is late", [])
 
     came = await gather(first, second)
     for one in came:  # refused is only what came so late that nothing was open any more
-        assert isinstance(one, BadAnswer) or one.outcome is Outcome.FINISHED
+        assert isinstance(one, InvalidAnswerError) or one.outcome is Outcome.FINISHED
     assert isinstance(came[0], TurnResult)
     assert desk.done == ["erase x"]
     await sound(engines[0], paused.id)
@@ -278,11 +289,11 @@ async def test_two_may_answer_two_interrupts_at_once(desk: Desk, late: int) -> N
         return await engines[1].resume(paused.id, {"approval-2": False})
 
     came = await gather(first, second)
-    assert not [one for one in came if isinstance(one, BadAnswer)]
+    assert not [one for one in came if isinstance(one, InvalidAnswerError)]
     turn = await engines[0].get(paused.id)
     assert (turn.outcome, [status for status, _ in results(turn)]) == (
         Outcome.FINISHED,
-        [CallStatus.OK, CallStatus.DENIED],
+        [CallStatus.OK, CallStatus.REJECTED],
     )
     await sound(engines[0], paused.id)
 
@@ -347,7 +358,7 @@ async def test_an_answer_at_any_call_of_the_store_is_taken(after: bool) -> None:
                 try:
                     rows = await memory.turns()
                     came.append(str((await engine.resume(rows[0].id, {ANSWER: True})).outcome))
-                except (BadAnswer, IndexError) as error:
+                except (InvalidAnswerError, IndexError) as error:
                     came.append(type(error).__name__)
 
             group_of[0].start_soon(resume)
@@ -365,7 +376,7 @@ async def test_an_answer_at_any_call_of_the_store_is_taken(after: bool) -> None:
             await engine.run(AGENT, "hi")
         (row,) = await memory.turns()
         turn = await Engine(store=memory).get(row.id)
-        if came in (["IndexError"], ["BadAnswer"]):  # too early: nothing was open yet
+        if came in (["IndexError"], ["InvalidAnswerError"]):  # too early: nothing was open yet
             assert (turn.paused, desk.done) == (True, ["note a"])
         else:
             assert came == ["finished"], f"call {at}"
@@ -382,11 +393,11 @@ async def test_every_refusal_says_what_is_open(desk: Desk) -> None:
     engine = desk.engine(asking("x", "y", "z"), "Done.")
     paused = await engine.run(AGENT, "hi")
     await engine.resume(paused.id, {"approval-2": True})
-    refused: list[Mapping[str, str | bool | Reply]] = [{"approval-2": False}, {"approval-9": True}, {"": True}]
+    refused: list[Mapping[str, str | bool | Answer]] = [{"approval-2": False}, {"approval-9": True}, {"": True}]
     for answers in refused:
-        with pytest.raises(BadAnswer) as error:
+        with pytest.raises(InvalidAnswerError) as error:
             await engine.resume(paused.id, {**answers, "approval-1": True})
-        assert error.value.pending == ("approval-1", "approval-3")
+        assert error.value.interrupts == ("approval-1", "approval-3")
         assert "open: approval-1, approval-3" in str(error.value)
     assert desk.done == []
     assert await engine.store.inbox(paused.id) == []
@@ -398,11 +409,11 @@ async def test_an_answer_to_a_turn_that_was_superseded_or_aborted_is_late(desk: 
     engine = desk.engine(asking("x"), "Never mind.", asking("y"))
     paused = await engine.run(AGENT, "hi", session="s1")
     await engine.run(AGENT, "no, wait", session="s1")
-    with pytest.raises(TurnEnded, match="superseded"):
+    with pytest.raises(TurnAlreadyEndedError, match="superseded"):
         await engine.resume(paused.id, {ANSWER: True})
     again = await engine.run(AGENT, "now", session="s1")
     await engine.abort(again.id)
-    with pytest.raises(TurnEnded, match="aborted"):
+    with pytest.raises(TurnAlreadyEndedError, match="aborted"):
         await engine.resume(again.id, {ANSWER: True})
     assert desk.done == []
 
@@ -412,10 +423,10 @@ async def test_a_new_message_and_an_answer_at_once(desk: Desk, late: int) -> Non
     """One of them comes first. A turn that goes on is not ended by a message that was turned away as too early."""
     paused = await desk.engine(asking("x"), around=True).run(AGENT, "hi", session="s1")
     engines = [desk.engine("Done.", around=True), desk.engine("Something new.", around=True)]
-    busy: list[SessionBusy] = []
+    busy: list[SessionBusyError] = []
 
     async def answer() -> TurnResult:
-        with suppress(TurnEnded):
+        with suppress(TurnAlreadyEndedError):
             return await engines[0].resume(paused.id, {ANSWER: True})
         return await engines[0].get(paused.id)
 
@@ -424,7 +435,7 @@ async def test_a_new_message_and_an_answer_at_once(desk: Desk, late: int) -> Non
             await anyio.lowlevel.checkpoint()
         try:
             return await engines[1].run(AGENT, "no, wait", session="s1")
-        except SessionBusy as error:
+        except SessionBusyError as error:
             busy.append(error)
             return await engines[1].get(paused.id)
 
@@ -454,7 +465,7 @@ async def test_a_message_that_is_turned_away_ends_nothing() -> None:
     async with anyio.create_task_group() as group:
         try:
             await Engine(model=ScriptedModel("New."), store=Overtaken(memory)).run(AGENT, "no, wait", session="s1")
-        except SessionBusy:
+        except SessionBusyError:
             busy = True
         desk.go.set()
     old = await answering.get(paused.id)
@@ -467,12 +478,12 @@ async def test_a_message_that_is_turned_away_ends_nothing() -> None:
 async def test_the_words_of_a_denial_reach_the_model(desk: Desk) -> None:
     engine = desk.engine(asking("x"), "I see.")
     paused = await engine.run(AGENT, "hi")
-    await engine.resume(paused.id, {ANSWER: deny("it is the only copy \U0001f63f")})
+    await engine.resume(paused.id, {ANSWER: reject("it is the only copy \U0001f63f")})
     sent = [part for message in desk.model.requests[1].messages for part in message.parts]
     (told,) = [part for part in sent if isinstance(part, ToolResultPart)]
     assert (told.status, told.text) == (
-        CallStatus.DENIED,
-        "denied by the person: it is the only copy \U0001f63f",
+        CallStatus.REJECTED,
+        "rejected by the person: it is the only copy \U0001f63f",
     )
 
 
@@ -503,9 +514,9 @@ async def test_an_approved_call_whose_arguments_do_not_fit_any_more_does_not_run
             return dict(arguments)
 
         async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
-            return f"erased {values['path']} in {bool(context.turn)}"
+            return f"erased {values['path']} in {bool(context.turn_id)}"
 
-    tool_ = Erase(name="erase", description="", parameters={"type": "object"}, approval=True)
+    tool_ = Erase(name="erase", description="", parameters={"type": "object"}, needs_approval=True)
     engine = Engine(model=ScriptedModel(asking("x", "y"), "I see."), tools=[tool_])
     paused = await engine.run(AGENT, "hi")
     tool_.gone = True
@@ -528,7 +539,7 @@ async def test_counters_budgets_and_doom_rounds_survive_a_pause_in_another_proce
     first = desk.engine(asking("x"), asking("x"), limits=limits)
     paused = await first.run(AGENT, "hi")
     paused = await first.resume(paused.id, {"approval-1": True})
-    assert [one.id for one in paused.pending] == ["approval-2"], "no interrupt has the name of another"
+    assert [one.id for one in paused.interrupts] == ["approval-2"], "no interrupt has the name of another"
     second = desk.engine(asking("x"))
     paused = await second.resume(paused.id, {"approval-2": True})
     assert (paused.steps, paused.tool_calls, paused.usage.tokens) == (3, 2, 6)
@@ -556,7 +567,7 @@ async def test_a_turn_that_two_take_up_at_once_is_driven_by_one(desk: Desk) -> N
     async def take_up(engine: Engine) -> TurnResult:
         try:
             return await engine.resume(paused.id)
-        except (TurnBusy, TurnEnded) as error:
+        except (TurnBusyError, TurnAlreadyEndedError) as error:
             refused.append(error)
             return await engine.get(paused.id)
 

@@ -19,7 +19,7 @@ import typer
 from tests.inspector.conftest import browser
 from typer.testing import CliRunner, Result
 
-from turnwright import Agent, Engine, SessionBusy, TurnwrightError, UnreadableTurnError, tool
+from turnwright import Agent, Engine, SessionBusyError, TurnwrightError, UnreadableTurnError, tool
 from turnwright.cli.app import command
 from turnwright.inspector import inspector_app
 from turnwright.inspector.http.access import Open
@@ -58,7 +58,7 @@ def ok(n: int) -> str:
     return f"done {n}"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 def risky() -> str:
     """Do something that a person allows."""
     return "done"
@@ -230,7 +230,7 @@ async def test_an_engine_goes_on_with_the_other_turns(stores: dict[str, Path], m
                     await engine.resume(turn, {"approval-1": True})
             await store.requests(*InboxKind)
             await engine.recover()
-            with suppress(SessionBusy, UnreadableTurnError):
+            with suppress(SessionBusyError, UnreadableTurnError):
                 await engine.run(AGENT, "go on", session=SESSION)
             assert (await engine.get(made.sound)).text == "Sound."
             with suppress(UnreadableTurnError):  # without numbers nothing can be written
@@ -249,7 +249,7 @@ async def test_a_session_goes_on_without_what_an_unreadable_turn_said(
         assert turn.text == "More."
         assert f"turn {turn.id}: what was said in turn {made.ended}, earlier in its session, is left out" in caplog.text
         with pytest.raises(UnreadableTurnError, match=f"turn {made.ended}: fact 3 of the journal: its payload"):
-            await engine.run(AGENT, "go on", continues=made.ended)
+            await engine.run(AGENT, "go on", continue_from=made.ended)
         assert await engine.turns(session=SESSION, live=True) == []
 
 

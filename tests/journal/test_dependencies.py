@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from turnwright import Agent, CannotDrive, ConfigError, Engine, Limits, agent_tool, tool
-from turnwright.journal.dependencies import Setup
+from turnwright import Agent, CannotRunError, ConfigError, Engine, Limits, agent_tool, tool
+from turnwright.journal.dependencies import Dependencies
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore
@@ -58,27 +58,27 @@ async def test_a_model_that_the_engine_does_not_have_begins_no_turn(
 
 def test_an_engine_without_any_model_says_so() -> None:
     with pytest.raises(ConfigError, match="model 'x': the engine has none: give it models="):
-        Setup().model_for(X)
+        Dependencies().model_for(X)
     with pytest.raises(ConfigError, match="agent 'Plain': no model"):
-        Setup().model_for(Agent(name="Plain"))
+        Dependencies().model_for(Agent(name="Plain"))
 
 
 def test_an_agent_may_name_the_engines_own_model() -> None:
     own = model("x")
-    assert Setup(model=own).model_for(X) is own
-    assert Setup(model=own).model_for(Agent(name="Plain")) is own
+    assert Dependencies(model=own).model_for(X) is own
+    assert Dependencies(model=own).model_for(Agent(name="Plain")) is own
 
 
 def test_models_may_know_a_model_by_another_name() -> None:
     """An alias (`fast`) is what `models` is for."""
     own, fast = model("a"), model("gpt-5-mini")
-    assert Setup(model=own, models={"x": fast}.__getitem__).model_for(X) is fast
+    assert Dependencies(model=own, models={"x": fast}.__getitem__).model_for(X) is fast
 
 
 def test_models_is_asked_first_also_for_the_name_of_the_engines_own_model() -> None:
     own, another = model("x"), model("x")
-    assert Setup(model=own, models={"x": another}.__getitem__).model_for(X) is another
-    assert Setup(model=own, models={"x": another}.__getitem__).model_for(Agent(name="Plain")) is own
+    assert Dependencies(model=own, models={"x": another}.__getitem__).model_for(X) is another
+    assert Dependencies(model=own, models={"x": another}.__getitem__).model_for(Agent(name="Plain")) is own
 
 
 @pytest.mark.anyio
@@ -87,7 +87,7 @@ async def test_a_turn_goes_on_only_where_the_model_of_its_agent_is() -> None:
     begun = await Engine(model=model("x"), store=store).submit(X, "hi")
     elsewhere = model("a")
     other = Engine(model=elsewhere, store=store)
-    with pytest.raises(CannotDrive) as raised:
+    with pytest.raises(CannotRunError) as raised:
         await other.resume(begun)
     assert str(raised.value) == MISFIT
     assert await other.recover() == []

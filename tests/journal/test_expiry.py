@@ -7,7 +7,7 @@ import anyio
 import pytest
 from msgspec import structs
 
-from turnwright import Agent, BadAnswer, Engine, TurnResult, tool
+from turnwright import Agent, Engine, InvalidAnswerError, TurnResult, tool
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import MemoryStore, SqliteStore, Store
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 AGENT = Agent(name="Tidier")
 MINUTE = 60.0
-EXPIRED = (CallStatus.DENIED, "denied by the person: nobody answered in time")
+EXPIRED = (CallStatus.REJECTED, "rejected by the person: nobody answered in time")
 
 
 class Desk:
@@ -33,12 +33,12 @@ class Desk:
         self.clock = JumpingClock()
         self.store = store or MemoryStore()
 
-        @tool(approval=True, expires_in=MINUTE)
+        @tool(needs_approval=True, expires_in=MINUTE)
         async def erase(path: str) -> str:
             self.done.append(f"erase {path}")
             return f"erased {path}"
 
-        @tool(approval=True)
+        @tool(needs_approval=True)
         async def burn(path: str) -> str:
             self.done.append(f"burn {path}")
             return f"burnt {path}"
@@ -112,7 +112,7 @@ async def test_each_interrupt_has_its_own(desk: Desk) -> None:
     paused = await engine.run(AGENT, "hi")
     desk.clock.jump(MINUTE + 1)
     (still,) = await engine.recover()
-    assert [one.id for one in still.pending] == ["approval-2"]
+    assert [one.id for one in still.interrupts] == ["approval-2"]
     assert await engine.recover() == []
     turn = await engine.resume(paused.id, {"approval-2": True})
     assert results(turn) == [EXPIRED, (CallStatus.OK, "burnt y"), EXPIRED]
@@ -140,7 +140,7 @@ async def test_an_answer_that_comes_too_late_is_refused(desk: Desk) -> None:
     engine = desk.engine(erasing("x"), "I see.")
     paused = await engine.run(AGENT, "hi")
     desk.clock.jump(60 * MINUTE)
-    with pytest.raises(BadAnswer, match="approval-1"):
+    with pytest.raises(InvalidAnswerError, match="approval-1"):
         await engine.resume(paused.id, {"approval-1": True})
     assert desk.done == []
 
@@ -151,7 +151,7 @@ async def test_who_answers_after_it_was_applied_is_told(desk: Desk) -> None:
     paused = await engine.run(AGENT, "hi")
     desk.clock.jump(MINUTE)
     await engine.recover()
-    with pytest.raises(BadAnswer, match="open: approval-2"):
+    with pytest.raises(InvalidAnswerError, match="open: approval-2"):
         await engine.resume(paused.id, {"approval-1": True})
     assert desk.done == []
 
@@ -176,7 +176,7 @@ async def test_a_clock_that_goes_back_takes_nothing_back(desk: Desk) -> None:
 
 async def test_it_is_asked_for_by_the_clock_of_the_engine_that_asks(desk: Desk) -> None:
     paused = await desk.engine(erasing("x"), now=lambda: 1000.0).run(AGENT, "hi")
-    (one,) = paused.pending
+    (one,) = paused.interrupts
     assert one.expires_at == 1000.0 + MINUTE
     other = desk.engine("I see.", now=lambda: 1000.0 + MINUTE)
     (turn,) = await other.recover()

@@ -10,10 +10,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from turnwright import Agent, Engine, Fenced, StoreError, TurnResult, tool
+from turnwright import Agent, Engine, LeaseLostError, StoreError, TurnResult, tool
 from turnwright.events import FactEvent, TurnEvent
 from turnwright.message import ToolResultPart
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, SqliteStore, Status, Store
 from turnwright.testing import FaultyStore
@@ -137,13 +137,13 @@ class Takeover:
         @tool
         async def work(n: int, context: ToolContext) -> str:
             if name == "loser" and self.lost:
-                self.after_the_loss.add(context.call)
+                self.after_the_loss.add(context.call_id)
             self.ran.append((name, n))
             await anyio.lowlevel.checkpoint()
             return f"worked {n}"
 
         observers = [] if heard is None else [heard.append]
-        return Engine(model=ScriptedModel(*lines), tools=[work], store=store, parallel=2, observers=observers)
+        return Engine(model=ScriptedModel(*lines), tools=[work], store=store, max_parallel_tools=2, on_event=observers)
 
     async def happen(self) -> None:
         """The winner claims the turn and drives it to its end, while the loser waits for its store."""
@@ -174,10 +174,10 @@ async def test_taken_over_at_any_call_of_the_store_the_loser_writes_nothing_and_
         takeover = Takeover(here)
         store = Interrupted(here.open(), takeover.happen, at=at, after=after)
         loser = takeover.engine("loser", store, *BATCHES, "Lost.", heard=takeover.heard)
-        raised: Fenced | None = None
+        raised: LeaseLostError | None = None
         try:
             await loser.run(AGENT, "hi")
-        except Fenced as error:
+        except LeaseLostError as error:
             raised = error
         (row,) = await takeover.winner.store.turns()
         facts = await takeover.winner.store.facts(row.id)
@@ -207,12 +207,12 @@ class Hanging:
         self.hangs, self.go = anyio.Event(), anyio.Event()
         self._text = text
 
-    async def stream(self, request: Request) -> AsyncIterator[Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
         """See `Model.stream`."""
         assert request.messages
         self.hangs.set()
         await self.go.wait()
-        yield Reply(text=self._text)
+        yield ModelResponse(text=self._text)
 
 
 @dataclass
@@ -223,7 +223,7 @@ class TakenOver:
     models: Sequence[Hanging]
     engines: Sequence[Engine]
     #: What the first driver's run raised.
-    raised: list[Fenced] = field(default_factory=list)
+    raised: list[LeaseLostError] = field(default_factory=list)
 
 
 @asynccontextmanager
@@ -236,7 +236,7 @@ async def taken_over(place: Place) -> AsyncIterator[TakenOver]:
     async def lose() -> None:
         try:
             await engines[0].run(AGENT, "hi")
-        except Fenced as error:
+        except LeaseLostError as error:
             scene.raised.append(error)
 
     async with anyio.create_task_group() as group:
@@ -342,7 +342,7 @@ async def test_many_are_driven_side_by_side_and_no_more_than_may_be(place: Place
     store = place.open()
     ids = [await dead(store, [work], asks_for(("work", {})), at=3) for _ in range(7)]
     await place.bury()
-    other = Engine(model=ScriptedModel("Done.", repeat=True), tools=[work], store=place.open(), parallel=3)
+    other = Engine(model=ScriptedModel("Done.", repeat=True), tools=[work], store=place.open(), max_parallel_tools=3)
     running = most = 0
     recovered = await other.recover()
     assert ([turn.id for turn in recovered], most) == (ids, 3)
@@ -364,7 +364,7 @@ async def test_two_sweeps_at_once_drive_each_turn_once(place: Place) -> None:
     await place.bury()
     assert ran == []
     sweepers = [
-        Engine(model=ScriptedModel("Done.", repeat=True), tools=[work], store=place.open(), parallel=2)
+        Engine(model=ScriptedModel("Done.", repeat=True), tools=[work], store=place.open(), max_parallel_tools=2)
         for _ in range(2)
     ]
     came: list[TurnResult] = []

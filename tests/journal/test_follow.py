@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright import Agent, Engine, tool
-from turnwright.events import FactEvent, TextPiece, TurnEvent, TurnHalted, TurnPaused
+from turnwright.events import FactEvent, TextDeltaEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright.journal.event_bus import Hub
 from turnwright.journal.follow import follow
-from turnwright.model import Reply
+from turnwright.model import ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.runtime import Local
 from turnwright.store import Claim, MemoryStore, NewTurn, TurnRow
@@ -26,7 +26,7 @@ async def look(n: int = 0) -> str:
     return f"nothing at {n}"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase() -> str:
     """Erase."""
     return "erased"
@@ -44,12 +44,12 @@ class Played:
 def play(model: ScriptedModel, *, pauses: bool = False) -> Played:
     async def drive() -> Played:
         events: list[TurnEvent] = []
-        engine = Engine(model=model, tools=[look, erase], observers=[events.append])
+        engine = Engine(model=model, tools=[look, erase], on_event=[events.append])
         turn = await engine.run(Agent(name="Tester"), "Look")
         if pauses:
             await engine.resume(turn.id, {"approval-1": True})
         facts = [fact for _, fact in await engine.store.facts(turn.id)]
-        told = [event for event in events if isinstance(event, FactEvent | TurnPaused | TurnHalted)]
+        told = [event for event in events if isinstance(event, FactEvent | TurnPausedEvent | TurnEndedEvent)]
         return Played(await engine.store.get(turn.id), facts, told)
 
     return anyio.run(drive)
@@ -128,7 +128,7 @@ class Growing(StoreWrapper):
             for event in played.events[ours:end]:
                 self._hub.publish(event)
             if stretch.piece:
-                self._hub.publish(TextPiece(turn=played.row.id, seq=end, index=0, text="more"))
+                self._hub.publish(TextDeltaEvent(turn=played.row.id, seq=end, index=0, text="more"))
             self._hub.close(played.row.id)
 
 
@@ -154,7 +154,7 @@ def here(length: int) -> Stretch:
 
 
 def without_pieces(heard: Sequence[TurnEvent]) -> list[TurnEvent]:
-    return [event for event in heard if not isinstance(event, TextPiece)]
+    return [event for event in heard if not isinstance(event, TextDeltaEvent)]
 
 
 @pytest.mark.parametrize("after", [0, 1, 4, 1000])
@@ -197,7 +197,7 @@ def test_what_another_process_wrote_right_before_this_one_took_over_is_not_misse
 def test_a_piece_is_heard_after_the_facts_that_led_to_it(straight: Played) -> None:
     """Also when they were written elsewhere, and nothing but the piece is heard here."""
     heard, _ = heard_of(straight, Stretch(0, here=True, before=2, piece=True))
-    assert isinstance(heard[3], TextPiece)
+    assert isinstance(heard[3], TextDeltaEvent)
     assert without_pieces(heard) == straight.events
 
 
@@ -217,11 +217,11 @@ def test_each_fact_is_heard_once_and_in_order_whoever_drives(
     assert len(store.read) == len(set(store.read))
     last = 0
     for event in heard:
-        assert not isinstance(event, TextPiece) or event.seq <= max(last, after)
+        assert not isinstance(event, TextDeltaEvent) or event.seq <= max(last, after)
         last = max(last, event.seq)
 
 
-def working(store: MemoryStore, *replies: Reply | str) -> Engine:
+def working(store: MemoryStore, *replies: ModelResponse | str) -> Engine:
     return Engine(model=ScriptedModel(*replies), tools=[look, erase], store=store, runtime=Local(every=0.01))
 
 
@@ -244,16 +244,16 @@ async def test_a_turn_that_was_submitted_is_followed_until_a_worker_has_driven_i
             async with anyio.create_task_group() as group:
                 group.start_soon(listen)
                 await begun.wait()
-                workers.start_soon(working(store, asks_for(("erase", {}))).work)
+                workers.start_soon(working(store, asks_for(("erase", {}))).run_worker)
             workers.cancel_scope.cancel()
         assert heard[-1] == "paused"
         await client.answer(turn, {"approval-1": True})
         async with anyio.create_task_group() as workers:
             async with anyio.create_task_group() as group:
                 group.start_soon(listen, (await store.facts(turn))[-1][0])
-                workers.start_soon(working(store, "Erased.").work)
+                workers.start_soon(working(store, "Erased.").run_worker)
             workers.cancel_scope.cancel()
-    assert heard[-1] == "halted"
+    assert heard[-1] == "turn_ended"
     assert heard.count("answered") == heard.count("paused") == 1
 
 
@@ -287,7 +287,7 @@ class Ticking:
 async def test_whoever_waits_for_a_turn_without_a_worker_is_told_so_once(caplog: pytest.LogCaptureFixture) -> None:
     """After some seconds by the engine's clock, and not as soon as the turn was submitted."""
     store, clock, told_early = MemoryStore(), Ticking(), ""
-    client = Engine(model=ScriptedModel(), store=store, poll=0.001, clock=clock)
+    client = Engine(model=ScriptedModel(), store=store, poll_interval=0.001, clock=clock)
     turn = await client.submit(Agent(name="Tester"), "Look")
 
     async def listen() -> None:
@@ -301,12 +301,12 @@ async def test_whoever_waits_for_a_turn_without_a_worker_is_told_so_once(caplog:
             async with anyio.create_task_group() as group:
                 group.start_soon(listen)
                 await clock.late.wait()
-                workers.start_soon(working(store, "Done.").work)
+                workers.start_soon(working(store, "Done.").run_worker)
             workers.cancel_scope.cancel()
     assert "no worker" not in told_early
     (told,) = [record.getMessage() for record in caplog.records if "no worker" in record.getMessage()]
     assert told == (
-        f"turn {turn} is waited for, and no worker has taken it up for 5 s: start one (`engine.work()`, or"
+        f"turn {turn} is waited for, and no worker has taken it up for 5 s: start one (`engine.run_worker()`, or"
         " `turnwright worker`) on the same store, with the agent's tools and model"
     )
 
@@ -326,14 +326,14 @@ async def test_a_turn_that_a_worker_drives_is_waited_for_in_peace(caplog: pytest
     model = ScriptedModel(asks_for(("slow", {})), "Done.")
     worker = Engine(model=model, tools=[slow], store=store, runtime=Local(every=0.01))
     # Another process's: it asks the journal, and the store whether anybody drives.
-    client = Engine(model=model, tools=[slow], store=store, poll=0.001, clock=clock)
+    client = Engine(model=model, tools=[slow], store=store, poll_interval=0.001, clock=clock)
     turn = await client.submit(Agent(name="Tester"), "Look")
     heard: list[str] = []
     with anyio.fail_after(20):
         async with anyio.create_task_group() as workers:
-            workers.start_soon(worker.work)
+            workers.start_soon(worker.run_worker)
             await entered.wait()
             heard += [event.type async for event in client.events(turn, wait=True)]
             workers.cancel_scope.cancel()
-    assert heard[-1] == "halted"
+    assert heard[-1] == "turn_ended"
     assert "no worker" not in caplog.text

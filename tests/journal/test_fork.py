@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from msgspec import structs
 from tests.properties.test_engine_ends import Run, runs
 
-from turnwright import Agent, ConfigError, Engine, FinishedCall, StoreError, ToolContext, TurnResult, UnknownTurn, tool
+from turnwright import (
+    Agent,
+    ConfigError,
+    Engine,
+    FinishedCall,
+    StoreError,
+    ToolContext,
+    TurnNotFoundError,
+    TurnResult,
+    tool,
+)
 from turnwright.journal.fork import fork_places, fork_turn
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ModelError
@@ -39,19 +49,19 @@ async def note(n: int = 0) -> str:
 @tool
 async def hang(context: ToolContext) -> str:
     """Hangs in the original, and not in its forks."""
-    if not context.turn.startswith("fork-"):
+    if not context.turn_id.startswith("fork-"):
         await anyio.sleep_forever()
     return "at last"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase(path: str) -> str:
     return f"erased {path}"
 
 
 @tool(idempotent=True)
 async def again(context: ToolContext) -> str:
-    return f"again for {context.key}"
+    return f"again for {context.idempotency_key}"
 
 
 @tool(on_crash="ask")
@@ -70,20 +80,20 @@ def engine(store: Store, *lines: Line, limits: Limits | None = None, synthesis: 
         store=store,
         limits=limits,
         backoff=Backoff(initial=0),
-        synthesise=_synthesise if synthesis else None,
-        grace=0,
+        synthesize=_synthesize if synthesis else None,
+        cancel_grace=0,
         clock=anyio.current_time,
     )
 
 
-async def _synthesise(batch: Sequence[FinishedCall]) -> str | None:
+async def _synthesize(batch: Sequence[FinishedCall]) -> str | None:
     return "All noted." if len(batch) > 1 else None
 
 
 async def answered(engine: Engine, turn: TurnResult, which: int = 0) -> TurnResult:
     """The turn, driven on until it has ended; each interrupt gets the decision of that number."""
     while turn.paused:
-        one = turn.pending[0]
+        one = turn.interrupts[0]
         takes = DECISIONS[one.kind]
         turn = await engine.resume(turn.id, {one.id: str(takes[which % len(takes)])})
     return turn
@@ -105,7 +115,7 @@ async def capped(store: Store) -> None:
 async def asked(store: Store) -> None:
     one = engine(store, asks_for(("note", {}), ("erase", {"path": "a"}), ("erase", {"path": "b"})), "Done.")
     turn = await one.run(AGENT, "hi")
-    first, second = turn.pending
+    first, second = turn.interrupts
     await one.resume(turn.id, {first.id: True})
     await one.resume(turn.id, {second.id: False})
 
@@ -118,7 +128,7 @@ async def looping(store: Store) -> None:
     await one.resume(turn.id, {"doom-2": "stop"})
 
 
-async def synthesised(store: Store) -> None:
+async def synthesized(store: Store) -> None:
     calls = asks_for(("note", {})), asks_for(("note", {}), ("note", {"n": 1}))
     await engine(store, *calls, synthesis=True).run(AGENT, "hi")
 
@@ -173,7 +183,7 @@ KINDS: Final[dict[str, Kind]] = {
             capped,
             asked,
             looping,
-            synthesised,
+            synthesized,
             text_only,
             failing,
             late,
@@ -210,7 +220,7 @@ def holds(journal: Sequence[tuple[int, Fact]]) -> bool:
 async def test_the_journals_of_engines_replay(store: MemoryStore) -> None:
     for journal in (await journals(store)).values():
         assert holds(journal)
-        assert isinstance(journal[-1][1], f.Halted)
+        assert isinstance(journal[-1][1], f.TurnEnded)
 
 
 async def test_a_fork_at_every_place_ends_and_replays_and_the_original_is_what_it_was(store: MemoryStore) -> None:
@@ -284,7 +294,7 @@ async def test_the_engine_lists_the_places_that_it_forks_at() -> None:
         assert [place.state.outcome for place in places] == [None] * len(places)
         forked = await engine.resume(await engine.fork(turn.id, at=places[-1].last))
         assert (forked.text, forked.tool_calls) == ("Done again.", 1)
-        with pytest.raises(UnknownTurn):
+        with pytest.raises(TurnNotFoundError):
             await engine.fork_places("nobody's")
 
 
@@ -335,10 +345,10 @@ async def test_open_interrupts_stay_open_and_are_answered_apart() -> None:
     one = engine(store, asks_for(("erase", {"path": "a"})), "Denied, then.", "Erased.")
     turn = await one.run(AGENT, "hi")
     fork = await one.fork(turn.id, at=len(await store.facts(turn.id)))
-    assert (await one.get(fork)).pending == turn.pending
+    assert (await one.get(fork)).interrupts == turn.interrupts
     assert (await one.resume(fork)).paused
     denied = await one.resume(fork, {"approval-1": False})
-    assert results(denied) == [(CallStatus.DENIED, "denied by the person")]
+    assert results(denied) == [(CallStatus.REJECTED, "rejected by the person")]
     granted = await one.resume(turn.id, {"approval-1": True})
     assert results(granted) == [(CallStatus.OK, "erased a")]
 
@@ -384,8 +394,8 @@ async def test_an_idempotent_call_runs_again_under_the_forks_own_key() -> None:
 async def test_a_tool_that_asks_after_a_crash_asks_in_the_fork() -> None:
     one, fork = await forked_in(MemoryStore(), "send", to="her")
     turn = await one.resume(fork)
-    assert [pending.kind for pending in turn.pending] == [InterruptKind.UNKNOWN_OUTCOME]
-    ended = await one.resume(fork, {turn.pending[0].id: "rerun"})
+    assert [pending.kind for pending in turn.interrupts] == [InterruptKind.UNKNOWN_OUTCOME]
+    ended = await one.resume(fork, {turn.interrupts[0].id: "rerun"})
     assert results(ended) == [(CallStatus.OK, "sent to her")]
 
 
@@ -407,8 +417,8 @@ async def test_a_fork_hears_what_was_said_before_the_original_and_nothing_of_wha
     model = ScriptedModel(calls, "One.", calls, "Two.", calls, "Three.", "Two, otherwise.")
     one = Engine(model=model, tools=TOOLS, store=store)
     history = [{"role": "user", "content": "before it all"}]
-    first = await one.run(AGENT, "first", session="s1", history=history)
-    second = await one.run(AGENT, "second", session="s1", continues=first.id)
+    first = await one.run(AGENT, "first", session="s1", message_history=history)
+    second = await one.run(AGENT, "second", session="s1", continue_from=first.id)
     await one.run(AGENT, "third", session="s1")
     at = next(seq for seq, fact in await store.facts(second.id) if isinstance(fact, f.StepStarted) and fact.number == 2)
     fork = await one.fork(second.id, at=at)
@@ -447,7 +457,7 @@ async def test_a_session_does_not_hear_its_forks() -> None:
 
 
 async def test_a_turn_that_is_not_there_cannot_be_forked() -> None:
-    with pytest.raises(UnknownTurn):
+    with pytest.raises(TurnNotFoundError):
         await Engine().fork("nobody", at=2)
 
 

@@ -23,7 +23,7 @@ async def write_going_on(store: Store, facts: Sequence[Fact], going_on: Mapping[
     """Write turns of these facts, each of which continues the one that it is mapped to."""
     for name, continues in going_on.items():
         assert isinstance(facts[0], TurnStarted)
-        first = structs.replace(facts[0], continues=continues, prompt=name)
+        first = structs.replace(facts[0], continue_from=continues, prompt=name)
         status = Status.of(TurnMachine.resume(facts).turn)
         claim = await store.create(NewTurn(name, None, AGENT.name, "scripted", 1.0), [first, *facts[1:]], status)
         await store.release(claim)
@@ -37,7 +37,7 @@ async def test_turns_may_go_on_from_each_other_without_end() -> None:
     count = sys.getrecursionlimit() + 200
     names = [f"t{number}" for number in range(count)]
     await write_going_on(store, facts, dict(zip(names, (None, *names), strict=False)))
-    await engine.run(AGENT, "go on", continues=names[-1])
+    await engine.run(AGENT, "go on", continue_from=names[-1])
     asked = [message.text for message in model.requests[-1].messages if message.role == "user"]
     assert asked == [*names, "go on"]
 
@@ -60,7 +60,7 @@ async def test_turns_that_go_on_from_each_other_in_a_circle_are_named(
     await write_going_on(store, facts, going_on)
     told = f"in a circle: {', which continues '.join(named)}: somebody changed a journal"
     with pytest.raises(StoreError, match=told):
-        await engine.run(AGENT, "go on", continues="a")
+        await engine.run(AGENT, "go on", continue_from="a")
     assert len(model.requests) == 1
     first = beginning("a", await store.facts("a"))
     with pytest.raises(StoreError, match="in a circle"):

@@ -3,13 +3,13 @@
 import pytest
 from pydantic import JsonValue
 
-from turnwright.events import Pending
+from turnwright.events import Interrupt
 from turnwright.journal.questions import call_lines, shown_arguments, words
 from turnwright_states import InterruptKind
 
 
-def approval(**arguments: JsonValue) -> Pending:
-    return Pending("approval-1", InterruptKind.APPROVAL, "run_shell", arguments=arguments)
+def approval(**arguments: JsonValue) -> Interrupt:
+    return Interrupt("approval-1", InterruptKind.APPROVAL, "run_shell", arguments=arguments)
 
 
 def test_an_approval_shows_the_tail_of_a_long_argument() -> None:
@@ -54,7 +54,7 @@ def test_an_argument_whose_name_is_no_word_is_quoted() -> None:
 
 
 def test_a_question_and_the_arguments_of_its_call_are_told_apart() -> None:
-    asked = Pending(
+    asked = Interrupt(
         "grant-1",
         InterruptKind.GRANT,
         "request_read_access",
@@ -73,7 +73,7 @@ def test_a_question_and_the_arguments_of_its_call_are_told_apart() -> None:
 
 
 def test_a_question_has_its_choices_and_no_arguments() -> None:
-    asked = Pending(
+    asked = Interrupt(
         "q", InterruptKind.QUESTION, "ask", question="Which?\x1b[2J", choices=("a", "b"), arguments={"x": 1}
     )
     assert words(asked) == r"Which?\x1b[2J (a / b)"

@@ -12,9 +12,19 @@ from pathlib import Path
 import anyio
 import pytest
 
-from turnwright import Agent, ConfigError, Engine, Fenced, StoreError, TurnBusy, TurnEnded, TurnResult, tool
+from turnwright import (
+    Agent,
+    ConfigError,
+    Engine,
+    LeaseLostError,
+    StoreError,
+    TurnAlreadyEndedError,
+    TurnBusyError,
+    TurnResult,
+    tool,
+)
 from turnwright.message import ToolResultPart
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import InboxItem, InboxKind, MemoryStore, NewTurn, Status, Store
 from turnwright.testing import FaultyStore
@@ -22,13 +32,13 @@ from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import OnCrash, Tool
 from turnwright_states import (
     CallStatus,
-    CallWaits,
+    CallWaitingInput,
     EndReason,
     InterruptKind,
     Limits,
-    ModelReplied,
+    ModelRepliedInput,
     Outcome,
-    Started,
+    StartedInput,
     ToolCall,
     TurnMachine,
 )
@@ -55,7 +65,7 @@ def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
 
 
 async def dead(
-    *lines: Reply | str, tools: list[Tool], at: int, limits: Limits | None = None
+    *lines: ModelResponse | str, tools: list[Tool], at: int, limits: Limits | None = None
 ) -> tuple[MemoryStore, str]:
     """A turn whose process died at its `at`-th append; its store, and its id."""
     memory = MemoryStore()
@@ -92,11 +102,11 @@ async def test_a_turn_that_is_driven_is_left_alone() -> None:
     class Hanging:
         name = "hanging"
 
-        async def stream(self, request: Request) -> AsyncIterator[Reply]:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
             assert request.messages
             hangs.set()
             await anyio.sleep_forever()
-            yield Reply()
+            yield ModelResponse()
 
     engine = Engine(model=Hanging())
     async with anyio.create_task_group() as group:
@@ -104,7 +114,7 @@ async def test_a_turn_that_is_driven_is_left_alone() -> None:
         await hangs.wait()
         assert await engine.recover() == []
         (row,) = await engine.store.turns()
-        with pytest.raises(TurnBusy, match=row.id):
+        with pytest.raises(TurnBusyError, match=row.id):
             await engine.resume(row.id)
         group.cancel_scope.cancel()
 
@@ -144,10 +154,10 @@ async def test_a_crash_is_not_forgotten_because_somebody_looked_in_vain() -> Non
 
 async def left_behind(store: Store, turn_id: str, *, paused: bool = False) -> None:
     """A turn that nobody drives: before its first reply, or waiting for leave to run a call."""
-    machine, facts = TurnMachine.start(Started(prompt="hi", agent=AGENT.to_json()))
+    machine, facts = TurnMachine.start(StartedInput(prompt="hi", agent=AGENT.to_json()))
     if paused:
-        facts += machine.feed(ModelReplied(calls=(ToolCall(name="note", arguments={}),)))
-        facts += machine.feed(CallWaits(call="call00001", interrupt_kind=InterruptKind.APPROVAL))
+        facts += machine.feed(ModelRepliedInput(calls=(ToolCall(name="note", arguments={}),)))
+        facts += machine.feed(CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.APPROVAL))
     new = NewTurn(id=turn_id, session=None, agent="Tidier", model="scripted", created_at=0)
     await store.release(await store.create(new, facts, Status.of(machine.turn)))
 
@@ -189,7 +199,7 @@ async def test_a_call_whose_tool_asks_waits_for_a_person_after_the_crash() -> No
         memory, turn_id = await dead(asking, tools=[send, note], at=3)
         engine = Engine(model=ScriptedModel("Done."), tools=[send, note], store=memory)
         (paused,) = await engine.recover()
-        (asked,) = paused.pending
+        (asked,) = paused.interrupts
         assert (asked.id, asked.kind, asked.tool) == ("unknown-1", InterruptKind.UNKNOWN_OUTCOME, "send")
         assert asked.arguments == {"to": "Ann"}
         turn = await engine.resume(turn_id, {"unknown-1": decision})
@@ -210,27 +220,27 @@ async def test_a_read_only_call_runs_again_after_the_crash(on_crash: OnCrash | N
 
 
 async def test_who_was_overtaken_stops_and_writes_nothing() -> None:
-    """`Fenced` is an exception, not an outcome; the one that took over ends the turn."""
+    """`LeaseLostError` is an exception, not an outcome; the one that took over ends the turn."""
     memory, started = MemoryStore(), anyio.Event()
     go = anyio.Event()
 
     class Waiting:
         name = "waiting"
 
-        async def stream(self, request: Request) -> AsyncIterator[Reply]:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
             assert request.messages
             started.set()
             await go.wait()
-            yield Reply(text="I am late.")
+            yield ModelResponse(text="I am late.")
 
     zombie = Engine(model=Waiting(), store=memory)
-    failures: list[Fenced] = []
+    failures: list[LeaseLostError] = []
     written: list[tuple[int, f.Fact]] = []
 
     async def drive() -> None:
         try:
             await zombie.run(AGENT, "hi")
-        except Fenced as error:
+        except LeaseLostError as error:
             failures.append(error)
 
     async with anyio.create_task_group() as group:
@@ -251,7 +261,7 @@ async def test_who_was_overtaken_stops_and_writes_nothing() -> None:
 async def test_an_ended_turn_cannot_be_resumed() -> None:
     engine = Engine(model=ScriptedModel("Done."))
     turn = await engine.run(AGENT, "hi")
-    with pytest.raises(TurnEnded, match=rf"turn {turn.id} has ended \(finished: answered\)"):
+    with pytest.raises(TurnAlreadyEndedError, match=rf"turn {turn.id} has ended \(finished: answered\)"):
         await engine.resume(turn.id)
 
 
@@ -308,7 +318,7 @@ async def main():
     settled = anyio.Event()
     model = ScriptedModel(asks_for(("note", {"n": 1}), ("dawdle", {})), "Done.")
     tools, store = [note, dawdle], sys.argv[1]
-    async with Engine(model=model, tools=tools, store=store, grace=0.05, observers=[see]) as engine:
+    async with Engine(model=model, tools=tools, store=store, cancel_grace=0.05, on_event=[see]) as engine:
         turn = await engine.run(Agent(name="Tidier"), "hi")
         print(turn.outcome, flush=True)
 
@@ -341,10 +351,10 @@ async def test_a_process_that_is_only_stopped_keeps_its_turn_and_one_that_was_ki
     with child(address) as process:
         async with Engine(model=model, tools=[note, dawdle], store=address) as engine:
             turn_id = await only(engine.store)
-            with pytest.raises(TurnBusy):
+            with pytest.raises(TurnBusyError):
                 await engine.resume(turn_id)
             os.kill(process.pid, signal.SIGSTOP)
-            with pytest.raises(TurnBusy):
+            with pytest.raises(TurnBusyError):
                 await engine.resume(turn_id)
             assert await engine.recover() == []
             os.kill(process.pid, signal.SIGKILL)
@@ -384,7 +394,7 @@ async def test_a_turn_that_cannot_be_read_is_left_alone_and_keeps_nobody_else_fr
 ) -> None:
     """An agent of a later release, say, has fields that this one does not know."""
     memory, good = await dead(asks_for(("note", {})), tools=[note], at=3)
-    machine, facts = TurnMachine.start(Started(prompt="hi", agent={"name": "Tidier", "telepathy": True}))
+    machine, facts = TurnMachine.start(StartedInput(prompt="hi", agent={"name": "Tidier", "telepathy": True}))
     new = NewTurn(id="later", session=None, agent="Tidier", model="scripted", created_at=0)
     await memory.release(await memory.create(new, facts, Status.of(machine.turn)))
     engine = Engine(model=ScriptedModel("I see."), tools=[note], store=memory)
@@ -407,13 +417,15 @@ async def test_who_is_told_that_a_turn_is_busy_ends_nobodys_stream() -> None:
     async with engine.stream(AGENT, "hi") as events:
         async for event in events:
             if not types:
-                with pytest.raises(TurnBusy):
+                with pytest.raises(TurnBusyError):
                     await engine.resume(event.turn)
             types.append(event.type)
-    assert types[-1] == "halted"
+    assert types[-1] == "turn_ended"
 
 
-@pytest.mark.parametrize("wrong", [{"parallel": 0}, {"parallel": True}, {"grace": -1.0}, {"poll": 0.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"max_parallel_tools": 0}, {"max_parallel_tools": True}, {"cancel_grace": -1.0}, {"poll_interval": 0.0}]
+)
 def test_numbers_with_which_nothing_would_go_on_are_refused(wrong: dict[str, float]) -> None:
     (name,) = wrong
     with pytest.raises(ConfigError, match=f"^{name} is "):

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 import anyio
 import pytest
 
-from turnwright import Agent, ConfigError, Engine, Message, SessionBusy, TurnResult, UnknownTurn, tool
+from turnwright import Agent, ConfigError, Engine, Message, SessionBusyError, TurnNotFoundError, TurnResult, tool
 from turnwright.message import ReasoningPart, SentinelPart, ToolCallPart, ToolResultPart
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import MemoryStore
 from turnwright.transcript.pairing import check_pairing
@@ -24,12 +24,12 @@ async def note(n: int = 0) -> str:
     return f"noted {n}"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase(path: str) -> str:
     return path
 
 
-def said(request: Request) -> list[tuple[str, str]]:
+def said(request: ModelRequest) -> list[tuple[str, str]]:
     """What a provider would see of the texts: who said what."""
     return [(message.role, message.text) for message in request.messages if message.text]
 
@@ -88,7 +88,7 @@ async def test_what_stopped_an_earlier_turn_is_in_the_transcript() -> None:
 SIGNED = {"type": "reasoning.encrypted", "data": "x"}
 
 
-def reasonings(request: Request) -> list[tuple[str, bool]]:
+def reasonings(request: ModelRequest) -> list[tuple[str, bool]]:
     """The reasoning that a model is shown, and whether it is signed."""
     parts = [part for message in request.messages for part in message.parts]
     return [(part.text, bool(part.details)) for part in parts if isinstance(part, ReasoningPart)]
@@ -98,9 +98,9 @@ def reasonings(request: Request) -> list[tuple[str, bool]]:
 async def test_signatures_of_a_turn_go_to_the_model_that_made_them(name: str, signed: bool) -> None:
     """Another one cannot read them, and many servers refuse them; the words are for all. Within a turn they stay."""
     store = MemoryStore()
-    thought = Reply(text="One.", reasoning="hm", reasoning_details=(SIGNED,))
+    thought = ModelResponse(text="One.", reasoning="hm", reasoning_details=(SIGNED,))
     asked = asks_for(("note", {"n": 1}))
-    asked = Reply(calls=asked.calls, reasoning="so", reasoning_details=(SIGNED,))
+    asked = ModelResponse(calls=asked.calls, reasoning="so", reasoning_details=(SIGNED,))
     first = ScriptedModel(asked, thought, name="first")
     await Engine(model=first, tools=[note], store=store).run(AGENT, "hi", session="s1")
     assert reasonings(first.requests[1]) == [("so", True)]
@@ -111,10 +111,10 @@ async def test_signatures_of_a_turn_go_to_the_model_that_made_them(name: str, si
 
 async def test_signatures_are_dropped_of_a_turn_that_another_model_goes_on_with() -> None:
     store = MemoryStore()
-    thought = Reply(text="One.", reasoning="hm", reasoning_details=(SIGNED,))
+    thought = ModelResponse(text="One.", reasoning="hm", reasoning_details=(SIGNED,))
     before = await Engine(model=ScriptedModel(thought, name="first"), store=store).run(AGENT, "hi")
     later = ScriptedModel("Two.", name="second")
-    await Engine(model=later, store=store).run(AGENT, "and?", continues=before.id)
+    await Engine(model=later, store=store).run(AGENT, "and?", continue_from=before.id)
     assert reasonings(later.requests[0]) == [("hm", False)]
 
 
@@ -122,7 +122,7 @@ async def test_signatures_are_dropped_of_a_turn_that_another_model_goes_on_with(
 async def test_signatures_that_a_fork_brings_along_are_of_the_forked_turns_model(name: str, signed: bool) -> None:
     """Whether another model drives the fork, or goes on from it."""
     store = MemoryStore()
-    first = ScriptedModel(*[Reply(text="One.", reasoning="hm", reasoning_details=(SIGNED,))] * 3, name="first")
+    first = ScriptedModel(*[ModelResponse(text="One.", reasoning="hm", reasoning_details=(SIGNED,))] * 3, name="first")
     engine = Engine(model=first, store=store)
     await engine.run(AGENT, "hi", session="s1")
     turn = await engine.run(AGENT, "and?", session="s1")
@@ -131,7 +131,7 @@ async def test_signatures_that_a_fork_brings_along_are_of_the_forked_turns_model
     later = ScriptedModel("Two.", "Three.", name=name)
     other = Engine(model=later, store=store)
     await other.resume(driven)
-    await other.run(AGENT, "more", continues=gone_on_from)
+    await other.run(AGENT, "more", continue_from=gone_on_from)
     assert reasonings(later.requests[0]) == [("hm", signed)]
     assert reasonings(later.requests[1]) == [("hm", signed)] * 2
 
@@ -140,16 +140,16 @@ async def test_signatures_that_a_fork_brings_along_are_of_the_forked_turns_model
 async def test_signatures_of_a_turn_do_not_go_to_a_model_that_takes_it_up(name: str, signed: bool) -> None:
     """Its own replies are signed, and stay so."""
     store = MemoryStore()
-    thought = Reply(text="One.", reasoning="hm", reasoning_details=(SIGNED,))
-    asked = Reply(calls=asks_for(("erase", {"path": "a"})).calls, reasoning="so", reasoning_details=(SIGNED,))
+    thought = ModelResponse(text="One.", reasoning="hm", reasoning_details=(SIGNED,))
+    asked = ModelResponse(calls=asks_for(("erase", {"path": "a"})).calls, reasoning="so", reasoning_details=(SIGNED,))
     first = ScriptedModel(thought, asked, name="first")
     engine = Engine(model=first, tools=[note, erase], store=store)
     await engine.run(AGENT, "hi", session="s1")
     turn = await engine.run(AGENT, "erase it", session="s1")
-    again = Reply(calls=asks_for(("note", {"n": 1})).calls, reasoning="now", reasoning_details=(SIGNED,))
+    again = ModelResponse(calls=asks_for(("note", {"n": 1})).calls, reasoning="now", reasoning_details=(SIGNED,))
     later = ScriptedModel(again, "Done.", name=name)
     other = Engine(model=later, tools=[note, erase], store=store)
-    ended = await other.resume(turn.id, {turn.pending[0].id: True})
+    ended = await other.resume(turn.id, {turn.interrupts[0].id: True})
     assert (ended.text, [call.text for call in ended.messages[2].parts if isinstance(call, ToolResultPart)]) == (
         "Done.",
         ["a"],
@@ -163,7 +163,7 @@ async def test_a_history_that_was_brought_to_a_model_is_not_signed_for_another_o
     part = ReasoningPart(text="hm", details=(SIGNED,))
     history = [Message.user("hi"), Message(role="assistant", parts=(part, *Message.assistant("One.").parts))]
     await Engine(model=ScriptedModel("Two.", name="first"), store=store).run(
-        AGENT, "and?", session="s1", history=history
+        AGENT, "and?", session="s1", message_history=history
     )
     later = ScriptedModel("Three.", name="second")
     await Engine(model=later, store=store).run(AGENT, "more", session="s1")
@@ -174,7 +174,7 @@ async def test_signatures_in_a_history_that_was_brought_are_left_alone() -> None
     part = ReasoningPart(text="hm", details=(SIGNED,))
     history = [Message.user("hi"), Message(role="assistant", parts=(part, *Message.assistant("One.").parts))]
     model = ScriptedModel("Two.")
-    await Engine(model=model).run(AGENT, "and?", history=history)
+    await Engine(model=model).run(AGENT, "and?", message_history=history)
     assert reasonings(model.requests[0]) == [("hm", True)]
 
 
@@ -186,12 +186,12 @@ class Hanging:
     def __init__(self) -> None:
         self.hangs = anyio.Event()
 
-    async def stream(self, request: Request) -> AsyncIterator[Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
         assert request.messages
         if not self.hangs.is_set():
             self.hangs.set()
             await anyio.sleep_forever()
-        yield Reply(text="Hello.")
+        yield ModelResponse(text="Hello.")
 
 
 async def test_a_session_has_one_live_turn() -> None:
@@ -201,11 +201,11 @@ async def test_a_session_has_one_live_turn() -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(lambda: engine.run(AGENT, "first", session="s1"))
         await model.hangs.wait()
-        with pytest.raises(SessionBusy, match="session 's1' is busy with turn"):
+        with pytest.raises(SessionBusyError, match="session 's1' is busy with turn"):
             await engine.run(AGENT, "second", session="s1")
         assert (await engine.run(AGENT, "elsewhere", session="s2")).outcome is Outcome.FINISHED
         group.cancel_scope.cancel()
-    with pytest.raises(SessionBusy) as busy:
+    with pytest.raises(SessionBusyError) as busy:
         await engine.run(AGENT, "second", session="s1")
     await engine.abort(busy.value.turn)
     assert (await engine.run(AGENT, "second", session="s1")).outcome is Outcome.FINISHED
@@ -218,12 +218,12 @@ async def test_a_new_message_supersedes_a_paused_turn() -> None:
     paused = await engine.run(AGENT, "erase x", session="s1")
     turn = await engine.run(AGENT, "no, wait", session="s1")
     old = await engine.get(paused.id)
-    assert (old.outcome, old.reason, old.pending) == (Outcome.ABORTED, EndReason.SUPERSEDED, ())
+    assert (old.outcome, old.reason, old.interrupts) == (Outcome.ABORTED, EndReason.SUPERSEDED, ())
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Never mind.")
     sent = model.requests[1].messages
     check_pairing(sent)
     results = [part for message in sent for part in message.parts if isinstance(part, ToolResultPart)]
-    assert [part.status for part in results] == [CallStatus.DENIED, CallStatus.OK]
+    assert [part.status for part in results] == [CallStatus.REJECTED, CallStatus.OK]
     assert [message.text for message in sent if message.role == "user"] == ["erase x", "no, wait"]
 
 
@@ -232,25 +232,25 @@ async def test_a_new_message_supersedes_a_turn_that_was_answered_and_not_taken_u
     model = ScriptedModel(asks_for(("erase", {"path": "x"})), "Never mind.")
     engine = Engine(model=model, tools=[note, erase])
     paused = await engine.run(AGENT, "erase x", session="s1")
-    await engine.answer(paused.id, {paused.pending[0].id: True})
+    await engine.answer(paused.id, {paused.interrupts[0].id: True})
     turn = await engine.run(AGENT, "no, wait", session="s1")
     old = await engine.get(paused.id)
     assert (old.outcome, old.reason, old.tool_calls) == (Outcome.ABORTED, EndReason.SUPERSEDED, 0)
     results = [part for message in old.messages for part in message.parts if isinstance(part, ToolResultPart)]
-    assert [part.status for part in results] == [CallStatus.DENIED]
+    assert [part.status for part in results] == [CallStatus.REJECTED]
     assert turn.outcome is Outcome.FINISHED
 
 
 async def test_a_turn_that_cannot_begin_supersedes_nothing() -> None:
     """A prompt that cannot be stored, an agent that cannot run, a history that no provider takes."""
-    engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase], history="strict")
+    engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase], unpaired="reject")
     paused = await engine.run(AGENT, "erase x", session="s1")
     with pytest.raises(ConfigError):
         await engine.run(Agent(name="Tidier", tools=("nope",)), "hi", session="s1")
     with pytest.raises(ConfigError):
-        await engine.run(AGENT, "hi", session="s1", history=[Message.result("c1", "note", "noted")])
-    with pytest.raises(UnknownTurn):
-        await engine.run(AGENT, "hi", session="s1", continues="nobody")
+        await engine.run(AGENT, "hi", session="s1", message_history=[Message.result("c1", "note", "noted")])
+    with pytest.raises(TurnNotFoundError):
+        await engine.run(AGENT, "hi", session="s1", continue_from="nobody")
     with pytest.raises(ConfigError):
         await engine.run(AGENT, "half a pair: \ud800", session="s1")
     assert (await engine.get(paused.id)).paused
@@ -270,7 +270,7 @@ HISTORY = [
 async def test_a_history_may_be_brought_along() -> None:
     """Its calls have ids of their own as well."""
     model = ScriptedModel(asks_for(("note", {})), "Done.")
-    await Engine(model=model, tools=[note]).run(AGENT, "And now?", history=HISTORY)
+    await Engine(model=model, tools=[note]).run(AGENT, "And now?", message_history=HISTORY)
     assert said(model.requests[0]) == [
         ("user", "What is in a.py?"),
         ("assistant", "A seven."),
@@ -284,7 +284,7 @@ async def test_a_history_may_be_brought_along() -> None:
 async def test_a_history_is_kept_for_whoever_resumes() -> None:
     store = MemoryStore()
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase], store=store)
-    paused = await engine.run(AGENT, "And now?", history=HISTORY)
+    paused = await engine.run(AGENT, "And now?", message_history=HISTORY)
     model = ScriptedModel("Done.")
     await Engine(model=model, tools=[erase], store=store).resume(paused.id, {"approval-1": False})
     assert said(model.requests[0])[:2] == [("user", "What is in a.py?"), ("assistant", "A seven.")]
@@ -292,16 +292,16 @@ async def test_a_history_is_kept_for_whoever_resumes() -> None:
 
 @pytest.mark.parametrize("broken", [HISTORY[:2], HISTORY[2:], [*HISTORY[:2], HISTORY[3]]])
 async def test_a_history_without_pairs_is_refused_by_a_strict_engine(broken: Sequence[Message]) -> None:
-    engine = Engine(model=ScriptedModel("Done."), tools=[note], history="strict")
+    engine = Engine(model=ScriptedModel("Done."), tools=[note], unpaired="reject")
     with pytest.raises(ConfigError, match=r"history: message \d: .*: a provider would refuse it"):
-        await engine.run(AGENT, "And now?", history=broken)
+        await engine.run(AGENT, "And now?", message_history=broken)
     assert await engine.store.turns() == []
 
 
 async def test_a_session_remembers_the_history_that_its_first_turn_brought() -> None:
     model = ScriptedModel("One.", "Two.")
     engine = Engine(model=model, tools=[note])
-    await engine.run(AGENT, "first", session="s1", history=HISTORY)
+    await engine.run(AGENT, "first", session="s1", message_history=HISTORY)
     await engine.run(AGENT, "second", session="s1")
     assert said(model.requests[1])[:3] == [("user", "What is in a.py?"), ("assistant", "A seven."), ("user", "first")]
 
@@ -328,7 +328,7 @@ async def test_a_turn_may_go_on_from_one_that_was_stopped() -> None:
     model = ScriptedModel(asks_for(("work", {"n": 1})), "Half.", asks_for(("work", {"n": 2})), "Whole.")
     engine = Engine(model=model, tools=[work])
     first = await capped(engine, "work")
-    turn = await engine.run(Agent(name="Tidier", steps=2), "go on", continues=first.id)
+    turn = await engine.run(Agent(name="Tidier", steps=2), "go on", continue_from=first.id)
     assert (turn.outcome, turn.steps, turn.tool_calls, ran) == (Outcome.FINISHED, 2, 1, [1, 2])
     assert said(model.requests[2]) == [("user", "work"), ("assistant", "Half."), ("user", "go on")]
 
@@ -339,9 +339,9 @@ async def test_going_on_twice_keeps_the_whole_transcript() -> None:
     model = ScriptedModel(*lines)
     engine = Engine(model=model, tools=[note])
     agent = Agent(name="Tidier", steps=1)
-    first = await engine.run(agent, "begin", history=HISTORY)
-    second = await engine.run(agent, "go on", continues=first.id)
-    await engine.run(agent, "and on", continues=second.id)
+    first = await engine.run(agent, "begin", message_history=HISTORY)
+    second = await engine.run(agent, "go on", continue_from=first.id)
+    await engine.run(agent, "and on", continue_from=second.id)
     texts = [text for _, text in said(model.requests[4])]
     assert texts == ["What is in a.py?", "A seven.", "begin", "Part 0.", "go on", "Part 1.", "and on"]
 
@@ -350,7 +350,7 @@ async def test_going_on_stays_in_the_session() -> None:
     model = ScriptedModel(asks_for(("note", {})), "Half.", "Whole.")
     engine = Engine(model=model, tools=[note])
     first = await engine.run(Agent(name="Tidier", steps=1), "work", session="s1")
-    turn = await engine.run(AGENT, "go on", continues=first.id)
+    turn = await engine.run(AGENT, "go on", continue_from=first.id)
     assert (await engine.store.get(turn.id)).session == "s1"
     assert [text for _, text in said(model.requests[2])] == ["work", "Half.", "go on"]
 
@@ -359,7 +359,7 @@ async def test_going_on_in_a_session_that_did_not_have_the_turn_takes_its_transc
     model = ScriptedModel(asks_for(("note", {})), "Half.", "Whole.")
     engine = Engine(model=model, tools=[note])
     first = await capped(engine, "work")
-    await engine.run(AGENT, "go on", continues=first.id, session="s1")
+    await engine.run(AGENT, "go on", continue_from=first.id, session="s1")
     assert [text for _, text in said(model.requests[2])] == ["work", "Half.", "go on"]
 
 
@@ -367,9 +367,9 @@ async def test_only_an_ended_turn_can_be_gone_on_from() -> None:
     engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"}))), tools=[erase])
     paused = await engine.run(AGENT, "erase x")
     with pytest.raises(ConfigError, match=f"turn {paused.id} has not ended"):
-        await engine.run(AGENT, "go on", continues=paused.id)
-    with pytest.raises(UnknownTurn):
-        await engine.run(AGENT, "go on", continues="nobody")
+        await engine.run(AGENT, "go on", continue_from=paused.id)
+    with pytest.raises(TurnNotFoundError):
+        await engine.run(AGENT, "go on", continue_from="nobody")
 
 
 # The hook that prepares what is sent.
@@ -381,7 +381,7 @@ async def test_prepare_changes_what_is_sent_and_not_what_is_stored() -> None:
         return [Message.user("(shortened)"), *messages[-2:]]
 
     model = ScriptedModel("One.", "Two.")
-    engine = Engine(model=model, prepare=last_two)
+    engine = Engine(model=model, history_processor=last_two)
     agent = Agent(name="Tidier", instructions="Be brief.")
     await engine.run(agent, "first", session="s1")
     turn = await engine.run(agent, "second", session="s1")
@@ -401,7 +401,7 @@ async def test_prepare_is_asked_before_every_request_the_concluding_one_too() ->
         return messages
 
     model = ScriptedModel(asks_for(("note", {})), "Half.")
-    engine = Engine(model=model, tools=[note], prepare=count, limits=Limits(steps=1))
+    engine = Engine(model=model, tools=[note], history_processor=count, limits=Limits(steps=1))
     turn = await engine.run(AGENT, "hi")
     assert (turn.outcome, len(seen)) == (Outcome.CAP_HIT, 2)
 
@@ -414,7 +414,9 @@ async def test_prepare_that_breaks_a_pair_ends_the_turn_of_a_strict_engine(caplo
 
     model = ScriptedModel(asks_for(("note", {})), "Done.")
     with caplog.at_level(logging.ERROR, "turnwright"):
-        turn = await Engine(model=model, tools=[note], prepare=drop_results, history="strict").run(AGENT, "hi")
+        turn = await Engine(model=model, tools=[note], history_processor=drop_results, unpaired="reject").run(
+            AGENT, "hi"
+        )
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.ENGINE_ERROR)
     assert "call 'call00001' has no result" in turn.error
     assert len(model.requests) == 1
@@ -425,5 +427,5 @@ async def test_prepare_that_raises_ends_the_turn(caplog: pytest.LogCaptureFixtur
         raise LookupError(f"lost among {len(messages)}")
 
     with caplog.at_level(logging.ERROR, "turnwright"):
-        turn = await Engine(model=ScriptedModel("Done."), prepare=broken).run(AGENT, "hi")
+        turn = await Engine(model=ScriptedModel("Done."), history_processor=broken).run(AGENT, "hi")
     assert (turn.reason, turn.error.split(":")[0]) == (EndReason.ENGINE_ERROR, "LookupError")

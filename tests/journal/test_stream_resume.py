@@ -5,9 +5,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from turnwright import Agent, BadAnswer, Engine, TurnEnded, tool
-from turnwright.events import TextPiece, TurnEvent, TurnHalted, TurnPaused
-from turnwright.model.protocol import Reply, Request
+from turnwright import Agent, Engine, InvalidAnswerError, TurnAlreadyEndedError, tool
+from turnwright.events import TextDeltaEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import SqliteStore
 from turnwright_states import Outcome
@@ -17,21 +17,21 @@ pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 AGENT = Agent(name="Cleaner")
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase(path: str = "a") -> str:
     """Erase a file."""
     return f"erased {path}"
 
 
-def says(request: Request) -> Reply:
+def says(request: ModelRequest) -> ModelResponse:
     """As every process would have it: first it wants two files erased, then it is done."""
     if request.messages[-1].role == "tool":
-        return Reply(text="All gone.")
+        return ModelResponse(text="All gone.")
     return asks_for(("erase", {"path": "a"}), ("erase", {"path": "b"}))
 
 
 def engine_of(store: SqliteStore | str = "memory:") -> Engine:
-    return Engine(model=ScriptedModel(says, repeat=True), tools=[erase], store=store, poll=0.01)
+    return Engine(model=ScriptedModel(says, repeat=True), tools=[erase], store=store, poll_interval=0.01)
 
 
 async def test_what_is_heard_is_what_the_journal_did_not_have() -> None:
@@ -42,10 +42,10 @@ async def test_what_is_heard_is_what_the_journal_did_not_have() -> None:
         async with engine.stream_resume(paused.id, {"approval-1": True, "approval-2": False}) as events:
             heard = [event async for event in events]
     facts = await engine.store.facts(paused.id)
-    told = [event for event in heard if not isinstance(event, TextPiece)]
+    told = [event for event in heard if not isinstance(event, TextDeltaEvent)]
     assert [(event.seq, event.type) for event in told] == [(seq, fact.kind) for seq, fact in facts[before:]]
-    assert [event.text for event in heard if isinstance(event, TextPiece)] == ["All", " gone."]
-    assert isinstance(heard[-1], TurnHalted)
+    assert [event.text for event in heard if isinstance(event, TextDeltaEvent)] == ["All", " gone."]
+    assert isinstance(heard[-1], TurnEndedEvent)
 
 
 async def test_answers_that_leave_the_turn_paused_end_with_what_is_still_open() -> None:
@@ -56,10 +56,10 @@ async def test_answers_that_leave_the_turn_paused_end_with_what_is_still_open() 
         async with engine.stream_resume(paused.id, {"approval-1": True}) as events:
             answered, rests = [event async for event in events]
         assert (answered.type, rests.type, rests.seq) == ("answered", "paused", answered.seq)
-        assert isinstance(rests, TurnPaused)
-        assert [asked.id for asked in rests.pending] == ["approval-2"]
+        assert isinstance(rests, TurnPausedEvent)
+        assert [asked.id for asked in rests.interrupts] == ["approval-2"]
         async with engine.stream_resume(paused.id, {"approval-2": True}) as events:
-            assert [event.type async for event in events][-1] == "halted"
+            assert [event.type async for event in events][-1] == "turn_ended"
 
 
 @pytest.mark.parametrize("answers", [None, {}])
@@ -69,15 +69,15 @@ async def test_a_turn_that_nobody_answers_says_what_it_waits_for(answers: dict[s
     with anyio.fail_after(60):
         async with engine.stream_resume(paused.id, answers) as events:
             (rests,) = [event async for event in events]
-    assert isinstance(rests, TurnPaused)
-    assert rests.pending == paused.pending
+    assert isinstance(rests, TurnPausedEvent)
+    assert rests.interrupts == paused.interrupts
 
 
 async def test_an_answer_that_does_not_fit_is_raised_and_changes_nothing() -> None:
     engine = engine_of()
     paused = await engine.run(AGENT, "Clean up")
     before = await engine.store.facts(paused.id)
-    with pytest.raises(BadAnswer, match="perhaps"), anyio.fail_after(60):
+    with pytest.raises(InvalidAnswerError, match="perhaps"), anyio.fail_after(60):
         async with engine.stream_resume(paused.id, {"approval-1": "perhaps"}) as events:
             assert [event async for event in events] == []
     assert await engine.store.facts(paused.id) == before
@@ -86,7 +86,7 @@ async def test_an_answer_that_does_not_fit_is_raised_and_changes_nothing() -> No
 async def test_a_turn_that_has_ended_cannot_be_taken_up() -> None:
     engine = Engine(model=ScriptedModel("Hello."))
     ended = await engine.run(AGENT, "Hi")
-    with pytest.raises(TurnEnded), anyio.fail_after(60):
+    with pytest.raises(TurnAlreadyEndedError), anyio.fail_after(60):
         async with engine.stream_resume(ended.id) as events:
             assert [event async for event in events] == []
 
@@ -101,7 +101,7 @@ async def test_leaving_early_stops_driving_and_the_turn_can_be_taken_up_again() 
                     break
         assert (await engine.get(paused.id)).outcome is None
         async with engine.stream_resume(paused.id) as events:
-            assert isinstance([event async for event in events][-1], TurnHalted)
+            assert isinstance([event async for event in events][-1], TurnEndedEvent)
     assert (await engine.get(paused.id)).outcome is Outcome.FINISHED
 
 
@@ -128,4 +128,4 @@ async def test_a_turn_that_another_process_drives_is_given_the_answers_and_follo
                 async with second.stream_resume(paused.id, {"approval-1": True, "approval-2": True}) as events:
                     heard += [event async for event in events]
     assert [event.type for event in heard if event.type == "answered"] == ["answered", "answered"]
-    assert isinstance(heard[-1], TurnHalted)
+    assert isinstance(heard[-1], TurnEndedEvent)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from turnwright import Agent, Engine, StoreError, UnknownTurn, tool
+from turnwright import Agent, Engine, StoreError, TurnNotFoundError, tool
 from turnwright.driver.subagents import agent_tool
-from turnwright.journal.answers import Reply
+from turnwright.journal.answers import Answer
 from turnwright.journal.inbox import abort_item, answer_item, steer_item
 from turnwright.journal.recovery import Sweep
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
@@ -25,13 +25,13 @@ HELPER = Agent(name="Helper", description="Helps.")
 MINUTE = 60.0
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def burn() -> str:
     """Wait for leave, for as long as it takes."""
     return "burnt"
 
 
-@tool(approval=True, expires_in=MINUTE)
+@tool(needs_approval=True, expires_in=MINUTE)
 async def erase() -> str:
     """Wait for leave for a minute."""
     return "erased"
@@ -59,7 +59,7 @@ class Watched(StoreWrapper):
     async def is_driven(self, turn_id: str) -> bool:
         self.asked["is_driven", turn_id] += 1
         if turn_id in self.deleted:
-            raise UnknownTurn(turn_id)
+            raise TurnNotFoundError(turn_id)
         return await super().is_driven(turn_id)
 
     def times(self, what: str) -> int:
@@ -102,7 +102,7 @@ async def test_a_turn_is_due_once_somebody_has_answered_it_or_wants_it_to_stop(s
     sweep = Sweep(store, time.time)
     await store.post(steer_item(told, "Look out."))
     assert await due(sweep) == []
-    await store.post(answer_item(answered, "approval-1", Reply(Decision.GRANT)))
+    await store.post(answer_item(answered, "approval-1", Answer(Decision.APPROVE)))
     await store.post(abort_item(aborted))
     assert await due(sweep) == [answered, aborted]
     assert [await sweep.is_due(await store.get(turn)) for turn in (answered, aborted, told)] == [True, True, False]
@@ -120,9 +120,9 @@ async def test_a_sub_agent_is_left_to_whoever_drives_its_parent(store: Watched) 
     """Also where both were left behind, and where it is the sub-agent that was answered."""
     turn = await paused(store, HELPS, BURNS)
     child = f"{turn}:call00001"
-    await store.post(answer_item(child, "approval-1", Reply(Decision.GRANT)))
+    await store.post(answer_item(child, "approval-1", Answer(Decision.APPROVE)))
     assert await due(Sweep(store, time.time)) == []
-    await store.post(answer_item(turn, "call00001/approval-1", Reply(Decision.GRANT)))
+    await store.post(answer_item(turn, "call00001/approval-1", Answer(Decision.APPROVE)))
     assert await due(Sweep(store, time.time)) == [turn]
 
 

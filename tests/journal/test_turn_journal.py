@@ -10,19 +10,19 @@ from turnwright.journal.turn_journal import Ledger
 from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, NewTurn, Status, Store
 from turnwright.testing import FaultyStore
 from turnwright.testing.faults import StoreWrapper
-from turnwright_states import Limits, ModelReplied, Started, TurnMachine
+from turnwright_states import Limits, ModelRepliedInput, StartedInput, TurnMachine
 from turnwright_states.facts import Fact
 
 pytestmark = pytest.mark.anyio
 
 TURN = "t1"
-REPLY = ModelReplied(text="Done.", elapsed=1.0)
+REPLY = ModelRepliedInput(text="Done.", elapsed=1.0)
 ITEMS = tuple(InboxItem(TURN, f"answer:{n}", InboxKind.ANSWER) for n in range(2))
 
 
 async def ledger_on(store: Store) -> Ledger:
     """A turn that waits for its model, with two items in its inbox."""
-    machine, facts = TurnMachine.start(Started(prompt="hi", limits=Limits()))
+    machine, facts = TurnMachine.start(StartedInput(prompt="hi", limits=Limits()))
     new = NewTurn(id=TURN, session=None, agent="Tidier", model="m", created_at=0.0)
     claim = await store.create(new, facts, Status.of(machine.turn))
     await store.post(*ITEMS)

@@ -7,7 +7,7 @@ import pytest
 from pydantic import JsonValue
 
 from turnwright.model.openai_chat.stream import ChatStream
-from turnwright.model.protocol import ModelError, Reply
+from turnwright.model.protocol import ModelError, ModelResponse
 
 Chunk = dict[str, JsonValue]
 
@@ -37,7 +37,7 @@ def decode(data: bytes | Iterable[bytes]) -> ChatStream:
     return stream
 
 
-def reply(*chunks: JsonValue, done: bool = True) -> Reply:
+def reply(*chunks: JsonValue, done: bool = True) -> ModelResponse:
     """The reply of these chunks."""
     return decode(sse(*chunks, done=done)).reply()
 

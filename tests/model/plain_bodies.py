@@ -17,7 +17,7 @@ from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import BRIDGE
 from turnwright.model.http.encoding import sendable_name
 from turnwright.model.openai_chat.request import to_wire
-from turnwright.model.protocol import Request, ToolSpec
+from turnwright.model.protocol import ModelRequest, ToolSpec
 
 Body = dict[str, Any]
 
@@ -26,7 +26,7 @@ GO_ON = {"type": "text", "text": "Go on."}
 CACHED = {"cache_control": {"type": "ephemeral"}}
 
 
-def fitted(request: Request, capabilities: Capabilities) -> Request:
+def fitted(request: ModelRequest, capabilities: Capabilities) -> ModelRequest:
     """The request, made to fit."""
     names = dict.fromkeys(sendable_name(call.name) for message in request.messages for call in message.calls)
     needed = capabilities.needs_tools_if_history_has_tools and bool(names)
@@ -113,7 +113,7 @@ def merged(run: Sequence[Message]) -> Message:
     return structs.replace(run[0], parts=tuple(parts))
 
 
-def chat_body(request: Request, capabilities: Capabilities) -> Body:
+def chat_body(request: ModelRequest, capabilities: Capabilities) -> Body:
     """The body for chat completions."""
     messages: list[Body] = []
     shown: list[Any] = []
@@ -147,7 +147,7 @@ Sent = tuple[str, list[Body], list[Body]]
 
 
 def messages_body(
-    request: Request, capabilities: Capabilities, *, cache: bool, thinking: Mapping[str, Any] | None
+    request: ModelRequest, capabilities: Capabilities, *, cache: bool, thinking: Mapping[str, Any] | None
 ) -> Body:
     """The body for the Messages API."""
     number = next((n for n, each in enumerate(request.messages) if each.role != "system"), len(request.messages))

@@ -33,7 +33,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext
 from pydantic_ai.usage import RequestUsage
 
-from turnwright.testing.exchange import Exchange, Fails, Nonsense, Says, Sent, SentCall, SentMessage, Unreachable
+from turnwright.testing.exchange import Exchange, Fails, Nonsense, Says, SentCall, SentMessage, SentRequest, Unreachable
 
 FINISHES: Final = MappingProxyType[str, FinishReason](
     {"stop": "stop", "calls": "tool_call", "length": "length", "filter": "content_filter"}
@@ -45,7 +45,7 @@ class PlayedModel(Model):
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__()
-        self.requests: list[Sent] = []
+        self.requests: list[SentRequest] = []
         self.open = 0
         self._exchange = exchange
 
@@ -150,11 +150,13 @@ class Played(StreamedResponse):
         return datetime.now(UTC)
 
 
-def sent(messages: Sequence[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters) -> Sent:
+def sent(
+    messages: Sequence[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+) -> SentRequest:
     """A request, as the suite of models wants to see it."""
     told = settings or {}
     choice = told.get("tool_choice")
-    return Sent(
+    return SentRequest(
         messages=tuple(each for message in messages for each in _sent(message)),
         tools=tuple(tool.name for tool in parameters.function_tools),
         tool_choice=choice if isinstance(choice, str) else None,

@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.model.protocol import Reply, ReplyCall
+from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright_states import Finish, Usage
 
 from .chunks import Chunk, chunk, sse
@@ -25,8 +25,8 @@ def counted(read: int, written: int) -> Usage:
     return Usage(input_tokens=read, output_tokens=written)
 
 
-def weather(call_id: str = "call_1", raw: str = RAW) -> ReplyCall:
-    return ReplyCall(name="get_weather", arguments=json.loads(raw or "{}"), raw=raw, id=call_id)
+def weather(call_id: str = "call_1", raw: str = RAW) -> ResponseToolCall:
+    return ResponseToolCall(name="get_weather", arguments=json.loads(raw or "{}"), raw=raw, id=call_id)
 
 
 def entry(
@@ -51,7 +51,7 @@ def only(**fields: JsonValue) -> Chunk:
     return {"choices": [{"index": 0, **fields}]}
 
 
-STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
+STREAMS: Final[dict[str, tuple[bytes, ModelResponse]]] = {
     "OpenAI": (
         sse(
             chunk({"role": "assistant", "content": "", "refusal": None}, obfuscation="KbQ2", service_tier="default"),
@@ -60,7 +60,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({}, "stop"),
             {"choices": [], "usage": usage(9, 2, completion_tokens_details={"reasoning_tokens": 0})},
         ),
-        Reply(text="Hello!", usage=counted(9, 2)),
+        ModelResponse(text="Hello!", usage=counted(9, 2)),
     ),
     "OpenAI, parallel calls": (
         sse(
@@ -72,7 +72,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk(more(RAW, 1)),
             chunk({}, "tool_calls"),
         ),
-        Reply(calls=(weather(), weather("call_2"))),
+        ModelResponse(calls=(weather(), weather("call_2"))),
     ),
     "OpenAI, audio": (
         sse(
@@ -81,7 +81,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             {"object": "chat.completion.chunk", "audio": {"data": "AAAA"}},
             chunk({"content": "Hi"}, "stop"),
         ),
-        Reply(text="Hi"),
+        ModelResponse(text="Hi"),
     ),
     "Azure": (
         sse(
@@ -91,7 +91,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             only(content_filter_offsets={"end_offset": 5}, content_filter_results={"hate": {"filtered": False}}),
             chunk({}, "content_filter"),
         ),
-        Reply(text="Hello", finish=Finish.CONTENT_FILTER),
+        ModelResponse(text="Hello", finish=Finish.CONTENT_FILTER),
     ),
     "Groq": (
         sse(
@@ -100,7 +100,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"tool_calls": [entry()]}),
             chunk({}, "tool_calls", x_groq={"id": "req_1", "usage": usage(5, 7, queue_time=0.1)}),
         ),
-        Reply(reasoning="Hm.", calls=(weather(),), usage=counted(5, 7)),
+        ModelResponse(reasoning="Hm.", calls=(weather(),), usage=counted(5, 7)),
     ),
     "Mistral": (
         sse(
@@ -116,7 +116,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
                 usage=usage(5, 7),
             ),
         ),
-        Reply(
+        ModelResponse(
             text="Hello",
             reasoning="Hm",
             calls=(weather("D68"), weather("D69")),
@@ -131,7 +131,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"content": "Hello", "reasoning_content": None}),
             chunk({"content": "", "reasoning_content": None}, "stop", usage=usage(5, 7, prompt_cache_hit_tokens=0)),
         ),
-        Reply(text="Hello", reasoning="Hm.", usage=counted(5, 7)),
+        ModelResponse(text="Hello", reasoning="Hm.", usage=counted(5, 7)),
     ),
     "OpenRouter": (
         b": OPENROUTER PROCESSING\n\n"
@@ -143,7 +143,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"role": "assistant", "content": ""}, "stop", native_finish_reason="end_turn"),
             chunk({"role": "assistant", "content": ""}, None, usage=usage(5, 7, cost=0.1)),
         ),
-        Reply(
+        ModelResponse(
             text="Hello",
             reasoning="Hm",
             reasoning_details=({"type": "reasoning.text", "text": "Hm", "index": 0, "signature": "c2ln"},),
@@ -158,7 +158,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
                 "usage": usage(5, 7),
             },
         ),
-        Reply(text="Hey", usage=counted(5, 7)),
+        ModelResponse(text="Hey", usage=counted(5, 7)),
     ),
     "Fireworks": (
         sse(
@@ -167,7 +167,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({}, "stop", usage=usage(5, 7), perf_metrics=None),
             {"choices": [], "usage": usage(5, 7)},
         ),
-        Reply(text="Hello", usage=counted(5, 7)),
+        ModelResponse(text="Hello", usage=counted(5, 7)),
     ),
     "Perplexity": (
         b"".join(
@@ -178,7 +178,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
                 {**only(delta={"content": ""}, message={"content": "Hey"}), "usage": usage(5, 7), "citations": ["a"]},
             )
         ),
-        Reply(text="Hey", usage=counted(5, 7)),
+        ModelResponse(text="Hey", usage=counted(5, 7)),
     ),
     "xAI": (
         sse(
@@ -187,7 +187,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"tool_calls": [entry()]}, "tool_calls", usage=usage(5, 7)),
             {"object": "chat.completion.chunk", "choices": [], "usage": usage(5, 8), "citations": []},
         ),
-        Reply(text="Hello", reasoning="Hm.", calls=(weather(),), usage=counted(5, 8)),
+        ModelResponse(text="Hello", reasoning="Hm.", calls=(weather(),), usage=counted(5, 8)),
     ),
     "Gemini": (
         sse(
@@ -203,7 +203,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
                 usage=usage(5, 7),
             ),
         ),
-        Reply(
+        ModelResponse(
             calls=(weather("function-call-1"), weather("function-call-2")),
             reasoning_details=(
                 {"type": "extra_content", "call": 0, "extra_content": {"google": {"thought_signature": "c2ln"}}},
@@ -219,7 +219,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             done=False,
         )
         + b"data: [DONE]",
-        Reply(text="Hello", usage=counted(5, 7)),
+        ModelResponse(text="Hello", usage=counted(5, 7)),
     ),
     "Cerebras": (
         sse(
@@ -228,7 +228,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"content": "Hello"}, "stop", usage=usage(5, 7), time_info={"queue_time": 0.1}),
             done=False,
         ),
-        Reply(text="Hello", reasoning="Hm.", usage=counted(5, 7)),
+        ModelResponse(text="Hello", reasoning="Hm.", usage=counted(5, 7)),
     ),
     "SambaNova": (
         sse(
@@ -237,7 +237,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"content": ""}, "stop", usage=None),
             {"choices": [], "usage": usage(5, 7, time_to_first_token=0.1), "is_last_response": True},
         ),
-        Reply(text="Hello", usage=counted(5, 7)),
+        ModelResponse(text="Hello", usage=counted(5, 7)),
     ),
     "vLLM": (
         sse(
@@ -248,7 +248,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk(more('ris"}'), "tool_calls", usage=usage(5, 4), stop_reason=128008),
             {"choices": [], "usage": usage(5, 4)},
         ),
-        Reply(reasoning="Hm.", calls=(weather("chatcmpl-tool-1"),), usage=counted(5, 4)),
+        ModelResponse(reasoning="Hm.", calls=(weather("chatcmpl-tool-1"),), usage=counted(5, 4)),
     ),
     "vLLM, an id for each delta": (
         sse(
@@ -257,7 +257,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"tool_calls": [{"index": 0, "id": "chatcmpl-tool-3", "function": {"arguments": 'ris"}'}}]}),
             chunk({}, "tool_calls"),
         ),
-        Reply(calls=(weather("chatcmpl-tool-1"),)),
+        ModelResponse(calls=(weather("chatcmpl-tool-1"),)),
     ),
     "SGLang": (
         sse(
@@ -266,7 +266,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"role": None, "content": None}, "stop", matched_stop=151645),
             {"choices": [], "usage": usage(5, 7, reasoning_tokens=0)},
         ),
-        Reply(text="Hello", usage=counted(5, 7)),
+        ModelResponse(text="Hello", usage=counted(5, 7)),
     ),
     "llama.cpp": (
         sse(
@@ -275,7 +275,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({}, "length"),
             {"choices": [], "usage": usage(5, 7), "timings": {"cache_n": 0}},
         ),
-        Reply(text="Hello", finish=Finish.LENGTH, usage=counted(5, 7)),
+        ModelResponse(text="Hello", finish=Finish.LENGTH, usage=counted(5, 7)),
     ),
     "Ollama": (
         sse(
@@ -285,7 +285,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"role": "assistant", "content": ""}, "tool_calls"),
             {"choices": [], "usage": usage(5, 7)},
         ),
-        Reply(reasoning="Hm.", calls=(weather("call_a"), weather("call_b")), usage=counted(5, 7)),
+        ModelResponse(reasoning="Hm.", calls=(weather("call_a"), weather("call_b")), usage=counted(5, 7)),
     ),
     "LM Studio": (
         sse(
@@ -293,7 +293,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"role": "assistant", "content": "Hello"}),
             chunk({}, "stop", usage=usage(5, 7)),
         ),
-        Reply(text="Hello", reasoning="Hm.", usage=counted(5, 7)),
+        ModelResponse(text="Hello", reasoning="Hm.", usage=counted(5, 7)),
     ),
     "Moonshot": (
         sse(
@@ -301,7 +301,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"content": "Hello"}),
             only(delta={}, finish_reason="stop", usage=usage(5, 7, cached_tokens=5)),
         ),
-        Reply(text="Hello", usage=counted(5, 7)),
+        ModelResponse(text="Hello", usage=counted(5, 7)),
     ),
     "GLM": (
         sse(
@@ -309,7 +309,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"role": "assistant", "content": "Hel"}),
             chunk({"role": "assistant", "content": ""}, "sensitive", usage=usage(5, 7), request_id="1"),
         ),
-        Reply(text="Hel", reasoning="\nHm.", finish=Finish.CONTENT_FILTER, usage=counted(5, 7)),
+        ModelResponse(text="Hel", reasoning="\nHm.", finish=Finish.CONTENT_FILTER, usage=counted(5, 7)),
     ),
     "Qwen": (
         sse(
@@ -324,7 +324,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"content": ""}, "tool_calls", usage=None),
             {"choices": [], "usage": usage(5, 7)},
         ),
-        Reply(calls=(weather(),), usage=counted(5, 7)),
+        ModelResponse(calls=(weather(),), usage=counted(5, 7)),
     ),
     "MiniMax": (
         sse(
@@ -347,14 +347,14 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             },
             done=False,
         ),
-        Reply(text="Hello", reasoning="Hm.", usage=counted(5, 7)),
+        ModelResponse(text="Hello", reasoning="Hm.", usage=counted(5, 7)),
     ),
     "Baichuan": (
         sse(
             chunk({"role": "assistant", "content": "He"}, None, knowledge_base={}),
             chunk({"content": "y"}, "stop", usage={**usage(5, 7), "search_count": 0}),
         ),
-        Reply(text="Hey", usage=counted(5, 7)),
+        ModelResponse(text="Hey", usage=counted(5, 7)),
     ),
     "Databricks": (
         sse(
@@ -368,7 +368,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"content": [{"type": "text", "text": "Hello"}]}, usage=usage(5, 7)),
             chunk({"content": ""}, "stop", usage=usage(5, 7)),
         ),
-        Reply(text="Hello", reasoning="Hm.", usage=counted(5, 7)),
+        ModelResponse(text="Hello", reasoning="Hm.", usage=counted(5, 7)),
     ),
     "Bedrock": (
         sse(
@@ -377,7 +377,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"content": ""}, "end_turn"),
             {"choices": [], "usage": usage(5, 7), "amazon-bedrock-invocationMetrics": {"inputTokenCount": 5}},
         ),
-        Reply(text="Hello", usage=counted(5, 7)),
+        ModelResponse(text="Hello", usage=counted(5, 7)),
     ),
     "Cloudflare": (
         sse(
@@ -385,7 +385,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"content": ""}, "stop"),
             {"choices": [], "usage": {**usage(5, 7), "prompt_tokens_details": {"cached_tokens": 0}}, "response": ""},
         ),
-        Reply(text="Hello", usage=counted(5, 7)),
+        ModelResponse(text="Hello", usage=counted(5, 7)),
     ),
     "GitHub Models": (
         sse(
@@ -393,7 +393,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({"content": "", "refusal": None, "role": "assistant"}),
             chunk({"content": "Hello"}, "stop"),
         ),
-        Reply(text="Hello"),
+        ModelResponse(text="Hello"),
     ),
     "GitHub Copilot": (
         sse(
@@ -401,7 +401,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             {"choices": [], "usage": usage(1, 1), "copilot_annotations": {}},
             chunk({"content": "Hello"}, "stop", usage=usage(5, 7)),
         ),
-        Reply(text="Hello", reasoning="Hm.", usage=counted(5, 7)),
+        ModelResponse(text="Hello", reasoning="Hm.", usage=counted(5, 7)),
     ),
     "LiteLLM": (
         sse(
@@ -417,7 +417,7 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({}, "stop"),
             {"choices": [{"index": 0, "delta": {}}], "usage": usage(5, 7)},
         ),
-        Reply(text="Hello", reasoning="Hm.", usage=counted(5, 7)),
+        ModelResponse(text="Hello", reasoning="Hm.", usage=counted(5, 7)),
     ),
     "Anthropic": (
         sse(
@@ -427,14 +427,14 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
             chunk({}, "tool_calls"),
             {"choices": [], "usage": usage(5, 7)},
         ),
-        Reply(text="Hello", calls=(weather("toolu_1"),), usage=counted(5, 7)),
+        ModelResponse(text="Hello", calls=(weather("toolu_1"),), usage=counted(5, 7)),
     ),
     "Hugging Face": (
         sse(
             chunk({"role": "assistant", "content": "Hello", "tool_call_id": None}),
             chunk({"role": "assistant", "tool_calls": {**entry(0, "0", RAW)}}, "eos_token"),
         ),
-        Reply(text="Hello", calls=(weather("0"),)),
+        ModelResponse(text="Hello", calls=(weather("0"),)),
     ),
     "one body": (
         json.dumps(
@@ -451,6 +451,6 @@ STREAMS: Final[dict[str, tuple[bytes, Reply]]] = {
                 "usage": usage(5, 7),
             }
         ).encode(),
-        Reply(text="Hello", calls=(weather(),), usage=counted(5, 7)),
+        ModelResponse(text="Hello", calls=(weather(),), usage=counted(5, 7)),
     ),
 }

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright.model.http.reply_stream import ReplyStream
-from turnwright.model.protocol import ReasoningDelta, Reply, TextDelta
+from turnwright.model.protocol import ModelResponse, ReasoningDelta, TextDelta
 from turnwright_states import Cause
 
 TEXT = st.sampled_from(["", "a", "é\u2028", "😀", "\ud83d", "\ude00", '{"a"', ": 1}", "stop", "f", "[DONE]"])
@@ -20,7 +20,7 @@ EDITS: st.SearchStrategy[list[tuple[int, int]]] = st.just([]) | st.lists(
 CUTS = st.lists(st.integers(0, 2000), max_size=6)
 NOISE = st.sampled_from([": PROCESSING", "event: error", "event: x", "{", '{"error": "x"}', "id: 1", "  ", "<p>"])
 END = st.sampled_from(["\n\n", "\r\n\r\n", "\r\r", "\n", "\r\n", "\r", "\r\n\n"])
-Seen = tuple[str, str, Reply, str | None, bool, str | None, Cause | None, Reply | None]
+Seen = tuple[str, str, ModelResponse, str | None, bool, str | None, Cause | None, ModelResponse | None]
 
 
 def streams(data: st.SearchStrategy[str], noise: st.SearchStrategy[str] = NOISE) -> st.SearchStrategy[bytes]:

@@ -19,7 +19,7 @@ from turnwright.model.http.reply_stream import ReplyStream
 from turnwright.model.http.sse import MAX_EVENT
 from turnwright.model.openai_chat.fast_events import read_chunk
 from turnwright.model.openai_chat.stream import ChatStream
-from turnwright.model.protocol import Delta, ReasoningDelta, Reply, TextDelta
+from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta
 
 from .chunks import chunk, sse
 from .streams import events_in, run
@@ -58,8 +58,8 @@ class Shown:
         self.quick.append(data)
         return True
 
-    def reply(self) -> Reply:
-        return Reply()
+    def reply(self) -> ModelResponse:
+        return ModelResponse()
 
 
 class Stream(ReplyStream):

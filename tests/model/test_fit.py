@@ -23,7 +23,7 @@ from turnwright.message import (
 )
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import fit
-from turnwright.model.protocol import Request, ToolChoice, ToolSpec
+from turnwright.model.protocol import ModelRequest, ToolChoice, ToolSpec
 from turnwright.transcript.pairing import check_pairing
 
 NOTE = ToolSpec("note", "Note something.", {"type": "object", "properties": {}})
@@ -51,7 +51,7 @@ STOP = Message.user("Stop here.")
 BATCH = (HI, asking("a"), result("a"))
 
 
-def said(request: Request) -> list[tuple[str, str]]:
+def said(request: ModelRequest) -> list[tuple[str, str]]:
     """Who speaks, and what; a call by its id, a result by what it answers."""
     return [(message.role, _said(message)) for message in request.messages]
 
@@ -66,7 +66,7 @@ def _said(message: Message) -> str:
 
 @pytest.mark.parametrize("choice", ["auto", "none", "required"])
 def test_a_request_that_fits_is_the_same_object(choice: ToolChoice) -> None:
-    request = Request((Message.system("be brief"), *BATCH, STOP), tools=(NOTE,), tool_choice=choice)
+    request = ModelRequest((Message.system("be brief"), *BATCH, STOP), tools=(NOTE,), tool_choice=choice)
     assert fit(request, DEFAULT) is request
 
 
@@ -74,12 +74,12 @@ def test_a_request_that_fits_is_the_same_object(choice: ToolChoice) -> None:
 
 
 def test_where_none_is_unknown_the_tools_are_left_out() -> None:
-    request = Request((*BATCH, STOP), tools=(NOTE,), tool_choice="none")
+    request = ModelRequest((*BATCH, STOP), tools=(NOTE,), tool_choice="none")
     assert fit(request, NO_NONE) == structs.replace(request, tools=())
 
 
 def test_where_the_tools_cannot_be_left_out_the_model_is_told_not_to_call_them() -> None:
-    fitted = fit(Request((*BATCH, STOP), tools=(NOTE,), tool_choice="none"), BEDROCK)
+    fitted = fit(ModelRequest((*BATCH, STOP), tools=(NOTE,), tool_choice="none"), BEDROCK)
     assert (fitted.tools, fitted.tool_choice) == ((NOTE,), "auto")
     assert fitted.messages[:-1] == (*BATCH, STOP)
     assert fitted.messages[-1].role == "user"
@@ -87,13 +87,15 @@ def test_where_the_tools_cannot_be_left_out_the_model_is_told_not_to_call_them()
 
 
 def test_where_nothing_was_called_they_can_be_left_out_everywhere() -> None:
-    assert fit(Request((HI,), tools=(NOTE,), tool_choice="none"), BEDROCK) == Request((HI,), tool_choice="none")
+    assert fit(ModelRequest((HI,), tools=(NOTE,), tool_choice="none"), BEDROCK) == ModelRequest(
+        (HI,), tool_choice="none"
+    )
 
 
 def test_calls_of_a_conversation_get_their_tools_defined() -> None:
     """An agent without tools goes on with a session whose earlier agent had some."""
     other = Message.assistant(calls=[ToolCallPart(id="b", name="erase"), ToolCallPart(id="c", name="note")])
-    request = Request((*BATCH, other, Message.result("b", "erase", ""), result("c"), STOP))
+    request = ModelRequest((*BATCH, other, Message.result("b", "erase", ""), result("c"), STOP))
     fitted = fit(request, NEEDS_TOOLS)
     assert [tool.name for tool in fitted.tools] == ["note", "erase"]
     assert all(tool.parameters == {"type": "object"} and tool.description for tool in fitted.tools)
@@ -104,7 +106,7 @@ def test_calls_of_a_conversation_get_their_tools_defined() -> None:
 
 
 def test_tools_that_may_be_used_stay() -> None:
-    request = Request(BATCH, tools=(NOTE,))
+    request = ModelRequest(BATCH, tools=(NOTE,))
     assert fit(request, BEDROCK) is request
 
 
@@ -122,7 +124,7 @@ def test_what_one_side_says_in_a_row_is_one_message() -> None:
         asking("a", text="four"),
         result("a"),
     )
-    fitted = fit(Request(messages), STRICT)
+    fitted = fit(ModelRequest(messages), STRICT)
     assert said(fitted) == [
         ("system", "be brief\n\nbe kind"),
         ("user", "one\n\ntwo"),
@@ -133,25 +135,25 @@ def test_what_one_side_says_in_a_row_is_one_message() -> None:
 
 
 def test_the_assistant_speaks_between_results_and_the_user() -> None:
-    fitted = fit(Request((*BATCH, STOP)), STRICT)
+    fitted = fit(ModelRequest((*BATCH, STOP)), STRICT)
     assert said(fitted)[2:] == [("tool", "a"), ("assistant", "OK."), ("user", "Stop here.")]
 
 
 def test_later_instructions_become_the_users() -> None:
     messages = (Message.system("be brief"), HI, Message.system("be kind"), Message.system(""))
-    assert said(fit(Request(messages), STRICT)) == [("system", "be brief"), ("user", "hi\n\nbe kind")]
+    assert said(fit(ModelRequest(messages), STRICT)) == [("system", "be brief"), ("user", "hi\n\nbe kind")]
 
 
 def test_the_user_speaks_first() -> None:
     greeting = (Message.system("be brief"), Message.assistant("Hello!"), HI)
-    assert [role for role, _ in said(fit(Request(greeting), STRICT))] == ["system", "user", "assistant", "user"]
-    assert [role for role, _ in said(fit(Request(BATCH[1:]), STRICT))] == ["user", "assistant", "tool"]
+    assert [role for role, _ in said(fit(ModelRequest(greeting), STRICT))] == ["system", "user", "assistant", "user"]
+    assert [role for role, _ in said(fit(ModelRequest(BATCH[1:]), STRICT))] == ["user", "assistant", "tool"]
 
 
 def test_what_is_not_sent_does_not_come_between() -> None:
     """An assistant's message of reasoning alone is no turn: on the wire, two of the user's would follow each other."""
     silent = Message(role="assistant", parts=(StepStartPart(step_number=1), ReasoningPart(text="hm")))
-    assert said(fit(Request((HI, silent, STOP)), STRICT)) == [("user", "hi\n\nStop here.")]
+    assert said(fit(ModelRequest((HI, silent, STOP)), STRICT)) == [("user", "hi\n\nStop here.")]
 
 
 # The last word.
@@ -159,7 +161,7 @@ def test_what_is_not_sent_does_not_come_between() -> None:
 
 def test_behind_an_assistants_last_word_the_user_says_go_on() -> None:
     silent = Message(role="assistant", parts=(ReasoningPart(text="hm"),))
-    request = Request((HI, Message.assistant("I think"), silent))
+    request = ModelRequest((HI, Message.assistant("I think"), silent))
     assert said(fit(request, DEFAULT))[-1] == ("user", "Go on.")
     assert fit(request, Capabilities(allows_prefill=True)) is request
 
@@ -173,7 +175,7 @@ def test_several_calls_are_told_one_after_the_other() -> None:
     batch = asking("a", "b", "c", text="So.")
     batch = structs.replace(batch, parts=(thought, *batch.parts))
     results = (result("c"), result("a"), result("b"))
-    fitted = fit(Request((HI, batch, *results, STOP)), SINGLE)
+    fitted = fit(ModelRequest((HI, batch, *results, STOP)), SINGLE)
     assert said(fitted) == [
         ("user", "hi"),
         ("assistant", "So. a"),
@@ -240,7 +242,7 @@ def paired(draw: st.DrawFn) -> tuple[Message, ...]:
 
 
 REQUESTS = st.builds(
-    Request,
+    ModelRequest,
     messages=paired(),
     tools=st.sampled_from([(), (NOTE,)]),
     tool_choice=st.sampled_from(["auto", "none", "required"]),
@@ -290,8 +292,8 @@ def heard(messages: Sequence[Message]) -> str:
 
 
 @given(REQUESTS)
-@example(Request((asking("a", "a"), result("a", "<1>"), result("a", "<2>"))))
-def test_any_request_is_made_to_fit_any_model(request: Request) -> None:
+@example(ModelRequest((asking("a", "a"), result("a", "<1>"), result("a", "<2>"))))
+def test_any_request_is_made_to_fit_any_model(request: ModelRequest) -> None:
     """Each flag's rule holds, pairs stay pairs, and no text, call, result or file is lost or changes its place."""
     for capabilities in ALL:
         fitted = fit(request, capabilities)
@@ -303,7 +305,7 @@ def test_any_request_is_made_to_fit_any_model(request: Request) -> None:
         obeys(fitted, request, capabilities)
 
 
-def obeys(fitted: Request, request: Request, capabilities: Capabilities) -> None:
+def obeys(fitted: ModelRequest, request: ModelRequest, capabilities: Capabilities) -> None:
     calls = [call for message in request.messages for call in message.calls]
     spoken = heard(fitted.messages)
     if not capabilities.supports_tool_choice_none:
@@ -322,14 +324,14 @@ def obeys(fitted: Request, request: Request, capabilities: Capabilities) -> None
 
 
 @given(REQUESTS)
-def test_what_is_fitted_needs_no_more_fitting(request: Request) -> None:
+def test_what_is_fitted_needs_no_more_fitting(request: ModelRequest) -> None:
     for capabilities in ALL:
         fitted = fit(request, capabilities)
         assert fit(fitted, capabilities) is fitted
 
 
 @given(REQUESTS)
-def test_the_same_messages_always_give_the_same_objects(request: Request) -> None:
+def test_the_same_messages_always_give_the_same_objects(request: ModelRequest) -> None:
     """Encoders keep what they encoded by identity. Else each step would encode all that was ever made to fit."""
     kept = {id(message) for message in request.messages if message.role == "tool"}
     for capabilities in ALL:
@@ -344,15 +346,15 @@ def test_a_step_adds_to_what_was_made_and_changes_nothing_before_it(capabilities
     before: tuple[Message, ...] = ()
     for number in range(5):
         messages += (asking(f"{number}a", f"{number}b"), result(f"{number}a"), result(f"{number}b"))
-        fitted = fit(Request((*messages, STOP)), capabilities).messages
-        ended = fit(Request(messages), capabilities).messages
+        fitted = fit(ModelRequest((*messages, STOP)), capabilities).messages
+        ended = fit(ModelRequest(messages), capabilities).messages
         assert all(one is other for one, other in zip(before, fitted, strict=False))
         before = ended
 
 
 def test_what_was_made_goes_when_the_messages_go() -> None:
     batch = (asking("a", "b"), result("a"), result("b"), Message.user("x"), Message.user("y"))
-    made = [weakref.ref(message) for message in fit(Request(batch), STRICT_AND_SINGLE).messages]
+    made = [weakref.ref(message) for message in fit(ModelRequest(batch), STRICT_AND_SINGLE).messages]
     results = [weakref.ref(message) for message in batch]
     del batch
     gc.collect()

@@ -16,7 +16,7 @@ from turnwright.model.anthropic.stream import MessagesStream
 from turnwright.model.http.reply_stream import ReplyStream
 from turnwright.model.openai_chat.client import OpenAIChat
 from turnwright.model.openai_chat.stream import ChatStream
-from turnwright.model.protocol import Reply
+from turnwright.model.protocol import ModelResponse
 from turnwright_states import Cause, Usage
 from turnwright_states.facts import AttemptFailed
 
@@ -201,7 +201,7 @@ def test_a_response_is_bounded_in_bytes_and_in_chunks_wherever_it_was_cut(cut: i
             stream.feed(whole[start : start + cut])
         assert stream.error is not None
         assert said in str(stream.error)
-        assert (stream.error.cause, stream.partial) == (Cause.REJECTED, Reply(text="aaa"))
+        assert (stream.error.cause, stream.partial) == (Cause.REJECTED, ModelResponse(text="aaa"))
 
 
 @pytest.mark.parametrize("stream", [ChatStream(max_chunks=2), ChatStream(max_bytes=200)])

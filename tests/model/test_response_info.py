@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.messages import ModelMessage, TextPart
+from pydantic_ai.messages import ModelResponse as PydanticResponse
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
@@ -15,7 +16,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RequestUsage
 
 from turnwright.message import Message
-from turnwright.model import ModelError, Reply, Request, ResponseInfo, pydantic_ai_model
+from turnwright.model import ModelError, ModelRequest, ModelResponse, ResponseInfo, pydantic_ai_model
 from turnwright.model.anthropic.reply_builder import MessageBuilder
 from turnwright.model.openai_chat.reply_builder import ReplyBuilder
 from turnwright_states import Usage
@@ -23,7 +24,7 @@ from turnwright_states import Usage
 from .chunks import STOP, Chunk, chunk, decode, reply, sse
 from .played_model import PlayedWhole
 
-HELLO = Request((Message.user("hello"),))
+HELLO = ModelRequest((Message.user("hello"),))
 # JSON that was read has no other: see `read_json`.
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(
@@ -33,7 +34,7 @@ JSON = st.recursive(
 )
 
 
-def told(given: Reply) -> ResponseInfo:
+def told(given: ModelResponse) -> ResponseInfo:
     assert given.response is not None
     return given.response
 
@@ -61,17 +62,20 @@ class Served(TestModel):
         return "openai"
 
 
-async def replied(model: WrapperModel | PlayedWhole | FunctionModel) -> Reply:
+async def replied(model: WrapperModel | PlayedWhole | FunctionModel) -> ModelResponse:
     last = [item async for item in pydantic_ai_model(model).stream(HELLO)][-1]
-    assert isinstance(last, Reply)
+    assert isinstance(last, ModelResponse)
     return last
 
 
 def test_two_replies_are_equal_that_differ_in_what_else_was_told() -> None:
-    one, other = Reply(text="Hi", response=ResponseInfo(id="1")), Reply(text="Hi", response=ResponseInfo(id="2"))
-    assert one == other == Reply(text="Hi")
+    one, other = (
+        ModelResponse(text="Hi", response=ResponseInfo(id="1")),
+        ModelResponse(text="Hi", response=ResponseInfo(id="2")),
+    )
+    assert one == other == ModelResponse(text="Hi")
     assert hash(one) == hash(other)
-    assert one != Reply(text="Ho", response=ResponseInfo(id="1"))
+    assert one != ModelResponse(text="Ho", response=ResponseInfo(id="1"))
 
 
 class TestMessages:
@@ -202,7 +206,7 @@ class TestPydanticAI:
     async def test_a_response_tells_what_the_provider_did(self) -> None:
         usage = RequestUsage(input_tokens=30, output_tokens=4, cache_read_tokens=20, cache_write_tokens=5)
         parts = [TextPart("Hi")]
-        said = ModelResponse(parts, usage=usage, model_name="gemini-x-001", provider_response_id="r1")
+        said = PydanticResponse(parts, usage=usage, model_name="gemini-x-001", provider_response_id="r1")
         given = await replied(PlayedWhole(said))
         assert given.usage == Usage(input_tokens=30, output_tokens=4)
         assert given.response == ResponseInfo(

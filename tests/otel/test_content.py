@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from turnwright import Agent, Engine, FilePart, Limits, Message, tool
 from turnwright.model import AnthropicMessages, OpenAIChat
-from turnwright.model.protocol import Model, Reply
+from turnwright.model.protocol import Model, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.otel import OpenTelemetry
 from turnwright.otel.blocks import SpanBlock
@@ -36,7 +36,7 @@ async def look(place: str) -> str:
 def model() -> ScriptedModel:
     return ScriptedModel(
         asks_for(("look", {"place": "HERE"}), ("look", {"place": "WRONG-PLACE"}), text="THOUGHT"),
-        Reply(text="ANSWERED", reasoning="REASONED"),
+        ModelResponse(text="ANSWERED", reasoning="REASONED"),
     )
 
 
@@ -90,7 +90,7 @@ async def test_what_is_said_is_told_in_the_form_of_the_conventions(told: Told) -
 async def test_of_a_file_only_what_it_is_is_told(told: Told) -> None:
     shown = [FilePart.of(b"PICTURED", "image/png", "a.png"), FilePart(media_type="image/png", url=f"http://h/?k={KEY}")]
     history = [Message.user("Look", shown)]
-    await Engine(model=ScriptedModel("Seen."), telemetry=told.full).run(AGENT, "And?", history=history)
+    await Engine(model=ScriptedModel("Seen."), telemetry=told.full).run(AGENT, "And?", message_history=history)
     messages = said(told.one("chat"), "gen_ai.input.messages")
     assert isinstance(messages, list)
     assert messages[0]["parts"][1:] == [

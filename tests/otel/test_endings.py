@@ -10,13 +10,13 @@ from opentelemetry import trace
 from opentelemetry.sdk.metrics.export import NumberDataPoint
 from opentelemetry.trace import StatusCode
 
-from turnwright import Agent, Engine, Fenced, Limits, StoreError, agent_tool, deny, tool
-from turnwright.model.protocol import ModelError, Reply, Request, TextDelta
+from turnwright import Agent, Engine, LeaseLostError, Limits, StoreError, agent_tool, reject, tool
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, Status
 from turnwright.telemetry import TurnWork, Watched
 from turnwright.testing.faults import FaultyStore, StoreWrapper
-from turnwright_states import Cause, Started, TurnMachine
+from turnwright_states import Cause, StartedInput, TurnMachine
 from turnwright_states.facts import Fact, TurnStarted
 
 from .told import Told, attributes, moves
@@ -27,7 +27,7 @@ AGENT = Agent(name="Tidier")
 NO_RETRY = Limits(max_retries=0)
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase(path: str) -> str:
     """Erase a file."""
     return f"erased {path}"
@@ -53,7 +53,7 @@ class Hangs:
     def __init__(self) -> None:
         self.began = anyio.Event()
 
-    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:
         assert request.messages
         yield TextDelta("I")
         self.began.set()
@@ -70,7 +70,7 @@ async def test_a_pause_ends_the_trace_and_what_follows_links_to_it(told: Told) -
     assert first.status.status_code is StatusCode.UNSET
     assert told.named("execute_tool") == []
 
-    await engine.resume(paused.id, {paused.pending[0].id: True})
+    await engine.resume(paused.id, {paused.interrupts[0].id: True})
     _, second = told.named("invoke_agent")
     assert moves(second)[0] == "PAUSED>TOOL_EXEC"
     assert attributes(second)["turnwright.segment.epoch"] == 2
@@ -89,7 +89,7 @@ async def test_another_engine_has_nothing_to_link_to(told: Told) -> None:
     model = ScriptedModel(asks_for(("erase", {"path": "a"})), "Erased.")
     paused = await Engine(model=model, tools=[erase], store=store, telemetry=told.telemetry).run(AGENT, "Erase a")
     engine = Engine(model=model, tools=[erase], store=store, telemetry=other.telemetry)
-    await engine.resume(paused.id, {paused.pending[0].id: deny("no")})
+    await engine.resume(paused.id, {paused.interrupts[0].id: reject("no")})
     assert list(other.one("invoke_agent").links) == []
     assert attributes(other.one("invoke_agent"))["turnwright.turn.id"] == paused.id
 
@@ -105,7 +105,7 @@ async def test_a_turn_that_failed_is_an_error_with_its_reason(told: Told, cause:
 
 async def test_a_model_that_raises_what_it_should_not_is_named_by_its_class(told: Told) -> None:
     class Broken(Hangs):
-        def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply, None]:
+        def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:
             raise RuntimeError(f"broken, for {len(request.messages)} messages")
 
     engine = Engine(model=Broken(), telemetry=told.telemetry)
@@ -138,7 +138,7 @@ async def test_an_abort_interrupts_an_attempt_and_is_no_error(told: Told) -> Non
 
 async def test_a_conclusion_that_takes_too_long_is_a_timeout(told: Told) -> None:
     class Slow(Hangs):
-        async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply, None]:
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:
             if request.tool_choice != "none":
                 yield asks_for(("erase", {"path": "a"}))
             async for one in super().stream(request):
@@ -204,7 +204,7 @@ def test_a_block_that_is_left_where_it_was_not_entered_ends_its_span(
     told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A coroutine that nobody awaits any more is closed wherever the garbage collector finds it."""
-    machine, facts = TurnMachine.start(Started(prompt="Tidy up", limits=Limits(), agent={"name": "Tidier"}))
+    machine, facts = TurnMachine.start(StartedInput(prompt="Tidy up", limits=Limits(), agent={"name": "Tidier"}))
     started = facts[0]
     assert isinstance(started, TurnStarted)
     watched = Watched(told.telemetry, TurnWork(id="t1", epoch=1, started=started, turn=machine.turn))
@@ -223,14 +223,14 @@ class Taken(StoreWrapper):
     async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
         self.appends += 1
         if self.appends > 1:
-            raise Fenced(claim.turn, claim.epoch)
+            raise LeaseLostError(claim.turn, claim.epoch)
         return await super().append(claim, facts, status, consumed)
 
 
 async def test_a_turn_that_another_driver_took_is_fenced_and_no_error(told: Told) -> None:
     model = ScriptedModel(asks_for(("note", {})))
     engine = Engine(model=model, tools=[note], store=Taken(MemoryStore()), telemetry=told.telemetry)
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLostError):
         await engine.run(AGENT, "Take a note")
     span = told.one("invoke_agent")
     assert (attributes(span)["turnwright.let_go"], span.status.status_code) == ("fenced", StatusCode.UNSET)
@@ -248,7 +248,7 @@ class EndsNot(StoreWrapper):
         return await super().append(claim, facts, status, consumed)
 
 
-@pytest.mark.parametrize("error", [StoreError("the disk is full"), Fenced("t1", 1)])
+@pytest.mark.parametrize("error", [StoreError("the disk is full"), LeaseLostError("t1", 1)])
 async def test_an_end_that_could_not_be_written_is_none(told: Told, error: Exception) -> None:
     store = EndsNot(MemoryStore())
     store.error = error
@@ -298,7 +298,7 @@ class Deaf(StoreWrapper):
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 async def test_a_store_that_fails_beside_the_work_is_an_error(told: Told) -> None:
-    engine = Engine(model=Hangs(), store=Deaf(MemoryStore()), poll=0.01, telemetry=told.telemetry)
+    engine = Engine(model=Hangs(), store=Deaf(MemoryStore()), poll_interval=0.01, telemetry=told.telemetry)
     with pytest.raises(StoreError):
         await engine.run(AGENT, "Tidy up")
     left = told.one("invoke_agent")

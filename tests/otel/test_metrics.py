@@ -4,7 +4,7 @@ import pytest
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, NumberDataPoint
 
 from turnwright import Agent, Engine, Limits, tool
-from turnwright.model.protocol import ModelError, Reply
+from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states import Cause, Usage
@@ -25,7 +25,7 @@ async def look(place: int) -> str:
     return f"nothing at {place}"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase() -> str:
     """Erase everything."""
     return "erased"
@@ -47,7 +47,7 @@ def counts(told: Told) -> dict[tuple[object, object], int | float]:
 
 
 async def test_tokens_are_counted_by_their_kind(told: Told) -> None:
-    model = ScriptedModel(Reply(text="Done.", usage=Usage(input_tokens=200, output_tokens=30)))
+    model = ScriptedModel(ModelResponse(text="Done.", usage=Usage(input_tokens=200, output_tokens=30)))
     await Engine(model=model, telemetry=told.telemetry).run(AGENT, "Tidy up")
     assert histogram(told, "gen_ai.client.token.usage") == [
         ({**CHAT, "gen_ai.token.type": "input"}, 1, 200),
@@ -56,7 +56,7 @@ async def test_tokens_are_counted_by_their_kind(told: Told) -> None:
 
 
 async def test_a_provider_that_tells_no_usage_is_not_counted(told: Told) -> None:
-    model = ScriptedModel(Reply(text="Done."))
+    model = ScriptedModel(ModelResponse(text="Done."))
     await Engine(model=model, telemetry=told.telemetry).run(AGENT, "Tidy up")
     assert told.points("gen_ai.client.token.usage") == []
 
@@ -93,7 +93,7 @@ async def test_the_buckets_are_those_of_the_conventions(told: Told) -> None:
 
 
 async def test_turns_are_counted_once_by_how_they_ended(told: Told) -> None:
-    async def ran(*lines: Reply | ModelError | str, agent: Agent = AGENT, session: str | None = None) -> Engine:
+    async def ran(*lines: ModelResponse | ModelError | str, agent: Agent = AGENT, session: str | None = None) -> Engine:
         engine = Engine(
             model=ScriptedModel(*lines),
             tools=[look, erase],
@@ -113,7 +113,7 @@ async def test_turns_are_counted_once_by_how_they_ended(told: Told) -> None:
     await engine.run(AGENT, "Never mind", session="s1")
     engine = await ran(asks_for(("erase", {})), "Erased.")
     (paused,) = await engine.store.turns(live=True)
-    await engine.resume(paused.id, {(await engine.get(paused.id)).pending[0].id: True})
+    await engine.resume(paused.id, {(await engine.get(paused.id)).interrupts[0].id: True})
     assert counts(told) == {
         ("finished", "answered"): 3,
         ("cap_hit", "step_cap"): 1,
@@ -132,7 +132,7 @@ async def test_the_steps_and_seconds_of_a_turn_are_those_of_all_its_segments(tol
         telemetry=told.telemetry,
     )
     paused = await engine.run(AGENT, "Erase everything")
-    turn = await engine.resume(paused.id, {paused.pending[0].id: True})
+    turn = await engine.resume(paused.id, {paused.interrupts[0].id: True})
     assert [total for _, _, total in histogram(told, "turnwright.turn.steps")] == [2]
     assert [total for _, _, total in histogram(told, "turnwright.turn.duration")] == [turn.seconds]
     assert [n for _, n, _ in histogram(told, "gen_ai.invoke_agent.duration")] == [2]

@@ -11,7 +11,7 @@ from pydantic_ai.models.test import TestModel
 
 from turnwright import Agent, Engine, agent_tool
 from turnwright.model import AnthropicMessages, Model, OpenAIChat, pydantic_ai_model
-from turnwright.model.protocol import ModelError, Reply, Request, ResponseInfo, TextDelta
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseInfo, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states import Cause, Usage
@@ -149,7 +149,7 @@ async def test_a_model_that_tells_nothing_more_is_not_known_to_stream(told: Told
 
 async def test_a_reply_that_broke_off_tells_what_had_come(told: Told) -> None:
     info = ResponseInfo(id="r1", input_tokens=50, cache_read_input_tokens=40, time_to_first_chunk=0.25)
-    partial = Reply(usage=Usage(input_tokens=10), response=info)
+    partial = ModelResponse(usage=Usage(input_tokens=10), response=info)
     failed = ModelError("lost", cause=Cause.INTERRUPTED, partial=partial)
     engine = Engine(model=ScriptedModel(failed, "Done."), backoff=Backoff(initial=0.0), telemetry=told.telemetry)
     await engine.run(AGENT, "Tidy up")
@@ -161,15 +161,17 @@ async def test_a_reply_that_broke_off_tells_what_had_come(told: Told) -> None:
 
 
 async def test_a_turn_tells_the_sum_of_the_attempts_below_it(told: Told) -> None:
-    def counted(reply: Reply, prompt: int) -> Reply:
+    def counted(reply: ModelResponse, prompt: int) -> ModelResponse:
         usage = Usage(input_tokens=1, output_tokens=2, cost=0.5)
-        return Reply(text=reply.text, calls=reply.calls, usage=usage, response=ResponseInfo(input_tokens=prompt))
+        return ModelResponse(
+            text=reply.text, calls=reply.calls, usage=usage, response=ResponseInfo(input_tokens=prompt)
+        )
 
     reader = agent_tool(Agent(name="Reader", description="Reads."), name="reader")
     model = ScriptedModel(
         counted(asks_for(("reader", {"prompt": "Read"})), 100),
-        counted(Reply(text="Read it."), 10),
-        counted(Reply(text="Done."), 1000),
+        counted(ModelResponse(text="Read it."), 10),
+        counted(ModelResponse(text="Done."), 1000),
     )
     await Engine(model=model, tools=[reader], telemetry=told.telemetry).run(AGENT, "Tidy up")
     above, below = attributes(told.one("invoke_agent Tidier")), attributes(told.one("invoke_agent Reader"))
@@ -186,17 +188,17 @@ async def test_a_turn_that_another_one_only_happens_around_is_no_part_of_it(told
 
         name = "asks"
 
-        async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply, None]:
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:
             assert request.messages
             await inner.run(Agent(name="Inner"), "Hello")
-            yield Reply(text="Done.", usage=Usage(input_tokens=5, output_tokens=5))
+            yield ModelResponse(text="Done.", usage=Usage(input_tokens=5, output_tokens=5))
 
     await Engine(model=Asks(), telemetry=told.telemetry).run(AGENT, "Tidy up")
     assert attributes(told.one("invoke_agent Tidier"))["gen_ai.usage.input_tokens"] == 5
 
 
 async def test_a_turn_whose_provider_counts_nothing_tells_no_usage(told: Told) -> None:
-    await ran(told, ScriptedModel(Reply(text="Done.")))
+    await ran(told, ScriptedModel(ModelResponse(text="Done.")))
     assert not [name for name in attributes(told.one("invoke_agent")) if name.startswith("gen_ai.usage.")]
 
 

@@ -6,7 +6,7 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
 from turnwright import Agent, Engine, Limits, Price, ToolError, agent_tool, tool
-from turnwright.model.protocol import ModelError, Reply
+from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states import Cause, Usage
@@ -48,7 +48,7 @@ async def test_a_turn_has_its_attempts_and_its_calls_below_it(told: Told) -> Non
 
 
 async def test_what_a_turn_says_of_itself(told: Told) -> None:
-    model = ScriptedModel(Reply(text="Done.", usage=Usage(input_tokens=200, output_tokens=100)))
+    model = ScriptedModel(ModelResponse(text="Done.", usage=Usage(input_tokens=200, output_tokens=100)))
     engine = Engine(model=model, prices={"scripted": Price(input=1.0, output=2.0)}, telemetry=told.telemetry)
     turn = await engine.run(AGENT, "Tidy up", session="s1")
     assert attributes(told.one("invoke_agent")) == {
@@ -73,7 +73,9 @@ async def test_what_a_turn_says_of_itself(told: Told) -> None:
 
 
 async def test_what_an_attempt_says_of_itself(told: Told) -> None:
-    model = ScriptedModel(Reply(text="Done.", usage=Usage(input_tokens=2, output_tokens=1), finish_reason="end_turn"))
+    model = ScriptedModel(
+        ModelResponse(text="Done.", usage=Usage(input_tokens=2, output_tokens=1), finish_reason="end_turn")
+    )
     engine = Engine(model=model, limits=Limits(tokens=1000), telemetry=told.telemetry)
     turn = await engine.run(AGENT, "Tidy up")
     assert attributes(told.one("chat")) == {
@@ -124,7 +126,7 @@ async def test_each_transition_is_an_event(told: Told) -> None:
 
 
 async def test_an_attempt_that_failed_is_a_span_of_its_own(told: Told) -> None:
-    failed = ModelError("overloaded", cause=Cause.OVERLOADED, partial=Reply(usage=Usage(input_tokens=7)))
+    failed = ModelError("overloaded", cause=Cause.OVERLOADED, partial=ModelResponse(usage=Usage(input_tokens=7)))
     engine = Engine(model=ScriptedModel(failed, "", "Done."), backoff=NO_WAIT, telemetry=told.telemetry)
     await engine.run(AGENT, "Tidy up")
     first, empty, last = told.named("chat")
@@ -243,7 +245,7 @@ async def test_a_sub_agent_is_below_the_call_that_runs_it(told: Told) -> None:
 async def test_a_turn_that_goes_on_from_another_links_to_it(told: Told) -> None:
     engine = Engine(model=ScriptedModel("One.", "Two."), telemetry=told.telemetry)
     first = await engine.run(AGENT, "One")
-    await engine.run(AGENT, "Two", continues=first.id)
+    await engine.run(AGENT, "Two", continue_from=first.id)
     one, two = told.named("invoke_agent")
     assert attributes(two)["turnwright.turn.continues"] == first.id
     assert [link.context for link in two.links] == [one.context]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright.proof.pan import NoAnswer, read_report
+from turnwright.proof.pan import NoAnswerError, read_report
 
 REPORT = """
 (Spin Version 6.5.2 -- 6 December 2019)
@@ -76,10 +76,10 @@ def test_a_fault_is_an_answer_though_the_search_stopped_at_it(line: str, fault: 
 )
 def test_anything_less_is_no_answer(there: str, instead: str, why: str) -> None:
     assert there in REPORT
-    with pytest.raises(NoAnswer, match=why):
+    with pytest.raises(NoAnswerError, match=why):
         read_report(REPORT.replace(there, instead, 1), "ends")
 
 
 def test_silence_is_no_answer() -> None:
-    with pytest.raises(NoAnswer, match="something else than a report"):
+    with pytest.raises(NoAnswerError, match="something else than a report"):
         read_report("", "ends")

@@ -16,7 +16,7 @@ import pytest
 
 from turnwright.draw.promela import CLAIMS, Bounds, to_promela
 from turnwright.proof import CHECKS, verify_with_spin
-from turnwright.proof.pan import NoAnswer, Pan, find
+from turnwright.proof.pan import NoAnswerError, Pan, find
 from turnwright_states.chart import CHART, ROWS, Chart, Row
 from turnwright_states.guards import Guard
 from turnwright_states.reasons import EndReason
@@ -221,9 +221,9 @@ def test_without_fairness_a_turn_need_not_end(pan_of: Callable[[str], Pan]) -> N
     pan = pan_of(to_promela(bounds=TINY))
     assert pan.search("ends", fair=True).fault == ""
     assert pan.search("ends", fair=False).fault == "acceptance cycle"
-    with pytest.raises(NoAnswer, match="longer than the search may go"):
+    with pytest.raises(NoAnswerError, match="longer than the search may go"):
         pan.search("ends", fair=True, depth=60)
-    with pytest.raises(NoAnswer, match="something else than a report"):
+    with pytest.raises(NoAnswerError, match="something else than a report"):
         pan.search("begins")
 
 

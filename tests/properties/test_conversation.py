@@ -63,7 +63,7 @@ class Told(Transcript):
 
 
 def hooked(data: st.DataObject, messages: tuple[Message, ...]) -> Sequence[Message] | None:
-    """What a `prepare` hook makes of the messages; None without one."""
+    """What a `history_processor` hook makes of the messages; None without one."""
     note = Message.user("It is noon.")
     at = data.draw(st.integers(0, len(messages)))
     kind = data.draw(st.sampled_from(["none", "same", "noted", "begun", "cut", "short", "without", "other", "equal"]))
@@ -96,7 +96,7 @@ def same(sent: Sequence[Message], expected: Sequence[Message]) -> bool:
 def test_a_request_is_what_building_it_anew_gives(data: st.DataObject, strict: bool) -> None:
     history, transcript, turn = data.draw(SAID), Told(), Turn()
     conversation = Conversation(
-        AGENT, history=history, transcript=transcript, tools=(), mode="strict" if strict else "repair"
+        AGENT, history=history, transcript=transcript, tools=(), mode="reject" if strict else "repair"
     )
     for _ in range(data.draw(st.integers(1, 4))):
         transcript.tell(

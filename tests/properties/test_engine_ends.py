@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from turnwright import Agent, EndReason, Engine, FinishedCall, StoreError, TurnResult, tool
 from turnwright.message import AnyPart, ToolCallPart, ToolResultPart
-from turnwright.model.protocol import ModelError, Reply, ReplyCall
+from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel
 from turnwright.store import MemoryStore, SqliteStore, Store
@@ -40,12 +40,12 @@ async def fail() -> str:
     raise ValueError("boom")
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def ask(n: int = 0) -> str:
     return f"allowed {n}"
 
 
-@tool(exempt=True)
+@tool(ignore_in_loop_detection=True)
 async def poll() -> str:
     return "not yet"
 
@@ -60,13 +60,15 @@ arguments: st.SearchStrategy[Mapping[str, JsonValue] | None] = st.one_of(
     st.just({"unknown": True}),
 )
 calls = st.builds(
-    lambda name, given_arguments: ReplyCall(name, given_arguments, raw="" if given_arguments is not None else '{"n'),
+    lambda name, given_arguments: ResponseToolCall(
+        name, given_arguments, raw="" if given_arguments is not None else '{"n'
+    ),
     st.sampled_from(["ok", "ok", "fail", "ask", "poll", "nowhere", ""]),
     arguments,
 )
 usages = st.none() | st.builds(Usage, input_tokens=st.integers(0, 50), output_tokens=st.integers(0, 50))
 replies = st.builds(
-    Reply,
+    ModelResponse,
     text=st.sampled_from(["", "", "Well.", "a b c"]),
     reasoning=st.sampled_from(["", "hm"]),
     calls=st.lists(calls, max_size=4).map(tuple),
@@ -81,7 +83,7 @@ limits = st.builds(
     ceiling=st.sampled_from([8, MAX_STEPS]),
     concluding=st.sampled_from(CONCLUDING),
     tool_calls=st.none() | st.integers(0, 8),
-    calls_a_step=st.integers(1, 4),
+    max_calls_per_step=st.integers(1, 4),
     tokens=st.none() | st.integers(1, 300),
     doom_threshold=st.none() | st.integers(2, 3),
     doom_response=st.sampled_from(RESPONSES),
@@ -98,7 +100,7 @@ class Run:
 
     def __init__(
         self,
-        script: list[Reply | ModelError],
+        script: list[ModelResponse | ModelError],
         bounds: Limits,
         say: list[tuple[int, bool]],
         synthesis: bool,
@@ -118,7 +120,7 @@ class Run:
             store=store,
             limits=self.limits,
             backoff=Backoff(initial=0),
-            synthesise=_synthesise if self.synthesis else None,
+            synthesize=_synthesize if self.synthesis else None,
         )
 
     async def drive(self, path: Path) -> TurnResult:
@@ -148,7 +150,7 @@ class Run:
         rounds = 0
         while turn.outcome is None:
             number, at_once = self.say[rounds % len(self.say)]
-            asked = turn.pending if at_once else turn.pending[:1]
+            asked = turn.interrupts if at_once else turn.interrupts[:1]
             turn = await engine.resume(turn.id, {one.id: _decision(one.kind, number) for one in asked})
             rounds += 1
             assert rounds < 2000, "it asks for ever"
@@ -160,8 +162,8 @@ def _decision(kind: InterruptKind, number: int) -> str:
     return str(takes[number % len(takes)])
 
 
-async def _synthesise(batch: tuple[FinishedCall, ...]) -> str | None:
-    return "Synthesised." if any(call.text == "ok 2" for call in batch) else None
+async def _synthesize(batch: tuple[FinishedCall, ...]) -> str | None:
+    return "Synthesized." if any(call.text == "ok 2" for call in batch) else None
 
 
 runs = st.builds(Run, script=scripts, bounds=limits, say=answers, synthesis=st.booleans())
@@ -190,7 +192,7 @@ def test_every_script_ends_within_its_bounds(path: Path, run: Run) -> None:
     if bounds.tool_calls is not None:
         assert turn.tool_calls <= bounds.tool_calls
     assert turn.steps == sum(isinstance(fact, f.StepStarted) for _, fact in run.facts)
-    assert [fact.kind for _, fact in run.facts].count("halted") == 1
+    assert [fact.kind for _, fact in run.facts].count("turn_ended") == 1
     assert sum(isinstance(fact, f.Paused) for _, fact in run.facts) <= bounds.max_pauses
 
 

@@ -12,12 +12,22 @@ import anyio.lowlevel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwright import Agent, BadAnswer, Engine, Fenced, SessionBusy, StoreError, TurnBusy, TurnEnded, tool
+from turnwright import (
+    Agent,
+    Engine,
+    InvalidAnswerError,
+    LeaseLostError,
+    SessionBusyError,
+    StoreError,
+    TurnAlreadyEndedError,
+    TurnBusyError,
+    tool,
+)
 from turnwright.journal.inbox import CALLS, steers
 from turnwright.message import TextPart
-from turnwright.model.protocol import ModelError, Reply, Request, TextDelta
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import asks_for
-from turnwright.store import NOBODY_GIVEN_UP, Claim, GivenUp, InboxItem, MemoryStore, SqliteStore, Status, Store
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, MemoryStore, SqliteStore, Status, Store
 from turnwright.testing.clock import run
 from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool, ToolContext
@@ -30,7 +40,7 @@ from turnwright_states.verdict import Verdict
 
 AGENT = Agent(name="Anybody")
 #: What may be raised in the face of who acts at the wrong moment, or who was killed.
-REFUSALS = (StoreError, Fenced, TurnBusy, TurnEnded, BadAnswer, SessionBusy)
+REFUSALS = (StoreError, LeaseLostError, TurnBusyError, TurnAlreadyEndedError, InvalidAnswerError, SessionBusyError)
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,7 @@ class Mortal(StoreWrapper):
         if self.dead:
             raise StoreError("its process is dead")
 
-    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
+    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         """See `Store.claim`."""
         await self._round()
         return await super().claim(turn_id, over=over)
@@ -146,9 +156,9 @@ class World:
         """An engine of its own."""
         store = Mortal(self.open())
         self.processes.append(store)
-        return Engine(model=self, tools=self.tools(), store=store, limits=self.play.limits, grace=0.05)
+        return Engine(model=self, tools=self.tools(), store=store, limits=self.play.limits, cancel_grace=0.05)
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         """See `Model.stream`. What is said depends on what was said, not on how often the model was called."""
         try:
             check_pairing(request.messages)
@@ -164,7 +174,7 @@ class World:
             self.failed.add(step)
             raise ModelError("overloaded", cause=Cause.OVERLOADED)
         if request.tool_choice == "none" or step >= len(self.play.batches):
-            yield Reply(text="Well, that is all.")
+            yield ModelResponse(text="Well, that is all.")
         else:
             calls = [(name, {"n": 10 * step + n}) for n, name in enumerate(self.play.batches[step])]
             yield asks_for(*calls, text="Well")
@@ -174,18 +184,18 @@ class World:
 
         @tool
         async def note(n: int, context: ToolContext) -> str:
-            self.ran[context.key] += 1
+            self.ran[context.idempotency_key] += 1
             return f"noted {n}"
 
-        @tool(approval=True)
+        @tool(needs_approval=True)
         async def erase(n: int, context: ToolContext) -> str:
-            self.ran[context.key] += 1
+            self.ran[context.idempotency_key] += 1
             await anyio.lowlevel.checkpoint()
             return f"erased {n}"
 
         @tool
         async def slow(n: int, context: ToolContext) -> str:
-            self.ran[context.key] += 1
+            self.ran[context.idempotency_key] += 1
             for _ in range(25):
                 await anyio.lowlevel.checkpoint()
             return f"done {n}"
@@ -222,7 +232,7 @@ class World:
                 try:
                     await self.process().steer(self.turn, text)
                     self.said.append(text)
-                except TurnEnded:
+                except TurnAlreadyEndedError:
                     self.perhaps.append(text)
             case "abort":
                 await self.process().abort(self.turn)
@@ -243,7 +253,7 @@ class World:
         engine = self.process()
         with suppress(*REFUSALS):
             for _ in range(40):  # a person looks again until something is asked
-                if pending := (await engine.get(self.turn)).pending:
+                if pending := (await engine.get(self.turn)).interrupts:
                     await engine.resume(self.turn, {one.id: yes for one in pending})
                     return
                 await anyio.lowlevel.checkpoint()
@@ -280,7 +290,7 @@ class World:
             check = replay(await store.facts(row.id)).check
             assert check.verdict is Verdict.HOLDS, check
             assert not await store.is_driven(row.id)
-        assert sum(isinstance(fact, f.Halted) for _, fact in facts) == (turn.outcome is not None)
+        assert sum(isinstance(fact, f.TurnEnded) for _, fact in facts) == (turn.outcome is not None)
         heard = [p.text for m in turn.messages if m.role == "user" for p in m.parts if isinstance(p, TextPart)][1:]
         waiting = [] if turn.outcome else list(steers(await store.inbox(self.turn)).values())
         found = Counter([*heard, *turn.undelivered, *waiting])

@@ -14,9 +14,9 @@ from hypothesis import event, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from turnwright import Agent, Engine, SessionBusy, StoreError, TurnResult, tool
+from turnwright import Agent, Engine, SessionBusyError, StoreError, TurnResult, tool
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.model.protocol import ModelError, Reply, ReplyCall, Request
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
 from turnwright.store import MemoryStore, Queued, Store
 from turnwright.testing import FaultyStore
@@ -24,33 +24,33 @@ from turnwright.tools import ToolContext
 from turnwright.transcript.pairing import check_pairing
 from turnwright_states import (
     DECISIONS,
-    Abort,
+    AbortInput,
     Action,
-    Answered,
-    AttemptFailed,
+    AnsweredInput,
+    AttemptFailedInput,
     AwaitPerson,
     CallModel,
-    CallSettled,
-    CallStarted,
+    CallSettledInput,
+    CallStartedInput,
     CallState,
-    CallWaits,
+    CallWaitingInput,
     Cause,
-    Concluded,
+    ConcludedInput,
     Decision,
     EndReason,
-    Event,
-    Expire,
-    Fail,
+    ExpireInput,
+    FailInput,
+    Input,
     InterruptKind,
     Limits,
     MachineError,
-    ModelReplied,
+    ModelRepliedInput,
     Outcome,
     RunTools,
-    Started,
+    StartedInput,
     State,
-    Steered,
-    Synthesised,
+    SteeredInput,
+    SynthesizedInput,
     ToolCall,
     Turn,
     TurnMachine,
@@ -69,28 +69,28 @@ ran: Counter[tuple[str, str]] = Counter()
 @tool
 async def act(n: int, context: ToolContext) -> str:
     """What must not happen twice."""
-    ran[context.turn, context.call] += 1
+    ran[context.turn_id, context.call_id] += 1
     return f"done {n}"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def ask(n: int, context: ToolContext) -> str:
     """What a person must allow."""
-    ran[context.turn, context.call] += 1
+    ran[context.turn_id, context.call_id] += 1
     return f"allowed {n}"
 
 
 @tool(on_crash="ask")
 async def careful(n: int, context: ToolContext) -> str:
     """What a person is asked about when it is not known whether it happened."""
-    ran[context.turn, context.call] += 1
+    ran[context.turn_id, context.call_id] += 1
     return f"careful {n}"
 
 
 calls = st.builds(
-    lambda name, n: ReplyCall(name, {"n": n}), st.sampled_from(["act", "ask", "careful"]), st.integers(0, 1)
+    lambda name, n: ResponseToolCall(name, {"n": n}), st.sampled_from(["act", "ask", "careful"]), st.integers(0, 1)
 )
-replies: st.SearchStrategy[Reply | str | ModelError] = st.one_of(
+replies: st.SearchStrategy[ModelResponse | str | ModelError] = st.one_of(
     st.just("Done."),
     st.lists(calls, min_size=1, max_size=3).map(lambda made: asks_for(*made)),
     st.lists(calls, min_size=1, max_size=3).map(lambda made: asks_for(*made)),
@@ -115,17 +115,17 @@ class Orderings(RuleBasedStateMachine):
         self.store = MemoryStore()
         #: The journals of turns that have ended, as they were then.
         self.ended: dict[str, list[tuple[int, f.Fact]]] = {}
-        self.requests: list[Request] = []
+        self.requests: list[ModelRequest] = []
         ran.clear()
 
     @rule(session=SESSIONS, script=scripts)
-    def new_message(self, session: str | None, script: list[Reply | str | ModelError]) -> None:
+    def new_message(self, session: str | None, script: list[ModelResponse | str | ModelError]) -> None:
         """A user writes: a paused turn of the session is superseded, one that a crash left is in the way."""
         before = self.live(session)
         left = [row for row in before if row.state is not State.PAUSED]
         try:
             self.process(script, lambda engine: engine.run(AGENT, "hi", session=session))
-        except SessionBusy:
+        except SessionBusyError:
             assert left, "the session was not busy"
             event("busy")
             return
@@ -136,29 +136,31 @@ class Orderings(RuleBasedStateMachine):
 
     @rule(session=SESSIONS, script=scripts, at=st.integers(1, 12), after=st.booleans())
     def new_message_and_crash(
-        self, session: str | None, script: list[Reply | str | ModelError], at: int, after: bool
+        self, session: str | None, script: list[ModelResponse | str | ModelError], at: int, after: bool
     ) -> None:
         """Its process dies at one of its appends."""
         dying = FaultyStore(self.store, at=at, after=after)
         try:
             self.process(script, lambda engine: engine.run(AGENT, "hi", session=session), dying)
-        except (StoreError, SessionBusy) as error:
+        except (StoreError, SessionBusyError) as error:
             event(type(error).__name__)
         anyio.run(dying.aclose)
 
     @rule(which=st.integers(0, 9), decision=st.integers(0, 9), all_of_them=st.booleans(), script=scripts)
-    def answer(self, which: int, decision: int, all_of_them: bool, script: list[Reply | str | ModelError]) -> None:
+    def answer(
+        self, which: int, decision: int, all_of_them: bool, script: list[ModelResponse | str | ModelError]
+    ) -> None:
         """A person answers one interrupt of a paused turn, or all of them."""
         paused = self.paused()
         if not paused:
             return
         turn = self.turn(paused[which % len(paused)].id)
-        asked = turn.pending if all_of_them else turn.pending[-1:]
+        asked = turn.interrupts if all_of_them else turn.interrupts[-1:]
         answers = {one.id: str(DECISIONS[one.kind][decision % len(DECISIONS[one.kind])]) for one in asked}
         note(f"{turn.id}: {answers}")
         after = self.process(script, lambda engine: engine.resume(turn.id, answers))
         assert isinstance(after, TurnResult)
-        assert not {one.id for one in after.pending} & set(answers)
+        assert not {one.id for one in after.interrupts} & set(answers)
 
     @rule(which=st.integers(0, 9))
     def abort(self, which: int) -> None:
@@ -177,7 +179,7 @@ class Orderings(RuleBasedStateMachine):
             self.process([], lambda engine: engine.abort(turn))
 
     @rule(script=scripts)
-    def recover(self, script: list[Reply | str | ModelError]) -> None:
+    def recover(self, script: list[ModelResponse | str | ModelError]) -> None:
         """A process takes up what others left: afterwards a live turn waits for a person."""
         self.process(script * 8, lambda engine: engine.recover())
         assert all(row.state is State.PAUSED for row in self.live())
@@ -190,7 +192,7 @@ class Orderings(RuleBasedStateMachine):
     @invariant()
     def what_has_ended_stays_as_it_is(self) -> None:
         for turn, facts in self.journals().items():
-            if isinstance(facts[-1][1], f.Halted):
+            if isinstance(facts[-1][1], f.TurnEnded):
                 assert self.ended.setdefault(turn, facts) == facts
 
     @invariant()
@@ -225,7 +227,7 @@ class Orderings(RuleBasedStateMachine):
         self.process(["Done."] * 40, lambda engine: engine.recover())
         for _ in range(LIMITS.max_pauses + 1):
             for row in self.paused():
-                asked = {one.id: str(DECISIONS[one.kind][-1]) for one in self.turn(row.id).pending}
+                asked = {one.id: str(DECISIONS[one.kind][-1]) for one in self.turn(row.id).interrupts}
                 self.process(["Done."] * 40, partial(_resume, turn=row.id, answers=asked))
         assert not self.live()
         for turn in self.journals():
@@ -235,7 +237,7 @@ class Orderings(RuleBasedStateMachine):
 
     def process(
         self,
-        script: Sequence[Reply | str | ModelError],
+        script: Sequence[ModelResponse | str | ModelError],
         work: Callable[[Engine], Awaitable[object]],
         store: Store | None = None,
     ) -> object:
@@ -249,7 +251,7 @@ class Orderings(RuleBasedStateMachine):
                 store=store or self.store,
                 limits=LIMITS,
                 backoff=Backoff(initial=0),
-                grace=0,
+                cancel_grace=0,
             )
             return await work(engine)
 
@@ -291,14 +293,14 @@ class Kept:
 
     def __init__(self, session: int, limits: Limits, synthesis: bool) -> None:
         self.session = session
-        self.machine, first = TurnMachine.start(Started(prompt="x", limits=limits, synthesis=synthesis))
+        self.machine, first = TurnMachine.start(StartedInput(prompt="x", limits=limits, synthesis=synthesis))
         self.journal: list[f.Fact] = list(first)
 
     @property
     def over(self) -> bool:
         return self.machine.state.outcome is not None
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Input) -> None:
         self.journal += self.machine.feed(event)
 
     def only_goes_forward(self, before: Counters) -> bool:
@@ -329,19 +331,25 @@ limits_of_a_turn = st.builds(
     max_pauses=st.sampled_from([2, 1, 0]),
     seconds=st.none() | st.just(9.0),
 )
-happenings: st.SearchStrategy[Event] = st.one_of(
-    st.builds(lambda made: ModelReplied(calls=tuple(made)), asked_calls),
-    st.builds(lambda made: ModelReplied(calls=tuple(made)), asked_calls),
+happenings: st.SearchStrategy[Input] = st.one_of(
+    st.builds(lambda made: ModelRepliedInput(calls=tuple(made)), asked_calls),
+    st.builds(lambda made: ModelRepliedInput(calls=tuple(made)), asked_calls),
     st.sampled_from(
-        [ModelReplied(text="x"), ModelReplied(), Concluded(text="x"), Synthesised(), Synthesised(text="x")]
+        [
+            ModelRepliedInput(text="x"),
+            ModelRepliedInput(),
+            ConcludedInput(text="x"),
+            SynthesizedInput(),
+            SynthesizedInput(text="x"),
+        ]
     ),
-    st.builds(lambda cause: AttemptFailed(cause=cause), CAUSES),
-    st.just(Expire(elapsed=9)),
-    st.just(Fail(error="x")),
-    st.just(Abort()),
-    st.just(Steered(text="x")),
-    st.just(CallStarted(call="call00001")),
-    st.just(Answered(interrupt="approval-1", decision=Decision.GRANT)),
+    st.builds(lambda cause: AttemptFailedInput(cause=cause), CAUSES),
+    st.just(ExpireInput(elapsed=9)),
+    st.just(FailInput(error="x")),
+    st.just(AbortInput()),
+    st.just(SteeredInput(text="x")),
+    st.just(CallStartedInput(call="call00001")),
+    st.just(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE)),
 )
 
 
@@ -361,14 +369,14 @@ class Machines(RuleBasedStateMachine):
         for turn in self.live(session):
             if not isinstance(turn.machine.action, AwaitPerson):
                 return  # the session is busy
-            turn.feed(Abort(reason=EndReason.SUPERSEDED))
+            turn.feed(AbortInput(reason=EndReason.SUPERSEDED))
             assert turn.machine.turn.reason is EndReason.SUPERSEDED
         self.turns.append(Kept(session, limits, synthesis))
 
     @rule(which=st.integers(0, 9), happening=happenings, stays=st.integers(0, 3))
-    def anything_happens(self, which: int, happening: Event, stays: int) -> None:
+    def anything_happens(self, which: int, happening: Input, stays: int) -> None:
         """An event that is refused changes nothing; one that is taken brings the end nearer, a message aside."""
-        if stays and isinstance(happening, Abort | Fail):
+        if stays and isinstance(happening, AbortInput | FailInput):
             return  # else few turns would grow old
         turn = self.turns[which % len(self.turns)]
         before, rank, counted = known(turn.machine), turn.machine.turn.rank, turn.machine.turn.counters.copy()
@@ -379,7 +387,7 @@ class Machines(RuleBasedStateMachine):
             assert known(turn.machine) == before
             return
         assert turn.only_goes_forward(counted)
-        if isinstance(happening, Steered):
+        if isinstance(happening, SteeredInput):
             assert turn.machine.turn.rank == rank
             assert not turn.machine.turn.rounds
         else:
@@ -390,7 +398,7 @@ class Machines(RuleBasedStateMachine):
         waiting = [turn for turn in self.at(CallModel) if turn.machine.state is State.STREAM]
         if waiting:
             turn = waiting[which % len(waiting)]
-            turn.feed(ModelReplied(calls=tuple(calls)))
+            turn.feed(ModelRepliedInput(calls=tuple(calls)))
             assert turn.machine.state is not State.STREAM or all(call.problem for call in calls)
 
     @rule(which=st.integers(0, 9), name=st.sampled_from("ab"), asks=st.booleans())
@@ -400,15 +408,15 @@ class Machines(RuleBasedStateMachine):
         if not streaming:
             return
         turn = streaming[which % len(streaming)]
-        turn.feed(ModelReplied(calls=(ToolCall(name=name, arguments={}),) * 2))
+        turn.feed(ModelRepliedInput(calls=(ToolCall(name=name, arguments={}),) * 2))
         action = turn.machine.action
         calls = action.calls if isinstance(action, RunTools) else ()
         for place, call in enumerate(calls):
             if asks and not place:
-                turn.feed(CallWaits(call=call.id, interrupt_kind=InterruptKind.APPROVAL))
+                turn.feed(CallWaitingInput(call=call.id, interrupt_kind=InterruptKind.APPROVAL))
             else:
-                turn.feed(CallStarted(call=call.id))
-                turn.feed(CallSettled(call=call.id))
+                turn.feed(CallStartedInput(call=call.id))
+                turn.feed(CallSettledInput(call=call.id))
 
     @rule(which=st.integers(0, 9), place=st.integers(0, 2), what=st.sampled_from(["run", "ask", "run", "start"]))
     def a_tool(self, which: int, place: int, what: str) -> None:
@@ -420,12 +428,12 @@ class Machines(RuleBasedStateMachine):
         call, counted = ready[place % len(ready)], turn.machine.turn.counters.copy()
         if what == "ask":
             kind = InterruptKind.APPROVAL if call.state is CallState.READY else InterruptKind.UNKNOWN_OUTCOME
-            turn.feed(CallWaits(call=call.id, interrupt_kind=kind))
+            turn.feed(CallWaitingInput(call=call.id, interrupt_kind=kind))
         else:
             if call.state is CallState.READY:
-                turn.feed(CallStarted(call=call.id))
+                turn.feed(CallStartedInput(call=call.id))
             if what == "run":
-                turn.feed(CallSettled(call=call.id))
+                turn.feed(CallSettledInput(call=call.id))
         assert turn.only_goes_forward(counted)
 
     @rule(which=st.integers(0, 9), interrupt=st.integers(0, 9), decision=st.integers(0, 9))
@@ -437,7 +445,7 @@ class Machines(RuleBasedStateMachine):
         pending = list(turn.machine.turn.interrupts.values())
         asked = pending[interrupt % len(pending)]
         takes = DECISIONS[asked.kind]
-        turn.feed(Answered(interrupt=asked.id, decision=takes[decision % len(takes)]))
+        turn.feed(AnsweredInput(interrupt=asked.id, decision=takes[decision % len(takes)]))
         assert asked.id not in turn.machine.turn.interrupts
         assert len(pending) == 1 or turn.machine.state is State.PAUSED, "nothing runs until the last one is answered"
 
@@ -475,7 +483,7 @@ class Machines(RuleBasedStateMachine):
     @invariant()
     def nothing_comes_after_the_end(self) -> None:
         for turn in self.turns:
-            ends = [place for place, fact in enumerate(turn.journal, 1) if isinstance(fact, f.Halted)]
+            ends = [place for place, fact in enumerate(turn.journal, 1) if isinstance(fact, f.TurnEnded)]
             assert ends == ([len(turn.journal)] if turn.over else [])
 
     def live(self, session: int) -> list[Kept]:

@@ -11,7 +11,7 @@ from turnwright import Agent, EndReason, Engine, Price, StoreError, TurnResult, 
 from turnwright.agent import Budget
 from turnwright.driver.subagents import agent_tool
 from turnwright.message import ToolCallPart, ToolResultPart
-from turnwright.model.protocol import Model, ModelError, Reply, ReplyCall, Request
+from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel
 from turnwright.store import MemoryStore, Store
@@ -38,17 +38,17 @@ async def ok(n: int = 0) -> str:
     return f"ok {n}"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def ask(n: int = 0) -> str:
     return f"allowed {n}"
 
 
-def _call(name: str, n: int) -> ReplyCall:
-    return ReplyCall(name, {"prompt": f"task {n}"} if name in NAMES else {"n": n})
+def _call(name: str, n: int) -> ResponseToolCall:
+    return ResponseToolCall(name, {"prompt": f"task {n}"} if name in NAMES else {"n": n})
 
 
-def _reply(text: str, made: list[ReplyCall], used: int) -> Reply:
-    return Reply(text=text, calls=tuple(made), usage=Usage(input_tokens=used))
+def _reply(text: str, made: list[ResponseToolCall], used: int) -> ModelResponse:
+    return ModelResponse(text=text, calls=tuple(made), usage=Usage(input_tokens=used))
 
 
 used = st.integers(0, MOST)
@@ -95,12 +95,12 @@ class Tree:
 
     def __init__(
         self,
-        lines: tuple[list[Reply | ModelError], ...],
+        lines: tuple[list[ModelResponse | ModelError], ...],
         agents: tuple[dict[str, object], ...],
         bounds: Limits,
         say: list[tuple[int, bool]],
     ) -> None:
-        self.lines: dict[str, Iterator[Reply | ModelError]] = {
+        self.lines: dict[str, Iterator[ModelResponse | ModelError]] = {
             name: cycle(script) for name, script in zip(NAMES, lines, strict=True)
         }
         self.agents = [
@@ -120,7 +120,7 @@ class Tree:
         return self.models[name]
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[ModelRequest]:
         """All that was sent to any model."""
         return [request for model in self.models.values() for request in model.requests]
 
@@ -167,7 +167,7 @@ class Tree:
                 await engine.abort(turn.id)
                 turn = await engine.get(turn.id)
                 continue
-            asked = turn.pending if at_once else turn.pending[:1]
+            asked = turn.interrupts if at_once else turn.interrupts[:1]
             turn = await engine.resume(turn.id, {one.id: _decision(one.kind, number) for one in asked})
             rounds += 1
         return turn
@@ -197,7 +197,7 @@ def own_tokens(journal: Journal) -> int:
     """The tokens that a turn's own model calls used."""
     total = 0
     for _, fact in journal:
-        if isinstance(fact, f.ModelReplied | f.AttemptFailed | f.Stopping | f.Concluded | f.Halted) and fact.usage:
+        if isinstance(fact, f.ModelReplied | f.AttemptFailed | f.Stopping | f.Concluded | f.TurnEnded) and fact.usage:
             total += fact.usage.tokens
     return total
 

@@ -23,7 +23,7 @@ CONSTRAINTS = ROOT / ".ci" / "release-constraints.txt"
 class Script(Protocol):
     """What is tested of the script."""
 
-    Unfit: type[Exception]
+    UnfitError: type[Exception]
 
     def check_metadata(self, found: Message, *, tag: str | None) -> None: ...
 
@@ -64,29 +64,29 @@ def test_whole_metadata_pass(script: Script, metadata: Message) -> None:
 
 
 def test_a_tag_of_another_version_is_refused(script: Script, metadata: Message) -> None:
-    with pytest.raises(script.Unfit, match=r"the tag is v1\.0\.0, and the version in pyproject\.toml is 9\.9\.9"):
+    with pytest.raises(script.UnfitError, match=r"the tag is v1\.0\.0, and the version in pyproject\.toml is 9\.9\.9"):
         script.check_metadata(metadata, tag="v1.0.0")
 
 
 def test_a_version_without_a_heading_in_the_changelog_is_refused(script: Script, metadata: Message) -> None:
-    with pytest.raises(script.Unfit, match=r"CHANGELOG\.md has no heading for 9\.9\.9"):
+    with pytest.raises(script.UnfitError, match=r"CHANGELOG\.md has no heading for 9\.9\.9"):
         script.check_metadata(metadata, tag="v9.9.9")
 
 
 def test_a_missing_field_is_named(script: Script, metadata: Message) -> None:
     del metadata["Summary"]
-    with pytest.raises(script.Unfit, match="the metadata lack Summary"):
+    with pytest.raises(script.UnfitError, match="the metadata lack Summary"):
         script.check_metadata(metadata, tag=None)
 
 
 def test_a_requirement_by_address_is_refused(script: Script, metadata: Message) -> None:
     metadata["Requires-Dist"] = "thing @ https://host.example/thing.whl"
-    with pytest.raises(script.Unfit, match="requirements by address"):
+    with pytest.raises(script.UnfitError, match="requirements by address"):
         script.check_metadata(metadata, tag=None)
 
 
 def test_what_fails_is_named_with_what_it_said(script: Script, tmp_path: Path) -> None:
-    with pytest.raises(script.Unfit, match=r"a turn: exit code 3\nno model\n"):
+    with pytest.raises(script.UnfitError, match=r"a turn: exit code 3\nno model\n"):
         script.run("a turn", ["/bin/sh", "-c", "echo no model; exit 3"], tmp_path)
 
 

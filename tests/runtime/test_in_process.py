@@ -5,17 +5,17 @@ from typing import Self
 
 import pytest
 
-from turnwright import Agent, Engine, Outcome, State, TurnBusy, tool
+from turnwright import Agent, Engine, Outcome, State, TurnBusyError, tool
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.runtime import Local, Work
-from turnwright.store import Claim, GivenUp, Queued, SqliteStore, Store
+from turnwright.runtime import Local, WorkerApi
+from turnwright.store import AbandonedDrivers, Claim, Queued, SqliteStore, Store
 
 pytestmark = pytest.mark.anyio
 
 CLERK = Agent(name="Clerk")
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase() -> str:
     """Erase something, with leave."""
     return "erased"
@@ -24,7 +24,7 @@ async def erase() -> str:
 class Kept(Local):
     """A runtime whose work a test does by hand."""
 
-    def bind(self, work: Work) -> None:
+    def bind(self, work: WorkerApi) -> None:
         super().bind(work)
         self.work = work
 
@@ -52,7 +52,7 @@ class Two:
         return await self.stalled.claim(turn.id)
 
     async def drive(self, claim: Claim, segment: int, *epochs: int) -> State | Queued:
-        over = GivenUp(frozenset({self.stalled.owner}), frozenset(epochs))
+        over = AbandonedDrivers(frozenset({self.stalled.owner}), frozenset(epochs))
         return (await self.runtime.work.drive(claim.turn, segment, over=over)).state
 
 
@@ -73,7 +73,7 @@ async def test_a_job_for_a_segment_that_is_over_does_nothing(tmp_path: Path) -> 
 async def test_a_later_claim_of_an_owner_that_was_given_up_stands(tmp_path: Path) -> None:
     async with Two(tmp_path) as two:
         claim = await two.begin()
-        with pytest.raises(TurnBusy):
+        with pytest.raises(TurnBusyError):
             await two.drive(claim, 2, claim.epoch - 1)
         assert (await two.drive(claim, 2, claim.epoch - 1, claim.epoch)).outcome is Outcome.FINISHED
 

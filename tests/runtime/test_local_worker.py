@@ -9,12 +9,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from turnwright import Agent, ConfigError, Engine, StoreError, UnknownTurn, tool
+from turnwright import Agent, ConfigError, Engine, StoreError, TurnNotFoundError, tool
 from turnwright.errors import TurnwrightError
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.runtime import Local
-from turnwright.store import NOBODY_GIVEN_UP, Claim, GivenUp, MemoryStore, Store, TurnRow
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, MemoryStore, Store, TurnRow
 from turnwright.testing import FaultyStore
 from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Tool, ToolContext
@@ -37,12 +37,12 @@ class World:
 
         @tool(idempotent=True)
         async def hold(context: ToolContext) -> str:
-            self.running.append(context.turn)
+            self.running.append(context.turn_id)
             self.most = max(self.most, len(self.running))
             try:
                 await self.may_go_on.wait()
             finally:
-                self.running.remove(context.turn)
+                self.running.remove(context.turn_id)
             return "held"
 
         self.hold: Tool = hold
@@ -52,7 +52,7 @@ class World:
         return Engine(model=model, tools=tools or [self.hold], store=store, runtime=runtime or Local(every=OFTEN))
 
 
-def _next(request: Request) -> Reply | str:
+def _next(request: ModelRequest) -> ModelResponse | str:
     return "Done." if any(message.calls for message in request.messages) else asks_for(("hold", {}))
 
 
@@ -85,7 +85,7 @@ class Moody(StoreWrapper):
             raise self.raises[turn_id]
         return await super().facts(turn_id, after)
 
-    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
+    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         if self.unclaimable:
             self.unclaimable -= 1
             raise StoreError("the server is away")
@@ -114,7 +114,7 @@ async def ended(engine: Engine, turn: str) -> Outcome | None:
 async def working(*engines: Engine) -> AsyncIterator[None]:
     async with anyio.create_task_group() as group:
         for engine in engines:
-            group.start_soon(engine.work)
+            group.start_soon(engine.run_worker)
         yield
         group.cancel_scope.cancel()
 
@@ -137,7 +137,7 @@ async def test_a_worker_drives_no_more_turns_at_once_than_it_may(world: World) -
 async def test_what_is_submitted_in_a_workers_own_process_is_taken_up_at_once(world: World) -> None:
     """However seldom it looks by itself; and an answer likewise."""
 
-    @tool(approval=True)
+    @tool(needs_approval=True)
     async def hold() -> str:
         return "held"
 
@@ -145,7 +145,7 @@ async def test_what_is_submitted_in_a_workers_own_process_is_taken_up_at_once(wo
     async with working(engine):
         turn = await engine.submit(AGENT, "hi")
         with anyio.fail_after(60):
-            while not (await engine.get(turn)).pending or await engine.store.is_driven(turn):  # noqa: ASYNC110 (as above)
+            while not (await engine.get(turn)).interrupts or await engine.store.is_driven(turn):  # noqa: ASYNC110 (as above)
                 await anyio.sleep(0.001)
         await engine.answer(turn, {"approval-1": True})
         assert await ended(engine, turn) is Outcome.FINISHED
@@ -166,7 +166,7 @@ async def test_a_worker_that_is_to_stop_begins_nothing_and_waits_for_what_runs(w
     engine, stopping = world.engine(runtime=Local(every=OFTEN)), anyio.Event()
     turn, waiting = await engine.submit(AGENT, "hi"), ""
     async with anyio.create_task_group() as group:
-        group.start_soon(engine.work, stopping)
+        group.start_soon(engine.run_worker, stopping)
         await until(lambda: world.running)
         stopping.set()
         waiting = await engine.submit(AGENT, "hi")
@@ -181,7 +181,7 @@ async def test_what_takes_longer_than_the_drain_is_let_go_of(world: World, drain
     engine, stopping = world.engine(runtime=Local(every=OFTEN, drain=drain)), anyio.Event()
     turn = await engine.submit(AGENT, "hi")
     async with anyio.create_task_group() as group:
-        group.start_soon(engine.work, stopping)
+        group.start_soon(engine.run_worker, stopping)
         await until(lambda: world.running)
         stopping.set()
     assert world.running == []
@@ -198,7 +198,7 @@ async def test_a_worker_whose_store_somebody_migrated_says_so_and_ends(tmp_path:
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA user_version = 999")
     with pytest.raises(ConfigError, match="upgrade"):
-        await engine.work()
+        await engine.run_worker()
     await engine.aclose()
 
 
@@ -218,7 +218,7 @@ async def test_a_turn_that_cannot_be_driven_is_left_alone_with_one_warning(
     rich, stopping = world.engine(store, Local(every=OFTEN, drain=0.0)), anyio.Event()
     left = await rich.submit(AGENT, "hi")
     async with anyio.create_task_group() as group:
-        group.start_soon(rich.work, stopping)
+        group.start_soon(rich.run_worker, stopping)
         await until(lambda: world.running)
         stopping.set()
 
@@ -251,7 +251,7 @@ async def test_a_turn_that_cannot_be_read_or_is_deleted_just_then_stops_no_other
     engine = world.engine(store)
     world.may_go_on.set()
     left, fine = await engine.submit(AGENT, "hi"), await engine.submit(AGENT, "hi")
-    store.raises[left] = StoreError("its journal is torn") if torn else UnknownTurn(left)
+    store.raises[left] = StoreError("its journal is torn") if torn else TurnNotFoundError(left)
     with caplog.at_level(logging.WARNING, "turnwright"):
         async with working(engine):
             assert await ended(engine, fine) is Outcome.FINISHED

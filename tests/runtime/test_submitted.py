@@ -12,17 +12,17 @@ from turnwright import (
     ConfigError,
     Engine,
     Outcome,
-    RuntimeUnavailable,
-    SessionBusy,
-    TurnEnded,
-    UnknownTurn,
-    deny,
+    RuntimeUnavailableError,
+    SessionBusyError,
+    TurnAlreadyEndedError,
+    TurnNotFoundError,
+    reject,
     tool,
 )
-from turnwright.errors import CannotDrive
+from turnwright.errors import CannotRunError
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.model.protocol import Reply, Request
-from turnwright.runtime import Local, Work
+from turnwright.model.protocol import ModelRequest, ModelResponse
+from turnwright.runtime import Local, WorkerApi
 from turnwright.store import MemoryStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
@@ -33,16 +33,16 @@ CLERK = Agent(name="Clerk")
 class Desk:
     """A runtime that keeps what it is asked. Its worker drives that, one after the other."""
 
-    here = False
+    embedded = False
 
     def __init__(self, *, broken: bool = False, gives_up: str | None = None) -> None:
         self.submitted: list[tuple[str, int]] = []
         self.cancelled: list[str] = []
         self._broken = broken
         self._gives_up = gives_up
-        self._works: list[Work] = []
+        self._works: list[WorkerApi] = []
 
-    def bind(self, work: Work) -> None:
+    def bind(self, work: WorkerApi) -> None:
         self._works.append(work)
 
     async def submit(self, turn_id: str, segment: int) -> None:
@@ -69,31 +69,31 @@ class Desk:
 
     def _reach(self) -> None:
         if self._broken:
-            raise RuntimeUnavailable("the desk is closed")
+            raise RuntimeUnavailableError("the desk is closed")
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase() -> str:
     """Erase something, with leave."""
     return "erased"
 
 
-def says(request: Request) -> Reply:
+def says(request: ModelRequest) -> ModelResponse:
     asked = [message.text for message in request.messages if message.role == "user"][-1]
     wants = asked == "erase" and request.messages[-1].role != "tool"
-    return asks_for(("erase", {})) if wants else Reply(text="Done.")
+    return asks_for(("erase", {})) if wants else ModelResponse(text="Done.")
 
 
 def engine(desk: Desk | Local, store: MemoryStore | None = None) -> Engine:
     model = ScriptedModel(says, repeat=True)
-    return Engine(model=model, tools=[erase], store=store or MemoryStore(), runtime=desk, poll=0.01)
+    return Engine(model=model, tools=[erase], store=store or MemoryStore(), runtime=desk, poll_interval=0.01)
 
 
 @asynccontextmanager
 async def working(engine: Engine) -> AsyncIterator[None]:
     stopping = anyio.Event()
     async with anyio.create_task_group() as group:
-        group.start_soon(engine.work, stopping)
+        group.start_soon(engine.run_worker, stopping)
         yield
         stopping.set()
 
@@ -131,7 +131,7 @@ async def test_submit_and_answer_do_not_wait() -> None:
         assert (await client.get(turn_id)).outcome is None
         async with working(client):
             assert (await client.resume(turn_id)).paused
-        await client.answer(turn_id, {"approval-1": deny("keep it")})
+        await client.answer(turn_id, {"approval-1": reject("keep it")})
         assert (await client.get(turn_id)).paused
         assert desk.submitted[-1] == (turn_id, 2)
 
@@ -144,7 +144,7 @@ async def test_a_stream_shows_what_the_journal_has_and_ends_at_the_pause() -> No
         async with client.stream_resume(turn_id, {"approval-1": True}) as events:
             later = [event.type async for event in events]
     assert (kinds[0], kinds[-1]) == ("turn_started", "paused")
-    assert (later[0], later[-1]) == ("answered", "halted")
+    assert (later[0], later[-1]) == ("answered", "turn_ended")
 
 
 async def test_events_of_a_turn_wait_for_its_worker_and_end_where_it_rests() -> None:
@@ -167,7 +167,7 @@ async def test_events_of_a_turn_wait_for_its_worker_and_end_where_it_rests() -> 
             await anyio.sleep(0.05)
             async with working(client):
                 await client.resume(turn_id)
-    assert kinds[-1] == "halted"
+    assert kinds[-1] == "turn_ended"
 
 
 async def test_whoever_stops_waiting_stops_nothing() -> None:
@@ -184,7 +184,7 @@ async def test_a_turn_that_nobody_will_drive_says_why() -> None:
     async with engine(Desk(gives_up="its job failed")) as client:
         with (
             anyio.fail_after(60),
-            pytest.raises(CannotDrive, match=r"turn \w+ is not driven: its job failed \(\w+, segment 1\)"),
+            pytest.raises(CannotRunError, match=r"turn \w+ is not driven: its job failed \(\w+, segment 1\)"),
         ):
             await client.run(CLERK, "hi")
 
@@ -192,7 +192,7 @@ async def test_a_turn_that_nobody_will_drive_says_why() -> None:
 async def test_a_service_that_cannot_be_asked_for_a_moment_ends_no_waiting(caplog: pytest.LogCaptureFixture) -> None:
     class Deaf(Desk):
         async def failure(self, turn_id: str, segment: int) -> str | None:
-            raise RuntimeUnavailable(f"the desk is closed to {turn_id}:{segment}")
+            raise RuntimeUnavailableError(f"the desk is closed to {turn_id}:{segment}")
 
     async with engine(Deaf()) as client, anyio.create_task_group() as group:
         turn_id = await client.submit(CLERK, "hi")
@@ -222,7 +222,7 @@ async def test_who_leaves_a_stream_at_its_first_event_has_submitted_the_turn() -
 async def test_recovery_leaves_alone_what_it_cannot_submit(caplog: pytest.LogCaptureFixture) -> None:
     async with engine(Desk(broken=True)) as client:
         for _ in range(2):
-            with pytest.raises(RuntimeUnavailable):
+            with pytest.raises(RuntimeUnavailableError):
                 await client.submit(CLERK, "hi")
         assert await client.recover() == []
     assert caplog.text.count("is left alone: the desk is closed") == 2
@@ -234,7 +234,7 @@ async def test_an_abort_needs_no_worker_for_a_turn_that_nobody_drives() -> None:
         turn_id = await client.submit(CLERK, "hi")
         await client.abort(turn_id)
         assert (await client.get(turn_id)).outcome is Outcome.ABORTED
-        with pytest.raises(TurnEnded):
+        with pytest.raises(TurnAlreadyEndedError):
             await client.resume(turn_id)
     assert desk.cancelled == [turn_id]
 
@@ -243,7 +243,7 @@ async def test_a_service_that_cannot_be_reached_loses_no_turn_and_stops_no_abort
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with engine(Desk(broken=True)) as client:
-        with pytest.raises(RuntimeUnavailable, match=r"turn \w+ is written, .*: the desk is closed") as raised:
+        with pytest.raises(RuntimeUnavailableError, match=r"turn \w+ is written, .*: the desk is closed") as raised:
             await client.submit(CLERK, "hi")
         turn_id = raised.value.turn
         assert turn_id is not None
@@ -256,7 +256,7 @@ async def test_a_service_that_cannot_be_reached_loses_no_turn_and_stops_no_abort
 async def test_a_session_has_one_turn_and_a_message_to_a_paused_one_ends_it() -> None:
     async with engine(Desk()) as client:
         await client.submit(CLERK, "erase", session="s1")
-        with pytest.raises(SessionBusy):
+        with pytest.raises(SessionBusyError):
             await client.submit(CLERK, "hi", session="s1")
         async with working(client):
             (first,) = await client.store.turns()
@@ -268,7 +268,7 @@ async def test_a_session_has_one_turn_and_a_message_to_a_paused_one_ends_it() ->
 async def test_recovery_submits_what_was_left() -> None:
     store, desk = MemoryStore(), Desk()
     async with engine(Desk(broken=True), store) as client:
-        with pytest.raises(RuntimeUnavailable):
+        with pytest.raises(RuntimeUnavailableError):
             await client.submit(CLERK, "hi")
         async with engine(desk, store) as other, working(other):
             (turn,) = await other.recover()
@@ -279,14 +279,14 @@ async def test_recovery_submits_what_was_left() -> None:
 async def test_an_unknown_turn_is_unknown_there_too() -> None:
     async with engine(Desk()) as client:
         for call in (client.resume, client.abort, client.get):
-            with pytest.raises(UnknownTurn):
+            with pytest.raises(TurnNotFoundError):
                 await call("nobody")
-        with pytest.raises(UnknownTurn):
+        with pytest.raises(TurnNotFoundError):
             await client.answer("nobody", {"approval-1": True})
 
 
 async def test_the_local_runtime_leaves_turns_to_workers_where_it_is_told_to() -> None:
-    async with engine(Local(here=False, every=0.01)) as client, working(client):
+    async with engine(Local(embedded=False, every=0.01)) as client, working(client):
         assert (await client.run(CLERK, "hi")).outcome is Outcome.FINISHED
 
 

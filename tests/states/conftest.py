@@ -6,18 +6,18 @@ import pytest
 
 from turnwright_states import (
     Action,
-    CallSettled,
-    CallStarted,
+    CallSettledInput,
+    CallStartedInput,
     CallState,
     CallStatus,
-    CallWaits,
-    Event,
+    CallWaitingInput,
     Finish,
     Halt,
+    Input,
     InterruptKind,
     Limits,
-    ModelReplied,
-    Started,
+    ModelRepliedInput,
+    StartedInput,
     State,
     ToolCall,
     TurnMachine,
@@ -31,7 +31,7 @@ _Fact = TypeVar("_Fact", bound=facts.Fact)
 class Script:
     """One turn and its journal. `clock` is the `elapsed` of whatever is fed next, in seconds."""
 
-    def __init__(self, started: Started) -> None:
+    def __init__(self, started: StartedInput) -> None:
         self.machine, first = TurnMachine.start(started)
         self.facts = list(first)
         self.clock = 0.0
@@ -71,7 +71,7 @@ class Script:
         action = self.machine.action
         return action if isinstance(action, Halt) else None
 
-    def feed(self, event: Event) -> list[facts.Fact]:
+    def feed(self, event: Input) -> list[facts.Fact]:
         """Feed one event at `clock`, and keep its facts."""
         new = self.machine.feed(event.model_copy(update={"elapsed": self.clock}))
         self.facts += new
@@ -86,7 +86,7 @@ class Script:
     ) -> list[facts.Fact]:
         """The model asks for these calls; a bare name is a call without arguments."""
         asked = tuple(ToolCall(name=call, arguments={}) if isinstance(call, str) else call for call in calls)
-        return self.feed(ModelReplied(text=text, calls=asked, finish=finish, usage=usage))
+        return self.feed(ModelRepliedInput(text=text, calls=asked, finish=finish, usage=usage))
 
     def settle(self, status: CallStatus = CallStatus.OK, result: str = "") -> list[facts.Fact]:
         """Start and settle every call that can run; returns the facts of all of it."""
@@ -97,8 +97,8 @@ class Script:
 
     def settle_one(self, call: str, status: CallStatus = CallStatus.OK, result: str = "") -> None:
         """Start and settle this call."""
-        self.feed(CallStarted(call=call))
-        self.feed(CallSettled(call=call, status=status, result=result))
+        self.feed(CallStartedInput(call=call))
+        self.feed(CallSettledInput(call=call, status=status, result=result))
 
     def step(self, *calls: ToolCall | str, usage: Usage | None = Usage()) -> None:  # noqa: B008 (frozen)
         """One whole step: the reply, and its calls run."""
@@ -107,7 +107,7 @@ class Script:
 
     def wait(self, call: str, kind: InterruptKind = InterruptKind.APPROVAL) -> list[facts.Fact]:
         """The call needs a person."""
-        return self.feed(CallWaits(call=call, interrupt_kind=kind))
+        return self.feed(CallWaitingInput(call=call, interrupt_kind=kind))
 
     def of(self, kind: type[_Fact]) -> list[_Fact]:
         """The facts of one kind, oldest first."""
@@ -125,15 +125,15 @@ class Script:
 class Begin(Protocol):
     """Begins a turn with a `Started` event of the test's own or a plain one; the keywords are fields of `Limits`."""
 
-    def __call__(self, started: Started | None = None, /, **limits: object) -> Script: ...
+    def __call__(self, started: StartedInput | None = None, /, **limits: object) -> Script: ...
 
 
 @pytest.fixture
 def begin() -> Begin:
     """Begins a turn under the given limits."""
 
-    def _begin(started: Started | None = None, /, **limits: object) -> Script:
-        event = started or Started(prompt="Tidy utils.py")
+    def _begin(started: StartedInput | None = None, /, **limits: object) -> Script:
+        event = started or StartedInput(prompt="Tidy utils.py")
         return Script(event.model_copy(update={"limits": Limits.model_validate(limits)}))
 
     return _begin

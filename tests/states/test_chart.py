@@ -8,35 +8,35 @@ import pytest
 import transitions
 
 from turnwright_states import (
-    Abort,
-    Answered,
-    AttemptFailed,
-    BadAnswer,
-    BadCall,
-    CallSettled,
-    CallStarted,
-    CallWaits,
+    AbortInput,
+    AnsweredInput,
+    AnswerMismatchError,
+    AttemptFailedInput,
+    CallSettledInput,
+    CallStartedInput,
+    CallWaitingInput,
     Cause,
-    Concluded,
+    ConcludedInput,
     Decision,
-    Event,
-    Expire,
-    Fail,
-    IllegalEvent,
+    ExpireInput,
+    FailInput,
+    IllegalInputError,
+    Input,
     InterruptKind,
+    InvalidCallError,
     Limits,
-    ModelReplied,
-    Started,
+    ModelRepliedInput,
+    StartedInput,
     State,
-    Steered,
-    Synthesised,
+    SteeredInput,
+    SynthesizedInput,
     ToolCall,
     Trigger,
     TurnMachine,
 )
 from turnwright_states.chart import CHART, ROWS, Chart, Row
 from turnwright_states.counters import NAMES, Counters
-from turnwright_states.fast_event import LeanEvent
+from turnwright_states.fast_event import FastEvent
 from turnwright_states.state import FINAL, LIVE, RESTING, TRANSIENT
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ STREAM    | attempt_failed | a retry is left and the cause may pass             
 STREAM    | attempt_failed |                                                              | FAILED         | the cause
 STREAM    | expire         |                                                              | CONCLUDE       | deadline
 TOOL_EXEC | settled        | a person is waited for                                       | PAUSED         |
-TOOL_EXEC | settled        | the synthesis succeeded                                      | SYNTHESIS_DONE | synthesised
+TOOL_EXEC | settled        | the synthesis succeeded                                      | SYNTHESIS_DONE | synthesized
 TOOL_EXEC | settled        |                                                              | CONTINUE       |
 TOOL_EXEC | expire         |                                                              | CONCLUDE       | deadline
 CONTINUE  | proceed        |                                                              | CHECK          |
@@ -165,7 +165,7 @@ def test_a_transitions_machine_executes_the_chart() -> None:
         assert chart.machine.initial == State.CHECK
         assert set(chart.machine.events) == set(Trigger)
         assert set(chart.machine.states) == set(State)
-        assert {type(event) for event in chart.machine.events.values()} == {LeanEvent}
+        assert {type(event) for event in chart.machine.events.values()} == {FastEvent}
         assert chart.machine.send_event is False
 
 
@@ -192,7 +192,7 @@ def test_a_turn_stays_with_its_chart(begin: "Begin") -> None:
     other = Chart(tuple(row._replace(dest=State.FAILED) if row.trigger == Trigger.ABORT else row for row in ROWS))
     facts = begin().facts
     for machine in (TurnMachine.resume(facts, chart=other), TurnMachine.resume(facts, chart=other).copy()):
-        machine.feed(Abort())
+        machine.feed(AbortInput())
         assert machine.state is State.FAILED
 
 
@@ -222,7 +222,7 @@ def test_the_lean_event_does_what_the_stock_one_does(state: State, trigger: Trig
         lean_model, stock_model = Model(state), Model(state)
         if not rows:
             for chart, model in ((CHART, lean_model), (stock, stock_model)):
-                with pytest.raises(IllegalEvent):
+                with pytest.raises(IllegalInputError):
                     chart.fire(model, trigger, counters)
                 assert model.state is state
             continue
@@ -239,7 +239,7 @@ def test_a_trigger_that_no_row_accepts_moves_nothing() -> None:
     holed = Chart(tuple(row for row in ROWS if row.guard.text))
     model = Model(State.STREAM)
     for chart in (holed, Chart(holed.rows, event=transitions.Event)):
-        with pytest.raises(IllegalEvent, match="not accepted in state STREAM: nothing was changed"):
+        with pytest.raises(IllegalInputError, match="not accepted in state STREAM: nothing was changed"):
             chart.fire(model, Trigger.REPLIED, Counters(Limits()))
         assert model.state is State.STREAM
 
@@ -253,7 +253,7 @@ def stepped(begin: "Begin", **limits: object) -> "Script":
     return turn
 
 
-def after(turn: "Script", *events: Event) -> "Script":
+def after(turn: "Script", *events: Input) -> "Script":
     for event in events:
         turn.feed(event)
     return turn
@@ -271,29 +271,29 @@ def looping(begin: "Begin") -> "Script":
     return turn
 
 
-def synthesising(begin: "Begin") -> "Script":
-    turn = begin(Started(prompt="x", synthesis=True))
+def synthesizing(begin: "Begin") -> "Script":
+    turn = begin(StartedInput(prompt="x", synthesis=True))
     turn.step("look")
     return turn
 
 
-_ASK: Final = CallWaits(call="call00001", interrupt_kind=InterruptKind.APPROVAL)
-_STOP: Final = Answered(interrupt="doom-1", decision=Decision.STOP)
+_ASK: Final = CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.APPROVAL)
+_STOP: Final = AnsweredInput(interrupt="doom-1", decision=Decision.STOP)
 #: A turn brought to each state; TOOL_EXEC has one started and one ready call, SYNTHESIS is TOOL_EXEC without any.
 BROUGHT: Final[dict[str, Callable[["Begin"], "Script"]]] = {
     "STREAM": lambda begin: begin(),
-    "TOOL_EXEC": lambda begin: after(replied(begin, "look", "list"), CallStarted(call="call00001")),
-    "SYNTHESIS": synthesising,
+    "TOOL_EXEC": lambda begin: after(replied(begin, "look", "list"), CallStartedInput(call="call00001")),
+    "SYNTHESIS": synthesizing,
     "PAUSED": lambda begin: after(replied(begin, "write"), _ASK),
     "DOOM": looping,
     "CONCLUDE": lambda begin: stepped(begin, steps=1),
     "TEXT_ONLY": lambda begin: begin(steps=0),
     "FINISHED": lambda begin: replied(begin, text="42"),
-    "SYNTHESIS_DONE": lambda begin: after(synthesising(begin), Synthesised(text="x")),
-    "CAP_HIT": lambda begin: after(stepped(begin, steps=1), Concluded(text="x")),
-    "DOOM_LOOP": lambda begin: after(looping(begin), _STOP, Concluded(text="x")),
-    "ABORTED": lambda begin: after(begin(), Abort()),
-    "FAILED": lambda begin: after(begin(), Fail(error="x")),
+    "SYNTHESIS_DONE": lambda begin: after(synthesizing(begin), SynthesizedInput(text="x")),
+    "CAP_HIT": lambda begin: after(stepped(begin, steps=1), ConcludedInput(text="x")),
+    "DOOM_LOOP": lambda begin: after(looping(begin), _STOP, ConcludedInput(text="x")),
+    "ABORTED": lambda begin: after(begin(), AbortInput()),
+    "FAILED": lambda begin: after(begin(), FailInput(error="x")),
 }
 
 
@@ -304,47 +304,47 @@ def test_the_turns_below_stand_where_they_should(begin: "Begin", where: str) -> 
 
 
 #: The table of DESIGN 3: each event, and where it is accepted.
-ACCEPTED: Final[tuple[tuple[Event, set[str]], ...]] = (
-    (Event(), set()),
-    (Started(prompt="y"), set()),
-    (ModelReplied(text="x"), {"STREAM", "TEXT_ONLY"}),
-    (ModelReplied(calls=(ToolCall(name="a", arguments={}),)), {"STREAM", "TEXT_ONLY"}),
-    (ModelReplied(), {"STREAM", "TEXT_ONLY"}),
-    (AttemptFailed(cause=Cause.TIMEOUT), {"STREAM", "SYNTHESIS", "CONCLUDE", "TEXT_ONLY"}),
-    (AttemptFailed(cause=Cause.REJECTED), {"STREAM", "SYNTHESIS", "CONCLUDE", "TEXT_ONLY"}),
-    (CallStarted(call="call00002"), {"TOOL_EXEC"}),
-    (CallStarted(call="call00009"), set()),
-    (CallSettled(call="call00001"), {"TOOL_EXEC"}),
-    (CallSettled(call="call00009"), set()),
-    (CallWaits(call="call00001", interrupt_kind=InterruptKind.QUESTION), {"TOOL_EXEC"}),
-    (CallWaits(call="call00009", interrupt_kind=InterruptKind.QUESTION), set()),
-    (Synthesised(text="x"), {"SYNTHESIS"}),
-    (Synthesised(), {"SYNTHESIS"}),
-    (Answered(interrupt="approval-1", decision=Decision.GRANT), {"PAUSED"}),
-    (Answered(interrupt="approval-1", decision=Decision.STOP), set()),
-    (Answered(interrupt="doom-1", decision=Decision.GO_ON), {"DOOM"}),
-    (Answered(interrupt="doom-1", decision=Decision.GRANT), set()),
-    (Answered(interrupt="doom-2", decision=Decision.STOP), set()),
+ACCEPTED: Final[tuple[tuple[Input, set[str]], ...]] = (
+    (Input(), set()),
+    (StartedInput(prompt="y"), set()),
+    (ModelRepliedInput(text="x"), {"STREAM", "TEXT_ONLY"}),
+    (ModelRepliedInput(calls=(ToolCall(name="a", arguments={}),)), {"STREAM", "TEXT_ONLY"}),
+    (ModelRepliedInput(), {"STREAM", "TEXT_ONLY"}),
+    (AttemptFailedInput(cause=Cause.TIMEOUT), {"STREAM", "SYNTHESIS", "CONCLUDE", "TEXT_ONLY"}),
+    (AttemptFailedInput(cause=Cause.REJECTED), {"STREAM", "SYNTHESIS", "CONCLUDE", "TEXT_ONLY"}),
+    (CallStartedInput(call="call00002"), {"TOOL_EXEC"}),
+    (CallStartedInput(call="call00009"), set()),
+    (CallSettledInput(call="call00001"), {"TOOL_EXEC"}),
+    (CallSettledInput(call="call00009"), set()),
+    (CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.QUESTION), {"TOOL_EXEC"}),
+    (CallWaitingInput(call="call00009", interrupt_kind=InterruptKind.QUESTION), set()),
+    (SynthesizedInput(text="x"), {"SYNTHESIS"}),
+    (SynthesizedInput(), {"SYNTHESIS"}),
+    (AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE), {"PAUSED"}),
+    (AnsweredInput(interrupt="approval-1", decision=Decision.STOP), set()),
+    (AnsweredInput(interrupt="doom-1", decision=Decision.GO_ON), {"DOOM"}),
+    (AnsweredInput(interrupt="doom-1", decision=Decision.APPROVE), set()),
+    (AnsweredInput(interrupt="doom-2", decision=Decision.STOP), set()),
     # Before a model call that may use tools; with a batch open, before its last CallSettled (decision 21).
-    (Steered(text="x"), {"STREAM", "TOOL_EXEC", "PAUSED"}),
-    (Concluded(text="x"), {"CONCLUDE"}),
-    (Concluded(), {"CONCLUDE"}),
-    (Expire(), {"STREAM", "TOOL_EXEC", "SYNTHESIS", "TEXT_ONLY"}),
-    (Abort(), {"STREAM", "TOOL_EXEC", "SYNTHESIS", "PAUSED", "DOOM", "CONCLUDE", "TEXT_ONLY"}),
-    (Fail(error="x"), {"STREAM", "TOOL_EXEC", "SYNTHESIS", "CONCLUDE", "TEXT_ONLY"}),
+    (SteeredInput(text="x"), {"STREAM", "TOOL_EXEC", "PAUSED"}),
+    (ConcludedInput(text="x"), {"CONCLUDE"}),
+    (ConcludedInput(), {"CONCLUDE"}),
+    (ExpireInput(), {"STREAM", "TOOL_EXEC", "SYNTHESIS", "TEXT_ONLY"}),
+    (AbortInput(), {"STREAM", "TOOL_EXEC", "SYNTHESIS", "PAUSED", "DOOM", "CONCLUDE", "TEXT_ONLY"}),
+    (FailInput(error="x"), {"STREAM", "TOOL_EXEC", "SYNTHESIS", "CONCLUDE", "TEXT_ONLY"}),
 )
 
 
-def named(event: Event) -> str:
+def named(event: Input) -> str:
     return type(event).__name__ + "".join(f" {value}" for value in event.model_dump(exclude_defaults=True).values())
 
 
 @pytest.mark.parametrize(
-    ("event", "accepted"), ACCEPTED, ids=lambda value: named(value) if isinstance(value, Event) else ""
+    ("event", "accepted"), ACCEPTED, ids=lambda value: named(value) if isinstance(value, Input) else ""
 )
 @pytest.mark.parametrize("where", BROUGHT)
 def test_every_event_is_accepted_where_the_design_says_and_refused_elsewhere(
-    begin: "Begin", where: str, event: Event, accepted: set[str]
+    begin: "Begin", where: str, event: Input, accepted: set[str]
 ) -> None:
     """What is refused changes nothing: not the turn, not its rank, not where the chart stands, not what is to do."""
     turn = BROUGHT[where](begin)
@@ -357,6 +357,6 @@ def test_every_event_is_accepted_where_the_design_says_and_refused_elsewhere(
         return (machine.turn.digest(), machine.turn.rank, machine.turn.elapsed, machine.state, machine.action)
 
     before = seen()
-    with pytest.raises((IllegalEvent, BadCall, BadAnswer)):
+    with pytest.raises((IllegalInputError, InvalidCallError, AnswerMismatchError)):
         turn.feed(event.model_copy())
     assert seen() == before

@@ -7,32 +7,32 @@ from typing import Final
 import pytest
 
 from turnwright_states import (
-    Abort,
-    Answered,
-    AttemptFailed,
-    CallSettled,
-    CallStarted,
+    AbortInput,
+    AnsweredInput,
+    AttemptFailedInput,
+    CallSettledInput,
+    CallStartedInput,
     CallStatus,
-    CallWaits,
+    CallWaitingInput,
     Cause,
-    Concluded,
+    ConcludedInput,
     Decision,
-    Event,
-    Expire,
-    Fail,
+    ExpireInput,
+    FailInput,
     Finish,
+    Input,
     InterruptKind,
     Limits,
-    ModelReplied,
+    ModelRepliedInput,
     Spent,
-    Started,
-    Steered,
-    Synthesised,
+    StartedInput,
+    SteeredInput,
+    SynthesizedInput,
     ToolCall,
     Usage,
 )
 from turnwright_states.construct import made
-from turnwright_states.events import Frozen, Stop
+from turnwright_states.inputs import Frozen, StopInput
 
 SPENT: Final = Spent(calls=1, tokens=2, cost=0.5)
 USAGE: Final = Usage(input_tokens=3, output_tokens=4, cost=0.25)
@@ -43,19 +43,21 @@ ONES: Final[tuple[Frozen | Limits, ...]] = (
     SPENT,
     CALL,
     Limits(steps=3, cost=1.5),
-    Started(prompt="Tidy.", limits=Limits(steps=2), agent={"name": "Tidier"}, files=({"media_type": "a/b"},), depth=1),
-    ModelReplied(text="Let me look.", calls=(CALL,), finish=Finish.LENGTH, usage=USAGE, elapsed=1.5),
-    AttemptFailed(cause=Cause.TIMEOUT, message="slow", usage=USAGE, wait=0.5, elapsed=1.5),
-    CallStarted(call="call00001", child="t:call00001", elapsed=1.5),
-    CallSettled(call="call00001", status=CallStatus.ERROR, structured={"n": [1]}, spent=SPENT, elapsed=1.5),
-    CallWaits(call="call00001", interrupt_kind=InterruptKind.QUESTION, choices=("a", "b"), elapsed=1.5),
-    Synthesised(text="x", elapsed=1.5),
-    Answered(interrupt="question-1", decision=Decision.REPLY, text="a", elapsed=1.5),
-    Steered(text="Mind the tests.", undelivered=("one",), elapsed=1.5),
-    Concluded(text="Done.", calls=(CALL,), usage=USAGE, elapsed=1.5),
-    Expire(partial="Well", spent={"call00001": SPENT}, usage=USAGE, elapsed=1.5),
-    Abort(partial="Well", spent={"call00001": SPENT}, elapsed=1.5),
-    Fail(error="RuntimeError", elapsed=1.5),
+    StartedInput(
+        prompt="Tidy.", limits=Limits(steps=2), agent={"name": "Tidier"}, files=({"media_type": "a/b"},), depth=1
+    ),
+    ModelRepliedInput(text="Let me look.", calls=(CALL,), finish=Finish.LENGTH, usage=USAGE, elapsed=1.5),
+    AttemptFailedInput(cause=Cause.TIMEOUT, message="slow", usage=USAGE, wait=0.5, elapsed=1.5),
+    CallStartedInput(call="call00001", child="t:call00001", elapsed=1.5),
+    CallSettledInput(call="call00001", status=CallStatus.ERROR, structured={"n": [1]}, spent=SPENT, elapsed=1.5),
+    CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.QUESTION, choices=("a", "b"), elapsed=1.5),
+    SynthesizedInput(text="x", elapsed=1.5),
+    AnsweredInput(interrupt="question-1", decision=Decision.REPLY, text="a", elapsed=1.5),
+    SteeredInput(text="Mind the tests.", undelivered=("one",), elapsed=1.5),
+    ConcludedInput(text="Done.", calls=(CALL,), usage=USAGE, elapsed=1.5),
+    ExpireInput(partial="Well", spent={"call00001": SPENT}, usage=USAGE, elapsed=1.5),
+    AbortInput(partial="Well", spent={"call00001": SPENT}, elapsed=1.5),
+    FailInput(error="RuntimeError", elapsed=1.5),
 )
 
 
@@ -65,7 +67,7 @@ def kinds(base: type[Frozen]) -> set[type[Frozen]]:
 
 def test_one_of_each_kind_is_looked_at() -> None:
     ours = {kind for kind in kinds(Frozen) if kind.__module__ == Frozen.__module__}
-    assert {type(one) for one in ONES} == ours - {Frozen, Event, Stop} | {Limits}
+    assert {type(one) for one in ONES} == ours - {Frozen, Input, StopInput} | {Limits}
 
 
 @pytest.mark.parametrize("checked", ONES, ids=lambda one: type(one).__name__)
@@ -98,7 +100,7 @@ def test_it_is_as_frozen_as_the_other() -> None:
 
 
 def test_a_default_that_is_made_anew_is_nobody_elses() -> None:
-    one, other = made(Started, prompt="x"), made(Started, prompt="x")
+    one, other = made(StartedInput, prompt="x"), made(StartedInput, prompt="x")
     assert (one.agent, one.limits) == ({}, Limits())
     assert one.agent is not other.agent
 

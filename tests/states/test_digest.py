@@ -8,15 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from turnwright_states import (
-    Answered,
-    CallSettled,
-    CallStarted,
+    AnsweredInput,
+    CallSettledInput,
+    CallStartedInput,
     CallState,
     Decision,
     EndReason,
     InterruptKind,
     Limits,
-    ModelReplied,
+    ModelRepliedInput,
     State,
     ToolCall,
     Turn,
@@ -37,7 +37,7 @@ def busy(begin: "Begin") -> "Script":
     turn.step("a", usage=Usage(input_tokens=30, cost=0.125))
     turn.step("b")
     turn.reply("a", "b", "c")
-    turn.feed(CallStarted(call="call00003"))
+    turn.feed(CallStartedInput(call="call00003"))
     turn.wait("call00004")
     return turn
 
@@ -59,7 +59,7 @@ def given(**fields: object) -> Callable[[Turn], None]:
 
 
 def asked(turn: Turn) -> None:
-    turn.interrupts["question-1"] = facts.Interrupt(id="question-1", kind=InterruptKind.QUESTION)
+    turn.interrupts["question-1"] = facts.InterruptRecord(id="question-1", kind=InterruptKind.QUESTION)
 
 
 def of_a_call(**fields: object) -> Callable[[Turn], None]:
@@ -149,7 +149,7 @@ def test_names_that_cannot_be_written_have_a_hash(begin: "Begin") -> None:
     turn = begin()
     turn.reply("a")
     turn.wait("call00001", InterruptKind.GRANT)
-    turn.feed(Answered(interrupt="grant-1", decision=Decision.GRANT))
+    turn.feed(AnsweredInput(interrupt="grant-1", decision=Decision.APPROVE))
     granted = turn.facts[-1]
     assert isinstance(granted, facts.Answered)
     replied = turn.facts[2]
@@ -183,8 +183,8 @@ def test_two_turns_that_can_no_longer_be_told_apart_have_one_hash(begin: "Begin"
         turn = begin()
         turn.reply("a", "b")
         for call in order:
-            turn.feed(CallStarted(call=call))
-            turn.feed(CallSettled(call=call))
+            turn.feed(CallStartedInput(call=call))
+            turn.feed(CallSettledInput(call=call))
         ends.append(turn.facts[-1].hash)
     assert ends[0] == ends[1]
 
@@ -196,4 +196,4 @@ def test_a_walk_goes_without() -> None:
 
     machine = Unhashed(fold([facts.TurnStarted(0.0, State.CHECK, prompt="x", limits=Limits(), chart=1)]))
     machine.state = machine.turn.state = State.STREAM
-    assert [fact.hash for fact in machine.feed(ModelReplied(text="x"))] == ["", "", ""]
+    assert [fact.hash for fact in machine.feed(ModelRepliedInput(text="x"))] == ["", "", ""]

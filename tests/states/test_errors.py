@@ -5,52 +5,55 @@ from collections.abc import Callable
 import pytest
 
 from turnwright_states import (
-    Abort,
-    Answered,
-    AttemptFailed,
-    BadAnswer,
-    BadCall,
-    BadJournal,
-    CallSettled,
-    CallStarted,
+    AbortInput,
+    AnsweredInput,
+    AnswerMismatchError,
+    AttemptFailedInput,
+    CallSettledInput,
+    CallStartedInput,
     CallStatus,
-    CallWaits,
+    CallWaitingInput,
     Cause,
-    Concluded,
+    ConcludedInput,
     Decision,
     EndReason,
-    Event,
-    Expire,
-    Fail,
-    IllegalEvent,
+    ExpireInput,
+    FailInput,
+    IllegalInputError,
+    Input,
     InterruptKind,
-    ModelReplied,
+    InvalidCallError,
+    InvalidJournalError,
+    ModelRepliedInput,
     Spent,
-    Started,
+    StartedInput,
     State,
-    Steered,
-    Synthesised,
+    SteeredInput,
+    SynthesizedInput,
     ToolCall,
     TurnMachine,
 )
-from turnwright_states.events import Stop
 from turnwright_states.facts import parse_fact
+from turnwright_states.inputs import StopInput
 
 from .conftest import Begin, Script
 
 ILLEGAL = [
-    (Concluded(text="x"), "concluded is not accepted in state STREAM: nothing was changed"),
-    (CallStarted(call="call00001"), "CallStarted is not accepted in state STREAM: nothing was changed"),
-    (Synthesised(), "Synthesised is not accepted in state STREAM: nothing was changed"),
-    (Answered(interrupt="x", decision=Decision.DENY), "Answered is not accepted in state STREAM: nothing was changed"),
-    (Event(), "Event is not accepted in state STREAM: nothing was changed"),
+    (ConcludedInput(text="x"), "concluded is not accepted in state STREAM: nothing was changed"),
+    (CallStartedInput(call="call00001"), "CallStarted is not accepted in state STREAM: nothing was changed"),
+    (SynthesizedInput(), "Synthesized is not accepted in state STREAM: nothing was changed"),
+    (
+        AnsweredInput(interrupt="x", decision=Decision.REJECT),
+        "Answered is not accepted in state STREAM: nothing was changed",
+    ),
+    (Input(), "Input is not accepted in state STREAM: nothing was changed"),
 ]
 
 
 @pytest.mark.parametrize(("event", "says"), ILLEGAL, ids=lambda value: type(value).__name__)
-def test_an_event_that_no_row_accepts(begin: Begin, event: Event, says: str) -> None:
+def test_an_event_that_no_row_accepts(begin: Begin, event: Input, says: str) -> None:
     turn = begin()
-    with pytest.raises(IllegalEvent) as caught:
+    with pytest.raises(IllegalInputError) as caught:
         turn.feed(event)
     assert str(caught.value) == says
     assert (caught.value.event, caught.value.state) == (says.split(maxsplit=1)[0], State.STREAM)
@@ -58,30 +61,28 @@ def test_an_event_that_no_row_accepts(begin: Begin, event: Event, says: str) -> 
 
 def test_an_event_that_comes_while_the_batch_is_offered_to_the_synthesis(begin: Begin) -> None:
     """A message would stand before the results of its batch; nothing is left to run."""
-    turn = begin(Started(prompt="x", synthesis=True))
+    turn = begin(StartedInput(prompt="x", synthesis=True))
     turn.step("a")
-    with pytest.raises(IllegalEvent) as caught:
-        turn.feed(Steered(text="x"))
+    with pytest.raises(IllegalInputError) as caught:
+        turn.feed(SteeredInput(text="x"))
     assert str(caught.value) == "Steered is not accepted in state TOOL_EXEC: nothing was changed"
     assert (caught.value.event, caught.value.state) == ("Steered", State.TOOL_EXEC)
 
 
 def test_a_synthesis_that_comes_before_the_batch_is_done_or_that_there_is_not(begin: Begin) -> None:
-    early, none = begin(Started(prompt="x", synthesis=True)), begin()
+    early, none = begin(StartedInput(prompt="x", synthesis=True)), begin()
     for turn in (early, none):
         turn.reply("a")
-        for event in (Synthesised(), AttemptFailed(cause=Cause.CRASH)):
-            with pytest.raises(IllegalEvent) as caught:
+        for event in (SynthesizedInput(), AttemptFailedInput(cause=Cause.CRASH)):
+            with pytest.raises(IllegalInputError) as caught:
                 turn.feed(event)
-            assert (caught.value.event, caught.value.state) == (type(event).__name__, State.TOOL_EXEC)
-            assert (
-                str(caught.value) == f"{type(event).__name__} is not accepted in state TOOL_EXEC: nothing was changed"
-            )
+            assert (caught.value.event, caught.value.state) == (event.title(), State.TOOL_EXEC)
+            assert str(caught.value) == f"{event.title()} is not accepted in state TOOL_EXEC: nothing was changed"
 
 
 def child_with_a_lease(turn: Script) -> None:
     turn.reply(ToolCall(name="agent", arguments={}, delegates=True), "b")
-    turn.feed(CallStarted(call="call00001"))
+    turn.feed(CallStartedInput(call="call00001"))
 
 
 def child_not_begun(turn: Script) -> None:
@@ -91,14 +92,14 @@ def child_not_begun(turn: Script) -> None:
 def child_that_asks(turn: Script) -> None:
     """It waits for a person, so the turn rests; an abort may still come."""
     child_not_begun(turn)
-    turn.feed(CallStarted(call="call00001"))
-    turn.feed(CallWaits(call="call00001", interrupt_kind=InterruptKind.QUESTION, forwarded="question-1"))
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.QUESTION, forwarded="question-1"))
 
 
 def concluding(turn: Script) -> None:
     """Its batch is closed, and still known."""
     child_with_a_lease(turn)
-    turn.feed(Expire())
+    turn.feed(ExpireInput())
 
 
 def two_calls(turn: Script) -> None:
@@ -106,31 +107,35 @@ def two_calls(turn: Script) -> None:
     turn.settle_one("call00001")
 
 
-BAD_CALLS: list[tuple[Callable[[Script], None], Event, str]] = [
+BAD_CALLS: list[tuple[Callable[[Script], None], Input, str]] = [
     (
         two_calls,
-        CallStarted(call="call00009"),
+        CallStartedInput(call="call00009"),
         "CallStarted for call 'call00009': there is no such call in the open batch; nothing was changed",
     ),
     (
         two_calls,
-        CallWaits(call="call00009", interrupt_kind=InterruptKind.APPROVAL),
-        "CallWaits for call 'call00009': there is no such call in the open batch; nothing was changed",
+        CallWaitingInput(call="call00009", interrupt_kind=InterruptKind.APPROVAL),
+        "CallWaiting for call 'call00009': there is no such call in the open batch; nothing was changed",
     ),
-    (two_calls, CallSettled(call="call00001"), "CallSettled for call 'call00001': it is settled; nothing was changed"),
     (
         two_calls,
-        CallSettled(call="call00002"),
+        CallSettledInput(call="call00001"),
+        "CallSettled for call 'call00001': it is settled; nothing was changed",
+    ),
+    (
+        two_calls,
+        CallSettledInput(call="call00002"),
         "CallSettled for call 'call00002': it has a result but was never started; nothing was changed",
     ),
     (
         two_calls,
-        CallWaits(call="call00002", interrupt_kind=InterruptKind.DOOM_LOOP),
-        "CallWaits for call 'call00002': only the machine asks about a doom loop; nothing was changed",
+        CallWaitingInput(call="call00002", interrupt_kind=InterruptKind.DOOM_LOOP),
+        "CallWaiting for call 'call00002': only the machine asks about a doom loop; nothing was changed",
     ),
     (
         child_with_a_lease,
-        CallSettled(call="call00001", spent=Spent(calls=9)),
+        CallSettledInput(call="call00001", spent=Spent(calls=9)),
         (
             "CallSettled for call 'call00001': it spent 9 calls of a lease of calls=8 tokens=None cost=None;"
             " nothing was changed"
@@ -138,12 +143,12 @@ BAD_CALLS: list[tuple[Callable[[Script], None], Event, str]] = [
     ),
     (
         child_with_a_lease,
-        CallSettled(call="call00002", status=CallStatus.ERROR, spent=Spent()),
+        CallSettledInput(call="call00002", status=CallStatus.ERROR, spent=Spent()),
         "CallSettled for call 'call00002': it spent 0 calls of a lease of None; nothing was changed",
     ),
     (
         child_not_begun,
-        CallSettled(call="call00001", status=CallStatus.ERROR, spent=Spent(calls=1)),
+        CallSettledInput(call="call00001", status=CallStatus.ERROR, spent=Spent(calls=1)),
         (
             "CallSettled for call 'call00001': its sub-agent used something, but the call never began;"
             " nothing was changed"
@@ -154,23 +159,23 @@ BAD_CALLS: list[tuple[Callable[[Script], None], Event, str]] = [
 
 @pytest.mark.parametrize(("before", "event", "says"), BAD_CALLS)
 def test_an_event_for_a_call_that_cannot_take_it(
-    begin: Begin, before: Callable[[Script], None], event: Event, says: str
+    begin: Begin, before: Callable[[Script], None], event: Input, says: str
 ) -> None:
     turn = begin(tool_calls=10)
     before(turn)
     known = turn.machine.turn.digest()
-    with pytest.raises(BadCall) as caught:
+    with pytest.raises(InvalidCallError) as caught:
         turn.feed(event)
     assert str(caught.value) == says
     assert (caught.value.event, caught.value.call) == (says.split(maxsplit=1)[0], says.split("'")[1])
     assert turn.machine.turn.digest() == known
 
 
-ABORTS: list[Stop] = [Abort(), Abort(reason=EndReason.SUPERSEDED)]
-FAILS: list[Stop] = [*ABORTS, Fail(error="x")]
-STOPS: list[Stop] = [*FAILS, Expire()]
+ABORTS: list[StopInput] = [AbortInput(), AbortInput(reason=EndReason.SUPERSEDED)]
+FAILS: list[StopInput] = [*ABORTS, FailInput(error="x")]
+STOPS: list[StopInput] = [*FAILS, ExpireInput()]
 #: Where the turn stands, what may stop it there, which call is said to have spent what, and how that is refused.
-FALSE_ACCOUNTS: list[tuple[Callable[[Script], None], list[Stop], str, Spent, str]] = [
+FALSE_ACCOUNTS: list[tuple[Callable[[Script], None], list[StopInput], str, Spent, str]] = [
     (
         child_with_a_lease,
         STOPS,
@@ -203,27 +208,34 @@ FALSE_ACCOUNTS: list[tuple[Callable[[Script], None], list[Stop], str, Spent, str
     ],
 )
 def test_a_stop_that_tells_of_what_no_sub_agent_can_have_used(
-    begin: Begin, before: Callable[[Script], None], event: Stop, why: str
+    begin: Begin, before: Callable[[Script], None], event: StopInput, why: str
 ) -> None:
     """It is refused before the first fact, and the turn goes on as if it had not come."""
     turn = begin(tool_calls=10)
     before(turn)
     known, facts_before = turn.machine.turn.digest(), list(turn.facts)
-    with pytest.raises(BadCall) as caught:
+    with pytest.raises(InvalidCallError) as caught:
         turn.feed(event)
-    assert str(caught.value) == f"{type(event).__name__} {why}"
+    assert str(caught.value) == f"{event.title()} {why}"
     assert (turn.machine.turn.digest(), turn.state, turn.facts) == (known, turn.machine.turn.state, facts_before)
-    assert turn.feed(Abort())[-1].kind == "halted"
+    assert turn.feed(AbortInput())[-1].kind == "turn_ended"
 
 
 @pytest.mark.parametrize(
     ("interrupt", "decision", "says"),
     [
-        ("approval-9", Decision.GRANT, "interrupt 'approval-9': no such interrupt is open (open: approval-1, grant-1)"),
+        (
+            "approval-9",
+            Decision.APPROVE,
+            "interrupt 'approval-9': no such interrupt is open (open: approval-1, grant-1)",
+        ),
         (
             "approval-1",
             Decision.REPLY,
-            "interrupt 'approval-1': its kind, approval, takes grant or deny, not reply (open: approval-1, grant-1)",
+            (
+                "interrupt 'approval-1': its kind, approval, takes approve or reject, not reply"
+                " (open: approval-1, grant-1)"
+            ),
         ),
     ],
 )
@@ -232,14 +244,14 @@ def test_an_answer_that_nobody_waits_for(begin: Begin, interrupt: str, decision:
     turn.reply("a", "b")
     turn.wait("call00001")
     turn.wait("call00002", InterruptKind.GRANT)
-    with pytest.raises(BadAnswer) as caught:
-        turn.feed(Answered(interrupt=interrupt, decision=decision))
+    with pytest.raises(AnswerMismatchError) as caught:
+        turn.feed(AnsweredInput(interrupt=interrupt, decision=decision))
     assert str(caught.value) == says
-    assert (caught.value.interrupt, caught.value.pending) == (interrupt, ("approval-1", "grant-1"))
+    assert (caught.value.interrupt, caught.value.interrupts) == (interrupt, ("approval-1", "grant-1"))
 
 
 def test_an_answer_when_nothing_is_open() -> None:
-    error = BadAnswer("doom-1", "no such interrupt is open", ())
+    error = AnswerMismatchError("doom-1", "no such interrupt is open", ())
     assert str(error) == "interrupt 'doom-1': no such interrupt is open (none is open)"
 
 
@@ -247,8 +259,8 @@ def test_journals_that_cannot_be_folded(begin: Begin) -> None:
     """Each names the fact, counted from 1, and says what is wrong with it."""
     turn = begin()
     first = list(turn.facts)
-    ended = [*first, *turn.feed(Abort())]
-    reply, *_ = begin().feed(ModelReplied(calls=(ToolCall(name="a", arguments={}),)))
+    ended = [*first, *turn.feed(AbortInput())]
+    reply, *_ = begin().feed(ModelRepliedInput(calls=(ToolCall(name="a", arguments={}),)))
     settled = parse_fact("call_settled", '{"v":1,"elapsed":0,"state":"TOOL_EXEC","call":"call00007"}')
     for facts, seq, why in (
         ([], 0, "there is none"),
@@ -257,7 +269,7 @@ def test_journals_that_cannot_be_folded(begin: Begin) -> None:
         ([*ended, first[1]], 5, "step_started: the turn had already ended (aborted)"),
         ([*first, reply, settled], 4, "call_settled names 'call00007', which nothing before it made"),
     ):
-        with pytest.raises(BadJournal) as caught:
+        with pytest.raises(InvalidJournalError) as caught:
             TurnMachine.resume(facts)
         assert (caught.value.seq, str(caught.value)) == (seq, f"fact {seq} of the journal: {why}")
 
@@ -284,8 +296,8 @@ def test_journals_that_cannot_be_folded(begin: Begin) -> None:
     ],
 )
 def test_facts_that_cannot_be_read(kind: str, payload: str, why: str) -> None:
-    with pytest.raises(BadJournal) as caught:
+    with pytest.raises(InvalidJournalError) as caught:
         parse_fact(kind, payload, 7)
     assert (caught.value.seq, str(caught.value)) == (7, f"fact 7 of the journal: {why}")
-    with pytest.raises(BadJournal, match=r"^fact 0 of the journal"):
+    with pytest.raises(InvalidJournalError, match=r"^fact 0 of the journal"):
         parse_fact(kind, payload)

@@ -1,6 +1,6 @@
 """What is read back out of the facts is what had happened, as far as the facts can tell."""
 
-from turnwright_states import CallSettled, CallStarted, Event, Finish, ModelReplied, ToolCall, Usage
+from turnwright_states import CallSettledInput, CallStartedInput, Finish, Input, ModelRepliedInput, ToolCall, Usage
 from turnwright_states.facts import Fact
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
@@ -8,7 +8,7 @@ from turnwright_states.verdict import Verdict
 from .conftest import Begin
 
 
-def read_back(journal: list[Fact]) -> Event:
+def read_back(journal: list[Fact]) -> Input:
     """The last event of a journal that holds."""
     replayed = replay(enumerate(journal, start=1))
     assert replayed.check.verdict is Verdict.HOLDS, replayed.check.detail
@@ -17,7 +17,7 @@ def read_back(journal: list[Fact]) -> Event:
 
 def test_a_reply_is_read_back_with_all_that_was_said_beside_it(begin: Begin) -> None:
     """Reasoning and its signature too: a fork sends them back to the provider."""
-    reply = ModelReplied(
+    reply = ModelRepliedInput(
         text="I look.",
         reasoning="There may be a file.",
         reasoning_details=({"signature": "c2ln"},),
@@ -36,14 +36,14 @@ def test_a_loop_key_that_a_tool_gave_is_read_back_as_an_empty_one(begin: Begin) 
     turn = begin()
     turn.reply(call)
     read = read_back(turn.facts)
-    assert isinstance(read, ModelReplied)
+    assert isinstance(read, ModelRepliedInput)
     assert read.calls == (call.model_copy(update={"loop_key": ""}),)
 
 
 def test_a_result_is_read_back_whole(begin: Begin) -> None:
     turn = begin()
     turn.reply("a")
-    turn.feed(CallStarted(call="call00001"))
-    settled = CallSettled(call="call00001", result="It is empty.")
+    turn.feed(CallStartedInput(call="call00001"))
+    settled = CallSettledInput(call="call00001", result="It is empty.")
     turn.feed(settled)
     assert read_back(turn.facts) == settled

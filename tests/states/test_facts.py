@@ -12,13 +12,13 @@ from msgspec import Struct, structs
 from pydantic import JsonValue
 
 from turnwright_states import (
-    BadJournal,
     CallStatus,
     Cause,
     Decision,
     EndReason,
     Finish,
     InterruptKind,
+    InvalidJournalError,
     Limits,
     Outcome,
     Spent,
@@ -27,8 +27,8 @@ from turnwright_states import (
     Usage,
     facts,
 )
-from turnwright_states.events import JsonObject
 from turnwright_states.facts import KINDS, MAX_NESTING, PAYLOAD_VERSION, Fact, parse_fact
+from turnwright_states.inputs import JsonObject
 
 if TYPE_CHECKING:
     from .conftest import Begin
@@ -72,7 +72,7 @@ MADE = st.builds(
     lease=st.none() | LEASE,
 )
 INTERRUPT = st.builds(
-    facts.Interrupt,
+    facts.InterruptRecord,
     id=IDS,
     kind=st.sampled_from(InterruptKind),
     call=TEXT,
@@ -89,17 +89,17 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "limits": LIMITS,
         "agent": OBJECT,
         "files": st.lists(OBJECT, max_size=2).map(tuple),
-        "history": st.lists(OBJECT, max_size=2).map(tuple),
+        "message_history": st.lists(OBJECT, max_size=2).map(tuple),
         "synthesis": st.booleans(),
         "parent_turn": st.none() | IDS,
         "parent_call": st.none() | IDS,
         "depth": st.integers(0, 3),
-        "continues": st.none() | IDS,
+        "continue_from": st.none() | IDS,
         "forked_from": st.none() | IDS,
         "forked_at": st.none() | st.integers(1, 999),
         "session": st.none() | TEXT,
         "model": TEXT,
-        "context": OBJECT,
+        "metadata": OBJECT,
         "chart": COUNT,
     },
     facts.StepStarted: {"number": COUNT, "nudge": st.booleans(), "started_at": st.none() | MOMENTS},
@@ -131,7 +131,7 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
     },
     facts.CallWaiting: {"call": IDS, "interrupt": INTERRUPT},
     facts.Paused: {"interrupt": st.none() | INTERRUPT},
-    facts.Synthesised: {"text": st.none() | TEXT},
+    facts.Synthesized: {"text": st.none() | TEXT},
     facts.Answered: {
         "interrupt": IDS,
         "decision": st.sampled_from(Decision),
@@ -152,7 +152,7 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "usage": USAGE,
         "retry": st.booleans(),
     },
-    facts.Halted: {
+    facts.TurnEnded: {
         "outcome": st.sampled_from(Outcome),
         "reason": REASON,
         "also_reached": ALSO,
@@ -344,7 +344,9 @@ def test_the_plain_way_reads_what_the_quick_one_does(fact: Fact) -> None:
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(BadJournal, match="fact 7 of the journal: its kind 'steps_started' is unknown") as caught:
+    with pytest.raises(
+        InvalidJournalError, match="fact 7 of the journal: its kind 'steps_started' is unknown"
+    ) as caught:
         parse_fact("steps_started", "{}", 7)
     assert caught.value.seq == 7
 
@@ -353,13 +355,13 @@ def test_an_unknown_kind_is_refused() -> None:
 def test_another_version_is_refused(version: str) -> None:
     payload = f'{{"v":{version},"elapsed":0,"state":"STREAM","number":1}}'
     with pytest.raises(
-        BadJournal, match=r"fact 3 of the journal: its payload has version .*, and this release reads 1"
+        InvalidJournalError, match=r"fact 3 of the journal: its payload has version .*, and this release reads 1"
     ):
         parse_fact("step_started", payload, 3)
 
 
 def test_a_payload_without_a_version_is_refused() -> None:
-    with pytest.raises(BadJournal, match="version None"):
+    with pytest.raises(InvalidJournalError, match="version None"):
         parse_fact("step_started", '{"elapsed":0,"state":"STREAM","number":1}', 3)
 
 
@@ -375,7 +377,9 @@ def test_a_payload_without_a_version_is_refused() -> None:
 )
 def test_a_name_that_stands_twice_is_refused(payload: str, name: str) -> None:
     """Readers of JSON differ in which of the two they take."""
-    with pytest.raises(BadJournal, match=f"fact 3 of the journal: its payload has '{name}' twice in one object"):
+    with pytest.raises(
+        InvalidJournalError, match=f"fact 3 of the journal: its payload has '{name}' twice in one object"
+    ):
         parse_fact("step_started", payload, 3)
 
 
@@ -383,20 +387,20 @@ def test_a_name_that_stands_twice_inside_is_refused() -> None:
     """In data that the machine only keeps, too; and one name in two objects is no repetition."""
     head = '{"v":1,"elapsed":0.0,"state":"TOOL_EXEC","call":"call00001","structured":[{"a":1},'
     assert parse_fact("call_settled", head + '{"a":1,"b":2}]}').kind == "call_settled"
-    with pytest.raises(BadJournal, match="its payload has 'a' twice in one object"):
+    with pytest.raises(InvalidJournalError, match="its payload has 'a' twice in one object"):
         parse_fact("call_settled", head + '{"b":{"a":1,"c":2,"a":1}}]}')
 
 
 @pytest.mark.parametrize("at", ["", "2026-11-30", "2026-11-30T02:13:20+01:00", "2026-11-30T02:13:20", 0.5])
 def test_a_step_that_began_at_no_time_in_utc_is_refused(at: object) -> None:
     payload = json.dumps({"v": 1, "elapsed": 0, "state": "STREAM", "number": 1, "started_at": at})
-    with pytest.raises(BadJournal, match="its payload does not fit step_started: started_at"):
+    with pytest.raises(InvalidJournalError, match="its payload does not fit step_started: started_at"):
         parse_fact("step_started", payload)
 
 
 @pytest.mark.parametrize("payload", ["", "{", "null", "1", '"x"', "[]", '[{"v":1}]', "NaN", "{'v': 1}"])
 def test_what_is_no_json_object_is_refused(payload: str) -> None:
-    with pytest.raises(BadJournal, match="fact 4 of the journal: its payload is not a JSON object"):
+    with pytest.raises(InvalidJournalError, match="fact 4 of the journal: its payload is not a JSON object"):
         parse_fact("step_started", payload, 4)
 
 
@@ -420,8 +424,8 @@ def test_what_is_no_json_object_is_refused(payload: str) -> None:
         ("call_settled", {"call": "c", "files": [{}, 1]}, "files.1"),
         ("model_replied", {"calls": [{"id": "c", "name": "x", "lease": {"calls": "8"}}]}, "calls.0.lease.calls"),
         ("model_replied", {"calls": [{"id": "c", "name": "x", "nom": 1}]}, "calls.0.nom"),
-        ("halted", {"outcome": "failed", "reason": "crashed", "also_reached": ["tokens", "x"]}, "also_reached.1"),
-        ("halted", {"outcome": "failed", "reason": "crashed", "undelivered": "abc"}, "undelivered"),
+        ("turn_ended", {"outcome": "failed", "reason": "crashed", "also_reached": ["tokens", "x"]}, "also_reached.1"),
+        ("turn_ended", {"outcome": "failed", "reason": "crashed", "undelivered": "abc"}, "undelivered"),
         ("turn_started", {"prompt": "x", "chart": 1, "limits": {"ceiling": 201}}, "limits"),
         ("model_replied", {"calls": [{"id": "c", "name": "x"}] * 513}, "calls"),
         ("concluded", {"refused": ["x"] * 513}, "refused"),
@@ -433,7 +437,7 @@ def test_what_is_no_json_object_is_refused(payload: str) -> None:
         ("attempt_failed", {"attempt": 1, "cause": "weather"}, "cause"),
         ("model_replied", {"calls": [{"id": "call00001"}]}, "calls.0.name"),
         ("model_replied", {"usage": {"input_tokens": -1}}, "usage.input_tokens"),
-        ("halted", {"reason": "answered"}, "outcome"),
+        ("turn_ended", {"reason": "answered"}, "outcome"),
         ("call_waiting", {"call": "call00001", "interrupt": {"id": "x", "kind": "coffee"}}, "interrupt.kind"),
         ("turn_started", {"prompt": "x", "chart": 1, "limits": {"steps": -1}}, "limits.steps"),
         ("turn_started", {"prompt": "x", "chart": 1}, "limits"),
@@ -445,7 +449,7 @@ def test_a_payload_of_another_shape_is_refused(kind: str, changed: dict[str, obj
     if kind in {"step_started", "step_finished"}:
         fields["number"] = 1
     with pytest.raises(
-        BadJournal, match=f"fact 5 of the journal: its payload does not fit {kind}: {field}: "
+        InvalidJournalError, match=f"fact 5 of the journal: its payload does not fit {kind}: {field}: "
     ) as caught:
         parse_fact(kind, json.dumps(fields | changed), 5)
     assert caught.value.seq == 5
@@ -477,7 +481,7 @@ def test_a_step_of_two_calls_is_at_most_1_kb_apart_from_texts(begin: "Begin") ->
 def test_whatever_stands_in_the_place_of_a_fact_is_refused(value: object) -> None:
     """Stores read what databases hold, and these hold anything."""
     for kind, payload in ((value, "{}"), ("turn_started", value), (value, value)):
-        with pytest.raises(BadJournal, match=r"fact 7 of the journal: its (kind|payload)"):
+        with pytest.raises(InvalidJournalError, match=r"fact 7 of the journal: its (kind|payload)"):
             parse_fact(kind, payload, 7)
 
 
@@ -485,7 +489,7 @@ def test_whatever_stands_in_the_place_of_a_fact_is_refused(value: object) -> Non
 def test_half_a_surrogate_pair_in_a_payload_is_refused(text: str) -> None:
     """As an escape or not: nobody could show it, or write it again."""
     payload = f'{{"v":1,"elapsed":0.0,"state":"STREAM","text":{text}}}'
-    with pytest.raises(BadJournal, match="fact 7 of the journal: its payload holds half a surrogate pair"):
+    with pytest.raises(InvalidJournalError, match="fact 7 of the journal: its payload holds half a surrogate pair"):
         parse_fact("message_added", payload, 7)
 
 
@@ -502,12 +506,14 @@ def test_what_is_nested_too_deeply_is_refused_whatever_the_stack_holds(deep: str
     assert parse_fact("call_settled", payload(MAX_NESTING - 2)).payload() == payload(MAX_NESTING - 2)
     assert parse_fact("call_settled", f" {payload(MAX_NESTING - 2)}") == parse_fact("call_settled", payload(298))
     for levels in (MAX_NESTING - 1, 600, 100_000):
-        with pytest.raises(BadJournal, match="fact 7 of the journal: its payload is nested too deeply: more than 300"):
+        with pytest.raises(
+            InvalidJournalError, match="fact 7 of the journal: its payload is nested too deeply: more than 300"
+        ):
             parse_fact("call_settled", payload(levels), 7)
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
 def test_a_number_that_json_does_not_have_is_refused(number: str) -> None:
     payload = f'{{"v":1,"elapsed":{number},"state":"STREAM","text":"hi"}}'
-    with pytest.raises(BadJournal, match="fact 7 of the journal: its payload"):
+    with pytest.raises(InvalidJournalError, match="fact 7 of the journal: its payload"):
         parse_fact("message_added", payload, 7)

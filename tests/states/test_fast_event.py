@@ -9,16 +9,16 @@ import pytest
 import transitions
 
 from turnwright_states import (
-    Abort,
-    CallSettled,
+    AbortInput,
+    CallSettledInput,
     CallStatus,
     EndReason,
     Halt,
-    IllegalEvent,
+    IllegalInputError,
     Limits,
-    ModelReplied,
+    ModelRepliedInput,
     Outcome,
-    Started,
+    StartedInput,
     State,
     ToolCall,
     Trigger,
@@ -26,7 +26,7 @@ from turnwright_states import (
 )
 from turnwright_states.chart import CHART, ROWS, Chart, Row
 from turnwright_states.counters import NAMES, Counters
-from turnwright_states.fast_event import HasState, LeanEvent
+from turnwright_states.fast_event import FastEvent, HasState
 from turnwright_states.guards import Guard
 from turnwright_states.verify import grid, walk
 
@@ -66,7 +66,7 @@ def fired(chart: Chart, state: State, trigger: Trigger, counters: Counters) -> t
     model = Model(state)
     try:
         return chart.fire(model, trigger, counters), model.state
-    except IllegalEvent as refused:
+    except IllegalInputError as refused:
         return str(refused), model.state
 
 
@@ -97,7 +97,7 @@ class Machines:
             type("Machine", (transitions.Machine,), {"event_cls": event})(
                 model=None, states=list(State), initial=State.CHECK, auto_transitions=False
             )
-            for event in (LeanEvent, transitions.Event)
+            for event in (FastEvent, transitions.Event)
         ]
         self.told: list[Told] = [[], []]
         self.models = [Model(State.STREAM), Model(State.STREAM)]
@@ -172,11 +172,11 @@ def test_a_state_without_rows_takes_none() -> None:
 
 # The machine that runs is the one that is asked.
 
-EVENTS: Final = pytest.mark.parametrize("event", [LeanEvent, transitions.Event], ids=lambda kind: kind.__name__)
+EVENTS: Final = pytest.mark.parametrize("event", [FastEvent, transitions.Event], ids=lambda kind: kind.__name__)
 
 
 def begun(chart: Chart) -> TurnMachine:
-    machine, _ = TurnMachine.start(Started(prompt="x"), chart=chart)
+    machine, _ = TurnMachine.start(StartedInput(prompt="x"), chart=chart)
     return machine
 
 
@@ -188,11 +188,11 @@ def test_a_turn_refuses_what_is_removed_from_its_running_machine_and_takes_what_
     """The chart's own table is not asked again: `wildcard` takes the whole trigger away, which then is no event."""
     chart = Chart(ROWS, event=event)
     turn, other = begun(chart), begun(Chart(ROWS, event=event))
-    answer = ModelReplied(text="x")
+    answer = ModelRepliedInput(text="x")
     assert [fact.state for fact in turn.copy().feed(answer)][-1] is State.FINISHED
     chart.machine.remove_transition(Trigger.REPLIED, *(() if wildcard else (State.STREAM, State.FINISHED)))
     known = turn.turn.digest()
-    with pytest.raises(IllegalEvent, match="is not accepted in state STREAM: nothing was changed"):
+    with pytest.raises(IllegalInputError, match="is not accepted in state STREAM: nothing was changed"):
         turn.feed(answer)
     assert (turn.state, turn.turn.state, turn.turn.digest()) == (State.STREAM, State.STREAM, known)
     assert chart.accepts(State.STREAM, Trigger.REPLIED) is not wildcard
@@ -208,15 +208,15 @@ def test_what_a_missing_row_stops_in_the_middle_of_an_event_is_said_and_kept(eve
     """No chart that lint accepts lacks one. The facts and the turn agree all the same."""
     chart = Chart(ROWS, event=event)
     turn = begun(chart)
-    turn.feed(ModelReplied(calls=(ToolCall(name="a", arguments={}),)))
+    turn.feed(ModelRepliedInput(calls=(ToolCall(name="a", arguments={}),)))
     (call,) = turn.turn.batch
     chart.machine.remove_transition(Trigger.SETTLED, State.TOOL_EXEC)
     with pytest.raises(
-        IllegalEvent, match="the chart lacks a row, and 1 facts of the event were made before"
+        IllegalInputError, match="the chart lacks a row, and 1 facts of the event were made before"
     ) as caught:
-        turn.feed(CallSettled(call=call, status=CallStatus.ERROR, result="x"))
+        turn.feed(CallSettledInput(call=call, status=CallStatus.ERROR, result="x"))
     assert caught.value.made == 1
-    assert [fact.kind for fact in turn.feed(Abort())] == ["call_settled", "step_finished", "halted"]
+    assert [fact.kind for fact in turn.feed(AbortInput())] == ["call_settled", "step_finished", "turn_ended"]
 
 
 @EVENTS
@@ -303,7 +303,7 @@ def test_a_condition_that_is_added_by_hand_must_be_a_guard() -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_callback_by_its_name_is_refused(when: str) -> None:
     """There is no model to look it up in."""
-    event, transition = LeanEvent("replied", CHART.machine), transitions.Transition("STREAM", "FAILED")
+    event, transition = FastEvent("replied", CHART.machine), transitions.Transition("STREAM", "FAILED")
     transition.add_callback(when, "note")
     with pytest.raises(TypeError, match="callbacks of a lean event are functions, and 'note' is none"):
         event.add_transition(transition)

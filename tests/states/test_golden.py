@@ -12,32 +12,32 @@ from typing import Final
 import pytest
 
 from turnwright_states import (
-    Abort,
-    Answered,
-    AttemptFailed,
-    CallSettled,
-    CallStarted,
+    AbortInput,
+    AnsweredInput,
+    AttemptFailedInput,
+    CallSettledInput,
+    CallStartedInput,
     CallStatus,
-    CallWaits,
+    CallWaitingInput,
     Cause,
-    Concluded,
+    ConcludedInput,
     Decision,
     EndReason,
-    Expire,
-    Fail,
+    ExpireInput,
+    FailInput,
     Finish,
     InterruptKind,
-    ModelReplied,
+    ModelRepliedInput,
     Spent,
-    Started,
-    Steered,
-    Synthesised,
+    StartedInput,
+    SteeredInput,
+    SynthesizedInput,
     ToolCall,
     TurnMachine,
     Usage,
 )
-from turnwright_states.events import JsonObject
 from turnwright_states.facts import parse_fact
+from turnwright_states.inputs import JsonObject
 
 from .conftest import Begin, Script
 
@@ -45,7 +45,7 @@ GOLDEN: Final = Path(__file__).parent / "golden"
 
 READ: Final = ToolCall(name="read_file", arguments={"path": "a.py", "lines": [1, 2]}, provider_id="call_0")
 SEARCH: Final = ToolCall(name="search", arguments={"q": "é\u2028 \ud83d"}, loop_key="q")
-POLL: Final = ToolCall(name="poll", arguments={}, exempt=True)
+POLL: Final = ToolCall(name="poll", arguments={}, ignore_in_loop_detection=True)
 CHILD: Final = ToolCall(name="agent", arguments={"task": "look"}, delegates=True)
 NOT_JSON: Final = ToolCall(name="search", raw='{"q": "cut')
 UNKNOWN: Final = ToolCall(name="nowhere", arguments={}, problem="there is no tool 'nowhere'")
@@ -54,12 +54,12 @@ SMALL: Final = Usage(input_tokens=30, output_tokens=12, cost=0.125)
 
 def answered(begin: Begin) -> Script:
     """Two steps, calls of every kind, a message in between; notices for steps, calls, tokens, cost and seconds."""
-    started = Started(prompt="Tidy utils.py", session="s1", model="m", agent={"name": "Tidier"}, elapsed=0.25)
+    started = StartedInput(prompt="Tidy utils.py", session="s1", model="m", agent={"name": "Tidier"}, elapsed=0.25)
     turn = begin(started, steps=3, tool_calls=6, tokens=100, cost=1.0, seconds=10.0)
     turn.clock = 1.2345678
     turn.reply(READ, SEARCH, POLL, NOT_JSON, UNKNOWN, text="Let me look.", usage=SMALL)
     turn.clock = 2.5
-    turn.feed(Steered(text="Mind the tests."))
+    turn.feed(SteeredInput(text="Mind the tests."))
     turn.settle(result="def f(): ...")
     turn.clock = 8.0
     turn.reply(SEARCH, POLL, usage=Usage(input_tokens=20, output_tokens=20, cost=0.7))
@@ -75,8 +75,8 @@ def step_cap(begin: Begin) -> Script:
     turn.step(READ)
     turn.clock = 1.0
     turn.step(SEARCH)
-    turn.feed(AttemptFailed(cause=Cause.OVERLOADED, message="529: busy", partial="So f", usage=SMALL))
-    turn.feed(Concluded(text="Half of it is done.", calls=(READ, CHILD), usage=SMALL))
+    turn.feed(AttemptFailedInput(cause=Cause.OVERLOADED, message="529: busy", partial="So f", usage=SMALL))
+    turn.feed(ConcludedInput(text="Half of it is done.", calls=(READ, CHILD), usage=SMALL))
     return turn
 
 
@@ -84,19 +84,19 @@ def within(begin: Begin) -> Script:
     """The concluding call counts as a step; it says nothing."""
     turn = begin(steps=2, concluding="within")
     turn.step(READ)
-    turn.feed(Concluded())
-    turn.feed(Concluded(calls=(READ,)))
+    turn.feed(ConcludedInput())
+    turn.feed(ConcludedInput(calls=(READ,)))
     return turn
 
 
 def budget(begin: Begin) -> Script:
     """Places are reserved in call order; more calls than a step may run."""
-    turn = begin(tool_calls=4, calls_a_step=3)
+    turn = begin(tool_calls=4, max_calls_per_step=3)
     turn.reply("a", "b", "c", "d")
     turn.settle()
     turn.reply("a", "b")
     turn.settle()
-    turn.feed(Concluded(text="Spent."))
+    turn.feed(ConcludedInput(text="Spent."))
     return turn
 
 
@@ -104,8 +104,8 @@ def tokens_and_cost(begin: Begin) -> Script:
     """Both are spent by one reply; the conclusion fails, and the reason is still the limit's."""
     turn = begin(tokens=50, cost=0.2, max_retries=1)
     turn.step(READ, usage=Usage(input_tokens=40, output_tokens=20, cost=0.3))
-    turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
-    turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+    turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT))
+    turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT))
     return turn
 
 
@@ -114,22 +114,22 @@ def deadline_in_tools(begin: Begin) -> Script:
     turn = begin(seconds=5.0)
     turn.reply("a", "b", "c", usage=SMALL)
     turn.settle_one("call00001")
-    turn.feed(CallStarted(call="call00002"))
+    turn.feed(CallStartedInput(call="call00002"))
     turn.clock = 5.5
-    turn.feed(Expire())
-    turn.feed(Concluded(text="Late."))
+    turn.feed(ExpireInput())
+    turn.feed(ConcludedInput(text="Late."))
     return turn
 
 
 def deadline_in_a_reply(begin: Begin) -> Script:
     """Time is up while the model writes, in the third attempt."""
     turn = begin(seconds=5.0)
-    turn.feed(AttemptFailed(cause=Cause.CRASH, message="the process died during this call"))
+    turn.feed(AttemptFailedInput(cause=Cause.CRASH, message="the process died during this call"))
     turn.reply()
     turn.clock = 6.0
-    turn.feed(Expire(partial="Well, I", usage=SMALL))
-    turn.feed(Concluded(text="", usage=SMALL))
-    turn.feed(Concluded(text="It took two steps."))
+    turn.feed(ExpireInput(partial="Well, I", usage=SMALL))
+    turn.feed(ConcludedInput(text="", usage=SMALL))
+    turn.feed(ConcludedInput(text="It took two steps."))
     return turn
 
 
@@ -137,7 +137,7 @@ def deadline_of_a_text(begin: Begin) -> Script:
     """Without a step there is nothing to conclude."""
     turn = begin(steps=0, seconds=5.0)
     turn.clock = 5.0
-    turn.feed(Expire(partial="Well, I", usage=SMALL))
+    turn.feed(ExpireInput(partial="Well, I", usage=SMALL))
     return turn
 
 
@@ -147,7 +147,7 @@ def doom_stop(begin: Begin) -> Script:
     for name in ("a", "b", "a", "b"):
         turn.step(name, usage=Usage(input_tokens=1))
     turn.step("a", usage=Usage(input_tokens=99))
-    turn.feed(Concluded(text="I went round in circles.", usage=SMALL))
+    turn.feed(ConcludedInput(text="I went round in circles.", usage=SMALL))
     return turn
 
 
@@ -156,17 +156,17 @@ def doom_ask(begin: Begin) -> Script:
     turn = begin(doom_threshold=2, doom_response="ask")
     turn.step("a")
     turn.step("a")
-    turn.feed(Answered(interrupt="doom-1", decision=Decision.GO_ON))
+    turn.feed(AnsweredInput(interrupt="doom-1", decision=Decision.GO_ON))
     turn.step("a")
     turn.step("a")
-    turn.feed(Answered(interrupt="doom-2", decision=Decision.ALWAYS, text="it takes long"))
+    turn.feed(AnsweredInput(interrupt="doom-2", decision=Decision.ALWAYS, text="it takes long"))
     turn.step("a")
     turn.step("a")
     turn.step("a")
     turn.step("a", "b")
     turn.step("b", "a")
-    turn.feed(Answered(interrupt="doom-3", decision=Decision.STOP))
-    turn.feed(Concluded(text="Stopped."))
+    turn.feed(AnsweredInput(interrupt="doom-3", decision=Decision.STOP))
+    turn.feed(ConcludedInput(text="Stopped."))
     return turn
 
 
@@ -176,7 +176,7 @@ def people(begin: Begin) -> Script:
     turn.reply("rm", "ask", "read", "mail", "rm")
     turn.wait("call00001")
     turn.feed(
-        CallWaits(
+        CallWaitingInput(
             call="call00002",
             interrupt_kind=InterruptKind.QUESTION,
             question="Which?",
@@ -184,23 +184,23 @@ def people(begin: Begin) -> Script:
             expires_at=1e9,
         )
     )
-    turn.feed(CallWaits(call="call00003", interrupt_kind=InterruptKind.GRANT, grant="/src"))
-    turn.feed(CallStarted(call="call00004"))
-    turn.feed(CallWaits(call="call00004", interrupt_kind=InterruptKind.UNKNOWN_OUTCOME))
+    turn.feed(CallWaitingInput(call="call00003", interrupt_kind=InterruptKind.GRANT, grant="/src"))
+    turn.feed(CallStartedInput(call="call00004"))
+    turn.feed(CallWaitingInput(call="call00004", interrupt_kind=InterruptKind.UNKNOWN_OUTCOME))
     turn.wait("call00005")
-    turn.feed(Answered(interrupt="approval-1", decision=Decision.DENY, text="keep it"))
-    turn.feed(Answered(interrupt="question-1", decision=Decision.REPLY, text="this"))
-    turn.feed(Answered(interrupt="grant-1", decision=Decision.GRANT))
-    turn.feed(Answered(interrupt="approval-2", decision=Decision.DENY))
-    turn.feed(Answered(interrupt="unknown-1", decision=Decision.RERUN))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.REJECT, text="keep it"))
+    turn.feed(AnsweredInput(interrupt="question-1", decision=Decision.REPLY, text="this"))
+    turn.feed(AnsweredInput(interrupt="grant-1", decision=Decision.APPROVE))
+    turn.feed(AnsweredInput(interrupt="approval-2", decision=Decision.REJECT))
+    turn.feed(AnsweredInput(interrupt="unknown-1", decision=Decision.RERUN))
     turn.settle()
     turn.reply("mail")
-    turn.feed(CallStarted(call="call00006"))
-    turn.feed(CallWaits(call="call00006", interrupt_kind=InterruptKind.UNKNOWN_OUTCOME))
-    turn.feed(Answered(interrupt="unknown-2", decision=Decision.UNKNOWN))
+    turn.feed(CallStartedInput(call="call00006"))
+    turn.feed(CallWaitingInput(call="call00006", interrupt_kind=InterruptKind.UNKNOWN_OUTCOME))
+    turn.feed(AnsweredInput(interrupt="unknown-2", decision=Decision.UNKNOWN))
     turn.reply("rm")
     turn.wait("call00007")
-    turn.feed(Abort(reason=EndReason.SUPERSEDED, undelivered=("one", "two")))
+    turn.feed(AbortInput(reason=EndReason.SUPERSEDED, undelivered=("one", "two")))
     return turn
 
 
@@ -209,12 +209,12 @@ def no_pause(begin: Begin) -> Script:
     turn = begin(max_pauses=0, max_retries=1)
     turn.reply("a", "b", "c")
     turn.wait("call00001")
-    turn.feed(CallStarted(call="call00002"))
+    turn.feed(CallStartedInput(call="call00002"))
     turn.wait("call00002", InterruptKind.UNKNOWN_OUTCOME)
-    turn.feed(CallStarted(call="call00003"))
-    turn.feed(CallStarted(call="call00003"))
-    turn.feed(CallStarted(call="call00003"))
-    turn.feed(Fail(error="RuntimeError: a hook broke", partial="par"))
+    turn.feed(CallStartedInput(call="call00003"))
+    turn.feed(CallStartedInput(call="call00003"))
+    turn.feed(CallStartedInput(call="call00003"))
+    turn.feed(FailInput(error="RuntimeError: a hook broke", partial="par"))
     return turn
 
 
@@ -223,16 +223,16 @@ def children(begin: Begin) -> Script:
     turn = begin(tool_calls=12, tokens=1000, cost=2.0)
     turn.reply("a", CHILD, CHILD, usage=SMALL)
     turn.settle_one("call00001")
-    turn.feed(CallStarted(call="call00002", child="t:call00002"))
-    turn.feed(CallWaits(call="call00002", interrupt_kind=InterruptKind.DOOM_LOOP, forwarded="doom-1"))
-    turn.feed(CallStarted(call="call00003", child="t:call00003"))
-    turn.feed(CallSettled(call="call00003", result="done", spent=Spent(calls=3, tokens=900, cost=0.5)))
-    turn.feed(Answered(interrupt="call00002/doom-1", decision=Decision.GO_ON))
-    turn.feed(CallStarted(call="call00002", child="t:call00002"))
-    turn.feed(CallSettled(call="call00002", result="done", spent=Spent(calls=4)))
+    turn.feed(CallStartedInput(call="call00002", child="t:call00002"))
+    turn.feed(CallWaitingInput(call="call00002", interrupt_kind=InterruptKind.DOOM_LOOP, forwarded="doom-1"))
+    turn.feed(CallStartedInput(call="call00003", child="t:call00003"))
+    turn.feed(CallSettledInput(call="call00003", result="done", spent=Spent(calls=3, tokens=900, cost=0.5)))
+    turn.feed(AnsweredInput(interrupt="call00002/doom-1", decision=Decision.GO_ON))
+    turn.feed(CallStartedInput(call="call00002", child="t:call00002"))
+    turn.feed(CallSettledInput(call="call00002", result="done", spent=Spent(calls=4)))
     turn.reply(CHILD, CHILD, "b")
     turn.settle()
-    turn.feed(Abort(partial="Hm"))
+    turn.feed(AbortInput(partial="Hm"))
     return turn
 
 
@@ -240,16 +240,16 @@ def lost_children(begin: Begin) -> Script:
     """What nobody counted is taken to be all that was lent: no retry, no answer, no pause; and nothing that is off."""
     turn = begin(tool_calls=30, tokens=1000, cost=2.0, max_retries=0, max_pauses=1)
     turn.reply(CHILD, CHILD, CHILD, usage=SMALL)
-    turn.feed(CallStarted(call="call00001", child="t:call00001"))
-    turn.feed(CallStarted(call="call00001", child="t:call00001"))
-    turn.feed(CallStarted(call="call00002", child="t:call00002"))
-    turn.feed(CallWaits(call="call00002", interrupt_kind=InterruptKind.UNKNOWN_OUTCOME))
-    turn.feed(CallWaits(call="call00003", interrupt_kind=InterruptKind.APPROVAL))
-    turn.feed(Answered(interrupt="unknown-1", decision=Decision.UNKNOWN))
-    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
-    turn.feed(CallStarted(call="call00003", child="t:call00003"))
-    turn.feed(CallWaits(call="call00003", interrupt_kind=InterruptKind.QUESTION, forwarded="question-1"))
-    turn.feed(Concluded(text="Lost."))
+    turn.feed(CallStartedInput(call="call00001", child="t:call00001"))
+    turn.feed(CallStartedInput(call="call00001", child="t:call00001"))
+    turn.feed(CallStartedInput(call="call00002", child="t:call00002"))
+    turn.feed(CallWaitingInput(call="call00002", interrupt_kind=InterruptKind.UNKNOWN_OUTCOME))
+    turn.feed(CallWaitingInput(call="call00003", interrupt_kind=InterruptKind.APPROVAL))
+    turn.feed(AnsweredInput(interrupt="unknown-1", decision=Decision.UNKNOWN))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
+    turn.feed(CallStartedInput(call="call00003", child="t:call00003"))
+    turn.feed(CallWaitingInput(call="call00003", interrupt_kind=InterruptKind.QUESTION, forwarded="question-1"))
+    turn.feed(ConcludedInput(text="Lost."))
     return turn
 
 
@@ -257,17 +257,17 @@ def lost_without_limits(begin: Begin) -> Script:
     """A sub-agent of a turn without budgets is lent nothing that could be lost."""
     turn = begin(tool_calls=None, max_retries=0)
     turn.reply(CHILD, ToolCall(name="a", arguments={}, raw="{}"))
-    turn.feed(CallStarted(call="call00001", child="t:call00001"))
-    turn.feed(CallStarted(call="call00001", child="t:call00001"))
-    turn.feed(Abort())
+    turn.feed(CallStartedInput(call="call00001", child="t:call00001"))
+    turn.feed(CallStartedInput(call="call00001", child="t:call00001"))
+    turn.feed(AbortInput())
     return turn
 
 
 def places_of_a_step(begin: Begin) -> Script:
     """What a step may run is just what the budget leaves: it is the budget that the others are told of."""
-    turn = begin(tool_calls=2, calls_a_step=2)
+    turn = begin(tool_calls=2, max_calls_per_step=2)
     turn.step("a", "b", "c")
-    turn.feed(Concluded(text="Spent."))
+    turn.feed(ConcludedInput(text="Spent."))
     return turn
 
 
@@ -276,10 +276,10 @@ def always(begin: Begin) -> Script:
     turn = begin(doom_threshold=2, doom_response="ask")
     turn.step("a")
     turn.step("a")
-    turn.feed(Answered(interrupt="doom-1", decision=Decision.ALWAYS))
+    turn.feed(AnsweredInput(interrupt="doom-1", decision=Decision.ALWAYS))
     turn.step("b")
     turn.step("b")
-    turn.feed(Answered(interrupt="doom-2", decision=Decision.ALWAYS))
+    turn.feed(AnsweredInput(interrupt="doom-2", decision=Decision.ALWAYS))
     turn.step("a")
     turn.step("a")
     turn.step("b", "a")
@@ -294,8 +294,8 @@ def superseded_half_answered(begin: Begin) -> Script:
     turn.reply("a", "b")
     turn.wait("call00001")
     turn.wait("call00002")
-    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
-    turn.feed(Abort(reason=EndReason.SUPERSEDED))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
+    turn.feed(AbortInput(reason=EndReason.SUPERSEDED))
     return turn
 
 
@@ -303,36 +303,36 @@ def late_text(begin: Begin) -> Script:
     """Time was up before the attempt that the deadline cut off."""
     turn = begin(steps=0, seconds=5.0)
     turn.clock = 5.5
-    turn.feed(AttemptFailed(cause=Cause.OVERLOADED))
-    turn.feed(Expire())
+    turn.feed(AttemptFailedInput(cause=Cause.OVERLOADED))
+    turn.feed(ExpireInput())
     return turn
 
 
 def too_deep(begin: Begin) -> Script:
     """A child of a child of a child has none."""
-    turn = begin(Started(prompt="x", depth=3, parent_turn="p", parent_call="call00001"), tool_calls=None)
+    turn = begin(StartedInput(prompt="x", depth=3, parent_turn="p", parent_call="call00001"), tool_calls=None)
     turn.step(CHILD)
     turn.reply(text="So be it.", finish=Finish.LENGTH)
     return turn
 
 
-def synthesised(begin: Begin) -> Script:
+def synthesized(begin: Begin) -> Script:
     """The pipeline fails, gives nothing, then the answer."""
-    turn = begin(Started(prompt="x", synthesis=True), max_retries=1)
+    turn = begin(StartedInput(prompt="x", synthesis=True), max_retries=1)
     turn.step(READ)
-    turn.feed(AttemptFailed(cause=Cause.CRASH))
-    turn.feed(AttemptFailed(cause=Cause.CRASH))
+    turn.feed(AttemptFailedInput(cause=Cause.CRASH))
+    turn.feed(AttemptFailedInput(cause=Cause.CRASH))
     turn.step(READ)
-    turn.feed(Synthesised())
+    turn.feed(SynthesizedInput())
     turn.step(SEARCH)
-    turn.feed(Synthesised(text="Summed up."))
+    turn.feed(SynthesizedInput(text="Summed up."))
     return turn
 
 
 def text_only(begin: Begin) -> Script:
     """No step is allowed: calls are refused."""
     turn = begin(steps=0)
-    turn.feed(AttemptFailed(cause=Cause.RATE_LIMITED))
+    turn.feed(AttemptFailedInput(cause=Cause.RATE_LIMITED))
     turn.reply(READ, text="Here you are.")
     return turn
 
@@ -340,7 +340,7 @@ def text_only(begin: Begin) -> Script:
 def filtered(begin: Begin) -> Script:
     """The provider stops the reply."""
     turn = begin()
-    turn.feed(ModelReplied(text="I w", calls=(READ,), finish=Finish.CONTENT_FILTER, reasoning="hm", usage=SMALL))
+    turn.feed(ModelRepliedInput(text="I w", calls=(READ,), finish=Finish.CONTENT_FILTER, reasoning="hm", usage=SMALL))
     return turn
 
 
@@ -348,7 +348,7 @@ def failed(begin: Begin) -> Script:
     """A cause that will not pass."""
     turn = begin()
     turn.step(READ)
-    turn.feed(AttemptFailed(cause=Cause.CONTEXT_OVERFLOW, message="400: too long", partial="", usage=SMALL))
+    turn.feed(AttemptFailedInput(cause=Cause.CONTEXT_OVERFLOW, message="400: too long", partial="", usage=SMALL))
     return turn
 
 
@@ -356,7 +356,7 @@ def aborted_at_the_cap(begin: Begin) -> Script:
     """An abort wins over a limit, which is told besides."""
     turn = begin(steps=1, tool_calls=1)
     turn.step(READ)
-    turn.feed(Abort())
+    turn.feed(AbortInput())
     return turn
 
 
@@ -365,26 +365,26 @@ def aborted_while_asked(begin: Begin) -> Script:
     turn = begin(doom_threshold=2, doom_response="ask")
     turn.step("a")
     turn.step("a")
-    turn.feed(Abort())
+    turn.feed(AbortInput())
     return turn
 
 
 def shown(begin: Begin) -> Script:
     """A picture with the prompt, an attempt that is waited for, and a result with data and a picture."""
     picture: JsonObject = {"media_type": "image/png", "data": "iVBORw=="}
-    turn = begin(Started(prompt="What is this?", files=(picture,)))
-    turn.feed(AttemptFailed(cause=Cause.RATE_LIMITED, message="429: slow down", wait=12.5))
+    turn = begin(StartedInput(prompt="What is this?", files=(picture,)))
+    turn.feed(AttemptFailedInput(cause=Cause.RATE_LIMITED, message="429: slow down", wait=12.5))
     turn.reply("zoom")
     call = turn.ready[0]
-    turn.feed(CallStarted(call=call))
-    turn.feed(CallSettled(call=call, result="closer", structured={"zoom": [1, 2.5]}, files=(picture,)))
+    turn.feed(CallStartedInput(call=call))
+    turn.feed(CallSettledInput(call=call, result="closer", structured={"zoom": [1, 2.5]}, files=(picture,)))
     turn.reply(text="A pixel.")
     return turn
 
 
 TURNS: Final[tuple[Callable[[Begin], Script], ...]] = (
     *(answered, step_cap, within, budget, tokens_and_cost, deadline_in_tools, deadline_in_a_reply, deadline_of_a_text),
-    *(doom_stop, doom_ask, people, no_pause, children, too_deep, synthesised, text_only, filtered, failed),
+    *(doom_stop, doom_ask, people, no_pause, children, too_deep, synthesized, text_only, filtered, failed),
     *(aborted_at_the_cap, aborted_while_asked, lost_children, lost_without_limits, places_of_a_step, always),
     *(superseded_half_answered, late_text, shown),
 )

@@ -8,17 +8,17 @@ import pytest
 from pydantic import ValidationError
 
 from turnwright_states import MAX_STEPS, Limits
-from turnwright_states.limits import COUNTS_BELOW, MAX_CALLS_A_STEP, PresetName
+from turnwright_states.limits import COUNTS_BELOW, MAX_CALLS_PER_STEP, PresetName
 
 COUNTS = ("steps", "ceiling", "tool_calls", "nudges", "max_retries", "max_pauses")
-POSITIVE_COUNTS = ("tokens", "conclude_tokens", "calls_a_step")
+POSITIVE_COUNTS = ("tokens", "conclude_tokens", "max_calls_per_step")
 AMOUNTS = ("cost", "seconds", "conclude_seconds")
 
 
 def test_defaults_are_those_of_the_design() -> None:
     limits = Limits()
     assert (limits.steps, limits.ceiling, limits.concluding) == (None, 200, "after")
-    assert (limits.tool_calls, limits.calls_a_step) == (50, 32)
+    assert (limits.tool_calls, limits.max_calls_per_step) == (50, 32)
     assert (limits.tokens, limits.cost, limits.seconds) == (None, None, None)
     assert (limits.doom_threshold, limits.doom_response, limits.nudges) == (3, "stop", 0)
     assert (limits.max_retries, limits.max_pauses) == (3, 100)
@@ -52,7 +52,9 @@ def test_an_amount_is_a_finite_number_above_0(field: str, value: object) -> None
     assert repr(value) in str(caught.value)
 
 
-@pytest.mark.parametrize("field", ["ceiling", "calls_a_step", "nudges", "max_retries", "max_pauses", "conclude_tokens"])
+@pytest.mark.parametrize(
+    "field", ["ceiling", "max_calls_per_step", "nudges", "max_retries", "max_pauses", "conclude_tokens"]
+)
 def test_what_cannot_be_switched_off_is_not_none(field: str) -> None:
     with pytest.raises(ValidationError, match=field):
         Limits.model_validate({field: None})
@@ -72,9 +74,9 @@ def test_nobody_can_raise_the_ceiling() -> None:
 
 
 def test_a_step_runs_at_most_32_calls() -> None:
-    assert Limits(calls_a_step=MAX_CALLS_A_STEP).calls_a_step == 32
-    with pytest.raises(ValidationError, match="calls_a_step must be at most 32, not 33"):
-        Limits(calls_a_step=MAX_CALLS_A_STEP + 1)
+    assert Limits(max_calls_per_step=MAX_CALLS_PER_STEP).max_calls_per_step == 32
+    with pytest.raises(ValidationError, match="max_calls_per_step must be at most 32, not 33"):
+        Limits(max_calls_per_step=MAX_CALLS_PER_STEP + 1)
 
 
 def test_a_count_that_some_store_could_not_hold_is_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright_states import EndReason, IllegalEvent, Limits, State, Trigger
+from turnwright_states import EndReason, IllegalInputError, Limits, State, Trigger
 from turnwright_states.chart import CHART, ILLEGAL, ROWS, ReasonFrom, Refused, Row
 from turnwright_states.counters import Counters
 from turnwright_states.guards import Guard
@@ -101,7 +101,7 @@ ANSWERS: Final = "STREAM --replied--> FINISHED"
 FAILS: Final = "STREAM --attempt_failed--> FAILED"
 RETRIES: Final = "STREAM --attempt_failed [retries_left > 0 and may_pass]--> STREAM"
 WAITS: Final = "TOOL_EXEC --settled [waiting > 0]--> PAUSED"
-SYNTHESISED: Final = "TOOL_EXEC --settled [synthesised]--> SYNTHESIS_DONE"
+SYNTHESIZED: Final = "TOOL_EXEC --settled [synthesized]--> SYNTHESIS_DONE"
 SETTLES: Final = "TOOL_EXEC --settled--> CONTINUE"
 CONTINUES: Final = "CONTINUE --proceed--> CHECK"
 STILL_WAITS: Final = "PAUSED --answered [waiting > 0]--> PAUSED"
@@ -120,7 +120,7 @@ FAULTS: Final = {
         "no way leads to CONTINUE, so these rows are dead: row 26 (CONTINUE --proceed--> CHECK)",
         changed(SETTLES, dest=S.CHECK),
     ),
-    "nothing leads to the synthesis' end": Fault(REACHED, "no way leads to SYNTHESIS_DONE", without(SYNTHESISED)),
+    "nothing leads to the synthesis' end": Fault(REACHED, "no way leads to SYNTHESIS_DONE", without(SYNTHESIZED)),
     "a turn without steps concludes": Fault(
         REACHED,
         "no way leads to TEXT_ONLY, so these rows are dead: row 40 (TEXT_ONLY --replied [filtered]--> FAILED), row 41",
@@ -183,7 +183,7 @@ FAULTS: Final = {
     ),
     # 5. Every pair ends in a fallback.
     "a failed attempt has no fallback": Fault(FALLBACK, f"row 15 ({RETRIES})", without(FAILS)),
-    "a settled batch has no fallback": Fault(FALLBACK, f"row 21 ({SYNTHESISED})", without(SETTLES)),
+    "a settled batch has no fallback": Fault(FALLBACK, f"row 21 ({SYNTHESIZED})", without(SETTLES)),
     "the fallback has a guard": Fault(
         FALLBACK, "row 10 (CHECK --proceed [not spent]--> STREAM)", changed(STARTS, guard="not spent")
     ),
@@ -204,8 +204,8 @@ FAULTS: Final = {
     "a row stands twice": Fault(NOT_SHADOWED, f"row 13 ({CALLS}) is never", added(ROWS[place(CALLS)], after=CALLS)),
     "a guard that cannot hold": Fault(
         NOT_SHADOWED,
-        "row 21 (TOOL_EXEC --settled [synthesised and not synthesised]--> SYNTHESIS_DONE)",
-        changed(SYNTHESISED, guard="synthesised and not synthesised"),
+        "row 21 (TOOL_EXEC --settled [synthesized and not synthesized]--> SYNTHESIS_DONE)",
+        changed(SYNTHESIZED, guard="synthesized and not synthesized"),
     ),
     # 7. Every cycle ends.
     "CONTINUE leads to STREAM without counting": Fault(
@@ -318,8 +318,8 @@ FAULTS: Final = {
     ),
     "a step that goes on has a reason": Fault(
         REASONED,
-        f"row 22 ({SETTLES}) names the reason synthesised, and ends nothing",
-        changed(SETTLES, reason=R.SYNTHESISED),
+        f"row 22 ({SETTLES}) names the reason synthesized, and ends nothing",
+        changed(SETTLES, reason=R.SYNTHESIZED),
     ),
     "a repeated conclusion drops its reason": Fault(
         REASONED, f"row 32 ({CONCLUDE_RETRIES}) drops the reason", changed(CONCLUDE_RETRIES, reason=None)
@@ -416,7 +416,7 @@ def test_the_chart_refuses_exactly_what_is_declared(state: State, trigger: Trigg
     """In a final state, everything. What is refused changes nothing."""
     model, counters = Model(state), Counters(Limits())
     if state in FINAL or trigger in ILLEGAL[state].triggers:
-        with pytest.raises(IllegalEvent):
+        with pytest.raises(IllegalInputError):
             CHART.fire(model, trigger, counters)
         assert model.state is state
     else:

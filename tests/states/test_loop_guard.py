@@ -8,30 +8,30 @@ from hypothesis import strategies as st
 
 from turnwright_states import (
     REASONS,
-    Ask,
-    BadCall,
-    BadJournal,
-    CallSettled,
-    CallStarted,
+    CallDecision,
+    CallSettledInput,
+    CallStartedInput,
     CallStatus,
     Cause,
-    Concluded,
+    ConcludedInput,
     Decision,
     EndReason,
     Finish,
-    Go,
     Halt,
-    IllegalEvent,
+    IllegalInputError,
     InterruptKind,
+    InvalidCallError,
+    InvalidJournalError,
     Limits,
     LoopGuard,
-    ModelReplied,
+    ModelRepliedInput,
+    NeedsAnswer,
     Outcome,
-    Owed,
-    Permit,
-    Started,
+    Proceed,
+    ResultsMissing,
+    StartedInput,
     State,
-    Stop,
+    Stopped,
     ToolCall,
     TurnMachine,
     Usage,
@@ -59,15 +59,15 @@ def numbered(number: int) -> ToolCall:
 
 def test_the_model_may_be_called_while_nothing_stands_against_it() -> None:
     guarded = guard(steps=3, tokens=100)
-    assert guarded.may_call_model() == Go(tools=True, max_tokens=100)
+    assert guarded.may_call_model() == Proceed(tools=True, max_tokens=100)
     step(guarded)
-    assert guarded.may_call_model() == Go(tools=True, max_tokens=100)
+    assert guarded.may_call_model() == Proceed(tools=True, max_tokens=100)
     assert guarded.outcome is None
 
 
 def test_asking_changes_nothing() -> None:
     guarded = guard(steps=1)
-    assert [guarded.may_call_model() for _ in range(5)] == [Go(tools=True)] * 5
+    assert [guarded.may_call_model() for _ in range(5)] == [Proceed(tools=True)] * 5
     assert guarded.machine.turn.counters.steps == 1
 
 
@@ -76,8 +76,8 @@ def test_a_loop_that_is_at_its_cap_is_told_to_conclude() -> None:
     step(guarded)
     step(guarded)
     stop = guarded.may_call_model()
-    assert stop == Stop(EndReason.STEP_CAP, (EndReason.BUDGET,))
-    assert isinstance(stop, Stop)
+    assert stop == Stopped(EndReason.STEP_CAP, (EndReason.BUDGET,))
+    assert isinstance(stop, Stopped)
     assert stop.conclude
     meaning = REASONS[EndReason.STEP_CAP]
     assert stop.words == f"{meaning.means} {meaning.next}"
@@ -88,20 +88,20 @@ def test_a_conclusion_ends_the_turn_and_its_calls_do_not_run() -> None:
     step(guarded)
     guarded.take_facts()
     ended = guarded.concluded("Half of it.", [READ], usage=Usage(input_tokens=7), elapsed=2.0)
-    assert ended == Stop(EndReason.STEP_CAP, (), Outcome.CAP_HIT)
-    assert isinstance(ended, Stop)
+    assert ended == Stopped(EndReason.STEP_CAP, (), Outcome.CAP_HIT)
+    assert isinstance(ended, Stopped)
     assert not ended.conclude
     assert guarded.outcome is Outcome.CAP_HIT
-    concluded, halted = guarded.take_facts()
+    concluded, turn_ended = guarded.take_facts()
     assert isinstance(concluded, facts.Concluded)
     assert (concluded.text, concluded.refused, concluded.usage) == ("Half of it.", ("read",), Usage(input_tokens=7))
-    assert (halted.kind, halted.elapsed) == ("halted", 2.0)
+    assert (turn_ended.kind, turn_ended.elapsed) == ("turn_ended", 2.0)
 
 
 def test_an_answer_ends_the_turn() -> None:
     guarded = guard()
     assert guarded.replied("Done.", usage=Usage(output_tokens=3), elapsed=1.5) == ()
-    assert guarded.may_call_model() == Stop(EndReason.ANSWERED, (), Outcome.FINISHED)
+    assert guarded.may_call_model() == Stopped(EndReason.ANSWERED, (), Outcome.FINISHED)
     assert guarded.machine.turn.usage == Usage(output_tokens=3)
     assert guarded.machine.turn.elapsed == 1.5
 
@@ -113,7 +113,7 @@ def test_how_the_model_stopped_is_taken_into_account(finish: Finish, reason: End
     guarded = guard()
     guarded.replied("Do", finish=finish)
     stop = guarded.may_call_model()
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, Stopped)
     assert stop.reason is reason
 
 
@@ -123,10 +123,10 @@ def test_each_call_of_a_reply_has_a_permit_or_a_ready_refusal() -> None:
     unknown = ToolCall(name="fly", arguments={}, problem="there is no tool fly")
     permits = guarded.replied("", [unknown, READ, READ, ToolCall(name="read", raw="{")])
     assert permits == (
-        Permit("call00001", "fly", "", "there is no tool fly"),
-        Permit("call00002", "read", "toolu_1"),
-        Permit("call00003", "read", "toolu_1", "not executed: the tool budget is spent"),
-        Permit("call00004", "read", "", "not executed: the arguments are not one whole JSON object"),
+        CallDecision("call00001", "fly", "", "there is no tool fly"),
+        CallDecision("call00002", "read", "toolu_1"),
+        CallDecision("call00003", "read", "toolu_1", "not executed: the tool budget is spent"),
+        CallDecision("call00004", "read", "", "not executed: the arguments are not one whole JSON object"),
     )
     assert [permit.runs for permit in permits] == [False, True, False, False]
 
@@ -134,11 +134,11 @@ def test_each_call_of_a_reply_has_a_permit_or_a_ready_refusal() -> None:
 def test_the_model_may_not_be_called_before_each_call_has_its_result() -> None:
     guarded = guard()
     first, second = guarded.replied("", [READ, numbered(2)])
-    assert guarded.may_call_model() == Owed((first, second))
+    assert guarded.may_call_model() == ResultsMissing((first, second))
     assert guarded.started(first.id, elapsed=1.0) == first
-    assert guarded.result(first.id, CallStatus.ERROR, "no such file", elapsed=3.0) == Owed((second,))
+    assert guarded.result(first.id, CallStatus.ERROR, "no such file", elapsed=3.0) == ResultsMissing((second,))
     guarded.started(second.id)
-    assert guarded.result(second.id) == Go(tools=True)
+    assert guarded.result(second.id) == Proceed(tools=True)
     settled = [fact for fact in guarded.take_facts() if isinstance(fact, facts.CallSettled)]
     assert [(fact.status, fact.result, fact.elapsed) for fact in settled] == [
         (CallStatus.ERROR, "no such file", 3.0),
@@ -154,7 +154,7 @@ def test_a_reply_that_was_not_allowed_is_an_error_and_changes_nothing() -> None:
     step(capped)
     for guarded, state in ((owing, State.TOOL_EXEC), (capped, State.CONCLUDE)):
         before = guarded.may_call_model()
-        with pytest.raises(IllegalEvent, match=f"ModelReplied is not accepted in state {state}"):
+        with pytest.raises(IllegalInputError, match=f"ModelReplied is not accepted in state {state}"):
             guarded.replied("All done.")
         assert guarded.may_call_model() == before
 
@@ -162,22 +162,22 @@ def test_a_reply_that_was_not_allowed_is_an_error_and_changes_nothing() -> None:
 def test_a_result_of_a_call_that_was_never_started_is_an_error() -> None:
     guarded = guard()
     (permit,) = guarded.replied("", [READ])
-    with pytest.raises(BadCall, match="was never started"):
+    with pytest.raises(InvalidCallError, match="was never started"):
         guarded.result(permit.id)
-    with pytest.raises(BadCall, match="there is no such call"):
+    with pytest.raises(InvalidCallError, match="there is no such call"):
         guarded.started("call99999")
 
 
 def test_a_doom_loop_is_noticed_and_a_hint_comes_first() -> None:
     guarded = guard(nudges=1)
     for _ in range(3):
-        assert guarded.may_call_model() == Go(tools=True)
+        assert guarded.may_call_model() == Proceed(tools=True)
         step(guarded)
-    assert guarded.may_call_model() == Go(tools=True, nudge=True)
+    assert guarded.may_call_model() == Proceed(tools=True, nudge=True)
     step(guarded)
-    assert guarded.may_call_model() == Stop(EndReason.DOOM_LOOP)
-    assert guarded.concluded(None) == Stop(EndReason.DOOM_LOOP, second_try=True)
-    assert guarded.concluded("") == Stop(EndReason.DOOM_LOOP, (), Outcome.DOOM_LOOP)
+    assert guarded.may_call_model() == Stopped(EndReason.DOOM_LOOP)
+    assert guarded.concluded(None) == Stopped(EndReason.DOOM_LOOP, second_try=True)
+    assert guarded.concluded("") == Stopped(EndReason.DOOM_LOOP, (), Outcome.DOOM_LOOP)
 
 
 def test_a_person_may_be_asked_about_a_doom_loop() -> None:
@@ -185,10 +185,10 @@ def test_a_person_may_be_asked_about_a_doom_loop() -> None:
     step(guarded)
     step(guarded)
     ask = guarded.may_call_model()
-    assert isinstance(ask, Ask)
+    assert isinstance(ask, NeedsAnswer)
     (interrupt,) = ask.interrupts
     assert (interrupt.id, interrupt.kind, interrupt.tool) == ("doom-1", InterruptKind.DOOM_LOOP, "read")
-    assert guarded.answered("doom-1", Decision.GO_ON, "let it", elapsed=4.0) == Go(tools=True)
+    assert guarded.answered("doom-1", Decision.GO_ON, "let it", elapsed=4.0) == Proceed(tools=True)
     (answered,) = (fact for fact in guarded.take_facts() if isinstance(fact, facts.Answered))
     assert (answered.text, answered.elapsed) == ("let it", 4.0)
 
@@ -197,41 +197,43 @@ def test_a_call_may_wait_for_a_person() -> None:
     guarded = guard()
     (permit,) = guarded.replied("", [READ])
     ask = guarded.waits(permit.id, InterruptKind.APPROVAL, "May it?", elapsed=1.0)
-    assert isinstance(ask, Ask)
+    assert isinstance(ask, NeedsAnswer)
     assert [(one.call, one.question) for one in ask.interrupts] == [(permit.id, "May it?")]
     assert guarded.machine.turn.elapsed == 1.0
-    assert guarded.answered(ask.interrupts[0].id, Decision.GRANT) == Owed((permit,))
+    assert guarded.answered(ask.interrupts[0].id, Decision.APPROVE) == ResultsMissing((permit,))
 
 
 def test_a_failure_that_may_pass_is_tried_again_as_often_as_the_limits_say() -> None:
     guarded = guard(max_retries=1)
-    assert guarded.failed(Cause.OVERLOADED, "try later", usage=Usage(input_tokens=2), elapsed=1.0) == Go(tools=True)
+    assert guarded.failed(Cause.OVERLOADED, "try later", usage=Usage(input_tokens=2), elapsed=1.0) == Proceed(
+        tools=True
+    )
     stop = guarded.failed(Cause.OVERLOADED, partial="I was")
-    assert stop == Stop(EndReason.MODEL_ERROR, (), Outcome.FAILED)
-    first, _, _, halted = guarded.take_facts()[2:]
+    assert stop == Stopped(EndReason.MODEL_ERROR, (), Outcome.FAILED)
+    first, _, _, turn_ended = guarded.take_facts()[2:]
     assert isinstance(first, facts.Notice | facts.AttemptFailed)
-    assert isinstance(halted, facts.Halted)
-    assert halted.partial == "I was"
+    assert isinstance(turn_ended, facts.TurnEnded)
+    assert turn_ended.partial == "I was"
     assert guarded.machine.turn.usage == Usage(input_tokens=2)
 
 
 def test_a_failure_that_will_not_pass_is_not_tried_again() -> None:
-    assert guard().failed(Cause.CONTEXT_OVERFLOW) == Stop(EndReason.CONTEXT_OVERFLOW, (), Outcome.FAILED)
+    assert guard().failed(Cause.CONTEXT_OVERFLOW) == Stopped(EndReason.CONTEXT_OVERFLOW, (), Outcome.FAILED)
 
 
 def test_a_conclusion_that_fails_ends_the_turn_all_the_same() -> None:
     guarded = guard(steps=1, max_retries=1)
     step(guarded)
-    assert guarded.failed(Cause.TIMEOUT) == Stop(EndReason.STEP_CAP)
-    assert guarded.failed(Cause.TIMEOUT) == Stop(EndReason.STEP_CAP, (), Outcome.CAP_HIT)
+    assert guarded.failed(Cause.TIMEOUT) == Stopped(EndReason.STEP_CAP)
+    assert guarded.failed(Cause.TIMEOUT) == Stopped(EndReason.STEP_CAP, (), Outcome.CAP_HIT)
 
 
 def test_time_that_has_passed_stops_the_next_step() -> None:
     guarded = guard(seconds=10)
     step(guarded, elapsed=9.9)
-    assert guarded.may_call_model() == Go(tools=True)
+    assert guarded.may_call_model() == Proceed(tools=True)
     step(guarded, numbered(2), elapsed=10.0)
-    assert guarded.may_call_model() == Stop(EndReason.DEADLINE)
+    assert guarded.may_call_model() == Stopped(EndReason.DEADLINE)
 
 
 def test_time_that_is_up_during_a_tool_closes_its_call() -> None:
@@ -239,7 +241,7 @@ def test_time_that_is_up_during_a_tool_closes_its_call() -> None:
     (permit,) = guarded.replied("", [READ])
     guarded.started(permit.id)
     guarded.take_facts()
-    assert guarded.expired(partial="I", usage=Usage(input_tokens=1), elapsed=12.0) == Stop(EndReason.DEADLINE)
+    assert guarded.expired(partial="I", usage=Usage(input_tokens=1), elapsed=12.0) == Stopped(EndReason.DEADLINE)
     settled, *_, stopping = guarded.take_facts()
     assert isinstance(settled, facts.CallSettled)
     assert (settled.call, settled.status, settled.elapsed) == (permit.id, CallStatus.ABORTED, 12.0)
@@ -249,26 +251,26 @@ def test_time_that_is_up_during_a_tool_closes_its_call() -> None:
 
 def test_an_aborted_turn_is_over() -> None:
     guarded = guard()
-    assert guarded.aborted(partial="I was", elapsed=3.0) == Stop(EndReason.ABORTED, (), Outcome.ABORTED)
-    halted = guarded.take_facts()[-1]
-    assert isinstance(halted, facts.Halted)
-    assert (halted.partial, halted.elapsed) == ("I was", 3.0)
+    assert guarded.aborted(partial="I was", elapsed=3.0) == Stopped(EndReason.ABORTED, (), Outcome.ABORTED)
+    turn_ended = guarded.take_facts()[-1]
+    assert isinstance(turn_ended, facts.TurnEnded)
+    assert (turn_ended.partial, turn_ended.elapsed) == ("I was", 3.0)
 
 
 def test_a_loop_that_broke_ends_its_turn() -> None:
     guarded = guard()
-    assert guarded.broke("KeyError: 'x'", elapsed=3.0) == Stop(EndReason.ENGINE_ERROR, (), Outcome.FAILED)
-    halted = guarded.take_facts()[-1]
-    assert isinstance(halted, facts.Halted)
-    assert (halted.error, halted.elapsed) == ("KeyError: 'x'", 3.0)
+    assert guarded.broke("KeyError: 'x'", elapsed=3.0) == Stopped(EndReason.ENGINE_ERROR, (), Outcome.FAILED)
+    turn_ended = guarded.take_facts()[-1]
+    assert isinstance(turn_ended, facts.TurnEnded)
+    assert (turn_ended.error, turn_ended.elapsed) == ("KeyError: 'x'", 3.0)
 
 
 def test_a_turn_without_a_step_is_answered_in_text() -> None:
     guarded = guard(steps=0)
-    assert guarded.may_call_model() == Go(tools=False)
+    assert guarded.may_call_model() == Proceed(tools=False)
     (permit,) = guarded.replied("I cannot.", [READ])
     assert permit.refusal == "not executed: tools are disabled in this reply"
-    assert guarded.may_call_model() == Stop(EndReason.TEXT_ONLY, (), Outcome.FINISHED)
+    assert guarded.may_call_model() == Stopped(EndReason.TEXT_ONLY, (), Outcome.FINISHED)
 
 
 def test_without_limits_the_defaults_hold() -> None:
@@ -303,7 +305,7 @@ def test_an_answer_without_a_text_has_none() -> None:
     guarded = guard()
     (permit,) = guarded.replied(calls=[READ])
     guarded.waits(permit.id, InterruptKind.APPROVAL)
-    guarded.answered("approval-1", Decision.GRANT)
+    guarded.answered("approval-1", Decision.APPROVE)
     (answered,) = (fact for fact in guarded.take_facts() if isinstance(fact, facts.Answered))
     assert (answered.text, answered.elapsed) == ("", 0.0)
 
@@ -339,11 +341,11 @@ def test_the_facts_are_those_of_the_machine_and_each_is_taken_once() -> None:
     step(guarded)
     guarded.concluded("x")
     machine, expected = TurnMachine.start(
-        Started(prompt="Tidy utils.py", limits=Limits(steps=1), session="s1", model="m")
+        StartedInput(prompt="Tidy utils.py", limits=Limits(steps=1), session="s1", model="m")
     )
     assert first == expected
-    expected = machine.feed(ModelReplied(calls=(READ,)))
-    for event in (CallStarted(call="call00001"), CallSettled(call="call00001"), Concluded(text="x")):
+    expected = machine.feed(ModelRepliedInput(calls=(READ,)))
+    for event in (CallStartedInput(call="call00001"), CallSettledInput(call="call00001"), ConcludedInput(text="x")):
         expected += machine.feed(event)
     assert guarded.take_facts() == expected
 
@@ -353,10 +355,10 @@ def test_a_turn_goes_on_from_its_journal() -> None:
     step(guarded)
     (permit,) = guarded.replied("", [READ])
     resumed = LoopGuard.resume(guarded.take_facts())
-    assert resumed.may_call_model() == Owed((permit,))
+    assert resumed.may_call_model() == ResultsMissing((permit,))
     assert resumed.take_facts() == []
     resumed.started(permit.id)
-    assert resumed.result(permit.id) == Stop(EndReason.STEP_CAP)
+    assert resumed.result(permit.id) == Stopped(EndReason.STEP_CAP)
 
 
 def test_a_call_whose_process_died_too_often_has_its_result_at_once() -> None:
@@ -369,12 +371,12 @@ def test_a_call_whose_process_died_too_often_has_its_result_at_once() -> None:
     given_up = resumed.started(permit.id)
     assert not given_up.runs
     assert given_up.refusal.startswith("outcome unknown")
-    assert resumed.may_call_model() == Go(tools=True)
+    assert resumed.may_call_model() == Proceed(tools=True)
 
 
 def test_a_turn_with_a_synthesis_is_its_engines() -> None:
-    _, first = TurnMachine.start(Started(prompt="x", synthesis=True))
-    with pytest.raises(BadJournal, match="fact 1 of the journal: the turn has a synthesis"):
+    _, first = TurnMachine.start(StartedInput(prompt="x", synthesis=True))
+    with pytest.raises(InvalidJournalError, match="fact 1 of the journal: the turn has a synthesis"):
         LoopGuard.resume(first)
 
 
@@ -394,13 +396,13 @@ def test_any_loop_that_obeys_its_guard_ends_within_its_limits(limits: Limits, th
     guarded = LoopGuard(limits)
     model_calls = tool_calls = 0
     may = guarded.may_call_model()
-    while not (isinstance(may, Stop) and not may.conclude):
+    while not (isinstance(may, Stopped) and not may.conclude):
         throw = throws[model_calls % len(throws)]
         model_calls += 1
         assert model_calls <= limits.model_calls
         if throw == 0:
             may = guarded.failed(Cause.TIMEOUT)
-        elif isinstance(may, Stop):
+        elif isinstance(may, Stopped):
             may = guarded.concluded("x" * (throw % 2), [READ] * (throw % 3))
         else:
             permits = guarded.replied("", [numbered(place) for place in range(throw)])

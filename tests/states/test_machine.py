@@ -6,34 +6,34 @@ import pytest
 from msgspec.structs import replace
 
 from turnwright_states import (
-    Abort,
-    Answered,
-    AttemptFailed,
-    BadJournal,
+    AbortInput,
+    AnsweredInput,
+    AttemptFailedInput,
     CallModel,
-    CallSettled,
-    CallStarted,
+    CallSettledInput,
+    CallStartedInput,
     CallState,
     CallStatus,
-    CallWaits,
+    CallWaitingInput,
     Cause,
     Conclude,
-    Concluded,
+    ConcludedInput,
     Decision,
     EndReason,
-    Event,
-    Expire,
-    Fail,
+    ExpireInput,
+    FailInput,
     Finish,
-    IllegalEvent,
+    IllegalInputError,
+    Input,
     InterruptKind,
+    InvalidJournalError,
     Limits,
-    ModelReplied,
+    ModelRepliedInput,
     RunTools,
-    Started,
+    StartedInput,
     State,
-    Steered,
-    Synthesised,
+    SteeredInput,
+    SynthesizedInput,
     ToolCall,
     Turn,
     TurnMachine,
@@ -55,11 +55,11 @@ def kinds(new: list[facts.Fact]) -> list[str]:
 
 
 def test_the_example_of_the_design() -> None:
-    machine, first = TurnMachine.start(Started(prompt="Tidy utils.py", limits=Limits(steps=5)))
+    machine, first = TurnMachine.start(StartedInput(prompt="Tidy utils.py", limits=Limits(steps=5)))
     assert kinds(first) == ["turn_started", "step_started"]
     assert machine.action == CallModel(tools=True)
     call = ToolCall(name="read_file", arguments={"path": "a.py"})
-    new = machine.feed(ModelReplied(calls=(call,), usage=USED))
+    new = machine.feed(ModelRepliedInput(calls=(call,), usage=USED))
     assert kinds(new) == ["model_replied"]
     assert isinstance(machine.action, RunTools)
     (ready,) = machine.action.calls
@@ -67,50 +67,50 @@ def test_the_example_of_the_design() -> None:
 
 
 def test_a_turn_starts_with_all_that_its_resumption_needs() -> None:
-    event = Started(
+    event = StartedInput(
         prompt="x",
         limits=Limits(steps=3),
         agent={"name": "Refactorer"},
-        history=({"role": "user"},),
+        message_history=({"role": "user"},),
         synthesis=True,
         parent_turn="p",
         parent_call="call00001",
         depth=1,
-        continues="c",
+        continue_from="c",
     )
     _, (started, *_rest) = TurnMachine.start(event)
     assert isinstance(started, facts.TurnStarted)
     assert started.chart == VERSION
-    for name in set(Started.model_fields) - set(Event.model_fields):
+    for name in set(StartedInput.model_fields) - set(Input.model_fields):
         assert getattr(started, name) == getattr(event, name)
 
 
-def ask(**fields: object) -> CallWaits:
-    return CallWaits.model_validate({"call": "call00001", "interrupt_kind": InterruptKind.APPROVAL} | fields)
+def ask(**fields: object) -> CallWaitingInput:
+    return CallWaitingInput.model_validate({"call": "call00001", "interrupt_kind": InterruptKind.APPROVAL} | fields)
 
 
-TWO = (ModelReplied(calls=(LOOK, LOOK), usage=USED),)
-ONE = (ModelReplied(calls=(LOOK,), usage=USED),)
-RUN = (CallStarted(call="call00001"), CallSettled(call="call00001"))
+TWO = (ModelRepliedInput(calls=(LOOK, LOOK), usage=USED),)
+ONE = (ModelRepliedInput(calls=(LOOK,), usage=USED),)
+RUN = (CallStartedInput(call="call00001"), CallSettledInput(call="call00001"))
 #: What was fed before, what is fed now, and the facts that follow: the table of DESIGN 3.
-TABLE: dict[str, tuple[dict[str, object], tuple[Event, ...], Event, list[str]]] = {
-    "an answer": ({}, (), ModelReplied(text="x", usage=USED), ["model_replied", "step_finished", "halted"]),
+TABLE: dict[str, tuple[dict[str, object], tuple[Input, ...], Input, list[str]]] = {
+    "an answer": ({}, (), ModelRepliedInput(text="x", usage=USED), ["model_replied", "step_finished", "turn_ended"]),
     "calls": ({}, (), TWO[0], ["model_replied"]),
     "a call that cannot run": (
         {"tool_calls": 100},
         (),
-        ModelReplied(calls=(LOOK, ToolCall(name="?", problem="unknown")), usage=USED),
+        ModelRepliedInput(calls=(LOOK, ToolCall(name="?", problem="unknown")), usage=USED),
         ["model_replied", "call_settled"],
     ),
-    "a retry": ({}, (), AttemptFailed(cause=Cause.TIMEOUT), ["attempt_failed"]),
+    "a retry": ({}, (), AttemptFailedInput(cause=Cause.TIMEOUT), ["attempt_failed"]),
     "a failure": (
         {},
         (),
-        AttemptFailed(cause=Cause.REJECTED),
-        ["attempt_failed", "step_finished", "halted"],
+        AttemptFailedInput(cause=Cause.REJECTED),
+        ["attempt_failed", "step_finished", "turn_ended"],
     ),
-    "a call starts": ({}, TWO, CallStarted(call="call00002"), ["call_started"]),
-    "a call settles": ({}, TWO, CallSettled(call="call00002", status=CallStatus.ERROR), ["call_settled"]),
+    "a call starts": ({}, TWO, CallStartedInput(call="call00002"), ["call_started"]),
+    "a call settles": ({}, TWO, CallSettledInput(call="call00002", status=CallStatus.ERROR), ["call_settled"]),
     "the last call settles": (
         {},
         (*ONE, RUN[0]),
@@ -128,63 +128,63 @@ TABLE: dict[str, tuple[dict[str, object], tuple[Event, ...], Event, list[str]]] 
     "a partial answer": (
         {},
         (*TWO, ask(), ask(call="call00002")),
-        Answered(interrupt="approval-1", decision=Decision.GRANT),
+        AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE),
         ["answered"],
     ),
     "a denial": (
         {},
         (*ONE, ask()),
-        Answered(interrupt="approval-1", decision=Decision.DENY),
+        AnsweredInput(interrupt="approval-1", decision=Decision.REJECT),
         ["answered", "call_settled", "step_finished", "step_started"],
     ),
     "a synthesis": (
         {"synthesis": True},
         (*ONE, *RUN),
-        Synthesised(text="x"),
-        ["synthesised", "step_finished", "halted"],
+        SynthesizedInput(text="x"),
+        ["synthesized", "step_finished", "turn_ended"],
     ),
     "a synthesis of nothing": (
         {"synthesis": True},
         (*ONE, *RUN),
-        Synthesised(),
-        ["synthesised", "step_finished", "step_started"],
+        SynthesizedInput(),
+        ["synthesized", "step_finished", "step_started"],
     ),
     "a synthesis that will not come": (
         {"synthesis": True, "max_retries": 0},
         (*ONE, *RUN),
-        AttemptFailed(cause=Cause.CRASH),
-        ["attempt_failed", "synthesised", "step_finished", "step_started"],
+        AttemptFailedInput(cause=Cause.CRASH),
+        ["attempt_failed", "synthesized", "step_finished", "step_started"],
     ),
-    "a message": ({}, ONE, Steered(text="x"), ["message_added"]),
+    "a message": ({}, ONE, SteeredInput(text="x"), ["message_added"]),
     "a doom loop": (
         {"doom_threshold": 2, "doom_response": "ask"},
-        (*ONE, *RUN, *ONE, CallStarted(call="call00002")),
-        CallSettled(call="call00002"),
+        (*ONE, *RUN, *ONE, CallStartedInput(call="call00002")),
+        CallSettledInput(call="call00002"),
         ["call_settled", "step_finished", "paused"],
     ),
     "a doom loop goes on": (
         {"doom_threshold": 2, "doom_response": "ask"},
-        (*ONE, *RUN, *ONE, CallStarted(call="call00002"), CallSettled(call="call00002")),
-        Answered(interrupt="doom-1", decision=Decision.GO_ON),
+        (*ONE, *RUN, *ONE, CallStartedInput(call="call00002"), CallSettledInput(call="call00002")),
+        AnsweredInput(interrupt="doom-1", decision=Decision.GO_ON),
         ["answered", "step_started"],
     ),
     "a doom loop stops": (
         {"doom_threshold": 2, "doom_response": "ask"},
-        (*ONE, *RUN, *ONE, CallStarted(call="call00002"), CallSettled(call="call00002")),
-        Answered(interrupt="doom-1", decision=Decision.STOP),
+        (*ONE, *RUN, *ONE, CallStartedInput(call="call00002"), CallSettledInput(call="call00002")),
+        AnsweredInput(interrupt="doom-1", decision=Decision.STOP),
         ["answered", "stopping"],
     ),
-    "a conclusion": ({"steps": 1}, (*ONE, *RUN), Concluded(text="x"), ["concluded", "halted"]),
-    "an expiry": ({"seconds": 9}, (), Expire(), ["step_finished", "stopping"]),
+    "a conclusion": ({"steps": 1}, (*ONE, *RUN), ConcludedInput(text="x"), ["concluded", "turn_ended"]),
+    "an expiry": ({"seconds": 9}, (), ExpireInput(), ["step_finished", "stopping"]),
     "an abort": (
         {},
         (*TWO, RUN[0]),
-        Abort(),
-        ["call_settled", "call_settled", "step_finished", "halted"],
+        AbortInput(),
+        ["call_settled", "call_settled", "step_finished", "turn_ended"],
     ),
-    "an abort of a pause": ({}, (*ONE, ask()), Abort(), ["call_settled", "step_finished", "halted"]),
-    "a bug": ({}, (), Fail(error="x"), ["step_finished", "halted"]),
-    "a bug while concluding": ({"steps": 1}, (*ONE, *RUN), Fail(error="x"), ["halted"]),
+    "an abort of a pause": ({}, (*ONE, ask()), AbortInput(), ["call_settled", "step_finished", "turn_ended"]),
+    "a bug": ({}, (), FailInput(error="x"), ["step_finished", "turn_ended"]),
+    "a bug while concluding": ({"steps": 1}, (*ONE, *RUN), FailInput(error="x"), ["turn_ended"]),
 }
 
 
@@ -193,7 +193,7 @@ def test_the_facts_of_an_event_are_those_of_the_design(name: str) -> None:
     limits, before, event, expected = TABLE[name]
     limits = {"doom_threshold": None} | limits
     synthesis = bool(limits.pop("synthesis", False))
-    machine, _ = TurnMachine.start(Started(prompt="x", limits=Limits.model_validate(limits), synthesis=synthesis))
+    machine, _ = TurnMachine.start(StartedInput(prompt="x", limits=Limits.model_validate(limits), synthesis=synthesis))
     for earlier in before:
         machine.feed(earlier)
     assert [kind for kind in kinds(machine.feed(event)) if kind != "notice"] == expected
@@ -211,7 +211,7 @@ def test_time_never_runs_backwards(begin: "Begin") -> None:
 
 
 def test_a_turn_begins_at_the_microsecond_that_is_written() -> None:
-    _, first = TurnMachine.start(Started(prompt="x", elapsed=1.23456789))
+    _, first = TurnMachine.start(StartedInput(prompt="x", elapsed=1.23456789))
     assert {fact.elapsed for fact in first} == {1.234568}
 
 
@@ -219,7 +219,7 @@ def test_a_step_tells_what_it_used_and_how_long_it_took(begin: "Begin") -> None:
     """Failed attempts of its reply included."""
     turn = begin()
     turn.clock = 1.5
-    turn.feed(AttemptFailed(cause=Cause.INTERRUPTED, usage=Usage(input_tokens=5, cost=0.5)))
+    turn.feed(AttemptFailedInput(cause=Cause.INTERRUPTED, usage=Usage(input_tokens=5, cost=0.5)))
     turn.reply("look", usage=Usage(input_tokens=5, output_tokens=2, cost=0.25))
     turn.clock = 4.0
     turn.settle()
@@ -237,9 +237,9 @@ def test_a_copy_can_be_fed_without_changing_the_turn(begin: "Begin") -> None:
     turn.reply("look", "write")
     turn.wait("call00002")
     before, twin = turn.machine.turn.digest(), turn.machine.copy()
-    twin.feed(CallStarted(call="call00001"))
-    twin.feed(CallSettled(call="call00001"))
-    twin.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    twin.feed(CallStartedInput(call="call00001"))
+    twin.feed(CallSettledInput(call="call00001"))
+    twin.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
     assert turn.machine.turn.digest() == before
     assert turn.ready == ["call00001"]
 
@@ -261,8 +261,8 @@ def test_a_turn_goes_on_from_its_facts(begin: "Begin") -> None:
     resumed = TurnMachine.resume(turn.facts)
     assert resumed.turn.digest() == turn.machine.turn.digest()
     for machine in (resumed, turn.machine):
-        machine.feed(CallStarted(call="call00001"))
-        machine.feed(CallSettled(call="call00001"))
+        machine.feed(CallStartedInput(call="call00001"))
+        machine.feed(CallSettledInput(call="call00001"))
     assert resumed.action == turn.machine.action
     assert resumed.turn.batch["call00002"].state is CallState.WAITING
 
@@ -284,26 +284,26 @@ def test_resuming_asks_no_guard_again(begin: "Begin") -> None:
 
 def test_a_journal_that_does_not_begin_with_turn_started_is_refused(begin: "Begin") -> None:
     turn = finished(begin)
-    with pytest.raises(BadJournal, match="fact 1 of the journal: step_started") as caught:
+    with pytest.raises(InvalidJournalError, match="fact 1 of the journal: step_started") as caught:
         TurnMachine.resume(turn.facts[1:])
     assert caught.value.seq == 1
 
 
 def test_an_empty_journal_is_refused() -> None:
-    with pytest.raises(BadJournal):
+    with pytest.raises(InvalidJournalError):
         TurnMachine.resume([])
 
 
 def test_a_journal_that_begins_twice_is_refused(begin: "Begin") -> None:
     turn = begin()
-    with pytest.raises(BadJournal, match="fact 3 of the journal: turn_started"):
+    with pytest.raises(InvalidJournalError, match="fact 3 of the journal: turn_started"):
         TurnMachine.resume([*turn.facts, turn.facts[0]])
 
 
 def test_a_journal_that_goes_on_after_its_end_is_refused(begin: "Begin") -> None:
     turn = finished(begin)
     last = len(turn.facts)
-    with pytest.raises(BadJournal, match=rf"fact {last + 1} of the journal: .*already ended \(finished\)"):
+    with pytest.raises(InvalidJournalError, match=rf"fact {last + 1} of the journal: .*already ended \(finished\)"):
         TurnMachine.resume([*turn.facts, turn.facts[-1]])
 
 
@@ -312,14 +312,14 @@ def test_a_journal_that_goes_on_after_its_end_is_refused(begin: "Begin") -> None
     [
         facts.CallStarted(elapsed=0, state=State.TOOL_EXEC, call="call00009"),
         facts.CallSettled(elapsed=0, state=State.TOOL_EXEC, call="call00009"),
-        facts.Answered(elapsed=0, state=State.TOOL_EXEC, interrupt="approval-9", decision=Decision.DENY),
+        facts.Answered(elapsed=0, state=State.TOOL_EXEC, interrupt="approval-9", decision=Decision.REJECT),
     ],
     ids=lambda fact: fact.kind,
 )
 def test_a_fact_that_names_what_nothing_made_is_refused(begin: "Begin", stray: facts.Fact) -> None:
     turn = begin()
     turn.reply("look")
-    with pytest.raises(BadJournal, match=f"fact {len(turn.facts) + 1} of the journal: {stray.kind} names"):
+    with pytest.raises(InvalidJournalError, match=f"fact {len(turn.facts) + 1} of the journal: {stray.kind} names"):
         TurnMachine.resume([*turn.facts, stray])
 
 
@@ -328,7 +328,7 @@ def test_a_turn_stands_nowhere_in_the_middle_of_a_transaction(begin: "Begin") ->
     turn = finished(begin)
     middle = next(place for place, fact in enumerate(turn.facts) if fact.state is State.CHECK and place)
     resumed = TurnMachine.resume(turn.facts[: middle + 1])
-    with pytest.raises(IllegalEvent):
+    with pytest.raises(IllegalInputError):
         _ = resumed.action
 
 
@@ -365,8 +365,8 @@ def test_a_conclusion_survives_a_crash(begin: "Begin") -> None:
     turn.step("look")
     resumed = TurnMachine.resume(turn.facts)
     assert resumed.action == Conclude(EndReason.STEP_CAP, 30.0, 1024)
-    resumed.feed(Concluded(text="x"))
-    turn.feed(Concluded(text="x"))
+    resumed.feed(ConcludedInput(text="x"))
+    turn.feed(ConcludedInput(text="x"))
     assert resumed.action == turn.action
 
 
@@ -380,9 +380,9 @@ def test_half_a_surrogate_pair_does_not_part_the_journal_from_the_turn(begin: "B
     """No UTF-8 can hold it. In a name or a grant, on which the turn's state depends, it is replaced as it comes in."""
     turn = begin(doom_threshold=2, doom_response="ask")
     turn.reply(ToolCall(name="a\ud800", arguments={}), ToolCall(name="b", arguments={"q": "\udfff"}))
-    turn.feed(CallWaits(call="call00001", interrupt_kind=InterruptKind.GRANT, grant="/\ud800"))
+    turn.feed(CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.GRANT, grant="/\ud800"))
     turn.settle_one("call00002")
-    turn.feed(Answered(interrupt="grant-1", decision=Decision.GRANT))
+    turn.feed(AnsweredInput(interrupt="grant-1", decision=Decision.APPROVE))
     written = [facts.parse_fact(fact.kind, fact.payload(), seq) for seq, fact in enumerate(turn.facts, start=1)]
     for length, fact in enumerate(written, start=1):
         assert fold(written[:length]).digest() == fact.hash

@@ -13,9 +13,9 @@ from turnwright_states import (
     Call,
     CallStatus,
     EndReason,
-    Event,
+    Input,
     Limits,
-    ModelReplied,
+    ModelRepliedInput,
     Outcome,
     Spent,
     State,
@@ -23,10 +23,10 @@ from turnwright_states import (
     facts,
 )
 from turnwright_states.chart import CHART, ROWS, Chart, Row
-from turnwright_states.events import Stop
 from turnwright_states.facts import Fact
 from turnwright_states.guards import Guard
-from turnwright_states.verify import Case, Claim, Violation, WalkedMachine, walk
+from turnwright_states.inputs import StopInput
+from turnwright_states.verify import Case, Property, ViolationError, WalkedMachine, walk
 
 
 def place(source: State, trigger: Trigger, guard: str) -> int:
@@ -106,7 +106,7 @@ class RecountedReruns(Emitting):
 class OneCallTooMany(WalkedMachine):
     __slots__ = ()
 
-    def _decide(self, event: ModelReplied) -> tuple[facts.CallMade, ...]:
+    def _decide(self, event: ModelRepliedInput) -> tuple[facts.CallMade, ...]:
         self.turn.counters.budget += 1
         made = super()._decide(event)
         self.turn.counters.budget -= 1
@@ -122,11 +122,11 @@ class OpenCallsStayOpen(WalkedMachine):
         pass
 
 
-class SynthesisesForever(WalkedMachine):
+class SynthesizesForever(WalkedMachine):
     __slots__ = ()
 
-    def _synthesised(self, text: str | None) -> None:
-        super()._synthesised(text) if text else self._emit(facts.Synthesised(self._elapsed, self.turn.state))
+    def _synthesized(self, text: str | None) -> None:
+        super()._synthesized(text) if text else self._emit(facts.Synthesized(self._elapsed, self.turn.state))
 
 
 class LendsTooMuch(WalkedMachine):
@@ -134,7 +134,7 @@ class LendsTooMuch(WalkedMachine):
 
     __slots__ = ()
 
-    def _decide(self, event: ModelReplied) -> tuple[facts.CallMade, ...]:
+    def _decide(self, event: ModelRepliedInput) -> tuple[facts.CallMade, ...]:
         return tuple(
             replace(made, lease=facts.Lease(calls=1 + (made.lease.calls or 0))) if made.lease else made
             for made in super()._decide(event)
@@ -167,7 +167,7 @@ class BelievesAStop(WalkedMachine):
 
     __slots__ = ()
 
-    def _stopped_by(self, event: Stop, trigger: Trigger) -> Row:  # noqa: ARG002 (the hook's signature)
+    def _stopped_by(self, event: StopInput, trigger: Trigger) -> Row:  # noqa: ARG002 (the hook's signature)
         return self._fire(trigger)
 
 
@@ -176,7 +176,7 @@ class BelievesTheNumber(WalkedMachine):
 
     __slots__ = ()
 
-    def _stopped_by(self, event: Stop, trigger: Trigger) -> Row:
+    def _stopped_by(self, event: StopInput, trigger: Trigger) -> Row:
         return super()._stopped_by(event.model_copy(update={"spent": dict.fromkeys(event.spent, Spent())}), trigger)
 
 
@@ -185,7 +185,7 @@ class RefusesTooLate(WalkedMachine):
 
     __slots__ = ()
 
-    def _open_call(self, event: Event, call_id: str) -> Call:
+    def _open_call(self, event: Input, call_id: str) -> Call:
         self.turn.counters.retries_left -= call_id not in self.turn.batch
         return super()._open_call(event, call_id)
 
@@ -201,7 +201,7 @@ class EndsAlsoForItsReason(Changing):
     __slots__ = ()
 
     def change(self, fact: Fact) -> Fact:
-        return replace(fact, also_reached=(fact.reason,)) if isinstance(fact, facts.Halted) else fact
+        return replace(fact, also_reached=(fact.reason,)) if isinstance(fact, facts.TurnEnded) else fact
 
 
 class NothingElse(Changing):
@@ -218,7 +218,7 @@ class HaltsEarly(Emitting):
 
     def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
         if isinstance(fact, facts.Stopping):
-            end = facts.Halted(fact.elapsed, fact.state, outcome=Outcome.CAP_HIT, reason=EndReason.STEP_CAP)
+            end = facts.TurnEnded(fact.elapsed, fact.state, outcome=Outcome.CAP_HIT, reason=EndReason.STEP_CAP)
             self._emit(end)
 
 
@@ -226,8 +226,8 @@ class HaltsTwice(Emitting):
     __slots__ = ()
 
     def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
-        halts = [one for one in self._out if isinstance(one, facts.Halted)]
-        if isinstance(fact, facts.Halted) and len(halts) == 1:
+        halts = [one for one in self._out if isinstance(one, facts.TurnEnded)]
+        if isinstance(fact, facts.TurnEnded) and len(halts) == 1:
             self._emit(replace(fact, reason=EndReason.STEP_CAP))
 
 
@@ -244,7 +244,7 @@ class EndsAsAnother(Changing):
     __slots__ = ()
 
     def change(self, fact: Fact) -> Fact:
-        return replace(fact, outcome=Outcome.SYNTHESIS_DONE) if isinstance(fact, facts.Halted) else fact
+        return replace(fact, outcome=Outcome.SYNTHESIS_DONE) if isinstance(fact, facts.TurnEnded) else fact
 
 
 class FreeForwardedPauses(Emitting):
@@ -286,7 +286,7 @@ SMALL: Final = Case(Limits(steps=2, tool_calls=2, max_pauses=1, max_retries=1, d
 class Fault:
     """A fault, which claim it makes false, what the violation must say of it, and where to look for it."""
 
-    claim: Claim
+    claim: Property
     says: str
     rows: tuple[Row, ...] = ROWS
     machine: type[WalkedMachine] = WalkedMachine
@@ -313,133 +313,136 @@ SYNTHESIS: Final = Case(Limits(steps=1, max_pauses=0, max_retries=0, doom_thresh
 FAULTS: Final = {
     # The four of the charts before this one (DESIGN 2).
     "an answer leads to CHECK without counting": Fault(
-        Claim.PAIRING, "a call without a result", led(S.PAUSED, T.ANSWERED, "", S.CHECK)
+        Property.PAIRING, "a call without a result", led(S.PAUSED, T.ANSWERED, "", S.CHECK)
     ),
-    "a call asks again without a bound": Fault(Claim.RANK, "the rank did not fall", machine=FreePauses),
+    "a call asks again without a bound": Fault(Property.RANK, "the rank did not fall", machine=FreePauses),
     "a nudge runs past a spent budget": Fault(
-        Claim.SPENT,
+        Property.SPENT,
         "a step started on a spent budget",
         guarded(S.CHECK, T.PROCEED, "doom and nudges_left > 0 and not spent", "doom and nudges_left > 0"),
         case=NUDGE,
     ),
     "a failed conclusion has no row left": Fault(
-        Claim.WAY_ON,
+        Property.WAY_ON,
         "no way on: attempt_failed is not accepted in state CONCLUDE",
         dropped(S.CONCLUDE, T.ATTEMPT_FAILED, ""),
     ),
     # Steps that are not counted.
     "CONTINUE leads back to STREAM": Fault(
-        Claim.RANK, "the rank did not fall", led(S.CONTINUE, T.PROCEED, "", S.STREAM)
+        Property.RANK, "the rank did not fall", led(S.CONTINUE, T.PROCEED, "", S.STREAM)
     ),
-    "a step is not counted": Fault(Claim.RANK, "the rank did not fall", machine=FreeSteps),
+    "a step is not counted": Fault(Property.RANK, "the rank did not fall", machine=FreeSteps),
     "the step cap is not looked at": Fault(
-        Claim.STEPS, "3 steps of an allowance of 2", dropped(S.CHECK, T.PROCEED, "steps >= allowance"), case=UNLIMITED
+        Property.STEPS,
+        "3 steps of an allowance of 2",
+        dropped(S.CHECK, T.PROCEED, "steps >= allowance"),
+        case=UNLIMITED,
     ),
     # Retries and pauses that are not bounded.
     "a model call is retried without a bound": Fault(
-        Claim.RANK, "the rank went below", guarded(S.STREAM, T.ATTEMPT_FAILED, PASSES, "may_pass")
+        Property.RANK, "the rank went below", guarded(S.STREAM, T.ATTEMPT_FAILED, PASSES, "may_pass")
     ),
     "a text-only call is retried without a bound": Fault(
-        Claim.RANK,
+        Property.RANK,
         "the rank went below",
         guarded(S.TEXT_ONLY, T.ATTEMPT_FAILED, PASSES, "may_pass"),
         case=Case(Limits(steps=0, max_retries=1)),
     ),
     "a conclusion is retried without a bound": Fault(
-        Claim.RANK, "the rank went below", guarded(S.CONCLUDE, T.ATTEMPT_FAILED, PASSES, "may_pass")
+        Property.RANK, "the rank went below", guarded(S.CONCLUDE, T.ATTEMPT_FAILED, PASSES, "may_pass")
     ),
-    "a crashed call is rerun without a bound": Fault(Claim.RANK, "the rank did not fall", machine=FreeReruns),
+    "a crashed call is rerun without a bound": Fault(Property.RANK, "the rank did not fall", machine=FreeReruns),
     "a synthesis of nothing is repeated": Fault(
-        Claim.RANK, "the rank did not fall", machine=SynthesisesForever, case=SYNTHESIS
+        Property.RANK, "the rank did not fall", machine=SynthesizesForever, case=SYNTHESIS
     ),
     "a doom loop asks though no pause is left": Fault(
-        Claim.RANK,
+        Property.RANK,
         "the rank went below",
         guarded(S.CHECK, T.PROCEED, NOBODY, "doom and (not doom_asks or spent)"),
         case=ASKS,
     ),
     # The budget.
-    "a place too many is reserved": Fault(Claim.CALLS, "3 calls of a budget of 2", machine=OneCallTooMany),
-    "a rerun counts again": Fault(Claim.CALLS, "3 calls of a budget of 2", machine=RecountedReruns),
+    "a place too many is reserved": Fault(Property.CALLS, "3 calls of a budget of 2", machine=OneCallTooMany),
+    "a rerun counts again": Fault(Property.CALLS, "3 calls of a budget of 2", machine=RecountedReruns),
     "a spent budget is not looked at": Fault(
-        Claim.SPENT,
+        Property.SPENT,
         "a step started on a spent budget",
         dropped(S.CHECK, T.PROCEED, "calls_spent"),
         case=Case(Limits(steps=2, tool_calls=1, max_pauses=0, max_retries=0, doom_threshold=None), widest=1),
     ),
     "spent tokens are not looked at": Fault(
-        Claim.SPENT,
+        Property.SPENT,
         "a step started on a spent budget",
         dropped(S.CHECK, T.PROCEED, "tokens_spent"),
         case=Case(Limits(steps=2, tokens=1, max_pauses=0, max_retries=0, doom_threshold=None), widest=1),
     ),
     # Sub-agents.
     "a sub-agent is lent more than is left": Fault(
-        Claim.CALLS, "4 calls of a budget of 3", machine=LendsTooMuch, case=CHILD
+        Property.CALLS, "4 calls of a budget of 3", machine=LendsTooMuch, case=CHILD
     ),
     "what a sub-agent used is forgotten": Fault(
-        Claim.LEASES, "nobody counted what it had used", machine=ForgetsTheLease, case=CHILD
+        Property.LEASES, "nobody counted what it had used", machine=ForgetsTheLease, case=CHILD
     ),
     "what a stop says of sub-agents is not checked": Fault(
-        Claim.LEASES, "what a sub-agent cannot have used was counted", machine=BelievesAStop, case=CHILD
+        Property.LEASES, "what a sub-agent cannot have used was counted", machine=BelievesAStop, case=CHILD
     ),
     "a stop says that a sub-agent ran more calls than it was lent": Fault(
-        Claim.CALLS, "4 calls of a budget of 3", machine=BelievesTheNumber, case=CHILD
+        Property.CALLS, "4 calls of a budget of 3", machine=BelievesTheNumber, case=CHILD
     ),
     "a refusal is not without consequence": Fault(
-        Claim.LEASES, "a refusal changed the turn", machine=RefusesTooLate, case=CHILD
+        Property.LEASES, "a refusal changed the turn", machine=RefusesTooLate, case=CHILD
     ),
     "a sub-agent asks again without a bound": Fault(
-        Claim.RANK, "the rank did not fall", machine=FreeForwardedPauses, case=CHILD
+        Property.RANK, "the rank did not fall", machine=FreeForwardedPauses, case=CHILD
     ),
     # Messages, which alone may leave the rank as it is.
-    "a message costs a retry": Fault(Claim.RANK, "a message changed the rank", machine=MessagesCost),
-    "messages lead round in a circle": Fault(Claim.CYCLE, "a cycle", machine=MessagesComeBack),
+    "a message costs a retry": Fault(Property.RANK, "a message changed the rank", machine=MessagesCost),
+    "messages lead round in a circle": Fault(Property.CYCLE, "a cycle", machine=MessagesComeBack),
     # What is said of several limits.
     "tokens come before the tool calls": Fault(
-        Claim.PRECEDENCE,
+        Property.PRECEDENCE,
         "stopped for tokens, though budget, tokens held",
         (*ROWS[:BUDGET_ROW], ROWS[TOKENS_ROW], ROWS[BUDGET_ROW], *ROWS[TOKENS_ROW + 1 :]),
         case=SPENT,
     ),
-    "the reason is also reached": Fault(Claim.ALSO, "and also for step_cap", machine=AlsoTheReason),
-    "the reason of the end is also reached": Fault(Claim.ALSO, "ended for ", machine=EndsAlsoForItsReason),
-    "other limits are not told": Fault(Claim.ALSO, "and also for nothing", machine=NothingElse, case=SPENT),
+    "the reason is also reached": Fault(Property.ALSO, "and also for step_cap", machine=AlsoTheReason),
+    "the reason of the end is also reached": Fault(Property.ALSO, "ended for ", machine=EndsAlsoForItsReason),
+    "other limits are not told": Fault(Property.ALSO, "and also for nothing", machine=NothingElse, case=SPENT),
     "the formula forgets the concluding call": Fault(
-        Claim.MODEL_CALLS, "2 model calls, and the formula allows 1", case=STRICT
+        Property.MODEL_CALLS, "2 model calls, and the formula allows 1", case=STRICT
     ),
     # Ends.
-    "no step can start": Fault(Claim.WAY_ON, "the turn cannot start", dropped(S.CHECK, T.PROCEED, "")),
+    "no step can start": Fault(Property.WAY_ON, "the turn cannot start", dropped(S.CHECK, T.PROCEED, "")),
     "the facts say another state": Fault(
-        Claim.WAY_ON, "the chart stands in CONCLUDE, the facts in TOOL_EXEC", machine=StandsElsewhere
+        Property.WAY_ON, "the chart stands in CONCLUDE, the facts in TOOL_EXEC", machine=StandsElsewhere
     ),
     "an end is told as another outcome": Fault(
-        Claim.ONE_END, "an end without one outcome and one reason", machine=EndsAsAnother
+        Property.ONE_END, "an end without one outcome and one reason", machine=EndsAsAnother
     ),
-    "a turn halts and goes on": Fault(Claim.ONE_END, "halted, and not in a final state", machine=HaltsEarly),
-    "a batch is left open": Fault(Claim.PAIRING, "a call without a result", machine=OpenCallsStayOpen),
+    "a turn halts and goes on": Fault(Property.ONE_END, "turn_ended, and not in a final state", machine=HaltsEarly),
+    "a batch is left open": Fault(Property.PAIRING, "a call without a result", machine=OpenCallsStayOpen),
     "a paused turn cannot be aborted": Fault(
-        Claim.WAY_ON, "no way on: abort is not accepted in state PAUSED", dropped(S.PAUSED, T.ABORT, "")
+        Property.WAY_ON, "no way on: abort is not accepted in state PAUSED", dropped(S.PAUSED, T.ABORT, "")
     ),
     "a pair of state and trigger has no fallback": Fault(
-        Claim.WAY_ON, "no way on: settled is not accepted in state TOOL_EXEC", dropped(S.TOOL_EXEC, T.SETTLED, "")
+        Property.WAY_ON, "no way on: settled is not accepted in state TOOL_EXEC", dropped(S.TOOL_EXEC, T.SETTLED, "")
     ),
-    "a turn halts twice": Fault(Claim.ONE_END, "an end needs one halted, as its last fact", machine=HaltsTwice),
+    "a turn halts twice": Fault(Property.ONE_END, "an end needs one turn_ended, as its last fact", machine=HaltsTwice),
     "a conclusion loses its reason": Fault(
-        Claim.WAY_ON, "the machine broke", unreasoned(S.CHECK, T.PROCEED, "steps >= allowance")
+        Property.WAY_ON, "the machine broke", unreasoned(S.CHECK, T.PROCEED, "steps >= allowance")
     ),
-    "an answer loses its reason": Fault(Claim.ONE_END, "finished/", unreasoned(S.STREAM, T.REPLIED, "")),
+    "an answer loses its reason": Fault(Property.ONE_END, "finished/", unreasoned(S.STREAM, T.REPLIED, "")),
     "a filtered reply is an answer": Fault(
-        Claim.ONE_END, "finished/content_filter", led(S.STREAM, T.REPLIED, "filtered", S.FINISHED)
+        Property.ONE_END, "finished/content_filter", led(S.STREAM, T.REPLIED, "filtered", S.FINISHED)
     ),
     "a failed conclusion fails the turn": Fault(
-        Claim.ONE_END, "failed/step_cap", led(S.CONCLUDE, T.ATTEMPT_FAILED, "", S.FAILED)
+        Property.ONE_END, "failed/step_cap", led(S.CONCLUDE, T.ATTEMPT_FAILED, "", S.FAILED)
     ),
     "a doom loop ends as a cap": Fault(
-        Claim.ONE_END, "cap_hit/doom_loop", dropped(S.CONCLUDE, T.CONCLUDED, "carried_doom"), case=DOOM
+        Property.ONE_END, "cap_hit/doom_loop", dropped(S.CONCLUDE, T.CONCLUDED, "carried_doom"), case=DOOM
     ),
     "a final state has a way out": Fault(
-        Claim.ONE_END, "FINISHED", (*ROWS, Row(S.FINISHED, T.ABORT, Guard(""), S.ABORTED, EndReason.ABORTED))
+        Property.ONE_END, "FINISHED", (*ROWS, Row(S.FINISHED, T.ABORT, Guard(""), S.ABORTED, EndReason.ABORTED))
     ),
 }
 
@@ -448,7 +451,7 @@ FAULTS: Final = {
 def test_a_planted_fault_is_found(name: str) -> None:
     """The violation says which claim is false and how, under which limits, and the way through the chart."""
     fault = FAULTS[name]
-    with pytest.raises(Violation) as caught:
+    with pytest.raises(ViolationError) as caught:
         walk(fault.case, chart=Chart(fault.rows), machine=fault.machine)
     found = caught.value
     assert found.claim is fault.claim
@@ -463,7 +466,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
 
 def test_every_claim_about_every_way_has_a_fault_that_makes_it_false() -> None:
     """A check that cannot fail checks nothing. The two others are those of a whole campaign."""
-    assert {fault.claim for fault in FAULTS.values()} == set(Claim) - {Claim.ROWS, Claim.ENDS}
+    assert {fault.claim for fault in FAULTS.values()} == set(Property) - {Property.ROWS, Property.ENDS}
 
 
 @pytest.mark.parametrize(
@@ -477,7 +480,7 @@ def test_without_the_fault_the_same_walk_passes(case: Case) -> None:
 
 
 def test_the_way_to_a_fault_is_told_in_events_and_rows() -> None:
-    with pytest.raises(Violation) as caught:
+    with pytest.raises(ViolationError) as caught:
         walk(SPENT, chart=Chart(FAULTS["tokens come before the tool calls"].rows))
     *_, last = caught.value.path
     assert (last.source, last.dest) == (S.TOOL_EXEC, S.CONCLUDE)
@@ -487,11 +490,11 @@ def test_the_way_to_a_fault_is_told_in_events_and_rows() -> None:
 
 
 def test_a_violation_travels_between_processes() -> None:
-    with pytest.raises(Violation) as caught:
+    with pytest.raises(ViolationError) as caught:
         walk(SMALL, machine=FreeSteps)
     violation = caught.value
     back = pickle.loads(pickle.dumps(violation))  # noqa: S301 (our own bytes)
-    assert isinstance(back, Violation)
+    assert isinstance(back, ViolationError)
     assert (str(back), back.claim, back.case, back.path) == (
         str(violation),
         violation.claim,

@@ -7,29 +7,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright_states import (
-    Abort,
-    Answered,
-    AttemptFailed,
+    AbortInput,
+    AnsweredInput,
+    AttemptFailedInput,
     CallModel,
-    CallSettled,
-    CallStarted,
-    CallWaits,
+    CallSettledInput,
+    CallStartedInput,
+    CallWaitingInput,
     Cause,
-    Concluded,
+    ConcludedInput,
     Decision,
     EndReason,
-    Event,
-    Expire,
-    Fail,
+    ExpireInput,
+    FailInput,
+    Input,
     InterruptKind,
     Limits,
     MachineError,
-    ModelReplied,
+    ModelRepliedInput,
     Outcome,
-    Started,
+    StartedInput,
     State,
-    Steered,
-    Synthesised,
+    SteeredInput,
+    SynthesizedInput,
     ToolCall,
     TurnMachine,
     Usage,
@@ -120,7 +120,7 @@ def test_every_limit_that_holds_is_told_in_the_order_of_the_rows(seen: Counters)
 )
 def test_a_step_may_write_exactly_what_the_token_budget_leaves(tokens: int, used: list[tuple[int, int]]) -> None:
     """Never nothing: a step that may start may say something."""
-    machine, _ = TurnMachine.start(Started(prompt="x", limits=Limits(tokens=tokens, doom_threshold=None)))
+    machine, _ = TurnMachine.start(StartedInput(prompt="x", limits=Limits(tokens=tokens, doom_threshold=None)))
     left = tokens
     for read, written in used:
         action = machine.action
@@ -130,7 +130,7 @@ def test_a_step_may_write_exactly_what_the_token_budget_leaves(tokens: int, used
             return
         assert action.max_tokens == left
         machine.feed(
-            ModelReplied(
+            ModelRepliedInput(
                 calls=(ToolCall(name="a", problem="there is none"),),
                 usage=Usage(input_tokens=read, output_tokens=written),
             )
@@ -153,21 +153,21 @@ def test_a_model_that_never_stops_is_stopped_at_the_ceiling(begin: Begin, steps:
     assert turn.machine.turn.carried is EndReason.STEP_CAP
 
 
-EVERYTHING: Final[tuple[Event, ...]] = (
-    Started(prompt="x"),
-    ModelReplied(text="x"),
-    ModelReplied(calls=(ToolCall(name="a", arguments={}),)),
-    AttemptFailed(cause=Cause.TIMEOUT),
-    CallStarted(call="call00001"),
-    CallSettled(call="call00001"),
-    CallWaits(call="call00001", interrupt_kind=InterruptKind.APPROVAL),
-    Synthesised(text="x"),
-    Answered(interrupt="approval-1", decision=Decision.GRANT),
-    Steered(text="x"),
-    Concluded(text="x"),
-    Expire(elapsed=9.0),
-    Abort(),
-    Fail(error="x"),
+EVERYTHING: Final[tuple[Input, ...]] = (
+    StartedInput(prompt="x"),
+    ModelRepliedInput(text="x"),
+    ModelRepliedInput(calls=(ToolCall(name="a", arguments={}),)),
+    AttemptFailedInput(cause=Cause.TIMEOUT),
+    CallStartedInput(call="call00001"),
+    CallSettledInput(call="call00001"),
+    CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.APPROVAL),
+    SynthesizedInput(text="x"),
+    AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE),
+    SteeredInput(text="x"),
+    ConcludedInput(text="x"),
+    ExpireInput(elapsed=9.0),
+    AbortInput(),
+    FailInput(error="x"),
 )
 
 
@@ -175,39 +175,39 @@ def finish(turn: Script) -> None:
     turn.reply(text="x")
 
 
-def synthesise(turn: Script) -> None:
+def synthesize(turn: Script) -> None:
     turn.step("a")
-    turn.feed(Synthesised(text="x"))
+    turn.feed(SynthesizedInput(text="x"))
 
 
 def hit_the_cap(turn: Script) -> None:
     turn.step("a")
-    turn.feed(Synthesised())
-    turn.feed(Concluded(text="x"))
+    turn.feed(SynthesizedInput())
+    turn.feed(ConcludedInput(text="x"))
 
 
 def loop(turn: Script) -> None:
     for _ in range(2):
         turn.step("a")
-        turn.feed(Synthesised())
-    turn.feed(Concluded(text="x"))
+        turn.feed(SynthesizedInput())
+    turn.feed(ConcludedInput(text="x"))
 
 
 ENDS: Final = {
     Outcome.FINISHED: (finish, {}),
-    Outcome.SYNTHESIS_DONE: (synthesise, {}),
+    Outcome.SYNTHESIS_DONE: (synthesize, {}),
     Outcome.CAP_HIT: (hit_the_cap, {"steps": 1}),
     Outcome.DOOM_LOOP: (loop, {"doom_threshold": 2}),
-    Outcome.ABORTED: (lambda turn: turn.feed(Abort()), {}),
-    Outcome.FAILED: (lambda turn: turn.feed(Fail(error="x")), {}),
+    Outcome.ABORTED: (lambda turn: turn.feed(AbortInput()), {}),
+    Outcome.FAILED: (lambda turn: turn.feed(FailInput(error="x")), {}),
 }
 
 
 @pytest.mark.parametrize("happening", EVERYTHING, ids=lambda happening: type(happening).__name__)
 @pytest.mark.parametrize("outcome", Outcome)
-def test_no_event_changes_an_end(begin: Begin, outcome: Outcome, happening: Event) -> None:
+def test_no_event_changes_an_end(begin: Begin, outcome: Outcome, happening: Input) -> None:
     end, limits = ENDS[outcome]
-    turn = begin(Started(prompt="x", synthesis=True), **limits)
+    turn = begin(StartedInput(prompt="x", synthesis=True), **limits)
     end(turn)
     before, action = turn.machine.turn.digest(), turn.action
     with pytest.raises(MachineError):

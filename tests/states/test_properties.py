@@ -10,42 +10,42 @@ from hypothesis import strategies as st
 from turnwright_states import (
     DECISIONS,
     MAX_STEPS,
-    Abort,
+    AbortInput,
     Action,
-    Answered,
-    AttemptFailed,
+    AnsweredInput,
+    AttemptFailedInput,
     AwaitPerson,
     Call,
     CallModel,
-    CallSettled,
-    CallStarted,
+    CallSettledInput,
+    CallStartedInput,
     CallState,
     CallStatus,
-    CallWaits,
+    CallWaitingInput,
     Cause,
     Conclude,
-    Concluded,
-    Event,
-    Expire,
-    Fail,
+    ConcludedInput,
+    ExpireInput,
+    FailInput,
     Finish,
     Halt,
+    Input,
     InterruptKind,
     Limits,
-    ModelReplied,
+    ModelRepliedInput,
     RunTools,
     Spent,
-    Started,
-    Steered,
-    Synthesise,
-    Synthesised,
+    StartedInput,
+    SteeredInput,
+    Synthesize,
+    SynthesizedInput,
     ToolCall,
     TurnMachine,
     Usage,
     facts,
 )
-from turnwright_states.events import Stop
 from turnwright_states.facts import Fact, Lease, parse_fact
+from turnwright_states.inputs import StopInput
 from turnwright_states.turn import Turn
 
 # The surroundings: a model, tools and people who throw a die at each point where they could do this or that. The throws
@@ -64,11 +64,11 @@ class Dice:
         self.thrown += 1
         return self.throws[self.thrown % len(self.throws)] % below
 
-    def pick(self, *options: "Option") -> Event:
+    def pick(self, *options: "Option") -> Input:
         return options[self.number(len(options))]()
 
 
-Option = Callable[[], Event]
+Option = Callable[[], Input]
 
 CAUSES = (Cause.TIMEOUT, Cause.CRASH, Cause.OVERLOADED, Cause.CONTEXT_OVERFLOW)
 STATUSES = (CallStatus.OK, CallStatus.OK, CallStatus.ERROR, CallStatus.UNKNOWN)
@@ -77,7 +77,7 @@ STATUSES = (CallStatus.OK, CallStatus.OK, CallStatus.ERROR, CallStatus.UNKNOWN)
 class Setting(NamedTuple):
     """One turn to be: its limits, and what happens in it."""
 
-    started: Started
+    started: StartedInput
     throws: list[int]
     #: The number of the event that is an abort, or a failure of the engine; None for none.
     stopped_at: int | None
@@ -94,60 +94,60 @@ def asked(dice: Dice) -> ToolCall:
         ToolCall(name=name, arguments={"n": dice.number(2)}, provider_id="call_0"),
         ToolCall(name=name, raw='{"n":'),
         ToolCall(name=name, arguments={}, problem="there is no such tool"),
-        ToolCall(name="poll", arguments={}, exempt=True),
+        ToolCall(name="poll", arguments={}, ignore_in_loop_detection=True),
         ToolCall(name="agent", arguments={}, delegates=True),
     )[dice.number(6)]
 
 
-def reply(dice: Dice) -> ModelReplied:
+def reply(dice: Dice) -> ModelRepliedInput:
     calls = tuple(asked(dice) for _ in range(1 + dice.number(4)))
-    return ModelReplied(calls=calls, finish=tuple(Finish)[dice.number(2)], usage=usage(dice))
+    return ModelRepliedInput(calls=calls, finish=tuple(Finish)[dice.number(2)], usage=usage(dice))
 
 
-def final(dice: Dice) -> ModelReplied:
-    return ModelReplied(text="x" * dice.number(2), finish=tuple(Finish)[dice.number(3)], usage=usage(dice))
+def final(dice: Dice) -> ModelRepliedInput:
+    return ModelRepliedInput(text="x" * dice.number(2), finish=tuple(Finish)[dice.number(3)], usage=usage(dice))
 
 
-def failed(dice: Dice) -> AttemptFailed:
-    return AttemptFailed(cause=CAUSES[dice.number(len(CAUSES))], usage=usage(dice))
+def failed(dice: Dice) -> AttemptFailedInput:
+    return AttemptFailedInput(cause=CAUSES[dice.number(len(CAUSES))], usage=usage(dice))
 
 
-def settled(dice: Dice, call: Call) -> CallSettled:
+def settled(dice: Dice, call: Call) -> CallSettledInput:
     status = STATUSES[dice.number(4)] if call.state is CallState.STARTED else CallStatus.ERROR
     lease = call.made.lease
     spent = None
     if lease is not None and call.state is CallState.STARTED:
         spent = used_of(dice, lease)
-    return CallSettled(call=call.id, status=status, result="x", spent=spent)
+    return CallSettledInput(call=call.id, status=status, result="x", spent=spent)
 
 
 def used_of(dice: Dice, lease: Lease) -> Spent:
     return Spent(calls=dice.number(4 if lease.calls is None else lease.calls + 1), tokens=2, cost=0.01)
 
 
-def told(dice: Dice, stop: Event, turn: Turn) -> Event:
+def told(dice: Dice, stop: Input, turn: Turn) -> Input:
     """The event; if it is a stop, with what the open sub-agents used."""
-    if not isinstance(stop, Stop):
+    if not isinstance(stop, StopInput):
         return stop
     open_calls = [(call.id, call.made.lease) for call in turn.open_calls() if call.counted]
     return stop.model_copy(update={"spent": {call: used_of(dice, lease) for call, lease in open_calls if lease}})
 
 
-def waits(dice: Dice, call: Call) -> CallWaits:
+def waits(dice: Dice, call: Call) -> CallWaitingInput:
     # Of a sub-agent's call, it is an interrupt of the child, which may be about a doom loop of its own.
     forwarded = f"child-{call.attempt}" if call.made.lease is not None else None
     kind = tuple(InterruptKind)[dice.number(5 if forwarded else 4)]
-    return CallWaits(call=call.id, interrupt_kind=kind, grant="/tmp", forwarded=forwarded)  # noqa: S108 (a path to grant)
+    return CallWaitingInput(call=call.id, interrupt_kind=kind, grant="/tmp", forwarded=forwarded)  # noqa: S108 (a path to grant)
 
 
-def message(dice: Dice, instead: Option) -> Event:
+def message(dice: Dice, instead: Option) -> Input:
     dice.messages_left -= 1
-    return Steered(text="x") if dice.messages_left >= 0 else instead()
+    return SteeredInput(text="x") if dice.messages_left >= 0 else instead()
 
 
-def happens(dice: Dice, action: Action, started: Started) -> Event:
+def happens(dice: Dice, action: Action, started: StartedInput) -> Input:
     """What the surroundings do, given what the machine asks for."""
-    late: list[Option] = [Expire] if started.limits.seconds is not None else []
+    late: list[Option] = [ExpireInput] if started.limits.seconds is not None else []
     match action:
         case CallModel(tools=True):
             return dice.pick(*[lambda: reply(dice)] * 6, lambda: final(dice), lambda: failed(dice), *late)
@@ -155,19 +155,19 @@ def happens(dice: Dice, action: Action, started: Started) -> Event:
             return dice.pick(lambda: reply(dice), lambda: final(dice), lambda: failed(dice), *late)
         case RunTools(calls=calls):
             call = calls[dice.number(len(calls))]
-            start = CallStarted(call=call.id)
+            start = CallStartedInput(call=call.id)
             end: Option = lambda: settled(dice, call)  # noqa: E731 (one of several)
             run = [lambda: start] * 5 if call.state is CallState.READY else [end] * 5
             return dice.pick(*run, end, lambda: start, lambda: waits(dice, call), lambda: message(dice, end), *late)
-        case Synthesise():
-            return dice.pick(*[Synthesised] * 3, lambda: Synthesised(text="x"), lambda: failed(dice), *late)
+        case Synthesize():
+            return dice.pick(*[SynthesizedInput] * 3, lambda: SynthesizedInput(text="x"), lambda: failed(dice), *late)
         case AwaitPerson(interrupts=interrupts):
             about = interrupts[dice.number(len(interrupts))]
             decisions = DECISIONS[about.kind]
-            return Answered(interrupt=about.id, decision=decisions[dice.number(len(decisions))])
+            return AnsweredInput(interrupt=about.id, decision=decisions[dice.number(len(decisions))])
         case Conclude():
             texts = ("x", None)
-            end_it: Option = lambda: Concluded(text=texts[dice.number(2)], usage=usage(dice))  # noqa: E731 (likewise)
+            end_it: Option = lambda: ConcludedInput(text=texts[dice.number(2)], usage=usage(dice))  # noqa: E731 (likewise)
             return dice.pick(end_it, lambda: failed(dice))
         case Halt():
             raise AssertionError("nothing happens after the end")
@@ -179,7 +179,7 @@ def settings_of_a_turn(steps: st.SearchStrategy[int | None]) -> st.SearchStrateg
         steps=steps,
         concluding=st.sampled_from(("after", "within")),
         tool_calls=st.none() | st.integers(0, 9) | st.integers(0, 600),
-        calls_a_step=st.integers(1, 4),
+        max_calls_per_step=st.integers(1, 4),
         tokens=st.none() | st.none() | st.integers(1, 2000),
         cost=st.none() | st.none() | st.floats(0.01, 20),
         seconds=st.none() | st.none() | st.none() | st.floats(0.5, 500),
@@ -192,7 +192,7 @@ def settings_of_a_turn(steps: st.SearchStrategy[int | None]) -> st.SearchStrateg
     return st.builds(
         Setting,
         st.builds(
-            Started, prompt=st.just("x"), limits=limits, synthesis=st.booleans(), depth=st.sampled_from((0, 0, 3))
+            StartedInput, prompt=st.just("x"), limits=limits, synthesis=st.booleans(), depth=st.sampled_from((0, 0, 3))
         ),
         st.lists(st.integers(0, 719), min_size=1, max_size=60),
         st.none() | st.none() | st.integers(0, 60),
@@ -206,7 +206,7 @@ ANY = settings_of_a_turn(st.none() | st.integers(0, 250))
 class Played(NamedTuple):
     """A turn that was played to its end: what was fed, and what each feed gave; `started` gave the first."""
 
-    events: list[Event]
+    events: list[Input]
     transactions: list[list[Fact]]
     machine: TurnMachine
     model_calls: int
@@ -223,20 +223,20 @@ MOST_EVENTS = 20_000
 def play(setting: Setting) -> Played:
     dice = Dice(setting.throws)
     machine, first = TurnMachine.start(setting.started)
-    events: list[Event] = []
+    events: list[Input] = []
     transactions, model_calls = [first], 0
     while not isinstance(machine.action, Halt):
         model_calls += isinstance(machine.action, CallModel | Conclude)
         if len(events) == setting.stopped_at:
             fails = dice.number(2) and not isinstance(machine.action, AwaitPerson)
-            events.append(told(dice, Fail(error="x") if fails else Abort(), machine.turn))
+            events.append(told(dice, FailInput(error="x") if fails else AbortInput(), machine.turn))
         else:
             new = told(dice, happens(dice, machine.action, setting.started), machine.turn)
             # The longer the number of throws, the slower the clock: some turns expire, most do not.
             events.append(new.model_copy(update={"elapsed": 0.37 * len(events) / len(setting.throws)}))
         before = machine.turn.rank
         transactions.append(machine.feed(events[-1]))
-        if isinstance(events[-1], Steered):
+        if isinstance(events[-1], SteeredInput):
             assert machine.turn.rank == before
         else:
             assert machine.turn.rank < before, "each event brings the end nearer"
@@ -253,9 +253,9 @@ def test_every_turn_ends_within_its_limits(setting: Setting) -> None:
     """Steps, model calls and tool calls, counted from the journal and not from the machine's own counters."""
     played, limits = play(setting), setting.started.limits
     journal = played.journal
-    halted = journal[-1]
-    assert isinstance(halted, facts.Halted)
-    event(f"{halted.outcome}/{halted.reason}")
+    turn_ended = journal[-1]
+    assert isinstance(turn_ended, facts.TurnEnded)
+    event(f"{turn_ended.outcome}/{turn_ended.reason}")
     event(f"steps: {len(str(of(journal, facts.StepStarted)))} digits")
     assert of(journal, facts.StepStarted) <= min(limits.allowance, MAX_STEPS)
     assert of(journal, facts.StepStarted) == of(journal, facts.StepFinished)
@@ -285,14 +285,14 @@ def test_a_result_comes_before_the_next_model_call(setting: Setting) -> None:
             open_calls |= {call.id for call in fact.calls}
         elif isinstance(fact, facts.CallSettled):
             open_calls.remove(fact.call)
-        elif isinstance(fact, facts.StepStarted | facts.Stopping | facts.Halted):
+        elif isinstance(fact, facts.StepStarted | facts.Stopping | facts.TurnEnded):
             assert not open_calls
 
 
 @given(ANY)
 def test_nothing_comes_after_halted_and_each_notice_once(setting: Setting) -> None:
     journal = play(setting).journal
-    assert [fact.kind for fact in journal].index("halted") == len(journal) - 1
+    assert [fact.kind for fact in journal].index("turn_ended") == len(journal) - 1
     noticed = [fact.limit for fact in journal if isinstance(fact, facts.Notice)]
     assert len(noticed) == len(set(noticed))
     assert [fact.elapsed for fact in journal] == sorted(fact.elapsed for fact in journal)
@@ -353,7 +353,7 @@ def test_the_fold_of_every_prefix_is_what_the_machine_knew(setting: Setting) -> 
 
 def shown(action: Action) -> object:
     """An action, in a form that can be compared with that of another machine."""
-    if isinstance(action, RunTools | Synthesise):
+    if isinstance(action, RunTools | Synthesize):
         calls = action.calls if isinstance(action, RunTools) else action.batch
         return type(action), [(call.id, call.state, call.attempt, call.answers) for call in calls]
     return action

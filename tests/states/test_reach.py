@@ -6,33 +6,44 @@ from typing import Final
 import pytest
 
 from turnwright_states import (
-    Abort,
-    Answered,
-    AttemptFailed,
-    CallSettled,
-    CallStarted,
-    CallWaits,
+    AbortInput,
+    AnsweredInput,
+    AttemptFailedInput,
+    CallSettledInput,
+    CallStartedInput,
+    CallWaitingInput,
     Cause,
-    Concluded,
+    ConcludedInput,
     Decision,
     EndReason,
-    Event,
-    Expire,
-    Fail,
+    ExpireInput,
+    FailInput,
     Finish,
     Halt,
+    Input,
     InterruptKind,
     Limits,
-    ModelReplied,
+    ModelRepliedInput,
     Spent,
     State,
-    Steered,
+    SteeredInput,
     ToolCall,
     TurnMachine,
     Usage,
 )
 from turnwright_states.chart import CHART
-from turnwright_states.verify import ENDS, Case, Goal, Search, Surroundings, Witness, event_name, reach, retrace, search
+from turnwright_states.verify import (
+    ENDS,
+    Case,
+    Counterexample,
+    Environment,
+    Goal,
+    Search,
+    event_name,
+    reach,
+    retrace,
+    search,
+)
 
 
 def limits(**fields: object) -> Limits:
@@ -50,7 +61,7 @@ CASES: Final = (
 )
 
 
-def found(result: Search) -> Witness:
+def found(result: Search) -> Counterexample:
     assert result.witness is not None
     return result.witness
 
@@ -122,10 +133,10 @@ def test_a_way_passes_the_states_that_it_must() -> None:
     witness = found(reach(CASES, goal))
     passed = {state for edge in witness.path for row in edge.rows for state in (row.source, row.dest)}
     assert {State.PAUSED, State.CONTINUE} <= passed
-    assert any(isinstance(event, Answered) for event in witness.events)
+    assert any(isinstance(event, AnsweredInput) for event in witness.events)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("abort", Abort), ("answered", Answered)])
+@pytest.mark.parametrize(("name", "kind"), [("abort", AbortInput), ("answered", AnsweredInput)])
 def test_what_must_happen_happens(name: str, kind: type) -> None:
     goal = Goal(frozenset({"aborted/aborted"}), events=frozenset({name}))
     assert any(isinstance(event, kind) for event in found(reach(CASES, goal)).events)
@@ -138,7 +149,7 @@ def test_an_end_that_excludes_what_must_happen_is_not_reached() -> None:
 
 
 def test_events_are_spelled_with_underscores() -> None:
-    assert (event_name(ModelReplied), event_name(Abort)) == ("model_replied", "abort")
+    assert (event_name(ModelRepliedInput), event_name(AbortInput)) == ("model_replied", "abort")
 
 
 def test_a_way_is_told_with_its_beginning_and_the_rows_of_the_chart() -> None:
@@ -160,78 +171,88 @@ def test_a_way_is_told_with_its_beginning_and_the_rows_of_the_chart() -> None:
 def test_after_an_end_nothing_happens() -> None:
     """The search stops there, and so does everything around the turn."""
     case = Case(limits(steps=0))
-    _, machine = retrace(case, [ModelReplied(text="x")])
-    assert list(Surroundings(case).moves(machine.turn, machine.action)) == []
+    _, machine = retrace(case, [ModelRepliedInput(text="x")])
+    assert list(Environment(case).moves(machine.turn, machine.action)) == []
 
 
 A, AGENT = ToolCall(name="a", arguments={}), ToolCall(name="agent", arguments={}, delegates=True)
 ONE, TWO = "call00001", "call00002"
-GRANTED: Final = CallWaits(call=ONE, interrupt_kind=InterruptKind.APPROVAL)
+GRANTED: Final = CallWaitingInput(call=ONE, interrupt_kind=InterruptKind.APPROVAL)
 
 
 @pytest.mark.parametrize(
     ("events", "told"),
     [
-        ([ModelReplied(text="x", finish=Finish.LENGTH)], "the model answers, cut off at its length"),
-        ([ModelReplied(finish=Finish.CONTENT_FILTER)], "the model replies, stopped by a content filter"),
-        ([ModelReplied()], "the model replies with nothing"),
-        ([ModelReplied(calls=(A, AGENT))], "the model asks for a, agent"),
-        ([ModelReplied(calls=(ToolCall(name="b", problem="unknown tool"),))], "the model asks for b (unknown tool)"),
+        ([ModelRepliedInput(text="x", finish=Finish.LENGTH)], "the model answers, cut off at its length"),
+        ([ModelRepliedInput(finish=Finish.CONTENT_FILTER)], "the model replies, stopped by a content filter"),
+        ([ModelRepliedInput()], "the model replies with nothing"),
+        ([ModelRepliedInput(calls=(A, AGENT))], "the model asks for a, agent"),
         (
-            [ModelReplied(calls=(A,), usage=Usage(input_tokens=9, cost=9.0), elapsed=9.0)],
+            [ModelRepliedInput(calls=(ToolCall(name="b", problem="unknown tool"),))],
+            "the model asks for b (unknown tool)",
+        ),
+        (
+            [ModelRepliedInput(calls=(A,), usage=Usage(input_tokens=9, cost=9.0), elapsed=9.0)],
             "the model asks for a, and the tokens and money are spent, and the time is up",
         ),
-        ([AttemptFailed(cause=Cause.RATE_LIMITED)], "the attempt fails (rate limited)"),
+        ([AttemptFailedInput(cause=Cause.RATE_LIMITED)], "the attempt fails (rate limited)"),
         (
-            [AttemptFailed(cause=Cause.INTERRUPTED, usage=Usage(cost=9.0))],
+            [AttemptFailedInput(cause=Cause.INTERRUPTED, usage=Usage(cost=9.0))],
             "the attempt fails (interrupted), and the money is spent",
         ),
-        ([AttemptFailed(cause=Cause.CRASH)], "the process dies"),
-        ([ModelReplied(calls=(A, A)), CallStarted(call=TWO)], "a (the 2. of 2) starts"),
+        ([AttemptFailedInput(cause=Cause.CRASH)], "the process dies"),
+        ([ModelRepliedInput(calls=(A, A)), CallStartedInput(call=TWO)], "a (the 2. of 2) starts"),
         (
-            [ModelReplied(calls=(A,)), CallStarted(call=ONE), CallStarted(call=ONE)],
+            [ModelRepliedInput(calls=(A,)), CallStartedInput(call=ONE), CallStartedInput(call=ONE)],
             "a is run again, for the process died",
         ),
-        ([ModelReplied(calls=(A,)), CallStarted(call=ONE), CallSettled(call=ONE, elapsed=9.0)], "a ends: ok"),
-        ([ModelReplied(calls=(A,)), GRANTED], "a waits for a person (approval)"),
-        ([ModelReplied(calls=(A, A)), Steered(text="x")], "a message arrives"),
         (
-            [ModelReplied(calls=(AGENT,)), CallStarted(call=ONE), CallSettled(call=ONE, spent=Spent(calls=2))],
+            [ModelRepliedInput(calls=(A,)), CallStartedInput(call=ONE), CallSettledInput(call=ONE, elapsed=9.0)],
+            "a ends: ok",
+        ),
+        ([ModelRepliedInput(calls=(A,)), GRANTED], "a waits for a person (approval)"),
+        ([ModelRepliedInput(calls=(A, A)), SteeredInput(text="x")], "a message arrives"),
+        (
+            [
+                ModelRepliedInput(calls=(AGENT,)),
+                CallStartedInput(call=ONE),
+                CallSettledInput(call=ONE, spent=Spent(calls=2)),
+            ],
             "agent ends: ok, its sub-agent made 2 calls",
         ),
         (
             [
-                ModelReplied(calls=(AGENT,)),
-                CallStarted(call=ONE),
-                CallWaits(call=ONE, interrupt_kind=InterruptKind.DOOM_LOOP, forwarded="doom-1"),
+                ModelRepliedInput(calls=(AGENT,)),
+                CallStartedInput(call=ONE),
+                CallWaitingInput(call=ONE, interrupt_kind=InterruptKind.DOOM_LOOP, forwarded="doom-1"),
             ],
             "agent's sub-agent waits for a person (doom loop)",
         ),
         (
             [
-                ModelReplied(calls=(A,)),
-                CallStarted(call=ONE),
-                CallWaits(call=ONE, interrupt_kind=InterruptKind.UNKNOWN_OUTCOME),
-                Answered(interrupt="unknown-1", decision=Decision.RERUN),
-                CallStarted(call=ONE),
+                ModelRepliedInput(calls=(A,)),
+                CallStartedInput(call=ONE),
+                CallWaitingInput(call=ONE, interrupt_kind=InterruptKind.UNKNOWN_OUTCOME),
+                AnsweredInput(interrupt="unknown-1", decision=Decision.RERUN),
+                CallStartedInput(call=ONE),
             ],
             "a goes on",
         ),
         (
-            [ModelReplied(calls=(A,)), GRANTED, Answered(interrupt="approval-1", decision=Decision.GRANT)],
-            "a person answers approval-1: grant",
+            [ModelRepliedInput(calls=(A,)), GRANTED, AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE)],
+            "a person answers approval-1: approve",
         ),
         (
-            [ModelReplied(calls=(A,)), GRANTED, Abort(reason=EndReason.SUPERSEDED)],
+            [ModelRepliedInput(calls=(A,)), GRANTED, AbortInput(reason=EndReason.SUPERSEDED)],
             "a new message takes the turn's place",
         ),
-        ([Expire(elapsed=9.0)], "the time is up"),
-        ([Expire(elapsed=9.0), Concluded(text="\n")], "the model concludes with nothing"),
-        ([Expire(elapsed=9.0), Concluded(calls=(A,))], "the model concludes with nothing but calls"),
-        ([Abort()], "somebody aborts the turn"),
-        ([Fail(error="x")], "the engine fails"),
+        ([ExpireInput(elapsed=9.0)], "the time is up"),
+        ([ExpireInput(elapsed=9.0), ConcludedInput(text="\n")], "the model concludes with nothing"),
+        ([ExpireInput(elapsed=9.0), ConcludedInput(calls=(A,))], "the model concludes with nothing but calls"),
+        ([AbortInput()], "somebody aborts the turn"),
+        ([FailInput(error="x")], "the engine fails"),
     ],
 )
-def test_what_happens_is_told_in_words(events: list[Event], told: str) -> None:
+def test_what_happens_is_told_in_words(events: list[Input], told: str) -> None:
     case = Case(Limits(steps=2, tokens=9, cost=9.0, seconds=9.0, tool_calls=9))
     assert retrace(case, events)[0][-1].happened.startswith(told)

@@ -16,22 +16,22 @@ from msgspec.structs import replace
 from pydantic import BaseModel, JsonValue
 
 from turnwright_states import (
-    Abort,
-    AttemptFailed,
-    BadJournal,
-    CallSettled,
-    CallStarted,
+    AbortInput,
+    AttemptFailedInput,
+    CallSettledInput,
+    CallStartedInput,
     CallStatus,
-    CallWaits,
+    CallWaitingInput,
     Cause,
     Decision,
     EndReason,
-    Event,
-    Expire,
-    Fail,
+    ExpireInput,
+    FailInput,
     Finish,
+    Input,
     InterruptKind,
-    ModelReplied,
+    InvalidJournalError,
+    ModelRepliedInput,
     Outcome,
     Spent,
     State,
@@ -43,8 +43,8 @@ from turnwright_states import (
 from turnwright_states import facts as f
 from turnwright_states.chart import CHART, ROWS, VERSION, Chart
 from turnwright_states.event_inference import origins
-from turnwright_states.events import Stop
 from turnwright_states.facts import Fact, parse_fact
+from turnwright_states.inputs import StopInput
 from turnwright_states.replay import CLAIM, Replayed, replay
 from turnwright_states.verdict import Check, Verdict
 
@@ -106,7 +106,7 @@ def test_the_events_are_read_back_out_of_the_facts(setting: Setting) -> None:
     """Only a call that may not wait any more reads as one that was settled: nothing tells what it had asked."""
     played = play(setting)
     for group, fed in zip(checked(played.journal).groups[1:], played.events, strict=True):
-        as_settled = isinstance(fed, CallWaits) and isinstance(group.event, CallSettled)
+        as_settled = isinstance(fed, CallWaitingInput) and isinstance(group.event, CallSettledInput)
         assert type(group.event) is type(fed) or as_settled
 
 
@@ -195,7 +195,7 @@ def test_another_chart_is_asked_if_one_is_given(begin: Begin) -> None:
     )
     before = replay(enumerate(turn.facts[:4], start=1), chart=uncapped).machine
     assert before is not None
-    for event in (CallStarted(call="call00001"), CallSettled(call="call00001")):
+    for event in (CallStartedInput(call="call00001"), CallSettledInput(call="call00001")):
         before.feed(event)
     assert before.state is State.STREAM
 
@@ -264,8 +264,14 @@ class Forgery(StrEnum):
 #: Texts, and what is only kept, by kind and field.
 UNSEEN: Final = frozenset(
     {
-        *(f"turn_started.{name}" for name in ("prompt", "files", "session", "model", "agent", "history", "context")),
-        *(f"turn_started.{name}" for name in ("parent_turn", "parent_call", "continues", "forked_from", "forked_at")),
+        *(
+            f"turn_started.{name}"
+            for name in ("prompt", "files", "session", "model", "agent", "message_history", "metadata")
+        ),
+        *(
+            f"turn_started.{name}"
+            for name in ("parent_turn", "parent_call", "continue_from", "forked_from", "forked_at")
+        ),
         *(f"turn_started.limits.{name}" for name in ("conclude_seconds", "conclude_tokens")),
         *(f"model_replied.{name}" for name in ("reasoning", "reasoning_details", "calls.provider_id")),
         "step_started.started_at",
@@ -273,13 +279,13 @@ UNSEEN: Final = frozenset(
         *(f"call_waiting.interrupt.{name}" for name in ("question", "choices", "expires_at")),
         "message_added.text",
         "concluded.refused",
-        "halted.undelivered",
+        "turn_ended.undelivered",
     }
 )
 OUTSIDE: Final = frozenset(
     {
         *(f"turn_started.limits.{name}" for name in ("ceiling", "tokens", "cost", "seconds", "doom_threshold")),
-        *(f"turn_started.{name}" for name in ("limits.calls_a_step", "synthesis", "depth")),
+        *(f"turn_started.{name}" for name in ("limits.max_calls_per_step", "synthesis", "depth")),
         *(f"model_replied.{name}" for name in ("text", "finish", "usage")),
         *(f"model_replied.calls.{name}" for name in ("name", "raw", "refused", "invalid")),
         # Bound to the key, unless a tool gave that, or the detector does not see the call.
@@ -291,12 +297,12 @@ OUTSIDE: Final = frozenset(
         # Of an interrupt that a sub-agent hands up; the number in the id of any other tells its kind.
         "call_waiting.interrupt.kind",
         *(f"answered.{name}" for name in ("decision", "text")),
-        "synthesised.text",
+        "synthesized.text",
         "concluded.text",
         "stopping.partial",
         # The step is the first to say what a stopped attempt used.
         "step_finished.usage",
-        *(f"halted.{name}" for name in ("partial", "error")),
+        *(f"turn_ended.{name}" for name in ("partial", "error")),
         # Time passes as it will. Only what one event gave was of one time.
         *(f"{kind}.elapsed" for kind in f.KINDS),
     }
@@ -386,7 +392,7 @@ def forgeries(journal: Journal) -> Iterator[tuple[int, str, Journal]]:
                 continue
             try:
                 forged = parse_fact(fact.kind, json.dumps({"v": f.PAYLOAD_VERSION, **changed}))
-            except BadJournal:
+            except InvalidJournalError:
                 continue  # nothing that could stand in a journal
             if forged != fact:
                 yield place, f"{fact.kind}.{path}", [*journal[:place], forged, *journal[place + 1 :]]
@@ -420,7 +426,7 @@ DECIDED: Final = frozenset(
         *(f"answered.{name}" for name in ("grant", "always_for")),
         *(f"step_finished.{name}" for name in ("number", "seconds")),
         *(f"stopping.{name}" for name in ("reason", "also_reached", "elapsed")),
-        *(f"halted.{name}" for name in ("outcome", "also_reached")),
+        *(f"turn_ended.{name}" for name in ("outcome", "also_reached")),
         *(f"notice.{name}" for name in ("limit", "used", "of", "elapsed")),
     }
 )
@@ -650,24 +656,26 @@ def groups_of(journal: Journal) -> list[tuple[type, int, int]]:
 @pytest.mark.parametrize(
     "stop",
     [
-        Abort(partial="half"),
-        Abort(reason=EndReason.SUPERSEDED, undelivered=("stop",)),
-        Fail(error="a bug"),
-        Expire(usage=Usage(input_tokens=7, cost=0.3)),
+        AbortInput(partial="half"),
+        AbortInput(reason=EndReason.SUPERSEDED, undelivered=("stop",)),
+        FailInput(error="a bug"),
+        ExpireInput(usage=Usage(input_tokens=7, cost=0.3)),
     ],
 )
-def test_a_stop_that_closes_every_call_is_one_event(begin: Begin, stop: Abort | Fail | Expire) -> None:
+def test_a_stop_that_closes_every_call_is_one_event(begin: Begin, stop: AbortInput | FailInput | ExpireInput) -> None:
     turn = begin()
     turn.reply("a", "b", "c", usage=Usage(input_tokens=3, cost=0.1))
-    turn.feed(CallStarted(call="call00001"))
+    turn.feed(CallStartedInput(call="call00001"))
     before = len(turn.facts)
     turn.feed(stop)
     assert groups_of(turn.facts)[-1] == (type(stop), before + 1, len(turn.facts))
     assert checked(turn.facts).groups[-1].event == stop
 
 
-@pytest.mark.parametrize("stop", [Abort(partial="half"), Fail(error="a bug", partial="half"), Expire(partial="half")])
-def test_a_stop_between_steps_has_its_time(begin: Begin, stop: Abort | Fail | Expire) -> None:
+@pytest.mark.parametrize(
+    "stop", [AbortInput(partial="half"), FailInput(error="a bug", partial="half"), ExpireInput(partial="half")]
+)
+def test_a_stop_between_steps_has_its_time(begin: Begin, stop: AbortInput | FailInput | ExpireInput) -> None:
     turn = begin()
     turn.step("a")
     turn.clock = 7.0
@@ -675,8 +683,8 @@ def test_a_stop_between_steps_has_its_time(begin: Begin, stop: Abort | Fail | Ex
     assert checked(turn.facts).groups[-1].event == stop.model_copy(update={"elapsed": 7.0})
 
 
-@pytest.mark.parametrize("stop", [Abort(), Expire()])
-def test_a_stop_that_breaks_off_lacks_its_end(begin: Begin, stop: Abort | Expire) -> None:
+@pytest.mark.parametrize("stop", [AbortInput(), ExpireInput()])
+def test_a_stop_that_breaks_off_lacks_its_end(begin: Begin, stop: AbortInput | ExpireInput) -> None:
     turn = begin()
     turn.reply("a")
     turn.feed(stop)
@@ -689,8 +697,8 @@ def test_a_stop_that_breaks_off_lacks_its_end(begin: Begin, stop: Abort | Expire
 def cut_off(begin: Begin) -> Journal:
     """The journal of a turn whose second attempt was cut off when the time was up."""
     turn = begin()
-    turn.feed(AttemptFailed(cause=Cause.TIMEOUT, usage=Usage(input_tokens=3, output_tokens=5, cost=0.25)))
-    turn.feed(Expire(partial="half", usage=Usage(input_tokens=7, output_tokens=2, cost=0.5)))
+    turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT, usage=Usage(input_tokens=3, output_tokens=5, cost=0.25)))
+    turn.feed(ExpireInput(partial="half", usage=Usage(input_tokens=7, output_tokens=2, cost=0.5)))
     return turn.facts
 
 
@@ -708,13 +716,13 @@ def test_what_an_attempt_used_that_was_cut_off_is_the_same_in_the_step_and_in_th
 def test_what_sub_agents_used_does_not_hide_what_a_stop_says_wrongly(begin: Begin) -> None:
     turn = begin()
     turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
-    turn.feed(CallStarted(call="call00001"))
-    turn.feed(Expire(usage=Usage(input_tokens=7), spent={"call00001": Spent(calls=2)}))
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(ExpireInput(usage=Usage(input_tokens=7), spent={"call00001": Spent(calls=2)}))
     seq, forged = with_fact(turn.facts, f.Stopping, usage=Usage(input_tokens=8))
     assert why(forged).startswith(f"fact {seq} of the journal: stopping: usage.input_tokens is 8, and 7 follows")
 
 
-@pytest.mark.parametrize("stop", [Abort(), Fail(error="x"), Expire()])
+@pytest.mark.parametrize("stop", [AbortInput(), FailInput(error="x"), ExpireInput()])
 @pytest.mark.parametrize(
     ("place", "spent", "words"),
     [
@@ -724,13 +732,13 @@ def test_what_sub_agents_used_does_not_hide_what_a_stop_says_wrongly(begin: Begi
     ],
 )
 def test_a_stop_that_tells_of_what_no_sub_agent_can_have_used_is_refused(
-    begin: Begin, stop: Stop, place: int, spent: Spent, words: str
+    begin: Begin, stop: StopInput, place: int, spent: Spent, words: str
 ) -> None:
     """Hashes that are made anew do not help."""
     turn = begin(tool_calls=9)
     child = ToolCall(name="agent", arguments={}, delegates=True)
     turn.reply(child, "a", child)
-    turn.feed(CallStarted(call="call00001"))
+    turn.feed(CallStartedInput(call="call00001"))
     turn.feed(stop)
     closed = next(index for index, fact in enumerate(turn.facts) if isinstance(fact, f.CallSettled))
     forged = list(turn.facts)
@@ -740,22 +748,22 @@ def test_a_stop_that_tells_of_what_no_sub_agent_can_have_used_is_refused(
 
 def test_a_value_that_should_not_be_there_is_named(begin: Begin) -> None:
     turn = begin()
-    turn.feed(Abort())
-    _, forged = with_fact(turn.facts, f.Halted, usage=Usage(input_tokens=1))
-    assert "halted: usage is " in why(forged)
+    turn.feed(AbortInput())
+    _, forged = with_fact(turn.facts, f.TurnEnded, usage=Usage(input_tokens=1))
+    assert "turn_ended: usage is " in why(forged)
     assert why(forged).endswith(", and None follows from the facts before it")
 
 
 def test_a_value_of_no_events_type_is_named_with_its_place(begin: Begin) -> None:
     turn = begin()
-    turn.feed(Abort())
+    turn.feed(AbortInput())
     turn.facts[-1] = replace(turn.facts[-1], undelivered=(1,))
     assert ": undelivered.0: " in why(turn.facts)
 
 
 def test_a_word_of_a_list_is_quoted_as_it_is_written() -> None:
-    _, forged = with_fact(JOURNALS["answered"], f.Halted, outcome=Outcome.FAILED)
-    assert "halted: outcome is failed, and finished follows from the facts before it" in why(forged)
+    _, forged = with_fact(JOURNALS["answered"], f.TurnEnded, outcome=Outcome.FAILED)
+    assert "turn_ended: outcome is failed, and finished follows from the facts before it" in why(forged)
 
 
 @pytest.mark.parametrize(
@@ -771,7 +779,7 @@ def test_a_long_value_is_cut(begin: Begin, length: int, quoted: str) -> None:
 def test_the_witness_is_the_events_before_the_fault(begin: Begin) -> None:
     turn = begin()
     turn.reply("a")
-    turn.feed(CallStarted(call="call00001"))
+    turn.feed(CallStartedInput(call="call00001"))
     turn.facts += turn.facts[:1]
     assert checked(turn.facts).check.witness == (
         "facts 1 to 2: Started -> STREAM",
@@ -783,8 +791,8 @@ def test_the_witness_is_the_events_before_the_fault(begin: Begin) -> None:
 def test_a_step_that_used_less_than_its_attempts_did_is_refused(begin: Begin) -> None:
     """What is left of it for the attempt that was cut off would be less than nothing."""
     turn = begin()
-    turn.feed(AttemptFailed(cause=Cause.TIMEOUT, usage=Usage(input_tokens=3)))
-    turn.feed(Expire())
+    turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT, usage=Usage(input_tokens=3)))
+    turn.feed(ExpireInput())
     assert "step_finished: usage.input_tokens is 2, and 3" in why(
         with_fact(turn.facts, f.StepFinished, usage=Usage(input_tokens=2))[1]
     )
@@ -793,17 +801,17 @@ def test_a_step_that_used_less_than_its_attempts_did_is_refused(begin: Begin) ->
 def test_a_rerun_without_a_retry_left_is_a_call_that_was_to_start_again(begin: Begin) -> None:
     turn = begin(max_retries=0)
     turn.reply("a")
-    turn.feed(CallStarted(call="call00001"))
-    turn.feed(CallStarted(call="call00001"))
-    assert groups_of(turn.facts)[-1] == (CallStarted, 5, 7)
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(CallStartedInput(call="call00001"))
+    assert groups_of(turn.facts)[-1] == (CallStartedInput, 5, 7)
 
 
 def test_an_empty_reply_is_read_as_a_reply_and_a_synthesis_that_got_one_as_a_failure(begin: Begin) -> None:
     turn = begin()
     turn.reply()
-    assert groups_of(turn.facts)[-1][0] is ModelReplied
-    turn.feed(AttemptFailed(cause=Cause.EMPTY_REPLY, message="nothing came"))
-    assert groups_of(turn.facts)[-1][0] is AttemptFailed
+    assert groups_of(turn.facts)[-1][0] is ModelRepliedInput
+    turn.feed(AttemptFailedInput(cause=Cause.EMPTY_REPLY, message="nothing came"))
+    assert groups_of(turn.facts)[-1][0] is AttemptFailedInput
 
 
 def test_a_tools_own_loop_key_is_believed_and_said(begin: Begin) -> None:
@@ -812,7 +820,7 @@ def test_a_tools_own_loop_key_is_believed_and_said(begin: Begin) -> None:
     turn.reply(
         ToolCall(name="a", arguments={"n": 1}, loop_key="any"),
         ToolCall(name="a", arguments={"n": 1}),
-        ToolCall(name="a", arguments={"n": 1}, exempt=True),
+        ToolCall(name="a", arguments={"n": 1}, ignore_in_loop_detection=True),
     )
     replayed = checked(turn.facts)
     assert replayed.check.verdict is Verdict.HOLDS
@@ -832,10 +840,10 @@ def test_a_call_that_settles_while_its_turn_goes_on_is_read_as_no_stop(begin: Be
     turn = begin()
     turn.reply(*(ToolCall(name="a", arguments={"n": n}) for n in range(3)))
     for call in tuple(turn.machine.turn.batch):
-        turn.feed(CallSettled(call=call, status=CallStatus.DENIED, result="no"))
+        turn.feed(CallSettledInput(call=call, status=CallStatus.REJECTED, result="no"))
     at = next(place for place, fact in enumerate(turn.facts) if isinstance(fact, f.CallSettled))
     folded = TurnMachine.resume(turn.facts[:at]).turn
-    assert [type(event) for event in origins(turn.facts, at, folded)] == [CallSettled]
+    assert [type(event) for event in origins(turn.facts, at, folded)] == [CallSettledInput]
     assert checked(turn.facts).check.verdict is Verdict.HOLDS
 
 
@@ -848,8 +856,16 @@ def test_a_call_that_settles_while_its_turn_goes_on_is_read_as_no_stop(begin: Be
         (ToolCall(name="a", arguments={}), {"own_key": True, "key": "0" * 12}, "hash is"),
         (ToolCall(name="a", arguments={}), {"own_key": True}, "calls.0.key is "),
         (ToolCall(name="a", raw="{"), {"own_key": True}, "calls.0.key is "),
-        (ToolCall(name="a", arguments={}, exempt=True), {"own_key": True}, "calls.0.own_key is True, and False"),
-        (ToolCall(name="a", arguments={}, exempt=True, loop_key="k"), {"own_key": True}, "calls.0.own_key is "),
+        (
+            ToolCall(name="a", arguments={}, ignore_in_loop_detection=True),
+            {"own_key": True},
+            "calls.0.own_key is True, and False",
+        ),
+        (
+            ToolCall(name="a", arguments={}, ignore_in_loop_detection=True, loop_key="k"),
+            {"own_key": True},
+            "calls.0.own_key is ",
+        ),
         (ToolCall(name="a", arguments={}, loop_key="k"), {"key": "any"}, "calls.0.key is 'any', and"),
         (ToolCall(name="a", arguments={}, loop_key="k"), {"key": "0" * 12}, "hash is"),
         (ToolCall(name="a", arguments={}, loop_key="k"), {"own_key": False}, "calls.0.key is "),
@@ -876,7 +892,7 @@ def test_a_reply_asks_for_512_calls_at_most(begin: Begin, calls: int) -> None:
     detail = why([*turn.facts, reply])
     assert ("at most 512" in detail) is (calls > 512)
     names = f.Concluded(elapsed=0.0, state=State.CONCLUDE, refused=("a",) * calls)
-    turn.feed(Expire())
+    turn.feed(ExpireInput())
     assert ("at most 512" in why([*turn.facts, names])) is (calls > 512)
 
 
@@ -914,8 +930,8 @@ def test_replay_leaves_the_machine_where_the_fold_stands(setting: Setting, at: i
 def test_a_group_says_which_facts_it_is_and_where_it_leads(begin: Begin) -> None:
     turn = begin()
     turn.reply("a")
-    turn.feed(CallStarted(call="call00001"))
-    turn.feed(Abort())
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(AbortInput())
     said = [str(group) for group in checked(turn.facts).groups]
     assert said == [
         "facts 1 to 2: Started -> STREAM",
@@ -928,23 +944,23 @@ def test_a_group_says_which_facts_it_is_and_where_it_leads(begin: Begin) -> None
 @pytest.mark.parametrize(
     "last",
     [
-        Abort(elapsed=3.5, partial="I w", undelivered=("one",)),
-        Abort(elapsed=3.5, reason=EndReason.SUPERSEDED),
-        Fail(elapsed=3.5, error="RuntimeError: x", partial="I w"),
-        Expire(elapsed=3.5, partial="I w", usage=Usage(input_tokens=3, output_tokens=4, cost=0.5)),
-        Expire(elapsed=3.5, partial="I w"),
-        Expire(elapsed=3.5),
+        AbortInput(elapsed=3.5, partial="I w", undelivered=("one",)),
+        AbortInput(elapsed=3.5, reason=EndReason.SUPERSEDED),
+        FailInput(elapsed=3.5, error="RuntimeError: x", partial="I w"),
+        ExpireInput(elapsed=3.5, partial="I w", usage=Usage(input_tokens=3, output_tokens=4, cost=0.5)),
+        ExpireInput(elapsed=3.5, partial="I w"),
+        ExpireInput(elapsed=3.5),
     ],
 )
 @pytest.mark.parametrize("where", [State.STREAM, State.TOOL_EXEC, State.TEXT_ONLY])
-def test_what_stopped_a_turn_is_read_back_whole(begin: Begin, where: State, last: Event) -> None:
+def test_what_stopped_a_turn_is_read_back_whole(begin: Begin, where: State, last: Input) -> None:
     """With its time, its words and what it used; after an attempt that used something of its own."""
     turn = begin(steps=0 if where is State.TEXT_ONLY else 5, seconds=3.0)
     used = Usage(input_tokens=10, output_tokens=20, cost=0.25)
-    turn.feed(AttemptFailed(cause=Cause.TIMEOUT, usage=used))
+    turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT, usage=used))
     if where is State.TOOL_EXEC:
         turn.reply("a", "b")
-        turn.feed(CallStarted(call="call00001"))
+        turn.feed(CallStartedInput(call="call00001"))
     turn.facts += turn.machine.feed(last)
     assert checked(turn.facts).groups[-1].event == last
 

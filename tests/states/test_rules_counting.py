@@ -5,26 +5,26 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright_states import (
-    Answered,
-    AttemptFailed,
+    AnsweredInput,
+    AttemptFailedInput,
     CallModel,
-    CallSettled,
-    CallStarted,
+    CallSettledInput,
+    CallStartedInput,
     CallStatus,
     Cause,
     Conclude,
-    Concluded,
+    ConcludedInput,
     Decision,
     EndReason,
     Halt,
     Outcome,
     RunTools,
     Spent,
-    Started,
+    StartedInput,
     State,
-    Steered,
-    Synthesise,
-    Synthesised,
+    SteeredInput,
+    Synthesize,
+    SynthesizedInput,
     ToolCall,
     Usage,
     facts,
@@ -50,7 +50,7 @@ def test_after_takes_the_cap_in_steps_and_then_one_concluding_call(begin: "Begin
         assert turn.steps == number
         turn.step("look")
     assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024)
-    turn.feed(Concluded(text="Done."))
+    turn.feed(ConcludedInput(text="Done."))
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
     assert turn.steps == cap
 
@@ -62,7 +62,7 @@ def test_within_makes_the_cap_th_call_the_concluding_one(begin: "Begin", cap: in
     for _ in range(cap - 1):
         turn.step("look", "list")
     assert isinstance(turn.action, Conclude)
-    turn.feed(Concluded(text="I am done: everything works."))
+    turn.feed(ConcludedInput(text="I am done: everything works."))
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
     assert turn.steps == cap - 1
 
@@ -91,13 +91,13 @@ def test_steps_are_the_step_started_facts(begin: "Begin") -> None:
 def test_only_entering_stream_from_check_counts_a_step(begin: "Begin") -> None:
     """Retries, an empty reply, a pause, its answer and a message start no step."""
     turn = begin(steps=2)
-    turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+    turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT))
     turn.reply()
     turn.reply("look", "list")
-    turn.feed(Steered(text="Only utils.py"))
+    turn.feed(SteeredInput(text="Only utils.py"))
     turn.wait("call00001")
     turn.settle()
-    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
     assert turn.steps == 1
     turn.settle()
     assert turn.steps == 2
@@ -115,10 +115,10 @@ def test_the_formula_of_model_calls_is_reached_and_not_passed(
     while turn.end is None:
         for _ in range(retries):
             made += 1
-            turn.feed(AttemptFailed(cause=Cause.OVERLOADED))
+            turn.feed(AttemptFailedInput(cause=Cause.OVERLOADED))
         made += 1
         if isinstance(turn.action, Conclude):
-            turn.feed(Concluded(text="Stopped."))
+            turn.feed(ConcludedInput(text="Stopped."))
         elif turn.state is State.TEXT_ONLY:
             turn.reply(text="No tools.")
         else:
@@ -168,8 +168,8 @@ def test_no_limit_of_calls_is_none_whatever_number_is_counted(begin: "Begin", ca
     for _ in range(2):
         turn.reply(ToolCall(name="agent", arguments={}, delegates=True), "look")
         agent, look = turn.ready
-        turn.feed(CallStarted(call=agent))
-        turn.feed(CallSettled(call=agent, spent=Spent(calls=calls)))
+        turn.feed(CallStartedInput(call=agent))
+        turn.feed(CallSettledInput(call=agent, spent=Spent(calls=calls)))
         turn.settle_one(look)
         assert turn.action == CallModel(tools=True)
     assert turn.calls == 2 * calls + 4
@@ -186,8 +186,8 @@ def test_a_large_budget_is_exact(begin: "Begin", budget: int, left: int) -> None
     turn = begin(tool_calls=budget, doom_threshold=None)
     turn.reply(ToolCall(name="agent", arguments={}, delegates=True))
     assert turn.of(facts.ModelReplied)[0].calls[0].lease == facts.Lease(calls=budget - 1)
-    turn.feed(CallStarted(call="call00001"))
-    turn.feed(CallSettled(call="call00001", spent=Spent(calls=budget - 1 - left)))
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(CallSettledInput(call="call00001", spent=Spent(calls=budget - 1 - left)))
     if left:
         turn.reply("look", "look")
         assert turn.result("call00003").result == SPENT
@@ -230,23 +230,23 @@ def test_a_pause_on_the_last_step_is_paused(begin: "Begin") -> None:
     turn.reply("write")
     turn.wait("call00001")
     assert turn.state is State.PAUSED
-    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
     turn.settle()
     assert isinstance(turn.action, Conclude)
 
 
 def test_a_synthesis_on_the_last_step_is_synthesis_done(begin: "Begin") -> None:
-    turn = begin(Started(prompt="x", synthesis=True), steps=1)
+    turn = begin(StartedInput(prompt="x", synthesis=True), steps=1)
     turn.step("search")
-    assert isinstance(turn.action, Synthesise)
-    turn.feed(Synthesised(text="The answer."))
-    assert turn.end == Halt(Outcome.SYNTHESIS_DONE, EndReason.SYNTHESISED)
+    assert isinstance(turn.action, Synthesize)
+    turn.feed(SynthesizedInput(text="The answer."))
+    assert turn.end == Halt(Outcome.SYNTHESIS_DONE, EndReason.SYNTHESIZED)
 
 
 def test_a_synthesis_of_nothing_on_the_last_step_concludes(begin: "Begin") -> None:
-    turn = begin(Started(prompt="x", synthesis=True), steps=1)
+    turn = begin(StartedInput(prompt="x", synthesis=True), steps=1)
     turn.step("search")
-    turn.feed(Synthesised())
+    turn.feed(SynthesizedInput())
     assert isinstance(turn.action, Conclude)
 
 
@@ -296,7 +296,7 @@ def test_a_denied_call_does_not_count(begin: "Begin") -> None:
     turn = begin(tool_calls=1)
     turn.reply("write")
     turn.wait("call00001")
-    turn.feed(Answered(interrupt="approval-1", decision=Decision.DENY))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.REJECT))
     assert turn.calls == 0
     assert turn.action == CallModel(tools=True)
 
@@ -305,9 +305,9 @@ def test_a_call_that_needs_approval_counts_after_the_grant(begin: "Begin") -> No
     turn = begin()
     turn.reply("write")
     turn.wait("call00001")
-    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
     assert turn.calls == 0
-    turn.feed(CallStarted(call="call00001"))
+    turn.feed(CallStartedInput(call="call00001"))
     assert turn.calls == 1
 
 
@@ -315,7 +315,7 @@ def test_a_call_counts_once_however_often_it_is_started(begin: "Begin") -> None:
     turn = begin()
     turn.reply("fetch")
     for attempt in (1, 2, 3):
-        (started,) = turn.feed(CallStarted(call="call00001"))
+        (started,) = turn.feed(CallStartedInput(call="call00001"))
         assert isinstance(started, facts.CallStarted)
         assert started.attempt == attempt
     assert turn.calls == 1
@@ -324,7 +324,7 @@ def test_a_call_counts_once_however_often_it_is_started(begin: "Begin") -> None:
 def test_a_call_that_was_refused_before_it_started_does_not_count(begin: "Begin") -> None:
     turn = begin(tool_calls=1)
     turn.reply("look")
-    turn.feed(CallSettled(call="call00001", status=CallStatus.REFUSED, result="not allowed here"))
+    turn.feed(CallSettledInput(call="call00001", status=CallStatus.REFUSED, result="not allowed here"))
     assert turn.calls == 0
     assert turn.action == CallModel(tools=True)
 
@@ -375,7 +375,7 @@ def test_time_is_checked_before_a_step(begin: "Begin", elapsed: float, concludes
 def test_failed_attempts_spend_tokens_too(begin: "Begin") -> None:
     """A budget of tokens may be overshot by the attempts of one reply, never by a further step."""
     turn = begin(tokens=100)
-    turn.feed(AttemptFailed(cause=Cause.INTERRUPTED, usage=Usage(input_tokens=100)))
+    turn.feed(AttemptFailedInput(cause=Cause.INTERRUPTED, usage=Usage(input_tokens=100)))
     assert isinstance(turn.action, CallModel)
     turn.step("look", usage=Usage(input_tokens=100))
     assert isinstance(turn.action, Conclude)
@@ -388,7 +388,7 @@ def test_max_tokens_is_clamped_to_what_is_left(begin: "Begin") -> None:
     assert turn.action == CallModel(tools=True, max_tokens=100)
     turn.step("look", usage=Usage(input_tokens=30, output_tokens=9))
     assert turn.action == CallModel(tools=True, max_tokens=61)
-    turn.feed(AttemptFailed(cause=Cause.INTERRUPTED, usage=Usage(input_tokens=61)))
+    turn.feed(AttemptFailedInput(cause=Cause.INTERRUPTED, usage=Usage(input_tokens=61)))
     assert turn.action == CallModel(tools=True, max_tokens=1)
     assert begin(steps=0, tokens=7).action == CallModel(tools=False, max_tokens=7)
     assert begin().action == CallModel(tools=True, max_tokens=None)

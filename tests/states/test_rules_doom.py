@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright_states import (
-    Answered,
-    AttemptFailed,
+    AnsweredInput,
+    AttemptFailedInput,
     AwaitPerson,
-    BadCall,
     CallModel,
     CallStatus,
-    CallWaits,
+    CallWaitingInput,
     Cause,
     Conclude,
-    Concluded,
+    ConcludedInput,
     Decision,
     EndReason,
     Halt,
     InterruptKind,
+    InvalidCallError,
     Outcome,
     State,
-    Steered,
+    SteeredInput,
     ToolCall,
     facts,
 )
@@ -45,7 +45,7 @@ def test_identical_rounds_trip_it_at_the_threshold(begin: "Begin", threshold: in
     turn = begin(doom_threshold=threshold)
     assert rounds_until_it_stops(turn, "look") == threshold
     assert turn.action == Conclude(EndReason.DOOM_LOOP, 30.0, 1024)
-    turn.feed(Concluded(text="I kept looking."))
+    turn.feed(ConcludedInput(text="I kept looking."))
     assert turn.end == Halt(Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
 
 
@@ -136,10 +136,10 @@ def test_a_round_enters_when_the_reply_arrives_once(begin: "Begin") -> None:
     """A failed attempt, a pause and an answer do not enter it again."""
     turn = begin()
     for number in (1, 2):
-        turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+        turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT))
         turn.reply("write")
         turn.wait(turn.ready[0])
-        turn.feed(Answered(interrupt=f"approval-{number}", decision=Decision.GRANT))
+        turn.feed(AnsweredInput(interrupt=f"approval-{number}", decision=Decision.APPROVE))
         turn.settle()
     assert turn.action == CallModel(tools=True)
     turn.step("write")
@@ -147,7 +147,7 @@ def test_a_round_enters_when_the_reply_arrives_once(begin: "Begin") -> None:
 
 
 def test_calls_of_exempt_tools_are_left_out(begin: "Begin") -> None:
-    poll = ToolCall(name="poll", arguments={}, exempt=True)
+    poll = ToolCall(name="poll", arguments={}, ignore_in_loop_detection=True)
     turn = begin()
     for _ in range(10):
         turn.step(poll)
@@ -158,7 +158,7 @@ def test_calls_of_exempt_tools_are_left_out(begin: "Begin") -> None:
 
 
 def test_an_empty_round_neither_counts_nor_breaks_a_run(begin: "Begin") -> None:
-    poll = ToolCall(name="poll", arguments={}, exempt=True)
+    poll = ToolCall(name="poll", arguments={}, ignore_in_loop_detection=True)
     turn = begin()
     for call in ("look", poll, "look", poll, poll):
         turn.step(call)
@@ -274,7 +274,7 @@ def test_ask_pauses_with_the_interrupt_doom_1(begin: "Begin") -> None:
 
 def test_go_on_forgets_the_rounds_so_far(begin: "Begin") -> None:
     turn = looping(begin)
-    turn.feed(Answered(interrupt="doom-1", decision=Decision.GO_ON))
+    turn.feed(AnsweredInput(interrupt="doom-1", decision=Decision.GO_ON))
     for _ in range(2):
         assert turn.action == CallModel(tools=True)
         turn.step("look")
@@ -285,7 +285,7 @@ def test_go_on_forgets_the_rounds_so_far(begin: "Begin") -> None:
 
 def test_always_leaves_the_tools_of_the_loop_out_for_the_rest_of_the_turn(begin: "Begin") -> None:
     turn = looping(begin, "list", "look")
-    turn.feed(Answered(interrupt="doom-1", decision=Decision.ALWAYS))
+    turn.feed(AnsweredInput(interrupt="doom-1", decision=Decision.ALWAYS))
     assert turn.of(facts.Answered)[0].always_for == ("list", "look")
     for _ in range(6):
         turn.step("look", "list")
@@ -297,9 +297,9 @@ def test_always_leaves_the_tools_of_the_loop_out_for_the_rest_of_the_turn(begin:
 
 def test_stop_concludes_with_doom_loop(begin: "Begin") -> None:
     turn = looping(begin)
-    turn.feed(Answered(interrupt="doom-1", decision=Decision.STOP))
+    turn.feed(AnsweredInput(interrupt="doom-1", decision=Decision.STOP))
     assert turn.action == Conclude(EndReason.DOOM_LOOP, 30.0, 1024)
-    turn.feed(Concluded(text="Stopped."))
+    turn.feed(ConcludedInput(text="Stopped."))
     assert turn.end == Halt(Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
 
 
@@ -328,7 +328,7 @@ def test_going_on_meets_the_other_limits(begin: "Begin") -> None:
     """The answer leads to CHECK, which may find that the time is up by now."""
     turn = looping(begin, seconds=60)
     turn.clock = 60.0
-    turn.feed(Answered(interrupt="doom-1", decision=Decision.GO_ON))
+    turn.feed(AnsweredInput(interrupt="doom-1", decision=Decision.GO_ON))
     assert turn.action == Conclude(EndReason.DEADLINE, 30.0, 1024)
 
 
@@ -337,7 +337,7 @@ def test_a_message_to_the_turn_forgets_the_rounds(begin: "Begin") -> None:
     turn.step("look")
     turn.step("look")
     turn.reply("look")
-    turn.feed(Steered(text="Look in src/"))
+    turn.feed(SteeredInput(text="Look in src/"))
     turn.settle()
     assert turn.action == CallModel(tools=True)
     for _ in range(2):
@@ -350,6 +350,6 @@ def test_a_message_to_the_turn_forgets_the_rounds(begin: "Begin") -> None:
 def test_only_the_machine_asks_about_a_doom_loop(begin: "Begin") -> None:
     turn = begin()
     turn.reply("look")
-    with pytest.raises(BadCall, match="only the machine asks about a doom loop"):
-        turn.feed(CallWaits(call="call00001", interrupt_kind=InterruptKind.DOOM_LOOP))
+    with pytest.raises(InvalidCallError, match="only the machine asks about a doom loop"):
+        turn.feed(CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.DOOM_LOOP))
     assert turn.state is State.TOOL_EXEC

@@ -8,30 +8,30 @@ import pytest
 from pydantic import ValidationError
 
 from turnwright_states import (
-    Abort,
-    Answered,
-    AttemptFailed,
+    AbortInput,
+    AnsweredInput,
+    AttemptFailedInput,
     CallModel,
-    CallStarted,
+    CallStartedInput,
     CallStatus,
     Cause,
     Conclude,
-    Concluded,
+    ConcludedInput,
     Decision,
     EndReason,
-    Expire,
-    Fail,
+    ExpireInput,
+    FailInput,
     Halt,
-    IllegalEvent,
+    IllegalInputError,
     InterruptKind,
-    ModelReplied,
+    ModelRepliedInput,
     Outcome,
-    Started,
+    StartedInput,
     State,
     Usage,
     facts,
 )
-from turnwright_states.events import Stop
+from turnwright_states.inputs import StopInput
 
 if TYPE_CHECKING:
     from .conftest import Begin, Script
@@ -69,7 +69,7 @@ def test_precedence_is_the_order_of_the_rows(begin: "Begin", held: tuple[EndReas
         return
     (stopping,) = turn.of(facts.Stopping)
     assert (stopping.reason, *stopping.also_reached) == held
-    turn.feed(Concluded(text="Stopped."))
+    turn.feed(ConcludedInput(text="Stopped."))
     outcome = Outcome.DOOM_LOOP if held[0] is EndReason.DOOM_LOOP else Outcome.CAP_HIT
     assert turn.end == Halt(outcome, held[0], held[1:])
 
@@ -94,7 +94,7 @@ def test_an_answer_names_no_limit(begin: "Begin") -> None:
 def test_the_deadline_during_a_model_call_concludes(begin: "Begin") -> None:
     turn = begin(seconds=10)
     turn.clock = 10.0
-    new = turn.feed(Expire(partial="I was about to"))
+    new = turn.feed(ExpireInput(partial="I was about to"))
     assert [fact.kind for fact in new] == ["step_finished", "stopping"]
     assert turn.of(facts.Stopping)[0].partial == "I was about to"
     assert turn.action == Conclude(EndReason.DEADLINE, 30.0, 1024)
@@ -104,11 +104,11 @@ def test_the_deadline_during_tools_closes_the_open_calls(begin: "Begin") -> None
     """Started, waiting and unstarted ones; what finished keeps its result."""
     turn = begin(seconds=10)
     turn.reply("look", "write", "list", "find")
-    turn.feed(CallStarted(call="call00001"))
+    turn.feed(CallStartedInput(call="call00001"))
     turn.wait("call00002")
     turn.settle_one("call00003")
     turn.clock = 10.0
-    new = [fact.kind for fact in turn.feed(Expire()) if fact.kind != "notice"]
+    new = [fact.kind for fact in turn.feed(ExpireInput()) if fact.kind != "notice"]
     assert new == ["call_settled"] * 3 + ["step_finished", "stopping"]
     assert turn.result("call00003").status is CallStatus.OK
     for call in ("call00001", "call00002", "call00004"):
@@ -120,17 +120,17 @@ def test_the_deadline_during_tools_closes_the_open_calls(begin: "Begin") -> None
 def test_the_deadline_of_a_text_only_turn_is_a_cap_hit_at_once(begin: "Begin") -> None:
     turn = begin(steps=0, seconds=10)
     turn.clock = 10.0
-    turn.feed(Expire(partial="I have no"))
+    turn.feed(ExpireInput(partial="I have no"))
     assert turn.end is not None
     assert (turn.end.outcome, turn.end.reason) == (Outcome.CAP_HIT, EndReason.DEADLINE)
-    assert turn.of(facts.Halted)[0].partial == "I have no"
+    assert turn.of(facts.TurnEnded)[0].partial == "I have no"
 
 
 @pytest.mark.parametrize("limits", [{}, {"steps": 0}], ids=str)
 def test_what_the_cut_off_attempt_used_is_counted(begin: "Begin", limits: dict[str, object]) -> None:
     turn = begin(seconds=10, **limits)
     turn.clock = 10.0
-    turn.feed(Expire(usage=Usage(input_tokens=100, output_tokens=5)))
+    turn.feed(ExpireInput(usage=Usage(input_tokens=100, output_tokens=5)))
     assert turn.machine.turn.usage.tokens == 105
 
 
@@ -145,7 +145,7 @@ def running(begin: "Begin") -> "Script":
     turn = begin()
     turn.reply("look", "list", "find")
     turn.settle_one("call00001")
-    turn.feed(CallStarted(call="call00002"))
+    turn.feed(CallStartedInput(call="call00002"))
     return turn
 
 
@@ -167,54 +167,54 @@ def text_only(begin: "Begin") -> "Script":
 
 
 ENDINGS = {
-    "an answer": (streaming, ModelReplied(text="x")),
-    "an answer in text": (text_only, ModelReplied(text="x")),
-    "a conclusion": (concluding, Concluded(text="x")),
-    "a conclusion that failed": (concluding, AttemptFailed(cause=Cause.REJECTED)),
-    "an empty reply": (streaming, AttemptFailed(cause=Cause.REJECTED)),
-    "the deadline": (text_only, Expire()),
-    "an abort": (running, Abort()),
-    "a failure": (streaming, Fail(error="x")),
+    "an answer": (streaming, ModelRepliedInput(text="x")),
+    "an answer in text": (text_only, ModelRepliedInput(text="x")),
+    "a conclusion": (concluding, ConcludedInput(text="x")),
+    "a conclusion that failed": (concluding, AttemptFailedInput(cause=Cause.REJECTED)),
+    "an empty reply": (streaming, AttemptFailedInput(cause=Cause.REJECTED)),
+    "the deadline": (text_only, ExpireInput()),
+    "an abort": (running, AbortInput()),
+    "a failure": (streaming, FailInput(error="x")),
 }
 
 
 @pytest.mark.parametrize("case", ENDINGS)
 def test_messages_that_were_not_taken_in_are_kept_with_any_ending(begin: "Begin", case: str) -> None:
     live, event = ENDINGS[case]
-    halted = live(begin).feed(event.model_copy(update={"undelivered": ("And src/?",)}))[-1]
-    assert isinstance(halted, facts.Halted)
-    assert halted.undelivered == ("And src/?",)
+    turn_ended = live(begin).feed(event.model_copy(update={"undelivered": ("And src/?",)}))[-1]
+    assert isinstance(turn_ended, facts.TurnEnded)
+    assert turn_ended.undelivered == ("And src/?",)
 
 
 def test_messages_that_wait_are_not_undelivered_while_the_turn_goes_on(begin: "Begin") -> None:
     """The last event alone says which they are."""
     turn = streaming(begin)
-    turn.feed(AttemptFailed(cause=Cause.TIMEOUT, undelivered=("And src/?",)))
-    (*_, halted) = turn.feed(ModelReplied(text="x"))
-    assert isinstance(halted, facts.Halted)
-    assert halted.undelivered == ()
+    turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT, undelivered=("And src/?",)))
+    (*_, turn_ended) = turn.feed(ModelRepliedInput(text="x"))
+    assert isinstance(turn_ended, facts.TurnEnded)
+    assert turn_ended.undelivered == ()
 
 
 @pytest.mark.parametrize("live", [streaming, running, paused, concluding, text_only])
 def test_abort_works_in_every_live_state_and_is_idempotent(begin: "Begin", live: "Live") -> None:
     """One append closes the rest and halts; a second abort is refused and changes nothing."""
     turn = live(begin)
-    new = turn.feed(Abort(partial="I was", undelivered=("And src/?",)))
-    halted = new[-1]
-    assert isinstance(halted, facts.Halted)
-    assert (halted.outcome, halted.reason) == (Outcome.ABORTED, EndReason.ABORTED)
-    assert (halted.partial, halted.undelivered) == ("I was", ("And src/?",))
+    new = turn.feed(AbortInput(partial="I was", undelivered=("And src/?",)))
+    turn_ended = new[-1]
+    assert isinstance(turn_ended, facts.TurnEnded)
+    assert (turn_ended.outcome, turn_ended.reason) == (Outcome.ABORTED, EndReason.ABORTED)
+    assert (turn_ended.partial, turn_ended.undelivered) == ("I was", ("And src/?",))
     assert turn.machine.turn.open_calls() == []
     assert turn.steps == len(turn.of(facts.StepFinished))
     before = turn.machine.turn.digest()
-    with pytest.raises(IllegalEvent):
-        turn.feed(Abort())
+    with pytest.raises(IllegalInputError):
+        turn.feed(AbortInput())
     assert turn.machine.turn.digest() == before
 
 
 def test_an_abort_closes_what_had_not_finished(begin: "Begin") -> None:
     turn = running(begin)
-    turn.feed(Abort())
+    turn.feed(AbortInput())
     statuses = [turn.result(f"call0000{number}").status for number in (1, 2, 3)]
     assert statuses == [CallStatus.OK, CallStatus.ABORTED, CallStatus.ABORTED]
 
@@ -222,27 +222,32 @@ def test_an_abort_closes_what_had_not_finished(begin: "Begin") -> None:
 @pytest.mark.parametrize(
     ("stop", "status", "why", "paused"),
     [
-        (Abort(), CallStatus.ABORTED, "not finished: the turn ended (aborted)", True),
-        (Abort(), CallStatus.ABORTED, "not finished: the turn ended (aborted)", False),
-        (Abort(reason=EndReason.SUPERSEDED), CallStatus.DENIED, "not finished: the turn ended (superseded)", True),
-        (Fail(error="x"), CallStatus.ABORTED, "not finished: the turn ended (engine_error)", False),
-        (Expire(), CallStatus.ABORTED, "not finished: the turn's time is up", False),
+        (AbortInput(), CallStatus.ABORTED, "not finished: the turn ended (aborted)", True),
+        (AbortInput(), CallStatus.ABORTED, "not finished: the turn ended (aborted)", False),
+        (
+            AbortInput(reason=EndReason.SUPERSEDED),
+            CallStatus.REJECTED,
+            "not finished: the turn ended (superseded)",
+            True,
+        ),
+        (FailInput(error="x"), CallStatus.ABORTED, "not finished: the turn ended (engine_error)", False),
+        (ExpireInput(), CallStatus.ABORTED, "not finished: the turn's time is up", False),
     ],
 )
 def test_a_call_that_asked_in_its_middle_says_that_it_had_begun(
-    begin: "Begin", stop: Stop, status: CallStatus, why: str, *, paused: bool
+    begin: "Begin", stop: StopInput, status: CallStatus, why: str, *, paused: bool
 ) -> None:
     """Whether it still waits or has its answer, for it did work before it asked; one that waited for leave did none."""
     turn = begin()
     turn.reply("asks", "asked", "waits for leave", "is ready")
     asks, asked, leave, ready = turn.ready
     for call in (asks, asked):
-        turn.feed(CallStarted(call=call))
+        turn.feed(CallStartedInput(call=call))
         turn.wait(call, InterruptKind.QUESTION)
     turn.wait(leave)
     if paused:
         turn.settle_one(ready)
-        turn.feed(Answered(interrupt="question-2", decision=Decision.REPLY, text="yes"))
+        turn.feed(AnsweredInput(interrupt="question-2", decision=Decision.REPLY, text="yes"))
         assert turn.state is State.PAUSED
     turn.feed(stop)
     begun = f"{why}; it had begun: verify before retrying"
@@ -255,7 +260,7 @@ def test_a_call_that_asked_in_its_middle_says_that_it_had_begun(
 def test_an_abort_wins_over_a_cap(begin: "Begin") -> None:
     """The carried reason goes to `also_reached`, before the others that it was found with."""
     turn = concluding(begin)
-    turn.feed(Abort())
+    turn.feed(AbortInput())
     assert turn.end == Halt(Outcome.ABORTED, EndReason.ABORTED, (EndReason.STEP_CAP, EndReason.BUDGET))
 
 
@@ -263,15 +268,15 @@ def test_an_abort_while_a_person_is_asked_about_a_doom_loop_names_it(begin: "Beg
     turn = begin(doom_response="ask", doom_threshold=2)
     turn.step("look")
     turn.step("look")
-    turn.feed(Abort())
+    turn.feed(AbortInput())
     assert turn.end == Halt(Outcome.ABORTED, EndReason.ABORTED, (EndReason.DOOM_LOOP,))
 
 
 def test_an_abort_is_aborted_or_superseded_and_nothing_else() -> None:
     """The chart's row takes its reason from the event, so the event must not bring another."""
-    assert Abort(reason=EndReason.SUPERSEDED).reason is EndReason.SUPERSEDED
+    assert AbortInput(reason=EndReason.SUPERSEDED).reason is EndReason.SUPERSEDED
     with pytest.raises(ValidationError, match="reason"):
-        Abort.model_validate({"reason": "answered"})
+        AbortInput.model_validate({"reason": "answered"})
 
 
 # A bug in the engine.
@@ -280,10 +285,10 @@ def test_an_abort_is_aborted_or_superseded_and_nothing_else() -> None:
 @pytest.mark.parametrize("live", [streaming, running, concluding, text_only])
 def test_a_failure_of_the_engine_fails_the_turn(begin: "Begin", live: "Live") -> None:
     turn = live(begin)
-    turn.feed(Fail(error="KeyError: 'x'", partial="I was"))
-    halted = turn.of(facts.Halted)[0]
-    assert (halted.outcome, halted.reason) == (Outcome.FAILED, EndReason.ENGINE_ERROR)
-    assert (halted.error, halted.partial) == ("KeyError: 'x'", "I was")
+    turn.feed(FailInput(error="KeyError: 'x'", partial="I was"))
+    turn_ended = turn.of(facts.TurnEnded)[0]
+    assert (turn_ended.outcome, turn_ended.reason) == (Outcome.FAILED, EndReason.ENGINE_ERROR)
+    assert (turn_ended.error, turn_ended.partial) == ("KeyError: 'x'", "I was")
     assert turn.machine.turn.open_calls() == []
     assert turn.steps == len(turn.of(facts.StepFinished))
 
@@ -291,16 +296,16 @@ def test_a_failure_of_the_engine_fails_the_turn(begin: "Begin", live: "Live") ->
 def test_a_failure_of_the_engine_names_the_limit_that_was_being_concluded(begin: "Begin") -> None:
     """Other limits that held too are listed as `also_reached`."""
     turn = concluding(begin)
-    turn.feed(Fail(error="x"))
+    turn.feed(FailInput(error="x"))
     assert turn.end == Halt(Outcome.FAILED, EndReason.ENGINE_ERROR, (EndReason.STEP_CAP, EndReason.BUDGET))
 
 
 def test_a_paused_turn_neither_expires_nor_fails(begin: "Begin") -> None:
     turn = paused(begin)
-    for event in (Expire(), Fail(error="x")):
-        with pytest.raises(IllegalEvent):
+    for event in (ExpireInput(), FailInput(error="x")):
+        with pytest.raises(IllegalInputError):
             turn.feed(event)
-    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
     assert turn.ready == ["call00001"]
 
 
@@ -308,8 +313,8 @@ def test_a_paused_turn_neither_expires_nor_fails(begin: "Begin") -> None:
 
 
 def test_continuing_is_a_new_turn_with_limits_of_its_own(begin: "Begin") -> None:
-    turn = begin(Started(prompt="Go on", continues="turn-1"), steps=2)
+    turn = begin(StartedInput(prompt="Go on", continue_from="turn-1"), steps=2)
     (started,) = turn.of(facts.TurnStarted)
-    assert started.continues == "turn-1"
+    assert started.continue_from == "turn-1"
     assert (turn.steps, turn.calls) == (1, 0)
     assert turn.action == CallModel(tools=True)

@@ -6,25 +6,25 @@ import pytest
 
 from turnwright_states import (
     DECISIONS,
-    Abort,
-    Answered,
+    AbortInput,
+    AnsweredInput,
+    AnswerMismatchError,
     AwaitPerson,
-    BadAnswer,
-    BadCall,
     CallModel,
-    CallStarted,
+    CallStartedInput,
     CallState,
     CallStatus,
-    CallWaits,
+    CallWaitingInput,
     Conclude,
     Decision,
     EndReason,
     Halt,
-    IllegalEvent,
+    IllegalInputError,
     InterruptKind,
+    InvalidCallError,
     Outcome,
     State,
-    Steered,
+    SteeredInput,
     facts,
 )
 
@@ -72,10 +72,12 @@ def test_every_interrupt_has_an_id(begin: "Begin", kind: InterruptKind, name: st
     """Without `=`, for the command line separates id and answer with it."""
     turn = begin()
     turn.reply("ask")
-    turn.feed(CallWaits(call="call00001", interrupt_kind=kind, question="Which?", choices=("a", "b"), expires_at=9.0))
+    turn.feed(
+        CallWaitingInput(call="call00001", interrupt_kind=kind, question="Which?", choices=("a", "b"), expires_at=9.0)
+    )
     assert isinstance(turn.action, AwaitPerson)
     (asked,) = turn.action.interrupts
-    assert asked == facts.Interrupt(
+    assert asked == facts.InterruptRecord(
         id=name, kind=kind, call="call00001", tool="ask", question="Which?", choices=("a", "b"), expires_at=9.0
     )
 
@@ -86,43 +88,45 @@ def test_ids_of_interrupts_do_not_repeat_in_a_turn(begin: "Begin") -> None:
         turn.reply("write")
         turn.wait(turn.ready[0])
         assert turn.interrupts == [f"approval-{number}"]
-        turn.feed(Answered(interrupt=f"approval-{number}", decision=Decision.GRANT))
+        turn.feed(AnsweredInput(interrupt=f"approval-{number}", decision=Decision.APPROVE))
         turn.settle()
 
 
 def test_nothing_runs_until_the_last_one_is_answered(begin: "Begin") -> None:
     turn = two_waiting(begin)
-    turn.feed(Answered(interrupt="approval-2", decision=Decision.GRANT))
+    turn.feed(AnsweredInput(interrupt="approval-2", decision=Decision.APPROVE))
     assert turn.state is State.PAUSED
     assert turn.interrupts == ["approval-1"]
     for call in ("call00001", "call00003"):
-        with pytest.raises(IllegalEvent):
-            turn.feed(CallStarted(call=call))
-    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+        with pytest.raises(IllegalInputError):
+            turn.feed(CallStartedInput(call=call))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
     assert turn.ready == ["call00001", "call00003"]
 
 
 def test_a_partial_answer_costs_no_pause(begin: "Begin") -> None:
     turn = two_waiting(begin, max_pauses=1)
     assert turn.machine.turn.counters.pauses_left == 0
-    turn.feed(Answered(interrupt="approval-1", decision=Decision.DENY))
-    turn.feed(Answered(interrupt="approval-2", decision=Decision.GRANT))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.REJECT))
+    turn.feed(AnsweredInput(interrupt="approval-2", decision=Decision.APPROVE))
     assert len(turn.of(facts.Paused)) == 1
 
 
-@pytest.mark.parametrize(("text", "result"), [("", "denied by the person"), ("Never", "denied by the person: Never")])
+@pytest.mark.parametrize(
+    ("text", "result"), [("", "rejected by the person"), ("Never", "rejected by the person: Never")]
+)
 def test_a_denied_call_has_its_result_at_once(begin: "Begin", text: str, result: str) -> None:
     turn = two_waiting(begin)
-    turn.feed(Answered(interrupt="approval-1", decision=Decision.DENY, text=text))
-    assert (turn.result("call00001").status, turn.result("call00001").result) == (CallStatus.DENIED, result)
-    turn.feed(Answered(interrupt="approval-2", decision=Decision.GRANT))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.REJECT, text=text))
+    assert (turn.result("call00001").status, turn.result("call00001").result) == (CallStatus.REJECTED, result)
+    turn.feed(AnsweredInput(interrupt="approval-2", decision=Decision.APPROVE))
     assert turn.ready == ["call00003"]
 
 
 def test_when_all_are_denied_the_turn_goes_on(begin: "Begin") -> None:
     turn = two_waiting(begin)
-    turn.feed(Answered(interrupt="approval-1", decision=Decision.DENY))
-    turn.feed(Answered(interrupt="approval-2", decision=Decision.DENY))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.REJECT))
+    turn.feed(AnsweredInput(interrupt="approval-2", decision=Decision.REJECT))
     assert turn.action == CallModel(tools=True)
     assert turn.calls == 1
 
@@ -132,7 +136,7 @@ def test_an_answer_stays_with_its_call(begin: "Begin") -> None:
     turn = begin()
     turn.reply("ask")
     turn.wait("call00001", InterruptKind.QUESTION)
-    turn.feed(Answered(interrupt="question-1", decision=Decision.REPLY, text="The second"))
+    turn.feed(AnsweredInput(interrupt="question-1", decision=Decision.REPLY, text="The second"))
     call = turn.machine.turn.batch["call00001"]
     assert call.state is CallState.READY
     assert [(answer.decision, answer.text) for answer in call.answers] == [(Decision.REPLY, "The second")]
@@ -142,9 +146,9 @@ def test_a_grant_is_remembered_and_a_denial_is_not(begin: "Begin") -> None:
     turn = begin()
     turn.reply("read", "read")
     for call, path in (("call00001", "/etc"), ("call00002", "/srv")):
-        turn.feed(CallWaits(call=call, interrupt_kind=InterruptKind.GRANT, grant=path))
-    turn.feed(Answered(interrupt="grant-1", decision=Decision.DENY))
-    turn.feed(Answered(interrupt="grant-2", decision=Decision.GRANT))
+        turn.feed(CallWaitingInput(call=call, interrupt_kind=InterruptKind.GRANT, grant=path))
+    turn.feed(AnsweredInput(interrupt="grant-1", decision=Decision.REJECT))
+    turn.feed(AnsweredInput(interrupt="grant-2", decision=Decision.APPROVE))
     assert turn.machine.turn.grants == ("/srv",)
     assert [fact.grant for fact in turn.of(facts.Answered)] == [None, "/srv"]
 
@@ -152,18 +156,20 @@ def test_a_grant_is_remembered_and_a_denial_is_not(begin: "Begin") -> None:
 @pytest.mark.parametrize("interrupt", ["approval-3", "doom-1", "", "call00001"])
 def test_an_unknown_answer_is_refused_and_names_what_is_open(begin: "Begin", interrupt: str) -> None:
     turn = two_waiting(begin)
-    with pytest.raises(BadAnswer, match=r"no such interrupt is open \(open: approval-1, approval-2\)") as caught:
-        turn.feed(Answered(interrupt=interrupt, decision=Decision.GRANT))
-    assert (caught.value.interrupt, caught.value.pending) == (interrupt, ("approval-1", "approval-2"))
+    with pytest.raises(
+        AnswerMismatchError, match=r"no such interrupt is open \(open: approval-1, approval-2\)"
+    ) as caught:
+        turn.feed(AnsweredInput(interrupt=interrupt, decision=Decision.APPROVE))
+    assert (caught.value.interrupt, caught.value.interrupts) == (interrupt, ("approval-1", "approval-2"))
 
 
 def test_a_duplicate_answer_is_refused_and_names_what_is_open(begin: "Begin") -> None:
     turn = two_waiting(begin)
-    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
     before = turn.machine.turn.digest()
-    with pytest.raises(BadAnswer) as caught:
-        turn.feed(Answered(interrupt="approval-1", decision=Decision.DENY))
-    assert caught.value.pending == ("approval-2",)
+    with pytest.raises(AnswerMismatchError) as caught:
+        turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.REJECT))
+    assert caught.value.interrupts == ("approval-2",)
     assert turn.machine.turn.digest() == before
 
 
@@ -171,12 +177,12 @@ def test_a_late_answer_is_refused(begin: "Begin") -> None:
     """After the last one was answered, and after the turn ended, nobody is asked any more."""
     turn = two_waiting(begin)
     for name in ("approval-1", "approval-2"):
-        turn.feed(Answered(interrupt=name, decision=Decision.GRANT))
-    with pytest.raises(IllegalEvent, match="not accepted in state TOOL_EXEC"):
-        turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
-    turn.feed(Abort())
-    with pytest.raises(IllegalEvent, match="not accepted in state ABORTED"):
-        turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+        turn.feed(AnsweredInput(interrupt=name, decision=Decision.APPROVE))
+    with pytest.raises(IllegalInputError, match="not accepted in state TOOL_EXEC"):
+        turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
+    turn.feed(AbortInput())
+    with pytest.raises(IllegalInputError, match="not accepted in state ABORTED"):
+        turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
 
 
 @pytest.mark.parametrize("kind", CALL_KINDS)
@@ -186,11 +192,11 @@ def test_each_kind_takes_its_own_decisions(begin: "Begin", kind: InterruptKind, 
     turn.reply("x")
     turn.wait("call00001", kind)
     (name,) = turn.interrupts
-    answer = Answered(interrupt=name, decision=decision)
+    answer = AnsweredInput(interrupt=name, decision=decision)
     if decision in DECISIONS[kind]:
         assert turn.feed(answer)[0].kind == "answered"
         return
-    with pytest.raises(BadAnswer, match=f"its kind, {kind}, takes .*, not {decision} .*open: {name}"):
+    with pytest.raises(AnswerMismatchError, match=f"its kind, {kind}, takes .*, not {decision} .*open: {name}"):
         turn.feed(answer)
     assert turn.interrupts == [name]
 
@@ -200,12 +206,12 @@ def test_a_doom_loop_takes_go_on_always_or_stop(begin: "Begin", decision: Decisi
     turn = begin(doom_response="ask", doom_threshold=2)
     turn.step("look")
     turn.step("look")
-    answer = Answered(interrupt="doom-1", decision=decision)
+    answer = AnsweredInput(interrupt="doom-1", decision=decision)
     if decision in (Decision.GO_ON, Decision.ALWAYS, Decision.STOP):
         turn.feed(answer)
         assert turn.interrupts == []
     else:
-        with pytest.raises(BadAnswer, match="its kind, doom_loop, takes go_on or always or stop"):
+        with pytest.raises(AnswerMismatchError, match="its kind, doom_loop, takes go_on or always or stop"):
             turn.feed(answer)
 
 
@@ -215,7 +221,7 @@ def test_counters_survive_a_pause(begin: "Begin") -> None:
     turn.reply("write", "look")
     turn.wait("call00002")
     turn.settle()
-    turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
     assert (turn.steps, turn.calls) == (2, 2)
     turn.settle()
     assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024)
@@ -229,7 +235,7 @@ def test_a_call_that_wants_a_person_when_no_pause_is_left_is_refused_at_once(beg
     turn.reply("ask")
     for number in range(1, pauses + 1):
         turn.wait("call00001", InterruptKind.QUESTION)
-        turn.feed(Answered(interrupt=f"question-{number}", decision=Decision.REPLY))
+        turn.feed(AnsweredInput(interrupt=f"question-{number}", decision=Decision.REPLY))
     turn.wait("call00001", InterruptKind.QUESTION)
     settled = turn.result("call00001")
     assert settled.status is CallStatus.REFUSED
@@ -241,18 +247,18 @@ def test_a_waiting_call_cannot_start_settle_or_wait(begin: "Begin") -> None:
     turn = begin()
     turn.reply("write", "look")
     turn.wait("call00001")
-    with pytest.raises(BadCall, match="it is waiting"):
-        turn.feed(CallStarted(call="call00001"))
-    with pytest.raises(BadCall, match="it is waiting"):
+    with pytest.raises(InvalidCallError, match="it is waiting"):
+        turn.feed(CallStartedInput(call="call00001"))
+    with pytest.raises(InvalidCallError, match="it is waiting"):
         turn.wait("call00001")
 
 
 def test_a_new_message_denies_what_is_pending_and_supersedes_the_turn(begin: "Begin") -> None:
     turn = two_waiting(begin)
-    turn.feed(Abort(reason=EndReason.SUPERSEDED))
+    turn.feed(AbortInput(reason=EndReason.SUPERSEDED))
     assert turn.end == Halt(Outcome.ABORTED, EndReason.SUPERSEDED)
     assert turn.result("call00002").status is CallStatus.OK
-    assert [turn.result(call).status for call in ("call00001", "call00003")] == [CallStatus.DENIED] * 2
+    assert [turn.result(call).status for call in ("call00001", "call00003")] == [CallStatus.REJECTED] * 2
 
 
 # Rule 15. Steering.
@@ -262,8 +268,8 @@ def test_a_message_is_taken_in_while_the_batch_is_open(begin: "Begin") -> None:
     """It is shown after the results: the fact stands before the batch's last one, and before the next step."""
     turn = begin()
     turn.reply("look")
-    turn.feed(CallStarted(call="call00001"))
-    (added,) = turn.feed(Steered(text="Only src/"))
+    turn.feed(CallStartedInput(call="call00001"))
+    (added,) = turn.feed(SteeredInput(text="Only src/"))
     assert isinstance(added, facts.MessageAdded)
     assert added.text == "Only src/"
     turn.settle()
@@ -274,7 +280,7 @@ def test_a_message_refills_nothing(begin: "Begin") -> None:
     turn = begin(steps=2)
     turn.reply("look")
     before = turn.machine.turn.rank
-    turn.feed(Steered(text="Only src/"))
+    turn.feed(SteeredInput(text="Only src/"))
     assert turn.machine.turn.rank == before
     turn.settle()
     turn.step("list")
@@ -286,7 +292,7 @@ def test_a_message_is_taken_in_before_a_model_call_that_may_use_tools(begin: "Be
     turn = begin(doom_threshold=2)
     turn.step("look")
     before = turn.machine.turn.rank
-    (added,) = turn.feed(Steered(text="Only src/"))
+    (added,) = turn.feed(SteeredInput(text="Only src/"))
     assert (added.kind, added.state, turn.machine.turn.rank) == ("message_added", State.STREAM, before)
     turn.step("look")
     assert turn.machine.state is State.STREAM
@@ -298,7 +304,7 @@ def test_a_message_is_taken_in_while_a_call_waits_for_a_person(begin: "Begin") -
     """'No, do something else': the rounds before it are forgotten, whatever becomes of the calls."""
     turn = two_waiting(begin)
     before = turn.machine.turn.rank
-    (added,) = turn.feed(Steered(text="Only src/"))
+    (added,) = turn.feed(SteeredInput(text="Only src/"))
     assert (added.kind, added.state, turn.machine.turn.rank) == ("message_added", State.PAUSED, before)
     assert turn.machine.turn.rounds == ()
 
@@ -314,17 +320,17 @@ def test_a_message_is_never_taken_in_while_a_doom_loop_is_asked_about_or_the_tur
     asked.step("look")
     assert asked.machine.state is State.PAUSED
     for turn in (begin(steps=0), stopped, asked):
-        with pytest.raises(IllegalEvent, match="Steered is not accepted"):
-            turn.feed(Steered(text="Only src/"))
+        with pytest.raises(IllegalInputError, match="Steered is not accepted"):
+            turn.feed(SteeredInput(text="Only src/"))
 
 
 def test_an_answer_to_a_call_that_is_not_in_the_batch_is_refused(begin: "Begin") -> None:
     """No journal of ours says so. One that somebody changed can, and nothing follows from the answer then."""
     turn = begin()
     turn.reply("a")
-    turn.feed(CallWaits(call="call00001", interrupt_kind=InterruptKind.APPROVAL))
+    turn.feed(CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.APPROVAL))
     turn.machine.turn.batch.clear()
     known = turn.machine.turn.digest()
-    with pytest.raises(BadCall, match="no such call is in the batch"):
-        turn.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    with pytest.raises(InvalidCallError, match="no such call is in the batch"):
+        turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
     assert turn.machine.turn.digest() == known

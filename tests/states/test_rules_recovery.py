@@ -5,25 +5,25 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright_states import (
-    Abort,
-    Answered,
+    AbortInput,
+    AnsweredInput,
     AwaitPerson,
-    BadCall,
     CallModel,
-    CallSettled,
-    CallStarted,
+    CallSettledInput,
+    CallStartedInput,
     CallState,
     CallStatus,
-    CallWaits,
+    CallWaitingInput,
     Conclude,
     Decision,
     EndReason,
-    Expire,
-    Fail,
+    ExpireInput,
+    FailInput,
     InterruptKind,
+    InvalidCallError,
     RunTools,
     Spent,
-    Started,
+    StartedInput,
     State,
     ToolCall,
     TurnMachine,
@@ -53,13 +53,13 @@ def test_after_a_crash_each_call_is_where_it_was(begin: "Begin") -> None:
     turn = begin()
     turn.reply("look", "write", "list")
     turn.settle_one("call00001")
-    turn.feed(CallStarted(call="call00002"))
+    turn.feed(CallStartedInput(call="call00002"))
     resumed = TurnMachine.resume(turn.facts)
     assert isinstance(resumed.action, RunTools)
     states = [(call.id, call.state) for call in resumed.action.calls]
     assert states == [("call00002", CallState.STARTED), ("call00003", CallState.READY)]
-    with pytest.raises(BadCall, match="it is settled"):
-        resumed.feed(CallStarted(call="call00001"))
+    with pytest.raises(InvalidCallError, match="it is settled"):
+        resumed.feed(CallStartedInput(call="call00001"))
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
@@ -67,8 +67,8 @@ def test_reruns_are_bounded_by_max_retries_and_then_the_outcome_is_unknown(begin
     turn = begin(max_retries=retries)
     turn.reply("fetch")
     for _ in range(1 + retries):
-        assert turn.feed(CallStarted(call="call00001"))[0].kind == "call_started"
-    turn.feed(CallStarted(call="call00001"))
+        assert turn.feed(CallStartedInput(call="call00001"))[0].kind == "call_started"
+    turn.feed(CallStartedInput(call="call00001"))
     settled = turn.result("call00001")
     assert settled.status is CallStatus.UNKNOWN
     assert settled.result.startswith("outcome unknown")
@@ -81,9 +81,9 @@ def test_the_reruns_of_a_batch_share_its_retries(begin: "Begin") -> None:
     turn = begin(max_retries=1)
     turn.reply("fetch", "fetch")
     for call in ("call00001", "call00002"):
-        turn.feed(CallStarted(call=call))
-    turn.feed(CallStarted(call="call00001"))
-    turn.feed(CallStarted(call="call00002"))
+        turn.feed(CallStartedInput(call=call))
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(CallStartedInput(call="call00002"))
     assert turn.result("call00002").status is CallStatus.UNKNOWN
     assert turn.ready == ["call00001"]
 
@@ -92,8 +92,8 @@ def test_a_driver_may_settle_a_started_call_as_unknown(begin: "Begin") -> None:
     """`on_crash = "unknown"`, the default: the model is told, and the call keeps its place in the budget."""
     turn = begin()
     turn.reply("write")
-    turn.feed(CallStarted(call="call00001"))
-    turn.feed(CallSettled(call="call00001", status=CallStatus.UNKNOWN, result="outcome unknown"))
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(CallSettledInput(call="call00001", status=CallStatus.UNKNOWN, result="outcome unknown"))
     assert turn.action == CallModel(tools=True)
     assert turn.calls == 1
 
@@ -102,10 +102,10 @@ def test_a_driver_may_ask_about_a_started_call(begin: "Begin") -> None:
     """`on_crash = "ask"`: a rerun counts no second place, and no retry."""
     turn = begin(max_retries=0)
     turn.reply("write")
-    turn.feed(CallStarted(call="call00001"))
+    turn.feed(CallStartedInput(call="call00001"))
     turn.wait("call00001", InterruptKind.UNKNOWN_OUTCOME)
-    turn.feed(Answered(interrupt="unknown-1", decision=Decision.RERUN))
-    (started,) = turn.feed(CallStarted(call="call00001"))
+    turn.feed(AnsweredInput(interrupt="unknown-1", decision=Decision.RERUN))
+    (started,) = turn.feed(CallStartedInput(call="call00001"))
     assert isinstance(started, facts.CallStarted)
     assert started.attempt == 2
     assert turn.calls == 1
@@ -114,9 +114,9 @@ def test_a_driver_may_ask_about_a_started_call(begin: "Begin") -> None:
 def test_a_person_may_leave_the_outcome_unknown(begin: "Begin") -> None:
     turn = begin()
     turn.reply("write")
-    turn.feed(CallStarted(call="call00001"))
+    turn.feed(CallStartedInput(call="call00001"))
     turn.wait("call00001", InterruptKind.UNKNOWN_OUTCOME)
-    turn.feed(Answered(interrupt="unknown-1", decision=Decision.UNKNOWN))
+    turn.feed(AnsweredInput(interrupt="unknown-1", decision=Decision.UNKNOWN))
     assert turn.result("call00001").status is CallStatus.UNKNOWN
     assert turn.action == CallModel(tools=True)
 
@@ -124,8 +124,8 @@ def test_a_person_may_leave_the_outcome_unknown(begin: "Begin") -> None:
 def test_a_call_that_never_started_has_no_good_result(begin: "Begin") -> None:
     turn = begin()
     turn.reply("look")
-    with pytest.raises(BadCall, match="it has a result but was never started"):
-        turn.feed(CallSettled(call="call00001"))
+    with pytest.raises(InvalidCallError, match="it has a result but was never started"):
+        turn.feed(CallSettledInput(call="call00001"))
     assert turn.ready == ["call00001"]
 
 
@@ -181,8 +181,8 @@ def test_a_lease_of_0_tokens_or_of_no_money_is_refused(begin: "Begin") -> None:
 def test_the_unused_part_of_a_lease_returns(begin: "Begin") -> None:
     turn = begin(tokens=1000)
     turn.reply(AGENT)
-    turn.feed(CallStarted(call="call00001", child="turn-1:call00001"))
-    turn.feed(CallSettled(call="call00001", spent=Spent(calls=5, tokens=200, cost=0.5)))
+    turn.feed(CallStartedInput(call="call00001", child="turn-1:call00001"))
+    turn.feed(CallSettledInput(call="call00001", spent=Spent(calls=5, tokens=200, cost=0.5)))
     assert turn.calls == 6
     assert (turn.machine.turn.usage.tokens, turn.machine.turn.usage.cost) == (200, 0.5)
     turn.reply(AGENT)
@@ -192,8 +192,8 @@ def test_the_unused_part_of_a_lease_returns(begin: "Begin") -> None:
 def test_what_children_spent_counts_against_the_parent(begin: "Begin") -> None:
     turn = begin(tool_calls=4)
     turn.reply(AGENT)
-    turn.feed(CallStarted(call="call00001"))
-    turn.feed(CallSettled(call="call00001", spent=Spent(calls=3)))
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.feed(CallSettledInput(call="call00001", spent=Spent(calls=3)))
     assert turn.action == Conclude(EndReason.BUDGET, 30.0, 1024)
 
 
@@ -201,13 +201,13 @@ def test_what_children_spent_counts_against_the_parent(begin: "Begin") -> None:
 def test_a_child_cannot_spend_more_calls_than_its_lease(begin: "Begin", spent: int, fits: bool) -> None:
     turn = begin()
     turn.reply(AGENT)
-    turn.feed(CallStarted(call="call00001"))
-    settled = CallSettled(call="call00001", spent=Spent(calls=spent))
+    turn.feed(CallStartedInput(call="call00001"))
+    settled = CallSettledInput(call="call00001", spent=Spent(calls=spent))
     if fits:
         turn.feed(settled)
         assert turn.calls == 1 + spent
         return
-    with pytest.raises(BadCall, match="50 calls of a lease"):
+    with pytest.raises(InvalidCallError, match="50 calls of a lease"):
         turn.feed(settled)
     assert turn.calls == 1
 
@@ -219,11 +219,11 @@ def test_a_sub_agent_that_is_given_up_has_used_all_that_it_was_lent(begin: "Begi
     unknown = begin(tool_calls=4, tokens=100, cost=2.0)
     for turn in (gone, unanswered, unknown):
         turn.reply(AGENT)
-        turn.feed(CallStarted(call="call00001"))
-    gone.feed(CallStarted(call="call00001"))
-    unanswered.feed(CallWaits(call="call00001", interrupt_kind=InterruptKind.QUESTION, forwarded="question-1"))
-    unknown.feed(CallWaits(call="call00001", interrupt_kind=InterruptKind.UNKNOWN_OUTCOME))
-    unknown.feed(Answered(interrupt="unknown-1", decision=Decision.UNKNOWN))
+        turn.feed(CallStartedInput(call="call00001"))
+    gone.feed(CallStartedInput(call="call00001"))
+    unanswered.feed(CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.QUESTION, forwarded="question-1"))
+    unknown.feed(CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.UNKNOWN_OUTCOME))
+    unknown.feed(AnsweredInput(interrupt="unknown-1", decision=Decision.UNKNOWN))
     for turn in (gone, unanswered, unknown):
         assert turn.result("call00001").status is CallStatus.UNKNOWN
         assert turn.result("call00001").spent == Spent(calls=3, tokens=100, cost=2.0)
@@ -234,22 +234,22 @@ def test_a_sub_agent_that_never_began_has_used_nothing(begin: "Begin") -> None:
     turn = begin(tool_calls=4)
     turn.reply(AGENT)
     turn.wait("call00001")
-    turn.feed(Answered(interrupt="approval-1", decision=Decision.DENY))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.REJECT))
     assert turn.result("call00001").spent is None
     assert turn.calls == 0
 
 
-@pytest.mark.parametrize("stop", [Abort, Expire, Fail])
+@pytest.mark.parametrize("stop", [AbortInput, ExpireInput, FailInput])
 def test_what_the_sub_agents_of_a_stopped_turn_used_is_counted(
-    begin: "Begin", stop: type[Abort | Expire | Fail]
+    begin: "Begin", stop: type[AbortInput | ExpireInput | FailInput]
 ) -> None:
     """Each call that is closed says what its own used, and a replay reads it back."""
     turn = begin(tokens=1000)
     turn.reply(AGENT, "look", AGENT)
     for call in turn.ready:
-        turn.feed(CallStarted(call=call))
+        turn.feed(CallStartedInput(call=call))
     used = {"call00001": Spent(calls=5, tokens=200, cost=0.5), "call00003": Spent(calls=1)}
-    stopped = Fail(error="x", spent=used) if stop is Fail else stop.model_validate({"spent": used})
+    stopped = FailInput(error="x", spent=used) if stop is FailInput else stop.model_validate({"spent": used})
     turn.feed(stopped)
     assert {call: turn.result(call).spent for call in ("call00001", "call00002", "call00003")} == {
         "call00002": None,
@@ -265,9 +265,9 @@ def test_a_call_that_had_begun_is_not_said_to_be_refused(begin: "Begin") -> None
     """An answer made it ready to run again; when it may not ask once more, what it did before is still unknown."""
     turn = begin(max_pauses=1)
     turn.reply("look")
-    turn.feed(CallStarted(call="call00001"))
+    turn.feed(CallStartedInput(call="call00001"))
     turn.wait("call00001", InterruptKind.UNKNOWN_OUTCOME)
-    turn.feed(Answered(interrupt="unknown-1", decision=Decision.RERUN))
+    turn.feed(AnsweredInput(interrupt="unknown-1", decision=Decision.RERUN))
     turn.wait("call00001")
     assert turn.result("call00001").status is CallStatus.UNKNOWN
     assert turn.calls == 1
@@ -276,14 +276,14 @@ def test_a_call_that_had_begun_is_not_said_to_be_refused(begin: "Begin") -> None
 def test_only_a_sub_agent_spends(begin: "Begin") -> None:
     turn = begin()
     turn.reply("look")
-    turn.feed(CallStarted(call="call00001"))
-    with pytest.raises(BadCall, match="lease"):
-        turn.feed(CallSettled(call="call00001", spent=Spent(calls=1)))
+    turn.feed(CallStartedInput(call="call00001"))
+    with pytest.raises(InvalidCallError, match="lease"):
+        turn.feed(CallSettledInput(call="call00001", spent=Spent(calls=1)))
 
 
 @pytest.mark.parametrize(("depth", "runs"), [(0, True), (2, True), (3, False)])
 def test_sub_agents_are_nested_at_most_3_deep(begin: "Begin", depth: int, runs: bool) -> None:
-    turn = begin(Started(prompt="x", depth=depth))
+    turn = begin(StartedInput(prompt="x", depth=depth))
     turn.reply(AGENT, "look")
     assert turn.ready == (["call00001", "call00002"] if runs else ["call00002"])
     if not runs:
@@ -294,8 +294,8 @@ def forwarded(begin: "Begin", kind: InterruptKind, name: str, **limits: object) 
     """A turn that rests on an interrupt of its child."""
     turn = begin(**limits)
     turn.reply(AGENT)
-    turn.feed(CallStarted(call="call00001", child="turn-1:call00001"))
-    turn.feed(CallWaits(call="call00001", interrupt_kind=kind, forwarded=name))
+    turn.feed(CallStartedInput(call="call00001", child="turn-1:call00001"))
+    turn.feed(CallWaitingInput(call="call00001", interrupt_kind=kind, forwarded=name))
     return turn
 
 
@@ -305,11 +305,11 @@ def test_a_childs_interrupt_is_forwarded_as_call_slash_interrupt(begin: "Begin")
     assert isinstance(turn.action, AwaitPerson)
 
 
-@pytest.mark.parametrize("decision", [Decision.GRANT, Decision.DENY])
+@pytest.mark.parametrize("decision", [Decision.APPROVE, Decision.REJECT])
 def test_the_answer_to_a_childs_interrupt_is_handed_down(begin: "Begin", decision: Decision) -> None:
     """A denial is the child's to take: its own call has not failed, and goes on."""
     turn = forwarded(begin, InterruptKind.APPROVAL, "approval-1")
-    turn.feed(Answered(interrupt="call00001/approval-1", decision=decision))
+    turn.feed(AnsweredInput(interrupt="call00001/approval-1", decision=decision))
     assert turn.ready == ["call00001"]
     assert turn.machine.turn.batch["call00001"].answers[0].decision is decision
 
@@ -321,10 +321,10 @@ def test_a_childs_doom_loop_is_forwarded_too(begin: "Begin", decision: Decision)
     turn.step(AGENT)
     turn.reply(AGENT)
     rounds = turn.machine.turn.rounds
-    turn.feed(CallStarted(call="call00002", child="turn-1:call00002"))
-    turn.feed(CallWaits(call="call00002", interrupt_kind=InterruptKind.DOOM_LOOP, forwarded="doom-1"))
+    turn.feed(CallStartedInput(call="call00002", child="turn-1:call00002"))
+    turn.feed(CallWaitingInput(call="call00002", interrupt_kind=InterruptKind.DOOM_LOOP, forwarded="doom-1"))
     assert turn.interrupts == ["call00002/doom-1"]
-    turn.feed(Answered(interrupt="call00002/doom-1", decision=decision))
+    turn.feed(AnsweredInput(interrupt="call00002/doom-1", decision=decision))
     assert turn.state is State.TOOL_EXEC
     assert turn.ready == ["call00002"]
     assert turn.machine.turn.rounds == rounds
@@ -335,9 +335,9 @@ def test_a_childs_doom_loop_leaves_the_name_of_the_parents_own(begin: "Begin") -
     """`doom-1` for a doom loop."""
     turn = begin(doom_response="ask", doom_threshold=2)
     turn.reply(AGENT)
-    turn.feed(CallStarted(call="call00001", child="turn-1:call00001"))
-    turn.feed(CallWaits(call="call00001", interrupt_kind=InterruptKind.DOOM_LOOP, forwarded="doom-1"))
-    turn.feed(Answered(interrupt="call00001/doom-1", decision=Decision.GO_ON))
+    turn.feed(CallStartedInput(call="call00001", child="turn-1:call00001"))
+    turn.feed(CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.DOOM_LOOP, forwarded="doom-1"))
+    turn.feed(AnsweredInput(interrupt="call00001/doom-1", decision=Decision.GO_ON))
     turn.settle()
     turn.step(AGENT)
     assert turn.interrupts == ["doom-1"]

@@ -5,22 +5,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright_states import (
-    AttemptFailed,
+    AttemptFailedInput,
     CallModel,
     CallStatus,
     Cause,
     Conclude,
-    Concluded,
+    ConcludedInput,
     EndReason,
-    Expire,
+    ExpireInput,
     Finish,
     Halt,
-    IllegalEvent,
-    ModelReplied,
+    IllegalInputError,
+    ModelRepliedInput,
     Outcome,
-    Started,
+    StartedInput,
     State,
-    Synthesised,
+    SynthesizedInput,
     ToolCall,
     TurnMachine,
     Usage,
@@ -79,9 +79,9 @@ def test_the_concluding_call_has_bounds_of_its_own(begin: "Begin") -> None:
 def test_the_deadline_does_not_bind_the_concluding_call(begin: "Begin") -> None:
     turn = concluding(begin, seconds=10)
     turn.clock = 1000.0
-    with pytest.raises(IllegalEvent, match="not accepted in state CONCLUDE"):
-        turn.feed(Expire())
-    turn.feed(Concluded(text="Done so far: nothing."))
+    with pytest.raises(IllegalInputError, match="not accepted in state CONCLUDE"):
+        turn.feed(ExpireInput())
+    turn.feed(ConcludedInput(text="Done so far: nothing."))
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
 
 
@@ -92,7 +92,7 @@ def test_a_conclusion_without_text_is_asked_for_once_more(
 ) -> None:
     """No text, with or without calls. A second reply without text ends the turn, whatever retries are left."""
     turn = concluding(begin)
-    unusable = Concluded(text=text, calls=tuple(ToolCall(name=name, arguments={}) for name in names))
+    unusable = ConcludedInput(text=text, calls=tuple(ToolCall(name=name, arguments={}) for name in names))
     turn.feed(unusable)
     assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024, second_try=True)
     turn.feed(unusable)
@@ -109,8 +109,8 @@ def test_a_conclusion_without_text_is_asked_for_once_more(
 )
 def test_the_text_of_the_second_try_concludes(begin: "Begin", reason: EndReason, outcome: Outcome) -> None:
     turn = concluding(begin, reason)
-    turn.feed(Concluded())
-    turn.feed(Concluded(text="Half of it is done."))
+    turn.feed(ConcludedInput())
+    turn.feed(ConcludedInput(text="Half of it is done."))
     assert [one.text for one in turn.of(facts.Concluded)] == [None, "Half of it is done."]
     assert turn.end == Halt(outcome, reason)
 
@@ -118,13 +118,13 @@ def test_the_text_of_the_second_try_concludes(begin: "Begin", reason: EndReason,
 def test_a_text_beside_calls_concludes_at_once(begin: "Begin") -> None:
     """The calls are refused, and the text is what the user is told."""
     turn = concluding(begin)
-    turn.feed(Concluded(text="Half of it is done.", calls=(ToolCall(name="write", arguments={}),)))
+    turn.feed(ConcludedInput(text="Half of it is done.", calls=(ToolCall(name="write", arguments={}),)))
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
 
 
 def test_without_retries_there_is_no_second_try(begin: "Begin") -> None:
     turn = concluding(begin, max_retries=0)
-    turn.feed(Concluded())
+    turn.feed(ConcludedInput())
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
     assert not turn.of(facts.Concluded)[0].retry
 
@@ -132,30 +132,30 @@ def test_without_retries_there_is_no_second_try(begin: "Begin") -> None:
 def test_the_second_try_takes_one_of_the_retries_of_the_conclusion(begin: "Begin") -> None:
     """Failed attempts before it and after it take theirs: the formula of model calls stays."""
     turn = concluding(begin, max_retries=2)
-    turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
-    turn.feed(Concluded())
+    turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT))
+    turn.feed(ConcludedInput())
     assert turn.machine.turn.counters.retries_left == 0
-    turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+    turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT))
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
     used_up = concluding(begin, max_retries=1)
-    used_up.feed(AttemptFailed(cause=Cause.TIMEOUT))
-    used_up.feed(Concluded())
+    used_up.feed(AttemptFailedInput(cause=Cause.TIMEOUT))
+    used_up.feed(ConcludedInput())
     assert used_up.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
 
 
 def test_a_failed_attempt_at_the_second_try_leaves_it_the_second(begin: "Begin") -> None:
     turn = concluding(begin)
-    turn.feed(Concluded())
-    turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+    turn.feed(ConcludedInput())
+    turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT))
     assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024, second_try=True)
-    turn.feed(Concluded())
+    turn.feed(ConcludedInput())
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
 
 
 def test_which_try_it_is_follows_from_the_journal(begin: "Begin") -> None:
     turn = concluding(begin)
     first = TurnMachine.resume(turn.facts)
-    turn.feed(Concluded())
+    turn.feed(ConcludedInput())
     second = TurnMachine.resume(turn.facts)
     assert [second.action, second.turn.digest()] == [turn.action, turn.machine.turn.digest()]
     assert first.action == Conclude(EndReason.STEP_CAP, 30.0, 1024)
@@ -163,17 +163,17 @@ def test_which_try_it_is_follows_from_the_journal(begin: "Begin") -> None:
 
 def test_an_empty_reply_that_a_model_tells_as_a_failure_is_a_conclusion_without_text(begin: "Begin") -> None:
     turn = concluding(begin)
-    turn.feed(AttemptFailed(cause=Cause.EMPTY_REPLY, message="nothing came", usage=Usage(input_tokens=7)))
+    turn.feed(AttemptFailedInput(cause=Cause.EMPTY_REPLY, message="nothing came", usage=Usage(input_tokens=7)))
     assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024, second_try=True)
     assert turn.machine.turn.usage.tokens == 7
-    turn.feed(AttemptFailed(cause=Cause.EMPTY_REPLY))
+    turn.feed(AttemptFailedInput(cause=Cause.EMPTY_REPLY))
     assert turn.end == Halt(Outcome.CAP_HIT, EndReason.STEP_CAP)
 
 
 def test_calls_that_come_with_a_conclusion_are_noted_once_and_never_run(begin: "Begin") -> None:
     turn = concluding(begin)
-    new = turn.feed(Concluded(text="Done.", calls=(ToolCall(name="write", arguments={"path": "a"}),)))
-    assert [fact.kind for fact in new] == ["concluded", "halted"]
+    new = turn.feed(ConcludedInput(text="Done.", calls=(ToolCall(name="write", arguments={"path": "a"}),)))
+    assert [fact.kind for fact in new] == ["concluded", "turn_ended"]
     assert turn.of(facts.Concluded)[0].refused == ("write",)
     assert turn.calls == 1
 
@@ -201,7 +201,7 @@ def test_a_failure_while_concluding_is_never_failed(
     attempts = 0
     while turn.end is None:
         attempts += 1
-        turn.feed(AttemptFailed(cause=cause, message="502"))
+        turn.feed(AttemptFailedInput(cause=cause, message="502"))
     most = min(retries, 1) if cause is Cause.EMPTY_REPLY else retries
     assert attempts == (1 + most if cause in PASSING else 1)
     assert turn.end == Halt(outcome, reason)
@@ -302,7 +302,7 @@ def test_a_reply_with_neither_text_nor_calls_is_a_failed_attempt(
 ) -> None:
     """It is retried as `empty_reply`; reasoning alone is no answer, nor are characters that nobody sees."""
     turn = begin(max_retries=1, **limits)
-    empty = ModelReplied(text=text, reasoning=reasoning, finish=finish, usage=Usage(input_tokens=7))
+    empty = ModelRepliedInput(text=text, reasoning=reasoning, finish=finish, usage=Usage(input_tokens=7))
     (failed,) = turn.feed(empty)
     assert isinstance(failed, facts.AttemptFailed)
     assert (failed.cause, failed.retry) == (Cause.EMPTY_REPLY, True)
@@ -317,7 +317,7 @@ def test_a_reply_with_neither_text_nor_calls_is_a_failed_attempt(
 def test_the_wait_before_another_attempt_is_written_down_and_where_none_follows_there_is_none(begin: "Begin") -> None:
     turn = begin(max_retries=1)
     for _ in range(2):
-        turn.feed(AttemptFailed(cause=Cause.RATE_LIMITED, wait=12.5))
+        turn.feed(AttemptFailedInput(cause=Cause.RATE_LIMITED, wait=12.5))
     assert [(failed.retry, failed.wait) for failed in turn.of(facts.AttemptFailed)] == [(True, 12.5), (False, 0.0)]
 
 
@@ -329,14 +329,14 @@ def test_a_cause_that_may_pass_is_retried(
 ) -> None:
     turn = begin(max_retries=retries, **limits)
     for attempt in range(1, retries + 1):
-        failed = turn.feed(AttemptFailed(cause=cause))[0]
+        failed = turn.feed(AttemptFailedInput(cause=cause))[0]
         assert isinstance(failed, facts.AttemptFailed)
         assert (failed.attempt, failed.retry) == (attempt, True)
         assert isinstance(turn.action, CallModel)
-    turn.feed(AttemptFailed(cause=cause, message="gone"))
+    turn.feed(AttemptFailedInput(cause=cause, message="gone"))
     last = turn.of(facts.AttemptFailed)[-1]
     assert (last.attempt, last.retry) == (retries + 1, False)
-    assert turn.of(facts.Halted)[0].error == "gone"
+    assert turn.of(facts.TurnEnded)[0].error == "gone"
     reason = {Cause.EMPTY_REPLY: EndReason.EMPTY_REPLY, Cause.CRASH: EndReason.CRASHED}
     assert turn.end == Halt(Outcome.FAILED, reason.get(cause, EndReason.MODEL_ERROR))
 
@@ -346,7 +346,7 @@ def test_a_cause_that_may_pass_is_retried(
 def test_a_cause_that_will_not_pass_fails_at_once(begin: "Begin", cause: Cause, limits: dict[str, object]) -> None:
     """400, 401, 403, 404, 422, context overflow, content filter."""
     turn = begin(**limits)
-    turn.feed(AttemptFailed(cause=cause))
+    turn.feed(AttemptFailedInput(cause=cause))
     reason = {
         Cause.CONTEXT_OVERFLOW: EndReason.CONTEXT_OVERFLOW,
         Cause.CONTENT_FILTER: EndReason.CONTENT_FILTER,
@@ -355,14 +355,14 @@ def test_a_cause_that_will_not_pass_fails_at_once(begin: "Begin", cause: Cause, 
 
 
 def test_each_phase_has_retries_of_its_own(begin: "Begin") -> None:
-    turn = begin(Started(prompt="x", synthesis=True), steps=2, max_retries=1)
+    turn = begin(StartedInput(prompt="x", synthesis=True), steps=2, max_retries=1)
     for _ in range(2):
-        turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+        turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT))
         turn.step("look")
-        turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
-        turn.feed(Synthesised())
+        turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT))
+        turn.feed(SynthesizedInput())
     assert isinstance(turn.action, Conclude)
-    turn.feed(AttemptFailed(cause=Cause.TIMEOUT))
+    turn.feed(AttemptFailedInput(cause=Cause.TIMEOUT))
     assert isinstance(turn.action, Conclude)
     assert all(fact.retry for fact in turn.of(facts.AttemptFailed))
 
@@ -370,21 +370,21 @@ def test_each_phase_has_retries_of_its_own(begin: "Begin") -> None:
 @pytest.mark.parametrize(("retries", "cause"), [(0, Cause.CRASH), (2, Cause.CRASH), (2, Cause.BAD_REQUEST)])
 def test_a_synthesis_without_retries_left_is_null(begin: "Begin", retries: int, cause: Cause) -> None:
     """So is one whose failure will not pass: the turn goes on without it."""
-    turn = begin(Started(prompt="x", synthesis=True), max_retries=retries)
+    turn = begin(StartedInput(prompt="x", synthesis=True), max_retries=retries)
     turn.step("look")
     attempts = 0
     while turn.steps == 1:
         attempts += 1
-        turn.feed(AttemptFailed(cause=cause))
+        turn.feed(AttemptFailedInput(cause=cause))
     assert attempts == (retries + 1 if cause.may_pass else 1)
-    assert [fact.text for fact in turn.of(facts.Synthesised)] == [None]
+    assert [fact.text for fact in turn.of(facts.Synthesized)] == [None]
     assert turn.action == CallModel(tools=True)
 
 
 @pytest.mark.parametrize("text", BLANK)
 def test_a_blank_synthesis_is_none(begin: "Begin", text: str) -> None:
-    turn = begin(Started(prompt="x", synthesis=True))
+    turn = begin(StartedInput(prompt="x", synthesis=True))
     turn.step("look")
-    turn.feed(Synthesised(text=text))
-    assert [fact.text for fact in turn.of(facts.Synthesised)] == [None]
+    turn.feed(SynthesizedInput(text=text))
+    assert [fact.text for fact in turn.of(facts.Synthesized)] == [None]
     assert turn.action == CallModel(tools=True)

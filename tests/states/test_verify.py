@@ -7,28 +7,28 @@ from typing import Final
 import pytest
 
 from turnwright_states import (
-    Abort,
-    CallStarted,
+    AbortInput,
+    CallStartedInput,
     EndReason,
-    Expire,
-    Fail,
+    ExpireInput,
+    FailInput,
     Limits,
-    ModelReplied,
+    ModelRepliedInput,
     Spent,
     State,
     ToolCall,
     Usage,
 )
 from turnwright_states.chart import CHART, ROWS
-from turnwright_states.events import Stop
+from turnwright_states.inputs import StopInput
 from turnwright_states.verdict import Verdict
 from turnwright_states.verify import (
     BOUND,
     ENDS,
     Case,
-    Claim,
-    Surroundings,
-    Violation,
+    Environment,
+    Property,
+    ViolationError,
     Walk,
     WalkedMachine,
     campaign,
@@ -164,8 +164,8 @@ def test_the_grid_of_the_command_is_as_wide_as_it_says() -> None:
 )
 def test_the_model_asks_for_batches_of_every_size(case: Case, sizes: set[int], tools: set[str]) -> None:
     machine, _ = WalkedMachine.start(case.started)
-    events = Surroundings(case, reduced=False).moves(machine.turn, machine.action)
-    replies = [event for event in events if isinstance(event, ModelReplied)]
+    events = Environment(case, reduced=False).moves(machine.turn, machine.action)
+    replies = [event for event in events if isinstance(event, ModelRepliedInput)]
     assert {len(reply.calls) for reply in replies} == sizes
     assert {call.name for reply in replies for call in reply.calls} == tools
 
@@ -174,11 +174,11 @@ def test_a_stop_says_what_the_open_sub_agents_used_and_in_words() -> None:
     """All that they were lent, and a token more: the last reply of a sub-agent may overshoot its tokens."""
     case = Case(plain(tool_calls=5, tokens=9, seconds=1.0), widest=2, delegates=True)
     machine, _ = WalkedMachine.start(case.started)
-    machine.feed(ModelReplied(calls=(AGENT, AGENT), usage=Usage()))
-    machine.feed(CallStarted(call="call00001"))
-    stops = [one for one in Surroundings(case).moves(machine.turn, machine.action) if isinstance(one, Stop)]
+    machine.feed(ModelRepliedInput(calls=(AGENT, AGENT), usage=Usage()))
+    machine.feed(CallStartedInput(call="call00001"))
+    stops = [one for one in Environment(case).moves(machine.turn, machine.action) if isinstance(one, StopInput)]
     assert [(type(stop), dict(stop.spent)) for stop in stops if stop.spent] == [
-        (kind, {"call00001": Spent(calls=1, tokens=5)}) for kind in (Expire, Abort, Fail)
+        (kind, {"call00001": Spent(calls=1, tokens=5)}) for kind in (ExpireInput, AbortInput, FailInput)
     ]
     assert [told(stop, machine.turn) for stop in stops] == [
         *("the time is up", "somebody aborts the turn", "the engine fails"),
@@ -191,7 +191,7 @@ def test_a_stop_says_what_the_open_sub_agents_used_and_in_words() -> None:
 # What is said of it.
 
 
-def verdicts(total: Walk, violation: Violation | None = None) -> dict[str, Verdict]:
+def verdicts(total: Walk, violation: ViolationError | None = None) -> dict[str, Verdict]:
     return {check.claim: check.verdict for check in findings(total, violation)}
 
 
@@ -200,7 +200,7 @@ def everything() -> Walk:
 
 
 def test_every_claim_has_one_verdict() -> None:
-    assert list(verdicts(everything())) == list(Claim)
+    assert list(verdicts(everything())) == list(Property)
     assert set(verdicts(everything()).values()) == {Verdict.HOLDS}
 
 
@@ -208,7 +208,7 @@ def test_a_walk_that_was_cut_shows_what_it_saw_and_proves_nothing() -> None:
     total = everything()
     total.cut = 1
     found = verdicts(total)
-    assert {found.pop(Claim.ROWS), found.pop(Claim.ENDS)} == {Verdict.HOLDS}
+    assert {found.pop(Property.ROWS), found.pop(Property.ENDS)} == {Verdict.HOLDS}
     assert set(found.values()) == {Verdict.INCONCLUSIVE}
 
 
@@ -229,10 +229,10 @@ def test_a_row_that_no_walk_took_and_an_end_that_none_reached_are_named(cut: int
 
 
 def test_a_fault_violates_its_claim_and_leaves_the_others_open() -> None:
-    violation = Violation(Claim.RANK, "the rank did not fall", SMALL, ())
+    violation = ViolationError(Property.RANK, "the rank did not fall", SMALL, ())
     found = findings(Walk(), violation)
     assert {check.claim: check.verdict for check in found} == {
-        claim: Verdict.VIOLATED if claim is Claim.RANK else Verdict.INCONCLUSIVE for claim in Claim
+        claim: Verdict.VIOLATED if claim is Property.RANK else Verdict.INCONCLUSIVE for claim in Property
     }
     assert found[0].detail.startswith("the rank did not fall; steps=1, ")
 

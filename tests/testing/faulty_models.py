@@ -10,7 +10,7 @@ from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright.message import Message, ToolResultPart
-from turnwright.model import Model, ModelError, ReasoningDelta, Reply, ReplyCall, Request, TextDelta
+from turnwright.model import Model, ModelError, ModelRequest, ModelResponse, ReasoningDelta, ResponseToolCall, TextDelta
 from turnwright.testing.exchange import (
     Exchange,
     Fails,
@@ -18,15 +18,15 @@ from turnwright.testing.exchange import (
     Nonsense,
     SaidCall,
     Says,
-    Sent,
     SentCall,
     SentMessage,
+    SentRequest,
     Unreachable,
 )
 from turnwright.testing.model_suite import ModelSuite
 from turnwright_states import Cause, Finish, Usage
 
-Item = TextDelta | ReasoningDelta | Reply
+Item = TextDelta | ReasoningDelta | ModelResponse
 
 _STATUS = {
     400: Cause.BAD_REQUEST,
@@ -49,7 +49,7 @@ class Bench:
 
     def __init__(self, kind: "type[Honest]") -> None:
         self.kind = kind
-        self.requests: list[Sent] = []
+        self.requests: list[SentRequest] = []
         self.closed = True
 
     def model(self, exchange: Exchange) -> Model:
@@ -65,7 +65,7 @@ class Honest:
         self.bench = bench
         self.exchange = exchange
 
-    async def stream(self, request: Request) -> AsyncIterator[Item]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Item]:
         self.send(request)
         self.bench.closed = False
         try:
@@ -74,9 +74,9 @@ class Honest:
         finally:
             self.close()
 
-    def send(self, request: Request) -> None:
+    def send(self, request: ModelRequest) -> None:
         self.bench.requests.append(
-            Sent(
+            SentRequest(
                 tuple(_sent(message) for message in request.messages),
                 tuple(tool.name for tool in request.tools),
                 request.tool_choice,
@@ -99,13 +99,13 @@ class Honest:
             raise ModelError("it broke", cause=Cause.INTERRUPTED, partial=self.whole(says))
         yield self.whole(says)
 
-    def whole(self, says: Says) -> Reply:
+    def whole(self, says: Says) -> ModelResponse:
         calls = tuple(map(self.call, says.calls))
         finish = _FINISH.get(says.finish, Finish.STOP)
-        return Reply(text="".join(says.pieces), calls=calls, finish=finish, usage=says.usage)
+        return ModelResponse(text="".join(says.pieces), calls=calls, finish=finish, usage=says.usage)
 
-    def call(self, said: SaidCall) -> ReplyCall:
-        return ReplyCall(said.name, _arguments(said.arguments), said.arguments, said.id)
+    def call(self, said: SaidCall) -> ResponseToolCall:
+        return ResponseToolCall(said.name, _arguments(said.arguments), said.arguments, said.id)
 
     def failure(self) -> Exception:
         match self.exchange:
@@ -157,7 +157,7 @@ class SwallowsErrors(Honest):
                 yield item
         except ModelError as error:
             yield TextDelta("sorry")
-            yield Reply(text=f"sorry: {error}")
+            yield ModelResponse(text=f"sorry: {error}")
 
 
 class TestSwallowsErrors(Suite):
@@ -166,7 +166,7 @@ class TestSwallowsErrors(Suite):
 
 
 class Retries(Honest):
-    async def stream(self, request: Request) -> AsyncIterator[Item]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Item]:
         if not isinstance(self.exchange, Says):
             self.send(request)
         async for item in super().stream(request):
@@ -179,7 +179,7 @@ class TestRetries(Suite):
 
 
 class LosesACall(Honest):
-    def whole(self, says: Says) -> Reply:
+    def whole(self, says: Says) -> ModelResponse:
         return super().whole(replace(says, calls=says.calls[-1:]))
 
 
@@ -192,7 +192,7 @@ class YieldsTwoReplies(Honest):
     async def replied(self) -> AsyncIterator[Item]:
         async for item in super().replied():
             yield item
-            if isinstance(item, Reply):
+            if isinstance(item, ModelResponse):
                 yield item
 
 
@@ -245,7 +245,7 @@ class TestLeavesConnectionsOpen(Suite):
 
 
 class MakesIdsUnique(Honest):
-    def whole(self, says: Says) -> Reply:
+    def whole(self, says: Says) -> ModelResponse:
         calls = tuple(replace(call, id=f"unique-{number}") for number, call in enumerate(says.calls))
         return super().whole(replace(says, calls=calls))
 
@@ -256,7 +256,7 @@ class TestMakesIdsUnique(Suite):
 
 
 class EmptiesBadArguments(Honest):
-    def call(self, said: SaidCall) -> ReplyCall:
+    def call(self, said: SaidCall) -> ResponseToolCall:
         return structs.replace(super().call(said), arguments=_arguments(said.arguments) or {})
 
 
@@ -266,7 +266,7 @@ class TestEmptiesBadArguments(Suite):
 
 
 class TakesNoArgumentsForBad(Honest):
-    def call(self, said: SaidCall) -> ReplyCall:
+    def call(self, said: SaidCall) -> ResponseToolCall:
         return structs.replace(super().call(said), arguments=_arguments(said.arguments) if said.arguments else None)
 
 
@@ -276,7 +276,7 @@ class TestTakesNoArgumentsForBad(Suite):
 
 
 class GuessesUsage(Honest):
-    def whole(self, says: Says) -> Reply:
+    def whole(self, says: Says) -> ModelResponse:
         return structs.replace(super().whole(says), usage=says.usage or Usage())
 
 
@@ -286,7 +286,7 @@ class TestGuessesUsage(Suite):
 
 
 class ForgetsTheFinish(Honest):
-    def whole(self, says: Says) -> Reply:
+    def whole(self, says: Says) -> ModelResponse:
         return structs.replace(super().whole(says), finish=Finish.STOP)
 
 
@@ -296,7 +296,7 @@ class TestForgetsTheFinish(Suite):
 
 
 class DropsDisabledTools(Honest):
-    def send(self, request: Request) -> None:
+    def send(self, request: ModelRequest) -> None:
         super().send(structs.replace(request, tools=()) if request.tool_choice == "none" else request)
 
 
@@ -306,7 +306,7 @@ class TestDropsDisabledTools(Suite):
 
 
 class ReordersMessages(Honest):
-    def send(self, request: Request) -> None:
+    def send(self, request: ModelRequest) -> None:
         results = [message for message in request.messages if message.role == "tool"]
         others = [message for message in request.messages if message.role != "tool"]
         super().send(structs.replace(request, messages=(*others, *results)))
@@ -331,7 +331,7 @@ class TestForgetsHowLongToWait(Suite):
 
 
 class FailsOnNothing(Honest):
-    def whole(self, says: Says) -> Reply:
+    def whole(self, says: Says) -> ModelResponse:
         if not says.pieces and not says.calls:
             raise ModelError("there was nothing", cause=Cause.REJECTED)
         return super().whole(says)
@@ -343,7 +343,7 @@ class TestFailsOnNothing(Suite):
 
 
 class ForgetsTheBound(Honest):
-    def send(self, request: Request) -> None:
+    def send(self, request: ModelRequest) -> None:
         super().send(structs.replace(request, max_tokens=None))
 
 
@@ -362,7 +362,7 @@ class TestHasNoName(Suite):
 
 
 class WorksOnce(Honest):
-    async def stream(self, request: Request) -> AsyncIterator[Item]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Item]:
         if self.bench.requests:
             raise ModelError("the client is closed", cause=Cause.REJECTED)
         async for item in super().stream(request):

@@ -55,8 +55,21 @@ def test_the_example_of_the_guard_prints_what_the_page_says() -> None:
 
 
 EVENTS: tuple[type[BaseModel], ...] = (
-    *(traces.TurnStarted, traces.ModelCalled, traces.ModelReplied, traces.ModelFailed, traces.ToolStarted),
-    *(traces.ToolRetried, traces.ToolResult, traces.Message, traces.Paused, traces.Resumed, traces.TurnEnded),
+    *(
+        traces.TraceTurnStarted,
+        traces.TraceModelCalled,
+        traces.TraceModelReplied,
+        traces.TraceModelFailed,
+        traces.TraceToolStarted,
+    ),
+    *(
+        traces.TraceToolRetried,
+        traces.TraceToolResult,
+        traces.TraceMessage,
+        traces.TracePaused,
+        traces.TraceResumed,
+        traces.TraceTurnEnded,
+    ),
 )
 
 

@@ -16,10 +16,10 @@ from turnwright.testing.faults import (
     FaultyStore,
     JumpingClock,
     KillAt,
-    Line,
     Ran,
     StoreWrapper,
     Witness,
+    WitnessLine,
     full_disk,
 )
 from turnwright.testing.faults.plan import Kill, KillIn, Plan
@@ -128,7 +128,7 @@ async def test_a_process_that_nobody_kills_ends_the_turn(tmp_path: Path) -> None
         process.kill()
         process.stop()
         assert process.wait(0) == 0
-    assert await left_in(tmp_path) == [*KINDS, "model_replied", "step_finished", "halted"]
+    assert await left_in(tmp_path) == [*KINDS, "model_replied", "step_finished", "turn_ended"]
 
 
 def test_a_process_that_was_stopped_does_nothing_until_it_goes_on(tmp_path: Path) -> None:
@@ -170,9 +170,9 @@ def test_lines_of_a_witness_stand_whole_and_in_order(tmp_path: Path) -> None:
     with witness.runs(ToolContext("t1", "call00001", attempt=2)):
         witness.note("in", "between")
     assert witness.lines() == [
-        Line(os.getpid(), ("t1", "call00001", "2", "start")),
-        Line(os.getpid(), ("in", "between")),
-        Line(os.getpid(), ("t1", "call00001", "2", "end")),
+        WitnessLine(os.getpid(), ("t1", "call00001", "2", "start")),
+        WitnessLine(os.getpid(), ("in", "between")),
+        WitnessLine(os.getpid(), ("t1", "call00001", "2", "end")),
     ]
 
 

@@ -14,11 +14,11 @@ from pydantic import JsonValue
 from turnwright import Agent, ConfigError, Engine, tool
 from turnwright.message import Message
 from turnwright.model import asks_for
-from turnwright.model.protocol import Model, Request
+from turnwright.model.protocol import Model, ModelRequest
 from turnwright.store import Claim, Status
-from turnwright.testing import Build, EngineParts, FaultyStore, InvariantViolated
+from turnwright.testing import Build, EngineParts, FaultyStore, InvariantViolatedError
 from turnwright.testing.fuzz import Target, fuzz
-from turnwright.testing.fuzz_failure import Found, Origin, as_test
+from turnwright.testing.fuzz_failure import FailureOrigin, Found, as_test
 from turnwright.tools import Ask, Tool, ToolContext, builtin_tools
 from turnwright_states import InterruptKind
 from turnwright_states import facts as f
@@ -55,7 +55,7 @@ class Endless(FaultyStore):
     """Loses the last append of every turn, and says that it was written."""
 
     async def append(self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()) -> int:
-        if isinstance(facts[-1], f.Halted):
+        if isinstance(facts[-1], f.TurnEnded):
             return claim.seq
         return await super().append(claim, facts, status, consumed)
 
@@ -67,7 +67,7 @@ class Stubborn:
         self.name = inner.name
         self._inner = inner
 
-    async def stream(self, request: Request):  # type: ignore[no-untyped-def]  # noqa: ANN201 (a generator of four types)
+    async def stream(self, request: ModelRequest):  # type: ignore[no-untyped-def]  # noqa: ANN201 (a generator of four types)
         for attempt in range(3):
             try:
                 async for item in self._inner.stream(request):
@@ -92,17 +92,17 @@ class Twice(Tool):
 
 
 async def forget_results(messages: Sequence[Message]) -> list[Message]:
-    """A `prepare` hook that leaves results out to save tokens, which only a strict engine refuses."""
+    """A `history_processor` hook that leaves results out to save tokens, which only a strict engine refuses."""
     return [message for message in messages if message.role != "tool"]
 
 
 async def answer_last(messages: Sequence[Message]) -> list[Message]:
-    """A `prepare` hook that ends the conversation with the model's own words."""
+    """A `history_processor` hook that ends the conversation with the model's own words."""
     return [*messages, Message.assistant("I was about to say")]
 
 
 async def wait_for_ever(_messages: Sequence[Message]) -> list[Message]:
-    """A `prepare` hook that never comes back."""
+    """A `history_processor` hook that never comes back."""
     await anyio.Event().wait()
     raise AssertionError
 
@@ -112,7 +112,7 @@ class Broken(BaseException):
 
 
 async def break_out(_messages: Sequence[Message]) -> list[Message]:
-    """A `prepare` hook that raises what nobody catches."""
+    """A `history_processor` hook that raises what nobody catches."""
     raise Broken("out")
 
 
@@ -147,19 +147,19 @@ def hides_its_tools(**parts: Unpack[EngineParts]) -> Engine:
 
 
 def forgets_results(**parts: Unpack[EngineParts]) -> Engine:
-    return Engine(**parts, prepare=forget_results, history="strict")
+    return Engine(**parts, history_processor=forget_results, unpaired="reject")
 
 
 def answers_last(**parts: Unpack[EngineParts]) -> Engine:
-    return Engine(**parts, prepare=answer_last)
+    return Engine(**parts, history_processor=answer_last)
 
 
 def waits_for_ever(**parts: Unpack[EngineParts]) -> Engine:
-    return Engine(**parts, prepare=wait_for_ever)
+    return Engine(**parts, history_processor=wait_for_ever)
 
 
 def breaks_out(**parts: Unpack[EngineParts]) -> Engine:
-    return Engine(**parts, prepare=break_out)
+    return Engine(**parts, history_processor=break_out)
 
 
 PLANTED: dict[Build, str] = {
@@ -200,10 +200,10 @@ def test_what_is_planted_is_found_made_small_and_written_down(build: Build) -> N
     assert len(scenario.script) <= 2
     assert len(scenario.behaviours) + len(scenario.people) <= 1
     assert (scenario.crash, scenario.abort_at, scenario.synthesis) == (None, None, None)
-    origin = Origin((Agent, look, build), 'Agent(name="Somebody")', "[look]", IDS(build))
+    origin = FailureOrigin((Agent, look, build), 'Agent(name="Somebody")', "[look]", IDS(build))
     text = as_test(found, origin, command="turnwright fuzz --seed 1")
     assert text.count("\n") < 60
-    with pytest.raises(InvariantViolated, match=re.escape(PLANTED[build])):
+    with pytest.raises(InvariantViolatedError, match=re.escape(PLANTED[build])):
         run_as_test(text)
 
 
@@ -216,7 +216,7 @@ class Moody:
     def __call__(self, **parts: Unpack[EngineParts]) -> Engine:
         if self.failed:
             return Engine(**parts)
-        return Engine(**parts, prepare=self._fail)
+        return Engine(**parts, history_processor=self._fail)
 
     async def _fail(self, _messages: Sequence[Message]) -> list[Message]:
         self.failed = True
@@ -315,11 +315,11 @@ class Careless(Tool):
     """A tool that is no function, and takes for granted what a model may leave out."""
 
     def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
-        assert context.call
+        assert context.call_id
         return Ask(InterruptKind.APPROVAL) if arguments["much"] else None
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> str:
-        return f"{context.call} {len(values)}"
+        return f"{context.call_id} {len(values)}"
 
 
 @pytest.mark.parametrize("run_tools", [False, True])
@@ -351,7 +351,7 @@ def test_a_check_of_the_found_file_names_the_command_and_what_is_violated() -> N
     found = found_in(breaks_out)
     text = as_test(
         replace(found, checks=(replace(found.checks[0], detail='a """ quote\nand a line'),)),
-        Origin((Agent,), 'Agent(name="Somebody")', "[]"),
+        FailureOrigin((Agent,), 'Agent(name="Somebody")', "[]"),
         command="turnwright fuzz --seed 4",
         run_tools=True,
     )

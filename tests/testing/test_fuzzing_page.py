@@ -65,7 +65,7 @@ def test_what_fails_becomes_a_test_and_both_mistakes_of_the_page_are_found_and_m
 
     failing = pytest_in(folder)
     assert "\n2 failed in " in failing.stdout
-    for line in (f"InvariantViolated: {promised[0]}", *block("output of the test").splitlines()):
+    for line in (f"InvariantViolatedError: {promised[0]}", *block("output of the test").splitlines()):
         assert line in failing.stdout
 
     (folder / "refunds.py").write_text(block("instead, refunds.py"))

@@ -9,9 +9,9 @@ from msgspec import structs
 from turnwright import Agent, Outcome, tool
 from turnwright.message import Message
 from turnwright.model import asks_for
-from turnwright.model.protocol import Request
+from turnwright.model.protocol import ModelRequest
 from turnwright.testing.behavior import Asks, Execution, Floods
-from turnwright.testing.invariants import INVARIANTS, InvariantViolated, assert_invariants, check
+from turnwright.testing.invariants import INVARIANTS, InvariantViolatedError, assert_invariants, check
 from turnwright.testing.play import Driven, play
 from turnwright.testing.scenario import Scenario
 from turnwright_states import EndReason, Limits, State
@@ -128,7 +128,7 @@ def too_many_calls(right: Driven) -> Driven:
 
 
 def too_many_calls_in_a_step(right: Driven) -> Driven:
-    return fewer(right, calls_a_step=1)
+    return fewer(right, max_calls_per_step=1)
 
 
 def too_many_model_calls(right: Driven) -> Driven:
@@ -180,7 +180,7 @@ def no_tools_offered(right: Driven) -> Driven:
 def with_request(right: Driven, change: Callable[[Sequence[Message]], Sequence[Message]]) -> Driven:
     """The last request with other messages."""
     assert right.requests is not None
-    last: Request = right.requests[-1]
+    last: ModelRequest = right.requests[-1]
     return replace(right, requests=[*right.requests[:-1], structs.replace(last, messages=tuple(change(last.messages)))])
 
 
@@ -207,8 +207,8 @@ TAMPERED: dict[Callable[[Driven], Driven], str] = {
     a_bug: "no turn fails by a bug of the engine, a tool or a hook",
     a_skipped_step: "steps <= min(steps, ceiling, 200), counted one by one",
     too_many_steps: "steps <= min(steps, ceiling, 200), counted one by one",
-    too_many_calls: "calls started <= tool_calls, and <= calls_a_step in each step",
-    too_many_calls_in_a_step: "calls started <= tool_calls, and <= calls_a_step in each step",
+    too_many_calls: "calls started <= tool_calls, and <= max_calls_per_step in each step",
+    too_many_calls_in_a_step: "calls started <= tool_calls, and <= max_calls_per_step in each step",
     too_many_model_calls: "model calls <= (allowance + 1) x (1 + max_retries)",
     too_many_pauses: "pauses <= max_pauses",
     spent_tokens: "no step starts once the tokens, the cost or the time is spent",
@@ -241,7 +241,7 @@ def test_every_invariant_can_fail() -> None:
 
 def test_what_is_violated_is_named_with_its_place(right: Driven) -> None:
     with pytest.raises(
-        InvariantViolated, match=r"(?s)^violated: .*fact 1\d \(step_finished\) has the hash 00000000"
+        InvariantViolatedError, match=r"(?s)^violated: .*fact 1\d \(step_finished\) has the hash 00000000"
     ) as told:
         assert_invariants([right, a_wrong_hash(right)])
     assert {one.verdict for one in told.value.checks} == {Verdict.VIOLATED}

@@ -16,7 +16,7 @@ import pytest
 from pydantic import JsonValue, TypeAdapter
 
 from turnwright.message import Message, ToolResultPart
-from turnwright.model import AnthropicMessages, Model, OpenAIChat, Reply, ReplyCall, ScriptedModel
+from turnwright.model import AnthropicMessages, Model, ModelResponse, OpenAIChat, ResponseToolCall, ScriptedModel
 from turnwright.testing.exchange import (
     Exchange,
     Fails,
@@ -24,9 +24,9 @@ from turnwright.testing.exchange import (
     Nonsense,
     SaidCall,
     Says,
-    Sent,
     SentCall,
     SentMessage,
+    SentRequest,
     Unreachable,
 )
 from turnwright.testing.model_suite import ModelSuite
@@ -69,7 +69,7 @@ class HttpBench(ABC):
     last = b""
 
     def __init__(self) -> None:
-        self.requests: list[Sent] = []
+        self.requests: list[SentRequest] = []
         self.models: list[OpenAIChat | AnthropicMessages] = []
         self._bodies: list[_Body] = []
 
@@ -111,7 +111,7 @@ class HttpBench(ABC):
         """The body of a failure."""
 
     @abstractmethod
-    def sent(self, body: dict[str, JsonValue]) -> Sent:
+    def sent(self, body: dict[str, JsonValue]) -> SentRequest:
         """What a request says."""
 
 
@@ -160,9 +160,9 @@ class OpenAIBench(HttpBench):
     def error(self, fails: Fails) -> JsonValue:
         return {"error": {"message": "it cannot be done", "code": self._ABOUT[fails.about]}}
 
-    def sent(self, body: dict[str, JsonValue]) -> Sent:
+    def sent(self, body: dict[str, JsonValue]) -> SentRequest:
         choice = body.get("tool_choice")
-        return Sent(
+        return SentRequest(
             messages=tuple(_message(Message.from_chat(each)) for each in _list(body.get("messages"))),
             tools=tuple(_name(each) for each in _list(body.get("tools"))),
             tool_choice=choice if isinstance(choice, str) else None,
@@ -245,11 +245,11 @@ class AnthropicBench(HttpBench):
     def error(self, fails: Fails) -> JsonValue:
         return {"type": "error", "error": {"type": "invalid_request_error", "message": self._ABOUT[fails.about]}}
 
-    def sent(self, body: dict[str, JsonValue]) -> Sent:
+    def sent(self, body: dict[str, JsonValue]) -> SentRequest:
         choice = body.get("tool_choice")
         system = tuple(SentMessage("system", str(block["text"])) for block in _list(body.get("system")))
         messages = _list(body.get("messages"))
-        return Sent(
+        return SentRequest(
             messages=(*system, *(each for message in messages for each in self._messages(message))),
             tools=tuple(str(tool["name"]) for tool in _list(body.get("tools"))),
             tool_choice=str(choice["type"]) if isinstance(choice, dict) else None,
@@ -307,9 +307,9 @@ class ScriptedBench:
         self._models: list[ScriptedModel] = []
 
     @property
-    def requests(self) -> list[Sent]:
+    def requests(self) -> list[SentRequest]:
         return [
-            Sent(
+            SentRequest(
                 messages=tuple(map(_message, request.messages)),
                 tools=tuple(tool.name for tool in request.tools),
                 tool_choice=request.tool_choice,
@@ -324,19 +324,19 @@ class ScriptedBench:
             pytest.skip("a script has no provider that could fail")
         finish = {"length": Finish.LENGTH, "filter": Finish.CONTENT_FILTER}.get(exchange.finish, Finish.STOP)
         calls = tuple(map(_scripted, exchange.calls))
-        reply = Reply(text="".join(exchange.pieces), calls=calls, finish=finish, usage=exchange.usage)
+        reply = ModelResponse(text="".join(exchange.pieces), calls=calls, finish=finish, usage=exchange.usage)
         self._models.append(ScriptedModel(reply, repeat=True))
         return self._models[-1]
 
 
-def _scripted(call: SaidCall) -> ReplyCall:
+def _scripted(call: SaidCall) -> ResponseToolCall:
     try:
         arguments = JSON.validate_json(call.arguments)
     except ValueError:
         arguments = None
     if not isinstance(arguments, dict):
         pytest.skip("a script gives the arguments themselves, not a text that is to be read")
-    return ReplyCall(call.name, arguments, call.arguments, call.id)
+    return ResponseToolCall(call.name, arguments, call.arguments, call.id)
 
 
 class TestScriptedModel(ModelSuite):

@@ -7,14 +7,15 @@ import pytest
 
 from turnwright import Agent, ConfigError, EndReason, Outcome, tool
 from turnwright.model import asks_for
-from turnwright.model.protocol import ModelError, Reply, Request, TextDelta
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.testing import (
     Answers,
     Asks,
-    Behaviour,
+    Behavior,
     Crash,
     Cut,
     Driven,
+    FlakyModel,
     Floods,
     Hangs,
     Leaves,
@@ -23,7 +24,6 @@ from turnwright.testing import (
     Runs,
     Scenario,
     Stalls,
-    WaywardModel,
     assert_invariants,
     clock,
     play,
@@ -42,7 +42,7 @@ async def look(path: str = "") -> str:
     return f"saw {path}"
 
 
-@tool(approval=lambda path: path == "secret", idempotent=True, on_crash="ask")
+@tool(needs_approval=lambda path: path == "secret", idempotent=True, on_crash="ask")
 def remove(path: str = "") -> str:
     """Asks about one path."""
     raise AssertionError(f"it ran, with {path}, though a stand-in takes its place, or nobody lets it")
@@ -60,7 +60,7 @@ def played(scenario: Scenario, **options: object) -> list[Driven]:
 
 def ending(driven: Driven) -> tuple[Outcome, EndReason]:
     last = driven.facts[-1][1]
-    assert isinstance(last, f.Halted)
+    assert isinstance(last, f.TurnEnded)
     return last.outcome, last.reason
 
 
@@ -93,7 +93,7 @@ def test_the_last_line_is_said_for_ever() -> None:
     ],
     ids=repr,
 )
-def test_a_call_behaves_as_it_is_told(behaviour: Behaviour, result: str) -> None:
+def test_a_call_behaves_as_it_is_told(behaviour: Behavior, result: str) -> None:
     (driven,) = played(Scenario(script=(LOOK, "Done."), behaviours=(behaviour,)))
     assert results(driven) == [result]
 
@@ -122,14 +122,14 @@ def test_a_stand_in_asks_and_checks_as_its_tool_does() -> None:
     both = asks_for(("remove", {"path": "secret"}), ("remove", {"path": "b"}), ("remove", {"file": "c"}))
     (driven,) = played(Scenario(script=(both, "Done."), people=(Answers(decision=1, text="no"),)))
     assert results(driven)[0].startswith("the arguments do not fit")
-    assert results(driven)[1:] == ["ok", "denied by the person: no"]
+    assert results(driven)[1:] == ["ok", "rejected by the person: no"]
 
 
 def test_a_person_answers_one_by_one() -> None:
     both = asks_for(("remove", {"path": "secret"}), ("remove", {"path": "secret"}))
     people = (Answers(first=0), Answers(first=1), Answers(decision=1, text="no"))
     (driven,) = played(Scenario(script=(both, "Done."), people=people))
-    assert results(driven) == ["denied by the person: no", "ok"]
+    assert results(driven) == ["rejected by the person: no", "ok"]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_budget_of_money_has_its_price() -> None:
 
 def test_the_synthesis_says_what_it_is_told() -> None:
     (driven,) = played(Scenario(script=(LOOK,), synthesis=(None, "In short.")))
-    assert ending(driven) == (Outcome.SYNTHESIS_DONE, EndReason.SYNTHESISED)
+    assert ending(driven) == (Outcome.SYNTHESIS_DONE, EndReason.SYNTHESIZED)
     assert len(driven.requests or ()) == 2
 
 
@@ -199,11 +199,11 @@ def test_an_agent_that_cannot_run_is_a_mistake() -> None:
         play(Scenario(), agent=Agent(name="One", tools=("nowhere",)), tools=TOOLS)
 
 
-async def heard(model: WaywardModel) -> tuple[list[str], ModelError | None]:
+async def heard(model: FlakyModel) -> tuple[list[str], ModelError | None]:
     """The text of one stream, and what it ended in."""
     texts: list[str] = []
     try:
-        async for item in model.stream(Request(messages=())):
+        async for item in model.stream(ModelRequest(messages=())):
             texts += [item.text] if isinstance(item, TextDelta) else []
     except ModelError as error:
         return texts, error
@@ -213,23 +213,23 @@ async def heard(model: WaywardModel) -> tuple[list[str], ModelError | None]:
 @pytest.mark.parametrize(("after", "text"), [(0, ""), (2, ""), (3, "a"), (9, "abc")])
 def test_a_stream_is_cut_at_any_character(after: int, text: str) -> None:
     """Its reasoning comes first."""
-    reply = Reply(reasoning="hm", text="abc")
-    texts, error = clock.run(lambda: heard(WaywardModel([Cut(reply, after)])))
+    reply = ModelResponse(reasoning="hm", text="abc")
+    texts, error = clock.run(lambda: heard(FlakyModel([Cut(reply, after)])))
     assert "".join(texts) == text
     assert error is not None
-    assert (error.cause, error.partial) == (Cause.INTERRUPTED, Reply(reasoning="hm"[:after], text=text))
-    assert clock.run(lambda: heard(WaywardModel([Cut(reply, after, silently=True)]))) == (texts, None)
+    assert (error.cause, error.partial) == (Cause.INTERRUPTED, ModelResponse(reasoning="hm"[:after], text=text))
+    assert clock.run(lambda: heard(FlakyModel([Cut(reply, after, silently=True)]))) == (texts, None)
 
 
 def test_a_stream_that_falls_silent_is_given_up() -> None:
-    texts, error = clock.run(lambda: heard(WaywardModel([Stalls("So f")])))
+    texts, error = clock.run(lambda: heard(FlakyModel([Stalls("So f")])))
     assert texts == ["So f"]
     assert error is not None
     assert error.cause is Cause.TIMEOUT
 
 
 def test_a_model_that_is_called_without_end_refuses() -> None:
-    model = WaywardModel(["Done."])
+    model = FlakyModel(["Done."])
     model.most = 1
     assert clock.run(lambda: heard(model)) == (["Done."], None)
     _, error = clock.run(lambda: heard(model))

@@ -15,11 +15,11 @@ from turnwright import (
     Limits,
     Outcome,
     State,
-    TurnEnded,
+    TurnAlreadyEndedError,
     Usage,
-    deny,
+    reject,
 )
-from turnwright.model import ModelError, Reply, ReplyCall, asks_for
+from turnwright.model import ModelError, ModelResponse, ResponseToolCall, asks_for
 from turnwright.testing import At, Broke, PlaybackError, Recorded, Recording, Unfinished, playback, results_of
 from turnwright.tools import RESULT_LIMIT, cap
 from turnwright_states import CallStatus, Cause, InterruptKind
@@ -74,7 +74,9 @@ def test_a_budget_of_money_is_spent_by_the_recorded_costs() -> None:
 
 def test_a_failed_attempt_is_followed_by_another_and_nobody_waits() -> None:
     began = time.monotonic()
-    failed = ModelError("busy", cause=Cause.OVERLOADED, retry_after=1e6, partial=Reply(text="So f", usage=Usage()))
+    failed = ModelError(
+        "busy", cause=Cause.OVERLOADED, retry_after=1e6, partial=ModelResponse(text="So f", usage=Usage())
+    )
     assert playback(replace(TWO, model=(failed, *TWO.model))).text == "Paid."
     turn = playback(replace(TWO, model=(failed,), limits=Limits(max_retries=0)))
     assert (turn.reason, turn.text) == (EndReason.MODEL_ERROR, "So f")
@@ -108,7 +110,7 @@ def test_a_call_asks_what_it_asked_until_it_is_answered() -> None:
     asks = (Ask(InterruptKind.QUESTION, "From where?", ("here", "there")), Ask(InterruptKind.APPROVAL))
     recording = replace(TWO, asks={"call00002": asks})
     turn = playback(recording)
-    (asked,) = turn.pending
+    (asked,) = turn.interrupts
     assert (turn.state, asked.id, asked.question, asked.choices) == (
         State.PAUSED,
         "question-1",
@@ -116,9 +118,9 @@ def test_a_call_asks_what_it_asked_until_it_is_answered() -> None:
         ("here", "there"),
     )
     turn = playback(replace(recording, then=({"question-1": "here"},)))
-    assert [asked.id for asked in turn.pending] == ["approval-1"]
-    turn = playback(replace(recording, then=({"question-1": "here"}, {"approval-1": deny("too much")})))
-    assert results_of(turn)["call00002"] == Recorded("denied by the person: too much", CallStatus.DENIED)
+    assert [asked.id for asked in turn.interrupts] == ["approval-1"]
+    turn = playback(replace(recording, then=({"question-1": "here"}, {"approval-1": reject("too much")})))
+    assert results_of(turn)["call00002"] == Recorded("rejected by the person: too much", CallStatus.REJECTED)
     assert (turn.reason, turn.tool_calls) == (EndReason.ANSWERED, 1)
 
 
@@ -164,7 +166,7 @@ def test_a_turn_is_stopped_while_its_calls_run(facts: int, results: dict[str, Re
 def test_a_paused_turn_is_superseded() -> None:
     recording = replace(TWO, asks={"call00002": (Ask(InterruptKind.APPROVAL),)})
     turn = playback(replace(recording, then=(At(7, "superseded"),)))
-    assert (turn.reason, results_of(turn)["call00002"].status) == (EndReason.SUPERSEDED, CallStatus.DENIED)
+    assert (turn.reason, results_of(turn)["call00002"].status) == (EndReason.SUPERSEDED, CallStatus.REJECTED)
 
 
 def test_the_time_is_up_without_anybody_waiting_for_it() -> None:
@@ -223,11 +225,11 @@ def test_rounds_repeat_by_their_recorded_keys() -> None:
     assert playback(recording).reason is EndReason.ANSWERED
     keys = {f"call0000{number}": "always the same" for number in (1, 2, 3)}
     assert playback(replace(recording, loop_keys=keys)).reason is EndReason.DOOM_LOOP
-    assert playback(replace(recording, loop_keys=keys, exempt=("look",))).reason is EndReason.ANSWERED
+    assert playback(replace(recording, loop_keys=keys, ignore_in_loop_detection=("look",))).reason is EndReason.ANSWERED
 
 
 def test_arguments_that_were_not_json_and_tools_that_were_none_are_refused_by_the_engine() -> None:
-    reply = asks_for(ReplyCall("look", None, raw='{"pa'), ("no tool at all!", {}))
+    reply = asks_for(ResponseToolCall("look", None, raw='{"pa'), ("no tool at all!", {}))
     turn = playback(replace(TWO, model=(reply, "So.")))
     assert [recorded.text for recorded in results_of(turn).values()] == [
         "not executed: the arguments are not one whole JSON object",
@@ -258,9 +260,9 @@ def test_a_turn_that_stands_still_is_given_up() -> None:
 
 
 def test_what_is_to_happen_after_the_end_is_an_error() -> None:
-    with pytest.raises(TurnEnded):
+    with pytest.raises(TurnAlreadyEndedError):
         playback(replace(TWO, then=({"approval-1": "yes"},)))
-    with pytest.raises(TurnEnded):
+    with pytest.raises(TurnAlreadyEndedError):
         playback(replace(TWO, then=(At(100, "crash"),)))
 
 

@@ -19,12 +19,12 @@ PLUGIN = ("-p", "turnwright.testing.plugin", "-p", "no:cacheprovider")
 #: Each takes rows 10 and 14: a step starts, and the model answers.
 ANSWERS = """
     import pytest
-    from turnwright_states import ModelReplied, Started, TurnMachine
+    from turnwright_states import ModelRepliedInput, StartedInput, TurnMachine
 
     @pytest.mark.parametrize("number", range({times}))
     def test_answers(number):
-        machine, _ = TurnMachine.start(Started(prompt="x"))
-        machine.feed(ModelReplied(text="y"))
+        machine, _ = TurnMachine.start(StartedInput(prompt="x"))
+        machine.feed(ModelRepliedInput(text="y"))
 """
 #: Takes every row once, whatever its guard says.
 EVERY_ROW = """
@@ -101,9 +101,9 @@ def test_what_was_taken_before_the_run_is_not_counted(pytester: pytest.Pytester)
     pytester.makepyfile(ANSWERS.format(times=1))
     pytester.makepyfile(
         early="""
-        from turnwright_states import Started, TurnMachine
+        from turnwright_states import StartedInput, TurnMachine
 
-        TurnMachine.start(Started(prompt="x"))
+        TurnMachine.start(StartedInput(prompt="x"))
         """
     )
     file = pytester.path / "rows.json"

@@ -1,7 +1,9 @@
 """Values as Python source: what is evaluated is what was written, and people can read it."""
 
+import datetime as dt
 import math
 import re
+import time
 from typing import get_args
 
 import pytest
@@ -9,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from turnwright import Agent, Budget, FinishedCall, Limits, Message, Outcome, Price, deny, grant
-from turnwright import Reply as Answer
+from turnwright import Agent, Answer, Budget, FinishedCall, Limits, Message, Outcome, Price, approve, reject
 from turnwright.message import AnyPart, StepStartPart, TextPart, ToolCallPart
-from turnwright.model import ModelError, Reply, ReplyCall, asks_for
+from turnwright.model import ModelError, ModelResponse, ResponseToolCall, asks_for
 from turnwright.testing import At, Recorded, Stalls
-from turnwright.testing.python_source import Imports, Source, code
+from turnwright.testing.python_source import Imports, PythonSource, code
 from turnwright_states import CallStatus, Cause, Decision, EndReason, Finish, InterruptKind, State, Usage
 
 texts = st.text(st.characters(codec=None), max_size=60) | st.sampled_from(
@@ -41,9 +42,9 @@ json_values: st.SearchStrategy[JsonValue] = st.recursive(
 )
 objects = st.dictionaries(texts, json_values, max_size=3)
 usages = st.builds(Usage, input_tokens=st.integers(0, 9), output_tokens=st.integers(0, 9), cost=st.floats(0, 1))
-calls = st.builds(ReplyCall, texts, objects | st.none(), texts, texts)
+calls = st.builds(ResponseToolCall, texts, objects | st.none(), texts, texts)
 replies = st.builds(
-    Reply, texts, texts, st.lists(objects, max_size=2).map(tuple), st.lists(calls, max_size=3).map(tuple),
+    ModelResponse, texts, texts, st.lists(objects, max_size=2).map(tuple), st.lists(calls, max_size=3).map(tuple),
     st.sampled_from(Finish), usages | st.none(),
 )  # fmt: skip
 limits = st.builds(
@@ -113,7 +114,7 @@ def test_no_line_is_too_long_for_a_linter(value: object, indent: int) -> None:
 
 @given(cause=st.sampled_from(Cause), said=texts, status=st.none() | st.just(503), partial=st.none() | replies)
 def test_an_error_comes_back_with_all_that_it_says(
-    cause: Cause, said: str, status: int | None, partial: Reply | None
+    cause: Cause, said: str, status: int | None, partial: ModelResponse | None
 ) -> None:
     error = ModelError(said, cause=cause, status=status, retry_after=1.5, partial=partial)
     made = evaluated(error)
@@ -150,12 +151,12 @@ def test_what_an_agent_sets_to_its_default_is_kept() -> None:
 
 def test_replies_are_written_as_people_write_them() -> None:
     assert written(asks_for(("f", {"a": 1}), ("g", {}))) == 'asks_for(("f", {"a": 1}), ("g", {}))'
-    assert written(asks_for(ReplyCall("f", None, '{"a'), text="So")) == (
-        """asks_for(ReplyCall("f", None, raw='{"a'), text="So")"""
+    assert written(asks_for(ResponseToolCall("f", None, '{"a'), text="So")) == (
+        """asks_for(ResponseToolCall("f", None, raw='{"a'), text="So")"""
     )
-    assert written(Reply(text="Done.")) == 'Reply(text="Done.")'
+    assert written(ModelResponse(text="Done.")) == 'ModelResponse(text="Done.")'
     assert written(ModelError("slow", cause=Cause.TIMEOUT)) == 'ModelError("slow", cause=Cause.TIMEOUT)'
-    assert written([deny("no"), deny(), grant()]) == '[deny("no"), deny(), grant()]'
+    assert written([reject("no"), reject(), approve()]) == '[reject("no"), reject(), approve()]'
 
 
 def test_what_does_not_fit_a_line_is_laid_out_one_item_a_line() -> None:
@@ -179,9 +180,9 @@ def test_a_long_text_is_cut_at_its_lines_and_its_words() -> None:
     "last"
 )"""
     assert written(text) == cut
-    assert written(deny(text)) == f"deny{cut}"
+    assert written(reject(text)) == f"reject{cut}"
     assert written((text,)).startswith('(\n    (\n        "first\\n"\n')
-    assert [evaluated(one) for one in (text, deny(text), (text,))] == [text, deny(text), (text,)]
+    assert [evaluated(one) for one in (text, reject(text), (text,))] == [text, reject(text), (text,)]
 
 
 def test_a_number_too_long_for_python_comes_back() -> None:
@@ -190,7 +191,7 @@ def test_a_number_too_long_for_python_comes_back() -> None:
 
 
 def test_what_is_source_already_stands_as_it_is() -> None:
-    assert written({"a": [Source("NAME")]}) == '{"a": [NAME]}'
+    assert written({"a": [PythonSource("NAME")]}) == '{"a": [NAME]}'
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes", len, Limits])
@@ -204,14 +205,14 @@ def test_imports_stand_where_users_import_from_in_the_order_of_linters() -> None
     nested: JsonValue = []
     for _ in range(20):
         nested = [nested]
-    code([Outcome.FAILED, asks_for(("f", {})), Cause.CRASH, Reply(), At(1, "crash"), Limits(), nested], imports)
+    code([Outcome.FAILED, asks_for(("f", {})), Cause.CRASH, ModelResponse(), At(1, "crash"), Limits(), nested], imports)
     code(Message(role="user", parts=(StepStartPart(step_number=1), TextPart(text="a"))), imports)
     assert imports.lines() == [
         "import json",
         "",
         "from turnwright import Limits, Message, Outcome",
         "from turnwright.message import StepStartPart, TextPart",
-        "from turnwright.model import Reply, asks_for",
+        "from turnwright.model import ModelResponse, asks_for",
         "from turnwright.testing import At",
         "from turnwright_states import Cause",
     ]
@@ -236,12 +237,7 @@ def test_a_long_import_stands_on_several_lines() -> None:
 
 
 def test_two_things_of_one_name_do_not_meet() -> None:
-    """A model's reply and a person's are both called Reply."""
+    """The second is called by its module."""
     imports = Imports()
-    source = code([Reply(text="a"), Answer(Decision.REPLY, "b")], imports)
-    assert source == '[Reply(text="a"), turnwright.Reply(Decision.REPLY, text="b")]'
-    assert imports.lines() == [
-        "import turnwright",
-        "from turnwright.model import Reply",
-        "from turnwright_states import Decision",
-    ]
+    assert (imports.name(dt.time), imports.name(time.time)) == ("time", "time.time")
+    assert imports.lines() == ["import time", "from datetime import time"]

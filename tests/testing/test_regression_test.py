@@ -29,7 +29,16 @@ from turnwright import (
 )
 from turnwright.journal.dependencies import FinishedCall, Synthesis
 from turnwright.message import StepStartPart
-from turnwright.model import Backoff, ModelError, Reply, ReplyCall, Request, ScriptedModel, TextDelta, asks_for
+from turnwright.model import (
+    Backoff,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ResponseToolCall,
+    ScriptedModel,
+    TextDelta,
+    asks_for,
+)
 from turnwright.testing import (
     Answers,
     Asks,
@@ -52,19 +61,19 @@ from turnwright.testing.strategies import scenarios
 from turnwright.tools import Ask, Tool, ToolInputError
 from turnwright.tools.batch import UNKNOWN_OUTCOME
 from turnwright_states import (
-    Answered,
-    CallSettled,
-    CallStarted,
+    AnsweredInput,
+    CallSettledInput,
+    CallStartedInput,
     CallStatus,
     Cause,
-    Concluded,
+    ConcludedInput,
     Decision,
-    Event,
     Finish,
+    Input,
     InterruptKind,
-    ModelReplied,
+    ModelRepliedInput,
     Spent,
-    Started,
+    StartedInput,
     State,
     ToolCall,
     TurnMachine,
@@ -78,7 +87,7 @@ READ = asks_for(("read_file", {"path": "a.py"}))
 WRITE = asks_for(("write_file", {"path": "b.py", "text": 'print("""\\n\'")'}))
 POLL = asks_for(("poll", {}))
 TWICE = asks_for(("read_file", {"path": "a.py"}), ("write_file", {"path": "b.py", "text": ""}))
-SLOWLY = ModelError("too slow", cause=Cause.TIMEOUT, partial=Reply(text="So f", usage=Usage(input_tokens=5)))
+SLOWLY = ModelError("too slow", cause=Cause.TIMEOUT, partial=ModelResponse(text="So f", usage=Usage(input_tokens=5)))
 
 
 @tool
@@ -99,7 +108,7 @@ async def send(to: str) -> str:
     return to
 
 
-@tool(exempt=True)
+@tool(ignore_in_loop_detection=True)
 async def poll() -> str:
     """Ask again and again."""
     return "not yet"
@@ -116,14 +125,18 @@ TOOLS: list[Tool] = [read_file, write_file, send, poll, search]
 SCENARIOS = {
     "finished: answered": Scenario(script=(TWICE, "Done.")),
     "finished: answered after failed attempts": Scenario(
-        script=(SLOWLY, Reply(reasoning="hm"), READ, *(ModelError("x", cause=cause) for cause in list(Cause)[:3]), "S")
+        script=(
+            SLOWLY, ModelResponse(reasoning="hm"), READ,
+            *(ModelError("x", cause=cause) for cause in list(Cause)[:3]), "S",
+        )
     ),
     "finished: answered after mistakes": Scenario(
         script=(
             asks_for(
                 ("read_file", {"path": 7}), ("no_such_tool", {"a": [None, {"b": 0.5}]}), ("Read file!", {}),
-                ReplyCall("read_file", None, raw='{"path": "a'), ReplyCall("read_file", None, raw="", id="twice"),
-                ReplyCall("poll", {}, id="twice"), ("read_file", {"path": "a.py"}),
+                ResponseToolCall("read_file", None, raw='{"path": "a'),
+                ResponseToolCall("read_file", None, raw="", id="twice"),
+                ResponseToolCall("poll", {}, id="twice"), ("read_file", {"path": "a.py"}),
             ),
             READ,
             "Done.",
@@ -154,11 +167,11 @@ SCENARIOS = {
         script=(TWICE, "Done."), behaviours=(Returns(), Asks(midway=True)), limits=Limits(max_pauses=0)
     ),
     "finished: text_only": Scenario(script=(READ,), limits=Limits(steps=0)),
-    "finished: truncated": Scenario(script=(Reply(text="It is", finish=Finish.LENGTH),)),
-    "synthesis_done: synthesised": Scenario(script=(READ,), synthesis=(None, "All of it.")),
+    "finished: truncated": Scenario(script=(ModelResponse(text="It is", finish=Finish.LENGTH),)),
+    "synthesis_done: synthesized": Scenario(script=(READ,), synthesis=(None, "All of it.")),
     "cap_hit: step_cap": Scenario(script=(READ, WRITE, "What was done."), limits=Limits(steps=2)),
     "cap_hit: step_cap within": Scenario(script=(READ, TWICE), limits=Limits(steps=2, concluding="within")),
-    "cap_hit: budget": Scenario(script=(TWICE, TWICE), limits=Limits(tool_calls=3, calls_a_step=2)),
+    "cap_hit: budget": Scenario(script=(TWICE, TWICE), limits=Limits(tool_calls=3, max_calls_per_step=2)),
     "cap_hit: tokens": Scenario(script=(READ, WRITE), limits=Limits(tokens=4)),
     "cap_hit: cost": Scenario(script=(READ, WRITE), limits=Limits(cost=3.5)),
     "cap_hit: deadline in a reply": Scenario(script=(READ, Stalls("So f")), limits=Limits(seconds=90)),
@@ -166,7 +179,7 @@ SCENARIOS = {
         script=(TWICE, "I was too slow."), behaviours=(Returns("first"), Hangs()), limits=Limits(seconds=20)
     ),
     "cap_hit: deadline without a conclusion": Scenario(
-        script=(READ, Stalls("So f"), Reply()), limits=Limits(seconds=90)
+        script=(READ, Stalls("So f"), ModelResponse()), limits=Limits(seconds=90)
     ),
     "cap_hit: deadline in text only": Scenario(script=(Stalls("It"),), limits=Limits(seconds=90, steps=0)),
     "doom_loop: doom_loop": Scenario(script=(READ, READ, READ, "It repeats itself.")),
@@ -188,8 +201,8 @@ SCENARIOS = {
     "aborted: aborted before a reply": Scenario(script=(READ,), abort_at=3),
     "aborted: superseded": Scenario(script=(TWICE,), behaviours=(Asks(),), people=(Leaves("message"),)),
     "failed: model_error": Scenario(script=(READ, ModelError("no key", cause=Cause.AUTHENTICATION))),
-    "failed: empty_reply": Scenario(script=(Reply(usage=Usage(input_tokens=1)),)),
-    "failed: content_filter": Scenario(script=(Reply(text="Fi", finish=Finish.CONTENT_FILTER),)),
+    "failed: empty_reply": Scenario(script=(ModelResponse(usage=Usage(input_tokens=1)),)),
+    "failed: content_filter": Scenario(script=(ModelResponse(text="Fi", finish=Finish.CONTENT_FILTER),)),
     "failed: context_overflow": Scenario(script=(READ, ModelError("long", cause=Cause.CONTEXT_OVERFLOW))),
     "failed: crashed": Scenario(script=("Done.",), limits=Limits(max_retries=0), crash=Crash(1)),
     "finished: answered after a crash": Scenario(script=(READ, "Done."), crash=Crash(3)),
@@ -219,7 +232,7 @@ class Interrupted:
 
     name = "interrupted"
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         """Ask for a call; then begin to speak, and be aborted."""
         if len(request.messages) == 1:
             yield READ
@@ -253,7 +266,7 @@ class Fickle(Tool):
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
         """Never run."""
-        raise AssertionError(f"it ran, as {context.call}, with {values}")
+        raise AssertionError(f"it ran, as {context.call_id}, with {values}")
 
 
 #: The clock of the engines below.
@@ -276,7 +289,7 @@ async def draw() -> ToolResult:
 @tool
 async def hang(context: ToolContext) -> str:
     """Never come back, and have the turn aborted."""
-    await Told.engine.abort(context.turn)
+    await Told.engine.abort(context.turn_id)
     await anyio.sleep_forever()
     return ""
 
@@ -297,7 +310,7 @@ class Hesitant:
         return f"All of {len(batch)}."
 
 
-def model_with_a_bug(_: Request) -> Reply:
+def model_with_a_bug(_: ModelRequest) -> ModelResponse:
     raise ZeroDivisionError
 
 
@@ -306,24 +319,24 @@ async def drive(
 ) -> Facts:
     """The facts of one turn; every approval is given."""
     Told.engine = engine
-    turn = await engine.run(agent or Agent(name="Anybody"), "Go on.", history=history, files=files)
+    turn = await engine.run(agent or Agent(name="Anybody"), "Go on.", message_history=history, files=files)
     if turn.paused:
-        turn = await engine.resume(turn.id, {asked.id: "yes" for asked in turn.pending})
+        turn = await engine.resume(turn.id, {asked.id: "yes" for asked in turn.interrupts})
     return await engine.store.facts(turn.id)
 
 
 def scripted(
-    *lines: str | Reply | Callable[[Request], Reply],
+    *lines: str | ModelResponse | Callable[[ModelRequest], ModelResponse],
     tools: Sequence[Tool] = (),
-    synthesise: Synthesis | None = None,
-    parallel: int = 8,
+    synthesize: Synthesis | None = None,
+    max_parallel_tools: int = 8,
 ) -> Engine:
     return Engine(
         model=ScriptedModel(*lines),
         tools=[*TOOLS, *tools],
-        synthesise=synthesise,
-        parallel=parallel,
-        grace=0,
+        synthesize=synthesize,
+        max_parallel_tools=max_parallel_tools,
+        cancel_grace=0,
         clock=CLOCK,
     )
 
@@ -339,22 +352,22 @@ DRIVEN: dict[str, Callable[[], Awaitable[Facts]]] = {
         Engine(model=Interrupted(), tools=TOOLS), Agent(name="A", steps=1)
     ),
     "aborted: aborted in a call": lambda: drive(scripted(HANGS, tools=[hang])),
-    "aborted: aborted before the second call": lambda: drive(scripted(HANGS, tools=[hang], parallel=1)),
+    "aborted: aborted before the second call": lambda: drive(scripted(HANGS, tools=[hang], max_parallel_tools=1)),
     "failed: engine_error in a model": lambda: drive(scripted(READ, model_with_a_bug)),
-    "failed: engine_error in a synthesis": lambda: drive(scripted(READ, synthesise=hook_with_a_bug)),
-    "failed: engine_error in a tool": lambda: drive(scripted(FICKLE, tools=[Fickle(bug=True)], parallel=1)),
-    "synthesis_done: synthesised at the second attempt": lambda: drive(
-        Engine(model=ScriptedModel(READ), tools=TOOLS, synthesise=Hesitant(), backoff=Backoff(initial=0))
+    "failed: engine_error in a synthesis": lambda: drive(scripted(READ, synthesize=hook_with_a_bug)),
+    "failed: engine_error in a tool": lambda: drive(scripted(FICKLE, tools=[Fickle(bug=True)], max_parallel_tools=1)),
+    "synthesis_done: synthesized at the second attempt": lambda: drive(
+        Engine(model=ScriptedModel(READ), tools=TOOLS, synthesize=Hesitant(), backoff=Backoff(initial=0))
     ),
     "finished: answered with data and a picture": lambda: drive(
         scripted(asks_for(("draw", {})), "Done.", tools=[draw])
     ),
     "finished: answered after other arguments": lambda: drive(scripted(FICKLE, "Done.", tools=[Fickle()])),
     "cap_hit: deadline in a process that was held up": lambda: drive(
-        scripted(BLOCKS, "Late.", tools=[block], parallel=1), LATE
+        scripted(BLOCKS, "Late.", tools=[block], max_parallel_tools=1), LATE
     ),
     "cap_hit: step_cap when the time was up too": lambda: drive(
-        scripted(BLOCKS, "Late.", tools=[block], parallel=1), LATE.model_copy(update={"steps": 1})
+        scripted(BLOCKS, "Late.", tools=[block], max_parallel_tools=1), LATE.model_copy(update={"steps": 1})
     ),
     "finished: answered about a picture": lambda: drive(
         scripted("A pixel."), files=[FilePart.of(b"png", "image/png", "a.png")]
@@ -367,7 +380,7 @@ DRIVEN: dict[str, Callable[[], Awaitable[Facts]]] = {
 }
 
 
-def core(started: Started, *events: Event) -> Facts:
+def core(started: StartedInput, *events: Input) -> Facts:
     """The facts of a turn that no engine of ours drove."""
     machine, facts = TurnMachine.start(started)
     for event in events:
@@ -375,14 +388,14 @@ def core(started: Started, *events: Event) -> Facts:
     return list(enumerate(facts, start=1))
 
 
-def round_of(number: int, elapsed: float = 0.0) -> list[Event]:
+def round_of(number: int, elapsed: float = 0.0) -> list[Input]:
     """One step that asks for the same call again."""
     call = f"call{number:05d}"
     asked = ToolCall(name="look", arguments={})
     return [
-        ModelReplied(calls=(asked,), usage=Usage(input_tokens=1), elapsed=elapsed),
-        CallStarted(call=call, elapsed=elapsed),
-        CallSettled(call=call, result="seen", elapsed=elapsed),
+        ModelRepliedInput(calls=(asked,), usage=Usage(input_tokens=1), elapsed=elapsed),
+        CallStartedInput(call=call, elapsed=elapsed),
+        CallSettledInput(call=call, result="seen", elapsed=elapsed),
     ]
 
 
@@ -426,8 +439,8 @@ CHANGES = [
     ("cap_hit: cost", "cost=3.5", "cost=350"),
     ("cap_hit: deadline in a call", '"deadline"', '"abort"'),
     ("doom_loop: doom_loop by keys", '"call00002": "', '"call00002": "other than'),
-    ("finished: answered after polling", 'exempt=("poll",)', "exempt=()"),
-    ("finished: answered after questions", "grant()", "deny()"),
+    ("finished: answered after polling", 'ignore_in_loop_detection=("poll",)', "ignore_in_loop_detection=()"),
+    ("finished: answered after questions", "approve()", "reject()"),
     ("finished: answered after questions in the middle of calls", '"call00001": (1,)', '"call00001": (2,)'),
     ("aborted: superseded", '"superseded"', '"abort"'),
     ("finished: answered after a crash and a second run", '"rerun"', '"unknown"'),
@@ -536,7 +549,7 @@ def test_a_turn_that_has_not_ended_is_played_as_far_as_it_went() -> None:
             paused = facts[-1][1].state is State.PAUSED
             assert ("Nobody has driven it to its end" in " ".join(text.split())) is not paused
             assert f"assert turn.state == State.{facts[-1][1].state}" in text
-            assert "[asked.id for asked in turn.pending]" in text or not paused
+            assert "[asked.id for asked in turn.interrupts]" in text or not paused
             run(text)
 
 
@@ -563,7 +576,7 @@ def test_any_id_makes_a_name_and_a_head() -> None:
                 elapsed=0,
                 state=State.TOOL_EXEC,
                 call="call00001",
-                interrupt=f.Interrupt(id="call00001/question-1", kind=InterruptKind.QUESTION, call="call00001"),
+                interrupt=f.InterruptRecord(id="call00001/question-1", kind=InterruptKind.QUESTION, call="call00001"),
             ),
             "sub-agents",
         ),
@@ -578,8 +591,8 @@ def test_what_cannot_be_played_is_refused(fact: f.Fact, words: str) -> None:
 
 def test_a_bug_while_calls_ran_is_refused() -> None:
     facts = facts_of("aborted: aborted in a call")
-    (seq, halted) = facts[-1]
-    failed = structs.replace(halted, outcome=Outcome.FAILED, reason=EndReason.ENGINE_ERROR)
+    (seq, turn_ended) = facts[-1]
+    failed = structs.replace(turn_ended, outcome=Outcome.FAILED, reason=EndReason.ENGINE_ERROR)
     with pytest.raises(ConfigError, match="a bug ended the turn while calls ran"):
         as_test("turn", [*facts[:-1], (seq, failed)])
 
@@ -597,22 +610,22 @@ def test_a_fixed_summary_that_tells_times_is_not_compared(printed: dict[str, str
 
 def test_a_turn_of_another_driver_is_played_too() -> None:
     """Who says nothing of its agent, and words its answers. Here the time was up before a person answered."""
-    started = Started(prompt="Go on.", limits=Limits(seconds=90, doom_response="ask"))
+    started = StartedInput(prompt="Go on.", limits=Limits(seconds=90, doom_response="ask"))
     rounds = [event for number in (1, 2, 3) for event in round_of(number)]
-    answered = Answered(interrupt="doom-1", decision=Decision.GO_ON, text="fine", elapsed=91)
-    facts = core(started, *rounds, answered, Concluded(text="Late.", usage=Usage(input_tokens=1)))
+    answered = AnsweredInput(interrupt="doom-1", decision=Decision.GO_ON, text="fine", elapsed=91)
+    facts = core(started, *rounds, answered, ConcludedInput(text="Late.", usage=Usage(input_tokens=1)))
     text = as_test("turn", facts)
     assert "DIFFERENT" not in text
     assert "assert turn.reason == EndReason.DEADLINE" in text
-    assert 'At(17, "deadline"), {"doom-1": turnwright.Reply(Decision.GO_ON, text="fine")}' in text
+    assert 'At(17, "deadline"), {"doom-1": Answer(Decision.GO_ON, text="fine")}' in text
     run(text)
 
 
 def test_a_turn_that_does_not_come_out_is_refused() -> None:
     """Its tool was another one after the second crash: what happened then cannot happen again."""
     asked, begun, _ = round_of(1)
-    unknown = CallSettled(call="call00001", status=CallStatus.UNKNOWN, result=UNKNOWN_OUTCOME)
-    facts = core(Started(prompt="Go on."), asked, begun, begun, unknown)
+    unknown = CallSettledInput(call="call00001", status=CallStatus.UNKNOWN, result=UNKNOWN_OUTCOME)
+    facts = core(StartedInput(prompt="Go on."), asked, begun, begun, unknown)
     _, notes = read_facts(fact for _, fact in facts)
     assert notes[0] == "The tool 'look' did not do the same after every crash; the test has it do so."
     with pytest.raises(PlaybackError, match=r"turn t1 cannot be played again as it was recorded: .* stands still"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, JsonValue
 
 from turnwright import Agent, tool
-from turnwright.model.protocol import ModelError, Reply, ReplyCall
+from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
 from turnwright.testing.behavior import Asks, Floods, Hangs, Raises, Returns, Runs
 from turnwright.testing.flaky import Cut, Line, Stalls
 from turnwright.testing.json_values import arguments_of, misfits_of, values_of
@@ -32,7 +32,7 @@ from turnwright.testing.strategies import (
 )
 from turnwright.tools import Tool, ToolInputError, builtin_tools
 from turnwright_states import Cause, Finish, Limits
-from turnwright_states.limits import MAX_CALLS_A_STEP
+from turnwright_states.limits import MAX_CALLS_PER_STEP
 
 
 class Place(BaseModel):
@@ -88,7 +88,7 @@ def sample(strategy: st.SearchStrategy[T], rounds: int = 30) -> list[T]:
 
 
 @pytest.fixture(scope="module")
-def disobedient() -> list[Reply]:
+def disobedient() -> list[ModelResponse]:
     return sample(disobedient_replies(TOOLS), 25)
 
 
@@ -184,26 +184,26 @@ def test_the_simplest_limits_are_the_defaults() -> None:
 
 
 @given(call=tool_calls(TOOLS))
-def test_a_call_fits_its_tool(call: ReplyCall) -> None:
+def test_a_call_fits_its_tool(call: ResponseToolCall) -> None:
     made = {one.name: one for one in (everything, nothing)}[call.name]
     assert call.arguments is not None
     assert fits(made, call.arguments)
 
 
 @given(reply=obedient_replies(TOOLS))
-def test_an_obedient_reply_answers_or_asks_for_what_can_run(reply: Reply) -> None:
+def test_an_obedient_reply_answers_or_asks_for_what_can_run(reply: ModelResponse) -> None:
     assert reply.text or reply.calls
     assert all(call.arguments is not None for call in reply.calls)
 
 
-REPLIES: dict[str, Callable[[Reply], object]] = {
-    "nothing at all": lambda reply: reply == Reply(),
+REPLIES: dict[str, Callable[[ModelResponse], object]] = {
+    "nothing at all": lambda reply: reply == ModelResponse(),
     "only reasoning": lambda reply: reply.reasoning and not reply.text and not reply.calls,
     "a very long text": lambda reply: len(reply.text) > 2_000,
     "cut-off arguments": lambda reply: any(call.arguments is None and call.raw for call in reply.calls),
     "a tool that is not there": lambda reply: any(call.name not in NAMES for call in reply.calls),
     "one provider id twice": lambda reply: sum(call.id == "id" for call in reply.calls) > 1,
-    "more calls than run": lambda reply: len(reply.calls) > MAX_CALLS_A_STEP,
+    "more calls than run": lambda reply: len(reply.calls) > MAX_CALLS_PER_STEP,
     "arguments that do not fit": lambda reply: any(call.name == "nothing" and call.arguments for call in reply.calls),
     "a reply cut off by length": lambda reply: reply.finish is Finish.LENGTH,
     "a filtered reply": lambda reply: reply.finish is Finish.CONTENT_FILTER,
@@ -212,7 +212,7 @@ REPLIES: dict[str, Callable[[Reply], object]] = {
 
 
 @pytest.mark.parametrize("misdeed", REPLIES)
-def test_disobedient_replies_have_every_misdeed(disobedient: list[Reply], misdeed: str) -> None:
+def test_disobedient_replies_have_every_misdeed(disobedient: list[ModelResponse], misdeed: str) -> None:
     assert any(REPLIES[misdeed](reply) for reply in disobedient)
 
 
@@ -230,7 +230,7 @@ def repeats(script: Sequence[Line], period: int) -> bool:
 
 
 def asks(lines: Sequence[Line]) -> bool:
-    return all(isinstance(line, Reply) and line.calls for line in lines)
+    return all(isinstance(line, ModelResponse) and line.calls for line in lines)
 
 
 SCRIPTS: dict[str, Callable[[tuple[Line, ...]], object]] = {
@@ -273,7 +273,7 @@ def test_a_crash_is_at_one_of_the_appends(crash: Crash) -> None:
 @given(scenario=scenarios(TOOLS, agent=Agent(name="One", tools=("nothing",))))
 def test_an_agent_is_asked_to_use_its_own_tools(scenario: Scenario) -> None:
     """Arguments of the other tool need its schema, which is none of this agent's."""
-    calls = [call for line in scenario.script if isinstance(line, Reply) for call in line.calls]
+    calls = [call for line in scenario.script if isinstance(line, ModelResponse) for call in line.calls]
     assert "everything" not in {call.name for call in calls}
 
 
@@ -282,7 +282,7 @@ def test_the_simplest_scenario_is_an_answer() -> None:
 
 
 @given(call=bad_calls([]))
-def test_calls_are_drawn_without_any_tool(call: ReplyCall) -> None:
+def test_calls_are_drawn_without_any_tool(call: ResponseToolCall) -> None:
     assert call.name not in NAMES
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from turnwright.errors import ConfigError, RuntimeUnavailable
+from turnwright.errors import ConfigError, RuntimeUnavailableError
 from turnwright.testing.temporal_server import TemporalServer
 
 if (_REASON := TemporalServer.reason_missing()) is not None:
@@ -73,13 +73,13 @@ def test_closing_leaves_nothing_behind() -> None:
     server.close()
     assert not folder.exists()
     assert not answers(server.address)
-    with pytest.raises(RuntimeUnavailable, match="closed"):
+    with pytest.raises(RuntimeUnavailableError, match="closed"):
         server.start()
 
 
 def test_a_server_that_does_not_start_says_why() -> None:
     server = TemporalServer(search_attributes=["no=such"])
-    with pytest.raises(RuntimeUnavailable, match=r"did not start.*such=Keyword"):
+    with pytest.raises(RuntimeUnavailableError, match=r"did not start.*such=Keyword"):
         server.start()
     server.close()
 

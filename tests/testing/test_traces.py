@@ -15,22 +15,22 @@ from turnwright.testing.traces import trace_of
 from turnwright.tools import Tool, tool
 from turnwright_states import CallStatus, Cause, Decision, InterruptKind, Limits, LoopGuard, ToolCall, facts
 from turnwright_states.traces import (
-    BadTrace,
-    Claim,
-    Message,
-    ModelCalled,
-    ModelFailed,
-    ModelReplied,
-    Paused,
-    Resumed,
-    ToolResult,
-    ToolRetried,
-    ToolStarted,
+    InvalidTraceError,
     TraceCall,
+    TraceClaim,
     TraceEvent,
     TraceLimits,
-    TurnEnded,
-    TurnStarted,
+    TraceMessage,
+    TraceModelCalled,
+    TraceModelFailed,
+    TraceModelReplied,
+    TracePaused,
+    TraceResumed,
+    TraceToolResult,
+    TraceToolRetried,
+    TraceToolStarted,
+    TraceTurnEnded,
+    TraceTurnStarted,
     check_events,
     check_trace,
     read_event,
@@ -39,19 +39,19 @@ from turnwright_states.traces import (
 from turnwright_states.verdict import Check, Verdict, worst
 
 LIMITS = TraceLimits(steps=3, tool_calls=3, max_retries=1)
-BEGIN = TurnStarted(limits=LIMITS)
-CALLED = ModelCalled()
-FAILED = ModelFailed(cause="timeout")
-END = TurnEnded(outcome="finished", reason="answered")
-ANSWER = ModelReplied(text="Done.")
+BEGIN = TraceTurnStarted(limits=LIMITS)
+CALLED = TraceModelCalled()
+FAILED = TraceModelFailed(cause="timeout")
+END = TraceTurnEnded(outcome="finished", reason="answered")
+ANSWER = TraceModelReplied(text="Done.")
 
 
-def asks(*ids: str) -> ModelReplied:
-    return ModelReplied(calls=tuple(TraceCall(id=one, name="read") for one in ids))
+def asks(*ids: str) -> TraceModelReplied:
+    return TraceModelReplied(calls=tuple(TraceCall(id=one, name="read") for one in ids))
 
 
 def ran(call: str, status: CallStatus = CallStatus.OK) -> tuple[TraceEvent, ...]:
-    return ToolStarted(call=call), ToolResult(call=call, status=status)
+    return TraceToolStarted(call=call), TraceToolResult(call=call, status=status)
 
 
 #: A turn with all that a turn can have: two calls of one id in two replies, a failure, a refusal, a retry, a pause.
@@ -59,22 +59,22 @@ SOUND: tuple[TraceEvent, ...] = (
     BEGIN,
     CALLED,
     asks("c1", "c2"),
-    ToolStarted(call="c1"),
-    ToolResult(call="c2", status=CallStatus.REFUSED),
-    ToolResult(call="c1"),
+    TraceToolStarted(call="c1"),
+    TraceToolResult(call="c2", status=CallStatus.REFUSED),
+    TraceToolResult(call="c1"),
     CALLED,
     FAILED,
     CALLED,
     asks("c1", "c3"),
     *ran("c1"),
-    ToolStarted(call="c3"),
-    Paused(),
-    Message(text="Yes."),
-    Resumed(),
-    ToolRetried(call="c3", why="approved"),
-    ToolStarted(call="c3"),
-    ToolResult(call="c3", status=CallStatus.ERROR),
-    ModelCalled(tools=False),
+    TraceToolStarted(call="c3"),
+    TracePaused(),
+    TraceMessage(text="Yes."),
+    TraceResumed(),
+    TraceToolRetried(call="c3", why="approved"),
+    TraceToolStarted(call="c3"),
+    TraceToolResult(call="c3", status=CallStatus.ERROR),
+    TraceModelCalled(tools=False),
     ANSWER,
     END,
 )
@@ -103,7 +103,7 @@ def named(turn: str, events: Sequence[TraceEvent]) -> list[TraceEvent]:
 
 def test_a_sound_trace_holds_in_every_claim() -> None:
     checks = check_events(SOUND)
-    assert [check.claim for check in checks] == list(Claim)
+    assert [check.claim for check in checks] == list(TraceClaim)
     assert {(check.verdict, check.detail, check.witness) for check in checks} == {(Verdict.HOLDS, "over 1 turn", ())}
 
 
@@ -116,136 +116,147 @@ def test_turns_may_be_interleaved() -> None:
 class Broken(NamedTuple):
     """A trace with one fault: the claim that it breaks, and how the fault is told."""
 
-    claim: Claim
+    claim: TraceClaim
     detail: str
     events: tuple[TraceEvent, ...]
 
 
 BROKEN = {
     "no result before the model": Broken(
-        Claim.PAIRED,
+        TraceClaim.PAIRED,
         "line 5: the model is called, and there is no result for c2 of line 3",
-        (BEGIN, CALLED, asks("c1", "c2"), ToolResult(call="c1", status=CallStatus.DENIED), CALLED, ANSWER, END),
+        (BEGIN, CALLED, asks("c1", "c2"), TraceToolResult(call="c1", status=CallStatus.REJECTED), CALLED, ANSWER, END),
     ),
     "no result before the end": Broken(
-        Claim.PAIRED,
+        TraceClaim.PAIRED,
         "line 5: the turn ends, and there is no result for c1 of line 3",
-        (BEGIN, CALLED, asks("c1"), ToolStarted(call="c1"), TurnEnded(outcome="a", reason="b", text="c")),
+        (BEGIN, CALLED, asks("c1"), TraceToolStarted(call="c1"), TraceTurnEnded(outcome="a", reason="b", text="c")),
     ),
     "no result before a reply without a call": Broken(
-        Claim.PAIRED,
+        TraceClaim.PAIRED,
         "line 3: the model replies, and there is no result for c1 of line 2",
         (BEGIN, asks("c1"), ANSWER, END),
     ),
     "a result too many": Broken(
-        Claim.ASKED,
+        TraceClaim.ASKED,
         "line 6: a result for call c1, and it has one already, in line 5",
-        (BEGIN, CALLED, asks("c1"), *ran("c1"), ToolResult(call="c1"), CALLED, ANSWER, END),
+        (BEGIN, CALLED, asks("c1"), *ran("c1"), TraceToolResult(call="c1"), CALLED, ANSWER, END),
     ),
     "a result that nobody asked for": Broken(
-        Claim.ASKED,
+        TraceClaim.ASKED,
         "line 3: a result for call c9, and no reply asked for it",
-        (BEGIN, CALLED, ToolResult(call="c9"), ANSWER, END),
+        (BEGIN, CALLED, TraceToolResult(call="c9"), ANSWER, END),
     ),
     "two replies": Broken(
-        Claim.REPLIED,
+        TraceClaim.REPLIED,
         "line 4: a reply that no model call is waiting for",
         (BEGIN, CALLED, ANSWER, ANSWER, END),
     ),
     "a failure after a reply": Broken(
-        Claim.REPLIED,
+        TraceClaim.REPLIED,
         "line 4: a failure that no model call is waiting for",
         (BEGIN, CALLED, ANSWER, FAILED, END),
     ),
     "two calls at once": Broken(
-        Claim.REPLIED,
+        TraceClaim.REPLIED,
         "line 3: the model is called, and the call of line 2 has no reply yet",
         (BEGIN, CALLED, CALLED, ANSWER, END),
     ),
     "success without a start": Broken(
-        Claim.STARTED,
+        TraceClaim.STARTED,
         "line 6: call c2 of line 3 succeeds, and was never started",
-        (BEGIN, CALLED, asks("c1", "c2"), *ran("c1"), ToolResult(call="c2"), CALLED, ANSWER, END),
+        (BEGIN, CALLED, asks("c1", "c2"), *ran("c1"), TraceToolResult(call="c2"), CALLED, ANSWER, END),
     ),
     "a start that nobody asked for": Broken(
-        Claim.STARTED,
+        TraceClaim.STARTED,
         "line 3: call c9 starts, and no reply asked for it",
-        (BEGIN, CALLED, ToolStarted(call="c9"), ANSWER, END),
+        (BEGIN, CALLED, TraceToolStarted(call="c9"), ANSWER, END),
     ),
     "a start after its result": Broken(
-        Claim.STARTED,
+        TraceClaim.STARTED,
         "line 6: call c1 starts, and it has one already, in line 5",
-        (BEGIN, CALLED, asks("c1"), *ran("c1"), ToolStarted(call="c1"), CALLED, ANSWER, END),
+        (BEGIN, CALLED, asks("c1"), *ran("c1"), TraceToolStarted(call="c1"), CALLED, ANSWER, END),
     ),
     "a start too many": Broken(
-        Claim.RETRIED,
+        TraceClaim.RETRIED,
         "line 5: call c1 of line 3 starts again, and no tool_retried says so",
-        (BEGIN, CALLED, asks("c1"), ToolStarted(call="c1"), *ran("c1"), CALLED, ANSWER, END),
+        (BEGIN, CALLED, asks("c1"), TraceToolStarted(call="c1"), *ran("c1"), CALLED, ANSWER, END),
     ),
     "two starts for one retry": Broken(
-        Claim.RETRIED,
+        TraceClaim.RETRIED,
         "line 7: call c1 of line 3 starts again, and no tool_retried says so",
         (
-            *(BEGIN, CALLED, asks("c1"), ToolStarted(call="c1"), ToolRetried(call="c1"), ToolStarted(call="c1")),
+            *(
+                BEGIN,
+                CALLED,
+                asks("c1"),
+                TraceToolStarted(call="c1"),
+                TraceToolRetried(call="c1"),
+                TraceToolStarted(call="c1"),
+            ),
             *(*ran("c1"), CALLED, ANSWER, END),
         ),
     ),
     "a retry of nothing": Broken(
-        Claim.RETRIED,
+        TraceClaim.RETRIED,
         "line 4: a retry of call c1 is recorded, and no start that it could repeat",
-        (BEGIN, CALLED, asks("c1"), ToolRetried(call="c1"), *ran("c1"), CALLED, ANSWER, END),
+        (BEGIN, CALLED, asks("c1"), TraceToolRetried(call="c1"), *ran("c1"), CALLED, ANSWER, END),
     ),
     "a call of the concluding reply": Broken(
-        Claim.DISABLED,
+        TraceClaim.DISABLED,
         "line 4: call c1 of line 3 starts, and tools were disabled there",
-        (BEGIN, ModelCalled(tools=False), asks("c1"), *ran("c1"), CALLED, ANSWER, END),
+        (BEGIN, TraceModelCalled(tools=False), asks("c1"), *ran("c1"), CALLED, ANSWER, END),
     ),
     "a tool during a pause": Broken(
-        Claim.RESTED,
+        TraceClaim.RESTED,
         "line 5: call c1 starts while the turn is paused",
-        (BEGIN, CALLED, asks("c1"), Paused(), *ran("c1"), Resumed(), CALLED, ANSWER, END),
+        (BEGIN, CALLED, asks("c1"), TracePaused(), *ran("c1"), TraceResumed(), CALLED, ANSWER, END),
     ),
     "a model call during a pause": Broken(
-        Claim.RESTED,
+        TraceClaim.RESTED,
         "line 3: the model is called while the turn is paused",
-        (BEGIN, Paused(), CALLED, ANSWER, END),
+        (BEGIN, TracePaused(), CALLED, ANSWER, END),
     ),
     "a step too many": Broken(
-        Claim.STEPS,
+        TraceClaim.STEPS,
         "line 14: this is step 4, and the limit is 3",
         (BEGIN, *[event for call in "abc" for event in (CALLED, asks(call), *ran(call))], CALLED, ANSWER, END),
     ),
     "a tool call too many": Broken(
-        Claim.CALLS,
+        TraceClaim.CALLS,
         "line 10: this is tool call 4, and the limit is 3",
         (BEGIN, CALLED, asks("a", "b", "c", "d"), *[event for call in "abcd" for event in ran(call)], ANSWER, END),
     ),
     "a model call too many": Broken(
-        Claim.MODEL_CALLS,
+        TraceClaim.MODEL_CALLS,
         "line 4: this is model call 2, and the limit is 1",
-        (TurnStarted(limits=TraceLimits(model_calls=1)), CALLED, FAILED, CALLED, ANSWER, END),
+        (TraceTurnStarted(limits=TraceLimits(model_calls=1)), CALLED, FAILED, CALLED, ANSWER, END),
     ),
     "a retry too many": Broken(
-        Claim.RETRIES,
+        TraceClaim.RETRIES,
         "line 6: this is retry 2, and the limit is 1",
         (BEGIN, CALLED, FAILED, CALLED, FAILED, CALLED, ANSWER, END),
     ),
-    "two endings": Broken(Claim.ONE_END, "line 5: the turn ends again", (BEGIN, CALLED, ANSWER, END, END)),
-    "two beginnings": Broken(Claim.ONE_END, "line 2: the turn begins again", (BEGIN, BEGIN, CALLED, ANSWER, END)),
+    "two endings": Broken(TraceClaim.ONE_END, "line 5: the turn ends again", (BEGIN, CALLED, ANSWER, END, END)),
+    "two beginnings": Broken(TraceClaim.ONE_END, "line 2: the turn begins again", (BEGIN, BEGIN, CALLED, ANSWER, END)),
     "a tool after the end": Broken(
-        Claim.NOTHING_AFTER, "line 5: tool_started after the end", (BEGIN, CALLED, ANSWER, END, ToolStarted(call="c"))
+        TraceClaim.NOTHING_AFTER,
+        "line 5: tool_started after the end",
+        (BEGIN, CALLED, ANSWER, END, TraceToolStarted(call="c")),
     ),
     "a message after the end": Broken(
-        Claim.NOTHING_AFTER, "line 5: message after the end", (BEGIN, CALLED, ANSWER, END, Message())
+        TraceClaim.NOTHING_AFTER, "line 5: message after the end", (BEGIN, CALLED, ANSWER, END, TraceMessage())
     ),
     "no reason": Broken(
-        Claim.REASON, "line 4: turn_ended has no reason", (BEGIN, CALLED, ANSWER, TurnEnded(outcome="x", reason=" "))
+        TraceClaim.REASON,
+        "line 4: turn_ended has no reason",
+        (BEGIN, CALLED, ANSWER, TraceTurnEnded(outcome="x", reason=" ")),
     ),
     "neither outcome nor reason": Broken(
-        Claim.REASON, "line 4: turn_ended has no outcome and no reason", (BEGIN, CALLED, ANSWER, TurnEnded())
+        TraceClaim.REASON, "line 4: turn_ended has no outcome and no reason", (BEGIN, CALLED, ANSWER, TraceTurnEnded())
     ),
     "a silent end": Broken(
-        Claim.WORDS,
+        TraceClaim.WORDS,
         "line 4: turn_ended has a blank `text`: the user is told nothing",
         (BEGIN, CALLED, ANSWER, END.model_copy(update={"text": ""})),
     ),
@@ -259,12 +270,21 @@ def test_a_fault_is_found_and_told_with_its_line(name: str) -> None:
 
 
 def test_every_claim_has_a_fault_that_breaks_it() -> None:
-    assert {broken.claim for broken in BROKEN.values()} == set(Claim)
+    assert {broken.claim for broken in BROKEN.values()} == set(TraceClaim)
 
 
 def test_the_witness_is_what_led_there_and_quotes_no_text() -> None:
-    events = (BEGIN, CALLED, FAILED, CALLED, asks("c1"), *ran("c1"), Message(text="secret"), ToolResult(call="c1"))
-    check = by_claim(check_events((*events, ModelCalled(tools=False), ANSWER, END)))[Claim.ASKED]
+    events = (
+        BEGIN,
+        CALLED,
+        FAILED,
+        CALLED,
+        asks("c1"),
+        *ran("c1"),
+        TraceMessage(text="secret"),
+        TraceToolResult(call="c1"),
+    )
+    check = by_claim(check_events((*events, TraceModelCalled(tools=False), ANSWER, END)))[TraceClaim.ASKED]
     assert check.witness == (
         "line 2: model_called",
         "line 3: model_failed timeout",
@@ -282,7 +302,7 @@ def test_the_witness_is_of_the_turn_alone() -> None:
         event for pair in zip(named("a", SOUND), named("b", (*SOUND[:-1], END, END)), strict=False) for event in pair
     ]
     mixed.append(named("b", [END])[0])
-    check = by_claim(check_events(mixed))[Claim.ONE_END]
+    check = by_claim(check_events(mixed))[TraceClaim.ONE_END]
     assert check.detail == f"line {len(mixed)}, turn b: the turn ends again"
     assert check.witness[-2:] == (
         f"line {len(mixed) - 1}: turn_ended finished: answered",
@@ -291,30 +311,37 @@ def test_the_witness_is_of_the_turn_alone() -> None:
 
 
 def test_the_first_of_several_faults_is_told_and_the_others_are_counted() -> None:
-    detail = violated(BEGIN, CALLED, *[ToolResult(call="c9")] * 2, ANSWER, END)[Claim.ASKED]
+    detail = violated(BEGIN, CALLED, *[TraceToolResult(call="c9")] * 2, ANSWER, END)[TraceClaim.ASKED]
     assert detail == "line 3: a result for call c9, and no reply asked for it (1 more like it)"
 
 
 def test_a_bound_that_is_passed_is_told_once() -> None:
-    detail = violated(BEGIN, *((CALLED, FAILED) * 9), CALLED, ANSWER, END)[Claim.MODEL_CALLS]
+    detail = violated(BEGIN, *((CALLED, FAILED) * 9), CALLED, ANSWER, END)[TraceClaim.MODEL_CALLS]
     assert detail == "line 18: this is model call 9, and the limit is 8"
 
 
 def test_a_result_that_comes_too_late_is_told_as_such() -> None:
-    found = violated(BEGIN, CALLED, asks("c1"), ToolStarted(call="c1"), CALLED, ToolResult(call="c1"), ANSWER, END)
-    assert found[Claim.PAIRED] == "line 5: the model is called, and there is no result for c1 of line 3"
-    assert found[Claim.ASKED] == "line 6: a result for call c1, and it comes too late: line 5 went on without it"
+    found = violated(
+        BEGIN, CALLED, asks("c1"), TraceToolStarted(call="c1"), CALLED, TraceToolResult(call="c1"), ANSWER, END
+    )
+    assert found[TraceClaim.PAIRED] == "line 5: the model is called, and there is no result for c1 of line 3"
+    assert found[TraceClaim.ASKED] == "line 6: a result for call c1, and it comes too late: line 5 went on without it"
 
 
 @pytest.mark.parametrize(
     "middle",
     [
         (*ran("c"), *ran("c")),
-        (ToolStarted(call="c"), ToolStarted(call="c"), ToolResult(call="c"), ToolResult(call="c")),
-        (ToolStarted(call="c"), ToolResult(call="c", status=CallStatus.REFUSED), ToolResult(call="c")),
+        (TraceToolStarted(call="c"), TraceToolStarted(call="c"), TraceToolResult(call="c"), TraceToolResult(call="c")),
+        (TraceToolStarted(call="c"), TraceToolResult(call="c", status=CallStatus.REFUSED), TraceToolResult(call="c")),
         (
-            *(ToolStarted(call="c"), ToolRetried(call="c"), ToolStarted(call="c"), ToolStarted(call="c")),
-            *(ToolResult(call="c"), ToolResult(call="c")),
+            *(
+                TraceToolStarted(call="c"),
+                TraceToolRetried(call="c"),
+                TraceToolStarted(call="c"),
+                TraceToolStarted(call="c"),
+            ),
+            *(TraceToolResult(call="c"), TraceToolResult(call="c")),
         ),
     ],
 )
@@ -324,19 +351,21 @@ def test_calls_of_one_id_are_paired_by_occurrence(middle: tuple[TraceEvent, ...]
 
 def test_every_call_without_a_result_is_named() -> None:
     found = violated(BEGIN, CALLED, asks("c1", "c2"), CALLED, ANSWER, END)
-    assert found == {Claim.PAIRED: "line 4: the model is called, and there is no result for c1 of line 3, c2 of line 3"}
+    assert found == {
+        TraceClaim.PAIRED: "line 4: the model is called, and there is no result for c1 of line 3, c2 of line 3"
+    }
 
 
 def test_a_call_may_be_retried_more_than_once() -> None:
-    again = (ToolRetried(call="c"), ToolStarted(call="c"))
+    again = (TraceToolRetried(call="c"), TraceToolStarted(call="c"))
     events = (
         BEGIN,
         CALLED,
         asks("c"),
-        ToolStarted(call="c"),
+        TraceToolStarted(call="c"),
         *again,
         *again,
-        ToolResult(call="c"),
+        TraceToolResult(call="c"),
         CALLED,
         ANSWER,
         END,
@@ -346,17 +375,26 @@ def test_a_call_may_be_retried_more_than_once() -> None:
 
 def test_before_the_first_model_call_nothing_was_tried_again() -> None:
     limits = TraceLimits(steps=1, tool_calls=1, max_retries=0)
-    assert violated(TurnStarted(limits=limits), asks("c"), *ran("c"), ANSWER, END) == {}
+    assert violated(TraceTurnStarted(limits=limits), asks("c"), *ran("c"), ANSWER, END) == {}
 
 
 def test_of_calls_with_one_id_each_needs_its_result() -> None:
     found = violated(BEGIN, CALLED, asks("c", "c"), *ran("c"), CALLED, ANSWER, END)
-    assert found == {Claim.PAIRED: "line 6: the model is called, and there is no result for c of line 3"}
+    assert found == {TraceClaim.PAIRED: "line 6: the model is called, and there is no result for c of line 3"}
 
 
 def test_an_attempt_after_a_failure_is_no_step() -> None:
     limits = TraceLimits(steps=1, tool_calls=0, max_retries=2)
-    events = (TurnStarted(limits=limits), CALLED, FAILED, CALLED, FAILED, CALLED, FAILED, ModelCalled(tools=False))
+    events = (
+        TraceTurnStarted(limits=limits),
+        CALLED,
+        FAILED,
+        CALLED,
+        FAILED,
+        CALLED,
+        FAILED,
+        TraceModelCalled(tools=False),
+    )
     assert violated(*events, ANSWER, END) == {}
 
 
@@ -368,7 +406,7 @@ def test_a_failure_that_was_answered_is_over() -> None:
 
 def test_a_model_call_in_which_tools_are_disabled_is_no_step() -> None:
     limits = TraceLimits(steps=0, tool_calls=0, max_retries=0)
-    assert violated(TurnStarted(limits=limits), ModelCalled(tools=False), ANSWER, END) == {}
+    assert violated(TraceTurnStarted(limits=limits), TraceModelCalled(tools=False), ANSWER, END) == {}
 
 
 def test_a_model_call_may_be_cut_off_by_the_end() -> None:
@@ -383,31 +421,31 @@ def test_a_turn_may_end_before_the_model_is_called() -> None:
 
 def test_a_trace_that_stops_proves_nothing() -> None:
     found = unknown(*SOUND[:-1])
-    assert set(found) == set(Claim)
+    assert set(found) == set(TraceClaim)
     assert set(found.values()) == {"the trace stops before the turn ends: there is no turn_ended"}
 
 
 def test_a_trace_that_stops_in_a_pause_says_so() -> None:
-    found = unknown(*SOUND[: SOUND.index(Paused()) + 1])
+    found = unknown(*SOUND[: SOUND.index(TracePaused()) + 1])
     assert set(found.values()) == {"the trace stops before the turn ends (it is paused): there is no turn_ended"}
 
 
 def test_a_fault_in_a_trace_that_stops_is_a_fault() -> None:
     found = verdicts(BEGIN, CALLED, asks("c1"), CALLED)
-    assert found.pop(Claim.PAIRED) is Verdict.VIOLATED
+    assert found.pop(TraceClaim.PAIRED) is Verdict.VIOLATED
     assert set(found.values()) == {Verdict.INCONCLUSIVE}
 
 
 def test_a_trace_that_begins_in_the_middle_proves_nothing() -> None:
     """What looks wrong in it may be explained by what is missing."""
-    found = unknown(ToolResult(call="c1"), CALLED, ANSWER, END, END)
-    assert set(found) == set(Claim)
+    found = unknown(TraceToolResult(call="c1"), CALLED, ANSWER, END, END)
+    assert set(found) == set(TraceClaim)
     assert set(found.values()) == {"the trace begins in the middle of the turn: there is no turn_started first"}
 
 
 def test_a_trace_without_a_turn_proves_nothing() -> None:
     found = {check.claim: check.detail for check in check_trace(["", "  \n"])}
-    assert found == dict.fromkeys(Claim, "there is no turn in the trace")
+    assert found == dict.fromkeys(TraceClaim, "there is no turn in the trace")
     assert {check.verdict for check in check_trace([])} == {Verdict.INCONCLUSIVE}
     assert worst(check_trace([])) is Verdict.INCONCLUSIVE
 
@@ -415,20 +453,20 @@ def test_a_trace_without_a_turn_proves_nothing() -> None:
 @pytest.mark.parametrize(
     ("limits", "missing"),
     [
-        (TraceLimits(), {Claim.STEPS, Claim.CALLS, Claim.MODEL_CALLS, Claim.RETRIES}),
-        (TraceLimits(steps=3, tool_calls=3), {Claim.MODEL_CALLS, Claim.RETRIES}),
-        (TraceLimits(tool_calls=3, max_retries=1), {Claim.STEPS, Claim.MODEL_CALLS}),
-        (TraceLimits(steps=3, model_calls=5, max_retries=1), {Claim.CALLS}),
+        (TraceLimits(), {TraceClaim.STEPS, TraceClaim.CALLS, TraceClaim.MODEL_CALLS, TraceClaim.RETRIES}),
+        (TraceLimits(steps=3, tool_calls=3), {TraceClaim.MODEL_CALLS, TraceClaim.RETRIES}),
+        (TraceLimits(tool_calls=3, max_retries=1), {TraceClaim.STEPS, TraceClaim.MODEL_CALLS}),
+        (TraceLimits(steps=3, model_calls=5, max_retries=1), {TraceClaim.CALLS}),
     ],
 )
-def test_a_limit_that_is_not_given_is_no_limit_that_was_kept(limits: TraceLimits, missing: set[Claim]) -> None:
-    found = unknown(TurnStarted(limits=limits), *SOUND[1:])
+def test_a_limit_that_is_not_given_is_no_limit_that_was_kept(limits: TraceLimits, missing: set[TraceClaim]) -> None:
+    found = unknown(TraceTurnStarted(limits=limits), *SOUND[1:])
     assert set(found) == missing
     given_by = {
-        Claim.STEPS: "`steps`",
-        Claim.CALLS: "`tool_calls`",
-        Claim.MODEL_CALLS: "`model_calls`, nor `steps` and `max_retries`",
-        Claim.RETRIES: "`max_retries`",
+        TraceClaim.STEPS: "`steps`",
+        TraceClaim.CALLS: "`tool_calls`",
+        TraceClaim.MODEL_CALLS: "`model_calls`, nor `steps` and `max_retries`",
+        TraceClaim.RETRIES: "`max_retries`",
     }
     assert found == {
         claim: f"turn_started does not say what is allowed: it gives no {given_by[claim]}" for claim in missing
@@ -436,50 +474,72 @@ def test_a_limit_that_is_not_given_is_no_limit_that_was_kept(limits: TraceLimits
 
 
 def test_what_needs_the_start_of_tools_is_unknown_where_no_start_is_recorded() -> None:
-    silent = [event for event in SOUND if not isinstance(event, ToolStarted | ToolRetried)]
+    silent = [event for event in SOUND if not isinstance(event, TraceToolStarted | TraceToolRetried)]
     found = unknown(*silent)
-    assert set(found) == {Claim.STARTED, Claim.RETRIED, Claim.CALLS, Claim.DISABLED, Claim.RESTED}
+    assert set(found) == {
+        TraceClaim.STARTED,
+        TraceClaim.RETRIED,
+        TraceClaim.CALLS,
+        TraceClaim.DISABLED,
+        TraceClaim.RESTED,
+    }
     assert set(found.values()) == {
         "there are results and no tool_started: the runtime does not record when its tools start"
     }
 
 
 def test_a_turn_that_never_paused_ran_nothing_while_it_was_paused() -> None:
-    error = ToolResult(call="c1", status=CallStatus.ERROR)
+    error = TraceToolResult(call="c1", status=CallStatus.ERROR)
     found = unknown(BEGIN, CALLED, asks("c1"), error, CALLED, ANSWER, END)
-    assert set(found) == {Claim.STARTED, Claim.RETRIED, Claim.CALLS, Claim.DISABLED}
+    assert set(found) == {TraceClaim.STARTED, TraceClaim.RETRIED, TraceClaim.CALLS, TraceClaim.DISABLED}
 
 
 def test_a_call_that_was_refused_needs_no_start() -> None:
-    refused = ToolResult(call="c1", status=CallStatus.REFUSED)
+    refused = TraceToolResult(call="c1", status=CallStatus.REFUSED)
     assert set(verdicts(BEGIN, CALLED, asks("c1"), refused, CALLED, ANSWER, END).values()) == {Verdict.HOLDS}
 
 
 def test_what_needs_model_calls_is_unknown_where_none_is_recorded() -> None:
-    silent = [event for event in SOUND if not isinstance(event, ModelCalled)]
+    silent = [event for event in SOUND if not isinstance(event, TraceModelCalled)]
     found = unknown(*silent)
-    assert set(found) == {*(Claim.REPLIED, Claim.STEPS, Claim.MODEL_CALLS, Claim.RETRIES, Claim.DISABLED, Claim.RESTED)}
+    assert set(found) == {
+        *(
+            TraceClaim.REPLIED,
+            TraceClaim.STEPS,
+            TraceClaim.MODEL_CALLS,
+            TraceClaim.RETRIES,
+            TraceClaim.DISABLED,
+            TraceClaim.RESTED,
+        )
+    }
     assert set(found.values()) == {"there are replies and no model_called: the runtime does not record its model calls"}
 
 
 def test_where_neither_model_calls_nor_starts_are_recorded_both_are_missed() -> None:
-    silent = [event for event in SOUND if not isinstance(event, ModelCalled | ToolStarted | ToolRetried)]
+    silent = [event for event in SOUND if not isinstance(event, TraceModelCalled | TraceToolStarted | TraceToolRetried)]
     assert set(unknown(*silent)) == {
-        *(Claim.REPLIED, Claim.STEPS, Claim.MODEL_CALLS, Claim.RETRIES, Claim.DISABLED, Claim.RESTED),
-        *(Claim.STARTED, Claim.CALLS),
-        Claim.RETRIED,
+        *(
+            TraceClaim.REPLIED,
+            TraceClaim.STEPS,
+            TraceClaim.MODEL_CALLS,
+            TraceClaim.RETRIES,
+            TraceClaim.DISABLED,
+            TraceClaim.RESTED,
+        ),
+        *(TraceClaim.STARTED, TraceClaim.CALLS),
+        TraceClaim.RETRIED,
     }
 
 
 def test_one_call_that_ran_unseen_is_not_made_good_by_a_later_one_that_could_not_run() -> None:
-    refused = ToolResult(call="c2", status=CallStatus.REFUSED)
-    found = unknown(BEGIN, CALLED, asks("c1", "c2"), ToolResult(call="c1"), refused, CALLED, ANSWER, END)
-    assert set(found) == {Claim.STARTED, Claim.RETRIED, Claim.CALLS, Claim.DISABLED}
+    refused = TraceToolResult(call="c2", status=CallStatus.REFUSED)
+    found = unknown(BEGIN, CALLED, asks("c1", "c2"), TraceToolResult(call="c1"), refused, CALLED, ANSWER, END)
+    assert set(found) == {TraceClaim.STARTED, TraceClaim.RETRIED, TraceClaim.CALLS, TraceClaim.DISABLED}
 
 
 def test_last_words_that_nobody_recorded_are_unknown() -> None:
     found = unknown(BEGIN, CALLED, asks("c1"), *ran("c1"), END)
-    assert found == {Claim.WORDS: "turn_ended has no `text`, and no reply had any"}
+    assert found == {TraceClaim.WORDS: "turn_ended has no `text`, and no reply had any"}
 
 
 def test_one_turn_that_is_unknown_makes_its_claim_unknown_for_all() -> None:
@@ -488,13 +548,15 @@ def test_one_turn_that_is_unknown_makes_its_claim_unknown_for_all() -> None:
     assert set(found.values()) == {
         "the trace stops before the turn ends: there is no turn_ended, turn b (and 2 more of 4 turns)"
     }
-    assert unknown(*named("a", SOUND), *stopped[: len(SOUND) - 1])[Claim.PAIRED].endswith("no turn_ended, turn b")
+    assert unknown(*named("a", SOUND), *stopped[: len(SOUND) - 1])[TraceClaim.PAIRED].endswith("no turn_ended, turn b")
 
 
 # The format.
 
 
-@pytest.mark.parametrize("event", [*SOUND, TurnEnded(turn="t", data={"at": 1.5}, outcome="x", reason="y", text="é \n")])
+@pytest.mark.parametrize(
+    "event", [*SOUND, TraceTurnEnded(turn="t", data={"at": 1.5}, outcome="x", reason="y", text="é \n")]
+)
 def test_an_event_comes_back_from_its_line(event: TraceEvent) -> None:
     line = write_event(event)
     assert "\n" not in line
@@ -503,26 +565,26 @@ def test_an_event_comes_back_from_its_line(event: TraceEvent) -> None:
 
 
 def test_what_is_at_its_default_is_not_written() -> None:
-    assert write_event(ToolResult(call="c1")) == '{"event": "tool_result", "call": "c1"}'
+    assert write_event(TraceToolResult(call="c1")) == '{"event": "tool_result", "call": "c1"}'
 
 
 def test_a_line_that_is_read_alone_is_line_1() -> None:
-    with pytest.raises(BadTrace, match="line 1 of the trace"):
+    with pytest.raises(InvalidTraceError, match="line 1 of the trace"):
         read_event("nonsense")
 
 
 def test_what_is_wrong_with_the_whole_line_names_no_field() -> None:
-    with pytest.raises(BadTrace, match=r"^line 1 of the trace: Unable to extract tag"):
+    with pytest.raises(InvalidTraceError, match=r"^line 1 of the trace: Unable to extract tag"):
         read_event("{}")
 
 
 def test_what_no_file_can_hold_is_replaced() -> None:
-    assert read_event(write_event(ModelReplied(text="a\ud83d"))) == ModelReplied(text="a?")
+    assert read_event(write_event(TraceModelReplied(text="a\ud83d"))) == TraceModelReplied(text="a?")
 
 
 def test_a_trace_of_lines_is_checked_as_its_events_are_and_empty_lines_count() -> None:
     lines = ["", *(line for event in (*SOUND, END) for line in (write_event(event) + "\n", " \n"))]
-    detail = by_claim(check_trace(lines))[Claim.ONE_END].detail
+    detail = by_claim(check_trace(lines))[TraceClaim.ONE_END].detail
     assert detail == f"line {2 * len(SOUND) + 2}: the turn ends again"
 
 
@@ -547,7 +609,7 @@ def test_a_trace_of_lines_is_checked_as_its_events_are_and_empty_lines_count() -
     ],
 )
 def test_a_line_that_cannot_be_read_is_named_with_what_is_wrong_in_it(line: str, why: str) -> None:
-    with pytest.raises(BadTrace) as bad:
+    with pytest.raises(InvalidTraceError) as bad:
         check_trace([write_event(BEGIN), "", line])
     assert str(bad.value).startswith("line 3 of the trace: ")
     assert why in str(bad.value)
@@ -563,7 +625,7 @@ def read(path: str) -> str:
     return path
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 def remove(path: str) -> str:
     """Remove a file."""
     return path
@@ -580,7 +642,7 @@ def test_every_turn_of_ours_holds(scenario: Scenario) -> None:
         checks = check_events(trace_of("t", journal))
         started = journal[0]
         assert isinstance(started, facts.TurnStarted)
-        off = {Claim.CALLS} if started.limits.tool_calls is None else set()
+        off = {TraceClaim.CALLS} if started.limits.tool_calls is None else set()
         assert {check.claim for check in checks if check.verdict is not Verdict.HOLDS} == off, checks
 
 
@@ -603,9 +665,9 @@ def test_a_journal_is_told_in_the_events_of_a_trace() -> None:
     assert told == named(
         "t",
         [
-            TurnStarted(limits=TraceLimits(steps=1, tool_calls=50, max_retries=1, model_calls=4)),
-            *(CALLED, ModelFailed(cause="overloaded"), CALLED),
-            ModelReplied(
+            TraceTurnStarted(limits=TraceLimits(steps=1, tool_calls=50, max_retries=1, model_calls=4)),
+            *(CALLED, TraceModelFailed(cause="overloaded"), CALLED),
+            TraceModelReplied(
                 text="I look.",
                 calls=(
                     TraceCall(id="call00001", name="read"),
@@ -613,13 +675,13 @@ def test_a_journal_is_told_in_the_events_of_a_trace() -> None:
                     TraceCall(id="call00003", name="read"),
                 ),
             ),
-            ToolResult(call="call00002", status=CallStatus.REFUSED),
+            TraceToolResult(call="call00002", status=CallStatus.REFUSED),
             *(*ran("call00001"), *ran("call00003")),
-            *(ModelCalled(tools=False), ModelReplied()),
-            *(ModelCalled(tools=False), ModelReplied(text="Half of it is read.")),
+            *(TraceModelCalled(tools=False), TraceModelReplied()),
+            *(TraceModelCalled(tools=False), TraceModelReplied(text="Half of it is read.")),
         ],
     )
-    assert isinstance(end, TurnEnded)
+    assert isinstance(end, TraceTurnEnded)
     assert (end.outcome, end.reason) == ("cap_hit", "step_cap")
     assert end.text is not None
     assert end.text.startswith("Half of it is read.")
@@ -634,7 +696,7 @@ def test_the_beginning_of_a_journal_is_a_trace_that_stops() -> None:
 def test_a_deadline_in_a_model_call_is_its_failure() -> None:
     guard = LoopGuard(Limits(seconds=1))
     guard.expired(elapsed=1)
-    assert trace_of("", guard.take_facts())[1:] == [CALLED, FAILED, ModelCalled(tools=False)]
+    assert trace_of("", guard.take_facts())[1:] == [CALLED, FAILED, TraceModelCalled(tools=False)]
 
 
 def test_a_pause_ends_with_the_last_answer_and_a_call_that_ran_before_runs_as_a_retry() -> None:
@@ -645,8 +707,8 @@ def test_a_pause_ends_with_the_last_answer_and_a_call_that_ran_before_runs_as_a_
     guard.answered("question-1", Decision.REPLY, "Yes.")
     guard.started(permit.id)
     assert trace_of("", guard.take_facts())[3:] == [
-        *(ToolStarted(call=permit.id), Paused(), Resumed()),
-        *(ToolRetried(call=permit.id), ToolStarted(call=permit.id)),
+        *(TraceToolStarted(call=permit.id), TracePaused(), TraceResumed()),
+        *(TraceToolRetried(call=permit.id), TraceToolStarted(call=permit.id)),
     ]
 
 
@@ -656,21 +718,21 @@ def test_a_pause_that_ends_the_turn_is_not_resumed() -> None:
     guard.waits(permit.id, InterruptKind.APPROVAL)
     guard.aborted()
     paused, result, end = trace_of("", guard.take_facts())[3:]
-    assert (paused, result) == (Paused(), ToolResult(call=permit.id, status=CallStatus.ABORTED))
-    assert isinstance(end, TurnEnded)
+    assert (paused, result) == (TracePaused(), TraceToolResult(call=permit.id, status=CallStatus.ABORTED))
+    assert isinstance(end, TraceTurnEnded)
     assert end.text == "Somebody aborted the turn. You can continue in a new message."
 
 
 @pytest.mark.parametrize(
     ("dropped", "claim"),
     [
-        (facts.CallSettled, Claim.PAIRED),
-        (facts.CallStarted, Claim.STARTED),
-        (facts.StepStarted, Claim.REPLIED),
-        (facts.Halted, None),
+        (facts.CallSettled, TraceClaim.PAIRED),
+        (facts.CallStarted, TraceClaim.STARTED),
+        (facts.StepStarted, TraceClaim.REPLIED),
+        (facts.TurnEnded, None),
     ],
 )
-def test_a_journal_that_lacks_a_fact_does_not_hold(dropped: type[facts.Fact], claim: Claim | None) -> None:
+def test_a_journal_that_lacks_a_fact_does_not_hold(dropped: type[facts.Fact], claim: TraceClaim | None) -> None:
     """The trace tells what the journal says, not what it should say."""
     journal = recorded()
     last = max(place for place, fact in enumerate(journal) if isinstance(fact, dropped))
@@ -682,72 +744,72 @@ def test_a_journal_that_lacks_a_fact_does_not_hold(dropped: type[facts.Fact], cl
 
 # A sound trace that was tampered with.
 
-Mutation = Callable[[list[TraceEvent], int], Claim]
+Mutation = Callable[[list[TraceEvent], int], TraceClaim]
 
 
-def drop_a_result(events: list[TraceEvent], place: int) -> Claim:
-    results = [index for index, event in enumerate(events) if isinstance(event, ToolResult)]
+def drop_a_result(events: list[TraceEvent], place: int) -> TraceClaim:
+    results = [index for index, event in enumerate(events) if isinstance(event, TraceToolResult)]
     del events[results[place % len(results)]]
-    return Claim.PAIRED
+    return TraceClaim.PAIRED
 
 
-def double_a_result(events: list[TraceEvent], place: int) -> Claim:
-    results = [index for index, event in enumerate(events) if isinstance(event, ToolResult)]
+def double_a_result(events: list[TraceEvent], place: int) -> TraceClaim:
+    results = [index for index, event in enumerate(events) if isinstance(event, TraceToolResult)]
     index = results[place % len(results)]
     events.insert(index, events[index])
-    return Claim.ASKED
+    return TraceClaim.ASKED
 
 
-def double_a_start(events: list[TraceEvent], place: int) -> Claim:
-    starts = [index for index, event in enumerate(events) if isinstance(event, ToolStarted)]
+def double_a_start(events: list[TraceEvent], place: int) -> TraceClaim:
+    starts = [index for index, event in enumerate(events) if isinstance(event, TraceToolStarted)]
     index = starts[place % len(starts)]
     events.insert(index, events[index])
-    return Claim.RETRIED
+    return TraceClaim.RETRIED
 
 
-def drop_a_start(events: list[TraceEvent], place: int) -> Claim:
-    starts = [index for index, event in enumerate(events) if isinstance(event, ToolStarted)]
+def drop_a_start(events: list[TraceEvent], place: int) -> TraceClaim:
+    starts = [index for index, event in enumerate(events) if isinstance(event, TraceToolStarted)]
     del events[starts[place % len(starts)]]
-    return Claim.STARTED
+    return TraceClaim.STARTED
 
 
-def drop_a_reply(events: list[TraceEvent], place: int) -> Claim:
-    replies = [index for index, event in enumerate(events) if isinstance(event, ModelReplied)]
+def drop_a_reply(events: list[TraceEvent], place: int) -> TraceClaim:
+    replies = [index for index, event in enumerate(events) if isinstance(event, TraceModelReplied)]
     # The last one may be missing: the end has cut the call off.
     del events[replies[place % (len(replies) - 1)]]
-    return Claim.REPLIED
+    return TraceClaim.REPLIED
 
 
-def end_twice(events: list[TraceEvent], _: int) -> Claim:
+def end_twice(events: list[TraceEvent], _: int) -> TraceClaim:
     events.append(events[-1])
-    return Claim.ONE_END
+    return TraceClaim.ONE_END
 
 
-def end_early(events: list[TraceEvent], place: int) -> Claim:
+def end_early(events: list[TraceEvent], place: int) -> TraceClaim:
     events.insert(1 + place % (len(events) - 2), events[-1])
-    return Claim.NOTHING_AFTER
+    return TraceClaim.NOTHING_AFTER
 
 
-def end_without_a_reason(events: list[TraceEvent], _: int) -> Claim:
+def end_without_a_reason(events: list[TraceEvent], _: int) -> TraceClaim:
     events[-1] = END.model_copy(update={"reason": ""})
-    return Claim.REASON
+    return TraceClaim.REASON
 
 
-def allow_a_step_less(events: list[TraceEvent], _: int) -> Claim:
-    steps = sum(isinstance(event, ModelCalled) and event.tools for event in events)
-    events[0] = TurnStarted(limits=TraceLimits(steps=steps - 1))
-    return Claim.STEPS
+def allow_a_step_less(events: list[TraceEvent], _: int) -> TraceClaim:
+    steps = sum(isinstance(event, TraceModelCalled) and event.tools for event in events)
+    events[0] = TraceTurnStarted(limits=TraceLimits(steps=steps - 1))
+    return TraceClaim.STEPS
 
 
-def allow_a_call_less(events: list[TraceEvent], _: int) -> Claim:
-    starts = sum(isinstance(event, ToolStarted) for event in events)
-    events[0] = TurnStarted(limits=TraceLimits(tool_calls=starts - 1))
-    return Claim.CALLS
+def allow_a_call_less(events: list[TraceEvent], _: int) -> TraceClaim:
+    starts = sum(isinstance(event, TraceToolStarted) for event in events)
+    events[0] = TraceTurnStarted(limits=TraceLimits(tool_calls=starts - 1))
+    return TraceClaim.CALLS
 
 
-def pause_for_ever(events: list[TraceEvent], place: int) -> Claim:
-    events.insert(1 + place % (len(events) - 4), Paused())
-    return Claim.RESTED
+def pause_for_ever(events: list[TraceEvent], place: int) -> TraceClaim:
+    events.insert(1 + place % (len(events) - 4), TracePaused())
+    return TraceClaim.RESTED
 
 
 MUTATIONS: tuple[Mutation, ...] = (

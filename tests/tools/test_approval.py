@@ -23,7 +23,7 @@ from turnwright_states import facts as f
 
 pytestmark = pytest.mark.anyio
 
-CONTEXT = ToolContext(turn="t1", call="c1")
+CONTEXT = ToolContext(turn_id="t1", call_id="c1")
 ASKS = Ask(InterruptKind.APPROVAL)
 
 
@@ -78,7 +78,7 @@ class Office:
     ],
 )
 async def test_a_check_is_called_with_the_arguments_that_it_names(check: Callable[..., bool]) -> None:
-    @tool(approval=check)
+    @tool(needs_approval=check)
     async def pay(amount: float, context: ToolContext, to: str = "Ann") -> None: ...
 
     assert await pay.asks_first({"amount": "500"}, CONTEXT) == ASKS
@@ -99,7 +99,7 @@ async def test_a_check_sees_the_values_that_the_function_gets() -> None:
         seen.extend((order, extra, rest, when))
         return False
 
-    @tool(approval=check)
+    @tool(needs_approval=check)
     async def buy(
         order: Order,
         rest: Annotated[int, Field(ge=0)] = 3,
@@ -119,7 +119,7 @@ async def test_what_a_check_changes_in_its_arguments_changes_nothing_else() -> N
         extra.append("more")
         return False
 
-    @tool(approval=check)
+    @tool(needs_approval=check)
     async def buy(items: list[str], extra: list[str] = ["a"]) -> None:  # noqa: B006 (that is what is tested)
         seen.append((items, extra))
 
@@ -134,14 +134,16 @@ async def test_a_check_of_a_tool_that_is_no_function_shares_nothing_either() -> 
             return values, context
 
     schema: dict[str, JsonValue] = {"type": "object", "properties": {"items": {}}, "required": ["items"]}
-    buy = Buy(name="buy", description="", parameters=schema, approval=lambda items: items.append("more") is not None)
+    buy = Buy(
+        name="buy", description="", parameters=schema, needs_approval=lambda items: items.append("more") is not None
+    )
     arguments: dict[str, JsonValue] = {"items": ["one"]}
     assert await buy.asks_first(arguments, CONTEXT) is None
     assert arguments == {"items": ["one"]}
 
 
 async def test_an_argument_called_context_is_an_argument() -> None:
-    @tool(approval=lambda context: context == "of war")
+    @tool(needs_approval=lambda context: context == "of war")
     async def act(context: str) -> None: ...
 
     assert await act.asks_first({"context": "of war"}, CONTEXT) == ASKS
@@ -149,9 +151,9 @@ async def test_an_argument_called_context_is_an_argument() -> None:
 
 async def test_an_annotated_parameter_gets_the_context_whatever_its_name() -> None:
     def check(call: ToolContext, to: str) -> bool:
-        return (call.turn, to) == ("t1", "Ann")
+        return (call.turn_id, to) == ("t1", "Ann")
 
-    @tool(approval=check)
+    @tool(needs_approval=check)
     async def pay(to: str) -> None: ...
 
     assert await pay.asks_first({"to": "Ann"}, CONTEXT) == ASKS
@@ -160,7 +162,7 @@ async def test_an_annotated_parameter_gets_the_context_whatever_its_name() -> No
 async def test_arguments_that_do_not_fit_are_the_models_mistake_and_no_failed_check(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    @tool(approval=above_100)
+    @tool(needs_approval=above_100)
     async def pay(amount: float) -> None: ...
 
     with pytest.raises(ToolInputError, match="amount"):
@@ -195,7 +197,7 @@ def test_a_check_that_cannot_be_called_is_refused_where_the_tool_is_made(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
 
-        @tool(approval=check)
+        @tool(needs_approval=check)
         def pay(amount: float, to: str = "Ann") -> None: ...
 
     assert str(caught.value).startswith("tool pay: approval: ")
@@ -203,9 +205,9 @@ def test_a_check_that_cannot_be_called_is_refused_where_the_tool_is_made(
 
 
 def test_the_error_says_what_to_write() -> None:
-    with pytest.raises(ConfigError, match=r"called with them by name, as in approval=lambda amount: \.\.\.$"):
+    with pytest.raises(ConfigError, match=r"called with them by name, as in needs_approval=lambda amount: \.\.\.$"):
 
-        @tool(approval=lambda arguments: arguments["amount"] > 100)
+        @tool(needs_approval=lambda arguments: arguments["amount"] > 100)
         def pay(amount: float) -> None: ...
 
 
@@ -215,22 +217,22 @@ def test_a_generator_is_no_check() -> None:
 
     with pytest.raises(ConfigError, match=r"tool pay: approval: .*check is a generator"):
 
-        @tool(approval=check)  # type: ignore[arg-type]
+        @tool(needs_approval=check)  # type: ignore[arg-type]
         def pay(amount: float) -> None: ...
 
 
 def test_a_tool_without_arguments_says_so() -> None:
     with pytest.raises(ConfigError, match="parameter 'x' is no argument of the tool, which takes none"):
 
-        @tool(approval=lambda x: x > 1)
+        @tool(needs_approval=lambda x: x > 1)
         def act(context: ToolContext) -> None: ...
 
 
 def test_a_sub_agent_is_checked_as_any_tool() -> None:
     worker = Agent(name="worker", description="Works.")
-    agent_tool(worker, approval=lambda prompt: "delete" in prompt)
+    agent_tool(worker, needs_approval=lambda prompt: "delete" in prompt)
     with pytest.raises(ConfigError, match=r"tool worker: approval: .*parameter 'task' is no argument"):
-        agent_tool(worker, approval=lambda task: "delete" in task)
+        agent_tool(worker, needs_approval=lambda task: "delete" in task)
 
 
 async def test_a_servers_tool_is_checked_by_its_schema() -> None:
@@ -288,7 +290,7 @@ async def cancels(amount: float) -> bool:
 async def test_a_check_that_fails_refuses_the_call_and_everybody_sees_it(check: Callable[..., bool], why: str) -> None:
     ran: list[float] = []
 
-    @tool(approval=check)
+    @tool(needs_approval=check)
     async def pay(amount: float) -> None:
         ran.append(amount)
 
@@ -306,7 +308,7 @@ async def test_a_check_that_fails_refuses_the_call_and_everybody_sees_it(check: 
 
 
 async def test_a_failed_check_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    @tool(approval=lambda amount: amount.typo)
+    @tool(needs_approval=lambda amount: amount.typo)
     async def pay(amount: float) -> None: ...
 
     with (
@@ -324,7 +326,7 @@ async def test_a_check_may_take_as_long_as_a_call() -> None:
         await anyio.sleep_forever()
         return False
 
-    @tool(approval=check, timeout=0.01)
+    @tool(needs_approval=check, timeout=0.01)
     async def pay(amount: float) -> None: ...
 
     with pytest.raises(ToolError, match=r"the approval check of pay did not finish within 0.01 s"):
@@ -339,12 +341,12 @@ async def test_an_abort_ends_a_check_and_the_call_does_not_start() -> None:
         await anyio.sleep_forever()
         return False
 
-    @tool(approval=check)
+    @tool(needs_approval=check)
     async def pay() -> None:
         raise AssertionError("it ran")
 
     model = ScriptedModel(asks_for(("pay", {})))
-    async with Engine(model=model, tools=[pay], grace=0) as engine:
+    async with Engine(model=model, tools=[pay], cancel_grace=0) as engine:
         turns: list[TurnResult] = []
 
         async def drive() -> None:
@@ -367,23 +369,23 @@ async def test_what_a_person_granted_is_not_checked_again() -> None:
         checked.append(amount)
         return True
 
-    @tool(approval=check)
+    @tool(needs_approval=check)
     async def pay(amount: float) -> str:
         return f"paid {amount}"
 
     model = ScriptedModel(asks_for(("pay", {"amount": 5})), "Done.")
     async with Engine(model=model, tools=[pay]) as engine:
         paused = await engine.run(Agent(name="Payer"), "Pay.")
-        turn = await engine.resume(paused.id, {paused.pending[0].id: True})
+        turn = await engine.resume(paused.id, {paused.interrupts[0].id: True})
     assert (turn.text, turn.tool_calls, checked) == ("Done.", 1, [5.0])
 
 
 async def test_a_check_may_ask_a_question_itself() -> None:
-    @tool(approval=lambda context: context.ask("Sure?") != "yes")
+    @tool(needs_approval=lambda context: context.ask("Sure?") != "yes")
     async def pay() -> str:
         return "paid"
 
     async with Engine(model=ScriptedModel(asks_for(("pay", {})), "Done."), tools=[pay]) as engine:
         paused = await engine.run(Agent(name="Payer"), "Pay.")
-        turn = await engine.resume(paused.id, {paused.pending[0].id: "yes"})
-    assert (paused.pending[0].question, turn.tool_calls) == ("Sure?", 1)
+        turn = await engine.resume(paused.id, {paused.interrupts[0].id: "yes"})
+    assert (paused.interrupts[0].question, turn.tool_calls) == ("Sure?", 1)

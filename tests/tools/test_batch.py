@@ -14,22 +14,22 @@ from pydantic import JsonValue
 from turnwright.errors import StoreError
 from turnwright.message import FilePart
 from turnwright.testing import clock
-from turnwright.tools import Ask, Rate, Tool, ToolContext, ToolFailed, ToolResult, tool
-from turnwright.tools.batch import Report, run_batch, settle_after_crash
+from turnwright.tools import Ask, Rate, Tool, ToolContext, ToolFailedError, ToolResult, tool
+from turnwright.tools.batch import CallReport, run_batch, settle_after_crash
 from turnwright.tools.batch_context import BatchContext
 from turnwright_states import (
-    Answered,
+    AnsweredInput,
     Call,
-    CallSettled,
-    CallStarted,
+    CallSettledInput,
+    CallStartedInput,
     CallStatus,
-    CallWaits,
+    CallWaitingInput,
     Decision,
     InterruptKind,
     Limits,
-    ModelReplied,
+    ModelRepliedInput,
     RunTools,
-    Started,
+    StartedInput,
     State,
     ToolCall,
     TurnMachine,
@@ -38,7 +38,7 @@ from turnwright_states import facts as f
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
-Event = CallStarted | CallSettled | CallWaits
+Event = CallStartedInput | CallSettledInput | CallWaitingInput
 NOW = 1_700_000_000.0
 
 
@@ -46,9 +46,9 @@ class Batch:
     """The calls of one reply, one of each tool, and the facts that running them made."""
 
     def __init__(self, *tools: Tool, limits: Limits | None = None, times: int = 1) -> None:
-        self.machine, _ = TurnMachine.start(Started(prompt="hi", limits=limits or Limits()))
+        self.machine, _ = TurnMachine.start(StartedInput(prompt="hi", limits=limits or Limits()))
         calls = tuple(ToolCall(name=made.name, arguments={}) for made in tools) * times
-        self.machine.feed(ModelReplied(calls=calls))
+        self.machine.feed(ModelRepliedInput(calls=calls))
         self.facts: list[f.Fact] = []
         self.around = BatchContext(
             turn="t1", tools={made.name: made for made in tools}, grants=("/g",), elapsed=lambda: 1.5, now=lambda: NOW
@@ -64,14 +64,14 @@ class Batch:
         for event in events:
             self.facts += self.machine.feed(event)
 
-    async def run(self, *, parallel: int = 8, report: Report | None = None) -> None:
+    async def run(self, *, parallel: int = 8, report: CallReport | None = None) -> None:
         with anyio.fail_after(60):
             await run_batch(self.calls, self.around, report or self.report, parallel)
 
     async def crash(self) -> None:
         """Start every call, and lose the process."""
         for call in self.calls:
-            self.machine.feed(CallStarted(call=call.id))
+            self.machine.feed(CallStartedInput(call=call.id))
 
     async def settle(self) -> None:
         await settle_after_crash(self.calls, self.around, self.report)
@@ -98,7 +98,7 @@ async def other() -> str:
     return "other"
 
 
-@tool(approval=True, expires_in=60)
+@tool(needs_approval=True, expires_in=60)
 async def erase() -> str:
     return "erased"
 
@@ -124,8 +124,8 @@ async def test_a_tool_knows_its_call_and_what_was_granted() -> None:
         seen.append(context)
 
     await Batch(look).run()
-    assert seen == [ToolContext(turn="t1", call="call00001", attempt=1, answers=(), grants=("/g",))]
-    assert seen[0].key == "t1:call00001"
+    assert seen == [ToolContext(turn_id="t1", call_id="call00001", attempt=1, answers=(), grants=("/g",))]
+    assert seen[0].idempotency_key == "t1:call00001"
 
 
 async def test_calls_of_one_batch_run_side_by_side() -> None:
@@ -163,7 +163,7 @@ async def test_what_a_tool_raises_is_its_result() -> None:
 
     @tool
     async def refuse() -> None:
-        raise ToolFailed("not today")
+        raise ToolFailedError("not today")
 
     @tool
     async def leave() -> None:
@@ -244,7 +244,7 @@ async def test_a_call_that_needs_leave_is_not_started() -> None:
 async def test_a_call_that_has_leave_runs() -> None:
     batch = Batch(erase)
     await batch.run()
-    batch.machine.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    batch.machine.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
     await batch.run()
     assert batch.settled() == [(CallStatus.OK, "erased")]
 
@@ -265,7 +265,7 @@ async def test_a_call_may_ask_again_and_again_until_no_pause_is_left() -> None:
     for n in (1, 2):
         await batch.run()
         assert batch.machine.turn.interrupts[f"question-{n}"].question == f"{n - 1}?"
-        batch.machine.feed(Answered(interrupt=f"question-{n}", decision=Decision.REPLY, text="so"))
+        batch.machine.feed(AnsweredInput(interrupt=f"question-{n}", decision=Decision.REPLY, text="so"))
     await batch.run()
     assert batch.settled() == [(CallStatus.REFUSED, "not executed: this turn may not pause for a person any more")]
 
@@ -290,7 +290,7 @@ async def test_a_call_that_asks_in_the_middle_waits_and_begins_anew_with_the_ans
     assert (interrupt.id, interrupt.kind, interrupt.question) == ("question-1", InterruptKind.QUESTION, "Where to?")
     assert (interrupt.choices, interrupt.expires_at, interrupt.tool) == (("here", "there"), NOW + 60, "move")
     assert batch.settled() == [(CallStatus.OK, "fine")]
-    batch.machine.feed(Answered(interrupt="question-1", decision=Decision.REPLY, text="there"))
+    batch.machine.feed(AnsweredInput(interrupt="question-1", decision=Decision.REPLY, text="there"))
     await batch.run()
     assert batch.settled() == [(CallStatus.OK, "fine"), (CallStatus.OK, "moved to there")]
     assert began == [1, 2]
@@ -298,16 +298,16 @@ async def test_a_call_that_asks_in_the_middle_waits_and_begins_anew_with_the_ans
 
 
 async def test_leave_to_run_does_not_answer_a_question_and_is_not_asked_for_again() -> None:
-    @tool(approval=True)
+    @tool(needs_approval=True)
     async def move(context: ToolContext) -> str:
         return context.ask("Where to?")
 
     batch = Batch(move)
     await batch.run()
-    batch.machine.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    batch.machine.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
     await batch.run()
     assert list(batch.machine.turn.interrupts) == ["question-1"]
-    batch.machine.feed(Answered(interrupt="question-1", decision=Decision.REPLY, text="there"))
+    batch.machine.feed(AnsweredInput(interrupt="question-1", decision=Decision.REPLY, text="there"))
     await batch.run()
     assert batch.settled() == [(CallStatus.OK, "there")]
 
@@ -319,8 +319,8 @@ async def test_a_call_that_is_turned_down_in_the_middle_is_denied() -> None:
 
     batch = Batch(move)
     await batch.run()
-    batch.facts += batch.machine.feed(Answered(interrupt="question-1", decision=Decision.DENY, text="stay"))
-    assert batch.settled() == [(CallStatus.DENIED, "denied by the person: stay")]
+    batch.facts += batch.machine.feed(AnsweredInput(interrupt="question-1", decision=Decision.REJECT, text="stay"))
+    assert batch.settled() == [(CallStatus.REJECTED, "rejected by the person: stay")]
 
 
 async def test_a_call_that_asks_on_and_on_ends_with_the_pauses() -> None:
@@ -333,7 +333,7 @@ async def test_a_call_that_asks_on_and_on_ends_with_the_pauses() -> None:
     for number in (1, 2):
         await batch.run()
         assert batch.machine.turn.interrupts[f"question-{number}"].question == f"{number - 1}?"
-        batch.machine.feed(Answered(interrupt=f"question-{number}", decision=Decision.REPLY, text="so"))
+        batch.machine.feed(AnsweredInput(interrupt=f"question-{number}", decision=Decision.REPLY, text="so"))
     await batch.run()
     ((status, text),) = batch.settled()
     assert status is CallStatus.UNKNOWN
@@ -354,7 +354,7 @@ async def test_what_asks_before_it_runs_may_ask_in_the_same_words() -> None:
     batch = Batch(Early(name="early", description="", parameters={"type": "object"}))
     await batch.run()
     assert batch.kinds() == ["call_waiting call00001"]
-    batch.machine.feed(Answered(interrupt="question-1", decision=Decision.REPLY, text="there"))
+    batch.machine.feed(AnsweredInput(interrupt="question-1", decision=Decision.REPLY, text="there"))
     await batch.run()
     assert batch.settled() == [(CallStatus.OK, "there")]
 
@@ -366,7 +366,7 @@ async def test_an_idempotent_call_keeps_its_answers_when_it_is_run_again_after_a
 
     batch = Batch(move)
     await batch.run()
-    batch.machine.feed(Answered(interrupt="question-1", decision=Decision.REPLY, text="there"))
+    batch.machine.feed(AnsweredInput(interrupt="question-1", decision=Decision.REPLY, text="there"))
     await batch.crash()
     await batch.settle()
     assert batch.settled() == [(CallStatus.OK, "3: there")]
@@ -419,7 +419,7 @@ async def test_a_sequential_call_runs_alone_and_the_others_side_by_side_between(
 async def test_a_sequential_call_that_waits_for_a_person_holds_nobody_up() -> None:
     """Nor does one before it that waits: their siblings run, and keep their results (DESIGN 4.12)."""
 
-    @tool(sequential=True, approval=True)
+    @tool(sequential=True, needs_approval=True)
     async def deploy() -> str:
         return "deployed"
 
@@ -442,7 +442,7 @@ async def test_a_journal_that_fails_before_a_barrier_lets_nothing_pass_it() -> N
     batch = Batch(fine, never)
 
     async def failing(*events: Event) -> None:
-        if any(isinstance(event, CallSettled) for event in events):
+        if any(isinstance(event, CallSettledInput) for event in events):
             raise StoreError("disk full")
         await batch.report(*events)
 
@@ -499,7 +499,7 @@ def test_a_call_that_waits_for_a_place_has_not_started_and_its_time_does_not_run
 
 
 async def test_a_call_that_wants_leave_asks_for_it_before_it_waits_for_a_place() -> None:
-    @tool(approval=True, concurrency=1)
+    @tool(needs_approval=True, concurrency=1)
     async def rare() -> str:
         return "rare"
 
@@ -510,7 +510,7 @@ async def test_a_call_that_wants_leave_asks_for_it_before_it_waits_for_a_place()
     await batch.run()
     assert batch.machine.state is State.PAUSED
     taken.leave()
-    batch.machine.feed(Answered(interrupt="approval-1", decision=Decision.GRANT))
+    batch.machine.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
     await batch.run()
     assert batch.settled() == [(CallStatus.OK, "rare")]
 
@@ -628,7 +628,7 @@ async def test_a_journal_that_fails_stops_the_batch_and_comes_out_as_it_is() -> 
     batch = Batch(dawdle, fine)
 
     async def failing(*events: Event) -> None:
-        if any(isinstance(event, CallSettled) for event in events):
+        if any(isinstance(event, CallSettledInput) for event in events):
             raise StoreError("disk full")
         await batch.report(*events)
 
@@ -843,7 +843,7 @@ async def test_an_idempotent_call_is_run_again_under_the_same_key() -> None:
 
     @tool(idempotent=True)
     async def put(context: ToolContext) -> str:
-        seen.append((context.key, context.attempt))
+        seen.append((context.idempotency_key, context.attempt))
         return "put"
 
     batch = Batch(put)
@@ -885,14 +885,14 @@ async def test_a_person_may_decide(decision: Decision, status: CallStatus) -> No
     assert (interrupt.id, interrupt.kind) == ("unknown-1", InterruptKind.UNKNOWN_OUTCOME)
     assert interrupt.choices == ("rerun", "unknown")
     assert "send" in interrupt.question
-    batch.facts += batch.machine.feed(Answered(interrupt="unknown-1", decision=decision))
+    batch.facts += batch.machine.feed(AnsweredInput(interrupt="unknown-1", decision=decision))
     await batch.run()
     assert [one for one, _ in batch.settled()] == [status]
 
 
 async def test_only_what_had_started_is_settled() -> None:
     batch = Batch(fine, other)
-    batch.machine.feed(CallStarted(call="call00001"))
+    batch.machine.feed(CallStartedInput(call="call00001"))
     await batch.settle()
     assert batch.kinds() == ["call_settled call00001"]
     await batch.run()

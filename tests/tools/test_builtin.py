@@ -10,10 +10,19 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
-from turnwright.tools import Answer, Ask, Tool, ToolContext, ToolError, ToolFailed, ToolInputError, builtin_tools
+from turnwright.tools import (
+    Ask,
+    GivenAnswer,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolFailedError,
+    ToolInputError,
+    builtin_tools,
+)
 from turnwright_states import Decision, InterruptKind
 
-CONTEXT = ToolContext(turn="t1", call="c1")
+CONTEXT = ToolContext(turn_id="t1", call_id="c1")
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +104,9 @@ def test_wrong_arguments_are_explained(root: Path, name: str, arguments: dict[st
 def test_a_path_outside_is_refused_until_it_is_granted(root: Path, path: str) -> None:
     secret = str(root.parent / "secret.txt")
     for name in ("read_file", "search_files", "list_files"):
-        with pytest.raises(ToolFailed, match="Call request_read_access"):
+        with pytest.raises(ToolFailedError, match="Call request_read_access"):
             call(root, name, {"path": path} | ({"pattern": "s"} if name == "search_files" else {}))
-    granted = ToolContext(turn="t1", call="c2", grants=(secret,))
+    granted = ToolContext(turn_id="t1", call_id="c2", grants=(secret,))
     assert run(root, "read_file", granted, path=path) == "the secret\n"
     assert run(root, "search_files", granted, path=path, pattern="s") == f"{secret}:1: the secret"
 
@@ -107,18 +116,18 @@ def test_a_question_waits_for_its_reply(root: Path) -> None:
     question: dict[str, JsonValue] = {"question": "Which one?", "choices": ["red", "blue"]}
     assert ask.asks(question, CONTEXT) == Ask(InterruptKind.QUESTION, "Which one?", ("red", "blue"))
     assert ask.asks({"question": "Why?"}, CONTEXT) == Ask(InterruptKind.QUESTION, "Why?")
-    replied = ToolContext(turn="t1", call="c1", answers=(Answer(Decision.REPLY, "blue"),))
+    replied = ToolContext(turn_id="t1", call_id="c1", answers=(GivenAnswer(Decision.REPLY, "blue"),))
     assert ask.asks(question, replied) is None
     assert call(root, "ask_user_input", question, replied) == "blue"
 
 
 def test_an_empty_reply_is_not_silent(root: Path) -> None:
-    replied = ToolContext(turn="t1", call="c1", answers=(Answer(Decision.REPLY),))
+    replied = ToolContext(turn_id="t1", call_id="c1", answers=(GivenAnswer(Decision.REPLY),))
     assert run(root, "ask_user_input", replied, question="Why?") == "(the user gave an empty answer)"
 
 
 def test_a_question_that_nobody_was_asked_fails(root: Path) -> None:
-    with pytest.raises(ToolFailed, match="the user was not asked"):
+    with pytest.raises(ToolFailedError, match="the user was not asked"):
         run(root, "ask_user_input", question="Why?")
 
 
@@ -137,7 +146,7 @@ def test_access_is_asked_for_the_place_that_the_path_leads_to(root: Path) -> Non
 
 def test_access_that_was_granted_is_told_and_not_asked_again(root: Path) -> None:
     secret = str(root.parent / "secret.txt")
-    granted = ToolContext(turn="t1", call="c1", answers=(Answer(Decision.GRANT),), grants=(secret,))
+    granted = ToolContext(turn_id="t1", call_id="c1", answers=(GivenAnswer(Decision.APPROVE),), grants=(secret,))
     assert named(root, "request_read_access").asks({"path": "../secret.txt"}, granted) is None
     text = run(root, "request_read_access", granted, path="../secret.txt")
     assert text == f"Access granted: you may read {secret} now."
@@ -145,7 +154,7 @@ def test_access_that_was_granted_is_told_and_not_asked_again(root: Path) -> None
 
 @pytest.mark.parametrize("path", ["src/a.py", "../secret.txt"])
 def test_access_to_what_may_be_read_already_is_not_asked(root: Path, path: str) -> None:
-    context = ToolContext(turn="t1", call="c1", grants=(str(root.parent / "secret.txt"),))
+    context = ToolContext(turn_id="t1", call_id="c1", grants=(str(root.parent / "secret.txt"),))
     assert named(root, "request_read_access").asks({"path": path}, context) is None
     assert run(root, "request_read_access", context, path=path).startswith("You may already read /")
 
@@ -160,9 +169,9 @@ def test_a_link_that_leads_elsewhere_since_the_grant_opens_nothing_and_asks_nobo
     assert asked.grant == str(tmp_path / "one")
     (tmp_path / "root" / "link").unlink()
     (tmp_path / "root" / "link").symlink_to("../two")
-    granted = ToolContext(turn="t1", call="c1", answers=(Answer(Decision.GRANT),), grants=(asked.grant,))
+    granted = ToolContext(turn_id="t1", call_id="c1", answers=(GivenAnswer(Decision.APPROVE),), grants=(asked.grant,))
     assert access.asks({"path": "link"}, granted) is None
-    with pytest.raises(ToolFailed, match="was not granted"):
+    with pytest.raises(ToolFailedError, match="was not granted"):
         anyio.run(access.run, {"path": "link"}, granted)
 
 

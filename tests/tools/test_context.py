@@ -9,8 +9,8 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from turnwright.tools import AbortSignal, Answer, Ask, NeedsPerson, ToolContext, ToolTimeout, tool
-from turnwright.tools.context import Line
+from turnwright.tools import AbortSignal, Ask, GivenAnswer, NeedsPersonError, ToolContext, ToolTimeoutError, tool
+from turnwright.tools.context import ProgressLine
 from turnwright_states import Decision, InterruptKind
 
 pytestmark = pytest.mark.anyio
@@ -20,16 +20,16 @@ PATIENCE = threading.Event()
 both = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 
 
-def fresh(*answers: Answer) -> ToolContext:
-    return ToolContext(turn="t", call="c", answers=answers)
+def fresh(*answers: GivenAnswer) -> ToolContext:
+    return ToolContext(turn_id="t", call_id="c", answers=answers)
 
 
 def said(*texts: str) -> ToolContext:
-    return fresh(*(Answer(Decision.REPLY, text) for text in texts))
+    return fresh(*(GivenAnswer(Decision.REPLY, text) for text in texts))
 
 
 def asked(context: ToolContext, question: str = "Why?") -> Ask:
-    with pytest.raises(NeedsPerson) as needs:
+    with pytest.raises(NeedsPersonError) as needs:
         context.ask(question)
     return needs.value.ask
 
@@ -38,15 +38,20 @@ def asked(context: ToolContext, question: str = "Why?") -> Ask:
 
 
 async def test_turn_and_call_are_enough_for_a_context() -> None:
-    context = ToolContext(turn="t", call="c")
-    assert (context.key, context.attempt, context.answers, context.abort.aborted) == ("t:c", 1, (), False)
+    context = ToolContext(turn_id="t", call_id="c")
+    assert (context.idempotency_key, context.attempt, context.answers, context.abort_signal.aborted) == (
+        "t:c",
+        1,
+        (),
+        False,
+    )
     context.progress(1, 2, "half")
     assert asked(context) == Ask(InterruptKind.QUESTION, "Why?")
 
 
 def test_two_contexts_of_one_call_are_equal() -> None:
-    assert ToolContext(turn="t", call="c") == ToolContext(turn="t", call="c")
-    assert "abort" not in repr(ToolContext(turn="t", call="c"))
+    assert ToolContext(turn_id="t", call_id="c") == ToolContext(turn_id="t", call_id="c")
+    assert "abort" not in repr(ToolContext(turn_id="t", call_id="c"))
 
 
 # Questions.
@@ -60,7 +65,7 @@ def test_the_nth_question_is_answered_by_the_nth_reply() -> None:
 
 def test_only_replies_answer() -> None:
     """Leave to run, and leave to run again, are answers to somebody else."""
-    context = fresh(Answer(Decision.GRANT), Answer(Decision.REPLY, "so"), Answer(Decision.RERUN))
+    context = fresh(GivenAnswer(Decision.APPROVE), GivenAnswer(Decision.REPLY, "so"), GivenAnswer(Decision.RERUN))
     assert context.ask("a") == "so"
     assert asked(context, "b").question == "b"
 
@@ -70,7 +75,7 @@ def test_an_empty_reply_is_one() -> None:
 
 
 def test_what_is_asked_is_what_the_person_sees() -> None:
-    with pytest.raises(NeedsPerson) as needs:
+    with pytest.raises(NeedsPersonError) as needs:
         fresh().ask("Which?", ["red", "blue"], expires_in=60)
     assert needs.value.ask == Ask(InterruptKind.QUESTION, "Which?", ("red", "blue"), expires_in=60)
 
@@ -103,7 +108,7 @@ async def test_a_question_passes_a_tool_that_catches_every_exception() -> None:
         except Exception:  # noqa: BLE001 (what such tools do)
             return "swallowed"
 
-    with pytest.raises(NeedsPerson):
+    with pytest.raises(NeedsPersonError):
         await careful.run({}, fresh())
     assert (await careful.run({}, said("so"))).text == "so"
 
@@ -123,7 +128,7 @@ async def test_a_question_from_a_thread_and_one_from_a_group_of_tasks_pass_too()
             inner.start_soon(ask)
 
     for made in (in_a_thread, in_a_group):
-        with pytest.raises(NeedsPerson) as needs:
+        with pytest.raises(NeedsPersonError) as needs:
             await made.run({}, fresh())
         assert needs.value.ask.question == "Why?"
 
@@ -155,7 +160,7 @@ class Listener:
 
 async def test_progress_is_heard_at_once_in_the_event_loop() -> None:
     listener = Listener()
-    context = ToolContext(turn="t", call="c", _line=Line(listener))
+    context = ToolContext(turn_id="t", call_id="c", _line=ProgressLine(listener))
     context.progress(1)
     context.progress(2.5, 10, "half\ud83d" + "x" * 2000)
     (one, (progress, total, message)) = listener.heard
@@ -166,7 +171,7 @@ async def test_progress_is_heard_at_once_in_the_event_loop() -> None:
 @both
 async def test_progress_of_a_thread_is_heard_in_the_event_loop_in_order_before_the_thread_is_done() -> None:
     listener = Listener()
-    context = ToolContext(turn="t", call="c", _line=Line(listener))
+    context = ToolContext(turn_id="t", call_id="c", _line=ProgressLine(listener))
 
     def work() -> None:
         for number in range(100):
@@ -181,7 +186,7 @@ async def test_progress_of_a_thread_is_heard_in_the_event_loop_in_order_before_t
 async def test_a_thread_that_says_how_far_it_is_waits_for_nobody() -> None:
     """The event loop has something else to do until the thread is done."""
     listener = Listener()
-    context = ToolContext(turn="t", call="c", _line=Line(listener))
+    context = ToolContext(turn_id="t", call_id="c", _line=ProgressLine(listener))
     thread = threading.Thread(target=context.progress, args=(1,), daemon=True)
     thread.start()
     thread.join(60)
@@ -196,8 +201,8 @@ async def test_a_thread_that_says_how_far_it_is_waits_for_nobody() -> None:
 async def test_nobody_hears_of_a_call_whose_line_is_closed() -> None:
     """Also what a thread had said before, and had not come through yet."""
     listener = Listener()
-    line = Line(listener)
-    context = ToolContext(turn="t", call="c", _line=line)
+    line = ProgressLine(listener)
+    context = ToolContext(turn_id="t", call_id="c", _line=line)
     thread = threading.Thread(target=context.progress, args=(1,))
     thread.start()
     thread.join()
@@ -212,7 +217,7 @@ def test_a_thread_that_outlives_the_event_loop_may_still_say_how_far_it_is(backe
     listener = Listener()
 
     async def make() -> ToolContext:
-        return ToolContext(turn="t", call="c", _line=Line(listener))
+        return ToolContext(turn_id="t", call_id="c", _line=ProgressLine(listener))
 
     context = anyio.run(make, backend=backend)
     thread = threading.Thread(target=context.progress, args=(1,))
@@ -292,11 +297,11 @@ async def test_a_thread_that_runs_out_of_time_is_told() -> None:
 
     @tool(timeout=0.25)
     def work(context: ToolContext) -> None:
-        while not context.abort.aborted:
+        while not context.abort_signal.aborted:
             PATIENCE.wait(0.001)
         told.set()
 
-    with pytest.raises(ToolTimeout):
+    with pytest.raises(ToolTimeoutError):
         await work.run({}, fresh())
     assert await anyio.to_thread.run_sync(told.wait, 5)
 
@@ -307,7 +312,7 @@ async def test_a_thread_whose_call_is_cancelled_is_told() -> None:
     @tool
     def work(context: ToolContext) -> None:
         begun.set()
-        while not context.abort.aborted:
+        while not context.abort_signal.aborted:
             PATIENCE.wait(0.001)
         told.set()
 
@@ -326,4 +331,4 @@ async def test_a_call_that_comes_to_its_end_is_not_told_to_stop() -> None:
         contexts.append(context)
 
     await work.run({}, fresh())
-    assert not contexts[0].abort.aborted
+    assert not contexts[0].abort_signal.aborted

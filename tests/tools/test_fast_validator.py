@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from turnwright.testing import json_values
 from turnwright.tools.fast_validator import Expected, QuickCheck
-from turnwright.tools.schema import Arguments, InvalidArguments
+from turnwright.tools.schema import Arguments, InvalidArgumentsError
 
 
 class Size(Enum):
@@ -69,7 +69,7 @@ def test_what_it_takes_it_takes_as_the_plain_check_does(data: st.DataObject) -> 
     taken = quick.parse(arguments)
     try:
         expected = plain.parse_plainly(arguments)
-    except InvalidArguments:
+    except InvalidArgumentsError:
         assert taken is None
     else:
         assert taken is None or taken == expected

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright.tools import RESULT_LIMIT, ToolFailed
+from turnwright.tools import RESULT_LIMIT, ToolFailedError
 from turnwright.tools.files import LIST_LIMIT, READ_LIMIT, SKIP_LIMIT, listing, portion
 from turnwright.tools.workspace import Workspace
 
@@ -85,7 +85,7 @@ def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
         file.truncate(1 << 32)  # sparse: four gigabytes of zeros, on no disk
     assert read(tmp_path, "f", limit=1) == "first\n[lines 1 to 1; go on with offset=2]"
     assert read(tmp_path, "f", offset=5000, limit=1) == "first\n[lines 5000 to 5000; go on with offset=5001]"
-    with pytest.raises(ToolFailed, match=f"line 9001 of 'f' lies more than {SKIP_LIMIT} bytes into it"):
+    with pytest.raises(ToolFailedError, match=f"line 9001 of 'f' lies more than {SKIP_LIMIT} bytes into it"):
         read(tmp_path, "f", offset=9001)
 
 
@@ -114,7 +114,7 @@ def test_an_empty_folder_says_so(tmp_path: Path) -> None:
 
 def test_a_file_is_no_folder_to_list(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
-    with pytest.raises(ToolFailed, match="'f' is not a folder"):
+    with pytest.raises(ToolFailedError, match="'f' is not a folder"):
         show(tmp_path, "f")
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright.message import FilePart
-from turnwright.tools import RESULT_LIMIT, ToolContext, ToolFailed, ToolResult, tool
-from turnwright.tools.result import FILES_LIMIT, MOST_FILES, STRUCTURED_LIMIT, NotJson, bounded, to_result
-from turnwright_states import CallSettled, State
+from turnwright.tools import RESULT_LIMIT, ToolContext, ToolFailedError, ToolResult, tool
+from turnwright.tools.result import FILES_LIMIT, MOST_FILES, STRUCTURED_LIMIT, NotJsonError, bounded, to_result
+from turnwright_states import CallSettledInput, State
 from turnwright_states import facts as f
 
 PICTURE = FilePart.of(b"png", "image/png", "chart.png")
@@ -106,10 +106,10 @@ def test_data_that_is_no_json_fails_the_call_and_says_so(structured: JsonValue) 
     async def measure() -> ToolResult:
         return ToolResult("measured", structured)
 
-    with pytest.raises(NotJson):
+    with pytest.raises(NotJsonError):
         to_result(ToolResult("measured", structured))
-    with pytest.raises(ToolFailed, match=r"^measure: the data of its result is"):
-        anyio.run(measure.run, {}, ToolContext(turn="t", call="c"))
+    with pytest.raises(ToolFailedError, match=r"^measure: the data of its result is"):
+        anyio.run(measure.run, {}, ToolContext(turn_id="t", call_id="c"))
 
 
 VALUES = st.recursive(
@@ -122,9 +122,9 @@ VALUES = st.recursive(
 def test_whatever_data_comes_through_is_read_back_from_the_journal_as_it_was(value: JsonValue) -> None:
     try:
         result = bounded(to_result(ToolResult("text", value)))
-    except NotJson:
+    except NotJsonError:
         return
-    event = CallSettled(call="c", result=result.text, structured=result.structured)
+    event = CallSettledInput(call="c", result=result.text, structured=result.structured)
     fact = f.CallSettled(elapsed=0, state=State.TOOL_EXEC, call="c", structured=event.structured)
     read = f.parse_fact(fact.kind, fact.payload())
     assert isinstance(read, f.CallSettled)

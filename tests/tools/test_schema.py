@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 from turnwright.errors import ConfigError
 from turnwright.tools import ToolContext, ToolInputError, tool
 
-CONTEXT = ToolContext(turn="t1", call="c1")
+CONTEXT = ToolContext(turn_id="t1", call_id="c1")
 
 
 class Size(Enum):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright.tools import RESULT_LIMIT, ToolFailed
+from turnwright.tools import RESULT_LIMIT, ToolFailedError
 from turnwright.tools.search import FILE_LIMIT, HIT_LIMIT, search
 from turnwright.tools.workspace import Workspace, list_folder
 
@@ -75,14 +75,16 @@ def test_a_glob_picks_files(root: Path, glob: str, files: list[str]) -> None:
 
 
 def test_a_regular_expression_that_is_none_says_why(root: Path) -> None:
-    with pytest.raises(ToolFailed, match=r"'a\(b' is not a regular expression: missing \), unterminated subpattern"):
+    with pytest.raises(
+        ToolFailedError, match=r"'a\(b' is not a regular expression: missing \), unterminated subpattern"
+    ):
         find(root, "a(b", regex=True)
 
 
 def test_a_regular_expression_that_explodes_is_killed(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("a" * 60 + "!")
     begin = time.monotonic()
-    with pytest.raises(ToolFailed, match=r"the regular expression took more than 0\.5 s"):
+    with pytest.raises(ToolFailedError, match=r"the regular expression took more than 0\.5 s"):
         find(tmp_path, "(a+)+b", regex=True, seconds=0.5)
     assert time.monotonic() - begin < 100
 

@@ -14,11 +14,20 @@ from pydantic import JsonValue
 
 from turnwright.errors import ConfigError, TurnwrightError
 from turnwright.model.protocol import ToolSpec
-from turnwright.tools import Answer, Ask, Tool, ToolContext, ToolFailed, ToolInputError, ToolTimeout, tool
+from turnwright.tools import (
+    Ask,
+    GivenAnswer,
+    Tool,
+    ToolContext,
+    ToolFailedError,
+    ToolInputError,
+    ToolTimeoutError,
+    tool,
+)
 from turnwright_states import Decision, InterruptKind
 
-CONTEXT = ToolContext(turn="t1", call="c1")
-GRANTED = ToolContext(turn="t1", call="c1", answers=(Answer(Decision.GRANT),))
+CONTEXT = ToolContext(turn_id="t1", call_id="c1")
+GRANTED = ToolContext(turn_id="t1", call_id="c1", answers=(GivenAnswer(Decision.APPROVE),))
 
 
 def run(made: Tool, arguments: Mapping[str, JsonValue] | None = None, context: ToolContext = CONTEXT) -> str:
@@ -35,7 +44,7 @@ async def add(a: int, b: int = 1) -> int:
     return a + b
 
 
-@tool(name="shout-2", description="Say it louder.", timeout=5, exempt=True)
+@tool(name="shout-2", description="Say it louder.", timeout=5, ignore_in_loop_detection=True)
 def shout(text: str) -> str:
     """Not this."""
     return text.upper()
@@ -44,13 +53,13 @@ def shout(text: str) -> str:
 def test_a_bare_decorator_takes_name_and_description_from_the_function() -> None:
     assert (add.name, add.description) == ("add", "Add two numbers.")
     assert add.spec == ToolSpec(name="add", description="Add two numbers.", parameters=add.parameters)
-    assert (add.timeout, add.idempotent, add.on_crash, add.exempt) == (None, False, "unknown", False)
+    assert (add.timeout, add.idempotent, add.on_crash, add.ignore_in_loop_detection) == (None, False, "unknown", False)
     assert repr(add) == "<FunctionTool add>"
 
 
 def test_keywords_win_over_the_function() -> None:
     assert (shout.name, shout.description) == ("shout-2", "Say it louder.")
-    assert (shout.timeout, shout.exempt) == (5.0, True)
+    assert (shout.timeout, shout.ignore_in_loop_detection) == (5.0, True)
 
 
 def test_a_decorated_function_is_called_and_typed_as_before() -> None:
@@ -93,14 +102,16 @@ def test_a_tool_without_return_value_says_so() -> None:
 def test_the_context_is_given_to_the_parameter_that_is_annotated_so() -> None:
     @tool
     async def act(here: ToolContext, n: int) -> str:
-        return f"{here.key} {here.attempt} {n}"
+        return f"{here.idempotency_key} {here.attempt} {n}"
 
-    context = ToolContext(turn="t9", call="c7", attempt=2)
+    context = ToolContext(turn_id="t9", call_id="c7", attempt=2)
     assert run(act, {"n": 1}, context) == "t9:c7 2 1"
 
 
 def test_the_key_is_the_same_at_every_attempt() -> None:
-    assert {ToolContext(turn="t1", call="c1", attempt=number).key for number in (1, 2, 3)} == {"t1:c1"}
+    assert {ToolContext(turn_id="t1", call_id="c1", attempt=number).idempotency_key for number in (1, 2, 3)} == {
+        "t1:c1"
+    }
 
 
 def test_a_function_that_is_not_async_runs_in_a_thread() -> None:
@@ -119,7 +130,7 @@ def test_a_function_that_gives_an_awaitable_is_awaited() -> None:
     assert run(act) == "2"
 
 
-class Unprintable(Exception):  # noqa: N818 (a name for a test)
+class UnprintableError(Exception):
     def __str__(self) -> str:
         raise ValueError
 
@@ -152,7 +163,7 @@ def raises_in_a_thread(error: BaseException) -> Tool:
         (RuntimeError(), "RuntimeError"),
         (TimeoutError("the tool's own"), "TimeoutError: the tool's own"),
         (SystemExit(3), "SystemExit: 3"),
-        (Unprintable(), "Unprintable: (its text cannot be shown)"),
+        (UnprintableError(), "UnprintableError: (its text cannot be shown)"),
         (
             ExceptionGroup("group", [ValueError("a"), ExceptionGroup("g", [KeyError("b")])]),
             "ValueError: a; KeyError: 'b'",
@@ -166,28 +177,28 @@ def raises_in_a_thread(error: BaseException) -> Tool:
 def test_what_a_tool_raises_becomes_words_with_the_error_as_cause(
     made: Callable[[BaseException], Tool], error: BaseException, text: str
 ) -> None:
-    with pytest.raises(ToolFailed) as caught:
+    with pytest.raises(ToolFailedError) as caught:
         run(made(error))
     assert str(caught.value) == text
     assert caught.value.__cause__ is error
 
 
 def test_a_long_error_is_shortened() -> None:
-    with pytest.raises(ToolFailed) as caught:
+    with pytest.raises(ToolFailedError) as caught:
         run(raises(ValueError("x" * 100_000)))
     assert len(str(caught.value)) == 2000
 
 
 def test_a_tool_may_choose_the_words_itself() -> None:
-    with pytest.raises(ToolFailed, match=r"^the printer is out of paper$"):
-        run(raises(ToolFailed("the printer is out of paper")))
+    with pytest.raises(ToolFailedError, match=r"^the printer is out of paper$"):
+        run(raises(ToolFailedError("the printer is out of paper")))
     with pytest.raises(ToolInputError, match=r"^page: there are only 3$"):
         run(raises(ToolInputError("page: there are only 3")))
 
 
 @pytest.mark.parametrize("made", [raises, raises_in_a_thread])
 def test_the_end_of_a_generator_is_words_too(made: Callable[[BaseException], Tool]) -> None:
-    with pytest.raises(ToolFailed, match=r"^GeneratorExit$"):
+    with pytest.raises(ToolFailedError, match=r"^GeneratorExit$"):
         run(made(GeneratorExit()))
 
 
@@ -214,7 +225,7 @@ def test_ctrl_c_and_cancellation_pass_through(made: Callable[[BaseException], To
 
 
 def test_the_errors_of_a_call_are_of_this_package() -> None:
-    assert all(issubclass(error, TurnwrightError) for error in (ToolInputError, ToolTimeout, ToolFailed))
+    assert all(issubclass(error, TurnwrightError) for error in (ToolInputError, ToolTimeoutError, ToolFailedError))
 
 
 def test_an_async_tool_is_stopped_when_its_time_is_over() -> None:
@@ -227,7 +238,7 @@ def test_an_async_tool_is_stopped_when_its_time_is_over() -> None:
         finally:
             stopped.append(True)
 
-    with pytest.raises(ToolTimeout, match=r"wait did not finish within 0\.01 s"):
+    with pytest.raises(ToolTimeoutError, match=r"wait did not finish within 0\.01 s"):
         run(wait)
     assert stopped == [True]
 
@@ -241,7 +252,7 @@ def test_a_thread_is_left_behind_when_its_time_is_over() -> None:
 
     async def scene() -> float:
         begin = time.monotonic()
-        with pytest.raises(ToolTimeout, match=r"wait did not finish within 0\.05 s"):
+        with pytest.raises(ToolTimeoutError, match=r"wait did not finish within 0\.05 s"):
             await wait.run({}, CONTEXT)
         taken = time.monotonic() - begin
         end.set()
@@ -268,7 +279,7 @@ def test_a_tool_asks_nobody_by_default() -> None:
 
 
 def test_approval_is_asked_until_it_is_granted() -> None:
-    @tool(approval=True, expires_in=60)
+    @tool(needs_approval=True, expires_in=60)
     def remove(path: str) -> None: ...
 
     assert remove.asks({"path": "a"}, CONTEXT) == Ask(kind=InterruptKind.APPROVAL, expires_in=60.0)
@@ -276,7 +287,7 @@ def test_approval_is_asked_until_it_is_granted() -> None:
 
 
 def test_approval_is_not_asked_for_arguments_that_do_not_fit() -> None:
-    @tool(approval=True)
+    @tool(needs_approval=True)
     def remove(path: str) -> None: ...
 
     with pytest.raises(ToolInputError, match="- path: is missing"):
@@ -340,7 +351,7 @@ def many() -> Any:  # noqa: ANN401 (what it gives does not matter)
         (lambda: tool(timeout=True)(do), "tool do: timeout is a number of seconds above 0, or None, not True"),
         (lambda: tool(expires_in=float("nan"))(do), "tool do: expires_in is a number of seconds above 0"),
         (
-            lambda: tool(approval="yes")(do),  # type: ignore[call-overload]
+            lambda: tool(needs_approval="yes")(do),  # type: ignore[call-overload]
             "tool do: approval is True, False or a function of the arguments, not 'yes'",
         ),
         (lambda: tool(many), "tool many: it is a generator"),
@@ -362,10 +373,10 @@ class Echo(Tool):
     """A tool that is no function."""
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
-        return {"values": dict(values), "call": context.call}
+        return {"values": dict(values), "call": context.call_id}
 
 
 def test_a_tool_need_not_be_a_function() -> None:
-    echo = Echo(name="echo", description="", parameters={"type": "object"}, approval=True)
+    echo = Echo(name="echo", description="", parameters={"type": "object"}, needs_approval=True)
     assert run(echo, {"a": [1]}) == '{"values":{"a":[1]},"call":"c1"}'
     assert echo.asks({}, CONTEXT) == Ask(kind=InterruptKind.APPROVAL)

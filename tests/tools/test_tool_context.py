@@ -21,11 +21,11 @@ from turnwright import (
     ToolResult,
     TurnResult,
     agent_tool,
-    deny,
+    reject,
     tool,
 )
-from turnwright.events import FactEvent, ToolProgress, TurnEvent
-from turnwright.journal.answers import Reply as PersonsReply
+from turnwright.events import FactEvent, ToolProgressEvent, TurnEvent
+from turnwright.journal.answers import Answer as PersonsReply
 from turnwright.journal.inbox import answer_item
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
@@ -122,7 +122,7 @@ async def test_progress_is_heard_in_order_between_the_start_and_the_result_of_it
     script = (asks_for(("count", {}), ("count_in_a_thread", {})), "Done.")
     events = await heard(Engine(model=ScriptedModel(*script), tools=[count, count_in_a_thread]))
     for call, name, steps in (("call00001", "count", 3), ("call00002", "count_in_a_thread", 50)):
-        told = [event for event in events if isinstance(event, ToolProgress) and event.call == call]
+        told = [event for event in events if isinstance(event, ToolProgressEvent) and event.call == call]
         assert [event.progress for event in told] == list(range(steps))
         assert {event.tool for event in told} == {name}
         facts = {
@@ -143,7 +143,7 @@ async def test_the_line_of_progress_in_json() -> None:
         context.progress(2)
 
     events = await heard(Engine(model=ScriptedModel(asks_for(("count", {})), "Done."), tools=[count]))
-    one, two = (event.to_json() for event in events if isinstance(event, ToolProgress))
+    one, two = (event.to_json() for event in events if isinstance(event, ToolProgressEvent))
     assert one == {
         "type": "tool_progress",
         "turn": events[0].turn,
@@ -199,15 +199,17 @@ async def test_a_thread_that_was_left_behind_is_not_heard_any_more() -> None:
     script = (asks_for(("count", {})), asks_for(("wait", {})), "Done.")
     events = await heard(Engine(model=ScriptedModel(*script), tools=[count, wait]))
     assert gone.is_set()
-    assert not any(isinstance(event, ToolProgress) for event in events)
+    assert not any(isinstance(event, ToolProgressEvent) for event in events)
 
 
 # The signal.
 
 
-async def aborted(tools: Sequence[Tool], begun: Callable[[], Awaitable[object]], grace: float) -> TurnResult:
+async def aborted(tools: Sequence[Tool], begun: Callable[[], Awaitable[object]], cancel_grace: float) -> TurnResult:
     """A turn that somebody aborts as soon as its tools have begun."""
-    engine = Engine(model=ScriptedModel(asks_for(*[(one.name, {}) for one in tools])), tools=tools, grace=grace)
+    engine = Engine(
+        model=ScriptedModel(asks_for(*[(one.name, {}) for one in tools])), tools=tools, cancel_grace=cancel_grace
+    )
     turns: list[str] = []
 
     async def run() -> None:
@@ -232,13 +234,13 @@ async def test_an_abort_is_told_at_once_so_that_tools_can_finish_their_work() ->
     @tool
     async def save(context: ToolContext) -> str:
         begun_too.set()
-        await context.abort.wait()
-        return f"saved: {context.abort.aborted}"
+        await context.abort_signal.wait()
+        return f"saved: {context.abort_signal.aborted}"
 
     @tool
     def save_in_a_thread(context: ToolContext) -> str:
         begun.set()
-        while not context.abort.aborted:
+        while not context.abort_signal.aborted:
             PATIENCE.wait(0.001)
         return "saved"
 
@@ -246,7 +248,7 @@ async def test_an_abort_is_told_at_once_so_that_tools_can_finish_their_work() ->
         await begun_too.wait()
         await anyio.to_thread.run_sync(begun.wait, 60)
 
-    turn = await aborted([save, save_in_a_thread], both, grace=10)
+    turn = await aborted([save, save_in_a_thread], both, cancel_grace=10)
     assert results(turn) == [(CallStatus.OK, "saved: True"), (CallStatus.OK, "saved")]
 
 
@@ -256,11 +258,11 @@ async def test_a_thread_that_must_be_left_behind_is_told_too() -> None:
     @tool
     def work(context: ToolContext) -> None:
         begun.set()
-        while not context.abort.aborted:
+        while not context.abort_signal.aborted:
             PATIENCE.wait(0.001)
         told.set()
 
-    turn = await aborted([work], lambda: anyio.to_thread.run_sync(begun.wait, 60), grace=0)
+    turn = await aborted([work], lambda: anyio.to_thread.run_sync(begun.wait, 60), cancel_grace=0)
     assert await anyio.to_thread.run_sync(told.wait, 60)
     assert len(results(turn)) == 1
 
@@ -270,7 +272,7 @@ async def test_the_deadline_tells_a_thread_as_well() -> None:
 
     @tool
     def work(context: ToolContext) -> None:
-        while not context.abort.aborted:
+        while not context.abort_signal.aborted:
             PATIENCE.wait(0.001)
         told.set()
 
@@ -315,11 +317,11 @@ async def test_a_tool_asks_twice_and_goes_on_from_its_beginning_each_time() -> N
     movers = Movers()
     engine = movers.engine(MOVE, "Done.")
     paused = await engine.run(AGENT, "hi")
-    (open_,) = paused.pending
+    (open_,) = paused.interrupts
     assert (open_.id, open_.kind, open_.tool) == ("question-1", InterruptKind.QUESTION, "move")
     assert (open_.question, open_.choices) == ("Where to?", ("here", "there"))
     again = await engine.resume(paused.id, {"question-1": "there"})
-    assert [one.question for one in again.pending] == ["How?"]
+    assert [one.question for one in again.interrupts] == ["How?"]
     turn = await engine.resume(paused.id, {"question-2": "by train"})
     assert results(turn) == [(CallStatus.OK, "moved there, by train")]
     assert movers.done == ["begin 1", "begin 2", "asked there", "begin 3", "asked there"]
@@ -343,8 +345,8 @@ async def test_who_turns_a_question_down_denies_the_call() -> None:
     movers = Movers()
     engine = movers.engine(MOVE, "I see.")
     paused = await engine.run(AGENT, "hi")
-    turn = await engine.resume(paused.id, {"question-1": deny("leave it")})
-    assert results(turn) == [(CallStatus.DENIED, "denied by the person: leave it")]
+    turn = await engine.resume(paused.id, {"question-1": reject("leave it")})
+    assert results(turn) == [(CallStatus.REJECTED, "rejected by the person: leave it")]
     assert movers.done == ["begin 1"]
     await facts_that_follow(engine, turn.id)
 
@@ -358,10 +360,10 @@ async def test_a_question_that_nobody_answers_in_time_denies_the_call() -> None:
 
     engine = Engine(model=ScriptedModel(MOVE, "Too late."), tools=[move], now=lambda: now[0])
     paused = await engine.run(AGENT, "hi")
-    assert paused.pending[0].expires_at == 1060
+    assert paused.interrupts[0].expires_at == 1060
     now[0] = 1061
     turn = await engine.resume(paused.id)
-    assert results(turn) == [(CallStatus.DENIED, "denied by the person: nobody answered in time")]
+    assert results(turn) == [(CallStatus.REJECTED, "rejected by the person: nobody answered in time")]
 
 
 @pytest.mark.parametrize(("pauses", "begun"), [(0, 1), (1, 2)])
@@ -408,7 +410,7 @@ async def test_a_crash_while_it_runs_again_is_as_any_other(first: Line, at: int,
     await engine.recover()
     turn = await engine.get(paused.id)
     if turn.paused:  # the answer is there, and the second question of `move`
-        assert [one.id for one in turn.pending] == ["question-2"]
+        assert [one.id for one in turn.interrupts] == ["question-2"]
         turn = await engine.resume(turn.id, {"question-2": "by train"})
     assert turn.outcome is Outcome.FINISHED
     ((status, text),) = results(turn)
@@ -429,7 +431,7 @@ async def test_a_sub_agents_tool_asks_through_its_caller() -> None:
     engine = Engine(models=script.__getitem__, tools=[*movers.tools, agent_tool(reader)])
     turn = await engine.run(Agent(name="Lead", model="lead"), "hi")
     for number, words, answer in ((1, "Where to?", "there"), (2, "How?", "by train")):
-        (open_,) = turn.pending
+        (open_,) = turn.interrupts
         assert (open_.id, open_.question) == (f"call00001/question-{number}", f"Reader: {words}")
         turn = await engine.resume(turn.id, {open_.id: answer})
     assert turn.outcome is Outcome.FINISHED
@@ -443,9 +445,9 @@ async def test_siblings_of_a_call_that_asks_keep_their_results() -> None:
     movers = Movers()
     engine = movers.engine(asks_for(("move", {}), ("put", {})), "Done.")
     paused = await engine.run(AGENT, "hi")
-    assert [one.id for one in paused.pending] == ["question-1", "question-2"]
+    assert [one.id for one in paused.interrupts] == ["question-1", "question-2"]
     half = await engine.resume(paused.id, {"question-2": "there"})
-    assert [one.id for one in half.pending] == ["question-1"]
+    assert [one.id for one in half.interrupts] == ["question-1"]
     again = await engine.resume(paused.id, {"question-1": "here"})
     assert results(again) == [(CallStatus.OK, "put there")]
     turn = await engine.resume(paused.id, {"question-3": "by train"})
@@ -471,7 +473,7 @@ async def test_a_sub_agent_and_its_caller_may_want_the_same_tool_with_one_place_
     script = {"lead": ScriptedModel(lead, "Done.", name="lead")}
     ask = asks_for(("rare", {"who": "reader"}), ("rare", {"who": "reader"}))
     script["reader"] = ScriptedModel(ask, "Read.", ask, "Read.", name="reader")
-    engine = Engine(models=script.__getitem__, tools=[rare, agent_tool(reader)], parallel=1)
+    engine = Engine(models=script.__getitem__, tools=[rare, agent_tool(reader)], max_parallel_tools=1)
     with anyio.fail_after(60):
         turn = await engine.run(Agent(name="Lead", model="lead"), "hi")
     assert turn.outcome is Outcome.FINISHED
@@ -503,7 +505,7 @@ def test_all_turns_keep_the_rate_and_the_places_of_a_tool_together(parallel: int
 
         async def run() -> None:
             script = (asks_for(("fetch", {}), ("fine", {}), ("fetch", {}), ("fetch", {})), "Done.")
-            engine = Engine(model=ScriptedModel(*script), tools=[fetch, fine], parallel=parallel)
+            engine = Engine(model=ScriptedModel(*script), tools=[fetch, fine], max_parallel_tools=parallel)
             turns.append(await engine.run(AGENT, "hi"))
 
         async with anyio.create_task_group() as group:

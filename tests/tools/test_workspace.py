@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from turnwright.errors import ConfigError
-from turnwright.tools import ToolFailed
-from turnwright.tools.workspace import Entry, Workspace, is_folder, list_folder, open_file
+from turnwright.tools import ToolFailedError
+from turnwright.tools.workspace import FolderEntry, Workspace, is_folder, list_folder, open_file
 
 SECRET = b"the secret"
 
@@ -85,12 +85,12 @@ def test_what_lies_inside_is_read_by_any_path_to_it(ground: Path, path: str) -> 
     ],
 )
 def test_what_leads_outside_is_refused_with_the_way_to_ask(ground: Path, path: str) -> None:
-    with pytest.raises(ToolFailed, match=r"outside the folder that you may read\. Call request_read_access"):
+    with pytest.raises(ToolFailedError, match=r"outside the folder that you may read\. Call request_read_access"):
         read(ground, path)
 
 
 def test_an_absolute_path_outside_is_refused(ground: Path) -> None:
-    with pytest.raises(ToolFailed, match="outside the folder"):
+    with pytest.raises(ToolFailedError, match="outside the folder"):
         read(ground, str(ground / "outside" / "secret.txt"))
 
 
@@ -100,19 +100,19 @@ def test_a_granted_file_is_read_by_any_path_to_it(ground: Path, path: str) -> No
 
 
 def test_a_granted_file_opens_nothing_beside_it(ground: Path) -> None:
-    with pytest.raises(ToolFailed, match="outside the folder"):
+    with pytest.raises(ToolFailedError, match="outside the folder"):
         read(ground, "../outside/deep/secret.txt", ground / "outside" / "secret.txt")
 
 
 def test_a_granted_folder_opens_what_is_below_it(ground: Path) -> None:
     assert read(ground, "../outside/deep/secret.txt", ground / "outside") == SECRET
-    with pytest.raises(ToolFailed, match="outside the folder"):
+    with pytest.raises(ToolFailedError, match="outside the folder"):
         read(ground, "../project-2/secret.txt", ground / "outside")
 
 
 def test_an_empty_grant_opens_nothing(ground: Path) -> None:
     place = Workspace(ground / "project")
-    with pytest.raises(ToolFailed, match="outside the folder"):
+    with pytest.raises(ToolFailedError, match="outside the folder"):
         place.place("/etc/passwd", ("",))
 
 
@@ -132,13 +132,13 @@ def test_an_empty_grant_opens_nothing(ground: Path) -> None:
     ],
 )
 def test_a_path_that_cannot_be_read_says_why(ground: Path, path: str, message: str) -> None:
-    with pytest.raises(ToolFailed) as caught:
+    with pytest.raises(ToolFailedError) as caught:
         read(ground, path)
     assert message in str(caught.value)
 
 
 def test_a_link_to_itself_is_refused(ground: Path) -> None:
-    with pytest.raises(ToolFailed, match="round"):
+    with pytest.raises(ToolFailedError, match="round"):
         read(ground, "round")
 
 
@@ -158,13 +158,13 @@ def pipe_and_socket(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("name", ["pipe", "socket"])
 def test_pipes_and_sockets_are_refused_without_waiting(pipe_and_socket: Path, name: str) -> None:
-    with pytest.raises(ToolFailed, match="is not a regular file"):
+    with pytest.raises(ToolFailedError, match="is not a regular file"):
         open_file(Workspace(pipe_and_socket).place(name))
 
 
 def test_a_device_is_refused_even_when_it_was_granted(pipe_and_socket: Path) -> None:
     place = Workspace(pipe_and_socket).place("to_device", ("/dev",))
-    with pytest.raises(ToolFailed, match="is not a regular file"):
+    with pytest.raises(ToolFailedError, match="is not a regular file"):
         open_file(place)
 
 
@@ -175,7 +175,7 @@ def test_a_file_that_became_a_link_since_it_was_checked_is_refused(tmp_path: Pat
     place = Workspace(tmp_path / "root").place("a.txt")
     (tmp_path / "root" / "a.txt").unlink()
     (tmp_path / "root" / "a.txt").symlink_to(tmp_path / "secret.txt")
-    with pytest.raises(ToolFailed, match="is not a regular file"):
+    with pytest.raises(ToolFailedError, match="is not a regular file"):
         open_file(place)
 
 
@@ -187,11 +187,11 @@ def test_a_folder_that_became_a_link_since_it_was_checked_is_refused(tmp_path: P
     inner, below = workspace.place("a/b/f.txt"), workspace.place("a/b")
     (tmp_path / "root" / "a").rename(tmp_path / "root" / "old")
     (tmp_path / "root" / "a").symlink_to(tmp_path / "outside", target_is_directory=True)
-    with pytest.raises(ToolFailed, match="is not a folder"):
+    with pytest.raises(ToolFailedError, match="is not a folder"):
         open_file(inner)
-    with pytest.raises(ToolFailed, match="is not a folder"):
+    with pytest.raises(ToolFailedError, match="is not a folder"):
         list_folder(below)
-    with pytest.raises(ToolFailed, match="is not a folder"):
+    with pytest.raises(ToolFailedError, match="is not a folder"):
         is_folder(below)
 
 
@@ -201,7 +201,7 @@ def test_a_grant_that_became_a_link_since_is_refused(tmp_path: Path) -> None:
     (tmp_path / "outside" / "f.txt").write_bytes(SECRET)
     (tmp_path / "granted").rmdir()
     (tmp_path / "granted").symlink_to(tmp_path / "outside", target_is_directory=True)
-    with pytest.raises(ToolFailed, match="outside the folder"):
+    with pytest.raises(ToolFailedError, match="outside the folder"):
         Workspace(tmp_path / "root").place("../granted/f.txt", (str(tmp_path / "granted"),))
 
 
@@ -209,11 +209,11 @@ def test_a_folder_is_listed_by_name_with_kinds_and_sizes(pipe_and_socket: Path) 
     (pipe_and_socket / "b").mkdir()
     (pipe_and_socket / "a").write_bytes(b"123")
     assert list_folder(Workspace(pipe_and_socket).place(".")) == [
-        Entry("a", "file", 3),
-        Entry("b", "folder", 0),
-        Entry("pipe", "other", 0),
-        Entry("socket", "other", 0),
-        Entry("to_device", "link", 0),
+        FolderEntry("a", "file", 3),
+        FolderEntry("b", "folder", 0),
+        FolderEntry("pipe", "other", 0),
+        FolderEntry("socket", "other", 0),
+        FolderEntry("to_device", "link", 0),
     ]
 
 
@@ -251,7 +251,7 @@ _PATHS = st.lists(_PARTS | st.text(st.characters(), max_size=4), max_size=8).map
 def test_no_path_gives_the_content_of_a_file_outside(ground: Path, path: str, below: bool) -> None:
     try:
         content = read(ground, str(ground / path) if below else path)
-    except ToolFailed as error:
+    except ToolFailedError as error:
         str(error).encode()
     else:
         assert content == b"inside"
@@ -262,7 +262,7 @@ def test_no_path_gives_the_list_of_a_folder_outside(ground: Path, path: str) -> 
     try:
         place = Workspace(ground / "project").place(path)
         names = {entry.name for entry in list_folder(place)}
-    except ToolFailed as error:
+    except ToolFailedError as error:
         str(error).encode()
     else:
         assert names in ({entry.name for entry in (ground / "project").iterdir()}, {"b.txt", "relative"})

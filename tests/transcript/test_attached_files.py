@@ -20,7 +20,7 @@ LINK = FilePart(media_type="application/pdf", url="https://example.com/plan.pdf"
 AGENT = Agent(name="Looker")
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def zoom() -> str:
     """Look closer."""
     return "closer"
@@ -67,7 +67,7 @@ async def test_a_history_may_hold_pictures() -> None:
         {"role": "user", "content": [part]},
         Message.assistant("I see."),
     ]
-    await Engine(model=model).run(AGENT, "What is it?", history=history)
+    await Engine(model=model).run(AGENT, "What is it?", message_history=history)
     assert [file.data for file in model.requests[0].messages[0].files] == [PIXEL.data]
 
 

@@ -7,9 +7,9 @@ import anyio
 import pytest
 
 from turnwright import Agent, Budget, Engine, Price, StoreError, TurnResult, agent_tool, tool
-from turnwright.events import ReplyRestarted, TextPiece, TurnEvent
+from turnwright.events import ResponseRestartedEvent, TextDeltaEvent, TurnEvent
 from turnwright.message import SentinelPart, ToolResultPart
-from turnwright.model.protocol import ModelError, Reply, ReplyCall, Request, TextDelta
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import Said, ScriptedModel, asks_for
 from turnwright.store import MemoryStore
@@ -33,13 +33,17 @@ class Counting(ScriptedModel):
     """Asks for another note at each step, and concludes with `last`."""
 
     def __init__(
-        self, last: Said | Callable[[Request], Said] = "That was it.", *, usage: Usage | None = None, text: str = ""
+        self,
+        last: Said | Callable[[ModelRequest], Said] = "That was it.",
+        *,
+        usage: Usage | None = None,
+        text: str = "",
     ) -> None:
         self.n = 0
         super().__init__(self._say, repeat=True)
         self._last, self._usage, self._text = last, usage, text
 
-    def _say(self, request: Request) -> Said:
+    def _say(self, request: ModelRequest) -> Said:
         if request.tool_choice == "none":
             return self._last(request) if callable(self._last) else self._last
         self.n += 1
@@ -159,15 +163,15 @@ async def test_an_agent_may_word_the_request_itself() -> None:
 @pytest.mark.parametrize(
     "last",
     [
-        Reply(),
+        ModelResponse(),
         asks_for(("note", {"n": 9})),
         ModelError("no", cause=Cause.BAD_REQUEST),
         ModelError("down", cause=Cause.SERVER_ERROR),
-        Reply(finish=Finish.CONTENT_FILTER),
+        ModelResponse(finish=Finish.CONTENT_FILTER),
     ],
     ids=["empty", "calls", "refused", "down", "filtered"],
 )
-async def test_a_turn_never_ends_silently(last: Said | Callable[[Request], Said]) -> None:
+async def test_a_turn_never_ends_silently(last: Said | Callable[[ModelRequest], Said]) -> None:
     """Without a conclusion of the model's there is a fixed one: the limit, the steps, the tools, the last text."""
     model = Counting(last, text="Looking into it.")
     turn = await Engine(model=model, tools=[note], limits=Limits(steps=2), backoff=AT_ONCE).run(AGENT, "hi")
@@ -178,10 +182,10 @@ async def test_a_turn_never_ends_silently(last: Said | Callable[[Request], Said]
 
 
 UNUSABLE = (
-    Reply(),
-    Reply(text=" \n\u200b"),
+    ModelResponse(),
+    ModelResponse(text=" \n\u200b"),
     asks_for(("note", {})),
-    Reply(text="\n", calls=(ReplyCall("note", {}),)),
+    ModelResponse(text="\n", calls=(ResponseToolCall("note", {}),)),
     ModelError("the provider sent no content", cause=Cause.EMPTY_REPLY),
 )
 
@@ -189,7 +193,7 @@ UNUSABLE = (
 @pytest.mark.parametrize("last", UNUSABLE, ids=["empty", "blank", "calls", "blank and calls", "told as a failure"])
 @pytest.mark.parametrize("template", [None, "Sum up ({limit})."])
 async def test_a_conclusion_without_text_is_asked_for_once_more_and_more_sharply(
-    last: Reply | ModelError, template: str | None
+    last: ModelResponse | ModelError, template: str | None
 ) -> None:
     """The second instruction is the first with what is wrong, also where the agent has a text of its own."""
     model = Counting(last)
@@ -216,7 +220,7 @@ async def test_the_text_of_the_second_try_is_the_conclusion() -> None:
 
 
 async def test_with_no_retry_there_is_no_second_try() -> None:
-    model = Counting(Reply())
+    model = Counting(ModelResponse())
     turn = await Engine(model=model, tools=[note], limits=Limits(steps=1, max_retries=0)).run(AGENT, "hi")
     assert len(model.requests) == 2
     assert "The model gave no summary." in turn.text
@@ -227,7 +231,9 @@ async def test_a_driver_that_takes_the_second_try_up_asks_as_sharply() -> None:
     memory = MemoryStore()
     store = FaultyStore(memory, at=5)  # the reply, the call, its result with the stop, the first try, the second
     with pytest.raises(StoreError):
-        await Engine(model=Counting(Reply()), tools=[note], limits=Limits(steps=1), store=store).run(AGENT, "hi")
+        await Engine(model=Counting(ModelResponse()), tools=[note], limits=Limits(steps=1), store=store).run(
+            AGENT, "hi"
+        )
     await store.aclose()
     model = ScriptedModel("I noted one thing.")
     (turn,) = await Engine(model=model, tools=[note], store=memory, backoff=AT_ONCE).recover()
@@ -237,16 +243,18 @@ async def test_a_driver_that_takes_the_second_try_up_asks_as_sharply() -> None:
 
 
 async def test_what_was_heard_of_a_conclusion_without_text_is_dropped() -> None:
-    model = ScriptedModel(asks_for(("note", {})), Reply(text=" \n", calls=(ReplyCall("note", {}),)), "It is noted.")
+    model = ScriptedModel(
+        asks_for(("note", {})), ModelResponse(text=" \n", calls=(ResponseToolCall("note", {}),)), "It is noted."
+    )
     heard: list[str] = []
 
     def hear(event: TurnEvent) -> None:
-        if isinstance(event, TextPiece):
+        if isinstance(event, TextDeltaEvent):
             heard.append(event.text)
-        elif isinstance(event, ReplyRestarted):
+        elif isinstance(event, ResponseRestartedEvent):
             heard.clear()
 
-    turn = await Engine(model=model, tools=[note], limits=Limits(steps=1), observers=[hear]).run(AGENT, "hi")
+    turn = await Engine(model=model, tools=[note], limits=Limits(steps=1), on_event=[hear]).run(AGENT, "hi")
     assert "".join(heard) == turn.text == "It is noted."
 
 
@@ -258,7 +266,9 @@ async def test_a_conclusion_that_failed_is_asked_for_again_while_a_retry_is_left
 
 
 async def test_calls_that_come_while_concluding_never_run_and_are_noted_once() -> None:
-    last = Reply(text="That was it.", calls=(ReplyCall("note", {"n": 99}), ReplyCall("note", {"n": 98})))
+    last = ModelResponse(
+        text="That was it.", calls=(ResponseToolCall("note", {"n": 99}), ResponseToolCall("note", {"n": 98}))
+    )
     engine = Engine(model=Counting(last), tools=[note], limits=Limits(steps=1))
     turn = await engine.run(AGENT, "hi")
     assert (turn.tool_calls, turn.text) == (1, "That was it.")
@@ -270,7 +280,7 @@ async def test_calls_that_come_while_concluding_never_run_and_are_noted_once() -
 
 async def test_a_conclusion_has_its_own_time() -> None:
     class Slow(Counting):
-        async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
             if request.tool_choice == "none":
                 yield TextDelta("Well")
                 await anyio.sleep_forever()
@@ -390,7 +400,7 @@ async def test_that_a_model_says_nothing_is_said_once() -> None:
 
 
 async def test_words_of_a_models_own_about_an_empty_reply_are_kept() -> None:
-    def fails(_: Request) -> Said:
+    def fails(_: ModelRequest) -> Said:
         raise ModelError("the provider sent no content", cause=Cause.EMPTY_REPLY)
 
     turn = await Engine(model=ScriptedModel(fails, repeat=True), backoff=AT_ONCE).run(AGENT, "hi")
@@ -425,7 +435,7 @@ async def test_cost_is_what_the_price_makes_of_the_tokens() -> None:
 
 
 async def test_a_provider_that_tells_no_usage_is_noticed_once() -> None:
-    model = ScriptedModel(Reply(calls=(ReplyCall("note", {}),)), Reply(text="Done."))
+    model = ScriptedModel(ModelResponse(calls=(ResponseToolCall("note", {}),)), ModelResponse(text="Done."))
     engine = Engine(model=model, tools=[note])
     turn = await engine.run(AGENT, "hi")
     notices = [fact.limit for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.Notice)]
@@ -444,10 +454,10 @@ async def test_at_four_fifths_of_a_limit_there_is_one_notice() -> None:
 
 async def test_the_deadline_stops_a_stream_and_keeps_what_was_said() -> None:
     class Endless(ScriptedModel):
-        async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
             self.requests.append(request)
             if request.tool_choice == "none":
-                yield Reply(text="Out of time.")
+                yield ModelResponse(text="Out of time.")
                 return
             yield TextDelta("Once upon")
             await anyio.sleep_forever()
@@ -488,7 +498,7 @@ async def test_the_deadline_ends_a_turn_in_text() -> None:
     class Endless:
         name = "endless"
 
-        async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
             assert request.messages
             yield TextDelta("Once upon")
             await anyio.sleep_forever()
@@ -521,7 +531,7 @@ async def test_a_doom_loop_that_cannot_conclude_is_a_doom_loop_still() -> None:
 
 
 async def test_polling_tools_and_loop_keys_are_the_tools_own_business() -> None:
-    @tool(exempt=True)
+    @tool(ignore_in_loop_detection=True)
     async def poll() -> str:
         return "not yet"
 

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from turnwright import Agent, ConfigError, Engine, Message, tool
 from turnwright.message import ToolCallPart, ToolResultPart
-from turnwright.model.protocol import Request
+from turnwright.model.protocol import ModelRequest
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore
 from turnwright.transcript.pairing import NO_RESULT, check_pairing
@@ -46,12 +46,12 @@ async def note(n: int = 0) -> str:
     return f"noted {n}"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase(path: str) -> str:
     return path
 
 
-def said(request: Request) -> list[tuple[str, str]]:
+def said(request: ModelRequest) -> list[tuple[str, str]]:
     """Who said what, in a request that a provider takes."""
     check_pairing(request.messages)
     ids = [call.id for message in request.messages for call in message.calls]
@@ -65,7 +65,7 @@ def _result(message: Message) -> str:
 
 async def test_a_history_that_is_not_paired_is_sent_paired() -> None:
     model = ScriptedModel(asks_for(("note", {"n": 3})), "Done.")
-    turn = await Engine(model=model, tools=[note]).run(AGENT, "And now?", history=BROUGHT)
+    turn = await Engine(model=model, tools=[note]).run(AGENT, "And now?", message_history=BROUGHT)
     assert turn.outcome is Outcome.FINISHED
     before = [
         ("user", "What is in a.py and b.py?"),
@@ -97,7 +97,7 @@ async def test_a_message_that_is_none_is_refused_by_its_number_and_its_field(mes
     """Messages are looked at where they come in: to make one in code checks nothing."""
     engine = Engine(model=ScriptedModel("Done."))
     with pytest.raises(ConfigError) as error:
-        await engine.run(AGENT, "And now?", history=[Message.user("hi"), message])
+        await engine.run(AGENT, "And now?", message_history=[Message.user("hi"), message])
     assert str(error.value).startswith(f"history: message 1: {why}")
     assert await engine.store.turns() == []
 
@@ -106,17 +106,17 @@ async def test_a_history_stays_what_it_was_when_it_was_brought() -> None:
     arguments: dict[str, JsonValue] = {"n": 1}
     history = [Message.assistant(calls=[ToolCallPart(id="c1", name="note", arguments=arguments)])]
     engine = Engine(model=ScriptedModel("Done."), store=(store := MemoryStore()))
-    turn = await engine.run(AGENT, "And now?", history=history)
+    turn = await engine.run(AGENT, "And now?", message_history=history)
     arguments["n"] = 2
     started = (await store.facts(turn.id))[0][1]
     assert isinstance(started, TurnStarted)
-    assert Message.of_json(started.history[0]).calls[0].arguments == {"n": 1}
+    assert Message.of_json(started.message_history[0]).calls[0].arguments == {"n": 1}
 
 
 async def test_what_is_repaired_of_a_history_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     """However many requests it is sent with."""
     model = ScriptedModel(asks_for(("note", {})), asks_for(("note", {"n": 1})), "Done.")
-    turn = await Engine(model=model, tools=[note]).run(AGENT, "And now?", history=BROUGHT)
+    turn = await Engine(model=model, tools=[note]).run(AGENT, "And now?", message_history=BROUGHT)
     assert caplog.messages == [f"turn {turn.id}: what was said before it is repaired: {note}" for note in NOTES]
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
@@ -125,10 +125,12 @@ async def test_the_journal_keeps_a_history_as_it_was_brought() -> None:
     """It is repaired whenever it is sent, in the same way: by whoever resumes, and in later turns of the session."""
     store = MemoryStore()
     model = ScriptedModel(asks_for(("erase", {"path": "x"})))
-    paused = await Engine(model=model, tools=[erase], store=store).run(AGENT, "Go", session="s1", history=BROUGHT)
+    paused = await Engine(model=model, tools=[erase], store=store).run(
+        AGENT, "Go", session="s1", message_history=BROUGHT
+    )
     started = (await store.facts(paused.id))[0][1]
     assert isinstance(started, TurnStarted)
-    assert [Message.of_json(one) for one in started.history] == [Message.from_chat(one) for one in BROUGHT]
+    assert [Message.of_json(one) for one in started.message_history] == [Message.from_chat(one) for one in BROUGHT]
 
     later = ScriptedModel("Kept.", "Yes.")
     engine = Engine(model=later, tools=[erase], store=store)
@@ -145,7 +147,7 @@ async def test_a_hook_is_shown_pairs() -> None:
         shown.append(messages)
         return messages
 
-    await Engine(model=ScriptedModel("Done."), prepare=look).run(AGENT, "And now?", history=BROUGHT)
+    await Engine(model=ScriptedModel("Done."), history_processor=look).run(AGENT, "And now?", message_history=BROUGHT)
     check_pairing(shown[0])
 
 
@@ -156,7 +158,7 @@ async def last_four(messages: Sequence[Message]) -> Sequence[Message]:
 
 async def test_a_hook_that_cuts_between_a_call_and_its_result_is_repaired(caplog: pytest.LogCaptureFixture) -> None:
     model = ScriptedModel(asks_for(("note", {"n": 1}), ("note", {"n": 2})), asks_for(("note", {"n": 3})), "Done.")
-    turn = await Engine(model=model, tools=[note], prepare=last_four).run(AGENT, "hi")
+    turn = await Engine(model=model, tools=[note], history_processor=last_four).run(AGENT, "hi")
     assert turn.outcome is Outcome.FINISHED
     assert [said(request) for request in model.requests] == [
         [("user", "hi")],
@@ -177,7 +179,7 @@ async def forgetful(messages: Sequence[Message]) -> Sequence[Message]:
 
 async def test_a_call_whose_result_a_hook_left_out_is_unknown_to_the_model() -> None:
     model = ScriptedModel(asks_for(("note", {"n": 1})), "Done.")
-    turn = await Engine(model=model, tools=[note], prepare=forgetful).run(AGENT, "hi")
+    turn = await Engine(model=model, tools=[note], history_processor=forgetful).run(AGENT, "hi")
     assert said(model.requests[1])[2:] == [("tool", f"unknown: {NO_RESULT}")]
     results = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
     assert [(part.status, part.text) for part in results] == [(CallStatus.OK, "noted 1")]
@@ -197,9 +199,9 @@ async def test_a_call_whose_result_a_hook_left_out_is_unknown_to_the_model() -> 
 async def test_a_strict_engine_refuses_what_is_not_paired_and_says_where(
     history: Sequence[dict[str, JsonValue]], why: str
 ) -> None:
-    engine = Engine(model=ScriptedModel("Done."), tools=[note], history="strict")
+    engine = Engine(model=ScriptedModel("Done."), tools=[note], unpaired="reject")
     with pytest.raises(ConfigError) as error:
-        await engine.run(AGENT, "And now?", history=history)
+        await engine.run(AGENT, "And now?", message_history=history)
     assert str(error.value) == f"history: {why}: a provider would refuse it"
     assert await engine.store.turns() == []
 
@@ -207,7 +209,7 @@ async def test_a_strict_engine_refuses_what_is_not_paired_and_says_where(
 async def test_a_turn_of_a_strict_engine_fails_when_a_hook_leaves_half_a_pair() -> None:
     """Nothing is sent then. The number counts what would have been sent, the agent's instructions among it."""
     model = ScriptedModel(asks_for(("note", {})), "Done.")
-    engine = Engine(model=model, tools=[note], prepare=forgetful, history="strict")
+    engine = Engine(model=model, tools=[note], history_processor=forgetful, unpaired="reject")
     turn = await engine.run(Agent(name="Tidier", instructions="Tidy."), "hi")
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.ENGINE_ERROR)
     assert turn.error == "UnpairedError: message 2: call 'call00001' has no result"
@@ -221,7 +223,7 @@ async def test_a_strict_engine_takes_what_is_paired() -> None:
         Message.assistant(calls=[ToolCallPart(id="", name="note")]),
         Message.result("", "", "b"),
     ]
-    turn = await Engine(model=model, tools=[note], history="strict").run(AGENT, "hi", history=history)
+    turn = await Engine(model=model, tools=[note], unpaired="reject").run(AGENT, "hi", message_history=history)
     assert turn.outcome is Outcome.FINISHED
     assert [role for role, _ in said(model.requests[1])] == ["user", "assistant", "tool", "user", "assistant", "tool"]
 
@@ -230,8 +232,8 @@ async def test_a_strict_engine_leaves_alone_what_another_let_pass() -> None:
     """It fails nobody's turn for it; an engine that repairs goes on with it."""
     store = MemoryStore()
     asking = ScriptedModel(asks_for(("erase", {"path": "x"})))
-    paused = await Engine(model=asking, tools=[erase], store=store).run(AGENT, "Go", history=BROUGHT)
-    strict = Engine(model=ScriptedModel("Done."), tools=[erase], store=store, history="strict")
+    paused = await Engine(model=asking, tools=[erase], store=store).run(AGENT, "Go", message_history=BROUGHT)
+    strict = Engine(model=ScriptedModel("Done."), tools=[erase], store=store, unpaired="reject")
     with pytest.raises(ConfigError) as error:
         await strict.resume(paused.id, {"approval-1": False})
     assert str(error.value) == (
@@ -244,4 +246,4 @@ async def test_a_strict_engine_leaves_alone_what_another_let_pass() -> None:
 
 def test_messages_are_not_given_to_the_engine() -> None:
     with pytest.raises(ConfigError, match="messages are what a run is given as its history"):
-        Engine(model=ScriptedModel(), history=[Message.user("hi")])  # type: ignore[arg-type]
+        Engine(model=ScriptedModel(), unpaired=[Message.user("hi")])  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ class Prepares:
 async def test_a_model_error_that_may_pass_is_a_failed_attempt() -> None:
     prepare = Prepares(ModelError("busy", cause=Cause.OVERLOADED))
     model = ScriptedModel("Done.")
-    engine = Engine(model=model, prepare=prepare, backoff=AT_ONCE)
+    engine = Engine(model=model, history_processor=prepare, backoff=AT_ONCE)
     turn = await engine.run(AGENT, "hi")
     assert (turn.outcome, turn.text, len(model.requests)) == (Outcome.FINISHED, "Done.", 1)
     failed = [fact for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.AttemptFailed)]
@@ -42,14 +42,16 @@ async def test_a_model_error_that_may_pass_is_a_failed_attempt() -> None:
 @pytest.mark.parametrize("cause", [Cause.OVERLOADED, Cause.AUTHENTICATION])
 async def test_a_model_error_without_a_retry_left_or_that_does_not_pass_ends_the_turn(cause: Cause) -> None:
     engine = Engine(
-        model=ScriptedModel("Done."), prepare=Prepares(ModelError("no", cause=cause)), limits=Limits(max_retries=0)
+        model=ScriptedModel("Done."),
+        history_processor=Prepares(ModelError("no", cause=cause)),
+        limits=Limits(max_retries=0),
     )
     turn = await engine.run(AGENT, "hi")
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.MODEL_ERROR)
 
 
 async def test_any_other_error_ends_the_turn_as_a_bug() -> None:
-    turn = await Engine(model=ScriptedModel("Done."), prepare=Prepares(LookupError("gone"))).run(AGENT, "hi")
+    turn = await Engine(model=ScriptedModel("Done."), history_processor=Prepares(LookupError("gone"))).run(AGENT, "hi")
     assert (turn.reason, turn.error) == (EndReason.ENGINE_ERROR, "LookupError: gone")
 
 
@@ -59,7 +61,7 @@ async def test_where_no_pause_is_left_a_call_that_has_begun_is_unknown_and_anoth
 ) -> None:
     """As docs/tools.md says of `ask`."""
 
-    @tool(approval=asks_first)
+    @tool(needs_approval=asks_first)
     async def pay(context: ToolContext) -> str:
         """Pay."""
         return context.ask("Which account?")

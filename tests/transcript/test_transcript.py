@@ -19,27 +19,27 @@ from turnwright.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from turnwright.model.protocol import Reply, ReplyCall
+from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.transcript.pairing import check_pairing
 from turnwright.transcript.transcript import Transcript, fact_of
 from turnwright_states import (
-    Abort,
-    AttemptFailed,
-    CallSettled,
-    CallStarted,
+    AbortInput,
+    AttemptFailedInput,
+    CallSettledInput,
+    CallStartedInput,
     Cause,
-    Concluded,
+    ConcludedInput,
     EndReason,
-    Event,
-    Expire,
-    Fail,
+    ExpireInput,
+    FailInput,
     Finish,
+    Input,
     Limits,
-    ModelReplied,
+    ModelRepliedInput,
     Outcome,
-    Started,
-    Steered,
+    StartedInput,
+    SteeredInput,
     ToolCall,
     TurnMachine,
     Usage,
@@ -67,11 +67,11 @@ def kinds(messages: Sequence[Message]) -> list[tuple[str, list[str]]]:
 
 
 async def worked() -> TurnResult:
-    reply = Reply(
+    reply = ModelResponse(
         text="Let me see.",
         reasoning="hm",
         reasoning_details=({"signature": "s"},),
-        calls=(ReplyCall("note", {"n": 1}), ReplyCall("note", {"n": 2})),
+        calls=(ResponseToolCall("note", {"n": 1}), ResponseToolCall("note", {"n": 2})),
         usage=Usage(input_tokens=7, output_tokens=3),
     )
     return await Engine(model=ScriptedModel(reply, "Tidy."), tools=[note]).run(AGENT, "Tidy utils.py")
@@ -107,7 +107,7 @@ async def test_the_instructions_are_not_the_turns() -> None:
 
 
 async def test_what_is_cut_off_by_length_is_an_answer() -> None:
-    reply = Reply(text="Once upon a", finish=Finish.LENGTH)
+    reply = ModelResponse(text="Once upon a", finish=Finish.LENGTH)
     turn = await Engine(model=ScriptedModel(reply)).run(AGENT, "hi")
     assert (turn.outcome, turn.reason, turn.text) == (Outcome.FINISHED, EndReason.TRUNCATED, "Once upon a")
 
@@ -123,7 +123,7 @@ async def test_what_is_cut_off_by_length_is_an_answer() -> None:
 )
 async def test_the_sentinel_gives_figures(limits: Limits, says: str) -> None:
     asking = [asks_for(("note", {"n": n})) for n in range(50)]
-    model = ScriptedModel(*asking, Reply(text="Stop."))
+    model = ScriptedModel(*asking, ModelResponse(text="Stop."))
     turn = await Engine(model=model, tools=[note], limits=limits).run(AGENT, "hi")
     (sentinel,) = (part for part in parts(turn.messages) if isinstance(part, SentinelPart))
     assert sentinel.text.startswith(says)
@@ -164,7 +164,7 @@ class Recorded:
     """A turn fed by hand, and its transcript after every fact."""
 
     def __init__(self) -> None:
-        self.machine, facts = TurnMachine.start(Started(prompt="hi"))
+        self.machine, facts = TurnMachine.start(StartedInput(prompt="hi"))
         self.facts: list[f.Fact] = list(facts)
 
     def snapshots(self) -> list[tuple[Message, ...]]:
@@ -175,12 +175,12 @@ class Recorded:
 def test_a_message_to_the_running_turn_stands_after_the_results() -> None:
     """Never between a call and its result (DESIGN 4.15)."""
     turn = Recorded()
-    turn.facts += turn.machine.feed(ModelReplied(calls=(ToolCall(name="note", arguments={}),) * 2))
-    turn.facts += turn.machine.feed(Steered(text="and hurry"))
+    turn.facts += turn.machine.feed(ModelRepliedInput(calls=(ToolCall(name="note", arguments={}),) * 2))
+    turn.facts += turn.machine.feed(SteeredInput(text="and hurry"))
     for call in ("call00002", "call00001"):
-        turn.facts += turn.machine.feed(CallStarted(call=call))
-        turn.facts += turn.machine.feed(CallSettled(call=call, result=call))
-    turn.facts += turn.machine.feed(ModelReplied(text="Hurrying."))
+        turn.facts += turn.machine.feed(CallStartedInput(call=call))
+        turn.facts += turn.machine.feed(CallSettledInput(call=call, result=call))
+    turn.facts += turn.machine.feed(ModelRepliedInput(text="Hurrying."))
     final = turn.snapshots()[-1]
     assert kinds(final)[2:5] == [("tool", ["tool_result"]), ("tool", ["tool_result"]), ("user", ["text"])]
     assert [part.text for part in parts(final) if isinstance(part, ToolResultPart)] == ["call00001", "call00002"]
@@ -221,53 +221,58 @@ def at_every_fact(facts: Sequence[f.Fact]) -> list[list[int]]:
     return seen
 
 
-def played(*events: Event, files: int = 0) -> list[f.Fact]:
+def played(*events: Input, files: int = 0) -> list[f.Fact]:
     picture = {"media_type": "image/png", "url": "https://example.com/a.png"}
-    machine, facts = TurnMachine.start(Started(prompt="hi", files=(picture,) * files))
+    machine, facts = TurnMachine.start(StartedInput(prompt="hi", files=(picture,) * files))
     for event in events:
         facts += machine.feed(event)
     return facts
 
 
-def settled(call: str, files: int = 0) -> tuple[Event, Event]:
+def settled(call: str, files: int = 0) -> tuple[Input, Input]:
     picture = {"media_type": "image/png", "url": "https://example.com/a.png"}
-    return CallStarted(call=call), CallSettled(call=call, result=call, files=(picture,) * files)
+    return CallStartedInput(call=call), CallSettledInput(call=call, result=call, files=(picture,) * files)
 
 
-TWO: Final = ModelReplied(text="Let me see.", reasoning="hm", calls=(ToolCall(name="note", arguments={}),) * 2)
+TWO: Final = ModelRepliedInput(text="Let me see.", reasoning="hm", calls=(ToolCall(name="note", arguments={}),) * 2)
 
 
 @pytest.mark.parametrize(
     "facts",
     {
         "results that come in another order": played(
-            TWO, *settled("call00002", 2), *settled("call00001", 1), ModelReplied(text="Done."), files=3
+            TWO, *settled("call00002", 2), *settled("call00001", 1), ModelRepliedInput(text="Done."), files=3
         ),
         "messages while calls run": played(
-            TWO, Steered(text="a"), *settled("call00002"), Steered(text="b"), *settled("call00001"), TWO
+            TWO, SteeredInput(text="a"), *settled("call00002"), SteeredInput(text="b"), *settled("call00001"), TWO
         ),
         "messages before a reply": played(
-            Steered(text="a"),
-            Steered(text="b"),
+            SteeredInput(text="a"),
+            SteeredInput(text="b"),
             TWO,
             *settled("call00001"),
             *settled("call00002"),
-            Steered(text="c"),
+            SteeredInput(text="c"),
             TWO,
         ),
         "messages before a reply that fails": played(
-            Steered(text="a"), AttemptFailed(cause=Cause.TIMEOUT), Steered(text="b"), Fail(error="x", partial="I w")
+            SteeredInput(text="a"),
+            AttemptFailedInput(cause=Cause.TIMEOUT),
+            SteeredInput(text="b"),
+            FailInput(error="x", partial="I w"),
         ),
-        "an abort while calls are open": played(TWO, *settled("call00002"), Abort(partial="I w")),
+        "an abort while calls are open": played(TWO, *settled("call00002"), AbortInput(partial="I w")),
         "a deadline while calls are open": played(
-            TWO, *settled("call00002"), Expire(partial="I w"), Concluded(text="x")
+            TWO, *settled("call00002"), ExpireInput(partial="I w"), ConcludedInput(text="x")
         ),
-        "an answer": played(ModelReplied(text="x", reasoning="hm")),
+        "an answer": played(ModelRepliedInput(text="x", reasoning="hm")),
         "the most calls": played(
-            ModelReplied(calls=(ToolCall(name="a", problem="unknown"),) * 511 + (ToolCall(name="a", arguments={}),)),
-            Steered(text="a"),
+            ModelRepliedInput(
+                calls=(ToolCall(name="a", problem="unknown"),) * 511 + (ToolCall(name="a", arguments={}),)
+            ),
+            SteeredInput(text="a"),
             *settled("call00512"),
-            ModelReplied(text="x"),
+            ModelRepliedInput(text="x"),
         ),
     }.items(),
     ids=lambda case: case[0],

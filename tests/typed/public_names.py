@@ -16,7 +16,7 @@ def add(a: int, b: int = 1) -> int:
 
 @tool(read_only=True)
 async def look(place: str, context: ToolContext) -> ToolResult:
-    return ToolResult(f"{place} {context.call}")
+    return ToolResult(f"{place} {context.call_id}")
 
 
 @tool
@@ -36,7 +36,7 @@ def tools_of_different_functions_are_a_list_of_tools() -> None:
 
 async def a_tool_is_called_as_its_function() -> None:
     assert_type(add(1, b=2), int)
-    assert_type(await look("here", ToolContext(turn="t", call="c")), ToolResult)
+    assert_type(await look("here", ToolContext(turn_id="t", call_id="c")), ToolResult)
     add("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
@@ -74,13 +74,13 @@ class Office:
 def approval_takes_the_natural_forms() -> None:
     def pay(amount: float) -> None: ...
 
-    tool(approval=True)(pay)
-    tool(approval=lambda amount: amount > 100)(pay)
-    tool(approval=lambda amount, limit=100: amount > limit)(pay)
-    tool(approval=lambda **arguments: len(arguments) > 1)(pay)
-    tool(approval=above)(pay)
-    tool(approval=soon_above)(pay)
-    tool(approval=partial(above, limit=5))(pay)
-    tool(approval=Office().approves)(pay)
-    tool(approval=says_why)(pay)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
-    tool(approval="always")(pay)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    tool(needs_approval=True)(pay)
+    tool(needs_approval=lambda amount: amount > 100)(pay)
+    tool(needs_approval=lambda amount, limit=100: amount > limit)(pay)
+    tool(needs_approval=lambda **arguments: len(arguments) > 1)(pay)
+    tool(needs_approval=above)(pay)
+    tool(needs_approval=soon_above)(pay)
+    tool(needs_approval=partial(above, limit=5))(pay)
+    tool(needs_approval=Office().approves)(pay)
+    tool(needs_approval=says_why)(pay)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    tool(needs_approval="always")(pay)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -14,10 +14,10 @@ from ag_ui.core import (
     TextMessageStartEvent,
 )
 
-from .messages import Draft
+from .messages import MessageDraft
 
 
-def write(identifier: str, draft: Draft, delta: str) -> Iterator[BaseEvent]:
+def write(identifier: str, draft: MessageDraft, delta: str) -> Iterator[BaseEvent]:
     """Say more of it, and open it first where it is not open."""
     owner = draft.owner
     if not draft.open:
@@ -34,7 +34,7 @@ def write(identifier: str, draft: Draft, delta: str) -> Iterator[BaseEvent]:
         yield ReasoningMessageContentEvent(message_id=identifier, delta=delta, subagent_run_id=owner)
 
 
-def close(identifier: str, draft: Draft) -> Iterator[BaseEvent]:
+def close(identifier: str, draft: MessageDraft) -> Iterator[BaseEvent]:
     """End it where it is open."""
     if not draft.open:
         return

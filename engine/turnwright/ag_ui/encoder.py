@@ -23,17 +23,25 @@ from ag_ui.encoder import EventEncoder
 from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
-from turnwright.events import FactEvent, Piece, ReplyRestarted, ToolProgress, TurnEvent, TurnHalted, TurnPaused
+from turnwright.events import (
+    DeltaEvent,
+    FactEvent,
+    ResponseRestartedEvent,
+    ToolProgressEvent,
+    TurnEndedEvent,
+    TurnEvent,
+    TurnPausedEvent,
+)
 from turnwright_states import REASONS, Outcome
 
 from .interrupts import interrupt_id, interrupt_of, left_open
-from .messages import Conversation, call_id, clean, clean_json, metadata
-from .turn_encoder import Lane
+from .messages import AgUiConversation, call_id, clean, clean_json, metadata
+from .turn_encoder import TurnEncoder
 from .usage import RunUsage
 
 _DONE: Final = frozenset({Outcome.FINISHED, Outcome.SYNTHESIS_DONE})
 #: What is heard but not journalled.
-_PASSING: Final = (Piece, ReplyRestarted, ToolProgress)
+_PASSING: Final = (DeltaEvent, ResponseRestartedEvent, ToolProgressEvent)
 _LEFT: Final = "nobody drives turn {turn} any more: resume it"
 
 
@@ -55,10 +63,10 @@ class AgUiEncoder:
         self._after = after
         #: Nothing has been told yet: the client is to be brought up to date first.
         self._behind = after > 0
-        self._conversation = Conversation(run.messages)
+        self._conversation = AgUiConversation(run.messages)
         self._usage = RunUsage()
         self._turn = ""
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, TurnEncoder] = {}
         #: Sub-agents whose invocation this run has announced; those that ended.
         self._announced: set[str] = set()
         self._ended: set[str] = set()
@@ -66,7 +74,7 @@ class AgUiEncoder:
         self._open = False
         self._over = False
         #: How the turn rests, or ended, by all that was heard of it; None while it goes on.
-        self._rests: TurnPaused | TurnHalted | None = None
+        self._rests: TurnPausedEvent | TurnEndedEvent | None = None
 
     def encode(self, event: TurnEvent) -> list[BaseEvent]:
         """What the event is to the client, in order; nothing for what it has heard, and for other turns."""
@@ -94,7 +102,7 @@ class AgUiEncoder:
             self._absorb_subagent(lane, event)
             return
         if not self._open:
-            if self._runs and (isinstance(event, _PASSING) or (own and isinstance(event, TurnPaused))):
+            if self._runs and (isinstance(event, _PASSING) or (own and isinstance(event, TurnPausedEvent))):
                 return  # of the run that is over: what begins another one is written down, and is no pause
             yield from self._begin()
         if not own:
@@ -102,7 +110,7 @@ class AgUiEncoder:
         yield from lane.encode(event)
         if own:
             yield from self._account(event)
-        elif isinstance(event, TurnHalted):
+        elif isinstance(event, TurnEndedEvent):
             yield from self._end_subagent(lane, event)
 
     def _is_new(self, event: TurnEvent) -> bool:
@@ -110,30 +118,30 @@ class AgUiEncoder:
             return event.seq >= self._after
         return event.seq > self._after
 
-    def _look_whether_it_rests(self, lane: Lane, event: TurnEvent) -> None:
-        if isinstance(event, TurnPaused | TurnHalted):
+    def _look_whether_it_rests(self, lane: TurnEncoder, event: TurnEvent) -> None:
+        if isinstance(event, TurnPausedEvent | TurnEndedEvent):
             self._rests = event
-        elif isinstance(event, FactEvent) and isinstance(self._rests, TurnPaused):
+        elif isinstance(event, FactEvent) and isinstance(self._rests, TurnPausedEvent):
             self._rests = left_open(self._rests, event, lane.asked)
 
-    def _absorb(self, lane: Lane, event: TurnEvent) -> None:
+    def _absorb(self, lane: TurnEncoder, event: TurnEvent) -> None:
         """Take in what the client has heard: nothing is told of it."""
         list(lane.encode(event))
         if isinstance(event, FactEvent):
             self._usage.add(event.fact)
-        elif isinstance(event, TurnPaused):
+        elif isinstance(event, TurnPausedEvent):
             self._usage.begin()
 
-    def _absorb_subagent(self, lane: Lane, event: TurnEvent) -> None:
+    def _absorb_subagent(self, lane: TurnEncoder, event: TurnEvent) -> None:
         list(lane.encode(event))
-        if isinstance(event, TurnHalted):
+        if isinstance(event, TurnEndedEvent):
             self._ended.add(lane.turn)
 
     def _account(self, event: TurnEvent) -> Iterator[BaseEvent]:
         match event:
             case FactEvent():
                 self._usage.add(event.fact)
-            case TurnPaused() | TurnHalted():
+            case TurnPausedEvent() | TurnEndedEvent():
                 yield from self._finish(event)
             case _:
                 pass
@@ -162,8 +170,8 @@ class AgUiEncoder:
         """The id that was asked for; a feed that goes on after a pause has further runs."""
         return self._run.run_id if self._runs <= 1 else f"{self._run.run_id}/{self._runs}"
 
-    def _finish(self, event: TurnPaused | TurnHalted) -> Iterator[BaseEvent]:
-        pending = event.pending if isinstance(event, TurnPaused) else ()
+    def _finish(self, event: TurnPausedEvent | TurnEndedEvent) -> Iterator[BaseEvent]:
+        pending = event.interrupts if isinstance(event, TurnPausedEvent) else ()
         for turn in sorted(self._announced, reverse=True):  # a sub-agent's own ones first
             yield from self._close_subagent(turn, [interrupt_id(self._turn, one.id) for one in pending])
         root = self._lane(self._turn)
@@ -171,8 +179,8 @@ class AgUiEncoder:
         self._open = False
         self._announced.clear()
         thread, run = self._run.thread_id, self._run_id
-        if isinstance(event, TurnPaused):
-            asked = [interrupt_of(self._turn, one, root.asked.get(one.id, "")) for one in event.pending]
+        if isinstance(event, TurnPausedEvent):
+            asked = [interrupt_of(self._turn, one, root.asked.get(one.id, "")) for one in event.interrupts]
             waits = RunFinishedInterruptOutcome(interrupts=asked)
             yield RunFinishedEvent(thread_id=thread, run_id=run, outcome=waits, usage=self._usage.told())
             self._usage.begin()
@@ -180,7 +188,7 @@ class AgUiEncoder:
         self._over = True
         self._usage.end(event.usage)
         record = _record(event)
-        yield root.own.named("halted", record)
+        yield root.own.named("turn_ended", record)
         if event.outcome is Outcome.FAILED:
             yield RunErrorEvent(message=_why(event), code=str(event.reason), usage=self._usage.told())
         elif event.outcome in _DONE:
@@ -212,12 +220,12 @@ class AgUiEncoder:
 
     # Sub-agents.
 
-    def _lane(self, turn: str) -> Lane:
+    def _lane(self, turn: str) -> TurnEncoder:
         if turn not in self._lanes:
-            self._lanes[turn] = Lane(turn, self._conversation, None if turn == self._turn else turn)
+            self._lanes[turn] = TurnEncoder(turn, self._conversation, None if turn == self._turn else turn)
         return self._lanes[turn]
 
-    def _announce(self, lane: Lane, event: TurnEvent | None = None) -> Iterator[BaseEvent]:
+    def _announce(self, lane: TurnEncoder, event: TurnEvent | None = None) -> Iterator[BaseEvent]:
         if lane.turn in self._announced | self._ended:
             return
         parent, _, call = lane.turn.rpartition(":")
@@ -234,9 +242,9 @@ class AgUiEncoder:
         )
         yield from lane.resume()
 
-    def _end_subagent(self, lane: Lane, event: TurnHalted) -> Iterator[BaseEvent]:
+    def _end_subagent(self, lane: TurnEncoder, event: TurnEndedEvent) -> Iterator[BaseEvent]:
         yield from lane.suspend()
-        yield lane.own.named("halted", _record(event))
+        yield lane.own.named("turn_ended", _record(event))
         self._announced.discard(lane.turn)
         self._ended.add(lane.turn)
         if event.outcome in _DONE:
@@ -270,12 +278,12 @@ def to_sse(event: BaseEvent) -> str:
     return EventEncoder().encode(event)
 
 
-def _record(event: TurnHalted) -> dict[str, JsonValue]:
+def _record(event: TurnEndedEvent) -> dict[str, JsonValue]:
     """How a turn ended: the public part of its event, without what every line begins with."""
     return {name: value for name, value in event.public().items() if name not in ("type", "seq")}
 
 
-def _why(event: TurnHalted) -> str:
+def _why(event: TurnEndedEvent) -> str:
     """Why a turn stopped, in words for people. An error may name hosts and files, so it is not quoted."""
     if event.sentinel is None or event.error:
         return REASONS[event.reason].means

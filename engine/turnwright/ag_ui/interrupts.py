@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from ag_ui.core import Interrupt, ResumeEntry
+from ag_ui.core import Interrupt as AgUiInterrupt
+from ag_ui.core import ResumeEntry
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from turnwright.errors import BadAnswer
-from turnwright.events import FactEvent, Pending, TurnPaused
-from turnwright.journal.answers import Reply, unanswered
+from turnwright.errors import InvalidAnswerError
+from turnwright.events import FactEvent, Interrupt, TurnPausedEvent
+from turnwright.journal.answers import Answer, unanswered
 from turnwright.journal.questions import words
 from turnwright_states import DECISIONS, Decision, InterruptKind
 from turnwright_states import facts as f
@@ -51,10 +52,10 @@ def read_interrupt_id(identifier: str) -> tuple[str, str]:
     return (turn, interrupt) if slash else ("", "")
 
 
-def interrupt_of(turn: str, asked: Pending, call: str) -> Interrupt:
+def interrupt_of(turn: str, asked: Interrupt, call: str) -> AgUiInterrupt:
     """An open interrupt of a turn. `call` is the call that it is about, by our id; empty for a doom loop."""
     *path, _ = asked.id.split("/")
-    return Interrupt(
+    return AgUiInterrupt(
         id=interrupt_id(turn, asked.id),
         reason=_REASONS[asked.kind],
         message=clean(words(asked, choices=False)),
@@ -73,58 +74,60 @@ def interrupt_of(turn: str, asked: Pending, call: str) -> Interrupt:
     )
 
 
-def left_open(paused: TurnPaused, event: FactEvent, calls: Mapping[str, str]) -> TurnPaused | None:
+def left_open(paused: TurnPausedEvent, event: FactEvent, calls: Mapping[str, str]) -> TurnPausedEvent | None:
     """What the next fact leaves of a pause: the interrupts that are still open; None for a turn that rests no more.
 
     `calls` are the calls that interrupts are about, by the interrupt's id: a call with a result asks nothing.
     """
     match event.fact:
         case f.Answered(interrupt=answered):
-            pending = tuple(one for one in paused.pending if one.id != answered)
+            pending = tuple(one for one in paused.interrupts if one.id != answered)
         case f.CallSettled(call=call):
-            pending = tuple(one for one in paused.pending if calls.get(one.id) != call)
+            pending = tuple(one for one in paused.interrupts if calls.get(one.id) != call)
         case _:
-            pending = paused.pending
-    return replace(paused, seq=event.seq, pending=pending) if pending else None
+            pending = paused.interrupts
+    return replace(paused, seq=event.seq, interrupts=pending) if pending else None
 
 
-def answers_of(pending: Sequence[Pending], entries: Mapping[str, ResumeEntry]) -> dict[str, str | bool | Reply]:
+def answers_of(pending: Sequence[Interrupt], entries: Mapping[str, ResumeEntry]) -> dict[str, str | bool | Answer]:
     """What `entries`, by the ids of our interrupts, answer to what a turn asks: for `Engine.resume`.
 
     An interrupt that was abandoned is decided as one that nobody answers in time. Entries that answer nothing that is
-    open are left out, with a warning. Raises `BadAnswer` for an interrupt without an entry, and for a payload of
-    another shape than its `responseSchema`.
+    open are left out, with a warning. Raises `InvalidAnswerError` for an interrupt without an entry, and for a payload
+    of another shape than its `responseSchema`.
     """
     ids = [one.id for one in pending]
     for name in entries.keys() - set(ids):
         _LOG.warning("the resume answers %r, which is not open: left out", name)
-    answers: dict[str, str | bool | Reply] = {}
+    answers: dict[str, str | bool | Answer] = {}
     for asked in pending:
         entry = entries.get(asked.id)
         if entry is None:
-            raise BadAnswer(asked.id, "the resume has no entry for it, and every open interrupt needs one", ids)
+            raise InvalidAnswerError(
+                asked.id, "the resume has no entry for it, and every open interrupt needs one", ids
+            )
         if entry.status == "cancelled":
-            answers[asked.id] = Reply(unanswered(asked.kind), _ABANDONED)
+            answers[asked.id] = Answer(unanswered(asked.kind), _ABANDONED)
         else:
             answers[asked.id] = _answer(asked, entry.payload, ids)
     return answers
 
 
-def _answer(asked: Pending, payload: object, ids: Sequence[str]) -> str | bool | Reply:
+def _answer(asked: Interrupt, payload: object, ids: Sequence[str]) -> str | bool | Answer:
     if isinstance(payload, str | bool):
         return payload
     approves = asked.kind in (InterruptKind.APPROVAL, InterruptKind.GRANT)
     if approves and isinstance(payload, Mapping):
         if payload.get("editedArgs") is not None:
-            raise BadAnswer(asked.id, "arguments cannot be edited here: turn the call down and say why", ids)
+            raise InvalidAnswerError(asked.id, "arguments cannot be edited here: turn the call down and say why", ids)
         approved, reason = payload.get("approved"), payload.get("reason", "")
         if isinstance(approved, bool) and isinstance(reason, str):
-            return Reply(Decision.GRANT if approved else Decision.DENY, reason)
+            return Answer(Decision.APPROVE if approved else Decision.REJECT, reason)
     wanted = json.dumps(_schema(asked))
-    raise BadAnswer(asked.id, f"its payload does not fit its responseSchema, {wanted}", ids)
+    raise InvalidAnswerError(asked.id, f"its payload does not fit its responseSchema, {wanted}", ids)
 
 
-def _schema(asked: Pending) -> dict[str, JsonValue]:
+def _schema(asked: Interrupt) -> dict[str, JsonValue]:
     match asked.kind:
         case InterruptKind.APPROVAL | InterruptKind.GRANT:
             return _APPROVAL

@@ -129,7 +129,7 @@ Kind = Literal["text", "reasoning"]
 
 
 @dataclass(slots=True)
-class Draft:
+class MessageDraft:
     """A message that streams in: what was told of it so far. It is `open` between its start and its end."""
 
     kind: Kind
@@ -143,7 +143,7 @@ class Draft:
         return "".join(self.pieces)
 
 
-class Conversation:
+class AgUiConversation:
     """What the client holds: what it came with, what it was told since, and what it is being told."""
 
     def __init__(self, history: Iterable[AgUiMessage]) -> None:
@@ -155,14 +155,14 @@ class Conversation:
         }
         #: Whether the client came with something that a person said: if not, it is told the prompt too.
         self.has_prompt = any(message.role == "user" for message in self._messages.values())
-        self.drafts: dict[str, Draft] = {}
+        self.drafts: dict[str, MessageDraft] = {}
         #: The ids in the order in which the client met them: a message has its place when it begins.
         self._places = dict.fromkeys(self._messages)
 
-    def draft(self, identifier: str, kind: Kind, owner: str | None) -> Draft:
+    def draft(self, identifier: str, kind: Kind, owner: str | None) -> MessageDraft:
         """The message that streams in under this id, begun if there is none."""
         self._places.setdefault(identifier)
-        return self.drafts.setdefault(identifier, Draft(kind, owner))
+        return self.drafts.setdefault(identifier, MessageDraft(kind, owner))
 
     def tell(self, message: AgUiMessage) -> None:
         """The client was told this message, or is told it anew."""
@@ -184,7 +184,7 @@ class Conversation:
         return MessagesSnapshotEvent(messages=[held[identifier] for identifier in self._places])
 
 
-def draft_message(identifier: str, draft: Draft) -> AgUiMessage:
+def draft_message(identifier: str, draft: MessageDraft) -> AgUiMessage:
     """What there is of it, as a message."""
     if draft.kind == "text":
         return AssistantMessage(id=identifier, content=draft.text, subagent_run_id=draft.owner)

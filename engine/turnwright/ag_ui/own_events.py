@@ -6,7 +6,7 @@ from typing import Final
 from ag_ui.core import ActivitySnapshotEvent, CustomEvent
 from pydantic import JsonValue
 
-from turnwright.events import FactEvent, ToolProgress
+from turnwright.events import FactEvent, ToolProgressEvent
 from turnwright_states import facts as f
 
 from .interrupts import interrupt_id
@@ -17,7 +17,7 @@ PREFIX: Final = "turnwright."
 
 #: What a custom event does not repeat of its fact: what the messages say, and the machine's bookkeeping.
 _UNTOLD: Final = frozenset({"type", "turn", "state", "partial"})
-_IN_MESSAGES: Final = frozenset({"synthesised", "concluded"})
+_IN_MESSAGES: Final = frozenset({"synthesized", "concluded"})
 
 
 class OwnEvents:
@@ -49,7 +49,7 @@ class OwnEvents:
                 pass
         return self.named(event.type, value)
 
-    def progress(self, event: ToolProgress) -> ActivitySnapshotEvent:
+    def progress(self, event: ToolProgressEvent) -> ActivitySnapshotEvent:
         """How far a call is, in the place of what was told of it before."""
         content: dict[str, JsonValue] = {"call": call_id(self._turn, event.call), "tool": event.tool}
         content["progress"] = event.progress

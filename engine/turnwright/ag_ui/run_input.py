@@ -24,8 +24,8 @@ from ag_ui.core import (
 from ag_ui.core import Message as AgUiMessage
 
 from turnwright.errors import ConfigError
-from turnwright.events import Pending
-from turnwright.journal.answers import Reply
+from turnwright.events import Interrupt
+from turnwright.journal.answers import Answer
 from turnwright.message import FilePart, Message
 
 from .interrupts import answers_of, read_interrupt_id
@@ -59,11 +59,11 @@ class RunRequest:
     #: The entries of the resume, by the ids that the turn's interrupts have with us.
     entries: Mapping[str, ResumeEntry] = field(default_factory=dict)
 
-    def answers(self, pending: Sequence[Pending]) -> dict[str, str | bool | Reply]:
-        """What to resume the turn with. `pending` is what it waits for: `(await engine.get(turn)).pending`.
+    def answers(self, pending: Sequence[Interrupt]) -> dict[str, str | bool | Answer]:
+        """What to resume the turn with. `interrupts` is what it waits for: `(await engine.get(turn)).pending`.
 
-        An abandoned interrupt is decided as one that nobody answers in time. Raises `BadAnswer` for an interrupt that
-        the resume leaves uncovered, and for a payload that does not fit.
+        An abandoned interrupt is decided as one that nobody answers in time. Raises `InvalidAnswerError` for an
+        interrupt that the resume leaves uncovered, and for a payload that does not fit.
         """
         return answers_of(pending, self.entries)
 

@@ -22,26 +22,26 @@ from ag_ui.core import (
 from pydantic import JsonValue
 
 from turnwright.events import (
+    DeltaEvent,
     FactEvent,
-    Piece,
-    ReasoningPiece,
-    ReplyRestarted,
-    ToolProgress,
+    ReasoningDeltaEvent,
+    ResponseRestartedEvent,
+    ToolProgressEvent,
+    TurnEndedEvent,
     TurnEvent,
-    TurnHalted,
-    TurnPaused,
+    TurnPausedEvent,
 )
 from turnwright.message import FilePart
 from turnwright.transcript.tool_phase import assistant_id
 from turnwright_states import EndReason, Outcome
 from turnwright_states import facts as f
-from turnwright_states.events import is_blank
+from turnwright_states.inputs import is_blank
 
 from .drafts import close, write
 from .messages import (
-    Conversation,
-    Draft,
+    AgUiConversation,
     Kind,
+    MessageDraft,
     call_id,
     call_of,
     clean,
@@ -60,13 +60,13 @@ _REPLIES: Final = f.ModelReplied | f.Concluded
 Events = Iterator[BaseEvent]
 
 
-class Lane:
+class TurnEncoder:
     """One turn, fed with its events in their order. `owner` is its id for a sub-agent's, None for the run's own turn.
 
     It keeps what it must to open and close things in pairs, and writes what it tells into the conversation.
     """
 
-    def __init__(self, turn: str, conversation: Conversation, owner: str | None = None) -> None:
+    def __init__(self, turn: str, conversation: AgUiConversation, owner: str | None = None) -> None:
         self.turn = turn
         self.owner = owner
         #: The agent's name, once it is known.
@@ -94,13 +94,13 @@ class Lane:
     def encode(self, event: TurnEvent) -> Events:
         """What the event is to a client."""
         match event:
-            case Piece():
+            case DeltaEvent():
                 if event.seq >= self._seq:  # else its reply has been journalled since
                     yield from self._hear(event)
-            case ReplyRestarted():
+            case ResponseRestartedEvent():
                 if event.seq >= self._seq:
                     yield from self._drop()
-            case ToolProgress() if event.call in self._unsettled:
+            case ToolProgressEvent() if event.call in self._unsettled:
                 yield self.own.progress(event)
             case FactEvent():
                 self._seq = event.seq
@@ -108,10 +108,10 @@ class Lane:
                     again = isinstance(event.fact, f.Concluded) and event.fact.retry
                     self._due = isinstance(event.fact, _CALLS) or again
                 yield from self._fact(event)
-            case TurnPaused():
+            case TurnPausedEvent():
                 self._seq, self._due = event.seq, False
                 yield from self._hand_over()
-            case TurnHalted():
+            case TurnEndedEvent():
                 self._seq, self._due = event.seq, False
                 yield from self._halt(event)
             case _:
@@ -126,7 +126,7 @@ class Lane:
         """Make the conversation one that a client can be brought to, whatever it has heard of the reply that is due."""
         thought = reasoning_id(self._message)
         if self._due and thought not in self._conversation.drafts:
-            self._conversation.tell(draft_message(thought, Draft("reasoning", self.owner)))
+            self._conversation.tell(draft_message(thought, MessageDraft("reasoning", self.owner)))
 
     def resume(self) -> Events:
         """Open again what goes on in a new run: the step, and, with its next piece, what streams in."""
@@ -232,7 +232,7 @@ class Lane:
         if not self._unsettled:
             yield from self._hand_over()
 
-    def _halt(self, event: TurnHalted) -> Events:
+    def _halt(self, event: TurnEndedEvent) -> Events:
         unsaid = event.reason is EndReason.TEXT_ONLY and not self._text
         concludes = unsaid or event.outcome in (Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.SYNTHESIS_DONE)
         if event.partial or not concludes:  # else what streamed in is the conclusion
@@ -275,11 +275,11 @@ class Lane:
         self._message_open = True
         return identifier
 
-    def _drafts(self) -> Sequence[tuple[str, Draft]]:
+    def _drafts(self) -> Sequence[tuple[str, MessageDraft]]:
         drafts = self._conversation.drafts
         return [(one, drafts[one]) for one in (reasoning_id(self._message), self._message) if one in drafts]
 
-    def _hear(self, piece: Piece) -> Events:
+    def _hear(self, piece: DeltaEvent) -> Events:
         if piece.index == 0 and self._index:
             yield from self._drop()  # another driver began anew
         if piece.index != self._index:
@@ -288,7 +288,7 @@ class Lane:
         if not piece.text:
             return
         message, thought = self._message, reasoning_id(self._message)
-        if isinstance(piece, ReasoningPiece):
+        if isinstance(piece, ReasoningDeltaEvent):
             yield from self._extend(thought, "reasoning", clean(piece.text))
             return
         before = self._conversation.drafts.get(thought)
@@ -323,7 +323,7 @@ class Lane:
         if draft is not None:
             yield from close(identifier, draft)
         if final or (draft is not None and kind == "reasoning"):
-            self._conversation.tell(draft_message(identifier, Draft(kind, self.owner, [final])))
+            self._conversation.tell(draft_message(identifier, MessageDraft(kind, self.owner, [final])))
         elif draft is not None:
             self._conversation.forget(identifier)
         return not holds

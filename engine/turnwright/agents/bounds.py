@@ -72,7 +72,7 @@ def bounds_of(limits: Limits, by_class: ToolClass | None = None) -> tuple[Bound,
             (*of_allowance, "max_retries"),
         ),
         Bound("tool calls", limits.tool_calls, budget, exact, ("tool_calls",), EndReason.BUDGET),
-        Bound("tool calls a step", limits.calls_a_step, "calls_a_step", exact, ("calls_a_step",)),
+        Bound("tool calls a step", limits.max_calls_per_step, "max_calls_per_step", exact, ("max_calls_per_step",)),
         Bound("tokens", limits.tokens, "tokens, in and out", reply, ("tokens",), EndReason.TOKENS),
         Bound("cost", limits.cost, "cost", reply, ("cost",), EndReason.COST),
         Bound(

@@ -71,7 +71,7 @@ class ChartStamp(_Part):
     """SHA-256 of the rows in their order, a line each: name and reason, in UTF-8."""
 
 
-class Setting(_Part):
+class AgentSetting(_Part):
     """One field of `Limits`, as it was written, and who wrote it."""
 
     field: str
@@ -95,7 +95,7 @@ class CertifiedBound(_Part):
     """Who decided: whoever wrote `field`, or the ceiling, where `steps` is unset or above it."""
     field: str
     """The setting to change first; the formula reads it."""
-    settings: tuple[Setting, ...]
+    settings: tuple[AgentSetting, ...]
     """Every setting that the formula reads, `field` first, each with whoever wrote it."""
     exactness: Exactness
     """Whether the bound can be overshot, and by what."""
@@ -240,7 +240,7 @@ def _stamp() -> ChartStamp:
 
 def _certified(bound: Bound, limits: Limits, written: Mapping[str, SetBy]) -> CertifiedBound:
     settings = tuple(
-        Setting.model_validate({"field": name, "value": getattr(limits, name), "set_by": written[name]})
+        AgentSetting.model_validate({"field": name, "value": getattr(limits, name), "set_by": written[name]})
         for name in bound.settings
     )
     first = settings[0]

@@ -262,7 +262,7 @@ class _File:
 
     def _say_what_is_not_asked(self, loc: Loc, name: str, actions: Mapping[str, object]) -> None:
         if "ask" in actions.values() and name != "external_directory":
-            self._note(loc, "is not asked about here: a tool itself says when a person is asked (`approval`)")
+            self._note(loc, "is not asked about here: a tool itself says when a person is asked (`needs_approval`)")
 
     def _note(self, loc: Loc, message: str) -> None:
         self._noted.append((loc, message))

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from turnwright.errors import BadAnswer
-from turnwright.journal.answers import Reply, deny, grant
+from turnwright.errors import InvalidAnswerError
+from turnwright.journal.answers import Answer, approve, reject
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,27 +19,27 @@ class AnswerFlags:
 
 def read_answers(
     flags: AnswerFlags, still_open: Sequence[str], answered: Collection[str] = ()
-) -> dict[str, str | Reply]:
+) -> dict[str, str | Answer]:
     """Return the answers by the ids of the interrupts, each of which may be given by its beginning.
 
-    Also of one in `answered`: whoever takes the answers says then that somebody was faster. Raises `BadAnswer` for a
-    text without an id, for an id that begins several, and for two answers to one interrupt.
+    Also of one in `answered`: whoever takes the answers says then that somebody was faster. Raises `InvalidAnswerError`
+    for a text without an id, for an id that begins several, and for two answers to one interrupt.
     """
-    given: list[tuple[str, str | Reply]] = []
+    given: list[tuple[str, str | Answer]] = []
     for text in flags.texts:
         name, separator, said = text.partition("=")
         if not separator:
-            raise BadAnswer(name, f"write {flags.text_flag} ID=TEXT", still_open)
+            raise InvalidAnswerError(name, f"write {flags.text_flag} ID=TEXT", still_open)
         given.append((name, said))
-    given += [(name, grant()) for name in flags.approvals]
+    given += [(name, approve()) for name in flags.approvals]
     for text in flags.rejections:
         name, _, words = text.partition("=")
-        given.append((name, deny(words)))
-    answers: dict[str, str | Reply] = {}
+        given.append((name, reject(words)))
+    answers: dict[str, str | Answer] = {}
     for name, answer in given:
         whole = _whole(name, still_open, answered)
         if whole in answers:
-            raise BadAnswer(name, "it is answered twice: give one answer to each", still_open)
+            raise InvalidAnswerError(name, "it is answered twice: give one answer to each", still_open)
         answers[whole] = answer
     return answers
 
@@ -51,5 +51,5 @@ def _whole(name: str, still_open: Sequence[str], answered: Collection[str]) -> s
     found = [one for one in still_open if name and one.startswith(name)]
     found = found or sorted(one for one in answered if name and one.startswith(name))
     if len(found) > 1:
-        raise BadAnswer(name, f"it is the beginning of {', '.join(found)}: write more of it", still_open)
+        raise InvalidAnswerError(name, f"it is the beginning of {', '.join(found)}: write more of it", still_open)
     return found[0] if found else name

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from turnwright._base import startup
-from turnwright.errors import Fenced, RuntimeUnavailable, StoreError, TurnwrightError
+from turnwright.errors import LeaseLostError, RuntimeUnavailableError, StoreError, TurnwrightError
 
 from . import codes, process
 from .log_options import LogFormatOption, LogLevelOption, behind_log_options, choose_log, with_log_options
@@ -128,7 +128,7 @@ def _code() -> int:
 
 def _told(error: Exception) -> int:
     """Say what went wrong, and return the exit code."""
-    if isinstance(error, StoreError | Fenced | RuntimeUnavailable):
+    if isinstance(error, StoreError | LeaseLostError | RuntimeUnavailableError):
         process.say(" ".join(map(str.strip, str(error).splitlines())))
         return codes.FAILED
     if isinstance(error, TurnwrightError):

@@ -17,7 +17,7 @@ from .process import echo, echo_json
 from .stores import without_password
 
 if TYPE_CHECKING:
-    from turnwright.config.config import Origin
+    from turnwright.config.config import SettingOrigin
     from turnwright.config.settings import Setting
 
 
@@ -84,7 +84,7 @@ def _default(setting: "Setting") -> str:
 
 
 def _record(
-    file: Path | None, agent: str | None, origins: "Mapping[str, Origin]", cap: CertifiedBound | None
+    file: Path | None, agent: str | None, origins: "Mapping[str, SettingOrigin]", cap: CertifiedBound | None
 ) -> dict[str, object]:
     return {
         "file": None if file is None else str(file),
@@ -97,7 +97,7 @@ def _record(
     }
 
 
-def _value(key: str, origin: "Origin") -> object:
+def _value(key: str, origin: "SettingOrigin") -> object:
     """The value as JSON, without what nobody else may read."""
     match key, origin.value:
         case "store", str() as address:
@@ -110,7 +110,7 @@ def _value(key: str, origin: "Origin") -> object:
             return value
 
 
-def _text(key: str, origin: "Origin") -> str:
+def _text(key: str, origin: "SettingOrigin") -> str:
     match _value(key, origin):
         case None if key.startswith(("limits.", "budgets.")) and not (key in _ELSEWHERE and origin.source == "default"):
             return "unlimited"

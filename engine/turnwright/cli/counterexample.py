@@ -8,13 +8,13 @@ from pydantic import JsonValue
 
 from turnwright_states import REASONS
 from turnwright_states.chart import CHART, Row
-from turnwright_states.verify import Case, Edge, Witness, retrace
+from turnwright_states.verify import Case, Counterexample, Edge, retrace
 
 _WIDTH: Final = 96
 _LINE: Final = "    │  "
 
 
-def drawn(witness: Witness) -> Iterator[str]:
+def drawn(witness: Counterexample) -> Iterator[str]:
     """The limits of the case, then the way, line by line. A row has the number of its place in the chart, from 1."""
     path, machine = retrace(witness.case, witness.events)
     yield from limits_of(witness.case)
@@ -66,7 +66,7 @@ def _wrapped(text: str, first: str, then: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=then)
 
 
-def json_of_witness(witness: Witness) -> dict[str, JsonValue]:
+def json_of_witness(witness: Counterexample) -> dict[str, JsonValue]:
     """The case and the way, for programs."""
     path, machine = retrace(witness.case, witness.events)
     turn = machine.turn

@@ -16,7 +16,7 @@ import typer
 from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.journal.questions import words
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.result import TurnResult
 from turnwright.store import SqliteStore
@@ -27,7 +27,7 @@ from .demo_child import crash_script, crash_tools
 from .display import PlainDisplay
 from .process import echo
 from .screen import print_lines
-from .server_options import LOOPBACK, PORT, Place, PortOption, need_extra
+from .server_options import LOOPBACK, PORT, PortOption, ServerOptions, need_extra
 from .summary import closing_lines
 from .view import shown_arguments
 
@@ -42,7 +42,7 @@ async def look_up(word: str) -> str:
     return f"{word}: nothing found"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def delete_file(path: str) -> str:
     """Delete a file; a person must allow it."""
     return f"{path} is deleted (not really: this is a demonstration)"
@@ -62,7 +62,7 @@ def demo(
     answered, steered, stopped and forked there.
     """
     if serve:
-        _serve(Place.of(LOOPBACK, port, None), as_json=as_json)
+        _serve(ServerOptions.of(LOOPBACK, port, None), as_json=as_json)
         return
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="turnwright-demo-") as folder:
@@ -75,7 +75,7 @@ def demo(
     print_lines(["No model was asked: each said what a script told it to, and everything else was real."])
 
 
-def _serve(place: Place, *, as_json: bool) -> None:
+def _serve(place: ServerOptions, *, as_json: bool) -> None:
     need_extra()
     from .demo_turns import demo_engine, play_turns  # noqa: PLC0415 (the other demo has turns of its own)
     from .serving import serve_pages  # noqa: PLC0415 (an extra)
@@ -100,7 +100,7 @@ def _cap(folder: Path) -> None:
     """
     words = iter(("alpha", "beta", "gamma", "delta"))
 
-    def next_word(request: Request) -> Reply | str:
+    def next_word(request: ModelRequest) -> ModelResponse | str:
         if request.tool_choice == "none":
             return "I looked up alpha, beta and gamma. None was found; delta is left."
         return asks_for(("look_up", {"word": next(words)}))
@@ -114,7 +114,7 @@ def _doom_loop(folder: Path) -> None:
     The same call with the same arguments, three rounds in a row: nothing new can come of it.
     """
 
-    def again(request: Request) -> Reply | str:
+    def again(request: ModelRequest) -> ModelResponse | str:
         if request.tool_choice == "none":
             return "I kept looking up alpha, and it is not there."
         return asks_for(("look_up", {"word": "alpha"}))
@@ -132,14 +132,14 @@ def _pause(folder: Path) -> None:
 
     async def play() -> TurnResult:
         engine = Engine(
-            model=script, tools=[delete_file], store=SqliteStore(folder / "demo.db"), observers=[display.hear]
+            model=script, tools=[delete_file], store=SqliteStore(folder / "demo.db"), on_event=[display.hear]
         )
         async with engine:
             paused = await engine.run(Agent(name="Cleaner"), "Delete old.log.")
             echo("\n   ... the turn rests; nothing runs. A person is asked:\n")
-            print_lines(f"   {line}" for one in paused.pending for line in words(one).split("\n"))
+            print_lines(f"   {line}" for one in paused.interrupts for line in words(one).split("\n"))
             echo("\n   ... and says yes:\n")
-            return await engine.resume(paused.id, {one.id: "yes" for one in paused.pending})
+            return await engine.resume(paused.id, {one.id: "yes" for one in paused.interrupts})
 
     _close(anyio.run(play), display.view.said)
 
@@ -188,7 +188,7 @@ def fact_in_short(fact: f.Fact) -> str:
             what = ", ".join(f"{call.id} {call.name}({shown_arguments(call)})" for call in calls) or text
         case f.StepStarted(number=number) | f.StepFinished(number=number):
             what = f"step {number}"
-        case f.Halted(outcome=outcome, reason=reason):
+        case f.TurnEnded(outcome=outcome, reason=reason):
             what = f"{outcome}: {reason}"
         case _:
             what = ""
@@ -222,7 +222,7 @@ def _play(folder: Path, model: ScriptedModel, agent: Agent, prompt: str) -> None
 
     async def play() -> TurnResult:
         store = SqliteStore(folder / "demo.db")
-        async with Engine(model=model, tools=[look_up], store=store, observers=[display.hear]) as engine:
+        async with Engine(model=model, tools=[look_up], store=store, on_event=[display.hear]) as engine:
             return await engine.run(agent, prompt)
 
     _close(anyio.run(play), display.view.said)

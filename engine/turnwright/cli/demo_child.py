@@ -8,7 +8,7 @@ import anyio
 
 from turnwright.agent import Agent
 from turnwright.engine import Engine
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import SqliteStore
 from turnwright.tools import Tool, ToolContext, tool
@@ -17,7 +17,7 @@ from turnwright.tools import Tool, ToolContext, tool
 PROMPT: Final = "Record order 17 and upload its invoice."
 
 
-def crash_line(request: Request) -> Reply | str:
+def crash_line(request: ModelRequest) -> ModelResponse | str:
     """What its model says: two calls, then an answer, wherever it is taken up."""
     if any(message.role == "tool" for message in request.messages):
         return "Both are done."
@@ -45,7 +45,7 @@ def crash_tools(witness: Path) -> list[Tool]:
     @tool(idempotent=True)
     async def upload(what: str, context: ToolContext) -> str:
         """Upload something; safe to repeat with the same key."""
-        executed(f"upload({what}) attempt {context.attempt}, key {context.key}")
+        executed(f"upload({what}) attempt {context.attempt}, key {context.idempotency_key}")
         if context.attempt == 1:
             await anyio.sleep_forever()
         return f"uploaded {what}"

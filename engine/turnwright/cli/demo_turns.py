@@ -21,7 +21,7 @@ from turnwright.agent import Agent
 from turnwright.driver.subagents import agent_tool
 from turnwright.engine import Engine
 from turnwright.errors import TurnwrightError
-from turnwright.model.protocol import Delta, ModelError, Reply, ReplyCall, Request, TextDelta
+from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse, ResponseToolCall, TextDelta
 from turnwright.model.scripted import asks_for
 from turnwright.store import SqliteStore, Store
 from turnwright.tools import Tool, ToolContext, ToolError, builtin_tools, tool
@@ -42,7 +42,7 @@ _BREAK: Final = 5.0
 _WALKS: Final = 100
 _PLACES: Final = ("the gate", "the orchard", "the well", "the barn", "the hedge", "the pond", "the bridge", "the mill")
 
-_Script = Callable[[Request], Reply | str | ModelError]
+_Script = Callable[[ModelRequest], ModelResponse | str | ModelError]
 
 
 @tool
@@ -61,7 +61,7 @@ async def measure(place: str, seconds: float) -> str:
     return f"{place}: {12 + len(place)} degrees"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def delete_file(path: str) -> str:
     """Delete a file; a person must allow it."""
     return f"{path} is deleted (not really: this is a demonstration)"
@@ -88,7 +88,7 @@ class DemoModel:
     def __init__(self) -> None:
         self._overloaded = False
 
-    async def stream(self, request: Request) -> AsyncIterator[Delta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         """See `Model.stream`."""
         asked = next((one.text for one in request.messages if one.role == "user"), "")
         if asked == _FORECAST and not self._overloaded:
@@ -97,7 +97,7 @@ class DemoModel:
         said = _SCRIPTS.get(asked, _anything)(request)
         if isinstance(said, ModelError):
             raise said
-        reply = Reply(text=said) if isinstance(said, str) else said
+        reply = ModelResponse(text=said) if isinstance(said, str) else said
         for index, word in enumerate(reply.text.split(" ") if reply.text else ()):
             await anyio.sleep(_WORD)
             yield TextDelta(f" {word}" if index else word)
@@ -105,7 +105,7 @@ class DemoModel:
         yield structs.replace(reply, usage=usage)
 
 
-def _rounds(request: Request) -> int:
+def _rounds(request: ModelRequest) -> int:
     """How many replies the model has given in this turn."""
     return sum(message.role == "assistant" for message in request.messages)
 
@@ -122,7 +122,7 @@ _PLAN: Final = "Plan a walk, and mind what I say meanwhile."
 _WALK: Final = "Walk around the farm, and see whether everything is in order."
 
 
-def _find(request: Request) -> Reply | str:
+def _find(request: ModelRequest) -> ModelResponse | str:
     if request.tool_choice == "none":
         return "I looked up six words, and none of them was found. The word that nobody knows is still missing."
     words = ("ablaut", "bezel", "caravel", "dactyl", "ecru", "fathom", "gnomon", "hapax")
@@ -131,7 +131,7 @@ def _find(request: Request) -> Reply | str:
 
 
 def _again(word: str) -> _Script:
-    def script(request: Request) -> Reply | str:
+    def script(request: ModelRequest) -> ModelResponse | str:
         if request.tool_choice == "none":
             return f"I kept looking up {word}, and it is not there."
         return asks_for(("look_up", {"word": word}))
@@ -139,28 +139,28 @@ def _again(word: str) -> _Script:
     return script
 
 
-def _tidy(request: Request) -> Reply | str:
+def _tidy(request: ModelRequest) -> ModelResponse | str:
     if _rounds(request):
         return "That is done."
     question: dict[str, JsonValue] = {"question": "What else may go?", "choices": ["old.log.1", "nothing else"]}
     return asks_for(("delete_file", {"path": "old.log"}), ("ask_user_input", question), text="I need your word.")
 
 
-def _forecast(request: Request) -> Reply | str:
+def _forecast(request: ModelRequest) -> ModelResponse | str:
     if _rounds(request):
         return "It is 21 degrees in the garden and 23 in the kitchen. Of the cellar I cannot tell: it is locked."
     places = (("the garden", 0.7), ("the kitchen", 0.3), ("the cellar", 0.5), ("the attic", 0.9))
-    return asks_for(*(ReplyCall("measure", {"place": place, "seconds": seconds}) for place, seconds in places))
+    return asks_for(*(ResponseToolCall("measure", {"place": place, "seconds": seconds}) for place, seconds in places))
 
 
-def _compare(request: Request) -> Reply | str:
+def _compare(request: ModelRequest) -> ModelResponse | str:
     if _rounds(request):
         return "Tea is quieter, coffee is quicker: who must be awake in a minute takes coffee."
     return asks_for(("expert", {"prompt": _TEA}), ("expert", {"prompt": _COFFEE}), text="I ask two who know.")
 
 
 def _expert(word: str) -> _Script:
-    def script(request: Request) -> Reply | str:
+    def script(request: ModelRequest) -> ModelResponse | str:
         if _rounds(request):
             return f"Of {word} I know this: it is best when it is hot."
         return asks_for(("look_up", {"word": word}))
@@ -168,24 +168,24 @@ def _expert(word: str) -> _Script:
     return script
 
 
-def _plan(request: Request) -> Reply | str:
+def _plan(request: ModelRequest) -> ModelResponse | str:
     told = [message.text for message in request.messages if message.role == "user"][1:]
     if told and _rounds(request) > 1:
         return f"The plan: out by the gate, back by the mill. I was told in between: {told[-1]}"
     return asks_for(("measure", {"place": _PLACES[_rounds(request) % len(_PLACES)], "seconds": 0.4}))
 
 
-def _walk(request: Request) -> Reply | str:
+def _walk(request: ModelRequest) -> ModelResponse | str:
     if request.tool_choice == "none" or _rounds(request) >= 3 * len(_PLACES):
         return "I have been everywhere, and everything is in order."
     place = _PLACES[_rounds(request) % len(_PLACES)]
     said = [message.text for message in request.messages if message.role == "user"][1:]
     heard = f" You said: {said[-1]}" if said else ""
     text = f"Now I go to {place}, as slowly as one can who is to be watched on a page.{heard}"
-    return asks_for(ReplyCall("walk_to", {"place": place}), text=text)
+    return asks_for(ResponseToolCall("walk_to", {"place": place}), text=text)
 
 
-def _anything(_: Request) -> str:
+def _anything(_: ModelRequest) -> str:
     return "This is a demonstration, and nothing was prepared to be said to that."
 
 

@@ -11,7 +11,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from turnwright.events import FactEvent, TurnEvent, TurnHalted, TurnPaused
+from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright.result import TurnResult
 from turnwright_states import Outcome
 from turnwright_states import facts as f
@@ -30,7 +30,14 @@ _HANG: Final = 15
 #: Seconds of waiting that somebody who looks on would notice.
 _WORTH_TELLING: Final = 0.05
 _ASKED_AGAIN: Final = "the conclusion had no text, asking once more"
-_COLOURS = {"ok": "green", "error": "red", "denied": "yellow", "refused": "yellow", "aborted": "red", "unknown": "red"}
+_COLOURS = {
+    "ok": "green",
+    "error": "red",
+    "rejected": "yellow",
+    "refused": "yellow",
+    "aborted": "red",
+    "unknown": "red",
+}
 
 
 class Display(Protocol):
@@ -94,7 +101,7 @@ class _Quiet:
 
 
 class JsonDisplay(_Quiet):
-    """One JSON event a line, flushed, for other programs. The last line is `halted` or `paused`.
+    """One JSON event a line, flushed, for other programs. The last line is `turn_ended` or `paused`.
 
     Only ASCII is written, all else is escaped: some readers take other characters for line ends too.
     """
@@ -116,7 +123,7 @@ class JsonDisplay(_Quiet):
     def close(self, result: TurnResult, seq: int) -> None:
         """Print the closing event, unless the turn has just printed it itself."""
         if result.paused and self._last != "paused":
-            self.hear(TurnPaused(turn=result.id, seq=seq, pending=result.pending))
+            self.hear(TurnPausedEvent(turn=result.id, seq=seq, interrupts=result.interrupts))
 
 
 class PlainDisplay(_Quiet):
@@ -146,9 +153,9 @@ class PlainDisplay(_Quiet):
 
 
 def _plain_lines(view: TurnView, event: TurnEvent) -> list[str]:
-    if isinstance(event, TurnPaused):
-        return [f"PAUSED       {len(event.pending)} to answer"]
-    if isinstance(event, TurnHalted) and view.path:
+    if isinstance(event, TurnPausedEvent):
+        return [f"PAUSED       {len(event.interrupts)} to answer"]
+    if isinstance(event, TurnEndedEvent) and view.path:
         last = event.text if event.text != view.said else ""
         return [*_indented(last), f"{view.state:<12} {event.reason}"]
     return _fact_lines(view, event) if isinstance(event, FactEvent) else []
@@ -227,9 +234,9 @@ class LiveDisplay(_Quiet):
         if view is None:
             return
         match event:
-            case TurnPaused():
+            case TurnPausedEvent():
                 self._print_step(view)
-            case TurnHalted(outcome=outcome, reason=reason, text=text) if view.path:
+            case TurnEndedEvent(outcome=outcome, reason=reason, text=text) if view.path:
                 said = [styled(text)] if text and text != view.said else []
                 self._print(view, *said, styled(f"{outcome}: {reason}", style="dim"))
             case FactEvent(fact=f.TurnStarted() as started):

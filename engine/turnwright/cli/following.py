@@ -7,12 +7,12 @@ from typing import Final
 import anyio
 
 from turnwright.engine import Engine
-from turnwright.events import FactEvent, TurnEvent, TurnHalted, TurnPaused, event_of
+from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent, event_of
 from turnwright.store import Store, TurnRow
 from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states.facts import Fact
 
-_OfFacts: Final = FactEvent | TurnPaused | TurnHalted
+_OfFacts: Final = FactEvent | TurnPausedEvent | TurnEndedEvent
 
 
 class Followed:
@@ -53,7 +53,7 @@ class Followed:
         """Tell what another process does, until this one drives the turn and nothing is missing in between."""
         while not self._ours or self._held:
             await self.catch_up(engine.store)
-            await anyio.sleep(engine.setup.poll)
+            await anyio.sleep(engine.setup.poll_interval)
 
     async def catch_up(self, store: Store) -> None:
         """Tell all that the journal has by now."""

@@ -107,7 +107,7 @@ def _copy(store: str, turn: str, at: int, *, as_json: bool) -> None:
         echo_json(FactEvent(turn=copied, seq=1, fact=facts[0][1]).to_json())
         return
     echo(f"turn {copied}, forked from {turn} at fact {at}: nothing was run yet")
-    elsewhere = not by_command_line(beginning(copied, facts).context)
+    elsewhere = not by_command_line(beginning(copied, facts).metadata)
     result = result_of(copied, facts)
     print_closing(result, closing_lines(result, store=store, elsewhere=elsewhere), flags=store_flag(store))
 

@@ -13,7 +13,7 @@ from rich.progress import Progress as Bar
 from turnwright.agent import Agent
 from turnwright.agents.markdown import find_agent, load_agents
 from turnwright.errors import ConfigError
-from turnwright.testing.fuzz_failure import Found, Origin, as_test
+from turnwright.testing.fuzz_failure import FailureOrigin, Found, as_test
 from turnwright.testing.python_source import code
 from turnwright.tools import builtin_tools, load_tools
 from turnwright_states import Trigger
@@ -26,7 +26,7 @@ from .process import echo
 from .screen import Screen
 
 if TYPE_CHECKING:
-    from turnwright.testing.fuzz import Progress, Report, Target
+    from turnwright.testing.fuzz import FuzzReport, Progress, Target
 
 _CODES: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: codes.FAILED, Verdict.INCONCLUSIVE: codes.INCONCLUSIVE}
 #: Seeds that people can copy by hand.
@@ -117,14 +117,14 @@ def _bar(examples: int) -> "Iterator[Progress]":
         yield show
 
 
-def _write(report: "Report", file: Path) -> None:
+def _write(report: "FuzzReport", file: Path) -> None:
     try:
         report.rows.write(file)
     except OSError as error:
         raise ConfigError(f"--coverage {file}: cannot be written: {error.strerror}") from None
 
 
-def _told(report: "Report", target: "Target") -> Iterator[str]:
+def _told(report: "FuzzReport", target: "Target") -> Iterator[str]:
     """What was played, what held, how the turns ended, and which rows they took."""
     turns = sum(report.ends.values())
     names = ", ".join(agent.name for agent in target.agents)
@@ -146,7 +146,7 @@ def _told(report: "Report", target: "Target") -> Iterator[str]:
         yield f"  never: {number:>2}  {name}{bug}"
 
 
-def _tell_found(report: "Report", found: Found, command: str) -> None:
+def _tell_found(report: "FuzzReport", found: Found, command: str) -> None:
     """What is violated and how to see it again, on stderr: stdout is the test."""
     for one in found.checks:
         echo(f"violated: {one.claim}: {one.detail}", err=True)
@@ -173,7 +173,7 @@ def _command(
     return shlex.join(["turnwright", "fuzz", *words, *run, "--examples", str(examples), "--seed", str(seed)])
 
 
-def _origin(agent: Agent, file: Path | None, tools: str | None, root: Path) -> Origin:
+def _origin(agent: Agent, file: Path | None, tools: str | None, root: Path) -> FailureOrigin:
     """How a test gets the same agent and the same tools."""
     imported: list[object] = [Path, builtin_tools]
     offered = f"*builtin_tools(Path({code(str(root))}))"
@@ -187,7 +187,9 @@ def _origin(agent: Agent, file: Path | None, tools: str | None, root: Path) -> O
         imported += [find_agent, load_agents]
         made = f"find_agent(load_agents({code(str(file))}), {code(agent.name)})"
     # A tool of the module wins over a built-in one of its name.
-    return Origin(tuple(imported), agent=made, tools=f"list({{tool.name: tool for tool in [{offered}]}}.values())")
+    return FailureOrigin(
+        tuple(imported), agent=made, tools=f"list({{tool.name: tool for tool in [{offered}]}}.values())"
+    )
 
 
 _STOOD_IN: Final = "stand-ins took the places of the tools: none of them was run (--run-tools runs them)"

@@ -8,8 +8,8 @@ import typer
 
 from turnwright._base.ids import root_of
 from turnwright.engine import Engine
-from turnwright.errors import ConfigError, TurnEnded, UnknownTurn
-from turnwright.journal.answers import Reply
+from turnwright.errors import ConfigError, TurnAlreadyEndedError, TurnNotFoundError
+from turnwright.journal.answers import Answer
 from turnwright.result import TurnResult
 from turnwright.store import Queued, Store
 from turnwright_states import State
@@ -52,7 +52,7 @@ def abort(
         engine = Engine(store=opened, runtime=runtime)
         result = await engine.get(turn)
         if result.outcome is not None and result.reason is not None:
-            raise TurnEnded(turn, result.outcome, result.reason)
+            raise TurnAlreadyEndedError(turn, result.outcome, result.reason)
         try:
             await engine.abort(turn)
         finally:
@@ -76,7 +76,7 @@ def answer(
         list[str] | None, typer.Option("--reject", metavar="ID[=WORDS]", help="Reject it, with words for the model.")
     ] = None,
     replies: Annotated[
-        list[str] | None, typer.Option("--reply", metavar="ID=TEXT", help="Reply to a question; may be repeated.")
+        list[str] | None, typer.Option("--answer", metavar="ID=TEXT", help="Reply to a question; may be repeated.")
     ] = None,
     store: StoreOption = DEFAULT_STORE,
     address: AddressOption = None,
@@ -94,15 +94,15 @@ def answer(
     service = Service.of(address, namespace, queue, agent_queues)
     turn = find_turn(store, turn)
 
-    async def record(opened: Store) -> tuple[dict[str, str | Reply], TurnResult, str]:
+    async def record(opened: Store) -> tuple[dict[str, str | Answer], TurnResult, str]:
         runtime = service.runtime()
         engine = Engine(store=opened, runtime=runtime)
         try:
             before = await engine.get(turn)
             if before.outcome is not None and before.reason is not None:
-                raise TurnEnded(turn, before.outcome, before.reason)
-            still_open = [one.id for one in before.pending if one.id not in before.answered]
-            flags = AnswerFlags("--reply", replies or [], approvals or [], rejections or [])
+                raise TurnAlreadyEndedError(turn, before.outcome, before.reason)
+            still_open = [one.id for one in before.interrupts if one.id not in before.answered]
+            flags = AnswerFlags("--answer", replies or [], approvals or [], rejections or [])
             answers = read_answers(flags, still_open, before.answered)
             if not answers:
                 raise ConfigError(_nothing_said(before, still_open))
@@ -115,7 +115,7 @@ def answer(
         return answers, await engine.get(turn), next_step
 
     answers, result, next_step = use_store(store, record)
-    left = [one.id for one in result.pending if one.id not in result.answered and one.id not in answers]
+    left = [one.id for one in result.interrupts if one.id not in result.answered and one.id not in answers]
     if as_json:
         echo_json({"turn": turn, "answered": [*answers], "open": left})
     elif left:
@@ -154,15 +154,15 @@ def steer(
 def _nothing_said(result: TurnResult, still_open: Sequence[str]) -> str:
     """Say what an answer could be given to, where none was given."""
     if still_open:
-        return f"no answer: give --approve, --reject or --reply with one of {', '.join(still_open)}"
-    if result.pending:
-        return f"turn {result.id}: none is open: {', '.join(one.id for one in result.pending)}: answered already"
+        return f"no answer: give --approve, --reject or --answer with one of {', '.join(still_open)}"
+    if result.interrupts:
+        return f"turn {result.id}: none is open: {', '.join(one.id for one in result.interrupts)}: answered already"
     return f"turn {result.id} asks nothing: it is in {result.state}"
 
 
 async def _rests(store: Store, turn: str) -> bool:
     """Whether a turn has not ended, and nobody drives it on."""
-    with suppress(UnknownTurn):
+    with suppress(TurnNotFoundError):
         return (await store.get(turn)).status.outcome is None and not await store.is_driven(turn)
     return False
 

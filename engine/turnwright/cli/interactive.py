@@ -21,7 +21,7 @@ from turnwright.result import TurnResult
 from . import codes, process
 from .display import Display
 from .following import Followed
-from .signals import Insistence
+from .signals import RepeatedSignal
 from .stores import password_hint
 from .summary import ended_by, taken_up_by
 
@@ -38,7 +38,7 @@ _PRESSED: Final = "left at once"
 _TOLD: Final = "stopped by SIGTERM"
 
 
-class Left(Exception):  # noqa: N818 (reads as what happened)
+class QuitError(Exception):
     """The process shall leave, with `code`, though the turn may go on. The text says how it came to that."""
 
     def __init__(self, code: int, how: str) -> None:
@@ -50,7 +50,7 @@ def execute(display: Display, opening: Opening, work: Work, followed: Followed |
     """Drive, show, and leave with the turn's exit code. `followed` is the turn, where another process may drive it."""
     try:
         result, seq = anyio.run(_drive, display, opening, work, followed)
-    except Left as left:
+    except QuitError as left:
         process.say_last(str(left))
         raise typer.Exit(left.code) from None
     display.close(result, seq)
@@ -62,13 +62,13 @@ async def _drive(display: Display, opening: Opening, work: Work, followed: Follo
         with display, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             # The loop hears of a signal by a file descriptor, and not by the handler, which can therefore be ours: it
             # is called too while a tool blocks the loop, or will not be cancelled.
-            patience = engine.setup.grace + ORDERLY
-            signal.signal(signal.SIGINT, Insistence((math.inf, ORDERLY), _farewell(display, _PRESSED)))
-            signal.signal(signal.SIGTERM, Insistence((patience,), _farewell(display, _TOLD)))
+            patience = engine.setup.cancel_grace + ORDERLY
+            signal.signal(signal.SIGINT, RepeatedSignal((math.inf, ORDERLY), _farewell(display, _PRESSED)))
+            signal.signal(signal.SIGTERM, RepeatedSignal((patience,), _farewell(display, _TOLD)))
             try:
                 async with beside(_heed, signals, display, engine, followed):
                     result = await work(engine)
-            except Left:
+            except QuitError:
                 if display.view.state.outcome is None:
                     raise
                 result = await engine.get(display.view.turn)  # it has ended all the same
@@ -84,11 +84,11 @@ async def _heed(
         code, how = (codes.TERMINATED, _TOLD) if number == signal.SIGTERM else (codes.ABORTED, _PRESSED)
         if not display.service and followed is not None and await followed.is_elsewhere(engine.store):
             command = f"turnwright abort {followed.turn}{display.flags}"
-            raise Left(code, f"{how}; another process drives turn {followed.turn} on: `{command}` stops it")
+            raise QuitError(code, f"{how}; another process drives turn {followed.turn} on: `{command}` stops it")
         if number == signal.SIGTERM and not display.service:
             await _finish_tools(display, engine)
         if number == signal.SIGTERM or asked or not display.view.turn:
-            raise Left(code, _farewell(display, how)())
+            raise QuitError(code, _farewell(display, how)())
         asked = True
         await engine.abort(display.view.turn)
         display.view.told_to_stop = True
@@ -96,7 +96,7 @@ async def _heed(
 
 async def _finish_tools(display: Display, engine: Engine) -> None:
     """Wait a moment: a tool that is about to finish need not lose its result."""
-    with anyio.move_on_after(engine.setup.grace):
+    with anyio.move_on_after(engine.setup.cancel_grace):
         while display.view.in_tool:  # noqa: ASYNC110 (a display has no event to wait for)
             await anyio.sleep(_LOOK)
 

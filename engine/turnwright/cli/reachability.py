@@ -7,11 +7,11 @@ from typing import Final
 from pydantic import ValidationError
 
 from turnwright.errors import ConfigError
-from turnwright_states import REASONS_OF, Event, Limits, Outcome, State, Trigger
+from turnwright_states import REASONS_OF, Input, Limits, Outcome, State, Trigger
 from turnwright_states.verify import ENDS, Case, Goal, event_name
 
 #: The events that are fed to a machine, as `--with` spells them; the chart's own names are a shorter way to say some.
-EVENTS: Final = frozenset({event_name(kind) for kind in Event.__subclasses__()} - {"started"}) | frozenset(Trigger)
+EVENTS: Final = frozenset({event_name(kind) for kind in Input.__subclasses__()} - {"started"}) | frozenset(Trigger)
 _OF_A_CASE: Final = tuple(name for name in Case._fields if name != "limits")
 _FIELDS: Final = (*Limits.model_fields, *_OF_A_CASE)
 
@@ -83,8 +83,10 @@ def narrowed(cases: Iterable[Case], values: dict[str, object]) -> list[Case]:
 
 def _with(case: Case, name: str, value: object) -> Case:
     if name == "widest":
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= case.limits.calls_a_step:
-            raise ConfigError(f"--with widest={value}: must be a whole number from 1 to {case.limits.calls_a_step}")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= case.limits.max_calls_per_step:
+            raise ConfigError(
+                f"--with widest={value}: must be a whole number from 1 to {case.limits.max_calls_per_step}"
+            )
         return case._replace(widest=value)
     if name in _OF_A_CASE:
         if not isinstance(value, bool):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from typing import TYPE_CHECKING
 
-from turnwright.errors import ConfigError, SessionBusy, TurnwrightError, UnknownTurn
+from turnwright.errors import ConfigError, SessionBusyError, TurnNotFoundError, TurnwrightError
 
 if TYPE_CHECKING:
     from turnwright.store import Store
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 def with_advice(command: Callable[..., object]) -> Callable[..., object]:
     """The command, which says what helps in its own words: the library's are for whoever calls the library.
 
-    It raises `ConfigError` for `UnknownTurn` and `SessionBusy`, if it has an option `store`.
+    It raises `ConfigError` for `TurnNotFoundError` and `SessionBusyError`, if it has an option `store`.
     """
 
     @wraps(command)
     def advised(**given: object) -> object:
         try:
             return command(**given)
-        except (SessionBusy, UnknownTurn) as error:
+        except (SessionBusyError, TurnNotFoundError) as error:
             store = given.get("store")
             if not isinstance(store, str):
                 raise
@@ -29,13 +29,13 @@ def with_advice(command: Callable[..., object]) -> Callable[..., object]:
     return advised
 
 
-def _advice(error: SessionBusy | UnknownTurn, store: str, given: Mapping[str, object]) -> str:
+def _advice(error: SessionBusyError | TurnNotFoundError, store: str, given: Mapping[str, object]) -> str:
     # Only who made a mistake waits for these to be loaded.
     from .runtimes import Service  # noqa: PLC0415
     from .stores import password_hint, store_flag, use_store  # noqa: PLC0415
 
     flags, hint = store_flag(store), f" ({password_hint(store)})" if password_hint(store) else ""
-    if isinstance(error, UnknownTurn):
+    if isinstance(error, TurnNotFoundError):
         return unknown_words(error.turn, store, flags) + hint
     address, namespace, queue = (_text(given.get(name)) for name in ("address", "namespace", "queue"))
     service = Service.of(address, namespace, queue).flags
@@ -64,7 +64,7 @@ def unknown_words(turn: str, store: str, flags: str) -> str:
     return f"there is no turn {turn!r} in this store: `turnwright turns{every}{flags}` lists them"
 
 
-def busy_words(busy: SessionBusy, flags: str, *, service: str = "", driven: bool, elsewhere: bool) -> str:
+def busy_words(busy: SessionBusyError, flags: str, *, service: str = "", driven: bool, elsewhere: bool) -> str:
     """Say what the session is busy with, and which commands end that: `service` has the flags of one, if any.
 
     `elsewhere`: another program began the turn, and alone has its model and its tools.

@@ -10,7 +10,7 @@ import typer
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError, StoreError
-from turnwright_states import BadJournal
+from turnwright_states import InvalidJournalError
 from turnwright_states.chart import ROWS
 from turnwright_states.facts import MAX_NESTING, Fact, parse_fact
 from turnwright_states.payload import nests_deeper, repeated
@@ -72,7 +72,10 @@ def _from_file(file: str) -> Iterator[tuple[int, Fact]]:
 
 
 def _read(line: str, where: str) -> tuple[int, Fact]:
-    """The fact of one line. Raises `ConfigError` for what is no line of a journal, `BadJournal` for what is no fact."""
+    """The fact of one line.
+
+    Raises `ConfigError` for what is no line of a journal, `InvalidJournalError` for what is no fact.
+    """
     if nests_deeper(line, MAX_NESTING):
         raise ConfigError(f"{where}: nests more than {MAX_NESTING} lists and objects, which no fact does")
     try:
@@ -86,7 +89,7 @@ def _read(line: str, where: str) -> tuple[int, Fact]:
         raise ConfigError(f"{where}: a fact has a whole number as its `seq`, and a text as its `kind`")
     name = repeated(line)
     if name is not None:
-        raise BadJournal(seq, f"{name!r} stands twice in one object of its line")
+        raise InvalidJournalError(seq, f"{name!r} stands twice in one object of its line")
     return seq, parse_fact(kind, json.dumps(fields), seq)
 
 
@@ -94,7 +97,7 @@ def _from_store(store: str, turn: str) -> Iterator[tuple[int, Fact]]:
     try:
         yield from read_journal(store, find_turn(store, turn))
     except StoreError as error:
-        if isinstance(error.__cause__, BadJournal):  # it was read, and what it holds is no fact
+        if isinstance(error.__cause__, InvalidJournalError):  # it was read, and what it holds is no fact
             raise error.__cause__ from None
         raise
 

@@ -13,7 +13,7 @@ from turnwright._base.ids import root_of
 from turnwright.agent import Agent
 from turnwright.driver.team import agent_tools
 from turnwright.engine import Engine
-from turnwright.errors import ConfigError, StoreError, TurnBusy, TurnEnded
+from turnwright.errors import ConfigError, StoreError, TurnAlreadyEndedError, TurnBusyError
 from turnwright.events import TurnEvent
 from turnwright.journal.admission import TurnOptions
 from turnwright.journal.driving_status import by_command_line
@@ -57,7 +57,7 @@ from .options import (
 )
 from .process import say
 from .runtimes import Service, WorkersModel
-from .saved_options import Remembered
+from .saved_options import SavedOptions
 from .stdin import piped
 from .stores import Journal, find_turn, read_journal, use_store
 from .telemetry import Exporting
@@ -111,8 +111,8 @@ def run(
     shown = [FilePart.read(file) for file in files or ()]
     continues = None if continues is None else find_turn(store, continues)
     before = None if continues is None else beginning(continues, read_journal(store, continues))
-    kept = Remembered() if before is None else Remembered.from_json(before.context)
-    if before is not None and not by_command_line(before.context) and model is None and base_url is None:
+    kept = SavedOptions() if before is None else SavedOptions.from_json(before.metadata)
+    if before is not None and not by_command_line(before.metadata) and model is None and base_url is None:
         raise ConfigError(
             f"turn {continues} was run by another program, which has its model {before.model!r} and its tools: go on"
             " there, or name a model with --model, and the tools with --tools"
@@ -132,9 +132,9 @@ def run(
     timeout = kept.timeout if timeout is None and kept.timeout is not None else said_so.settings.timeout
     asked = model or (chosen.model if flagged else None) or kept.model or chosen.model or said_so.settings.model
     named = model_named(asked, url)
-    if not service.here and model is not None:
+    if not service.embedded and model is not None:
         chosen = chosen.model_copy(update={"model": named})  # all that workers know of a turn is what it says itself
-    served = make_model(named, url, timeout) if service.here else WorkersModel(named)
+    served = make_model(named, url, timeout) if service.embedded else WorkersModel(named)
     tools, root = tools or kept.tools or said_so.settings.tools, root or kept.root or Path(said_so.settings.root)
     servers = mcp or kept.mcp or tuple(map(Path, said_so.settings.mcp))
     exporting = Exporting()
@@ -142,17 +142,17 @@ def run(
         Engine,
         telemetry=exporting.telemetry,
         model=served,
-        models=models_for(served, named, chosen, url, timeout) if service.here else WorkersModel.named,
+        models=models_for(served, named, chosen, url, timeout) if service.embedded else WorkersModel.named,
         store=service.store(store),
         runtime=service.runtime(),
         limits=options["limits"],
         prices=options["prices"],
-        history=options["history"],
+        unpaired=options["unpaired"],
         budgets=options["budgets"],
-        tell_budget=options["tell_budget"],
-        observers=[display.hear] if service.here else [],
+        show_budget_to_model=options["show_budget_to_model"],
+        on_event=[display.hear] if service.embedded else [],
     )
-    context = Remembered.of(
+    context = SavedOptions.of(
         model=named,
         base_url=url,
         from_flag=base_url is not None or kept.from_flag,
@@ -163,10 +163,10 @@ def run(
         helpers=helpers,
         limits=options["limits"],
     ).to_json()
-    asks = TurnOptions(files=shown, session=session, continues=continues, context=context)
+    asks = TurnOptions(files=shown, session=session, continue_from=continues, metadata=context)
 
     async def work(engine: Engine) -> TurnResult:
-        if service.here:
+        if service.embedded:
             return await engine.run(chosen, said, **asks)
         async with engine.stream(chosen, said, **asks) as events:
             async for event in events:
@@ -184,10 +184,10 @@ def resume(
         list[str] | None, typer.Option("--answer", metavar="ID=TEXT", help="Answer an interrupt; may be repeated.")
     ] = None,
     grants: Annotated[
-        list[str] | None, typer.Option("--grant", metavar="ID", help="Allow what an interrupt asks.")
+        list[str] | None, typer.Option("--approve", metavar="ID", help="Approve what an interrupt asks.")
     ] = None,
     denials: Annotated[
-        list[str] | None, typer.Option("--deny", metavar="ID[=WORDS]", help="Turn it down, with words for the model.")
+        list[str] | None, typer.Option("--reject", metavar="ID[=WORDS]", help="Reject it, with words for the model.")
     ] = None,
     store: StoreOption = DEFAULT_STORE,
     tools: ToolsOption = None,
@@ -220,7 +220,7 @@ def resume(
     started, opened = beginning(turn, facts), service.store(store, create=False)
     opening: Opening
     exporting = Exporting()
-    if service.here:
+    if service.embedded:
         opening = engine_for(
             turn,
             started,
@@ -234,15 +234,15 @@ def resume(
         )
     else:
         service.refuse({"--tools": tools, "--mcp": mcp, "--base-url": base_url, "--timeout": timeout})
-        opening = Engine(store=opened, runtime=service.runtime(), observers=[followed.observe])
-    if answers and driven and service.here:
+        opening = Engine(store=opened, runtime=service.runtime(), on_event=[followed.observe])
+    if answers and driven and service.embedded:
         say(f"turn {turn} is driven by another process, which is given the answers; waiting for it")
 
     async def work(engine: Engine) -> TurnResult:
         try:
             async with beside(followed.follow, engine):
                 result = await engine.resume(turn, answers)
-        except TurnBusy as error:
+        except TurnBusyError as error:
             raise ConfigError(f"{error}{_to_answer([one for one in followed.open if one not in answered])}") from None
         await followed.catch_up(engine.store)
         return result
@@ -267,13 +267,13 @@ def engine_for(
 
     Raises `ConfigError` when they are not known here, or not there any more.
     """
-    kept, said_so = Remembered.from_json(started.context), configuration(given={"timeout": timeout})
+    kept, said_so = SavedOptions.from_json(started.metadata), configuration(given={"timeout": timeout})
     if started.parent_turn is not None and base_url is None:
         raise ConfigError(
             f"turn {turn} is a sub-agent's, with the model and the tools of whoever called it: resume turn"
             f" {root_of(turn)}; to fork it, name the model's server with --base-url and the tools with --tools"
         )
-    if not by_command_line(started.context) and base_url is None:
+    if not by_command_line(started.metadata) and base_url is None:
         raise ConfigError(
             f"turn {turn} was begun by another program, which has its model {started.model!r} and its tools: resume it"
             " there, or name the model's server with --base-url and the tools with --tools"
@@ -288,12 +288,12 @@ def engine_for(
         model=served,
         models=models_for(served, named, _same_agent(started), url, patience),
         prices=options["prices"],
-        history=options["history"],
+        unpaired=options["unpaired"],
         budgets=options["budgets"],
-        tell_budget=options["tell_budget"],
+        show_budget_to_model=options["show_budget_to_model"],
         store=store,
         limits=kept.limits,
-        observers=[hear],
+        on_event=[hear],
         telemetry=telemetry,
     )
     own = [*choose_tools(tools or kept.tools, kept.root or Path()), *kept.helpers()]
@@ -303,11 +303,11 @@ def engine_for(
 async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool, dict[str, Journal], frozenset[str]]:
     """A live turn: its row, its facts, whether it is driven, its unfinished sub-turns, and what waits as answered.
 
-    Raises `UnknownTurn` and `TurnEnded`.
+    Raises `TurnNotFoundError` and `TurnAlreadyEndedError`.
     """
     row = await store.get(turn)
     if row.status.outcome is not None and row.status.reason is not None:
-        raise TurnEnded(turn, row.status.outcome, row.status.reason)
+        raise TurnAlreadyEndedError(turn, row.status.outcome, row.status.reason)
     facts = await store.facts(turn)
     answered = answers_in(await store.inbox(turn))
     return row, facts, await store.is_driven(turn), await unfinished_below(store, turn, facts), answered

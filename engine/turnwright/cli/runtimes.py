@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from turnwright.errors import ConfigError
-from turnwright.model.protocol import Delta, Reply, Request
+from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
 from turnwright.runtime import Local, Runtime
 from turnwright.store import Store, open_store
 
@@ -47,7 +47,7 @@ class Service:
         return cls(address, namespace, queue, tuple(map(_agent_queue, agent_queues or ())))
 
     @property
-    def here(self) -> bool:
+    def embedded(self) -> bool:
         """Whether this process drives its turns itself."""
         return self.address is None
 
@@ -76,7 +76,7 @@ class Service:
 
         Raises `ConfigError`.
         """
-        return open_store(address, create=create) if self.here else shared_store(address, create=create)
+        return open_store(address, create=create) if self.embedded else shared_store(address, create=create)
 
 
 def local_worker(concurrency: int | None, drain: float) -> Runtime:
@@ -184,7 +184,7 @@ class WorkersModel:
         """The model that an agent names."""
         return cls(model_named(name, None))
 
-    def stream(self, request: Request) -> AsyncIterator[Delta | Reply]:
+    def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         """See `Model.stream`. Raises `ConfigError`."""
         raise ConfigError(
             f"model {self.name!r} is the workers', and was asked for {len(request.messages)} messages here"

@@ -13,12 +13,12 @@ from turnwright.driver.subagents import AgentTool
 from turnwright.driver.team import agent_tools
 from turnwright.errors import ConfigError
 from turnwright_states import Limits
-from turnwright_states.events import JsonObject
+from turnwright_states.inputs import JsonObject
 
 _VARIABLE = "OPENAI_BASE_URL"
 
 
-class Remembered(BaseModel):
+class SavedOptions(BaseModel):
     """The flags of a run. No key is among them: keys come from the environment, each time.
 
     An address with a password or a query in it is not kept either; `withheld` says that there was one. `from_flag`

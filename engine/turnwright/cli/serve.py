@@ -23,7 +23,7 @@ from .options import (
     configuration,
 )
 from .runtimes import shared_store
-from .server_options import LOOPBACK, PORT, Place, PortOption, TokenOption, need_extra
+from .server_options import LOOPBACK, PORT, PortOption, ServerOptions, TokenOption, need_extra
 from .stores import store_flag, without_password
 from .telemetry import Exporting
 from .worker_engine import driving, driving_model
@@ -80,7 +80,7 @@ def serve(
     given = next((flag for flag, value in flags.items() if value not in (None, [])), None)
     if given is not None and not drive:
         raise ConfigError(f"{given}: is for driving turns: say --drive, or leave it to a worker")
-    place = Place.of(host, port, token, allow_hosts or (), root_path=root_path, remote=allow_remote)
+    place = ServerOptions.of(host, port, token, allow_hosts or (), root_path=root_path, remote=allow_remote)
     need_extra()
     # A store that is named and not there is a mistake; the one that is looked into anyway may be made later.
     opened = shared_store(store, create=drive or store_flag(store) == "")

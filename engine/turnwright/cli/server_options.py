@@ -29,7 +29,7 @@ TokenOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerOptions:
     """An address to serve the inspector at. `token` is what a person gave; empty has one made.
 
     `hosts` are the names that it is reached by beside `localhost`, `root_path` what a proxy puts before its paths.
@@ -51,7 +51,7 @@ class Place:
         *,
         root_path: str = "",
         remote: bool = False,
-    ) -> "Place":
+    ) -> "ServerOptions":
         """What the flags say. Raises `ConfigError` for an address that others reach, unless it is meant so."""
         given = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
         if token is not None and not token:

@@ -14,10 +14,10 @@ from turnwright.engine import Engine
 from turnwright.inspector import Token, inspector_app
 
 from . import codes, process
-from .interactive import ORDERLY, Left, Opening
+from .interactive import ORDERLY, Opening, QuitError
 from .process import json_line
-from .server_options import Place
-from .signals import Insistence
+from .server_options import ServerOptions
+from .signals import RepeatedSignal
 
 #: Seconds that requests may take which are under way when it is told to stop. Streams of events end by themselves.
 _DRAIN: Final = 2
@@ -31,7 +31,7 @@ Beside = Callable[[Engine], Awaitable[object]]
 
 def serve_pages(
     opening: Opening,
-    place: Place,
+    place: ServerOptions,
     *,
     store: str,
     drives: bool,
@@ -75,7 +75,7 @@ def serve_pages(
                 )
                 with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                     # As where a turn is driven: a tool may block the loop, which then hears of no signal.
-                    insistence = Insistence((_BEYOND, ORDERLY), lambda: _LAST_WORDS)
+                    insistence = RepeatedSignal((_BEYOND, ORDERLY), lambda: _LAST_WORDS)
                     for number in (signal.SIGINT, signal.SIGTERM):
                         signal.signal(number, insistence)
                     async with beside(_heed, signals, server), beside(task or _nothing, engine):
@@ -87,7 +87,7 @@ def serve_pages(
 
     try:
         anyio.run(run)
-    except Left as left:
+    except QuitError as left:
         process.say_last(str(left))
         raise typer.Exit(left.code) from None
 
@@ -104,7 +104,7 @@ async def _heed(signals: AsyncIterator[signal.Signals], server: uvicorn.Server) 
     """Have the server stop, or raise `Left`."""
     async for number in signals:
         if server.should_exit:
-            raise Left(codes.TERMINATED if number == signal.SIGTERM else codes.ABORTED, _LAST_WORDS)
+            raise QuitError(codes.TERMINATED if number == signal.SIGTERM else codes.ABORTED, _LAST_WORDS)
         server.handle_exit(number, None)  # streams of events look out for this too
 
 

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
 from turnwright.engine import Engine
-from turnwright.errors import ConfigError, UnknownTurn
+from turnwright.errors import ConfigError, TurnNotFoundError
 from turnwright.events import without_content
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.message_history import said_before
@@ -84,7 +84,7 @@ def show(
         print_lines([*_called(started), *forked(started)])
         for message in result.messages:
             print_lines(_said(message, below), hang=_MARGIN)
-        flags, elsewhere = store_flag(store), not by_command_line(begun.context)
+        flags, elsewhere = store_flag(store), not by_command_line(begun.metadata)
         closing = closing_lines(result, said=result.text, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop)
         print_closing(result, closing, flags=flags)
 
@@ -99,7 +99,7 @@ async def _turn(
     result, facts = await Engine(store=store).get(turn), await store.facts(turn)
     begun, root = beginning(turn, facts), root_of(turn)
     if root != turn:
-        with suppress(UnknownTurn):  # somebody made a turn with such an id
+        with suppress(TurnNotFoundError):  # somebody made a turn with such an id
             begun = beginning(root, await store.facts(root))
     told_to_stop = any(item.kind is InboxKind.ABORT for item in await store.inbox(turn))
     return result, facts, await sub_turns(store, turn, facts), begun, told_to_stop
@@ -141,7 +141,7 @@ def _result_record(result: TurnResult) -> dict[str, JsonValue]:
         "seconds": result.seconds,
         "error": result.error,
         "path": list(result.path),
-        "pending": [one.to_json() for one in result.pending],
+        "interrupts": [one.to_json() for one in result.interrupts],
         "answered": [*sorted(result.answered)],
         "undelivered": list(result.undelivered),
         "messages": [

@@ -11,7 +11,7 @@ from . import process
 _SIGNALLED = 128
 
 
-class Insistence:
+class RepeatedSignal:
     """Counts signals, and ends the process if it does not leave by itself, whatever it is doing.
 
     The n-th signal gives it `patience[n - 1]` seconds, where `math.inf` is no limit; one more than there are ends it

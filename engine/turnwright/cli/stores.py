@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import anyio
 
-from turnwright.errors import ConfigError, UnknownTurn, UnreadableTurnError
+from turnwright.errors import ConfigError, TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.turn_journal import beginning
 from turnwright.store import Store, open_store
@@ -58,7 +58,7 @@ async def _find_turn(store: Store, *, named: str) -> str:
         return (await store.get(named)).id
     except (UnreadableTurnError, ConfigError):
         return named  # it is damaged, or there is no store: the command says so in its own words
-    except UnknownTurn:
+    except TurnNotFoundError:
         pass
     parts = named.split(":")
     found = [row.id for row in await store.turns() if all(parts) and _begins(row.id.split(":"), parts)]
@@ -79,13 +79,13 @@ def listed(names: Sequence[str]) -> str:
 
 async def is_elsewhere(store: Store, turn: str) -> bool:
     """Return whether another program began the turn, and alone has its model and its tools."""
-    with suppress(UnknownTurn, UnreadableTurnError):
-        return not by_command_line(beginning(turn, await store.facts(turn)).context)
+    with suppress(TurnNotFoundError, UnreadableTurnError):
+        return not by_command_line(beginning(turn, await store.facts(turn)).metadata)
     return False
 
 
 def read_journal(address: str, turn: str) -> Journal:
-    """The facts of a turn, oldest first. Raises `UnknownTurn`."""
+    """The facts of a turn, oldest first. Raises `TurnNotFoundError`."""
     return use_store(address, lambda store: store.facts(turn))
 
 

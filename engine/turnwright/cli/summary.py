@@ -16,7 +16,7 @@ from .screen import print_lines, print_paged
 from .stores import password_hint, store_flag
 from .view import one_line
 
-#: What becomes of an interrupt that nobody answered in time, where it is not denied.
+#: What becomes of an interrupt that nobody answered in time, where it is not rejected.
 _UNANSWERED: Final = {InterruptKind.DOOM_LOOP: "stopped", InterruptKind.UNKNOWN_OUTCOME: "left unknown"}
 
 #: The share of a limit from which on its being the nearest is worth a line.
@@ -150,7 +150,7 @@ def _why(result: TurnResult, reason: EndReason) -> str:
 
 
 def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> list[str]:
-    waits = len(result.pending) - len(result.answered)
+    waits = len(result.interrupts) - len(result.answered)
     lines = [f"paused: the turn waits for {count(waits, 'answer')}."]
     if not waits:
         again = taken_up_by(result.id, flags, elsewhere=elsewhere)
@@ -160,12 +160,12 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
     # What a sub-agent asks is answered in the turn that began it all.
     root, _, calls = result.id.partition(":")
     path = f"{calls.replace(':', '/')}/" if calls else ""
-    for place, one in enumerate(result.pending):
+    for place, one in enumerate(result.interrupts):
         first, *rest = spelled(words(one)).split("\n")
         lines += [f"  {one.id}: {first}", *(f"    {line}" for line in rest)]
         if one.expires_at is not None:
             until = _date(one.expires_at)
-            lines.append(f"    until {until}; after that: {_UNANSWERED.get(one.kind, 'denied')}")
+            lines.append(f"    until {until}; after that: {_UNANSWERED.get(one.kind, 'rejected')}")
         if lost:
             continue
         if one.id in result.answered:
@@ -174,24 +174,23 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
             lines.append("    will be asked after that")
         else:
             command = f"turnwright {'answer' if elsewhere else 'resume'} {root}{flags}"
-            lines.append(f"    {command} {_how(one.kind, path + one.id, elsewhere=elsewhere)}")
+            lines.append(f"    {command} {_how(one.kind, path + one.id)}")
     if elsewhere and waits and not lost:
         lines.append("  The program that began the turn goes on with it.")
     return lines
 
 
-def _how(kind: InterruptKind, name: str, *, elsewhere: bool) -> str:
-    """Return the flags that answer. `answer` has other names for them than `resume`."""
-    reply, yes, no = ("--reply", "--approve", "--reject") if elsewhere else ("--answer", "--grant", "--deny")
+def _how(kind: InterruptKind, name: str) -> str:
+    """Return the flags that answer."""
     match kind:
         case InterruptKind.QUESTION:
-            return f'{reply} {name}="..."'
+            return f'--answer {name}="..."'
         case InterruptKind.DOOM_LOOP:
-            return f"{reply} {name}=go_on    (or {name}=always, {name}=stop)"
+            return f"--answer {name}=go_on    (or {name}=always, {name}=stop)"
         case InterruptKind.UNKNOWN_OUTCOME:
-            return f"{reply} {name}=rerun    (or {name}=unknown)"
+            return f"--answer {name}=rerun    (or {name}=unknown)"
         case _:
-            return f'{yes} {name}    (or {no} {name}="why")'
+            return f'--approve {name}    (or --reject {name}="why")'
 
 
 def _date(seconds: float) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from turnwright.errors import ConfigError
-from turnwright_states.traces import BadTrace, check_trace
+from turnwright_states.traces import InvalidTraceError, check_trace
 from turnwright_states.verdict import Check
 
 from . import check_report
@@ -38,5 +38,5 @@ def trace(
 def _checked(file: str) -> Sequence[Check]:
     try:
         return check_trace(read_lines(file))
-    except BadTrace as error:
+    except InvalidTraceError as error:
         raise ConfigError(f"{file}: {error}") from error

@@ -11,9 +11,9 @@ import typer
 from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
-from turnwright.errors import UnknownTurn, UnreadableTurnError
+from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.answer_posting import standing
-from turnwright.journal.driving_status import Driver, seen_to
+from turnwright.journal.driving_status import DriverStatus, seen_to
 from turnwright.store import InboxKind, Store, TurnRow
 
 from .columns import print_columns
@@ -26,7 +26,7 @@ from .view import one_line
 _COLUMNS: Final = ("TURN", "WHEN", "AGENT", "MODEL", "STEPS", "CALLS", "STATE", "DRIVER", "REASON", "SESSION")
 #: The columns that a narrow terminal goes without, in this order. A turn's id and its state are always there.
 _DROPS: Final = ("MODEL", "SESSION", "AGENT", "WHEN", "CALLS", "STEPS", "REASON", "DRIVER")
-_WAITS: Final = frozenset({Driver.CRASHED, Driver.LEFT})
+_WAITS: Final = frozenset({DriverStatus.CRASHED, DriverStatus.LEFT})
 _INDENT: Final = "  "
 _LIMIT: Final = 50
 #: The state of a turn whose row is damaged.
@@ -41,7 +41,7 @@ class _Listed:
     stop, and have not ended. `answered`: the paused ones of which nothing is open any more, and that nobody drives yet.
     """
 
-    rows: Sequence[tuple[TurnRow, Driver | None]]
+    rows: Sequence[tuple[TurnRow, DriverStatus | None]]
     elsewhere: frozenset[str]
     stopping: frozenset[str]
     answered: frozenset[str]
@@ -84,7 +84,7 @@ async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: 
     roots, more = await _roots(store, session, limit)
     below = [row for row in (await store.turns() if sub_turns else ()) if not _is_root(row)]
     below.sort(key=lambda row: row.id)  # as their calls were made
-    listed: list[tuple[TurnRow, Driver | None]] = []
+    listed: list[tuple[TurnRow, DriverStatus | None]] = []
     elsewhere: set[str] = set()
     waits = await store.requests(InboxKind.ABORT, InboxKind.ANSWER)
     told = {item.turn for item in waits if item.kind is InboxKind.ABORT}
@@ -93,7 +93,7 @@ async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: 
     answered: set[str] = set()
     for root in roots:
         for row in (root, *(one for one in below if root_of(one.id) == root.id)):
-            with suppress(UnknownTurn):  # somebody has just deleted it
+            with suppress(TurnNotFoundError):  # somebody has just deleted it
                 seen, driver = await seen_to(store, row)
                 listed.append((seen, driver))
                 if row.id in replied and driver is None and await _is_answered(store, row.id):
@@ -107,9 +107,9 @@ async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: 
 
 async def _is_answered(store: Store, turn: str) -> bool:
     """Return whether a turn is paused, and each of its interrupts has an answer that nobody has taken in yet."""
-    with suppress(UnknownTurn, UnreadableTurnError):
+    with suppress(TurnNotFoundError, UnreadableTurnError):
         result = await standing(store, turn)
-        return result.paused and len(result.answered) == len(result.pending)
+        return result.paused and len(result.answered) == len(result.interrupts)
     return False
 
 
@@ -162,7 +162,7 @@ def _say_what_waits(listed: _Listed, store: str) -> None:
         say(f"{count(len(waiting), 'turn')} crashed or left: another program began them, and its `recover()` goes on")
 
 
-def _record(row: TurnRow, driver: Driver | None, listed: _Listed) -> dict[str, JsonValue]:
+def _record(row: TurnRow, driver: DriverStatus | None, listed: _Listed) -> dict[str, JsonValue]:
     return {
         "turn": row.id,
         "parent": row.id.rpartition(":")[0] or None,
@@ -182,7 +182,7 @@ def _record(row: TurnRow, driver: Driver | None, listed: _Listed) -> dict[str, J
     }
 
 
-def _cells(row: TurnRow, driver: Driver | None, *, answered: bool) -> tuple[str, ...]:
+def _cells(row: TurnRow, driver: DriverStatus | None, *, answered: bool) -> tuple[str, ...]:
     if row.fault:
         when, figures, stands = "", ("", ""), (_UNREADABLE, "", "")
     else:

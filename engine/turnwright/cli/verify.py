@@ -16,7 +16,7 @@ import typer
 from turnwright.errors import ConfigError
 from turnwright.proof.spin import each_check
 from turnwright_states.verdict import Check, Verdict
-from turnwright_states.verify import BOUND, MOST, Case, Search, Violation, Walk, findings, grid, lint, reach, walk
+from turnwright_states.verify import BOUND, MOST, Case, Search, ViolationError, Walk, findings, grid, lint, reach, walk
 
 from .check_report import exit_code, json_of, lines_of
 from .counterexample import drawn, json_of_witness
@@ -80,7 +80,7 @@ def verify(
     if can_reach is None:
         if conditions:
             raise ConfigError("--with narrows what --can-reach looks for: give --can-reach as well")
-        report = Report(as_json=as_json)
+        report = VerifyReport(as_json=as_json)
         report.add("the chart, as it is written", lint())
         cases = sorted(grid(bound), key=weight, reverse=True)
         processes = min(workers, len(cases))
@@ -148,7 +148,7 @@ def _pool(processes: int) -> Iterator[Pool]:
         yield pool
 
 
-class Report:
+class VerifyReport:
     """What `verify` prints: the checks as they become known, a line that sums them up, and the exit code.
 
     As JSON it is one object at the end.
@@ -172,7 +172,7 @@ class Report:
         try:
             for done in walks:
                 total.add(done)
-        except Violation as fault:
+        except ViolationError as fault:
             violation = fault
         self.add(heading, findings(total, violation))
         self._say(

@@ -8,13 +8,13 @@ from pydantic import JsonValue
 
 from turnwright.events import (
     FactEvent,
-    Pending,
-    ReplyRestarted,
-    TextPiece,
-    ToolProgress,
+    Interrupt,
+    ResponseRestartedEvent,
+    TextDeltaEvent,
+    ToolProgressEvent,
+    TurnEndedEvent,
     TurnEvent,
-    TurnHalted,
-    TurnPaused,
+    TurnPausedEvent,
     without_content,
 )
 from turnwright.journal.driving_status import by_command_line
@@ -76,7 +76,7 @@ class TurnView:
     #: The last text that is on the screen for good.
     said: str = ""
     calls: dict[str, CallView] = field(default_factory=dict)
-    pending: tuple[Pending, ...] = ()
+    pending: tuple[Interrupt, ...] = ()
     below: "dict[str, TurnView]" = field(default_factory=dict)
     _started_at: dict[str, float] = field(default_factory=dict)
 
@@ -133,15 +133,15 @@ class TurnView:
         match event:
             case FactEvent(fact=fact):
                 self.add_fact(fact)
-            case TextPiece():
+            case TextDeltaEvent():
                 self.text += event.text
-            case ReplyRestarted():
+            case ResponseRestartedEvent():
                 self.text = ""
-            case ToolProgress() if event.call in self.calls:
+            case ToolProgressEvent() if event.call in self.calls:
                 self.calls[event.call].progress = _progress(event)
-            case TurnPaused():
-                self.state, self.pending = State.PAUSED, event.pending
-            case TurnHalted():
+            case TurnPausedEvent():
+                self.state, self.pending = State.PAUSED, event.interrupts
+            case TurnEndedEvent():
                 self.state = State[event.outcome.name]
             case _:
                 pass
@@ -153,7 +153,7 @@ class TurnView:
             case f.TurnStarted():
                 self.limits, self.model = fact.limits, fact.model
                 self.agent = str(fact.agent.get("name", ""))
-                self.begun_elsewhere = not by_command_line(fact.context)
+                self.begun_elsewhere = not by_command_line(fact.metadata)
             case f.StepStarted():
                 self.step, self.text, self.calls = fact.number, "", {}
             case f.ModelReplied():
@@ -208,7 +208,7 @@ def _first_line(text: str) -> str:
     return " ".join(lines[:2]) if lines and lines[0].endswith(":") else "".join(lines[:1])
 
 
-def _progress(event: ToolProgress) -> str:
+def _progress(event: ToolProgressEvent) -> str:
     of = "" if event.total is None else f" of {event.total:g}"
     return one_line(f"{event.progress:g}{of} {event.message}", 60)
 

@@ -12,11 +12,11 @@ import typer
 from pydantic import JsonValue
 
 from turnwright._base.background_task import beside
-from turnwright.runtime import Runtime, Stand
+from turnwright.runtime import Runtime, TurnStatus
 from turnwright.store import InboxKind
 
 from . import codes, process
-from .interactive import ORDERLY, Left, Opening
+from .interactive import ORDERLY, Opening, QuitError
 from .options import (
     DEFAULT_STORE,
     AddressOption,
@@ -37,13 +37,13 @@ from .options import (
 )
 from .process import json_line
 from .runtimes import QUEUE, Service, check_flags, local_worker, shared_store, temporal_worker
-from .signals import Insistence
+from .signals import RepeatedSignal
 from .stores import without_password
 from .summary import count
 from .telemetry import Exporting
 from .view import one_line
 from .worker_engine import driving, driving_model
-from .worker_listener import Overheard
+from .worker_listener import ObservedRuntime
 
 #: Seconds beyond the drain after which a process is ended that has not left: a tool may block it.
 _BEYOND: Final = 10.0
@@ -111,7 +111,7 @@ def worker(
     opened = shared_store(store, create=True, notify=notify)
     named = driving_model(said, model)
     told = _Ear(as_json=as_json)
-    overheard = Overheard(runtime, opened, told)
+    overheard = ObservedRuntime(runtime, opened, told)
     exporting = Exporting()
     opening = driving(
         opened,
@@ -122,7 +122,7 @@ def worker(
         root=root,
         agents=agents,
         runtime=overheard,
-        observers=[overheard.observe],
+        on_event=[overheard.observe],
         telemetry=exporting.telemetry,
     )
     at: dict[str, JsonValue] = {}
@@ -137,7 +137,7 @@ def worker(
     try:
         with exporting.sent():
             anyio.run(_work, opening, overheard, told, partial(told.started, without_password(store), named, at), drain)
-    except Left as left:
+    except QuitError as left:
         process.say_last(str(left))
         raise typer.Exit(left.code) from None
 
@@ -152,7 +152,7 @@ def _runtime(
     drain: float,
 ) -> Runtime:
     check_flags(service.address, {"--serves": serves, "--rate": rate, "--queue-rate": queue_rate})
-    if service.here:
+    if service.embedded:
         return local_worker(concurrency, drain)
     return temporal_worker(service, serves, concurrency=concurrency, rate=rate, queue_rate=queue_rate, drain=drain)
 
@@ -172,11 +172,11 @@ class _Ear:
         self._tell("started", words, **fields)
 
     def taken_up(self, turn: str) -> None:
-        """See `Ear.taken_up`."""
+        """See `WorkerListener.taken_up`."""
         self._tell("taken_up", f"turn {turn}  taken up", turn=turn)
 
-    def at_rest(self, turn: str, stand: Stand, seconds: float) -> None:
-        """See `Ear.at_rest`."""
+    def at_rest(self, turn: str, stand: TurnStatus, seconds: float) -> None:
+        """See `WorkerListener.at_rest`."""
         outcome, reason = stand.state.outcome, stand.reason
         how = "paused" if outcome is None else f"{outcome}: {reason}"
         self._tell(
@@ -190,15 +190,15 @@ class _Ear:
         )
 
     def left_alone(self, turn: str, why: str) -> None:
-        """See `Ear.left_alone`."""
+        """See `WorkerListener.left_alone`."""
         self._tell("left_alone", f"turn {turn}  left alone: {one_line(why, 600)}", turn=turn, why=why)
 
     def let_go(self, turn: str, why: str) -> None:
-        """See `Ear.let_go`."""
+        """See `WorkerListener.let_go`."""
         self._tell("let_go", f"turn {turn}  let go of: {one_line(why, 600)}", turn=turn, why=why)
 
     def waits(self, why: str) -> None:
-        """See `Ear.waits`."""
+        """See `WorkerListener.waits`."""
         self._tell("waiting", f"no turns are found: {one_line(why, 600)}", why=why)
 
     def draining(self, turns: list[str], seconds: float) -> None:
@@ -215,13 +215,13 @@ class _Ear:
 
 
 async def _work(
-    opening: Opening, overheard: Overheard, told: _Ear, started: Callable[[list[str]], None], drain: float
+    opening: Opening, overheard: ObservedRuntime, told: _Ear, started: Callable[[list[str]], None], drain: float
 ) -> None:
     stopping = anyio.Event()
     async with opening as engine:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             # As where a turn is driven: a tool may block the loop, which then hears of no signal.
-            insistence = Insistence((drain + _BEYOND, ORDERLY), partial(_last_words, overheard))
+            insistence = RepeatedSignal((drain + _BEYOND, ORDERLY), partial(_last_words, overheard))
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, insistence)
             async with beside(_heed, signals, stopping, overheard, told, drain):
@@ -229,22 +229,22 @@ async def _work(
                 await engine.store.requests(InboxKind.ABORT)
                 await overheard.reach()
                 started(sorted(engine.setup.tools))
-                await engine.work(stopping)
+                await engine.run_worker(stopping)
     told.stopped()
 
 
 async def _heed(
-    signals: AsyncIterator[signal.Signals], stopping: anyio.Event, overheard: Overheard, told: _Ear, drain: float
+    signals: AsyncIterator[signal.Signals], stopping: anyio.Event, overheard: ObservedRuntime, told: _Ear, drain: float
 ) -> None:
     """Have the worker stop, or raise `Left`."""
     async for number in signals:
         if stopping.is_set():
-            raise Left(codes.TERMINATED if number == signal.SIGTERM else codes.ABORTED, _last_words(overheard))
+            raise QuitError(codes.TERMINATED if number == signal.SIGTERM else codes.ABORTED, _last_words(overheard))
         told.draining(overheard.driven, drain)
         stopping.set()
 
 
-def _last_words(overheard: Overheard) -> str:
+def _last_words(overheard: ObservedRuntime) -> str:
     driven = overheard.driven
     what = "one of its turns" if len(driven) == 1 else f"{len(driven)} of its turns"
     return "left at once" + (f"; other workers take up {what}: {', '.join(driven)}" if driven else "")

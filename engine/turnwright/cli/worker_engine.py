@@ -45,7 +45,7 @@ def driving(
     root: Path | None,
     agents: Path | None,
     runtime: Runtime | None = None,
-    observers: Sequence[Observer] = (),
+    on_event: Sequence[Observer] = (),
     telemetry: Telemetry | None = None,
 ) -> Opening:
     """What opens an engine that drives the turns in `store`, with the model `named` and what `said` configures.
@@ -65,12 +65,12 @@ def driving(
         store=store,
         runtime=runtime,
         telemetry=telemetry,
-        observers=observers,
+        on_event=on_event,
         limits=options["limits"],
         prices=options["prices"],
-        history=options["history"],
+        unpaired=options["unpaired"],
         budgets=options["budgets"],
-        tell_budget=options["tell_budget"],
+        show_budget_to_model=options["show_budget_to_model"],
     )
     own = choose_tools(tools or settings.tools, root or Path(settings.root))
     return with_mcp(mcp or tuple(map(Path, settings.mcp)), make, [*own, *helpers])

@@ -10,24 +10,24 @@ import anyio
 
 from turnwright._base.background_task import beside
 from turnwright._base.ids import root_of
-from turnwright.errors import ConfigError, StoreError, TurnBusy, TurnwrightError
+from turnwright.errors import ConfigError, StoreError, TurnBusyError, TurnwrightError
 from turnwright.events import TurnEvent
-from turnwright.runtime import Job, Runtime, Stand, Work
-from turnwright.store import NOBODY_GIVEN_UP, GivenUp, Store
+from turnwright.runtime import Job, Runtime, TurnStatus, WorkerApi
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Store
 from turnwright_states import State
 
 #: Seconds after which it is asked whether a turn is ours of which nothing was heard yet.
 _SILENCE: Final = 1.0
 
 
-class Ear(Protocol):
+class WorkerListener(Protocol):
     """Who is told."""
 
     def taken_up(self, turn: str) -> None:
         """This process drives a turn now."""
         ...
 
-    def at_rest(self, turn: str, stand: Stand, seconds: float) -> None:
+    def at_rest(self, turn: str, stand: TurnStatus, seconds: float) -> None:
         """A turn that was driven here has ended, or is paused. `seconds` is for how long it was driven."""
         ...
 
@@ -53,18 +53,18 @@ class _Try:
     over: bool = False
 
 
-class Overheard:
+class ObservedRuntime:
     """A runtime that tells `ear` what its worker does. `observe` is to be an observer of its engine.
 
     `store` is the engine's.
     """
 
-    def __init__(self, runtime: Runtime, store: Store, ear: Ear) -> None:
+    def __init__(self, runtime: Runtime, store: Store, ear: WorkerListener) -> None:
         self._runtime = runtime
         self._store = store
         self._ear = ear
         self._tries: dict[str, _Try] = {}
-        self.here = runtime.here
+        self.embedded = runtime.embedded
 
     @property
     def driven(self) -> list[str]:
@@ -75,7 +75,7 @@ class Overheard:
         """Take an event in: a turn whose events are heard is driven here."""
         self._is_ours(root_of(event.turn))
 
-    def bind(self, work: Work) -> None:
+    def bind(self, work: WorkerApi) -> None:
         """See `Runtime.bind`."""
         self._runtime.bind(_Told(work, self, self._ear))
 
@@ -100,17 +100,17 @@ class Overheard:
         await self._runtime.aclose()
 
     async def reach(self) -> None:
-        """Ask the runtime's service something, whatever it answers. Raises `RuntimeUnavailable`."""
+        """Ask the runtime's service something, whatever it answers. Raises `RuntimeUnavailableError`."""
         await self._runtime.failure("worker", 1)
 
-    async def hear(self, turn_id: str, driving: Awaitable[Stand]) -> Stand:
+    async def hear(self, turn_id: str, driving: Awaitable[TurnStatus]) -> TurnStatus:
         """Await the driving of a turn, and tell of it. Raises what that raises."""
         before, one = self._tries.get(turn_id), _Try()
         self._tries[turn_id] = one
         try:
             async with beside(self._look, turn_id, one):
                 stand = await driving
-        except TurnBusy:
+        except TurnBusyError:
             raise  # another driver has it
         except (ConfigError, StoreError) as error:
             self._ear.left_alone(turn_id, str(error))
@@ -148,7 +148,7 @@ class Overheard:
 class _Told:
     """What the worker does, told to `overheard`."""
 
-    def __init__(self, work: Work, overheard: Overheard, ear: Ear) -> None:
+    def __init__(self, work: WorkerApi, overheard: ObservedRuntime, ear: WorkerListener) -> None:
         self._work = work
         self._overheard = overheard
         self._ear = ear
@@ -163,17 +163,17 @@ class _Told:
         turn_id: str,
         segment: int,
         *,
-        over: GivenUp = NOBODY_GIVEN_UP,
+        over: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
-    ) -> Stand:
+    ) -> TurnStatus:
         """See `Work.drive`."""
         return await self._overheard.hear(turn_id, self._work.drive(turn_id, segment, over=over, claimed=claimed))
 
-    async def stand(self, turn_id: str) -> Stand:
+    async def status(self, turn_id: str) -> TurnStatus:
         """See `Work.stand`."""
-        return await self._work.stand(turn_id)
+        return await self._work.status(turn_id)
 
-    async def abort(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> None:
+    async def abort(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> None:
         """See `Work.abort`."""
         await self._work.abort(turn_id, over=over)
 
@@ -181,10 +181,10 @@ class _Told:
         """See `Work.job`."""
         return await self._work.job(turn_id)
 
-    async def due(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
+    async def pending(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
         """See `Work.due`."""
         try:
-            return await self._work.due(idle=idle, most=most)
+            return await self._work.pending(idle=idle, most=most)
         except StoreError as error:
             self._ear.waits(str(error))
             raise

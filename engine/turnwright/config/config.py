@@ -32,7 +32,7 @@ from turnwright.agents.files import read_agents
 from turnwright.agents.markdown import find_agent
 from turnwright.errors import ConfigError
 from turnwright.journal.dependencies import Price
-from turnwright.transcript.pairing import HistoryMode
+from turnwright.transcript.pairing import Unpaired
 from turnwright_states import Limits
 
 from . import files
@@ -43,7 +43,7 @@ AGENTS_FILE: Final = "AGENTS.md"
 BY_CLASS: Final = "by the agent's tools: budgets"
 
 
-class Source(StrEnum):
+class SettingSource(StrEnum):
     """Who decided a value, the nearest to the turn first."""
 
     CODE = "code"
@@ -56,11 +56,11 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SettingOrigin:
     """An effective value, and where it came from. Its text is the place alone, and holds no secret."""
 
     value: object = field(repr=False)
-    source: Source
+    source: SettingSource
     place: str = ""
     """A file and a key, a variable, a flag, a preset, an agent; empty where the source says all."""
 
@@ -75,9 +75,9 @@ class EngineOptions(TypedDict):
     store: str
     limits: Limits
     prices: Mapping[str, Price]
-    history: HistoryMode
+    unpaired: Unpaired
     budgets: Budgets
-    tell_budget: bool
+    show_budget_to_model: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Config:
     """The configuration file; None where there is none."""
     settings: Settings = field(repr=False)
     """The effective values. Its `store` and its `base_url` may hold a password."""
-    origins: Mapping[str, Origin] = field(repr=False)
+    origins: Mapping[str, SettingOrigin] = field(repr=False)
     """Every setting by its key, each with its effective value and where that came from."""
     conclude_prompt: str | None = field(repr=False)
     """The text of `conclude_prompt_file`; None means the built-in one."""
@@ -107,9 +107,9 @@ class Config:
             store=self.settings.store,
             limits=self.limits(),
             prices=self.prices(),
-            history=self.settings.history,
+            unpaired=self.settings.unpaired,
             budgets=self.settings.budgets,
-            tell_budget=self.settings.tell_budget,
+            show_budget_to_model=self.settings.show_budget_to_model,
         )
 
     def agent_files(self) -> tuple[Path, ...]:
@@ -148,7 +148,7 @@ class Config:
         prepared.limits_for(self.limits())
         return prepared
 
-    def origins_for(self, agent: Agent, place: str) -> dict[str, Origin]:
+    def origins_for(self, agent: Agent, place: str) -> dict[str, SettingOrigin]:
         """The settings as they hold for the turns of this agent, which stands at `place` (a file).
 
         `agent` is as it was written, not `prepared`. What it sets is the front matter's, unless a flag goes before it.
@@ -164,7 +164,7 @@ class Config:
         said |= {"conclude_prompt_file": None} if "conclude_prompt" in agent.model_fields_set else {}
         for key, value in said.items():
             if origins[key].source not in _NEAREST:
-                origins[key] = Origin(value, Source.FRONT_MATTER, where)
+                origins[key] = SettingOrigin(value, SettingSource.FRONT_MATTER, where)
         return origins
 
     def _nearer(self, prefix: str) -> dict[str, object]:
@@ -176,7 +176,7 @@ class Config:
         }
 
 
-_NEAREST: Final = frozenset({Source.CODE, Source.FLAG})
+_NEAREST: Final = frozenset({SettingSource.CODE, SettingSource.FLAG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,19 +184,21 @@ class _Layer:
     """What one source says, by key."""
 
     leaves: Mapping[str, object]
-    source: Callable[[str], Source]
+    source: Callable[[str], SettingSource]
     place: Callable[[str], str]
 
-    def origin(self, key: str) -> Origin | None:
+    def origin(self, key: str) -> SettingOrigin | None:
         """This source's word on a setting."""
         written = next((one for one in (key, _OTHER_NAMES.get(key, key)) if one in self.leaves), None)
-        return None if written is None else Origin(self.leaves[written], self.source(written), self.place(written))
+        return (
+            None if written is None else SettingOrigin(self.leaves[written], self.source(written), self.place(written))
+        )
 
     @classmethod
     def of(
         cls,
         values: Mapping[str, object],
-        source: Callable[[str], Source],
+        source: Callable[[str], SettingSource],
         place: Callable[[str], str],
         *,
         written: bool,
@@ -235,10 +237,10 @@ def load_config(
     for values, source, place in (
         (
             _nested({} if overrides is None else overrides),
-            lambda key: Source.FLAG if key in by_flag else Source.CODE,
+            lambda key: SettingSource.FLAG if key in by_flag else SettingSource.CODE,
             lambda key: by_flag.get(key, f"overrides: {key}"),
         ),
-        (from_environment, lambda _: Source.ENVIRONMENT, lambda key: _variable(key, names)),
+        (from_environment, lambda _: SettingSource.ENVIRONMENT, lambda key: _variable(key, names)),
         *_of_file(path),
     ):
         # The first source is code, which has None.
@@ -275,10 +277,12 @@ def _path(start: Path | None, file: Path | None, environ: Mapping[str, str]) -> 
         raise ConfigError(f"the folder to look for a configuration in cannot be read: {error}") from None
 
 
-def _of_file(path: Path | None) -> Iterator[tuple[Mapping[str, object], Callable[[str], Source], Callable[[str], str]]]:
+def _of_file(
+    path: Path | None,
+) -> Iterator[tuple[Mapping[str, object], Callable[[str], SettingSource], Callable[[str], str]]]:
     if path is not None:
         values = files.read_file(path)
-        yield values, lambda _: Source.FILE, lambda key: f"{path}: {files.key_in(path, key)}"
+        yield values, lambda _: SettingSource.FILE, lambda key: f"{path}: {files.key_in(path, key)}"
 
 
 def _variable(key: str, names: Mapping[str, str]) -> str:
@@ -303,7 +307,7 @@ def _nested(overrides: Mapping[str, object]) -> dict[str, object]:
     return nested
 
 
-def _merged(layers: list[_Layer]) -> Iterator[tuple[str, Origin]]:
+def _merged(layers: list[_Layer]) -> Iterator[tuple[str, SettingOrigin]]:
     """Every effective setting with its origin, in the order of `SETTINGS`."""
     preset = _first("preset", layers)
     name = SETTINGS["preset"].default if preset is None else preset.value
@@ -320,18 +324,18 @@ def _merged(layers: list[_Layer]) -> Iterator[tuple[str, Origin]]:
         if said is not None:
             yield key, said
         elif key != limit and limit in laid.model_fields_set:
-            yield key, Origin(getattr(laid, limit), Source.PRESET, str(name))
+            yield key, SettingOrigin(getattr(laid, limit), SettingSource.PRESET, str(name))
         elif limit == "tool_calls":
-            yield key, Origin(None, Source.DEFAULT, BY_CLASS)
+            yield key, SettingOrigin(None, SettingSource.DEFAULT, BY_CLASS)
         else:
-            yield key, Origin(setting.default, Source.DEFAULT)
+            yield key, SettingOrigin(setting.default, SettingSource.DEFAULT)
 
 
-def _first(key: str, layers: list[_Layer]) -> Origin | None:
+def _first(key: str, layers: list[_Layer]) -> SettingOrigin | None:
     return next((origin for layer in layers if (origin := layer.origin(key)) is not None), None)
 
 
-def _settings(origins: Mapping[str, Origin]) -> Settings:
+def _settings(origins: Mapping[str, SettingOrigin]) -> Settings:
     said = _nested({key: one.value for key, one in origins.items() if one.source not in _UNSAID})
     settings = Settings.model_validate(said)
     try:
@@ -342,10 +346,10 @@ def _settings(origins: Mapping[str, Origin]) -> Settings:
     return settings.model_copy(update={"limits": laid})
 
 
-_UNSAID: Final = frozenset({Source.DEFAULT, Source.PRESET})
+_UNSAID: Final = frozenset({SettingSource.DEFAULT, SettingSource.PRESET})
 
 
-def _prompt(origin: Origin) -> str | None:
+def _prompt(origin: SettingOrigin) -> str | None:
     if origin.value is None:
         return None
     try:

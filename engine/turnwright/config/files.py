@@ -60,7 +60,7 @@ _AT_LINE: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document
 
 
 class _Sources(BaseSettings, Settings):  # pyright: ignore[reportIncompatibleVariableOverride] (both have a config)
-    """Tells pydantic-settings which settings there are. It reads; `config_settings.check` judges."""
+    """Tells pydantic-settings which settings there are. It reads; `settings.check` judges."""
 
     model_config = SettingsConfigDict(
         case_sensitive=True,

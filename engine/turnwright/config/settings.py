@@ -1,4 +1,4 @@
-"""The settings: each with its key, its type, its default and what it means. What reads them is in `config_files.py`.
+"""The settings: each with its key, its type, its default and what it means. What reads them is in `files.py`.
 
 The keys of `[limits]` are the fields of `Limits`, those of `[budgets]` the fields of `Budgets`; both check themselves.
 """
@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from turnwright._base.field_docs import attribute_docs
 from turnwright.agents.budgets import Budgets
 from turnwright.journal.dependencies import Price
-from turnwright.transcript.pairing import HistoryMode
+from turnwright.transcript.pairing import Unpaired
 from turnwright_states import Limits
 from turnwright_states.limits import PresetName
 
@@ -108,13 +108,13 @@ class Settings(_Section):
     """Files that name MCP servers whose tools are offered, in the format that other clients use."""
     root: Text = "."
     """The folder that the built-in tools may read."""
-    history: HistoryMode = "repair"
+    unpaired: Unpaired = "repair"
     """What becomes of messages that are not paired: repaired when they are sent, or refused."""
     prices: dict[str, PriceRow] = {}
     """By the model's name: `input` and `output`, the price of a million tokens. A cost budget needs them."""
     conclude_prompt_file: Text | None = None
     """A file that replaces the built-in text of the concluding call; an agent's `conclude_prompt` goes before it."""
-    tell_budget: bool = False
+    show_budget_to_model: bool = False
     """Whether the model is told what is left of its budgets."""
 
     @field_validator("limits", "budgets", "behavior", mode="before")
@@ -144,7 +144,7 @@ class Settings(_Section):
             return value
         return {name: dataclasses.asdict(row) if isinstance(row, Price) else row for name, row in value.items()}
 
-    @field_validator("tell_budget", mode="before")
+    @field_validator("show_budget_to_model", mode="before")
     @classmethod
     def _yes_or_no(cls, value: object) -> object:
         if not isinstance(value, bool):

@@ -3,7 +3,7 @@
 from .dot import to_dot
 from .files import stale, write
 from .mermaid import to_mermaid
-from .model import Arrow, Kind, Line, Node, Picture, extract
+from .model import Arrow, Node, NodeKind, Picture, TextLine, extract
 from .overlay import Laid, Overlay, coverage_overlay
 from .promela import to_promela
 from .recorded import turn_overlay
@@ -13,13 +13,13 @@ from .table import to_page, to_table
 
 __all__ = [
     "Arrow",
-    "Kind",
     "Laid",
-    "Line",
     "Node",
+    "NodeKind",
     "Overlay",
     "Picture",
     "RowCounts",
+    "TextLine",
     "coverage_overlay",
     "extract",
     "stale",

@@ -10,7 +10,7 @@ from typing import Final
 
 from .labels import NAME_SIZE, card_label, name_label, picture_label
 from .layout_hints import COUNTED, HINTS, Hints
-from .model import Arrow, Kind, Picture
+from .model import Arrow, NodeKind, Picture
 from .overlay import Overlay
 from .style import NAME, PAPER, Style, style_of
 
@@ -43,7 +43,7 @@ def _document(style: Style, hints: Hints) -> Iterator[str]:
 
 
 def _sides(picture: Picture, hints: Hints) -> Iterator[str]:
-    final = {node.state for node in picture.nodes if node.kind is Kind.FINAL}
+    final = {node.state for node in picture.nodes if node.kind is NodeKind.FINAL}
     for side in hints.sides:
         rank = "max" if final.issuperset(side) else "same"
         yield f"{{ rank={rank}; edge [style=invis]; {' -> '.join(side)} }}"

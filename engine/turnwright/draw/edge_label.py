@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 from typing import NamedTuple
 
-from .model import Arrow, Line
+from .model import Arrow, TextLine
 
 
-class Part(Enum):
+class LabelPart(Enum):
     """The parts of `event [guard] / reason`."""
 
     EVENT = auto()
@@ -15,18 +15,18 @@ class Part(Enum):
     REASON = auto()
 
 
-class Word(NamedTuple):
+class LabelWord(NamedTuple):
     """What is not broken over two lines."""
 
     text: str
-    part: Part
+    part: LabelPart
 
 
 class CardRow(NamedTuple):
     """One row on a card: the lines that it takes, each with its words."""
 
-    line: Line
-    broken: tuple[tuple[Word, ...], ...]
+    line: TextLine
+    broken: tuple[tuple[LabelWord, ...], ...]
 
 
 def card_rows(arrow: Arrow, columns: int) -> Iterator[CardRow]:
@@ -40,17 +40,17 @@ def card_rows(arrow: Arrow, columns: int) -> Iterator[CardRow]:
         said = line.event
 
 
-def _words(line: Line, *, say_event: bool) -> Iterator[Word]:
+def _words(line: TextLine, *, say_event: bool) -> Iterator[LabelWord]:
     if say_event:
-        yield Word(line.event, Part.EVENT)
+        yield LabelWord(line.event, LabelPart.EVENT)
     if line.guard:
-        yield from (Word(word, Part.GUARD) for word in f"[{line.guard}]".split())
+        yield from (LabelWord(word, LabelPart.GUARD) for word in f"[{line.guard}]".split())
     if line.shown_reason:
-        yield Word(f"/ {line.shown_reason}", Part.REASON)
+        yield LabelWord(f"/ {line.shown_reason}", LabelPart.REASON)
 
 
-def _wrapped(words: Iterable[Word], columns: int) -> Iterator[tuple[Word, ...]]:
-    row: tuple[Word, ...] = ()
+def _wrapped(words: Iterable[LabelWord], columns: int) -> Iterator[tuple[LabelWord, ...]]:
+    row: tuple[LabelWord, ...] = ()
     for word in words:
         if row and len(" ".join(one.text for one in (*row, word))) > columns:
             yield row

@@ -9,8 +9,8 @@ from html import escape
 from itertools import groupby
 from typing import Final
 
-from .edge_label import CardRow, Part, Word, card_rows
-from .model import Arrow, Kind, Node
+from .edge_label import CardRow, LabelPart, LabelWord, card_rows
+from .model import Arrow, Node, NodeKind
 from .style import DIM, INK, RULE, SWATCHES, Mark, NameLook, RowLook, Style
 
 NAME_SIZE: Final = 13
@@ -53,7 +53,7 @@ def picture_label(style: Style) -> str:
         lines[0] = f"<B>{_font(escape(wrapped[0][0]), INK, NAME_SIZE)}</B>"
     if style.keys:
         lines.append(_strip("".join(_key(mark, words) for mark, words in style.keys)))
-    lines.append(_strip("".join(_kind(kind) for kind in Kind)))
+    lines.append(_strip("".join(_kind(kind) for kind in NodeKind)))
     lines += [_font(line, INK, _TEXT) for line in style.reading]
     return _table("".join(f'<TR><TD ALIGN="LEFT">{line}</TD></TR>' for line in lines), 'BORDER="0" CELLPADDING="2"')
 
@@ -77,7 +77,7 @@ def _count(mark: Mark, lines: int) -> str:
     return f'<TD ROWSPAN="{lines}" WIDTH="{_COUNT_WIDTH}"{_ground(mark)}>{text}</TD>'
 
 
-def _set(words: tuple[Word, ...], looks: RowLook) -> str:
+def _set(words: tuple[LabelWord, ...], looks: RowLook) -> str:
     runs = [
         (part, escape(" ".join(word.text for word in run))) for part, run in groupby(words, key=lambda word: word.part)
     ]
@@ -86,11 +86,11 @@ def _set(words: tuple[Word, ...], looks: RowLook) -> str:
     return "".join(_tagged(part, text, looks) for part, text in spaced)
 
 
-def _tagged(part: Part, text: str, looks: RowLook) -> str:
+def _tagged(part: LabelPart, text: str, looks: RowLook) -> str:
     match part:
-        case Part.EVENT:
+        case LabelPart.EVENT:
             return f"<B>{text}</B>" if looks.loud else text
-        case Part.REASON:
+        case LabelPart.REASON:
             return f'<FONT COLOR="{looks.reason}">{text}</FONT>'
         case _:
             return text
@@ -101,7 +101,7 @@ def _key(mark: Mark, words: str) -> str:
     return f'{sample}<TD ALIGN="LEFT">{_font(words, INK, _TEXT)}</TD>' if words else sample
 
 
-def _kind(kind: Kind) -> str:
+def _kind(kind: NodeKind) -> str:
     return f'<TD {SWATCHES[kind]}>{_font(kind, INK, _TEXT)}</TD><TD ALIGN="LEFT">{_font(kind.means, INK, _TEXT)}</TD>'
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from turnwright_states.state import State
 
 from .edge_label import card_rows
-from .model import Arrow, Kind, Line, Picture
+from .model import Arrow, NodeKind, Picture, TextLine
 from .overlay import Laid, Overlay, brief
 
 _COLUMNS: Final = 18  # and the number before it
@@ -36,10 +36,10 @@ _ORDER: Final = (
 _BREAKS: Final = re.compile(r"[:;#%<>{}\"\n]")
 
 _LOOKS: Final = {
-    Kind.TRANSIENT: "fill:#ffffff,stroke:#64748b,color:#111827,stroke-dasharray:4",
-    Kind.LIVE: "fill:#dbeafe,stroke:#2563eb,color:#111827",
-    Kind.RESTING: "fill:#fef3c7,stroke:#b45309,color:#111827",
-    Kind.FINAL: "fill:#e5e7eb,stroke:#374151,color:#111827,stroke-width:3px",
+    NodeKind.TRANSIENT: "fill:#ffffff,stroke:#64748b,color:#111827,stroke-dasharray:4",
+    NodeKind.LIVE: "fill:#dbeafe,stroke:#2563eb,color:#111827",
+    NodeKind.RESTING: "fill:#fef3c7,stroke:#b45309,color:#111827",
+    NodeKind.FINAL: "fill:#e5e7eb,stroke:#374151,color:#111827,stroke-width:3px",
 }
 #: Beside the kinds, for an overlay: where its turn stands, and what it, or the tests, never reached. Arrows have no
 #: classes in this language, so that the counts on them are all that tells them apart.
@@ -71,7 +71,7 @@ def _document(picture: Picture, overlay: Overlay | None) -> Iterator[str]:
     yield "    direction TB"
     for state in _ORDER:
         yield f"    {state}"
-    for kind in Kind:
+    for kind in NodeKind:
         yield f"    classDef {kind} {_LOOKS[kind]}"
     if overlay is not None:
         yield f"    classDef {_UNREACHED} {_UNREACHED_LOOKS[overlay.laid]}"
@@ -99,7 +99,7 @@ def _label(arrow: Arrow, overlay: Overlay | None) -> str:
     return "<br/>".join(_BREAKS.sub(" ", line) for line in lines)
 
 
-def _count(overlay: Overlay | None, line: Line) -> str:
+def _count(overlay: Overlay | None, line: TextLine) -> str:
     """How often the row was taken, to stand behind it; of a turn, only what it took."""
     if overlay is None:
         return ""

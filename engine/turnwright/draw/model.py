@@ -18,7 +18,7 @@ from turnwright_states.state import FINAL, LIVE, RESTING, TRANSIENT, State, Trig
 STOPS: Final = frozenset({Trigger.ABORT, Trigger.FAIL})
 
 
-class Kind(StrEnum):
+class NodeKind(StrEnum):
     """What a turn does in a state."""
 
     TRANSIENT = "transient"
@@ -33,12 +33,17 @@ class Kind(StrEnum):
 
 
 _MEANS: Final = {
-    Kind.TRANSIENT: "passed through at once",
-    Kind.LIVE: "the engine is at work",
-    Kind.RESTING: "a person is asked",
-    Kind.FINAL: "the turn is over",
+    NodeKind.TRANSIENT: "passed through at once",
+    NodeKind.LIVE: "the engine is at work",
+    NodeKind.RESTING: "a person is asked",
+    NodeKind.FINAL: "the turn is over",
 }
-_KINDS: Final = ((TRANSIENT, Kind.TRANSIENT), (LIVE, Kind.LIVE), (RESTING, Kind.RESTING), (FINAL, Kind.FINAL))
+_KINDS: Final = (
+    (TRANSIENT, NodeKind.TRANSIENT),
+    (LIVE, NodeKind.LIVE),
+    (RESTING, NodeKind.RESTING),
+    (FINAL, NodeKind.FINAL),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +51,12 @@ class Node:
     """One state. `reasons`: those that a turn which ends here can have; empty unless the state is final."""
 
     state: State
-    kind: Kind
+    kind: NodeKind
     reasons: tuple[EndReason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TextLine:
     """One row of the chart, in words.
 
     `number` is its place in the chart, from 1. `guard` is empty where the row always holds, and `otherwise` where
@@ -75,7 +80,7 @@ class Arrow:
 
     source: State
     dest: State
-    lines: tuple[Line, ...]
+    lines: tuple[TextLine, ...]
 
     @property
     def stops(self) -> bool:
@@ -99,7 +104,7 @@ def extract(chart: Chart = CHART) -> Picture:
     for number, row in enumerate(chart.rows, start=1):
         pair = (row.source, row.dest)
         arrow = arrows.get(pair, Arrow(*pair, lines=()))
-        line = Line(number, row.trigger, row.guard.words or _fallback(row, chart.rows), row.reason or "")
+        line = TextLine(number, row.trigger, row.guard.words or _fallback(row, chart.rows), row.reason or "")
         arrows[pair] = replace(arrow, lines=(*arrow.lines, line))
     return Picture(
         initial=State[str(chart.machine.initial)],
@@ -113,7 +118,7 @@ def endings(picture: Picture) -> dict[EndReason, tuple[State, ...]]:
     return {reason: tuple(node.state for node in picture.nodes if reason in node.reasons) for reason in EndReason}
 
 
-def _kind(state: State) -> Kind:
+def _kind(state: State) -> NodeKind:
     return next(kind for states, kind in _KINDS if state in states)
 
 

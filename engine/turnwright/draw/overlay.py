@@ -13,7 +13,7 @@ from typing import Final
 from turnwright_states.reasons import EndReason
 from turnwright_states.state import State
 
-from .model import Arrow, Line, Picture
+from .model import Arrow, Picture, TextLine
 from .rows import RowCounts
 
 
@@ -40,7 +40,7 @@ class Overlay:
     stands: State | None = None
     reason: EndReason | None = None
 
-    def of(self, line: Line) -> int:
+    def of(self, line: TextLine) -> int:
         """How often a row was taken."""
         return self.taken[line.number - 1]
 

@@ -1,7 +1,7 @@
 """The chart as a Promela model, for SPIN: a second machine, built from the same rows, that anyone can check.
 
 The model has two parts. The chart's rows and guards are printed here, from the chart alone. What can happen to a turn
-and what follows from a row stands in `surroundings.pml`, written by hand from the design (DESIGN 2 to 4) and not from
+and what follows from a row stands in `environment.pml`, written by hand from the design (DESIGN 2 to 4) and not from
 the code that ships: that the two are independent is the point. The same chart under two readings of the rules cannot
 hide a fault of one of them.
 
@@ -46,14 +46,14 @@ _KNOWN: Final[Mapping[str, frozenset[State | Trigger]]] = {
     "retries_left": frozenset({State.STREAM, State.TOOL_EXEC, State.CONCLUDE, State.TEXT_ONLY}),
     "may_pass": frozenset({Trigger.ATTEMPT_FAILED}),
     "no_text": frozenset({Trigger.CONCLUDED}),
-    "synthesised": frozenset({Trigger.SETTLED}),
+    "synthesized": frozenset({Trigger.SETTLED}),
 }
 
 _HEAD: Final = """\
 /* One turn of an agent: the chart, and everything that can happen to it.
  *
  * Made by `turnwright diagram`: the rows from states/turnwright_states/chart.py, the rest from
- * engine/turnwright/draw/surroundings.pml. Edit those, not this. `turnwright verify --spin` checks it; by hand:
+ * engine/turnwright/draw/environment.pml. Edit those, not this. `turnwright verify --spin` checks it; by hand:
  *
  *   spin -a turn.pml && cc -O2 -o pan pan.c && ./pan -a -f -N ends     (likewise each `ltl` at the end; -f: fairness)
  *   spin -DNOBODY_ELSE -a turn.pml && cc -O2 -DSAFETY -DNOCLAIM -o pan pan.c && ./pan
@@ -131,7 +131,7 @@ def to_promela(chart: Chart = CHART, bounds: Bounds | None = None) -> str:
             _CHART,
             "\n".join(_machine(chart.rows)),
             "\n\n",
-            (files("turnwright.draw") / "surroundings.pml").read_text(encoding="utf-8"),
+            (files("turnwright.draw") / "environment.pml").read_text(encoding="utf-8"),
         )
     )
 
@@ -197,5 +197,5 @@ def _check(rows: tuple[Row, ...]) -> None:
                 where = " and ".join(sorted(_KNOWN[name]))
                 raise ConfigError(
                     f"row {number} ({row.name}) asks for `{name}`, which the model knows only in {where}: "
-                    "let surroundings.pml settle it earlier, and say so in promela.py"
+                    "let environment.pml settle it earlier, and say so in promela.py"
                 )

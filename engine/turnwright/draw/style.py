@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from turnwright_states.reasons import EndReason
 
 from .layout_hints import Hints
-from .model import Arrow, Kind, Line, Node, Picture
+from .model import Arrow, Node, NodeKind, Picture, TextLine
 from .overlay import Laid, Overlay, brief, shade, shade_words
 
 PAPER: Final = "#f8fafc"
@@ -31,17 +31,17 @@ _RAMP: Final = (
 )
 
 _KINDS: Final = {
-    Kind.TRANSIENT: 'style="rounded,filled,dashed" fillcolor="#ffffff" color="#64748b"',
-    Kind.LIVE: 'style="rounded,filled" fillcolor="#dbeafe" color="#2563eb"',
-    Kind.RESTING: 'style="rounded,filled" fillcolor="#fef3c7" color="#b45309" penwidth=1.6',
-    Kind.FINAL: 'style="rounded,filled" fillcolor="#e5e7eb" color="#374151" peripheries=2',
+    NodeKind.TRANSIENT: 'style="rounded,filled,dashed" fillcolor="#ffffff" color="#64748b"',
+    NodeKind.LIVE: 'style="rounded,filled" fillcolor="#dbeafe" color="#2563eb"',
+    NodeKind.RESTING: 'style="rounded,filled" fillcolor="#fef3c7" color="#b45309" penwidth=1.6',
+    NodeKind.FINAL: 'style="rounded,filled" fillcolor="#e5e7eb" color="#374151" peripheries=2',
 }
 #: The same looks for the cells of the legend, whose language has other words for them.
 SWATCHES: Final = {
-    Kind.TRANSIENT: 'BORDER="1" STYLE="ROUNDED,DASHED" BGCOLOR="#ffffff" COLOR="#64748b"',
-    Kind.LIVE: 'BORDER="1" STYLE="ROUNDED" BGCOLOR="#dbeafe" COLOR="#2563eb"',
-    Kind.RESTING: 'BORDER="1" STYLE="ROUNDED" BGCOLOR="#fef3c7" COLOR="#b45309"',
-    Kind.FINAL: 'BORDER="2" STYLE="ROUNDED" BGCOLOR="#e5e7eb" COLOR="#374151"',
+    NodeKind.TRANSIENT: 'BORDER="1" STYLE="ROUNDED,DASHED" BGCOLOR="#ffffff" COLOR="#64748b"',
+    NodeKind.LIVE: 'BORDER="1" STYLE="ROUNDED" BGCOLOR="#dbeafe" COLOR="#2563eb"',
+    NodeKind.RESTING: 'BORDER="1" STYLE="ROUNDED" BGCOLOR="#fef3c7" COLOR="#b45309"',
+    NodeKind.FINAL: 'BORDER="2" STYLE="ROUNDED" BGCOLOR="#e5e7eb" COLOR="#374151"',
 }
 _READING: Final = (
     "A line on a card is a row of the chart: number, event [guard] / reason. An event is not said twice on a card.",
@@ -117,7 +117,7 @@ class Style:
             return f'color="{_QUIET}"'
         return f'color="{_LOOP}" penwidth=2' if self._hints.looping((arrow.source, arrow.dest)) else f'color="{_LINE}"'
 
-    def row(self, arrow: Arrow, line: Line) -> RowLook:
+    def row(self, arrow: Arrow, line: TextLine) -> RowLook:
         """The looks of a row."""
         del line
         return RowLook(DIM, loud=False) if arrow.stops else RowLook()
@@ -160,7 +160,7 @@ class _TurnStyle(_Counted):
     def edge(self, arrow: Arrow) -> str:
         return f'color="{_TAKEN}" penwidth=2.2' if self._overlay.on(arrow) else f'color="{_FADED_LINE}"'
 
-    def row(self, arrow: Arrow, line: Line) -> RowLook:
+    def row(self, arrow: Arrow, line: TextLine) -> RowLook:
         del arrow
         if count := self._overlay.of(line):
             return RowLook(ground=_TAKEN_ROW, mark=Mark(f"{brief(count)}x", _TAKEN, "#ffffff"))
@@ -184,7 +184,7 @@ class _CoverageStyle(_Counted):
             return f'color="{_LINE}" penwidth={0.75 + 0.25 * shade(count):g}'
         return f'color="{_NEVER}" style=dashed penwidth=1.2'
 
-    def row(self, arrow: Arrow, line: Line) -> RowLook:
+    def row(self, arrow: Arrow, line: TextLine) -> RowLook:
         count = self._overlay.of(line)
         mark = Mark(brief(count), *_RAMP[shade(count)])
         if count:

@@ -7,7 +7,7 @@ from turnwright_states.reasons import REASONS
 from turnwright_states.state import OUTCOMES
 
 from .mermaid import to_mermaid
-from .model import Kind, Picture, endings
+from .model import NodeKind, Picture, endings
 from .overlay import Laid, Overlay
 
 #: A column is padded up to this width; a longer cell sticks out, rather than making every line as long.
@@ -66,7 +66,9 @@ def to_table(picture: Picture, overlay: Overlay | None = None) -> str:
 
 def to_page(picture: Picture) -> str:
     """The page `turn.md`: the Mermaid picture, the kinds of states, the rows, and what each reason means."""
-    kinds = [(kind, ", ".join(node.state for node in picture.nodes if node.kind is kind), kind.means) for kind in Kind]
+    kinds = [
+        (kind, ", ".join(node.state for node in picture.nodes if node.kind is kind), kind.means) for kind in NodeKind
+    ]
     reasons = [
         (
             f"`{reason}`",

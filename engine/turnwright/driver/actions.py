@@ -11,7 +11,7 @@ from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright.journal.dependencies import FinishedCall
-from turnwright.model.protocol import ModelError, Reply, ReplyCall, Request
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.tools.batch import run_batch, settle_after_crash
 from turnwright.tools.batch_context import Values
 from turnwright.tools.errors import ToolError, describe, holds
@@ -20,24 +20,24 @@ from turnwright.tools.tool import FunctionTool
 from turnwright.tools.tool_work import is_its_own
 from turnwright_states import (
     Action,
-    AttemptFailed,
+    AttemptFailedInput,
     Call,
     CallModel,
     CallState,
     Cause,
     Conclude,
-    Concluded,
-    Event,
+    ConcludedInput,
     Finish,
-    ModelReplied,
+    Input,
+    ModelRepliedInput,
     RunTools,
-    Synthesise,
-    Synthesised,
+    Synthesize,
+    SynthesizedInput,
     ToolCall,
     Usage,
 )
-from turnwright_states.events import is_blank
-from turnwright_states.limits import MAX_CALLS_A_REPLY
+from turnwright_states.inputs import is_blank
+from turnwright_states.limits import MAX_CALLS_PER_REPLY
 from turnwright_states.payload import frozen
 
 from .reply_events import call_heard, reply_heard
@@ -52,11 +52,11 @@ T = TypeVar("T")
 _SHOWN_NAME: Final = 100
 
 
-class HookRaised(Exception):  # noqa: N818 (reads as what happened)
+class HookError(Exception):
     """A hook raised what is no `Exception`: its cause."""
 
 
-async def perform(segment: Segment, action: Action) -> Event | None:
+async def perform(segment: Segment, action: Action) -> Input | None:
     """Do one action. Returns what to feed; None when everything was fed on the way."""
     during = segment.interruption.during
     match action:
@@ -64,15 +64,15 @@ async def perform(segment: Segment, action: Action) -> Event | None:
             return await during(lambda: _call_model(segment, action))
         case RunTools(calls=calls):
             return await during(lambda: _run_tools(segment, calls))
-        case Synthesise():
-            return await during(lambda: _synthesise(segment))
+        case Synthesize():
+            return await during(lambda: _synthesize(segment))
         case Conclude():
             return await during(lambda: _conclude(segment, action), deadline=False)
         case _:
             raise TypeError(f"{type(action).__name__} is nothing to perform")
 
 
-async def account_for_crash(segment: Segment, *, crashed: bool) -> Event | None:
+async def account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
     """Account for what a driver before left half done (DESIGN 4.13). Returns what to feed.
 
     `crashed`: it died. A call that was started is settled as its tool says, however its driver ended.
@@ -86,23 +86,23 @@ async def account_for_crash(segment: Segment, *, crashed: bool) -> Event | None:
         started = tuple(call for call in action.calls if call.state is CallState.STARTED)
         if not started:
             return None
-        event: Event | None = None
+        event: Input | None = None
         with interruption.scope() as scope:
             event = await interruption.during(lambda: _settle_started(segment, started))
         return interruption.event() if event is None and scope.cancelled_caught else event
-    if crashed and isinstance(action, CallModel | Conclude | Synthesise):
+    if crashed and isinstance(action, CallModel | Conclude | Synthesize):
         message = "the process died during this call"
-        return AttemptFailed(cause=Cause.CRASH, message=message, elapsed=segment.elapsed())
+        return AttemptFailedInput(cause=Cause.CRASH, message=message, elapsed=segment.elapsed())
     return None
 
 
-async def _call_model(segment: Segment, action: CallModel) -> Event:
+async def _call_model(segment: Segment, action: CallModel) -> Input:
     try:
         reply = await _reply(segment, action)
     except ModelError as error:
         usage = _priced(segment, error.partial.usage if error.partial else None)
         if error.cause is Cause.CONTENT_FILTER:
-            return ModelReplied(
+            return ModelRepliedInput(
                 text=segment.partial, finish=Finish.CONTENT_FILTER, usage=usage, elapsed=segment.elapsed()
             )
         return _failed(segment, error, usage)
@@ -112,7 +112,7 @@ async def _call_model(segment: Segment, action: CallModel) -> Event:
     return reply_heard(reply, calls, _priced(segment, reply.usage), segment.elapsed())
 
 
-async def _conclude(segment: Segment, action: Conclude) -> Event:
+async def _conclude(segment: Segment, action: Conclude) -> Input:
     await _back_off(segment)  # waiting is no part of the attempt
     with anyio.move_on_after(action.seconds) as within:
         try:
@@ -120,9 +120,9 @@ async def _conclude(segment: Segment, action: Conclude) -> Event:
         except ModelError as error:
             usage = _priced(segment, error.partial.usage if error.partial else None)
             if error.cause is Cause.EMPTY_REPLY:  # the second try needs no back-off: nothing is overloaded
-                return Concluded(usage=usage, elapsed=segment.elapsed())
+                return ConcludedInput(usage=usage, elapsed=segment.elapsed())
             return _failed(segment, error, usage)
-        return Concluded(
+        return ConcludedInput(
             text=reply.text,
             calls=tuple(_looked_up(segment, call, []) for call in reply.calls),
             usage=_priced(segment, reply.usage),
@@ -130,10 +130,12 @@ async def _conclude(segment: Segment, action: Conclude) -> Event:
         )
     message = f"the concluding call did not answer within {action.seconds:g} s"
     segment.wait = 0.0
-    return AttemptFailed(cause=Cause.TIMEOUT, message=message, partial=segment.partial, elapsed=segment.elapsed())
+    return AttemptFailedInput(cause=Cause.TIMEOUT, message=message, partial=segment.partial, elapsed=segment.elapsed())
 
 
-async def _reply(segment: Segment, action: CallModel | Conclude, within: anyio.CancelScope | None = None) -> Reply:
+async def _reply(
+    segment: Segment, action: CallModel | Conclude, within: anyio.CancelScope | None = None
+) -> ModelResponse:
     """One attempt: wait if the one before asked for it, hear what people say, build the request, stream the reply.
 
     `within` is the scope that bounds how long it may take, if anything does.
@@ -155,7 +157,7 @@ async def _reply(segment: Segment, action: CallModel | Conclude, within: anyio.C
 async def _of_hook(hook: Callable[[], Awaitable[T]]) -> T:
     """Call a hook of the embedder, and return what comes of it.
 
-    Raises what the hook raises; `HookRaised` for an error of its own that is no `Exception`, which would else end the
+    Raises what the hook raises; `HookError` for an error of its own that is no `Exception`, which would else end the
     process or stop all that waits.
     """
     try:
@@ -165,7 +167,7 @@ async def _of_hook(hook: Callable[[], Awaitable[T]]) -> T:
     except BaseException as error:
         if _is_cancelled_by_task() or not await is_its_own(error):
             raise
-        raise HookRaised from error
+        raise HookError from error
 
 
 def _is_cancelled_by_task() -> bool:
@@ -185,20 +187,20 @@ async def _back_off(segment: Segment) -> None:
         await anyio.sleep(wait)
 
 
-async def _request(segment: Segment, action: CallModel | Conclude) -> Request:
-    conversation, turn, prepare = segment.conversation, segment.machine.turn, segment.setup.prepare
+async def _request(segment: Segment, action: CallModel | Conclude) -> ModelRequest:
+    conversation, turn, prepare = segment.conversation, segment.machine.turn, segment.setup.history_processor
     if prepare is None:
         return conversation.request(action, turn)
     return conversation.request(action, turn, await _of_hook(lambda: prepare(conversation.messages)))
 
 
-async def _stream(segment: Segment, request: Request) -> Reply:
+async def _stream(segment: Segment, request: ModelRequest) -> ModelResponse:
     stream = segment.model.stream(request)
     try:
         async for item in stream:
-            if isinstance(item, Reply):
-                if len(item.calls) > MAX_CALLS_A_REPLY:
-                    why = f"the reply asks for more than {MAX_CALLS_A_REPLY} calls. Ask for a shorter reply."
+            if isinstance(item, ModelResponse):
+                if len(item.calls) > MAX_CALLS_PER_REPLY:
+                    why = f"the reply asks for more than {MAX_CALLS_PER_REPLY} calls. Ask for a shorter reply."
                     raise ModelError(f"model {segment.model.name}: {why}", cause=Cause.REJECTED, partial=item)
                 return item
             segment.hear(item)
@@ -209,7 +211,9 @@ async def _stream(segment: Segment, request: Request) -> Reply:
     raise ModelError(f"model {segment.model.name}: the stream ended without a reply", cause=Cause.INTERRUPTED)
 
 
-async def _watched(segment: Segment, request: Request, watched: "Watched", within: anyio.CancelScope | None) -> Reply:
+async def _watched(
+    segment: Segment, request: ModelRequest, watched: "Watched", within: anyio.CancelScope | None
+) -> ModelResponse:
     """Stream the reply, and tell the telemetry of it."""
     from turnwright.telemetry import AttemptWork, error_type  # noqa: PLC0415 (most programs have no telemetry)
 
@@ -235,11 +239,11 @@ async def _watched(segment: Segment, request: Request, watched: "Watched", withi
         return reply
 
 
-def _failed(segment: Segment, error: ModelError, usage: Usage | None = None) -> AttemptFailed:
+def _failed(segment: Segment, error: ModelError, usage: Usage | None = None) -> AttemptFailedInput:
     limits, counters = segment.machine.turn.limits, segment.machine.turn.counters
     attempt = limits.max_retries - counters.retries_left + 1
     segment.wait = segment.setup.backoff.wait(attempt, error.retry_after)
-    return AttemptFailed(
+    return AttemptFailedInput(
         cause=error.cause,
         message=str(error),
         partial=segment.partial,
@@ -254,7 +258,7 @@ def _priced(segment: Segment, usage: Usage | None) -> Usage | None:
     return usage if usage is None or price is None else price.of(usage)
 
 
-def _looked_up(segment: Segment, call: ReplyCall, checked: list[Values | None]) -> ToolCall:
+def _looked_up(segment: Segment, call: ResponseToolCall, checked: list[Values | None]) -> ToolCall:
     """A call of a reply with what its tool says of it: whether it can run, and what the doom detector compares.
 
     What its tool made of the arguments is added to `checked`.
@@ -285,29 +289,29 @@ def _looked_up(segment: Segment, call: ReplyCall, checked: list[Values | None]) 
         call,
         problem=problem,
         loop_key=loop_key,
-        exempt=tool is not None and tool.exempt,
+        ignore_in_loop_detection=tool is not None and tool.ignore_in_loop_detection,
         delegates=tool is not None and tool.delegates,
     )
 
 
-async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Event | None:
-    await run_batch(calls, segment.batch_context(), segment.ledger.feed, segment.setup.parallel)
+async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Input | None:
+    await run_batch(calls, segment.batch_context(), segment.ledger.feed, segment.setup.max_parallel_tools)
     return None
 
 
-async def _settle_started(segment: Segment, calls: tuple[Call, ...]) -> Event | None:
+async def _settle_started(segment: Segment, calls: tuple[Call, ...]) -> Input | None:
     await settle_after_crash(calls, segment.batch_context(), segment.ledger.feed)
     return None
 
 
-async def _synthesise(segment: Segment) -> Event:
-    synthesise = segment.setup.synthesise
+async def _synthesize(segment: Segment) -> Input:
+    synthesize = segment.setup.synthesize
     await _back_off(segment)
     try:
-        text = None if synthesise is None else await _of_hook(lambda: synthesise(_finished(segment)))
+        text = None if synthesize is None else await _of_hook(lambda: synthesize(_finished(segment)))
     except ModelError as error:
         return _failed(segment, error)
-    return Synthesised(text=text, elapsed=segment.elapsed())
+    return SynthesizedInput(text=text, elapsed=segment.elapsed())
 
 
 def _finished(segment: Segment) -> tuple[FinishedCall, ...]:

@@ -11,26 +11,26 @@ import anyio
 import anyio.lowlevel
 
 from turnwright._base.background_task import beside
-from turnwright.errors import CannotDrive, ConfigError, Fenced, StoreError, StoreReplacedError, TurnBusy
+from turnwright.errors import CannotRunError, ConfigError, LeaseLostError, StoreError, StoreReplacedError, TurnBusyError
 from turnwright.journal.abort_poller import Watch
-from turnwright.journal.admission import Begun
-from turnwright.journal.dependencies import Setup
+from turnwright.journal.admission import NewTurnClaim
+from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.inbox import CALLS
 from turnwright.journal.termination import end_children
 from turnwright.journal.turn_journal import Listeners
 from turnwright.result import TurnResult
-from turnwright.store import NOBODY_GIVEN_UP, Claim, GivenUp, InboxItem, Store
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, Store
 from turnwright.tools.errors import describe
 from turnwright.transcript.transcript import going_on
-from turnwright_states import Abort, Action, AwaitPerson, Event, Expire, Fail, Halt
+from turnwright_states import AbortInput, Action, AwaitPerson, ExpireInput, FailInput, Halt, Input
 
-from .actions import HookRaised, account_for_crash, perform
+from .actions import HookError, account_for_crash, perform
 from .opening import open_segment
 from .segment import Segment
 from .subagents import Children
 
 #: What closes the calls that are open.
-_STOPS: Final = frozenset[type[Event]]((Abort, Expire, Fail))
+_STOPS: Final = frozenset[type[Input]]((AbortInput, ExpireInput, FailInput))
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,39 +38,39 @@ _LOG = logging.getLogger(__name__)
 class Driver:
     """Drives turns of one store with one setup. `listeners` hear of the turns that they follow."""
 
-    def __init__(self, store: Store, setup: Setup, listeners: Listeners | None = None) -> None:
+    def __init__(self, store: Store, setup: Dependencies, listeners: Listeners | None = None) -> None:
         self._store = store
         self._setup = setup
         self._listeners = listeners
         #: The turns that are being driven here, by id.
         self.segments: dict[str, Segment] = {}
-        self._watch = Watch(store, setup.poll, self.abort)
+        self._watch = Watch(store, setup.poll_interval, self.abort)
 
     async def drive(
         self,
         turn_id: str,
-        begun: Begun | None = None,
+        begun: NewTurnClaim | None = None,
         *,
-        over: GivenUp = NOBODY_GIVEN_UP,
+        over: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
     ) -> TurnResult | None:
         """Drive a turn until it has ended or is paused. Returns at once when it already has, or is.
 
         `begun` is a turn that was just written; without it the turn is claimed here, from those in `over` even if they
         live. `claimed` is told the epoch of each claim. Returns how the turn stood when it was let go of, without what
-        its inbox still has; None where only the journal can tell. Raises `UnknownTurn`, `TurnBusy`, `Fenced` and
-        `StoreError`, and `CannotDrive` when the turn's tools or model are not there. How the turn ends is never an
-        exception. When the task is cancelled the turn is let go of, and can be taken up again.
+        its inbox still has; None where only the journal can tell. Raises `TurnNotFoundError`, `TurnBusyError`,
+        `LeaseLostError` and `StoreError`, and `CannotRunError` when the turn's tools or model are not there. How the
+        turn ends is never an exception. When the task is cancelled the turn is let go of, and can be taken up again.
         """
         result = await self._drive(turn_id, begun, over, claimed)
         # Who posts to a turn that nobody drives takes it up; what was posted while this driver let go is its to see.
-        with suppress(TurnBusy):
+        with suppress(TurnBusyError):
             while (result is None or result.outcome is None) and await self._is_called(turn_id):
-                result = await self._drive(turn_id, None, NOBODY_GIVEN_UP, claimed)
+                result = await self._drive(turn_id, None, NONE_ABANDONED, claimed)
         return result
 
     async def _drive(
-        self, turn_id: str, begun: Begun | None, over: GivenUp, claimed: Callable[[int], None] | None
+        self, turn_id: str, begun: NewTurnClaim | None, over: AbandonedDrivers, claimed: Callable[[int], None] | None
     ) -> TurnResult | None:
         if begun is None and (await self._store.get(turn_id)).status.outcome is not None:
             return None  # nothing is left to do, so neither its tools nor its model are needed
@@ -92,7 +92,7 @@ class Driver:
 
     @asynccontextmanager
     async def _taken_up(
-        self, turn_id: str, begun: Begun | None, over: GivenUp, claimed: Callable[[int], None] | None
+        self, turn_id: str, begun: NewTurnClaim | None, over: AbandonedDrivers, claimed: Callable[[int], None] | None
     ) -> AsyncIterator[Segment]:
         """Claim, fold, watch for an abort while the turn is driven, and let go whatever happens."""
         held = begun.claim if begun is not None else await self._store.claim(turn_id, over=over)
@@ -106,7 +106,7 @@ class Driver:
             try:
                 segment = await open_segment(self._store, self._setup, held, self._listeners, begun)
             except ConfigError as error:
-                raise CannotDrive(str(error)) from error.__cause__  # whose words it quotes, if anybody's
+                raise CannotRunError(str(error)) from error.__cause__  # whose words it quotes, if anybody's
             segment.delegate = Children(segment, partial(self.drive, over=over.for_children), self.abort).work
             self.segments[turn_id] = segment
             # A store that fails beside the work raises where the watch ends, and the telemetry is to hear of it.
@@ -147,7 +147,7 @@ class Driver:
 async def _go_on(segment: Segment) -> bool:
     """Do what the machine asks, one action after the other. True when the turn rests; False for an interruption."""
     machine, interruption = segment.machine, segment.interruption
-    event: Event | None = None
+    event: Input | None = None
     before: type[Action] = Halt
     with interruption.scope() as scope:
         while not scope.cancel_called:
@@ -163,20 +163,20 @@ async def _go_on(segment: Segment) -> bool:
             before = kind
             try:
                 event = event or await perform(segment, action)
-            except (StoreError, Fenced, CannotDrive):
+            except (StoreError, LeaseLostError, CannotRunError):
                 raise
             except Exception as error:  # noqa: BLE001 (whatever it is, the turn ends and says so)
                 name, steps = segment.ledger.turn_id, machine.turn.counters.steps
                 about = {"turn": name, "step": steps, "state": str(machine.state)}
                 _LOG.exception("turn %s failed in %s", name, machine.state, extra=about)
-                raised = error.__cause__ if isinstance(error, HookRaised) and error.__cause__ else error
-                event = Fail(error=describe(raised), partial=segment.partial, elapsed=segment.elapsed())
+                raised = error.__cause__ if isinstance(error, HookError) and error.__cause__ else error
+                event = FailInput(error=describe(raised), partial=segment.partial, elapsed=segment.elapsed())
     # Here nothing is cancelled any more.
     await _feed(segment, event or interruption.event())
     return False
 
 
-async def _feed(segment: Segment, event: Event | None) -> None:
+async def _feed(segment: Segment, event: Input | None) -> None:
     """Feed what came of an action. What stops the turn ends its sub-agents first, and says what they used."""
     if event is None:
         return

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 
 import anyio
 
-from turnwright.journal.dependencies import Setup
+from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.turn_journal import Ledger
 from turnwright.store import InboxItem, InboxKind
 from turnwright.tools.context import AbortSignal
-from turnwright_states import Abort, Event, Expire, State
+from turnwright_states import AbortInput, ExpireInput, Input, State
 
 
 class Interruption:
@@ -24,7 +24,7 @@ class Interruption:
     """
 
     def __init__(
-        self, ledger: Ledger, setup: Setup, *, elapsed: Callable[[], float], partial: Callable[[], str]
+        self, ledger: Ledger, setup: Dependencies, *, elapsed: Callable[[], float], partial: Callable[[], str]
     ) -> None:
         self._ledger = ledger
         self._setup = setup
@@ -54,7 +54,7 @@ class Interruption:
         with anyio.CancelScope() as self._scope:
             yield self._scope
 
-    async def during(self, work: Callable[[], Awaitable[Event | None]], *, deadline: bool = True) -> Event | None:
+    async def during(self, work: Callable[[], Awaitable[Input | None]], *, deadline: bool = True) -> Input | None:
         """Do I/O, inside of `scope`, until it is done, somebody aborts, or (with `deadline`) the turn's time is up.
 
         Returns what `work` returned, or what to feed instead if it was interrupted before it began. If it is
@@ -76,7 +76,7 @@ class Interruption:
             if scope is not None and (limit is not None or self._abort is not None):
                 scope.deadline = math.inf
 
-    def event(self) -> Event | None:
+    def event(self) -> Input | None:
         """What to feed for an action that was interrupted."""
         if self._abort is not None:
             return self._abortion()
@@ -98,7 +98,7 @@ class Interruption:
             return
         if self._ledger.machine.state is State.TOOL_EXEC:
             # A tool that is about to finish need not lose its result.
-            ends = anyio.current_time() + self._setup.grace
+            ends = anyio.current_time() + self._setup.cancel_grace
             self._scope.deadline = min(self._scope.deadline, ends)
         else:
             self._scope.cancel()
@@ -111,9 +111,9 @@ class Interruption:
                 self.abort(item)
         return items
 
-    def _abortion(self) -> Abort:
-        return Abort(elapsed=self._elapsed(), partial=self._partial())
+    def _abortion(self) -> AbortInput:
+        return AbortInput(elapsed=self._elapsed(), partial=self._partial())
 
-    def _expiry(self, limit: float) -> Expire:
+    def _expiry(self, limit: float) -> ExpireInput:
         # The clocks of the loop and of the turn may differ by a hair; the time is up all the same.
-        return Expire(elapsed=max(self._elapsed(), limit), partial=self._partial())
+        return ExpireInput(elapsed=max(self._elapsed(), limit), partial=self._partial())

@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from turnwright.agent import Agent
 from turnwright.errors import ConfigError, UnreadableTurnError
-from turnwright.journal.admission import Begun
-from turnwright.journal.dependencies import Setup
+from turnwright.journal.admission import NewTurnClaim
+from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.message_history import said_before
 from turnwright.journal.turn_journal import Ledger, Listeners
 from turnwright.message import Message
@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 
 async def open_segment(
-    store: Store, setup: Setup, claim: Claim, listeners: Listeners | None, begun: Begun | None = None
+    store: Store, setup: Dependencies, claim: Claim, listeners: Listeners | None, begun: NewTurnClaim | None = None
 ) -> Segment:
     """The claimed turn, ready to be driven. One that was just `begun` need not be read.
 
@@ -59,9 +59,9 @@ def _agent(ledger: Ledger) -> Agent:
         raise UnreadableTurnError(ledger.turn_id, f"its agent cannot be read: {said}") from error
 
 
-def _paired(turn_id: str, history: list[Message], setup: Setup) -> list[Message]:
+def _paired(turn_id: str, history: list[Message], setup: Dependencies) -> list[Message]:
     """What was said before, as it may be sent: repaired here, so that hooks see it and it is warned of once."""
-    if setup.history == "strict":
+    if setup.unpaired == "reject":
         try:
             check_pairing(history)
         except UnpairedError as error:
@@ -76,7 +76,7 @@ def _paired(turn_id: str, history: list[Message], setup: Setup) -> list[Message]
     return paired
 
 
-def _need_tools(turn_id: str, turn: Turn, setup: Setup) -> None:
+def _need_tools(turn_id: str, turn: Turn, setup: Dependencies) -> None:
     missing = sorted(
         {c.name for c in turn.batch.values() if c.state is not CallState.SETTLED and c.name not in setup.tools}
     )

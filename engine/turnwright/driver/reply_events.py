@@ -11,8 +11,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright._base.frozen import MOST_NESTED, deeper_than
-from turnwright.model.protocol import Reply, ReplyCall
-from turnwright_states import Finish, ModelReplied, ToolCall, Usage
+from turnwright.model.protocol import ModelResponse, ResponseToolCall
+from turnwright_states import Finish, ModelRepliedInput, ToolCall, Usage
 from turnwright_states.construct import made
 from turnwright_states.payload import FrozenDict
 
@@ -23,7 +23,12 @@ _SIMPLE: Final = frozenset({str, int, bool, type(None)})
 
 
 def call_heard(
-    call: ReplyCall, *, problem: str = "", loop_key: str | None = None, exempt: bool = False, delegates: bool = False
+    call: ResponseToolCall,
+    *,
+    problem: str = "",
+    loop_key: str | None = None,
+    ignore_in_loop_detection: bool = False,
+    delegates: bool = False,
 ) -> ToolCall:
     """A call of a reply, with what its tool says of it; without arguments that are nested too deep to be kept.
 
@@ -44,7 +49,7 @@ def call_heard(
             provider_id=call.id,
             problem=problem,
             loop_key=loop_key,
-            exempt=exempt,
+            ignore_in_loop_detection=ignore_in_loop_detection,
             delegates=delegates,
         )
     return made(
@@ -55,18 +60,20 @@ def call_heard(
         provider_id=call.id,
         problem=problem,
         loop_key=loop_key,
-        exempt=exempt,
+        ignore_in_loop_detection=ignore_in_loop_detection,
         delegates=delegates,
     )
 
 
-def reply_heard(reply: Reply, calls: tuple[ToolCall, ...], usage: Usage | None, elapsed: float) -> ModelReplied:
+def reply_heard(
+    reply: ModelResponse, calls: tuple[ToolCall, ...], usage: Usage | None, elapsed: float
+) -> ModelRepliedInput:
     """A whole reply with its calls and its priced usage. Raises pydantic's `ValidationError` for what is no reply."""
     fine = type(reply.text) is str and type(reply.reasoning) is str and type(reply.finish) is Finish
     simple = fine and not reply.reasoning_details and (usage is None or type(usage) is Usage)
     if simple:
         return made(
-            ModelReplied,
+            ModelRepliedInput,
             text=reply.text,
             reasoning=reply.reasoning,
             calls=calls,
@@ -74,7 +81,7 @@ def reply_heard(reply: Reply, calls: tuple[ToolCall, ...], usage: Usage | None, 
             usage=usage,
             elapsed=elapsed,
         )
-    return ModelReplied(
+    return ModelRepliedInput(
         text=reply.text,
         reasoning=reply.reasoning,
         reasoning_details=reply.reasoning_details,

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from turnwright.agent import Agent
-from turnwright.events import ReasoningPiece, ReplyRestarted, TextPiece, ToolProgress
+from turnwright.events import ReasoningDeltaEvent, ResponseRestartedEvent, TextDeltaEvent, ToolProgressEvent
 from turnwright.journal.answers import unanswered
-from turnwright.journal.dependencies import Setup
+from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.inbox import answered
 from turnwright.journal.turn_journal import Ledger
 from turnwright.message import Message
@@ -15,12 +15,12 @@ from turnwright.store import InboxItem, InboxKind
 from turnwright.tools.batch_context import BatchContext, Delegate, Values, nobody_delegates
 from turnwright.tools.tool import Tool
 from turnwright.transcript.request_builder import Conversation
-from turnwright_states import Abort, Answered, AwaitPerson, BadAnswer, Call, Event, State
+from turnwright_states import AbortInput, AnsweredInput, AnswerMismatchError, AwaitPerson, Call, Input, State
 
 from .interruption import Interruption
 
 
-class Draft:
+class ReplyDraft:
     """The reply that is streaming in: what was heard of it so far."""
 
     __slots__ = ("pieces", "text")
@@ -35,7 +35,7 @@ class Segment:
 
     def __init__(
         self,
-        setup: Setup,
+        setup: Dependencies,
         ledger: Ledger,
         *,
         agent: Agent,
@@ -55,8 +55,8 @@ class Segment:
             history=history,
             transcript=ledger.transcript,
             tools=[tool.spec for tool in self.tools.values()],
-            mode=setup.history,
-            tell_budget=setup.tell_budget,
+            mode=setup.unpaired,
+            show_budget_to_model=setup.show_budget_to_model,
             turn_id=ledger.turn_id,
         )
         #: Drives its sub-agents: set by whoever drives turns.
@@ -65,7 +65,7 @@ class Segment:
         self.wait = 0.0
         #: What the tools of the last reply's calls made of their arguments, in its order, until the calls run.
         self.checked: list[Values | None] = []
-        self._draft = Draft()
+        self._draft = ReplyDraft()
         self._base = self.machine.turn.elapsed
         self._began = setup.clock()
         self.interruption = Interruption(ledger, setup, elapsed=self.elapsed, partial=lambda: self.partial)
@@ -79,7 +79,7 @@ class Segment:
             abort=self.interruption.signal,
             progress=self._hear_of_call,
             watched=self.watched,
-            grace=setup.grace,
+            grace=setup.cancel_grace,
         )
 
     def elapsed(self) -> float:
@@ -103,9 +103,9 @@ class Segment:
         """
         return self.ledger.result() if self.model.name == self.ledger.started.model else None
 
-    async def feed(self, event: Event) -> None:
+    async def feed(self, event: Input) -> None:
         """Feed the ledger. An abort takes its inbox item along."""
-        await self.ledger.feed(event, consumed=self.interruption.consumed if type(event) is Abort else ())
+        await self.ledger.feed(event, consumed=self.interruption.consumed if type(event) is AbortInput else ())
 
     # The reply that streams in.
 
@@ -120,26 +120,26 @@ class Segment:
         if isinstance(delta, TextDelta):
             draft.text.append(delta.text)
         if ledger.heard:
-            piece = TextPiece if isinstance(delta, TextDelta) else ReasoningPiece
+            piece = TextDeltaEvent if isinstance(delta, TextDelta) else ReasoningDeltaEvent
             ledger.publish(piece(turn=ledger.turn_id, seq=ledger.claim.seq, index=draft.pieces, text=delta.text))
         draft.pieces += 1
 
     def heard(self) -> None:
         """The reply is whole: what was heard of it is no longer only a draft."""
-        self._draft = Draft()
+        self._draft = ReplyDraft()
 
     def restart(self) -> None:
         """Begin a reply. Listeners that heard pieces of one that failed are told to drop them."""
         if self._draft.pieces:
-            self.ledger.publish(ReplyRestarted(turn=self.ledger.turn_id, seq=self.ledger.claim.seq))
-            self._draft = Draft()
+            self.ledger.publish(ResponseRestartedEvent(turn=self.ledger.turn_id, seq=self.ledger.claim.seq))
+            self._draft = ReplyDraft()
 
     def _hear_of_call(self, call: Call, progress: float, total: float | None, message: str) -> None:
         """Pass on to the listeners how far a call is."""
         ledger = self.ledger
         if ledger.heard:
             ledger.publish(
-                ToolProgress(
+                ToolProgressEvent(
                     turn=ledger.turn_id,
                     seq=ledger.claim.seq,
                     call=call.id,
@@ -152,7 +152,7 @@ class Segment:
 
     # What waits in its inbox.
 
-    async def take_in(self) -> Event | None:
+    async def take_in(self) -> Input | None:
         """What waits in the inbox for a turn at rest, or between two actions.
 
         Answers are fed here, and so are messages before a step's model call; an abort, found here or by the watch, is
@@ -183,7 +183,7 @@ class Segment:
         try:
             if event is not None:
                 return await self.ledger.feed(event, consumed=(item.id,))
-        except BadAnswer:
+        except AnswerMismatchError:
             # It fitted when it was posted; since then somebody else answered, or the interrupt expired.
             pass
         await self.ledger.drop(item.id)
@@ -197,4 +197,4 @@ class Segment:
             if expired is None:
                 return
             decision, text = unanswered(expired.kind), "nobody answered in time"
-            await self.feed(Answered(interrupt=expired.id, decision=decision, text=text, elapsed=self.elapsed()))
+            await self.feed(AnsweredInput(interrupt=expired.id, decision=decision, text=text, elapsed=self.elapsed()))

@@ -11,10 +11,10 @@ from pydantic import JsonValue
 from turnwright._base.background_task import beside
 from turnwright._base.ids import child_id
 from turnwright.agent import Agent
-from turnwright.errors import CannotDrive, ConfigError, TurnBusy, UnknownTurn
-from turnwright.events import Pending
-from turnwright.journal.admission import Begun, admit, write_turn
-from turnwright.journal.answers import Reply, unanswered
+from turnwright.errors import CannotRunError, ConfigError, TurnBusyError, TurnNotFoundError
+from turnwright.events import Interrupt
+from turnwright.journal.admission import NewTurnClaim, admit, write_turn
+from turnwright.journal.answers import Answer, unanswered
 from turnwright.journal.inbox import abort_item, answer_item
 from turnwright.journal.questions import question
 from turnwright.journal.termination import end_child, spent_by
@@ -28,14 +28,14 @@ from turnwright.tools.tool import Approval, LoopKey, Tool
 from turnwright_states import (
     REASONS,
     Call,
-    CallSettled,
+    CallSettledInput,
     CallStatus,
-    CallWaits,
+    CallWaitingInput,
     InterruptKind,
     Limits,
     Outcome,
     Spent,
-    Started,
+    StartedInput,
 )
 from turnwright_states import facts as f
 from turnwright_states.batch import unaccounted
@@ -44,7 +44,7 @@ from .segment import Segment
 
 _LOG = logging.getLogger(__name__)
 
-Drive = Callable[[str, Begun | None], Awaitable[object]]
+Drive = Callable[[str, NewTurnClaim | None], Awaitable[object]]
 Journal = Sequence[tuple[int, f.Fact]]
 
 _PARAMETERS: Final[dict[str, JsonValue]] = {
@@ -74,9 +74,9 @@ _NO_PAUSE: Final = "the turn that called this sub-agent may not pause for a pers
 class AgentToolOptions(TypedDict, total=False):
     """What `agent_tool` takes of the options of `@tool`: see `Tool`."""
 
-    approval: Approval
+    needs_approval: Approval
     loop_key: LoopKey | None
-    exempt: bool
+    ignore_in_loop_detection: bool
     expires_in: float | None
     read_only: bool | None
 
@@ -105,7 +105,7 @@ class AgentTool(Tool):
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
         """A turn drives its sub-agents itself; nobody else can run one as a tool."""
-        raise ConfigError(f"{self.name} is a sub-agent ({context.call}, {sorted(values)}): only a turn can run it")
+        raise ConfigError(f"{self.name} is a sub-agent ({context.call_id}, {sorted(values)}): only a turn can run it")
 
 
 def agent_tool(
@@ -148,7 +148,7 @@ class Children:
         self._drive = drive
         self._abort = abort
 
-    async def work(self, call: Call) -> CallSettled | CallWaits:
+    async def work(self, call: Call) -> CallSettledInput | CallWaitingInput:
         """Drive the sub-agent of a started call until it has ended, or waits for a person.
 
         It is begun if it is not there yet, and taken up where it was left if it is, with the answers that people gave
@@ -158,22 +158,24 @@ class Children:
         child = child_id(self._segment.ledger.turn_id, call.id)
         try:
             return await self._drive_on(child, call, await self._begin(child, call))
-        except UnknownTurn:
+        except TurnNotFoundError:
             return self._settled(call, CallStatus.UNKNOWN, _GONE, unaccounted(call))
-        except CannotDrive:
+        except CannotRunError:
             raise  # it began where it could run, and may go on there: so it is left alone, and this turn too
         except ConfigError as error:
             known = {"turn": self._segment.ledger.turn_id, "call": call.id, "tool": call.name}
             _LOG.warning("turn %s: sub-agent %s cannot run here: %s", known["turn"], call.name, error, extra=known)
             spent = Spent()
-            with suppress(UnknownTurn):  # it never began
+            with suppress(TurnNotFoundError):  # it never began
                 ledger = self._segment.ledger
                 over = ledger.claim.over.for_children
                 await end_child(self._store, child, ledger.listeners, ledger.telemetry, over=over)
                 spent = spent_by(result_of(child, await self._store.facts(child)))
             return self._settled(call, CallStatus.ERROR, _CANNOT_RUN, spent)
 
-    async def _drive_on(self, child: str, call: Call, begun: Begun | None) -> CallSettled | CallWaits:
+    async def _drive_on(
+        self, child: str, call: Call, begun: NewTurnClaim | None
+    ) -> CallSettledInput | CallWaitingInput:
         while True:
             async with beside(self._pass_on_an_abort, child):
                 await self._drive_when_free(child, begun)
@@ -184,28 +186,29 @@ class Children:
                 status = _STATUS.get(result.outcome, CallStatus.OK)
                 return self._settled(call, status, _report(result), spent_by(result))
             if self._segment.machine.turn.counters.pauses_left:
-                return self._forwarded(call, result.pending[0], str(beginning(child, facts).agent["name"]))
-            for asked in result.pending:
-                await self._store.post(answer_item(child, asked.id, Reply(unanswered(asked.kind), _NO_PAUSE)))
+                return self._forwarded(call, result.interrupts[0], str(beginning(child, facts).agent["name"]))
+            for asked in result.interrupts:
+                await self._store.post(answer_item(child, asked.id, Answer(unanswered(asked.kind), _NO_PAUSE)))
 
-    async def _drive_when_free(self, child: str, begun: Begun | None) -> None:
+    async def _drive_when_free(self, child: str, begun: NewTurnClaim | None) -> None:
         while True:
             try:
                 await self._drive(child, begun)
-            except TurnBusy:
+            except TurnBusyError:
                 # Somebody is ending it, or a server has yet to notice that its last driver is gone.
-                await anyio.sleep(self._segment.setup.poll)
+                await anyio.sleep(self._segment.setup.poll_interval)
             else:
                 return
 
-    async def _begin(self, child: str, call: Call) -> Begun | None:
+    async def _begin(self, child: str, call: Call) -> NewTurnClaim | None:
         """Write the sub-agent's turn, or, if it is there, hand it the answers that people gave.
 
-        Raises `ConfigError` for an agent that cannot run here, and `UnknownTurn` for a turn that was there before.
+        Raises `ConfigError` for an agent that cannot run here, and `TurnNotFoundError` for a turn that was there
+        before.
         """
         try:
             await self._store.get(child)
-        except UnknownTurn:
+        except TurnNotFoundError:
             if call.attempt > 1:  # a call starts again only after its sub-agent has asked for a person
                 raise
             # Between here and the driver, which lets go of what it was given, nothing may be cancelled.
@@ -216,7 +219,7 @@ class Children:
         await self._hand_down(child, call)
         return None
 
-    def _started(self, call: Call) -> tuple[Agent, Started]:
+    def _started(self, call: Call) -> tuple[Agent, StartedInput]:
         segment = self._segment
         tool = segment.setup.tools.get(call.name)
         if not isinstance(tool, AgentTool):
@@ -238,11 +241,11 @@ class Children:
         # An answer to the call's own interrupt, leave to begin, is none to its sub-agent's of the same name.
         prefix = f"{call.id}/"
         given = {
-            one.interrupt.removeprefix(prefix): Reply(one.decision, one.text)
+            one.interrupt.removeprefix(prefix): Answer(one.decision, one.text)
             for one in call.answers
             if one.interrupt.startswith(prefix)
         }
-        for asked in result_of(child, await self._store.facts(child)).pending:
+        for asked in result_of(child, await self._store.facts(child)).interrupts:
             if asked.id in given:
                 await self._store.post(answer_item(child, asked.id, given[asked.id]))
 
@@ -253,16 +256,18 @@ class Children:
         await self._store.post(request)
         self._abort(request)
 
-    def _settled(self, call: Call, status: CallStatus, result: str, spent: Spent | None) -> CallSettled:
-        return CallSettled(call=call.id, status=status, result=result, spent=spent, elapsed=self._segment.elapsed())
+    def _settled(self, call: Call, status: CallStatus, result: str, spent: Spent | None) -> CallSettledInput:
+        return CallSettledInput(
+            call=call.id, status=status, result=result, spent=spent, elapsed=self._segment.elapsed()
+        )
 
-    def _forwarded(self, call: Call, asked: Pending, agent: str) -> CallWaits:
+    def _forwarded(self, call: Call, asked: Interrupt, agent: str) -> CallWaitingInput:
         """What the sub-agent asks, as this turn asks it.
 
         Its arguments go along, so that whoever answers sees all of them at every level. What leave is asked for is in
         the words alone: it is the sub-agent that is given it, and not this turn too.
         """
-        return CallWaits(
+        return CallWaitingInput(
             call=call.id,
             interrupt_kind=asked.kind,
             question=_question(asked, agent),
@@ -274,7 +279,7 @@ class Children:
         )
 
 
-def _question(asked: Pending, agent: str) -> str:
+def _question(asked: Interrupt, agent: str) -> str:
     """Return who asks, along the path of agents, and what: `Lead > Reader: may erase run?`."""
     if "/" in asked.id:  # forwarded before: its question says all of this already
         return f"{agent} > {asked.question}"

@@ -14,11 +14,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from turnwright.engine import Engine
-from turnwright.errors import StoreError, UnknownTurn
+from turnwright.errors import StoreError, TurnNotFoundError
 
-from .http.access import Access, Guard, Token, entry
-from .pages.actions import Deeds
-from .pages.background_turns import Crew
+from .http.access import Access, AccessGuard, Token, entry
+from .pages.actions import TurnActions
+from .pages.background_turns import BackgroundTurns
 from .pages.live import Live
 from .pages.turn_list import Lists
 from .pages.turn_page import Pages, page
@@ -33,20 +33,20 @@ class Inspector(Starlette):
     """
 
     def __init__(self, engine: Engine, *, access: Access, store: str, drives: bool) -> None:
-        self._crew = Crew(engine, drives=drives)
+        self._crew = BackgroundTurns(engine, drives=drives)
         self._access = access
-        self._guard = Guard(super().__call__, access)
+        self._guard = AccessGuard(super().__call__, access)
         pages = Pages(engine, self._crew, store=store)
         static = Mount("/static", StaticFiles(directory=_STATIC), name="static")
         super().__init__(
             routes=[
                 *Lists(engine).routes,
                 *pages.routes,
-                *Deeds(engine, self._crew, pages).routes,
+                *TurnActions(engine, self._crew, pages).routes,
                 *Live(engine, pages.rest).routes,
                 static,
             ],
-            exception_handlers={UnknownTurn: _missing, StoreError: _trouble, HTTPException: _refused},
+            exception_handlers={TurnNotFoundError: _missing, StoreError: _trouble, HTTPException: _refused},
             lifespan=_lifespan,
         )
 
@@ -89,7 +89,7 @@ async def _lifespan(app: Inspector) -> AsyncIterator[None]:
 
 async def _missing(request: Request, error: Exception) -> Response:
     # The error tells who calls the library how to list them: here the page does.
-    message = f"there is no turn {error.turn!r} in this store" if isinstance(error, UnknownTurn) else str(error)
+    message = f"there is no turn {error.turn!r} in this store" if isinstance(error, TurnNotFoundError) else str(error)
     return page(request, "missing.html", {"message": message}, 404)
 
 

@@ -14,10 +14,10 @@ from turnwright.events import first_events
 from turnwright.message import FilePart, Message
 from turnwright.store import Claim, NewTurn, Status, Store, TurnRow
 from turnwright.transcript.pairing import UnpairedError, check_pairing
-from turnwright_states import Limits, Started, TurnMachine
+from turnwright_states import Limits, StartedInput, TurnMachine
 from turnwright_states.facts import Fact
 
-from .dependencies import Setup
+from .dependencies import Dependencies
 from .inbox import writable
 from .turn_journal import Listeners, stamp
 
@@ -27,14 +27,15 @@ class TurnOptions(TypedDict, total=False):
 
     session: str | None
     """The conversation that it belongs to: the session's earlier turns are what was said before."""
-    history: Sequence[Message | Mapping[str, JsonValue]]
+    message_history: Sequence[Message | Mapping[str, JsonValue]]
     """What was said before, where there is no session: messages, or mappings in the chat completions format. Calls
-    without a result, and results without a call, are repaired when they are sent, or refused: `Engine(history=...)`."""
+    without a result, and results without a call, are repaired when they are sent, or rejected (`Engine(unpaired=...)`).
+    """
     files: Sequence[FilePart]
     """Pictures and documents that are shown with the prompt."""
-    continues: str | None
+    continue_from: str | None
     """A turn to go on from after a limit stopped it; its session is taken over."""
-    context: Mapping[str, JsonValue]
+    metadata: Mapping[str, JsonValue]
     """Kept with the turn, unread, for whoever resumes it."""
 
 
@@ -43,7 +44,7 @@ _LAID: Final = 64
 _OPTIONS: Final = tuple(TurnOptions.__annotations__)
 
 
-def admit(setup: Setup, agent: Agent, prompt: str, options: TurnOptions) -> Started:
+def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) -> StartedInput:
     """The event that the turn begins with.
 
     Raises `ConfigError` for an option that is none of `TurnOptions`, for an agent that cannot run with this setup, and
@@ -58,25 +59,25 @@ def admit(setup: Setup, agent: Agent, prompt: str, options: TurnOptions) -> Star
             f"agent {agent.name!r}: cost: a cost budget needs the price of model {model.name!r}:"
             " give the engine prices={name: Price(input=..., output=...)}"
         )
-    history = _messages(options.get("history", ()), strict=setup.history == "strict")
-    context = options.get("context", {})
+    history = _messages(options.get("message_history", ()), strict=setup.unpaired == "reject")
+    context = options.get("metadata", {})
     if isinstance(context, Mapping) and deeper_than(dict(context), MOST_NESTED):
         raise ConfigError(f"context: nests more than {MOST_NESTED} lists and objects: give one that is flatter")
-    return Started(
+    return StartedInput(
         prompt=prompt,
         limits=limits,
         session=options.get("session"),
         model=model.name,
         agent=agent.to_json(),
         files=tuple(_file(number, file) for number, file in enumerate(options.get("files", ()))),
-        history=tuple(message.to_json() for message in history),
-        synthesis=setup.synthesise is not None,
-        continues=options.get("continues"),
-        context=context,
+        message_history=tuple(message.to_json() for message in history),
+        synthesis=setup.synthesize is not None,
+        continue_from=options.get("continue_from"),
+        metadata=context,
     )
 
 
-class Begun(msgspec.Struct, frozen=True):
+class NewTurnClaim(msgspec.Struct, frozen=True):
     """A turn that was just written and claimed: what its driver would else have to read from the journal again."""
 
     claim: Claim
@@ -89,15 +90,16 @@ async def write_turn(
     store: Store,
     turn_id: str,
     agent: Agent,
-    started: Started,
+    started: StartedInput,
     *,
     created_at: float,
     listeners: Listeners | None,
     driven: bool = True,
-) -> Begun:
+) -> NewTurnClaim:
     """Write an admitted turn of this agent with its first facts, claim it if it is to be `driven`, tell the listeners.
 
-    `created_at` is in seconds since the epoch of Unix. Raises `SessionBusy` and `StoreError`, as `Store.create` does.
+    `created_at` is in seconds since the epoch of Unix. Raises `SessionBusyError` and `StoreError`, as `Store.create`
+    does.
     """
     machine, facts = TurnMachine.start(started)
     stamp(facts, created_at)
@@ -106,13 +108,14 @@ async def write_turn(
     if listeners is not None and turn_id in listeners.followed:
         for event in first_events(turn_id, facts, machine.turn):
             listeners.publish(event)
-    return Begun(claim, agent, machine, facts)
+    return NewTurnClaim(claim, agent, machine, facts)
 
 
 async def ended(store: Store, turn_id: str) -> TurnRow:
     """A turn that another one can go on from.
 
-    Raises `UnknownTurn`, `ConfigError` for one that has not ended, and `UnreadableTurnError` for one that is damaged.
+    Raises `TurnNotFoundError`, `ConfigError` for one that has not ended, and `UnreadableTurnError` for one that is
+    damaged.
     """
     row = await store.get(turn_id)
     if row.status.outcome is None:
@@ -121,7 +124,7 @@ async def ended(store: Store, turn_id: str) -> TurnRow:
     return row
 
 
-def limits_for(agent: Agent, setup: Setup) -> Limits:
+def limits_for(agent: Agent, setup: Dependencies) -> Limits:
     """The limits of a turn of this agent: its own, over the engine's, over the budget of the class of its tools.
 
     Turns of one agent share what was found once. Raises `ConfigError` for what is no agent, for limits that do not

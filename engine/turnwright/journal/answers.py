@@ -5,8 +5,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from turnwright.errors import BadAnswer
-from turnwright.events import Pending
+from turnwright.errors import InvalidAnswerError
+from turnwright.events import Interrupt
 from turnwright_states import DECISIONS, Decision, InterruptKind
 
 _YES: Final = frozenset({"yes", "y", "true", "ok", "grant", "approve", "allow"})
@@ -14,7 +14,7 @@ _NO: Final = frozenset({"no", "n", "false", "deny", "reject"})
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Answer:
     """An answer that says its decision itself, with words for the model where there are any."""
 
     decision: Decision
@@ -24,64 +24,69 @@ class Reply:
 def unanswered(kind: InterruptKind) -> Decision:
     """What an interrupt decides that nobody answers in time, or that nobody may be asked about any more."""
     return {InterruptKind.DOOM_LOOP: Decision.STOP, InterruptKind.UNKNOWN_OUTCOME: Decision.UNKNOWN}.get(
-        kind, Decision.DENY
+        kind, Decision.REJECT
     )
 
 
-def deny(words: str = "") -> Reply:
+def reject(words: str = "") -> Answer:
     """Turn a call down. The model is told the words."""
-    return Reply(Decision.DENY, words)
+    return Answer(Decision.REJECT, words)
 
 
-def grant() -> Reply:
+def approve() -> Answer:
     """Allow a call, or what it asks leave for."""
-    return Reply(Decision.GRANT)
+    return Answer(Decision.APPROVE)
 
 
 def read_answer(
-    pending: tuple[Pending, ...],
+    pending: tuple[Interrupt, ...],
     interrupt: str,
-    answer: str | bool | Reply,
+    answer: str | bool | Answer,
     *,
     now: float = -math.inf,
     answered: Collection[str] = (),
-) -> Reply:
+) -> Answer:
     """What `answer` decides for the pending interrupt of that id.
 
     A question takes any text. An approval or a grant takes yes or no (or True, False), a doom loop `go_on`, `always`
-    or `stop`, an unknown outcome `rerun` or `unknown`. Raises `BadAnswer`, which lists what is open, also for one that
-    expired by `now`, in seconds since the epoch of Unix. Those in `answered` are open no more: somebody was faster.
+    or `stop`, an unknown outcome `rerun` or `unknown`. Raises `InvalidAnswerError`, which lists what is open, also for
+    one that expired by `now`, in seconds since the epoch of Unix. Those in `answered` are open no more: somebody was
+    faster.
     """
     ids = [one.id for one in pending if one.id not in answered]
     asked = next((one for one in pending if one.id == interrupt), None)
     if asked is None:
-        raise BadAnswer(interrupt, "no such interrupt is open", ids)
+        raise InvalidAnswerError(interrupt, "no such interrupt is open", ids)
     if asked.expires_at is not None and asked.expires_at <= now:
-        raise BadAnswer(interrupt, "the time to answer it is over: resume the turn without an answer to it", ids)
+        raise InvalidAnswerError(
+            interrupt, "the time to answer it is over: resume the turn without an answer to it", ids
+        )
     takes = DECISIONS[asked.kind]
-    if isinstance(answer, Reply):
+    if isinstance(answer, Answer):
         reply = answer
     elif asked.kind is InterruptKind.QUESTION and isinstance(answer, str):
-        reply = Reply(Decision.REPLY, answer)
+        reply = Answer(Decision.REPLY, answer)
     else:
-        reply = Reply(_decision(answer, takes) or Decision.REPLY)
+        reply = Answer(_decision(answer, takes) or Decision.REPLY)
     if reply.decision not in takes:
-        words = " or ".join({Decision.GRANT: "yes", Decision.DENY: "no"}.get(one, str(one)) for one in takes)
-        given = reply.decision if isinstance(answer, Reply) else repr(answer)
-        raise BadAnswer(interrupt, f"{_article(asked.kind)} takes {words}, not {given}", ids)
+        words = " or ".join({Decision.APPROVE: "yes", Decision.REJECT: "no"}.get(one, str(one)) for one in takes)
+        given = reply.decision if isinstance(answer, Answer) else repr(answer)
+        raise InvalidAnswerError(interrupt, f"{_article(asked.kind)} takes {words}, not {given}", ids)
     try:
         reply.text.encode()
     except UnicodeEncodeError as error:
-        raise BadAnswer(interrupt, f"its text is no text: its character {error.start} is half a pair", ids) from None
+        raise InvalidAnswerError(
+            interrupt, f"its text is no text: its character {error.start} is half a pair", ids
+        ) from None
     return reply
 
 
 def _decision(answer: str | bool, takes: tuple[Decision, ...]) -> Decision | None:
     word = str(answer).strip().lower().replace("-", "_")
-    if word in _YES and Decision.GRANT in takes:
-        return Decision.GRANT
-    if word in _NO and Decision.DENY in takes:
-        return Decision.DENY
+    if word in _YES and Decision.APPROVE in takes:
+        return Decision.APPROVE
+    if word in _NO and Decision.REJECT in takes:
+        return Decision.REJECT
     return next((one for one in takes if one == word), None)
 
 

@@ -16,7 +16,7 @@ from turnwright.model.protocol import Model
 from turnwright.model.retry import Backoff
 from turnwright.tools.errors import describe
 from turnwright.tools.tool import Tool
-from turnwright.transcript.pairing import HistoryMode
+from turnwright.transcript.pairing import Unpaired
 from turnwright_states import CallStatus, Limits, Usage
 
 if TYPE_CHECKING:
@@ -60,20 +60,21 @@ Prepare = Callable[[tuple[Message, ...]], Awaitable[Sequence[Message]]]
 Synthesis = Callable[[tuple[FinishedCall, ...]], Awaitable[str | None]]
 
 
-class Setup(msgspec.Struct, frozen=True):
+class Dependencies(msgspec.Struct, frozen=True):
     """What a driver is given.
 
     `model` serves every agent that names none; `models` returns the model that an agent names. Without `models` an
     agent may name no model but `model`. `limits` are the defaults that an agent's own are laid over; `budgets` hold
-    where neither sets a budget of tool calls. `prepare` may change what is sent, never what is stored. `synthesise` is
-    offered each finished batch. `parallel` bounds the calls that run at once in a turn. `history` says whether messages
-    that are not paired are repaired when they are sent, or refused. With `tell_budget` the model hears before each step
-    what is left, in the words of `prompts/budget.txt`, or of the text that is given (`{left}` in it stands for the
-    figures). `grace` is how long tools may go on after an abort, `poll` how often the inbox of a store that others
-    write to is looked at (both in seconds). `now` is the wall clock, for the expiry of interrupts; `clock`, which never
-    goes back, measures the seconds of driving. `telemetry` is told of the work as it is done.
+    where neither sets a budget of tool calls. `history_processor` may change what is sent, never what is stored.
+    `synthesize` is offered each finished batch. `max_parallel_tools` bounds the calls that run at once in a turn.
+    `history` says whether messages that are not paired are repaired when they are sent, or refused. With
+    `show_budget_to_model` the model hears before each step what is left, in the words of `prompts/budget.txt`, or of
+    the text that is given (`{left}` in it stands for the figures). `cancel_grace` is how long tools may go on after an
+    abort, `poll_interval` how often the inbox of a store that others write to is looked at (both in seconds). `now` is
+    the wall clock, for the expiry of interrupts; `clock`, which never goes back, measures the seconds of driving.
+    `telemetry` is told of the work as it is done.
 
-    Raises `ConfigError` for a number out of its range, a `history` that is no `HistoryMode`, and a blank text to tell.
+    Raises `ConfigError` for a number out of its range, a `history` that is no `Unpaired`, and a blank text to tell.
     """
 
     model: Model | None = None
@@ -81,15 +82,15 @@ class Setup(msgspec.Struct, frozen=True):
     tools: Mapping[str, Tool] = msgspec.field(default_factory=dict)
     limits: Limits = msgspec.field(default_factory=Limits)
     prices: Mapping[str, Price] = msgspec.field(default_factory=dict)
-    prepare: Prepare | None = None
-    synthesise: Synthesis | None = None
+    history_processor: Prepare | None = None
+    synthesize: Synthesis | None = None
     backoff: Backoff = msgspec.field(default_factory=Backoff)
-    parallel: int = 8
-    history: HistoryMode = "repair"
+    max_parallel_tools: int = 8
+    unpaired: Unpaired = "repair"
     budgets: Budgets = msgspec.field(default_factory=Budgets)
-    tell_budget: bool | str = False
-    grace: float = 1.0
-    poll: float = 0.25
+    show_budget_to_model: bool | str = False
+    cancel_grace: float = 1.0
+    poll_interval: float = 0.25
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
     telemetry: "Telemetry | None" = None
@@ -97,17 +98,25 @@ class Setup(msgspec.Struct, frozen=True):
     laid: dict[int, tuple[Agent, Limits]] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.history not in get_args(HistoryMode):
-            raise ConfigError("history is 'repair' or 'strict' here; messages are what a run is given as its history")
-        if isinstance(self.parallel, bool) or not isinstance(self.parallel, int) or self.parallel < 1:
-            raise ConfigError(f"parallel is how many calls may run at once, at least 1, and not {self.parallel!r}")
-        for name, seconds in (("grace", self.grace), ("poll", self.poll)):
-            if not 0 <= seconds < math.inf or (name == "poll" and not seconds):
+        if self.unpaired not in get_args(Unpaired):
+            raise ConfigError(
+                "unpaired is 'repair' or 'reject': give messages of your own to `run(message_history=...)`"
+            )
+        if (
+            isinstance(self.max_parallel_tools, bool)
+            or not isinstance(self.max_parallel_tools, int)
+            or self.max_parallel_tools < 1
+        ):
+            raise ConfigError(
+                f"max_parallel_tools is how many calls may run at once, at least 1, and not {self.max_parallel_tools!r}"
+            )
+        for name, seconds in (("cancel_grace", self.cancel_grace), ("poll_interval", self.poll_interval)):
+            if not 0 <= seconds < math.inf or (name == "poll_interval" and not seconds):
                 raise ConfigError(f"{name} is a time in seconds, and not {seconds!r}")
         if self.model is not None:
             checked_model(self.model)
-        if isinstance(self.tell_budget, str) and not self.tell_budget.strip():
-            raise ConfigError("tell_budget is blank: give True for the usual words, or words of your own")
+        if isinstance(self.show_budget_to_model, str) and not self.show_budget_to_model.strip():
+            raise ConfigError("show_budget_to_model is blank: give True for the usual words, or words of your own")
 
     def model_for(self, agent: Agent) -> Model:
         """Return the agent's model.

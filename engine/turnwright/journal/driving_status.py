@@ -9,7 +9,7 @@ from turnwright.store import Store, TurnRow
 from turnwright_states import State
 
 
-class Driver(StrEnum):
+class DriverStatus(StrEnum):
     """Who sees to a turn that has neither ended nor waits for a person."""
 
     RUNNING = "running"
@@ -26,19 +26,19 @@ def by_command_line(context: Mapping[str, JsonValue]) -> bool:
     return "model" in context or "root" in context
 
 
-async def seen_to(store: Store, row: TurnRow) -> tuple[TurnRow, Driver | None]:
+async def seen_to(store: Store, row: TurnRow) -> tuple[TurnRow, DriverStatus | None]:
     """A turn's row, as it is now if that was asked, and who sees to it; None where nobody needs to.
 
-    Of a row that cannot be read nobody knows. Raises `UnknownTurn` for one that was deleted since.
+    Of a row that cannot be read nobody knows. Raises `TurnNotFoundError` for one that was deleted since.
     """
     if row.fault:
         return row, None
     if row.owner and row.status.outcome is None:
         if await store.is_driven(row.id):
-            return row, Driver.RUNNING
+            return row, DriverStatus.RUNNING
         row = await store.get(row.id)  # its driver may just have let go of it
     if row.status.outcome is not None or row.status.state is State.PAUSED:
         return row, None
     if row.owner is None:
-        return row, Driver.NOBODY if row.epoch == 0 else Driver.LEFT
-    return row, Driver.CRASHED
+        return row, DriverStatus.NOBODY if row.epoch == 0 else DriverStatus.LEFT
+    return row, DriverStatus.CRASHED

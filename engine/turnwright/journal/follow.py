@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
-from turnwright.events import FactEvent, TurnEvent, TurnHalted, TurnPaused, event_of
+from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent, event_of
 from turnwright.result import TurnResult
 from turnwright.store import Store
 from turnwright.transcript.transcript import Transcript, reading
@@ -35,9 +35,9 @@ async def follow(
 
     `is_expected` says that it is about to be driven, and `is_due` that somebody will drive it, as after an answer: then
     its events are waited for, though nobody drives it yet; without `here` it is another process that will. The journal
-    of a turn that another process drives is read when the store says that something was written, or every `poll`
-    seconds, each fact of it once. A warning says when nobody has driven a turn for some seconds, by `clock`, that is
-    waited for. Raises `UnknownTurn`.
+    of a turn that another process drives is read when the store says that something was written, or every
+    `poll_interval` seconds, each fact of it once. A warning says when nobody has driven a turn for some seconds, by
+    `clock`, that is waited for. Raises `TurnNotFoundError`.
     """
     journal, seq = _Journal(store, turn_id), after
     undriven = _Undriven(turn_id, clock)
@@ -49,7 +49,7 @@ async def follow(
                 expected = is_expected() or (is_due is not None and await is_due())
                 before, rests = seq, False
                 for event in await journal.grown(seq):
-                    seq, rests = event.seq, isinstance(event, TurnPaused | TurnHalted)
+                    seq, rests = event.seq, isinstance(event, TurnPausedEvent | TurnEndedEvent)
                     yield event
                 if rests and is_due is not None:
                     rests = not await is_due()
@@ -64,7 +64,7 @@ async def follow(
                 async for event in _live(followed, journal, seq):
                     seq = max(seq, event.seq)
                     yield event
-                    if isinstance(event, TurnPaused | TurnHalted):
+                    if isinstance(event, TurnPausedEvent | TurnEndedEvent):
                         return
 
 
@@ -85,7 +85,7 @@ class _Undriven:
         elif not self._warned and now - self._since >= _PATIENCE:
             self._warned = True
             _LOG.warning(
-                "turn %s is waited for, and no worker has taken it up for %g s: start one (`engine.work()`, or"
+                "turn %s is waited for, and no worker has taken it up for %g s: start one (`engine.run_worker()`, or"
                 " `turnwright worker`) on the same store, with the agent's tools and model",
                 self._turn_id,
                 _PATIENCE,
@@ -96,7 +96,7 @@ class _Undriven:
 async def _live(followed: AsyncIterator[TurnEvent], journal: "_Journal", seq: int) -> AsyncIterator[TurnEvent]:
     """What happens from now on to a turn whose journal was read up to `seq`, as long as it is driven here."""
     async for event in followed:
-        is_fact = isinstance(event, FactEvent | TurnPaused | TurnHalted)
+        is_fact = isinstance(event, FactEvent | TurnPausedEvent | TurnEndedEvent)
         if event.seq - is_fact > seq:
             # Another process drove the turn after its journal was read, and before this one took it over.
             for missed in await journal.grown(seq):
@@ -117,10 +117,10 @@ async def until_it_rests(
     last: TurnEvent | None = None
     async for last in events:
         yield last
-    if not isinstance(last, TurnPaused | TurnHalted):
+    if not isinstance(last, TurnPausedEvent | TurnEndedEvent):
         turn = await stands(turn_id)
         if turn.paused:
-            yield TurnPaused(turn=turn_id, seq=last.seq if last is not None else after, pending=turn.pending)
+            yield TurnPausedEvent(turn=turn_id, seq=last.seq if last is not None else after, interrupts=turn.interrupts)
 
 
 class _Journal:

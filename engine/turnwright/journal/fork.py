@@ -15,7 +15,7 @@ from turnwright.errors import ConfigError
 from turnwright.store import NewTurn, Status, Store
 from turnwright_states import TurnMachine
 from turnwright_states.facts import Fact
-from turnwright_states.replay import Group, replay
+from turnwright_states.replay import FactGroup, replay
 from turnwright_states.verdict import Verdict
 
 from .message_history import said_before
@@ -30,7 +30,7 @@ async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str) -> str:
     was said before the original is its history. Nobody drives it yet. A call that had started and has no result there
     is to the fork as one whose process died: when the fork is driven, the tool's `on_crash` decides.
 
-    Raises `UnknownTurn`, and `ConfigError` for another `at` and for a journal that does not hold.
+    Raises `TurnNotFoundError`, and `ConfigError` for another `at` and for a journal that does not hold.
     """
     row = await store.get(turn_id)
     journal = await store.facts(turn_id)
@@ -40,10 +40,10 @@ async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str) -> str:
     started = structs.replace(
         first,
         session=None,
-        continues=None,
+        continue_from=None,
         parent_turn=None,
         parent_call=None,
-        history=tuple(message.to_json() for message in history),
+        message_history=tuple(message.to_json() for message in history),
         forked_from=turn_id,
         forked_at=at,
     )
@@ -55,7 +55,7 @@ async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str) -> str:
     return new_id
 
 
-def fork_places(turn_id: str, journal: Sequence[tuple[int, Fact]]) -> tuple[Group, ...]:
+def fork_places(turn_id: str, journal: Sequence[tuple[int, Fact]]) -> tuple[FactGroup, ...]:
     """The events after which a turn can be forked: all but the one that ended it.
 
     `journal` is its (seq, fact) pairs, oldest first. Raises `ConfigError` when it does not hold.
@@ -69,7 +69,7 @@ def fork_places(turn_id: str, journal: Sequence[tuple[int, Fact]]) -> tuple[Grou
     return tuple(group for group in replayed.groups if group.state.outcome is None)
 
 
-def _need_place(turn_id: str, at: int, places: Sequence[Group], facts: int) -> None:
+def _need_place(turn_id: str, at: int, places: Sequence[FactGroup], facts: int) -> None:
     """Raise `ConfigError`, naming the nearest places, unless `at` is one of them."""
     ends = [group.last for group in places]
     if at in ends:

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from turnwright.errors import ConfigError
 from turnwright.store import InboxItem, InboxKind
-from turnwright_states import Answered
+from turnwright_states import AnsweredInput
 
-from .answers import Reply
+from .answers import Answer
 
 #: What a turn that rests is taken up for.
 CALLS: Final = frozenset({InboxKind.ABORT, InboxKind.ANSWER})
@@ -26,7 +26,7 @@ def abort_item(turn: str) -> InboxItem:
     return InboxItem(turn, ABORT, InboxKind.ABORT)
 
 
-def answer_item(turn: str, interrupt: str, reply: Reply) -> InboxItem:
+def answer_item(turn: str, interrupt: str, reply: Answer) -> InboxItem:
     """A person's answer to an open interrupt. An interrupt has room for one."""
     payload = json.dumps({"interrupt": interrupt, "decision": reply.decision, "text": reply.text})
     return InboxItem(turn, f"{_ANSWER}{interrupt}", InboxKind.ANSWER, payload)
@@ -39,10 +39,10 @@ def steer_item(turn: str, text: str) -> InboxItem:
     return InboxItem(turn, f"steer:{secrets.token_hex(6)}", InboxKind.STEER, json.dumps({"text": writable(text)}))
 
 
-def answered(item: InboxItem, elapsed: float) -> Answered | None:
+def answered(item: InboxItem, elapsed: float) -> AnsweredInput | None:
     """The answer as the machine takes it; None for what is no answer."""
     try:
-        return Answered.model_validate({**_read(item), "elapsed": elapsed})
+        return AnsweredInput.model_validate({**_read(item), "elapsed": elapsed})
     except ValidationError:
         return None
 

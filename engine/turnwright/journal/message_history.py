@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import structs
 
-from turnwright.errors import StoreError, UnknownTurn, UnreadableTurnError
+from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
 from turnwright.message import Message, ReasoningPart
 from turnwright.store import Store
 from turnwright.transcript.transcript import Transcript, reading
@@ -44,13 +44,13 @@ async def said_before(store: Store, turn_id: str, started: TurnStarted, model: s
     if started.forked_from is not None and started.model != model:
         # What was brought is what the original was told, whose model was the same.
         messages = list(map(_unsigned, messages))
-    if started.continues is not None and started.continues not in earlier:
-        messages += await _said_up_to(store, started.continues, before=turn_id, within=(), model=model)
+    if started.continue_from is not None and started.continue_from not in earlier:
+        messages += await _said_up_to(store, started.continue_from, before=turn_id, within=(), model=model)
     for other in earlier:
         try:
             messages += await _said_up_to(store, other, before=turn_id, within=earlier, model=model)
         except UnreadableTurnError as error:
-            if started.continues == error.turn:
+            if started.continue_from == error.turn:
                 raise
             _LOG.warning(_UNREAD, turn_id, error.turn, error.why, extra={"turn": turn_id})
     return messages
@@ -59,7 +59,7 @@ async def said_before(store: Store, turn_id: str, started: TurnStarted, model: s
 def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
     """The history that an embedder brought. Raises `StoreError` for one that this release cannot read."""
     try:
-        return [Message.of_json(message) for message in started.history]
+        return [Message.of_json(message) for message in started.message_history]
     except ValueError as error:
         raise UnreadableTurnError(turn_id, f"its history cannot be read: {error}") from error
 
@@ -80,7 +80,7 @@ async def _said_up_to(store: Store, last: str, *, before: str, within: Collectio
         followed[other] = None
         try:
             facts = await store.facts(other)
-        except UnknownTurn:
+        except TurnNotFoundError:
             told = "turn %s was deleted, and what it said is missing from what is said before a later one"
             _LOG.warning(told, other, extra={"turn": other})
             break
@@ -92,7 +92,7 @@ async def _said_up_to(store: Store, last: str, *, before: str, within: Collectio
             given, spoken = list(map(_unsigned, given)), tuple(map(_unsigned, spoken))
         brought += given
         said.append(spoken)
-        other = None if first.continues in within else first.continues
+        other = None if first.continue_from in within else first.continue_from
     return [*brought, *(message for messages in reversed(said) for message in messages)]
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.events import Pending
+from turnwright.events import Interrupt
 from turnwright.privacy.invisible import exact
 from turnwright_states import InterruptKind
 
@@ -25,7 +25,7 @@ _SHORT: Final = 120
 _LEVELS: Final = 16
 
 
-def words(asked: Pending, *, choices: bool = True) -> str:
+def words(asked: Interrupt, *, choices: bool = True) -> str:
     """Return the question and, line by line, all arguments of the call that it is about.
 
     Without `choices` these are left out, for a front end that offers them itself.
@@ -41,7 +41,7 @@ def words(asked: Pending, *, choices: bool = True) -> str:
     return "\n".join(lines)
 
 
-def question(asked: Pending) -> str:
+def question(asked: Interrupt) -> str:
     """Return what is asked as it was written: not escaped, without choices and arguments."""
     return asked.question or f"may {asked.tool} run?"
 

@@ -8,11 +8,11 @@ import anyio
 from turnwright._base.ids import root_of
 from turnwright.errors import (
     ConfigError,
-    Fenced,
-    RuntimeUnavailable,
+    LeaseLostError,
+    RuntimeUnavailableError,
     StoreError,
-    TurnBusy,
-    UnknownTurn,
+    TurnBusyError,
+    TurnNotFoundError,
     UnreadableTurnError,
 )
 from turnwright.result import TurnResult
@@ -57,7 +57,7 @@ class Sweep:
                 rests_long = not idle or row.updated_at <= self._now() - idle  # clocks of machines differ
                 if rests_long and await self._must_go_on(row, called) and not await self._is_driven(row, owners):
                     found.append(row)
-            except UnknownTurn:
+            except TurnNotFoundError:
                 continue  # deleted meanwhile
             except StoreError as error:
                 self.warn_of(row, error)
@@ -119,9 +119,9 @@ async def recover_turns(
                 row = await store.get(row.id)  # another sweep may have been faster
                 if not await store.is_driven(row.id) and await sweep.is_due(row):
                     results[row.number] = await drive(row.id)
-            except (ConfigError, StoreError, RuntimeUnavailable) as error:
+            except (ConfigError, StoreError, RuntimeUnavailableError) as error:
                 _LOG.warning("turn %s is left alone: %s", row.id, error, extra={"turn": row.id})
-            except (TurnBusy, Fenced, UnknownTurn):
+            except (TurnBusyError, LeaseLostError, TurnNotFoundError):
                 pass
 
     due = await sweep.due()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from turnwright._base.ids import child_id
-from turnwright.errors import UnknownTurn, UnreadableTurnError
+from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.store import Store, TurnRow
 from turnwright_states import facts as f
 from turnwright_states.facts import Fact
@@ -22,7 +22,7 @@ async def sub_turns(store: Store, turn: str, facts: Iterable[tuple[int, Fact]]) 
     """
     found: dict[str, TurnRow] = {}
     for call in lent_to(fact for _, fact in facts):
-        with suppress(UnknownTurn, UnreadableTurnError):  # it never began, or is damaged
+        with suppress(TurnNotFoundError, UnreadableTurnError):  # it never began, or is damaged
             found[call] = await store.get(child_id(turn, call))
     return found
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from turnwright._base.ids import child_id
-from turnwright.errors import SessionBusy, TurnBusy, UnknownTurn, UnreadableTurnError
+from turnwright.errors import SessionBusyError, TurnBusyError, TurnNotFoundError, UnreadableTurnError
 from turnwright.result import TurnResult, result_of
-from turnwright.store import NOBODY_GIVEN_UP, GivenUp, Store
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Store
 from turnwright.transcript.transcript import going_on, reading
-from turnwright_states import Abort, EndReason, Spent, State, TurnMachine
-from turnwright_states.events import AbortReason
+from turnwright_states import AbortInput, EndReason, Spent, State, TurnMachine
+from turnwright_states.inputs import AbortReason
 
-from .answers import Reply, unanswered
+from .answers import Answer, unanswered
 from .inbox import ABORT, abort_item, answer_item
 from .turn_journal import Ledger, Listeners
 
@@ -31,18 +31,18 @@ async def end_turn(
     listeners: Listeners | None = None,
     telemetry: "Telemetry | None" = None,
     *,
-    over: GivenUp = NOBODY_GIVEN_UP,
+    over: AbandonedDrivers = NONE_ABANDONED,
 ) -> None:
     """Abort a turn at rest, or one whose driver is gone, and its sub-agents before it.
 
     One that somebody drives is left to its driver, which finds the request in its inbox, unless it is in `over`. Where
     the turn is a sub-agent that waits for a person, its parents wait for nothing any more: what it asked is turned down
-    in the name of that person, so that they go on without it once they are resumed or recovered. Raises `UnknownTurn`
-    and what the store raises. Source: DESIGN 4.11, 4.14.
+    in the name of that person, so that they go on without it once they are resumed or recovered. Raises
+    `TurnNotFoundError` and what the store raises. Source: DESIGN 4.11, 4.14.
     """
-    with suppress(TurnBusy):
+    with suppress(TurnBusyError):
         await _end_claimed(store, turn_id, listeners, telemetry, over)
-        with suppress(UnknownTurn):  # its parents are not in this store
+        with suppress(TurnNotFoundError):  # its parents are not in this store
             await _withdraw(store, turn_id)
 
 
@@ -51,18 +51,18 @@ async def make_way(
 ) -> None:
     """End the paused turn of a session, for a new message came: what it waits for is denied (DESIGN 4.12).
 
-    Raises `SessionBusy` where a turn of the session is live and not paused, or somebody drives it, and
+    Raises `SessionBusyError` where a turn of the session is live and not paused, or somebody drives it, and
     `UnreadableTurnError` where it is not known how that stands.
     """
     for row in await store.turns(session=session, live=True):
         if row.fault:
             raise UnreadableTurnError(row.id, row.fault)
         if row.status.state is not State.PAUSED:
-            raise SessionBusy(session, row.id)
+            raise SessionBusyError(session, row.id)
         try:
             await supersede(store, row.id, listeners, telemetry)
-        except TurnBusy:
-            raise SessionBusy(session, row.id) from None
+        except TurnBusyError:
+            raise SessionBusyError(session, row.id) from None
 
 
 async def supersede(
@@ -70,7 +70,7 @@ async def supersede(
 ) -> None:
     """End a paused turn because a new message came (DESIGN 4.12), or leave it as it is.
 
-    Raises `TurnBusy` if somebody drives it, and `StoreError`. One that has gone on meanwhile is left alone.
+    Raises `TurnBusyError` if somebody drives it, and `StoreError`. One that has gone on meanwhile is left alone.
     """
     async with _claimed(store, turn_id, listeners, telemetry) as ledger:
         if ledger.machine.state is State.PAUSED:
@@ -83,7 +83,7 @@ async def _claimed(
     turn_id: str,
     listeners: Listeners | None,
     telemetry: "Telemetry | None",
-    over: GivenUp = NOBODY_GIVEN_UP,
+    over: AbandonedDrivers = NONE_ABANDONED,
 ) -> AsyncIterator[Ledger]:
     """A turn that nobody drives. A crash that its end does not settle is left for the next driver to account for."""
     claim = await store.claim(turn_id, over=over)
@@ -109,7 +109,7 @@ async def end_children(ledger: Ledger) -> dict[str, Spent]:
         if call.made.lease is not None and call.counted:
             child = child_id(ledger.turn_id, call.id)
             # It never began, or nobody knows what it used: then what it was lent is spent.
-            with suppress(UnknownTurn, UnreadableTurnError):
+            with suppress(TurnNotFoundError, UnreadableTurnError):
                 over = ledger.claim.over.for_children
                 await end_child(ledger.store, child, ledger.listeners, ledger.telemetry, over=over)
                 spent[call.id] = spent_by(result_of(child, await ledger.store.facts(child)))
@@ -127,24 +127,24 @@ async def end_child(
     listeners: Listeners | None = None,
     telemetry: "Telemetry | None" = None,
     *,
-    over: GivenUp = NOBODY_GIVEN_UP,
+    over: AbandonedDrivers = NONE_ABANDONED,
 ) -> None:
     """Abort a sub-agent, and its own before it, in the name of the turn that called it and that drives it no more.
 
-    It is taken from the owners in `over` even if they live, and has ended when this returns. Raises `UnknownTurn` and
-    what the store raises.
+    It is taken from the owners in `over` even if they live, and has ended when this returns. Raises `TurnNotFoundError`
+    and what the store raises.
     """
     while (await store.get(turn_id)).status.outcome is None:
         try:
             await _end_claimed(store, turn_id, listeners, telemetry, over)
-        except TurnBusy:
+        except TurnBusyError:
             # Somebody else is about to end it, or is a driver that its parent has lost; both find the request.
             await store.post(abort_item(turn_id))
             await anyio.sleep(_PATIENCE)
 
 
 async def _end_claimed(
-    store: Store, turn_id: str, listeners: Listeners | None, telemetry: "Telemetry | None", over: GivenUp
+    store: Store, turn_id: str, listeners: Listeners | None, telemetry: "Telemetry | None", over: AbandonedDrivers
 ) -> None:
     async with _claimed(store, turn_id, listeners, telemetry, over) as ledger:
         await _end(ledger, EndReason.ABORTED)
@@ -152,7 +152,7 @@ async def _end_claimed(
 
 async def _end(ledger: Ledger, reason: AbortReason) -> None:
     if ledger.machine.turn.state.outcome is None:
-        await ledger.feed(Abort(reason=reason, spent=await end_children(ledger)), consumed=(ABORT,))
+        await ledger.feed(AbortInput(reason=reason, spent=await end_children(ledger)), consumed=(ABORT,))
 
 
 async def _withdraw(store: Store, turn_id: str) -> None:
@@ -164,4 +164,4 @@ async def _withdraw(store: Store, turn_id: str) -> None:
             asked = TurnMachine.resume(fact for _, fact in facts).turn.interrupts.values()
         for one in asked:
             if one.id.startswith(f"{path.replace(':', '/')}/"):
-                await store.post(answer_item(root, one.id, Reply(unanswered(one.kind), "the sub-agent was aborted")))
+                await store.post(answer_item(root, one.id, Answer(unanswered(one.kind), "the sub-agent was aborted")))

@@ -19,22 +19,22 @@ from turnwright.result import StatePath, TurnResult, stands
 from turnwright.store import Claim, InboxItem, Status, Store
 from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states import (
-    Abort,
-    Answered,
-    AttemptFailed,
-    CallSettled,
-    CallStarted,
+    AbortInput,
+    AnsweredInput,
+    AttemptFailedInput,
+    CallSettledInput,
+    CallStartedInput,
     CallState,
-    CallWaits,
-    Concluded,
-    Event,
-    Expire,
-    Fail,
+    CallWaitingInput,
+    ConcludedInput,
+    ExpireInput,
+    FailInput,
     Finish,
-    ModelReplied,
+    Input,
+    ModelRepliedInput,
     State,
-    Steered,
-    Synthesised,
+    SteeredInput,
+    SynthesizedInput,
     TurnMachine,
 )
 from turnwright_states.facts import Fact, StepStarted, TurnStarted
@@ -46,9 +46,11 @@ if TYPE_CHECKING:
     from turnwright.telemetry import Telemetry, Watched
 
 #: Events with which a batch may be over: messages are taken in before, so that CHECK hears of them.
-_MAY_SETTLE: Final[frozenset[type[Event]]] = frozenset({Answered, CallSettled, CallWaits})
+_MAY_SETTLE: Final[frozenset[type[Input]]] = frozenset({AnsweredInput, CallSettledInput, CallWaitingInput})
 #: Events with which the turn may be over: messages that wait then are kept with its end.
-_MAY_END: Final[frozenset[type[Event]]] = frozenset({AttemptFailed, Synthesised, Concluded, Expire, Abort, Fail})
+_MAY_END: Final[frozenset[type[Input]]] = frozenset(
+    {AttemptFailedInput, SynthesizedInput, ConcludedInput, ExpireInput, AbortInput, FailInput}
+)
 _CAN_RUN: Final = (CallState.READY, CallState.STARTED)
 
 _LOG = logging.getLogger(__name__)
@@ -149,7 +151,7 @@ class Ledger:
         if self.listeners is not None:
             self.listeners.publish(event)
 
-    async def feed(self, event: Event, *more: Event, consumed: Sequence[str] = ()) -> None:
+    async def feed(self, event: Input, *more: Input, consumed: Sequence[str] = ()) -> None:
         """Let the machine decide, append what follows, then tell the listeners. `more` are calls that start with it.
 
         `consumed` are the inbox items that this event came from. Messages to the turn that wait in its inbox are taken
@@ -164,7 +166,7 @@ class Ledger:
             return
         # What has happened is written down also when whoever says so is cancelled: a finished call keeps its result.
         # A call that has not started yet may be cancelled while it waits for its turn to be written.
-        with anyio.CancelScope(shield=not isinstance(event, CallStarted)):
+        with anyio.CancelScope(shield=not isinstance(event, CallStartedInput)):
             async with self._locked():
                 with anyio.CancelScope(shield=True):
                     await self._take(event, more, consumed)
@@ -194,12 +196,12 @@ class Ledger:
 
     async def _take_in(self, items: Sequence[InboxItem], elapsed: float) -> None:
         for item, text in steers(items).items():
-            await self._feed(Steered(text=text, elapsed=elapsed), (), (item,))
+            await self._feed(SteeredInput(text=text, elapsed=elapsed), (), (item,))
 
-    async def _take(self, event: Event, more: Sequence[Event], consumed: Sequence[str]) -> None:
+    async def _take(self, event: Input, more: Sequence[Input], consumed: Sequence[str]) -> None:
         late: tuple[str, ...] = ()
         kind = type(event)
-        if kind in _MAY_END or (kind is ModelReplied and self._may_end(event)):
+        if kind in _MAY_END or (kind is ModelRepliedInput and self._may_end(event)):
             waiting = steers(await self.store.inbox(self.claim.turn))
             if waiting:
                 late = tuple(waiting)
@@ -209,7 +211,7 @@ class Ledger:
         await self._feed(event, more, consumed, at_the_end=late)
 
     async def _feed(
-        self, event: Event, more: Sequence[Event], consumed: Sequence[str], at_the_end: Sequence[str] = ()
+        self, event: Input, more: Sequence[Input], consumed: Sequence[str], at_the_end: Sequence[str] = ()
     ) -> None:
         if self._failed:
             raise self._ahead()
@@ -258,9 +260,9 @@ class Ledger:
     def _ahead(self) -> StoreError:
         return StoreError(f"turn {self.turn_id}: an append failed before; the turn can be resumed")
 
-    def _may_end(self, reply: Event) -> bool:
+    def _may_end(self, reply: Input) -> bool:
         """Whether this reply may end the turn: one with calls that may run does not."""
-        whole = isinstance(reply, ModelReplied) and reply.calls and reply.finish is not Finish.CONTENT_FILTER
+        whole = isinstance(reply, ModelRepliedInput) and reply.calls and reply.finish is not Finish.CONTENT_FILTER
         return not whole or self.machine.state is not State.STREAM
 
     def _may_settle(self) -> bool:

@@ -19,7 +19,6 @@ from turnwright_states.facts import (
     CallWaiting,
     Concluded,
     Fact,
-    Halted,
     MessageAdded,
     ModelReplied,
     Notice,
@@ -27,7 +26,8 @@ from turnwright_states.facts import (
     StepFinished,
     StepStarted,
     Stopping,
-    Synthesised,
+    Synthesized,
+    TurnEnded,
     TurnStarted,
 )
 from turnwright_states.state import State
@@ -76,7 +76,7 @@ def _line(fact: Fact, turn: Turn) -> _Line:  # noqa: C901, PLR0911, PLR0912 (one
             return _INFO, f"paused: {len(turn.interrupts)} to be answered", {}
         case Answered():
             return _INFO, f"{fact.interrupt} was answered; {fact.state}", {}
-        case Synthesised():
+        case Synthesized():
             return _DEBUG, f"the synthesis gave {'nothing' if fact.text is None else 'the answer'}", {}
         case StepFinished():
             return _DEBUG, f"step {fact.number} took {fact.seconds:.3f} s, {fact.usage.tokens} tokens", {}
@@ -90,7 +90,7 @@ def _line(fact: Fact, turn: Turn) -> _Line:  # noqa: C901, PLR0911, PLR0912 (one
             return _INFO, "the conclusion had no text, asked for once more", {}
         case Concluded():
             return _DEBUG, "it was concluded" if fact.text is not None else "the model did not conclude it", {}
-        case Halted():
+        case TurnEnded():
             ended = {"outcome": str(fact.outcome), "reason": str(fact.reason)}
             return _INFO, f"ended: {fact.outcome}: {fact.reason}", ended
         case Notice():

@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 
 from turnwright._base.ids import root_of
-from turnwright.errors import ConfigError, TurnBusy, UnknownTurn
+from turnwright.errors import ConfigError, TurnBusyError, TurnNotFoundError
 from turnwright.store import Store
 
 _LOG = logging.getLogger(__name__)
@@ -30,6 +30,6 @@ async def prune_turns(store: Store, older_than: float) -> int:
         if row.fault:
             _LOG.warning("turn %s is left alone: %s", row.id, row.fault, extra={"turn": row.id})
         elif root_of(row.id) == row.id and row.updated_at < time.time() - older_than:  # as stores have it
-            with suppress(UnknownTurn, TurnBusy):  # gone with its parent, or just let go of
+            with suppress(TurnNotFoundError, TurnBusyError):  # gone with its parent, or just let go of
                 deleted += await store.delete(row.id)
     return deleted

@@ -20,8 +20,8 @@ from turnwright.message import AnyPart, Message, TextPart, ToolCallPart, ToolRes
 
 from .capabilities import Capabilities
 from .http.encoding import sendable_name
-from .http.prefix_cache import Beginnings
-from .protocol import Request, ToolSpec
+from .http.prefix_cache import PrefixCache
+from .protocol import ModelRequest, ToolSpec
 
 #: Stands between results and the user where nobody but the assistant may speak after results. Mistral refuses an empty
 #: one; anything longer would be words that the model never said and may go by, or repeat.
@@ -33,7 +33,7 @@ _NO_TOOLS: Final = Message.user("Tools are disabled now: do not call any. Answer
 _DESCRIPTION: Final = "A tool that was used earlier in this conversation."
 
 
-def fit(request: Request, capabilities: Capabilities) -> Request:
+def fit(request: ModelRequest, capabilities: Capabilities) -> ModelRequest:
     """Return a request that a model with these capabilities takes; `request` itself if it is one.
 
     The messages must be paired (DESIGN 4.8), and are so afterwards. What is fitted needs no more fitting.
@@ -57,7 +57,7 @@ def fit(request: Request, capabilities: Capabilities) -> Request:
     return request if unchanged else structs.replace(request, messages=messages)
 
 
-def _with_tools(request: Request, capabilities: Capabilities) -> Request:
+def _with_tools(request: ModelRequest, capabilities: Capabilities) -> ModelRequest:
     needs_tools, knows_none = capabilities.needs_tools_if_history_has_tools, capabilities.supports_tool_choice_none
     if request.tools and (knows_none or request.tool_choice != "none"):
         return request
@@ -231,7 +231,7 @@ class _Made:
 
 
 _MADE: Final = _Made()
-_BEGINNINGS: Final[Mapping[tuple[bool, bool], Beginnings[_Row]]] = {
-    (parallel, strict): Beginnings(_Row(), partial(_longer, parallel=parallel, strict=strict))
+_BEGINNINGS: Final[Mapping[tuple[bool, bool], PrefixCache[_Row]]] = {
+    (parallel, strict): PrefixCache(_Row(), partial(_longer, parallel=parallel, strict=strict))
     for parallel, strict in ((True, True), (False, False), (False, True))
 }

@@ -27,7 +27,7 @@ class ToolSpec(msgspec.Struct, frozen=True, weakref=True):
     parameters: Mapping[str, JsonValue]
 
 
-class Request(msgspec.Struct, frozen=True):
+class ModelRequest(msgspec.Struct, frozen=True):
     """One model call. `max_tokens` bounds what the model may write; None leaves it to the provider.
 
     `first` is true for the first model call of a turn.
@@ -56,7 +56,7 @@ class ReasoningDelta(msgspec.Struct, frozen=True):
 Delta = TextDelta | ReasoningDelta
 
 
-class ReplyCall(msgspec.Struct, frozen=True):
+class ResponseToolCall(msgspec.Struct, frozen=True):
     """A tool call of a reply, as the provider sent it.
 
     `arguments` is None where `raw` is not one whole JSON object (an empty `raw` means no arguments: `{}`).
@@ -94,7 +94,7 @@ def read_name(value: object) -> str:
     return value.encode(errors="replace").decode()
 
 
-class Reply(msgspec.Struct, frozen=True, eq=False):
+class ModelResponse(msgspec.Struct, frozen=True, eq=False):
     """A whole reply, or as much of one as arrived before a failure.
 
     Two are equal that differ in `finish_reason` or in `response`, which are about the reply and no part of it.
@@ -103,7 +103,7 @@ class Reply(msgspec.Struct, frozen=True, eq=False):
     text: str = ""
     reasoning: str = ""
     reasoning_details: tuple[Mapping[str, JsonValue], ...] = ()
-    calls: tuple[ReplyCall, ...] = ()
+    calls: tuple[ResponseToolCall, ...] = ()
     finish: Finish = Finish.STOP
     usage: Usage | None = None
     #: The provider's own word for the finish, for people and for `turnwright decode`.
@@ -112,7 +112,7 @@ class Reply(msgspec.Struct, frozen=True, eq=False):
     response: ResponseInfo | None = None
 
     def __eq__(self, other: object) -> bool:
-        return self._compared() == other._compared() if isinstance(other, Reply) else NotImplemented
+        return self._compared() == other._compared() if isinstance(other, ModelResponse) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._compared())
@@ -135,7 +135,7 @@ class ModelError(TurnwrightError):
         cause: Cause,
         status: int | None = None,
         retry_after: float | None = None,
-        partial: Reply | None = None,
+        partial: ModelResponse | None = None,
     ) -> None:
         super().__init__(message)
         self.cause = cause
@@ -152,8 +152,8 @@ class Model(Protocol):
         """The model's id, as the journal and people see it."""
         ...
 
-    def stream(self, request: Request) -> AsyncIterator[Delta | Reply]:
-        """Stream the reply to `request`: any number of deltas, then exactly one `Reply`, which is whole.
+    def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+        """Stream the reply to `request`: any number of deltas, then exactly one `ModelResponse`, which is whole.
 
         Raises `ModelError` for everything that can go wrong with a provider, and nothing else for it. It makes
         one attempt: retries belong to the chart (DESIGN 4.10). Cancelling it closes the connection.

@@ -7,11 +7,11 @@ from pydantic import JsonValue
 
 from turnwright_states import Cause, Finish, Usage
 
-from .protocol import ModelError, ReasoningDelta, Reply, ReplyCall, Request, TextDelta
+from .protocol import ModelError, ModelRequest, ModelResponse, ReasoningDelta, ResponseToolCall, TextDelta
 
-Said = Reply | str | ModelError
+Said = ModelResponse | str | ModelError
 #: One reply of a script: a whole reply, a text, an error to raise, or a function of the request, async or not.
-Line = Said | Callable[[Request], Said | Awaitable[Said]]
+Line = Said | Callable[[ModelRequest], Said | Awaitable[Said]]
 
 
 class ScriptedModel:
@@ -23,11 +23,11 @@ class ScriptedModel:
 
     def __init__(self, *lines: Line, name: str = "scripted", repeat: bool = False) -> None:
         self.name = name
-        self.requests: list[Request] = []
+        self.requests: list[ModelRequest] = []
         self._lines = lines
         self._repeat = repeat
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ReasoningDelta | ModelResponse]:
         """Stream the next line of the script. See `Model.stream`."""
         self.requests.append(request)
         line = self._next()
@@ -36,7 +36,9 @@ class ScriptedModel:
             line = await said if inspect.isawaitable(said) else said
         if isinstance(line, ModelError):
             raise line
-        reply = Reply(text=line, usage=Usage(input_tokens=1, output_tokens=1)) if isinstance(line, str) else line
+        reply = (
+            ModelResponse(text=line, usage=Usage(input_tokens=1, output_tokens=1)) if isinstance(line, str) else line
+        )
         if reply.reasoning:
             yield ReasoningDelta(reply.reasoning)
         for index, word in enumerate(reply.text.split(" ") if reply.text else ()):
@@ -53,11 +55,13 @@ class ScriptedModel:
 
 
 def asks_for(
-    *calls: tuple[str, Mapping[str, JsonValue]] | ReplyCall, text: str = "", usage: Usage | None = None
-) -> Reply:
+    *calls: tuple[str, Mapping[str, JsonValue]] | ResponseToolCall, text: str = "", usage: Usage | None = None
+) -> ModelResponse:
     """A reply that asks for tool calls: `asks_for(("read_file", {"path": "a.py"}))`."""
-    made: Sequence[ReplyCall] = [c if isinstance(c, ReplyCall) else ReplyCall(c[0], c[1]) for c in calls]
-    return Reply(
+    made: Sequence[ResponseToolCall] = [
+        c if isinstance(c, ResponseToolCall) else ResponseToolCall(c[0], c[1]) for c in calls
+    ]
+    return ModelResponse(
         text=text,
         calls=tuple(made),
         finish=Finish.STOP,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright_states import Finish
 
 _FINISH = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.CONTENT_FILTER: "content_filter"}
@@ -20,24 +20,24 @@ def as_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=repr).encode(errors="replace").decode()
 
 
-def finish_of(reply: Reply) -> str:
+def finish_of(reply: ModelResponse) -> str:
     """Why the model stopped, in the words of the conventions."""
     return "tool_call" if reply.calls and reply.finish is Finish.STOP else _FINISH[reply.finish]
 
 
-def instructions_of(request: Request) -> list[Part]:
+def instructions_of(request: ModelRequest) -> list[Part]:
     """The system messages of a request, as parts."""
     return [part for message in request.messages if message.role == "system" for part in _parts(message)]
 
 
-def input_of(request: Request) -> list[JsonValue]:
+def input_of(request: ModelRequest) -> list[JsonValue]:
     """The other messages of a request."""
     return [
         {"role": message.role, "parts": [*_parts(message)]} for message in request.messages if message.role != "system"
     ]
 
 
-def output_of(reply: Reply) -> list[JsonValue]:
+def output_of(reply: ModelResponse) -> list[JsonValue]:
     """A reply, as the one message that it is."""
     parts: list[JsonValue] = []
     if reply.reasoning:
@@ -50,7 +50,7 @@ def output_of(reply: Reply) -> list[JsonValue]:
     return [{"role": "assistant", "parts": parts, "finish_reason": finish_of(reply)}]
 
 
-def definitions_of(request: Request) -> list[Part]:
+def definitions_of(request: ModelRequest) -> list[Part]:
     """The tools that a request offers."""
     return [
         {

@@ -79,11 +79,11 @@ class TurnBlock(SpanBlock):
         others = {
             names.AGENT_DESCRIPTION: work.description,
             names.PARENT: started.parent_turn,
-            names.CONTINUES: started.continues,
+            names.CONTINUES: started.continue_from,
             names.FORKED_FROM: started.forked_from,
         }
         attributes |= {name: value for name, value in others.items() if value}
-        before = [last.get(turn) for turn in (work.id, started.continues, started.forked_from) if turn is not None]
+        before = [last.get(turn) for turn in (work.id, started.continue_from, started.forked_from) if turn is not None]
         links = [trace.Link(one) for one in before if one is not None]
         name = f"invoke_agent {work.agent}".strip()
         said = self._prompt if full and work.begun else None

@@ -200,7 +200,10 @@ def shown_fields(fact: f.Fact, hider: Redactor) -> dict[str, JsonValue]:
 
 
 def without_secrets(fact: f.Fact, hider: Redactor) -> f.Fact:
-    """The fact itself, where it has none, or one of its kind without them. Raises `BadJournal` where there is none."""
+    """The fact itself, where it has none, or one of its kind without them.
+
+    Raises `InvalidJournalError` where there is none.
+    """
     fields = fact.to_json()
     hidden = shown_fields(fact, hider)
     if hidden == fields:

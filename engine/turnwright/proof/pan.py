@@ -1,7 +1,7 @@
 """SPIN as a program: a Promela model becomes a verifier (`pan`), which searches, reports and replays.
 
 Nothing here knows what a model is about. What SPIN says is read strictly: a search counts as complete only when its
-report says so in every line that we know of. Whatever else it prints is `NoAnswer`, which is never a pass.
+report says so in every line that we know of. Whatever else it prints is `NoAnswerError`, which is never a pass.
 """
 
 import os
@@ -44,7 +44,7 @@ _CYCLE: Final = "<<<<<START OF CYCLE>>>>>"
 Which = Callable[[str], str | None]
 
 
-class NoAnswer(Exception):  # noqa: N818 (it is what was given)
+class NoAnswerError(Exception):
     """SPIN could not be asked, or did not finish. The message says why and, where there is one, the way out."""
 
 
@@ -56,7 +56,7 @@ class Tools(NamedTuple):
     compiler_name: str
 
 
-class Search(NamedTuple):
+class SpinSearch(NamedTuple):
     """What one search found. `fault` is SPIN's word for it, and empty when the whole space holds none."""
 
     fault: str
@@ -84,21 +84,21 @@ class Trail(NamedTuple):
 
 
 def find(which: Which) -> Tools:
-    """The programs that a search needs. Raises `NoAnswer`, saying how to install what is missing."""
+    """The programs that a search needs. Raises `NoAnswerError`, saying how to install what is missing."""
     spin = which("spin")
     if spin is None:
-        raise NoAnswer(f"`spin` is not on PATH: {_INSTALL.format(deb='spin', brew='spin')}")
+        raise NoAnswerError(f"`spin` is not on PATH: {_INSTALL.format(deb='spin', brew='spin')}")
     for name in _COMPILERS:
         if compiler := which(name):
             return Tools(spin, compiler, name)
-    raise NoAnswer(f"no C compiler ({', '.join(_COMPILERS)}) is on PATH: {_INSTALL.format(deb='gcc', brew='gcc')}")
+    raise NoAnswerError(f"no C compiler ({', '.join(_COMPILERS)}) is on PATH: {_INSTALL.format(deb='gcc', brew='gcc')}")
 
 
 class Pan:
     """A verifier, compiled from a model in a directory of its own.
 
     `define` is a name that the model's preprocessor is given. Without `claims`, its claims are left out and deadlocks
-    are searched for. `until` is the monotonic time at which every search is over. Raises `NoAnswer` when SPIN does
+    are searched for. `until` is the monotonic time at which every search is over. Raises `NoAnswerError` when SPIN does
     not take the model, or the compiler what SPIN made of it.
     """
 
@@ -132,11 +132,11 @@ class Pan:
         ]
         self._made(build, "the verifier did not compile")
 
-    def search(self, claim: str = "", *, fair: bool = False, depth: int = _DEPTH) -> Search:
+    def search(self, claim: str = "", *, fair: bool = False, depth: int = _DEPTH) -> SpinSearch:
         """Look at every state, up to the first fault. `fair`: a process that can act for ever does act.
 
-        `depth` is the length in steps of the longest path that is followed. Raises `NoAnswer` when the search did not
-        see everything, and found no fault in what it saw.
+        `depth` is the length in steps of the longest path that is followed. Raises `NoAnswerError` when the search did
+        not see everything, and found no fault in what it saw.
         """
         (self._directory / f"{_MODEL}.trail").unlink(missing_ok=True)
         said = self._run(self._pan(claim, f"-m{depth}", "-w20", *(["-f"] if fair else []))).stdout
@@ -156,18 +156,18 @@ class Pan:
         done = self._run(command)
         if done.returncode:
             said = (done.stdout + done.stderr).strip().splitlines()
-            raise NoAnswer(f"{otherwise}: {' / '.join(said[-3:])}")
+            raise NoAnswerError(f"{otherwise}: {' / '.join(said[-3:])}")
 
     def _run(self, command: list[str]) -> "subprocess.CompletedProcess[str]":
         seconds = max(self._until - time.monotonic(), 0.0)
         try:
             return _finished(command, self._directory, seconds)
         except subprocess.TimeoutExpired:
-            raise NoAnswer(
+            raise NoAnswerError(
                 "its time was up before SPIN had looked at everything: allow more, or lower the bounds"
             ) from None
         except OSError as error:
-            raise NoAnswer(f"{Path(command[0]).name} could not be run: {error.strerror}") from None
+            raise NoAnswerError(f"{Path(command[0]).name} could not be run: {error.strerror}") from None
 
 
 def _finished(command: list[str], directory: Path, seconds: float) -> "subprocess.CompletedProcess[str]":
@@ -194,19 +194,19 @@ def _finished(command: list[str], directory: Path, seconds: float) -> "subproces
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
-def read_report(said: str, claim: str = "") -> Search:
-    """What a search printed, as what it found. Raises `NoAnswer` for anything but a report on the claim."""
+def read_report(said: str, claim: str = "") -> SpinSearch:
+    """What a search printed, as what it found. Raises `NoAnswerError` for anything but a report on the claim."""
     counts = [pattern.search(said) for pattern in (_STATES, _TRANSITIONS, _MEMORY_USED)]
     reached = _DEPTH_ERRORS.search(said)
     if reached is None or None in counts or (claim and f"({claim})" not in said):
-        raise NoAnswer(f"SPIN said something else than a report: {' / '.join(said.split(chr(10))[-3:])!r}")
+        raise NoAnswerError(f"SPIN said something else than a report: {' / '.join(said.split(chr(10))[-3:])!r}")
     states, transitions, megabytes = (float(found[1]) for found in counts if found)
     fault = _FAULT.search(said)
     if int(reached[2]) == 0:
         _need_everything(said)
     elif fault is None:
-        raise NoAnswer("SPIN counts an error and does not say which")
-    return Search(
+        raise NoAnswerError("SPIN counts an error and does not say which")
+    return SpinSearch(
         fault=fault[1] if fault and int(reached[2]) else "",
         states=int(states),
         transitions=int(transitions),
@@ -219,6 +219,6 @@ def read_report(said: str, claim: str = "") -> Search:
 def _need_everything(said: str) -> None:
     for sign, why in _CUT_SHORT:
         if sign in said:
-            raise NoAnswer(f"the search was cut short: {why}: lower the bounds")
+            raise NoAnswerError(f"the search was cut short: {why}: lower the bounds")
     if "Full statespace search for:" not in said or "Search not completed" in said:
-        raise NoAnswer("SPIN does not say that it looked at everything")
+        raise NoAnswerError("SPIN does not say that it looked at everything")

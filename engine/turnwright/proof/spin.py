@@ -18,7 +18,7 @@ from turnwright.errors import ConfigError
 from turnwright_states.chart import CHART, Chart
 from turnwright_states.verdict import Check, Verdict
 
-from .pan import NoAnswer, Pan, Search, Tools, Trail, Which, find
+from .pan import NoAnswerError, Pan, SpinSearch, Tools, Trail, Which, find
 
 _DEADLOCK: Final = "deadlock"
 _ROWS: Final = "rows"
@@ -73,7 +73,7 @@ def each_check(
         raise ValueError(f"no such check: {', '.join(unknown)} (there are {', '.join(CHECKS)})")
     try:
         tools, model = find(which), to_promela(chart, bounds)
-    except (NoAnswer, ConfigError) as error:
+    except (NoAnswerError, ConfigError) as error:
         yield Check("SPIN proves the model of the chart", Verdict.INCONCLUSIVE, str(error))
         return
     with TemporaryDirectory(prefix="turnwright-spin-") as where:
@@ -99,7 +99,7 @@ class _Run:
             if name == _ROWS:
                 return self._rows(self._whole)
             return self._verdict(name, self._unclaimed, self._whole, _FAULTS_OF_ENDS)
-        except NoAnswer as error:
+        except NoAnswerError as error:
             return Check(CHECKS[name], Verdict.INCONCLUSIVE, str(error))
 
     @cached_property
@@ -112,7 +112,7 @@ class _Run:
         return self._pan("unclaimed", claims=False, define="NOBODY_ELSE")
 
     @cached_property
-    def _whole(self) -> Search:
+    def _whole(self) -> SpinSearch:
         return self._unclaimed.search()
 
     def _pan(self, name: str, *, claims: bool, define: str = "") -> Pan:
@@ -127,11 +127,11 @@ class _Run:
             optimise=self._optimise,
         )
 
-    def _verdict(self, name: str, pan: Pan, search: Search, faults: frozenset[str]) -> Check:
+    def _verdict(self, name: str, pan: Pan, search: SpinSearch, faults: frozenset[str]) -> Check:
         if not search.fault:
             return Check(CHECKS[name], Verdict.HOLDS, _counts(search))
         if search.fault not in faults:
-            raise NoAnswer(f"SPIN stopped at a fault of the model itself: {search.fault}")
+            raise NoAnswerError(f"SPIN stopped at a fault of the model itself: {search.fault}")
         detail, witness = self._path(pan.replay(name if name in CLAIMS else ""))
         return Check(CHECKS[name], Verdict.VIOLATED, detail, witness)
 
@@ -150,12 +150,12 @@ class _Run:
         cycle = "" if trail.cycle is None else _cycle(len(rows) - before_cycle)
         return "; ".join(filter(None, (limits, refused, cycle))), tuple(rows)
 
-    def _rows(self, search: Search) -> Check:
+    def _rows(self, search: SpinSearch) -> Check:
         rows, lines = self._chart.rows, rows_by_line(self._model)
         if search.fault:
-            raise NoAnswer(f"SPIN stopped before it had seen everything: {search.fault}")
+            raise NoAnswerError(f"SPIN stopped before it had seen everything: {search.fault}")
         if "driver" not in search.unreached or len(lines) != len(rows):
-            raise NoAnswer("SPIN does not say which rows it took")
+            raise NoAnswerError("SPIN does not say which rows it took")
         untaken = sorted(lines[line] for line in search.unreached["driver"] & lines.keys())
         if untaken:
             named = "; ".join(f"{number}. {rows[number - 1].name}" for number in untaken)
@@ -163,7 +163,7 @@ class _Run:
         return Check(CHECKS[_ROWS], Verdict.HOLDS, f"{len(rows)} rows; {_counts(search)}")
 
 
-def _counts(search: Search) -> str:
+def _counts(search: SpinSearch) -> str:
     return f"{search.states:,} states, {search.transitions:,} transitions, depth {search.depth:,}"
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from turnwright._base.lazy_imports import late
 
 from .local import Local
-from .protocol import Job, Runtime, Stand, Work
+from .protocol import Job, Runtime, TurnStatus, WorkerApi
 
 # Whoever drives turns in one process needs no client of a service.
 if TYPE_CHECKING:
@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__ = late(__name__, {"Temporal": ".temporal.runtime"})
 
-__all__ = ["Job", "Local", "Runtime", "Stand", "Temporal", "Work"]
+__all__ = ["Job", "Local", "Runtime", "Temporal", "TurnStatus", "WorkerApi"]

@@ -8,28 +8,28 @@ import anyio
 import anyio.lowlevel
 
 from turnwright.driver.driver import Driver
-from turnwright.errors import StoreError, TurnBusy, UnknownTurn
-from turnwright.journal.admission import Begun
+from turnwright.errors import StoreError, TurnBusyError, TurnNotFoundError
+from turnwright.journal.admission import NewTurnClaim
 from turnwright.journal.answer_posting import standing
-from turnwright.journal.dependencies import Setup
+from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.event_bus import Hub
 from turnwright.journal.inbox import abort_item, steers
 from turnwright.journal.recovery import Sweep
 from turnwright.journal.termination import end_turn
 from turnwright.result import TurnResult
-from turnwright.store import NOBODY_GIVEN_UP, GivenUp, InboxKind, Store
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, InboxKind, Store
 
-from .protocol import Job, Stand
+from .protocol import Job, TurnStatus
 from .segments import segment_of
 
 
-class Here:
+class InProcessTurns:
     """Drives turns of `store` in this process, on any number of tasks, and tells `hub` of what happens to them.
 
     It is the `Work` of a runtime's workers too.
     """
 
-    def __init__(self, store: Store, setup: Setup, hub: Hub) -> None:
+    def __init__(self, store: Store, setup: Dependencies, hub: Hub) -> None:
         self._store = store
         self._setup = setup
         self._hub = hub
@@ -46,7 +46,7 @@ class Here:
         """Whether driving a turn would do anything, so that a worker that finds it will."""
         return await self._sweep.is_due(await self._store.get(turn_id))
 
-    async def run(self, turn_id: str, begun: Begun | None = None) -> TurnResult:
+    async def run(self, turn_id: str, begun: NewTurnClaim | None = None) -> TurnResult:
         """Drive a turn until it has ended or rests. See `Driver.drive`."""
         ended = await self._drive_once(turn_id, begun)
         if ended is not None and ended.outcome is not None:
@@ -58,7 +58,7 @@ class Here:
             result = await standing(self._store, turn_id)
             if result.outcome is not None or result.paused or not driven:
                 return result
-            await anyio.sleep(self._setup.poll)
+            await anyio.sleep(self._setup.poll_interval)
 
     async def take_up(self, turn_id: str) -> TurnResult:
         """Drive a turn on that was left, or answered, until it has ended or rests."""
@@ -77,15 +77,15 @@ class Here:
     async def _drive_once(
         self,
         turn_id: str,
-        begun: Begun | None = None,
-        over: GivenUp = NOBODY_GIVEN_UP,
+        begun: NewTurnClaim | None = None,
+        over: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
     ) -> TurnResult | None:
         busy = False
         unread = 0
         try:
             return await self._driver.drive(turn_id, begun, over=over, claimed=claimed)
-        except TurnBusy:
+        except TurnBusyError:
             busy = True  # its events go on, and so do its followers
             raise
         finally:
@@ -115,9 +115,9 @@ class Here:
         turn_id: str,
         segment: int,
         *,
-        over: GivenUp = NOBODY_GIVEN_UP,
+        over: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
-    ) -> Stand:
+    ) -> TurnStatus:
         """See `Work.drive`."""
         row = await self._store.get(turn_id)
         # An earlier attempt may have gone on into the next segment, when the answer came before it had paused.
@@ -136,14 +136,14 @@ class Here:
                     others.remove(scope)
                     if not others:
                         self._jobs.pop(turn_id, None)
-        return await self.stand(turn_id)
+        return await self.status(turn_id)
 
-    async def stand(self, turn_id: str) -> Stand:
+    async def status(self, turn_id: str) -> TurnStatus:
         """See `Work.stand`."""
         status = (await self._store.get(turn_id)).status
-        return Stand(status.state, status.reason)
+        return TurnStatus(status.state, status.reason)
 
-    async def abort(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> None:
+    async def abort(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> None:
         """See `Work.abort`."""
         row = await self._store.get(turn_id)
         if row.status.outcome is not None:
@@ -157,13 +157,13 @@ class Here:
         row = await self._store.get(turn_id)
         return Job(turn_id, segment_of(await self._store.facts(turn_id)), row.agent)
 
-    async def due(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
+    async def pending(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
         """See `Work.due`."""
         jobs: list[Job] = []
         for row in (await self._sweep.due(idle=idle))[:most]:
             try:
                 jobs.append(await self.job(row.id))
-            except UnknownTurn:
+            except TurnNotFoundError:
                 continue  # deleted meanwhile
             except StoreError as error:
                 self._sweep.warn_of(row, error)

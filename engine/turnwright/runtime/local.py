@@ -12,9 +12,9 @@ from typing import Final
 import anyio
 
 from turnwright._base.background_task import beside
-from turnwright.errors import ConfigError, Fenced, StoreError, TurnBusy, TurnwrightError, UnknownTurn
+from turnwright.errors import ConfigError, LeaseLostError, StoreError, TurnBusyError, TurnNotFoundError, TurnwrightError
 
-from .protocol import Job, Work
+from .protocol import Job, WorkerApi
 
 #: Seconds for which a turn is not looked at again that cannot be driven here; and at most, where the store failed.
 _ALONE: Final = 60.0
@@ -25,23 +25,23 @@ _LOG = logging.getLogger(__name__)
 class Local:
     """Turns are driven where they are run. A worker drives those that were only submitted, or left behind.
 
-    With `here=False` who runs a turn leaves it to the workers too, and follows its journal.
+    With `embedded=False` who runs a turn leaves it to the workers too, and follows its journal.
 
     A worker drives at most `concurrency` turns at once, looks for others every `every` seconds (at once for what is
     submitted in its own process), and when it is to stop gives those that run `drain` seconds before it lets go of
     them. Any number of workers may share a store. Raises `ConfigError` for a number that is out of range.
     """
 
-    def __init__(self, *, here: bool = True, concurrency: int = 8, every: float = 1.0, drain: float = 30.0) -> None:
+    def __init__(self, *, embedded: bool = True, concurrency: int = 8, every: float = 1.0, drain: float = 30.0) -> None:
         if concurrency < 1:
             raise ConfigError(f"concurrency is how many turns a worker drives at once, at least 1, not {concurrency}")
         if not every > 0 or not drain >= 0:
             raise ConfigError(f"every (above 0) and drain (0 or more) are seconds, not {every:g} and {drain:g}")
-        self.here = here
+        self.embedded = embedded
         self._concurrency = concurrency
         self._every = every
         self._drain = drain
-        self._bound: Work | None = None
+        self._bound: WorkerApi | None = None
         self._woken = anyio.Event()
         #: What was found to be due, and was not begun yet.
         self._found: list[Job] = []
@@ -52,7 +52,7 @@ class Local:
         #: Whether the store could not be reached the last time.
         self._lost = False
 
-    def bind(self, work: Work) -> None:
+    def bind(self, work: WorkerApi) -> None:
         """See `Runtime.bind`."""
         if self._bound is not None:
             raise ConfigError("this runtime is another engine's: give each engine one of its own")
@@ -92,7 +92,7 @@ class Local:
         """See `Runtime.aclose`."""
 
     @property
-    def _work(self) -> Work:
+    def _work(self) -> WorkerApi:
         if self._bound is None:
             raise ConfigError("this runtime belongs to no engine: give it to one, Engine(runtime=...)")
         return self._bound
@@ -116,7 +116,7 @@ class Local:
 
     async def _look(self) -> None:
         try:
-            self._found = list(await self._work.due())
+            self._found = list(await self._work.pending())
         except StoreError as error:
             if not self._lost:
                 _LOG.warning("no turns are taken up until the store is back: %s", error)
@@ -137,7 +137,7 @@ class Local:
             # The store may be back in a moment; a journal that cannot be read stays as it is.
             _, before = self._alone.get(job.turn, (0.0, 0.0))
             self._leave_alone(job, min(max(self._every, 2 * before), _ALONE), error)
-        except (TurnBusy, Fenced, UnknownTurn):
+        except (TurnBusyError, LeaseLostError, TurnNotFoundError):
             pass  # another worker has it, or it was deleted
         except Exception:  # noqa: BLE001 (the worker has other turns too)
             _LOG.exception("turn %s is left alone for %g s: this is a bug", job.turn, _ALONE, extra={"turn": job.turn})

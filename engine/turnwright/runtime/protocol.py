@@ -11,7 +11,7 @@ from typing import Protocol
 import anyio
 import msgspec
 
-from turnwright.store import NOBODY_GIVEN_UP, GivenUp, Queued
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Queued
 from turnwright_states import EndReason, State
 
 
@@ -26,14 +26,14 @@ class Job(msgspec.Struct, frozen=True):
     agent: str
 
 
-class Stand(msgspec.Struct, frozen=True):
+class TurnStatus(msgspec.Struct, frozen=True):
     """How a turn stands that was driven: for those who show it. The journal knows more."""
 
     state: State | Queued
     reason: EndReason | None = None
 
 
-class Work(Protocol):
+class WorkerApi(Protocol):
     """What the workers of a runtime do, in one process: an engine's, with its store, its tools and its models."""
 
     @property
@@ -46,39 +46,39 @@ class Work(Protocol):
         turn_id: str,
         segment: int,
         *,
-        over: GivenUp = NOBODY_GIVEN_UP,
+        over: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
-    ) -> Stand:
+    ) -> TurnStatus:
         """Drive a turn until it has ended or rests. A job for a segment that is over does nothing.
 
         `over` are earlier attempts at the same job that were given up: the turn is taken from them even if they live,
         and if one of them went on into the next segment, so does this. One in this process is stopped first. `claimed`
         is told the epoch of each claim of this attempt.
 
-        When it is cancelled the turn is let go of, and may be taken up by others at once. Raises `CannotDrive` when
-        its tools or its model are not here, `Fenced`, `UnknownTurn`, `StoreError`, and `TurnBusy` while another driver
-        has it.
+        When it is cancelled the turn is let go of, and may be taken up by others at once. Raises `CannotRunError` when
+        its tools or its model are not here, `LeaseLostError`, `TurnNotFoundError`, `StoreError`, and `TurnBusyError`
+        while another driver has it.
         """
         ...
 
-    async def stand(self, turn_id: str) -> Stand:
-        """How a turn stands. Raises `UnknownTurn`."""
+    async def status(self, turn_id: str) -> TurnStatus:
+        """How a turn stands. Raises `TurnNotFoundError`."""
         ...
 
-    async def abort(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> None:
+    async def abort(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> None:
         """Have a turn end as aborted: here if it rests, by its driver if it has one. One that has ended stays as it is.
 
         Drivers in `over` have it no more.
 
-        Raises `UnknownTurn` and `StoreError`.
+        Raises `TurnNotFoundError` and `StoreError`.
         """
         ...
 
     async def job(self, turn_id: str) -> Job:
-        """What is to be submitted for a turn as it stands. Raises `UnknownTurn`."""
+        """What is to be submitted for a turn as it stands. Raises `TurnNotFoundError`."""
         ...
 
-    async def due(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
+    async def pending(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
         """The turns that somebody should drive and nobody does, the oldest first.
 
         They need not wait for a person, or were answered, or their time to answer is over; nothing was written to them
@@ -90,15 +90,15 @@ class Work(Protocol):
 class Runtime(Protocol):
     """Has turns driven. `local` does so in this process; one for several machines asks an engine for that.
 
-    Every method may raise `RuntimeUnavailable` when its service cannot be reached.
+    Every method may raise `RuntimeUnavailableError` when its service cannot be reached.
     """
 
     @property
-    def here(self) -> bool:
+    def embedded(self) -> bool:
         """Whether who runs a turn drives it too, in its own task. Otherwise the turn is submitted, and followed."""
         ...
 
-    def bind(self, work: Work) -> None:
+    def bind(self, work: WorkerApi) -> None:
         """Be given what workers do. Called once, by the engine. Raises `ConfigError` when another engine did before."""
         ...
 

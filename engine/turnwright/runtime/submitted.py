@@ -5,15 +5,15 @@ from typing import Final
 
 import anyio
 
-from turnwright.errors import CannotDrive, RuntimeUnavailable
-from turnwright.journal.admission import Begun
+from turnwright.errors import CannotRunError, RuntimeUnavailableError
+from turnwright.journal.admission import NewTurnClaim
 from turnwright.journal.answer_posting import standing
-from turnwright.journal.dependencies import Setup
+from turnwright.journal.dependencies import Dependencies
 from turnwright.result import TurnResult
 from turnwright.store import Store
 from turnwright_states import State
 
-from .in_process import Here
+from .in_process import InProcessTurns
 from .protocol import Runtime
 
 #: Looks at an unchanged turn after which the runtime is asked whether anybody will drive it at all.
@@ -24,10 +24,10 @@ _ASKED: Final = 3
 _LOG = logging.getLogger(__name__)
 
 
-class Elsewhere:
+class SubmittedTurns:
     """Has turns driven by `runtime`, and waits for them. `here` knows what is to be done about one."""
 
-    def __init__(self, store: Store, setup: Setup, runtime: Runtime, here: Here) -> None:
+    def __init__(self, store: Store, setup: Dependencies, runtime: Runtime, here: InProcessTurns) -> None:
         self._store = store
         self._setup = setup
         self._runtime = runtime
@@ -37,10 +37,10 @@ class Elsewhere:
         """Whether a turn is driven in this process: none is that follows it here."""
         return False
 
-    async def run(self, turn_id: str, begun: Begun | None = None) -> TurnResult:
+    async def run(self, turn_id: str, begun: NewTurnClaim | None = None) -> TurnResult:
         """Have a turn driven, and wait until it has ended or rests. Who is cancelled no longer waits; it goes on.
 
-        Raises `CannotDrive` when no worker will drive it.
+        Raises `CannotRunError` when no worker will drive it.
         """
         if begun is not None:
             await submit_new(self._runtime, turn_id)
@@ -57,7 +57,7 @@ class Elsewhere:
         await self._here.stop(turn_id)
         try:
             await self._runtime.cancel(turn_id)
-        except RuntimeUnavailable as error:
+        except RuntimeUnavailableError as error:
             _LOG.warning("turn %s is aborted, and its job was not told: %s", turn_id, error, extra={"turn": turn_id})
 
     async def _submit(self, turn_id: str) -> None:
@@ -83,28 +83,28 @@ class Elsewhere:
                     asked += 1
                     if asked == _ASKED:
                         _LOG.warning("turn %s is waited for, and no worker has it", turn_id, extra={"turn": turn_id})
-                await changed(self._setup.poll)
+                await changed(self._setup.poll_interval)
         return await standing(self._store, turn_id)
 
     async def _raise_if_given_up(self, turn_id: str) -> None:
         job = await self._here.job(turn_id)
         try:
             why = await self._runtime.failure(turn_id, job.segment)
-        except RuntimeUnavailable as error:
+        except RuntimeUnavailableError as error:
             told = "turn %s is waited for, and its runtime cannot be asked about it: %s"
             _LOG.warning(told, turn_id, error, extra={"turn": turn_id})
             return
         if why is not None and (await self._store.get(turn_id)).status.outcome is None:
-            raise CannotDrive(f"turn {turn_id} is not driven: {why}")
+            raise CannotRunError(f"turn {turn_id} is not driven: {why}")
 
 
 async def submit_new(runtime: Runtime, turn_id: str) -> None:
     """Submit a turn that was just written. Who is cancelled meanwhile has submitted it.
 
-    Raises `RuntimeUnavailable`, which names the turn: it waits for a sweep then.
+    Raises `RuntimeUnavailableError`, which names the turn: it waits for a sweep then.
     """
     try:
         with anyio.CancelScope(shield=True):
             await runtime.submit(turn_id, 1)
-    except RuntimeUnavailable as error:
-        raise RuntimeUnavailable(str(error), turn_id) from error
+    except RuntimeUnavailableError as error:
+        raise RuntimeUnavailableError(str(error), turn_id) from error

@@ -8,18 +8,18 @@ from .address import open_store
 from .memory import MemoryStore
 from .protocol import (
     NOBODY,
-    NOBODY_GIVEN_UP,
+    NONE_ABANDONED,
     QUEUED,
+    AbandonedDrivers,
     Changed,
     Claim,
-    GivenUp,
+    ClaimSpan,
     InboxItem,
     InboxKind,
     NewTurn,
     Queued,
     Status,
     Store,
-    Stretch,
     TurnRow,
 )
 
@@ -31,11 +31,12 @@ else:
 
 __all__ = [
     "NOBODY",
-    "NOBODY_GIVEN_UP",
+    "NONE_ABANDONED",
     "QUEUED",
+    "AbandonedDrivers",
     "Changed",
     "Claim",
-    "GivenUp",
+    "ClaimSpan",
     "InboxItem",
     "InboxKind",
     "MemoryStore",
@@ -44,7 +45,6 @@ __all__ = [
     "SqliteStore",
     "Status",
     "Store",
-    "Stretch",
     "TurnRow",
     "open_store",
 ]

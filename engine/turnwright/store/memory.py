@@ -6,21 +6,21 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from itertools import count
 
-from turnwright.errors import Fenced, SessionBusy, StoreError, TurnBusy, UnknownTurn
+from turnwright.errors import LeaseLostError, SessionBusyError, StoreError, TurnBusyError, TurnNotFoundError
 from turnwright_states.facts import Fact
 
 from .posting import addressee, in_the_way
 from .protocol import (
     NOBODY,
-    NOBODY_GIVEN_UP,
+    NONE_ABANDONED,
+    AbandonedDrivers,
     Changed,
     Claim,
-    GivenUp,
+    ClaimSpan,
     InboxItem,
     InboxKind,
     NewTurn,
     Status,
-    Stretch,
     TurnRow,
 )
 from .watching import untold
@@ -36,7 +36,7 @@ class _Kept:
     status: Status
     updated_at: float
     #: The last of them goes on: it ends at `written_at`.
-    begun: list[Stretch]
+    begun: list[ClaimSpan]
     #: When the last fact was written.
     written_at: float
     epoch: int = 1
@@ -61,10 +61,10 @@ class _Kept:
         )
 
     @property
-    def stretches(self) -> list[Stretch]:
+    def stretches(self) -> list[ClaimSpan]:
         """Who wrote the facts so far. The first of them were written with the turn, so there is one at least."""
         *ended, last = self.begun
-        return [*ended, Stretch(last.first, last.epoch, last.owner, last.began, self.written_at)]
+        return [*ended, ClaimSpan(last.first, last.epoch, last.owner, last.began, self.written_at)]
 
 
 class MemoryStore:
@@ -92,9 +92,9 @@ class MemoryStore:
             raise StoreError(f"turn {new.id} is there already")
         if new.session is not None:
             for row in await self.turns(session=new.session, live=True):
-                raise SessionBusy(new.session, row.id)
+                raise SessionBusyError(new.session, row.id)
         at = new.created_at
-        begun = [Stretch(1, int(driven), self.owner, at, at)]
+        begun = [ClaimSpan(1, int(driven), self.owner, at, at)]
         kept = _Kept(new, next(self._numbers), list(facts), len(facts), status, at, begun, at)
         self._turns[new.id] = kept
         if driven:
@@ -103,11 +103,11 @@ class MemoryStore:
             kept.epoch, kept.owner = 0, None
         return Claim(turn=new.id, epoch=kept.epoch, seq=len(facts))
 
-    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
+    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         """See `Store.claim`."""
         kept = self._kept(turn_id)
         if turn_id in self._driving and not over.covers(self.owner, kept.epoch):
-            raise TurnBusy(turn_id, "this process")
+            raise TurnBusyError(turn_id, "this process")
         crashed = kept.owner is not None
         kept.epoch, kept.owner = kept.epoch + 1, self.owner
         self._driving.add(turn_id)
@@ -124,13 +124,13 @@ class MemoryStore:
         """See `Store.append`."""
         kept = self._turns.get(claim.turn)
         if kept is None or kept.epoch != claim.epoch:
-            raise Fenced(claim.turn, claim.epoch)
+            raise LeaseLostError(claim.turn, claim.epoch)
         now = time.time()
         if facts:
             if claim.seq != kept.seq:
                 raise StoreError(f"turn {claim.turn}: fact {claim.seq + 1} does not follow the last one, {kept.seq}")
             if claim.signs is not None:
-                kept.begun = [*kept.stretches, Stretch(claim.seq + 1, claim.epoch, claim.signs, now, now)]
+                kept.begun = [*kept.stretches, ClaimSpan(claim.seq + 1, claim.epoch, claim.signs, now, now)]
                 claim.signs = None
             kept.written_at = now
             kept.facts += facts
@@ -145,7 +145,7 @@ class MemoryStore:
         """See `Store.facts`."""
         return list(enumerate(self._kept(turn_id).facts[after:], start=after + 1))
 
-    async def stretches(self, turn_id: str) -> list[Stretch]:
+    async def stretches(self, turn_id: str) -> list[ClaimSpan]:
         """See `Store.stretches`."""
         return self._kept(turn_id).stretches
 
@@ -211,7 +211,7 @@ class MemoryStore:
         family = [name for name in self._turns if name == turn_id or name.startswith(f"{turn_id}:")]
         for name in family:
             if name in self._driving:
-                raise TurnBusy(name, "this process")
+                raise TurnBusyError(name, "this process")
         for name in family:
             del self._turns[name]
         return len(family)
@@ -226,5 +226,5 @@ class MemoryStore:
 
     def _kept(self, turn_id: str) -> _Kept:
         if turn_id not in self._turns:
-            raise UnknownTurn(turn_id)
+            raise TurnNotFoundError(turn_id)
         return self._turns[turn_id]

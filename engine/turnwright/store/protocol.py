@@ -4,7 +4,7 @@ A store keeps three things: the facts of each turn, append-only; one row a turn,
 of its status for queries; and one inbox a turn, which any process may write. It decides nothing.
 
 Whoever drives a turn claims it first. A claim raises the turn's epoch, and every append must find its own epoch still
-there: a driver that was overtaken gets `Fenced` and has written nothing.
+there: a driver that was overtaken gets `LeaseLostError` and has written nothing.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -108,7 +108,7 @@ class TurnRow:
         return cls(turn_id, None, "", "", 0.0, 0.0, 0, None, Status(State.CHECK), 0, fault)
 
 
-class Stretch(Struct, frozen=True):
+class ClaimSpan(Struct, frozen=True):
     """Facts that one driver wrote under one claim: from the fact `first` on, up to the next stretch's.
 
     A turn that was submitted begins with a stretch of epoch 0, whose `owner` is the process that submitted it.
@@ -124,7 +124,7 @@ class Stretch(Struct, frozen=True):
     ended: float
 
 
-class GivenUp(Struct, frozen=True):
+class AbandonedDrivers(Struct, frozen=True):
     """Drivers that were given up, as a runtime gives up a worker that it hears nothing of, whether they live or not.
 
     `owners` are their names, `epochs` those of the claims under which they drove, where these are known.
@@ -138,13 +138,13 @@ class GivenUp(Struct, frozen=True):
         return owner in self.owners and (not self.epochs or epoch in self.epochs)
 
     @property
-    def for_children(self) -> "GivenUp":
+    def for_children(self) -> "AbandonedDrivers":
         """The same drivers, of the turn's sub-turns: these have epochs of their own."""
-        return GivenUp(self.owners)
+        return AbandonedDrivers(self.owners)
 
 
 #: Every driver that lives keeps its turns.
-NOBODY_GIVEN_UP: Final = GivenUp()
+NONE_ABANDONED: Final = AbandonedDrivers()
 
 
 @dataclass(slots=True)
@@ -160,7 +160,7 @@ class Claim:
     epoch: int
     seq: int
     crashed: bool = False
-    over: GivenUp = NOBODY_GIVEN_UP
+    over: AbandonedDrivers = NONE_ABANDONED
     signs: str | None = None
 
 
@@ -214,14 +214,16 @@ class Store(Protocol):
 
         Without `driven` nobody drives it yet, its epoch is 0, and whoever drives it is to claim it.
 
-        Raises `SessionBusy` when another turn of the session has not ended, and `StoreError` for an id that is taken.
+        Raises `SessionBusyError` when another turn of the session has not ended, and `StoreError` for an id that is
+        taken.
         """
         ...
 
-    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
+    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         """Take the turn: raise its epoch, become its owner.
 
-        Raises `UnknownTurn`, and `TurnBusy` while a living driver owns it, unless `over` says that it was given up.
+        Raises `TurnNotFoundError`, and `TurnBusyError` while a living driver owns it, unless `over` says that it was
+        given up.
         """
         ...
 
@@ -235,16 +237,17 @@ class Store(Protocol):
     async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
         """Append facts, write the status and delete the consumed inbox items, in one transaction.
 
-        Returns the seq of the last fact, and moves `claim.seq` to it. Raises `Fenced` when the epoch is another's.
+        Returns the seq of the last fact, and moves `claim.seq` to it. Raises `LeaseLostError` when the epoch is
+        another's.
         """
         ...
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        """The facts with a seq above `after`, oldest first. Raises `UnknownTurn`."""
+        """The facts with a seq above `after`, oldest first. Raises `TurnNotFoundError`."""
         ...
 
-    async def stretches(self, turn_id: str) -> list[Stretch]:
-        """Who wrote the turn's facts, the first one first. Raises `UnknownTurn`.
+    async def stretches(self, turn_id: str) -> list[ClaimSpan]:
+        """Who wrote the turn's facts, the first one first. Raises `TurnNotFoundError`.
 
         A claim that wrote no fact has no stretch. Nor have facts that a release wrote which did not keep their driver;
         where all are such, nothing is returned.
@@ -252,7 +255,7 @@ class Store(Protocol):
         ...
 
     async def get(self, turn_id: str) -> TurnRow:
-        """One turn's row. Raises `UnknownTurn`."""
+        """One turn's row. Raises `TurnNotFoundError`."""
         ...
 
     def has(self, turn_id: str) -> bool | None:
@@ -275,7 +278,7 @@ class Store(Protocol):
         ...
 
     async def is_driven(self, turn_id: str) -> bool:
-        """Whether a living driver owns the turn now. Raises `UnknownTurn`."""
+        """Whether a living driver owns the turn now. Raises `TurnNotFoundError`."""
         ...
 
     async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
@@ -283,7 +286,7 @@ class Store(Protocol):
 
         What waits there under the same id with the same kind and payload need not be put there again. Returns what is
         in the way: the items that wait there under one of the ids with something else in them. Then nothing was put
-        there; when nothing is in the way, everything was. Raises `UnknownTurn`.
+        there; when nothing is in the way, everything was. Raises `TurnNotFoundError`.
         """
         ...
 
@@ -307,8 +310,8 @@ class Store(Protocol):
     async def delete(self, turn_id: str) -> int:
         """Forget a turn and its sub-turns, whose ids begin with `{turn_id}:`: rows, facts, inboxes, in one transaction.
 
-        Returns how many turns were deleted. Raises `UnknownTurn`, and `TurnBusy` while a living driver owns one of
-        them; then nothing was deleted.
+        Returns how many turns were deleted. Raises `TurnNotFoundError`, and `TurnBusyError` while a living driver owns
+        one of them; then nothing was deleted.
         """
         ...
 

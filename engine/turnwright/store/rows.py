@@ -10,10 +10,10 @@ from math import floor
 from typing import Any, Final
 
 from turnwright.errors import UnreadableTurnError
-from turnwright_states import BadJournal, EndReason, State
+from turnwright_states import EndReason, InvalidJournalError, State
 from turnwright_states.facts import Fact, parse_fact
 
-from .protocol import InboxItem, InboxKind, Status, Stretch, TurnRow
+from .protocol import ClaimSpan, InboxItem, InboxKind, Status, TurnRow
 
 #: A row as a database's client gives it: the type of a column is not known.
 Columns = tuple[Any, ...]
@@ -75,12 +75,15 @@ def readable(row: TurnRow, where: str) -> TurnRow:
 
 
 def facts_of(turn: str, rows: Iterable[Columns], where: str) -> list[tuple[int, Fact]]:
-    """Return the facts of rows (seq, kind, payload). Raises `UnreadableTurnError`, caused by a `BadJournal`."""
+    """Return the facts of rows (seq, kind, payload).
+
+    Raises `UnreadableTurnError`, caused by a `InvalidJournalError`.
+    """
     facts: list[tuple[int, Fact]] = []
     try:
         for seq, kind, payload in rows:
             facts.append((_place(seq, facts), parse_fact(kind, payload, seq)))
-    except BadJournal as error:
+    except InvalidJournalError as error:
         raise UnreadableTurnError(turn, str(error), where=where) from error
     return facts
 
@@ -89,14 +92,14 @@ def _place(seq: object, before: Sequence[tuple[int, Fact]]) -> int:
     try:
         return _count("seq", seq)
     except ValueError as error:
-        raise BadJournal(before[-1][0] + 1 if before else 1, f"its {error}") from None
+        raise InvalidJournalError(before[-1][0] + 1 if before else 1, f"its {error}") from None
 
 
-def stretches_of(turn: str, rows: Iterable[Columns], where: str) -> list[Stretch]:
+def stretches_of(turn: str, rows: Iterable[Columns], where: str) -> list[ClaimSpan]:
     """Return the stretches of rows with their fields. Raises `UnreadableTurnError`."""
     try:
         return [
-            Stretch(
+            ClaimSpan(
                 _count("seq", first), _count("epoch", epoch), _text("owner", owner), _time("at", at), _time("at", ended)
             )
             for first, epoch, owner, at, ended in rows

@@ -5,10 +5,10 @@ imported by themselves: `store_suite`, `model_suite`, `runtime_suite` and `plugi
 need Hypothesis.
 """
 
-from .behavior import Asks, Behaviour, Execution, Floods, Hangs, Raises, Returns, Runs
+from .behavior import Asks, Behavior, Execution, Floods, Hangs, Raises, Returns, Runs
 from .faults import FaultyStore
-from .flaky import Cut, Line, Stalls, WaywardModel
-from .invariants import INVARIANTS, InvariantViolated, assert_invariants, check
+from .flaky import Cut, FlakyModel, Line, Stalls
+from .invariants import INVARIANTS, InvariantViolatedError, assert_invariants, check
 from .play import Build, Driven, EngineParts, play
 from .playback import PlaybackError, playback, results_of
 from .recording import At, Broke, Recorded, Recording, Unfinished
@@ -19,7 +19,7 @@ __all__ = [
     "Answers",
     "Asks",
     "At",
-    "Behaviour",
+    "Behavior",
     "Broke",
     "Build",
     "Crash",
@@ -28,9 +28,10 @@ __all__ = [
     "EngineParts",
     "Execution",
     "FaultyStore",
+    "FlakyModel",
     "Floods",
     "Hangs",
-    "InvariantViolated",
+    "InvariantViolatedError",
     "Leaves",
     "Line",
     "Person",
@@ -43,7 +44,6 @@ __all__ = [
     "Scenario",
     "Stalls",
     "Unfinished",
-    "WaywardModel",
     "assert_invariants",
     "check",
     "play",

@@ -67,7 +67,7 @@ class Asks:
     midway: bool = False
 
 
-Behaviour = Returns | Floods | Raises | Hangs | Runs | Asks
+Behavior = Returns | Floods | Raises | Hangs | Runs | Asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +87,17 @@ class Stage:
     crashes; `after_that` is everybody else's. One stage serves all engines of a scenario: it is the world outside.
     """
 
-    def __init__(self, behaviours: Sequence[Behaviour] = (), after_that: Behaviour | None = None) -> None:
+    def __init__(self, behaviours: Sequence[Behavior] = (), after_that: Behavior | None = None) -> None:
         self.executions: list[Execution] = []
         self._behaviours = behaviours
         self._after_that = after_that or Returns()
-        self._casting: dict[str, Behaviour] = {}
+        self._casting: dict[str, Behavior] = {}
 
-    def behaviour(self, context: ToolContext) -> Behaviour:
+    def behaviour(self, context: ToolContext) -> Behavior:
         """What this call does."""
         place = len(self._casting)
         following = self._behaviours[place] if place < len(self._behaviours) else self._after_that
-        return self._casting.setdefault(context.key, following)
+        return self._casting.setdefault(context.idempotency_key, following)
 
     def tools(self, real: Sequence[Tool]) -> list[Tool]:
         """A stand-in for each of the `real` tools."""
@@ -115,7 +115,7 @@ class StandIn(Tool):
             timeout=real.timeout,
             idempotent=real.idempotent,
             on_crash=real.on_crash,
-            exempt=real.exempt,
+            ignore_in_loop_detection=real.ignore_in_loop_detection,
             expires_in=real.expires_in,
             sequential=real.sequential,
             concurrency=real.concurrency,
@@ -149,7 +149,7 @@ class StandIn(Tool):
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
         """Do what the stage says, and let it note that this call was executed."""
-        self._stage.executions.append(Execution(context.turn, context.call, self.name, context.attempt))
+        self._stage.executions.append(Execution(context.turn_id, context.call_id, self.name, context.attempt))
         behaviour = self._stage.behaviour(context)
         does = behaviour.then if isinstance(behaviour, Asks) else behaviour
         if isinstance(behaviour, Asks) and behaviour.midway:

@@ -82,7 +82,7 @@ class SentMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentRequest:
     """A request as the provider got it. `tool_choice` is None where none was sent; `tools` are names."""
 
     messages: tuple[SentMessage, ...] = ()
@@ -95,7 +95,7 @@ class ModelBench(Protocol):
     """A provider that does as it is told, and the model under test in front of it."""
 
     @property
-    def requests(self) -> list[Sent]:
+    def requests(self) -> list[SentRequest]:
         """What the provider was sent, oldest first; an attempt to reach it counts too."""
         ...
 

@@ -12,10 +12,9 @@ from pydantic import JsonValue, ValidationError
 
 from turnwright.agent import Agent
 from turnwright.errors import ConfigError
-from turnwright.journal.answers import Reply as Answer
-from turnwright.journal.answers import deny, grant
+from turnwright.journal.answers import Answer, approve, reject
 from turnwright.message import FilePart, Message, SentinelPart, StepFinishPart, StepStartPart
-from turnwright.model.protocol import ModelError, Reply, ReplyCall
+from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
 from turnwright.tools import Ask, OnCrash
 from turnwright.tools.batch import UNKNOWN_OUTCOME
 from turnwright_states import (
@@ -46,7 +45,7 @@ _ONE_EACH: Final = Usage(input_tokens=1, output_tokens=1)
 #: The fields of an agent that say who it is, not what it may use.
 _WHO: Final = ("name", "description", "instructions", "conclude_prompt")
 
-_Line = str | Reply | ModelError | Unfinished | Broke
+_Line = str | ModelResponse | ModelError | Unfinished | Broke
 
 
 def read_facts(facts: Iterable[f.Fact], history: Sequence[Message] | None = None) -> tuple[Recording, tuple[str, ...]]:
@@ -105,7 +104,7 @@ class _Reader:
         if turn.state.outcome is None and turn.state is not State.PAUSED:
             self._then.append(At(self._count, "left", self._parallel(_states(turn))))
             self._notes.append("Nobody has driven it to its end: the test leaves it where its journal ends.")
-        said = history if history is not None else [Message.of_json(message) for message in started.history]
+        said = history if history is not None else [Message.of_json(message) for message in started.message_history]
         recording = Recording(
             agent=_agent(started.agent),
             prompt=started.prompt,
@@ -114,7 +113,7 @@ class _Reader:
             history=tuple(_bare(message) for message in said if message.says_something),
             model=tuple(self._lines),
             tools=self._calls.tools,
-            exempt=tuple(sorted(self._calls.exempt)),
+            ignore_in_loop_detection=tuple(sorted(self._calls.exempt)),
             on_crash=self._on_crash,
             loop_keys=self._calls.loop_keys,
             asks=self._calls.asks,
@@ -132,9 +131,11 @@ class _Reader:
             case f.ModelReplied():
                 self._touched = set()
                 self._calls.reply(fact, self._turn)
-                calls = tuple(ReplyCall(call.name, call.arguments, call.raw) for call in fact.calls)
+                calls = tuple(ResponseToolCall(call.name, call.arguments, call.raw) for call in fact.calls)
                 self._lines.append(
-                    _line(Reply(fact.text, fact.reasoning, fact.reasoning_details, calls, fact.finish, fact.usage))
+                    _line(
+                        ModelResponse(fact.text, fact.reasoning, fact.reasoning_details, calls, fact.finish, fact.usage)
+                    )
                 )
             case f.AttemptFailed() if self._turn.state is State.TOOL_EXEC:
                 self._synthesis.append(ModelError(fact.message, cause=fact.cause))
@@ -146,7 +147,7 @@ class _Reader:
                 self._settle(fact)
             case f.CallWaiting():
                 self._wait(fact)
-            case f.Synthesised() if not _gave_up(self._previous):
+            case f.Synthesized() if not _gave_up(self._previous):
                 self._synthesis.append(fact.text)
             case f.Answered():
                 self._answer(fact)
@@ -155,9 +156,9 @@ class _Reader:
             case f.Stopping():
                 self._stop(fact)
             case f.Concluded():
-                calls = tuple(ReplyCall(name, {}) for name in fact.refused)
-                self._lines.append(_line(Reply(text=fact.text or "", calls=calls, usage=fact.usage)))
-            case f.Halted():
+                calls = tuple(ResponseToolCall(name, {}) for name in fact.refused)
+                self._lines.append(_line(ModelResponse(text=fact.text or "", calls=calls, usage=fact.usage)))
+            case f.TurnEnded():
                 self._halt(fact)
             case f.MessageAdded():
                 raise ConfigError("somebody wrote to the turn while it ran, and a test cannot play that yet")
@@ -170,7 +171,7 @@ class _Reader:
             case f.CallSettled():
                 call = self._turn.batch[fact.call]
                 return not (call.made.refused or _closes(fact) or _turned_down(self._previous))
-            case f.Synthesised():
+            case f.Synthesized():
                 return not _gave_up(self._previous)
             case f.ModelReplied() | f.AttemptFailed() | f.CallStarted() | f.CallWaiting() | f.Answered():
                 return True
@@ -269,7 +270,7 @@ class _Reader:
             # A person answered when the time was up already: it passed while the turn rested.
             self._then.insert(-1, At(self._event_at, "deadline"))
 
-    def _halt(self, fact: f.Halted) -> None:
+    def _halt(self, fact: f.TurnEnded) -> None:
         at, state = self._closed_at(), self._turn.state
         if fact.outcome is Outcome.ABORTED:
             what: Literal["abort", "superseded"] = "superseded" if fact.reason is EndReason.SUPERSEDED else "abort"
@@ -284,7 +285,7 @@ class _Reader:
         elif fact.reason is EndReason.ENGINE_ERROR:
             self._break(fact)
 
-    def _break(self, fact: f.Halted) -> None:
+    def _break(self, fact: f.TurnEnded) -> None:
         """A bug ended the turn in TOOL_EXEC: in the synthesis, or before a call could begin."""
         states = self._before_closing
         if CallState.STARTED in states.values():
@@ -332,16 +333,16 @@ def _agent(told: Mapping[str, JsonValue]) -> Agent:
         return Agent(name="recorded")
 
 
-def _line(reply: Reply) -> str | Reply:
+def _line(reply: ModelResponse) -> str | ModelResponse:
     """The reply, as a text where that says the same."""
-    plain = Reply(text=reply.text, usage=_ONE_EACH)
+    plain = ModelResponse(text=reply.text, usage=_ONE_EACH)
     return reply.text if reply == plain and reply.text else reply
 
 
-def _failed(fact: f.AttemptFailed) -> Reply | ModelError:
+def _failed(fact: f.AttemptFailed) -> ModelResponse | ModelError:
     if fact.cause is Cause.EMPTY_REPLY and not fact.partial:
-        return Reply(usage=fact.usage)
-    heard = Reply(text=fact.partial, usage=fact.usage) if fact.partial or fact.usage else None
+        return ModelResponse(usage=fact.usage)
+    heard = ModelResponse(text=fact.partial, usage=fact.usage) if fact.partial or fact.usage else None
     return ModelError(fact.message, cause=fact.cause, partial=heard)
 
 
@@ -350,10 +351,10 @@ def _said(fact: f.Answered, kind: InterruptKind) -> str | Answer:
     match fact.decision:
         case Decision.REPLY:
             return fact.text
-        case Decision.GRANT if not fact.text:
-            return grant()
-        case Decision.DENY:
-            return deny(fact.text)
+        case Decision.APPROVE if not fact.text:
+            return approve()
+        case Decision.REJECT:
+            return reject(fact.text)
         case _ if not fact.text and kind is not InterruptKind.QUESTION:
             return str(fact.decision)
         case _:
@@ -372,13 +373,13 @@ def _states(turn: Turn) -> dict[str, CallState]:
 
 def _closes(fact: f.CallSettled) -> bool:
     """Whether a call was closed with its turn or its step, rather than had a result."""
-    superseded = fact.status is CallStatus.DENIED and fact.result.endswith(f"({EndReason.SUPERSEDED})")
+    superseded = fact.status is CallStatus.REJECTED and fact.result.endswith(f"({EndReason.SUPERSEDED})")
     return fact.status is CallStatus.ABORTED or superseded
 
 
 def _turned_down(fact: f.Fact | None) -> bool:
     """Whether a person has settled a call: what comes next is its result."""
-    return isinstance(fact, f.Answered) and fact.decision in (Decision.DENY, Decision.UNKNOWN)
+    return isinstance(fact, f.Answered) and fact.decision in (Decision.REJECT, Decision.UNKNOWN)
 
 
 def _gave_up(fact: f.Fact | None) -> bool:

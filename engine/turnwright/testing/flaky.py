@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from turnwright.model import ScriptedModel
-from turnwright.model.protocol import ModelError, ReasoningDelta, Reply, Request, TextDelta
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
 from turnwright_states import Cause
 
 from .behavior import HOUR
@@ -19,7 +19,7 @@ class Cut:
     The calls come last: they never arrive. `silently`: it just ends, without an error.
     """
 
-    reply: Reply = field(default_factory=lambda: Reply(text="Done."))
+    reply: ModelResponse = field(default_factory=lambda: ModelResponse(text="Done."))
     after: int = 0
     silently: bool = False
 
@@ -33,10 +33,10 @@ class Stalls:
 
 
 #: What a script is made of: one line for each model call.
-Line = str | Reply | ModelError | Cut | Stalls
+Line = str | ModelResponse | ModelError | Cut | Stalls
 
 
-class WaywardModel:
+class FlakyModel:
     """Speaks its script line by line, the last one for ever; `requests` keeps what it was sent.
 
     It is one model for all processes of a scenario, so the script goes on where a crash cut it off. From its call
@@ -46,11 +46,11 @@ class WaywardModel:
     name = "wayward"
 
     def __init__(self, script: Sequence[Line]) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[ModelRequest] = []
         self.most: int | None = None
         self._script = script or ("Done.",)
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ReasoningDelta | ModelResponse]:
         """Stream the next line of the script. See `Model.stream`."""
         line = self._script[min(len(self.requests), len(self._script) - 1)]
         self.requests.append(request)
@@ -66,7 +66,9 @@ class WaywardModel:
                 if line.text:
                     yield TextDelta(line.text)
                 await anyio.sleep(line.seconds)
-                raise ModelError("no byte came for too long", cause=Cause.TIMEOUT, partial=Reply(text=line.text))
+                raise ModelError(
+                    "no byte came for too long", cause=Cause.TIMEOUT, partial=ModelResponse(text=line.text)
+                )
             case ModelError():
                 raise line.with_traceback(None)  # else it would remember every time that it was raised
             case _:
@@ -82,6 +84,6 @@ async def _beginning(line: Cut) -> AsyncIterator[TextDelta | ReasoningDelta]:
         yield TextDelta(heard.text)
 
 
-def _heard(line: Cut) -> Reply:
+def _heard(line: Cut) -> ModelResponse:
     thought, said = line.reply.reasoning, line.reply.text
-    return Reply(reasoning=thought[: line.after], text=said[: max(line.after - len(thought), 0)])
+    return ModelResponse(reasoning=thought[: line.after], text=said[: max(line.after - len(thought), 0)])

@@ -27,11 +27,11 @@ from turnwright.agent import Agent
 from turnwright.draw import RowCounts
 from turnwright.engine import Engine
 from turnwright.tools import Tool
-from turnwright_states.facts import Halted
+from turnwright_states.facts import TurnEnded
 from turnwright_states.verdict import Check, Verdict, worst
 
 from .fuzz_failure import Found
-from .invariants import InvariantViolated, check
+from .invariants import InvariantViolatedError, check
 from .play import Build, Driven, play
 from .scenario import Scenario
 from .strategies import scenarios
@@ -65,7 +65,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Report:
+class FuzzReport:
     """What came of a run: of the examples that were played, not of those that made a failing one smaller.
 
     `stopped` says why it did not get through its examples. `ends` counts the turns by `outcome/reason`.
@@ -99,7 +99,7 @@ class Report:
         broken: list[Check] = []
         for driven in turns:
             last = driven.facts[-1][1] if driven.facts else None
-            self.ends[f"{last.outcome}/{last.reason}" if isinstance(last, Halted) else "not ended"] += 1
+            self.ends[f"{last.outcome}/{last.reason}" if isinstance(last, TurnEnded) else "not ended"] += 1
             for one in check(driven):
                 self.verdicts.setdefault(one.claim, Counter())[one.verdict] += 1
                 broken += [one] if one.verdict is Verdict.VIOLATED else []
@@ -120,7 +120,7 @@ def fuzz(
     seed: int = 0,
     seconds: float | None = None,
     progress: Progress = lambda _examples, _failed: None,
-) -> Report:
+) -> FuzzReport:
     """Play `examples` scenarios drawn from `seed`, until one fails, or `seconds` are over, or Ctrl-C.
 
     The same target, number and seed draw the same scenarios under one release of Hypothesis. Nothing is written to
@@ -130,14 +130,14 @@ def fuzz(
     with _quiet():
         for agent in target.agents:
             target.play(agent, Scenario())  # what cannot run at all is told before anything is drawn
-        run = _Run(target, Report(seed, examples), None if seconds is None else began + seconds, progress)
+        run = _Run(target, FuzzReport(seed, examples), None if seconds is None else began + seconds, progress)
         run.go()
     run.report.seconds = time.monotonic() - began
     return run.report
 
 
 class _Run:
-    def __init__(self, target: Target, report: Report, ends: float | None, progress: Progress) -> None:
+    def __init__(self, target: Target, report: FuzzReport, ends: float | None, progress: Progress) -> None:
         self.target = target
         self.report = report
         self._ends = ends
@@ -153,7 +153,7 @@ class _Run:
             with self._hearing_interrupts():
                 while report.examples < report.wanted:
                     self._round(min(_ROUND, report.wanted - report.examples), seeds.getrandbits(64))
-        except InvariantViolated:
+        except InvariantViolatedError:
             pass
         except Flaky:
             self._came_once()
@@ -225,7 +225,7 @@ class _Run:
             if report.found is None:  # what making it smaller takes is not counted
                 report.rows = RowCounts.now() - self._before
             report.found = Found(agent, scenario, broken)
-            raise InvariantViolated(broken)
+            raise InvariantViolatedError(broken)
 
     def _came_once(self) -> None:
         found = self.report.found

@@ -22,7 +22,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class FailureOrigin:
     """Where a test gets what was fuzzed from: Python expressions of the agent, of its tools and of who builds.
 
     `imported` are the classes and the functions that stand in the expressions. Without `build` it is `Engine`.
@@ -34,7 +34,7 @@ class Origin:
     build: str = ""
 
 
-def as_test(found: Found, origin: Origin, *, command: str, run_tools: bool = False) -> str:
+def as_test(found: Found, origin: FailureOrigin, *, command: str, run_tools: bool = False) -> str:
     """A pytest file that plays the scenario again, and fails with the same invariants. `command` found it.
 
     It needs no Hypothesis. Where the origin names files, it is to be run where the command was.

@@ -27,10 +27,10 @@ _NOTICE: Final = 100
 #: What a person says to a call that had begun, so that it begins again.
 _GOES_ON: Final = (Decision.RERUN, Decision.REPLY)
 #: Facts after which no call is open: every call has its result in what was said so far.
-_AT_REST: Final = (f.StepFinished, f.Stopping, f.Concluded, f.Halted)
+_AT_REST: Final = (f.StepFinished, f.Stopping, f.Concluded, f.TurnEnded)
 
 
-class InvariantViolated(AssertionError):  # noqa: N818 (reads as what happened)
+class InvariantViolatedError(AssertionError):
     """What must hold does not. `checks` are the violated ones; the message has one a line, with its witness."""
 
     def __init__(self, checks: tuple[Check, ...]) -> None:
@@ -44,10 +44,10 @@ def check(driven: Driven) -> list[Check]:
 
 
 def assert_invariants(turns: Iterable[Driven]) -> None:
-    """Raise `InvariantViolated` unless every invariant of every turn holds. What is not known is no violation."""
+    """Raise `InvariantViolatedError` unless every invariant of every turn holds. What is not known is no violation."""
     broken = tuple(one for driven in turns for one in check(driven) if one.verdict is Verdict.VIOLATED)
     if broken:
-        raise InvariantViolated(broken)
+        raise InvariantViolatedError(broken)
 
 
 def raises_nothing(driven: Driven) -> Check:
@@ -61,7 +61,7 @@ def ends(driven: Driven) -> Check:
     if driven.raised:
         return Check(claim, Verdict.INCONCLUSIVE, "it was left, for the engine raised")
     last = driven.facts[-1][1] if driven.facts else None
-    ended = isinstance(last, f.Halted)
+    ended = isinstance(last, f.TurnEnded)
     told = driven.gave_up or f"the last fact is {last.kind if last else 'missing'}"
     return _check(claim, [] if ended and not driven.gave_up else [told])
 
@@ -74,7 +74,7 @@ def ends_once(driven: Driven) -> Check:
 def fails_for_a_cause(driven: Driven) -> Check:
     """No turn ends as `engine_error`: that is a bug, in the engine, a tool, or a hook."""
     faults = [
-        fact.error or "it says nothing" for fact in _of(driven, f.Halted) if fact.reason is EndReason.ENGINE_ERROR
+        fact.error or "it says nothing" for fact in _of(driven, f.TurnEnded) if fact.reason is EndReason.ENGINE_ERROR
     ]
     return _check("no turn fails by a bug of the engine, a tool or a hook", faults)
 
@@ -101,9 +101,9 @@ def within_calls(driven: Driven) -> Check:
             of_step.add(fact.call)
             if limits.tool_calls is not None and len(whole) > limits.tool_calls:
                 faults.append(f"fact {seq}: call {len(whole)} of {limits.tool_calls} starts")
-            if len(of_step) > limits.calls_a_step:
-                faults.append(f"fact {seq}: call {len(of_step)} of {limits.calls_a_step} of its step starts")
-    return _check("calls started <= tool_calls, and <= calls_a_step in each step", faults)
+            if len(of_step) > limits.max_calls_per_step:
+                faults.append(f"fact {seq}: call {len(of_step)} of {limits.max_calls_per_step} of its step starts")
+    return _check("calls started <= tool_calls, and <= max_calls_per_step in each step", faults)
 
 
 def within_model_calls(driven: Driven) -> Check:
@@ -158,7 +158,7 @@ def settles_once(driven: Driven) -> Check:
     """Each call that a reply made gets one result in the journal, and nothing else gets one."""
     made = Counter(call.id for fact in _of(driven, f.ModelReplied) for call in fact.calls)
     settled = Counter(fact.call for fact in _of(driven, f.CallSettled))
-    over = any(isinstance(fact, f.Halted) for _, fact in driven.facts)
+    over = any(isinstance(fact, f.TurnEnded) for _, fact in driven.facts)
     faults = [f"call {call} was made twice" for call, count in made.items() if count > 1]
     faults += [f"call {call} has a result, and was never made" for call in settled if call not in made]
     faults += [f"call {call} has {count} results" for call, count in settled.items() if count > 1]
@@ -262,7 +262,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
 
 def _endings(driven: Driven) -> Iterator[str]:
     for seq, fact in driven.facts:
-        if not isinstance(fact, f.Halted):
+        if not isinstance(fact, f.TurnEnded):
             continue
         if seq != driven.facts[-1][0]:
             yield f"fact {seq} halts the turn, and {len(driven.facts) - seq} facts follow"

@@ -18,14 +18,14 @@ import anyio
 import pytest
 
 from turnwright.message import Message, ToolCallPart
-from turnwright.model import Model, ModelError, ReasoningDelta, Reply, Request, TextDelta, ToolSpec
+from turnwright.model import Model, ModelError, ModelRequest, ModelResponse, ReasoningDelta, TextDelta, ToolSpec
 from turnwright_states import Cause, Finish, Usage
 
 from .exchange import Exchange, Fails, ModelBench, Nonsense, SaidCall, Says, SentCall, SentMessage, Unreachable
 
-Item = TextDelta | ReasoningDelta | Reply
+Item = TextDelta | ReasoningDelta | ModelResponse
 
-HELLO: Final = Request((Message.user("hello"),))
+HELLO: Final = ModelRequest((Message.user("hello"),))
 SEARCH: Final = ToolSpec("search", "Search the project.", {"type": "object", "properties": {"q": {"type": "string"}}})
 USED: Final = Usage(input_tokens=11, output_tokens=7)
 
@@ -62,8 +62,8 @@ class ModelSuite:
         """And nothing after it. The text of the deltas is the text of the reply."""
         pieces = ("Hé", "llo", " 漢", " 🙂\n", '"\\')
         *deltas, reply = await self.ask(bench, Says(pieces))
-        assert isinstance(reply, Reply)
-        assert not [item for item in deltas if isinstance(item, Reply)]
+        assert isinstance(reply, ModelResponse)
+        assert not [item for item in deltas if isinstance(item, ModelResponse)]
         assert "".join(item.text for item in deltas if isinstance(item, TextDelta)) == reply.text == "".join(pieces)
 
     async def test_a_delta_comes_while_the_provider_still_talks(self, bench: ModelBench) -> None:
@@ -190,7 +190,7 @@ class ModelSuite:
         """Each call of `stream` is one request."""
         model = bench.model(Says(("a",)))
         for count in (1, 2):
-            assert [item.text for item in await self.take(model, HELLO) if isinstance(item, Reply)] == ["a"]
+            assert [item.text for item in await self.take(model, HELLO) if isinstance(item, ModelResponse)] == ["a"]
             assert len(bench.requests) == count
 
     async def test_messages_are_sent_in_order_with_their_results_paired(self, bench: ModelBench) -> None:
@@ -201,7 +201,7 @@ class ModelSuite:
         )
         await self.take(
             bench.model(Says(("a",))),
-            Request(
+            ModelRequest(
                 (
                     Message.system("Be short."),
                     Message.user("Tidy."),
@@ -231,18 +231,18 @@ class ModelSuite:
 
     async def test_tools_that_are_disabled_are_still_sent(self, bench: ModelBench) -> None:
         """With the choice `none`: providers refuse a conversation with calls whose tools are missing."""
-        await self.take(bench.model(Says(("a",))), Request(HELLO.messages, tools=(SEARCH,), tool_choice="none"))
+        await self.take(bench.model(Says(("a",))), ModelRequest(HELLO.messages, tools=(SEARCH,), tool_choice="none"))
         (sent,) = bench.requests
         assert (sent.tools, sent.tool_choice) == (("search",), "none")
 
     async def test_the_bound_on_what_may_be_written_is_sent(self, bench: ModelBench) -> None:
         """A step may write no more than the token budget has left."""
-        await self.take(bench.model(Says(("a",))), Request(HELLO.messages, max_tokens=17))
+        await self.take(bench.model(Says(("a",))), ModelRequest(HELLO.messages, max_tokens=17))
         assert [sent.max_tokens for sent in bench.requests] == [17]
 
     # What the tests share.
 
-    async def take(self, model: Model, request: Request) -> list[Item]:
+    async def take(self, model: Model, request: ModelRequest) -> list[Item]:
         """Everything that the model streams."""
         with anyio.fail_after(self.patience):
             return [item async for item in model.stream(request)]
@@ -251,10 +251,10 @@ class ModelSuite:
         """Everything that a model streams whose provider does this."""
         return await self.take(bench.model(exchange), HELLO)
 
-    async def reply(self, bench: ModelBench, exchange: Exchange) -> Reply:
+    async def reply(self, bench: ModelBench, exchange: Exchange) -> ModelResponse:
         """The reply, which comes last."""
         reply = (await self.ask(bench, exchange))[-1]
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, ModelResponse)
         return reply
 
     async def failure(self, bench: ModelBench, exchange: Exchange) -> ModelError:

@@ -11,9 +11,9 @@ import anyio
 from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, StoreError
-from turnwright.journal.answers import Reply
+from turnwright.journal.answers import Answer
 from turnwright.journal.dependencies import FinishedCall, Price, Synthesis
-from turnwright.model.protocol import Model, Request
+from turnwright.model.protocol import Model, ModelRequest
 from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
 from turnwright.store import Claim, MemoryStore, Status, Store
@@ -24,7 +24,7 @@ from turnwright_states.facts import Fact
 from . import clock
 from .behavior import Execution, Returns, Runs, Stage
 from .faults import FaultyStore
-from .flaky import WaywardModel
+from .flaky import FlakyModel
 from .scenario import Answers, Leaves, Scenario
 
 _SESSION: Final = "fuzzed"
@@ -47,7 +47,7 @@ class EngineParts(TypedDict):
     store: Store
     limits: Limits
     prices: Mapping[str, Price]
-    synthesise: Synthesis | None
+    synthesize: Synthesis | None
     backoff: Backoff
 
 
@@ -65,7 +65,7 @@ class Build(Protocol):
         store: Store,
         limits: Limits,
         prices: Mapping[str, Price],
-        synthesise: Synthesis | None,
+        synthesize: Synthesis | None,
         backoff: Backoff,
     ) -> Engine:
         """Build an engine; called once more after a crash."""
@@ -82,7 +82,7 @@ class Driven:
     """
 
     facts: Sequence[tuple[int, Fact]]
-    requests: Sequence[Request] | None = None
+    requests: Sequence[ModelRequest] | None = None
     executions: Sequence[Execution] | None = None
     tools: Mapping[str, Tool] | None = None
     raised: str = ""
@@ -128,7 +128,7 @@ class _World:
         self._tools = stage.tools(tools)
         self._build = build
         self._stage = stage
-        self._model = WaywardModel(scenario.script)
+        self._model = FlakyModel(scenario.script)
         self._memory = MemoryStore()
         self._batches = 0
         self._pauses = 0
@@ -206,7 +206,7 @@ class _World:
         self._pauses += 1
         match people[number] if number < len(people) else Answers():
             case Answers() as person:
-                asked = turn.pending[: person.first]
+                asked = turn.interrupts[: person.first]
                 answers = {one.id: _reply(DECISIONS[one.kind], person) for one in asked}
                 return await self._do(partial(self._engine.resume, turn.id, answers))
             case Leaves(then="abort"):
@@ -236,13 +236,13 @@ class _World:
             store=self._store,
             limits=self._scenario.limits,
             prices={self._model.name: _PRICE},
-            synthesise=None if self._scenario.synthesis is None else self._synthesise,
+            synthesize=None if self._scenario.synthesis is None else self._synthesize,
             backoff=_NEVER_WAIT,
         )
         self._store.abort = engine.abort
         return engine
 
-    async def _synthesise(self, _batch: tuple[FinishedCall, ...]) -> str | None:
+    async def _synthesize(self, _batch: tuple[FinishedCall, ...]) -> str | None:
         texts, number = self._scenario.synthesis or (), self._batches
         self._batches += 1
         return texts[number] if number < len(texts) else None
@@ -273,8 +273,8 @@ class _WatchedStore(FaultyStore):
         return store
 
 
-def _reply(takes: Sequence[Decision], person: Answers) -> Reply:
-    return Reply(takes[person.decision % len(takes)], person.text)
+def _reply(takes: Sequence[Decision], person: Answers) -> Answer:
+    return Answer(takes[person.decision % len(takes)], person.text)
 
 
 def _told(error: BaseException) -> str:

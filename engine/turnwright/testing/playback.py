@@ -24,12 +24,19 @@ from turnwright.journal.dependencies import FinishedCall, Price
 from turnwright.journal.inbox import abort_item
 from turnwright.journal.termination import supersede
 from turnwright.message import ToolResultPart
-from turnwright.model.protocol import ModelError, ReasoningDelta, Reply, ReplyCall, Request, TextDelta
+from turnwright.model.protocol import (
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ReasoningDelta,
+    ResponseToolCall,
+    TextDelta,
+)
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel
 from turnwright.result import TurnResult
 from turnwright.store import Claim, MemoryStore, NewTurn, Status
-from turnwright.tools import RESULT_LIMIT, Ask, NeedsPerson, Tool, ToolContext, ToolError, ToolResult
+from turnwright.tools import RESULT_LIMIT, Ask, NeedsPersonError, Tool, ToolContext, ToolError, ToolResult
 from turnwright_states import CallStatus, Decision, Usage
 from turnwright_states.facts import Fact, Notice
 
@@ -89,7 +96,9 @@ class _Player:
         """Everything that happened, in order."""
         recorded = self._recording
         agent = Agent.model_validate(recorded.agent.model_dump(include=_WHO))
-        begin = partial(self._engine.run, agent, recorded.prompt, files=recorded.files, history=recorded.history)
+        begin = partial(
+            self._engine.run, agent, recorded.prompt, files=recorded.files, message_history=recorded.history
+        )
         await self._drive(begin)
         while self._then:
             act = self._then.popleft()
@@ -135,14 +144,14 @@ class _Player:
             store=self._journal,
             limits=self._recording.limits,
             prices={self._model.name: _AsRecorded(0, 0)},
-            synthesise=None if self._recording.synthesis is None else self._synthesise,
+            synthesize=None if self._recording.synthesis is None else self._synthesize,
             backoff=Backoff(initial=0),
-            parallel=next(coming, 1),
-            grace=0,
+            max_parallel_tools=next(coming, 1),
+            cancel_grace=0,
             clock=self._journal.clock,
         )
 
-    async def _synthesise(self, _batch: tuple[FinishedCall, ...]) -> str | None:
+    async def _synthesize(self, _batch: tuple[FinishedCall, ...]) -> str | None:
         await anyio.lowlevel.checkpoint()  # where time that is up already is noticed
         self._journal.hold_up()
         made = self._synthesis.popleft() if self._synthesis else None
@@ -227,13 +236,13 @@ class _Model:
     def __init__(self, recording: Recording, journal: _Journal, abort: Callable[[], Awaitable[None]]) -> None:
         self.name = "recorded"
         #: The calls of the last reply that are not looked up yet, with their ids.
-        self.asked: list[tuple[str, ReplyCall]] = []
+        self.asked: list[tuple[str, ResponseToolCall]] = []
         self._lines = deque(recording.model)
         self._made = 0
         self._journal = journal
         self._abort = abort
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ReasoningDelta | ModelResponse]:
         """Stream the next line. See `Model.stream`."""
         await anyio.lowlevel.checkpoint()  # where time that is up already is noticed
         self._journal.hold_up()
@@ -241,9 +250,9 @@ class _Model:
         match line:
             case Unfinished() | Broke() if line.text:
                 yield TextDelta(line.text)
-            case ModelError(partial=Reply(text=text)) if text:
+            case ModelError(partial=ModelResponse(text=text)) if text:
                 yield TextDelta(text)
-            case Reply():
+            case ModelResponse():
                 self._note(line.calls)
             case _:
                 pass
@@ -258,7 +267,7 @@ class _Model:
                 async for item in ScriptedModel(*(() if line is None else (line,))).stream(request):
                     yield item
 
-    def _note(self, calls: Sequence[ReplyCall]) -> None:
+    def _note(self, calls: Sequence[ResponseToolCall]) -> None:
         self.asked = [(f"call{self._made + number:05d}", call) for number, call in enumerate(calls, start=1)]
         self._made += len(calls)
 
@@ -283,7 +292,7 @@ class _Tool(Tool):
             parameters={"type": "object"},
             idempotent=on_crash == "rerun",
             on_crash=on_crash,
-            exempt=name in recording.exempt,
+            ignore_in_loop_detection=name in recording.ignore_in_loop_detection,
         )
         self._recording = recording
         self._journal = journal
@@ -304,7 +313,7 @@ class _Tool(Tool):
         """Ask what was asked, one after the other."""
         del arguments
         self._journal.hold_up()
-        recorded = self._recording.results.get(context.call)
+        recorded = self._recording.results.get(context.call_id)
         ask, attempt = self._next_ask(context)
         if ask is not None and not attempt:
             return ask
@@ -316,11 +325,11 @@ class _Tool(Tool):
 
     def _next_ask(self, context: ToolContext) -> tuple[Ask | None, int]:
         """What the call is to ask next, and in which attempt; 0 is before it runs."""
-        asks = self._recording.asks.get(context.call, ())
+        asks = self._recording.asks.get(context.call_id, ())
         answered = sum(answer.decision is not Decision.RERUN for answer in context.answers)
         if answered >= len(asks):
             return None, 0
-        attempts = self._recording.asked_in.get(context.call, ())
+        attempts = self._recording.asked_in.get(context.call_id, ())
         return asks[answered], attempts[answered] if answered < len(attempts) else 0
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
@@ -329,8 +338,8 @@ class _Tool(Tool):
         self._journal.hold_up()
         ask, attempt = self._next_ask(context)
         if ask is not None and attempt == context.attempt:
-            raise NeedsPerson(ask)
-        recorded = self._recording.results.get(context.call)
+            raise NeedsPersonError(ask)
+        recorded = self._recording.results.get(context.call_id)
         if recorded is not None and context.attempt == recorded.attempt:
             if recorded.status is CallStatus.OK:
                 return ToolResult(_uncut(recorded.text), recorded.structured, recorded.files)

@@ -31,7 +31,7 @@ _TAIL: Final = 2000
 _STATUS_LINE: Final = 7
 
 
-class Settings(TypedDict):
+class GuardSettings(TypedDict):
     """What the parent writes first."""
 
     binaries: str
@@ -45,14 +45,14 @@ class Settings(TypedDict):
     start_timeout: float
 
 
-class Failed(Exception):  # noqa: N818 (reads as what happened)
+class GuardError(Exception):
     """A command that could not be obeyed."""
 
 
-class Guard:
+class PostgresGuard:
     """One cluster in a folder of its own, and the server that runs on it now and then."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: GuardSettings) -> None:
         self._settings = settings
         self._port: int | None = None
         self._server: subprocess.Popen[bytes] | None = None
@@ -74,7 +74,7 @@ class Guard:
         ).wait()
         password.unlink()
         if done != 0:
-            raise Failed(f"initdb ended with exit code {done}: {self._tail()}")
+            raise GuardError(f"initdb ended with exit code {done}: {self._tail()}")
 
     def start(self) -> int:
         """Start the server unless it runs, wait until it takes connections, and return its port."""
@@ -89,7 +89,7 @@ class Guard:
                 return port
             if "could not bind" not in self._tail():
                 break
-        raise Failed(f"postgres did not start: {self._tail()}")
+        raise GuardError(f"postgres did not start: {self._tail()}")
 
     def stop(self, sign: signal.Signals = signal.SIGINT) -> None:
         """End the server: SIGINT ends its sessions and writes all down, SIGQUIT leaves it as a crash does."""
@@ -200,15 +200,15 @@ def _commands(parent: int) -> Iterator[str]:
 def _answer(command: Callable[[], int | None]) -> None:
     try:
         answer: dict[str, int | str | None] = {"done": command()}
-    except (Failed, OSError) as error:
+    except (GuardError, OSError) as error:
         answer = {"error": str(error)}
     print(json.dumps(answer), flush=True)  # noqa: T201 (how it answers)
 
 
 def main() -> None:
     """Obey until the parent is gone, then leave nothing behind."""
-    settings: Settings = json.loads(sys.stdin.readline())
-    guard = Guard(settings)
+    settings: GuardSettings = json.loads(sys.stdin.readline())
+    guard = PostgresGuard(settings)
     commands: dict[str, Callable[[], int | None]] = {"start": guard.start, "stop": guard.stop, "kill": guard.kill}
     try:
         _answer(guard.init)

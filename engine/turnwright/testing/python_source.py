@@ -27,7 +27,7 @@ from pydantic import BaseModel
 
 from turnwright.agent import Agent, Budget
 from turnwright.journal import answers
-from turnwright.model.protocol import ModelError, Reply, ReplyCall
+from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
 from turnwright.model.scripted import asks_for
 from turnwright_states import Decision, Finish, Usage
 
@@ -57,7 +57,7 @@ _ONE_EACH: Final = Usage(input_tokens=1, output_tokens=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PythonSource:
     """Source that `code` puts in as it stands. It must be one expression in one line."""
 
     text: str
@@ -141,7 +141,7 @@ class _Node:
 
 def _node(value: object, imports: Imports, depth: int) -> _Node:  # noqa: C901, PLR0911, PLR0912 (a case a type: flat)
     match value:
-        case Source(text=text):
+        case PythonSource(text=text):
             return _Node(text)
         case Enum():
             return _Node(f"{imports.name(type(value))}.{value.name}")
@@ -151,11 +151,11 @@ def _node(value: object, imports: Imports, depth: int) -> _Node:  # noqa: C901, 
             return _Node(_literal(value), text=value)
         case ModelError():
             return _call(imports.name(ModelError), [("", str(value)), *_said_of(value)], imports, depth)
-        case answers.Reply(decision=Decision.DENY, text=words):
-            return _call(imports.name(answers.deny), [("", words)] if words else [], imports, depth)
-        case answers.Reply(decision=Decision.GRANT, text=""):
-            return _call(imports.name(answers.grant), [], imports, depth)
-        case Reply() if _asks(value):
+        case answers.Answer(decision=Decision.REJECT, text=words):
+            return _call(imports.name(answers.reject), [("", words)] if words else [], imports, depth)
+        case answers.Answer(decision=Decision.APPROVE, text=""):
+            return _call(imports.name(answers.approve), [], imports, depth)
+        case ModelResponse() if _asks(value):
             return _asking(value, imports, depth)
         case list() | Mapping() if depth >= _DEEPEST or _has_long_keys(value):
             return _as_json(value, imports)
@@ -204,20 +204,20 @@ def _has_long_keys(value: object) -> bool:
     )
 
 
-def _asks(reply: Reply) -> bool:
+def _asks(reply: ModelResponse) -> bool:
     """Whether `asks_for` makes this reply."""
     plain = not reply.reasoning and not reply.reasoning_details and reply.finish is Finish.STOP
     return plain and bool(reply.calls) and reply.usage is not None
 
 
-def _asking(reply: Reply, imports: Imports, depth: int) -> _Node:
+def _asking(reply: ModelResponse, imports: Imports, depth: int) -> _Node:
     calls: list[tuple[str, object]] = [("", _short(call)) for call in reply.calls]
     text = [("text", reply.text)] if reply.text else []
     usage = [("usage", reply.usage)] if reply.usage != _ONE_EACH else []
     return _call(imports.name(asks_for), [*calls, *text, *usage], imports, depth)
 
 
-def _short(call: ReplyCall) -> object:
+def _short(call: ResponseToolCall) -> object:
     plain = call.arguments is not None and not call.raw and not call.id
     return (call.name, call.arguments) if plain else call
 

@@ -1,7 +1,7 @@
 """One recorded turn as a value: everything that came to it from outside, so that `playback` can play it again.
 
-A printed test (`turnwright show TURN --as-test`) is a `Recording` and what must come of it. `fact_reader` makes one of
-a journal.
+A printed test (`turnwright show TURN --as-test`) is a `Recording` and what must come of it. `facts_to_recording` makes
+one of a journal.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from turnwright.agent import Agent
 from turnwright.journal.answer_posting import Answers
 from turnwright.message import FilePart, Message
-from turnwright.model.protocol import ModelError, Reply
+from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.tools import Ask, OnCrash
 from turnwright_states import CallStatus, Limits
 
@@ -46,7 +46,7 @@ class At:
     `crash`: its process died. `abort` and `superseded`: somebody stopped it. `deadline`: its time was up. `delay`: its
     process was held up until the time was over. `left`: nobody drove it any further.
 
-    Until then at most `parallel` calls run at once, so that those that had not begun do not begin.
+    Until then at most `max_parallel_tools` calls run at once, so that those that had not begun do not begin.
     """
 
     facts: int
@@ -83,12 +83,12 @@ class Recording:
     """What was shown with the prompt."""
     history: tuple[Message, ...] = ()
     """What was said before."""
-    model: tuple[str | Reply | ModelError | Unfinished | Broke, ...] = ()
+    model: tuple[str | ModelResponse | ModelError | Unfinished | Broke, ...] = ()
     """What the model said, one line a call, the concluding ones at the end. A `ModelError` streams the text of its
     `partial` before it is raised."""
     tools: tuple[str, ...] = ()
     """The names of the tools that were offered, as far as the journal knows them."""
-    exempt: tuple[str, ...] = ()
+    ignore_in_loop_detection: tuple[str, ...] = ()
     """Those that the doom-loop detector does not see."""
     on_crash: Mapping[str, OnCrash] = field(default_factory=dict)
     """What was done with calls that had started when the process died, by tool. Left out: they are unknown."""

@@ -19,7 +19,7 @@ from turnwright_states.facts import Fact
 
 from .facts_to_recording import read_facts
 from .playback import PlaybackError, playback, results_of
-from .python_source import Imports, Source, code
+from .python_source import Imports, PythonSource, code
 from .recording import Recording
 
 _WIDTH: Final = 100
@@ -64,8 +64,8 @@ def _facts_of(turn: TurnResult) -> Iterator[tuple[str, Get]]:
     for name in names:
         yield f"turn.{name}", attrgetter(name)
     yield '" > ".join(turn.path)', lambda turn: " > ".join(turn.path)
-    if turn.pending:
-        yield "[asked.id for asked in turn.pending]", lambda turn: [asked.id for asked in turn.pending]
+    if turn.interrupts:
+        yield "[asked.id for asked in turn.interrupts]", lambda turn: [asked.id for asked in turn.interrupts]
 
 
 def _compared(was: TurnResult, recording: Recording) -> tuple[list[tuple[str, object]], list[str]]:
@@ -84,7 +84,7 @@ def _compared(was: TurnResult, recording: Recording) -> tuple[list[tuple[str, ob
         else:
             lost.append(f"DIFFERENT: {written} was {get(was)!a}, and is {get(played)!a} when it is played.")
     if results_of(was) == results_of(played):
-        kept.append(("results_of(turn)", Source("RECORDING.results")))
+        kept.append(("results_of(turn)", PythonSource("RECORDING.results")))
     else:
         lost.append("DIFFERENT: some calls have other results when the turn is played: they are not compared.")
     return kept, lost

@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 from turnwright_states import Limits
 
-from .behavior import Behaviour
+from .behavior import Behavior
 from .flaky import Line
 from .python_source import code
 
@@ -60,7 +60,7 @@ class Scenario:
     """What the model says, one line a call; the last line for ever."""
     limits: Limits = field(default_factory=Limits)
     """The engine's limits, over which the agent lays its own."""
-    behaviours: tuple[Behaviour, ...] = ()
+    behaviours: tuple[Behavior, ...] = ()
     """What the calls do, in the order in which they come up; those after the last return "ok"."""
     people: tuple[Person, ...] = ()
     """What happens at each pause, in order; at those after the last, everything is answered with its first decision."""

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright.agent import Agent
-from turnwright.model.protocol import ModelError, Reply, ReplyCall
+from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
 from turnwright.tools import Tool
 from turnwright_states import Cause, Finish, InterruptKind, Limits, Usage
-from turnwright_states.limits import MAX_CALLS_A_STEP, PresetName
+from turnwright_states.limits import MAX_CALLS_PER_STEP, PresetName
 
-from .behavior import Asks, Behaviour, Floods, Hangs, Raises, Returns, Runs
+from .behavior import Asks, Behavior, Floods, Hangs, Raises, Returns, Runs
 from .flaky import Cut, Line, Stalls
 from .json_values import arguments_of, json_values, misfits_of, values_of
 from .scenario import Answers, Crash, Leaves, Person, Scenario
@@ -64,7 +64,7 @@ LIMITS: Final[Mapping[str, st.SearchStrategy[object]]] = {
     "ceiling": st.integers(1, 12),
     "concluding": st.sampled_from(["after", "within"]),
     "tool_calls": st.integers(0, 8) | st.none(),
-    "calls_a_step": st.integers(1, 4),
+    "max_calls_per_step": st.integers(1, 4),
     "tokens": st.integers(1, 200),
     "cost": st.sampled_from([1.0, 30.0, 200.0]),
     "seconds": st.sampled_from([_SOME_TIME, _NO_TIME]),
@@ -92,20 +92,20 @@ def limits(**fixed: st.SearchStrategy[object] | object) -> st.SearchStrategy[Lim
     return _mixed((3, fields.map(Limits.model_validate)), (1, st.builds(_preset, st.sampled_from(_PRESETS), fields)))
 
 
-def tool_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ReplyCall]:
+def tool_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ResponseToolCall]:
     """Calls of these tools, with arguments that fit their schemas."""
     if not tools:
-        return st.just(ReplyCall(_NO_TOOL[0], {}))
+        return st.just(ResponseToolCall(_NO_TOOL[0], {}))
     return st.one_of([_call(tool.name, arguments_of(tool.parameters)) for tool in tools])
 
 
-def bad_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ReplyCall]:
+def bad_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ResponseToolCall]:
     """Calls that cannot run: of no tool, with arguments that do not fit, or that are no whole JSON object."""
     unknown = _call(
         st.sampled_from(_NO_TOOL), st.dictionaries(st.sampled_from(["a", "path"]), json_values(), max_size=2)
     )
     names = st.sampled_from([tool.name for tool in tools] or _NO_TOOL)
-    cut_off = st.builds(ReplyCall, names, st.none(), st.sampled_from(_CUT_OFF), _ids())
+    cut_off = st.builds(ResponseToolCall, names, st.none(), st.sampled_from(_CUT_OFF), _ids())
     return st.one_of([unknown, cut_off, *(_call(tool.name, misfits_of(tool.parameters)) for tool in tools)])
 
 
@@ -115,13 +115,13 @@ def usages() -> st.SearchStrategy[Usage | None]:
     return st.just(Usage(input_tokens=1, output_tokens=1)) | told | st.none()
 
 
-def obedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[Reply]:
+def obedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelResponse]:
     """A text, or a few calls that can run."""
-    answer = st.builds(Reply, text=st.just("Done."), usage=usages())
+    answer = st.builds(ModelResponse, text=st.just("Done."), usage=usages())
     return _mixed((1, answer), (5, _asking(st.lists(tool_calls(tools), min_size=1, max_size=3))))
 
 
-def disobedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[Reply]:
+def disobedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelResponse]:
     """What models do all the same.
 
     Empty replies, only reasoning, very long text, cut-off and filtered replies, unknown tools, arguments that do not
@@ -130,7 +130,7 @@ def disobedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[Reply]:
     any_calls = st.lists(tool_calls(tools) | bad_calls(tools), max_size=4)
     finish = st.sampled_from([Finish.STOP, Finish.STOP, Finish.LENGTH, Finish.CONTENT_FILTER])
     reply = st.builds(
-        Reply,
+        ModelResponse,
         text=st.sampled_from(_TEXTS),
         reasoning=st.sampled_from(["", "hm"]),
         calls=any_calls.map(tuple),
@@ -138,15 +138,15 @@ def disobedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[Reply]:
         usage=usages(),
     )
     mistaken = _asking(st.lists(bad_calls(tools), min_size=1, max_size=2))
-    empty = st.sampled_from([Reply(), Reply(reasoning="I think, and say nothing.")])
-    crowd = st.integers(MAX_CALLS_A_STEP, MAX_CALLS_A_STEP + 2)
-    many = st.builds(lambda call, number: Reply(calls=(call,) * number), tool_calls(tools), crowd)
+    empty = st.sampled_from([ModelResponse(), ModelResponse(reasoning="I think, and say nothing.")])
+    crowd = st.integers(MAX_CALLS_PER_STEP, MAX_CALLS_PER_STEP + 2)
+    many = st.builds(lambda call, number: ModelResponse(calls=(call,) * number), tool_calls(tools), crowd)
     return _mixed((2, mistaken), (1, empty), (3, reply), (1, many))
 
 
 def model_errors() -> st.SearchStrategy[ModelError]:
     """A failed model call of every cause, with a part of the reply or without."""
-    partial = st.none() | st.just(Reply(text="So f", usage=Usage(input_tokens=5)))
+    partial = st.none() | st.just(ModelResponse(text="So f", usage=Usage(input_tokens=5)))
     wait = st.none() | st.just(1.0)
     passing = [cause for cause in Cause if cause.may_pass]
     return st.builds(
@@ -159,7 +159,9 @@ def model_errors() -> st.SearchStrategy[ModelError]:
 
 def broken_streams(tools: Sequence[Tool], *, real_time: bool = False) -> st.SearchStrategy[Cut | Stalls]:
     """Streams that break off after any character, end without a reply, or fall silent."""
-    texts = st.builds(Reply, text=st.sampled_from(["Done.", "I look. ☃"]), reasoning=st.sampled_from(["", "hm"]))
+    texts = st.builds(
+        ModelResponse, text=st.sampled_from(["Done.", "I look. ☃"]), reasoning=st.sampled_from(["", "hm"])
+    )
     cut = st.builds(Cut, texts | obedient_replies(tools), st.integers(0, 12), st.booleans())
     silence = st.builds(
         Stalls, st.sampled_from(["", "So f"]), st.just(0.001) if real_time else st.just(Stalls().seconds)
@@ -191,7 +193,7 @@ def scripts(
     return st.builds(lambda said, last: _not_for_ever(_joined([*said, last])), runs, ending)
 
 
-def behaviours(*, run_tools: bool = False) -> st.SearchStrategy[Behaviour]:
+def behaviours(*, run_tools: bool = False) -> st.SearchStrategy[Behavior]:
     """What a call does: it returns, raises, hangs until it is cancelled, floods the model, or asks a person.
 
     With `run_tools` time is real, so nothing hangs for long, and the real tool runs most of the time.
@@ -301,9 +303,9 @@ def _endings(tools: Sequence[Tool], *, least: int = 0, real_time: bool) -> st.Se
 
 def _call(
     name: str | st.SearchStrategy[str], arguments: st.SearchStrategy[dict[str, JsonValue]]
-) -> st.SearchStrategy[ReplyCall]:
+) -> st.SearchStrategy[ResponseToolCall]:
     names = st.just(name) if isinstance(name, str) else name
-    return st.builds(lambda called, given, made: ReplyCall(called, given, id=made), names, arguments, _ids())
+    return st.builds(lambda called, given, made: ResponseToolCall(called, given, id=made), names, arguments, _ids())
 
 
 def _ids() -> st.SearchStrategy[str]:
@@ -311,9 +313,11 @@ def _ids() -> st.SearchStrategy[str]:
     return st.sampled_from(["", "", "", "id"])
 
 
-def _asking(calls: st.SearchStrategy[list[ReplyCall]]) -> st.SearchStrategy[Reply]:
+def _asking(calls: st.SearchStrategy[list[ResponseToolCall]]) -> st.SearchStrategy[ModelResponse]:
     text = st.sampled_from(["", "", "I look."])
-    return st.builds(lambda made, said, usage: Reply(text=said, calls=tuple(made), usage=usage), calls, text, usages())
+    return st.builds(
+        lambda made, said, usage: ModelResponse(text=said, calls=tuple(made), usage=usage), calls, text, usages()
+    )
 
 
 def _mixed(*weighted: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
@@ -339,7 +343,11 @@ def _preset(name: PresetName, changes: Mapping[str, object]) -> Limits:
 def _not_for_ever(lines: tuple[Line, ...]) -> tuple[Line, ...]:
     """Long replies at the end would be said for 200 steps, which takes a minute and shows nothing more."""
     last = lines[-1]
-    return (*lines, "Done.") if isinstance(last, Reply) and len(last.calls) + len(last.text) > _REPEATABLE else lines
+    return (
+        (*lines, "Done.")
+        if isinstance(last, ModelResponse) and len(last.calls) + len(last.text) > _REPEATABLE
+        else lines
+    )
 
 
 def _joined(runs: Iterable[tuple[Line, ...]]) -> tuple[Line, ...]:

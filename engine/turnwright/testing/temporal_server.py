@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, Self, cast
 
-from turnwright.errors import ConfigError, RuntimeUnavailable
+from turnwright.errors import ConfigError, RuntimeUnavailableError
 from turnwright.runtime.temporal.names import ATTRIBUTES
 
 #: Below the ports that systems hand out for outgoing connections: so it is still free when the server starts again.
@@ -88,10 +88,10 @@ class TemporalServer:
     def start(self) -> None:
         """Start the server, and return when it takes requests. One that runs is left as it is.
 
-        Raises `RuntimeUnavailable` with the end of the server's log when it does not start, or was closed.
+        Raises `RuntimeUnavailableError` with the end of the server's log when it does not start, or was closed.
         """
         if not self._end.alive:
-            raise RuntimeUnavailable(f"the Temporal server on 127.0.0.1:{self._port}: it was closed")
+            raise RuntimeUnavailableError(f"the Temporal server on 127.0.0.1:{self._port}: it was closed")
         if any(keeper.poll() is None for keeper in self._keepers):
             return
         for port in (self._port,) if self._port is not None else _free_ports():
@@ -102,7 +102,9 @@ class TemporalServer:
                 return
             if b"in use" not in self._tail():
                 break
-        raise RuntimeUnavailable(f"the Temporal server did not start: {self._tail().decode(errors='replace').strip()}")
+        raise RuntimeUnavailableError(
+            f"the Temporal server did not start: {self._tail().decode(errors='replace').strip()}"
+        )
 
     def stop(self) -> None:
         """Stop the server as an operator does, and return when it has ended. One that does not run is left so."""

@@ -32,9 +32,9 @@ class _Tracer:
 
     def events(self) -> Iterator[traces.TraceEvent]:
         for fact in self._facts:
-            if self._paused and not isinstance(fact, f.Paused | f.Halted) and fact.state is not State.PAUSED:
+            if self._paused and not isinstance(fact, f.Paused | f.TurnEnded) and fact.state is not State.PAUSED:
                 self._paused = False
-                yield traces.Resumed(turn=self._turn)
+                yield traces.TraceResumed(turn=self._turn)
             yield from self._told(fact)
 
     def _told(self, fact: f.Fact) -> Iterator[traces.TraceEvent]:  # noqa: C901, PLR0912 (one case a fact: flat)
@@ -42,7 +42,7 @@ class _Tracer:
         match fact:
             case f.TurnStarted():
                 limits = fact.limits
-                yield traces.TurnStarted(
+                yield traces.TraceTurnStarted(
                     turn=turn,
                     limits=traces.TraceLimits(
                         steps=limits.allowance,
@@ -58,44 +58,46 @@ class _Tracer:
             case f.ModelReplied():
                 self._waits = False
                 calls = tuple(traces.TraceCall(id=call.id, name=call.name) for call in fact.calls)
-                yield traces.ModelReplied(turn=turn, text=fact.text, calls=calls)
+                yield traces.TraceModelReplied(turn=turn, text=fact.text, calls=calls)
             case f.AttemptFailed() if self._waits:
                 yield self._fail(fact.cause)
                 if fact.retry:
                     yield self._call_model(tools=fact.state is State.STREAM)
             case f.CallStarted():
                 if fact.attempt > 1:
-                    yield traces.ToolRetried(turn=turn, call=fact.call)
+                    yield traces.TraceToolRetried(turn=turn, call=fact.call)
                 self._started.add(fact.call)
-                yield traces.ToolStarted(turn=turn, call=fact.call)
+                yield traces.TraceToolStarted(turn=turn, call=fact.call)
             case f.CallSettled():
-                yield traces.ToolResult(turn=turn, call=fact.call, status=self._status(fact))
+                yield traces.TraceToolResult(turn=turn, call=fact.call, status=self._status(fact))
             case f.MessageAdded():
-                yield traces.Message(turn=turn, text=fact.text)
+                yield traces.TraceMessage(turn=turn, text=fact.text)
             case f.Paused():
                 self._paused = True
-                yield traces.Paused(turn=turn)
+                yield traces.TracePaused(turn=turn)
             case f.Stopping():
                 if self._waits:
                     yield self._fail(Cause.TIMEOUT)
                 yield self._call_model(tools=False)
             case f.Concluded():
                 self._waits = False
-                yield traces.ModelReplied(turn=turn, text=fact.text or "")
+                yield traces.TraceModelReplied(turn=turn, text=fact.text or "")
                 if fact.retry:
                     yield self._call_model(tools=False)
-            case f.Halted():
-                yield traces.TurnEnded(turn=turn, outcome=fact.outcome, reason=fact.reason, text=self._last_words())
+            case f.TurnEnded():
+                yield traces.TraceTurnEnded(
+                    turn=turn, outcome=fact.outcome, reason=fact.reason, text=self._last_words()
+                )
             case _:
                 pass
 
-    def _call_model(self, *, tools: bool) -> traces.ModelCalled:
+    def _call_model(self, *, tools: bool) -> traces.TraceModelCalled:
         self._waits = True
-        return traces.ModelCalled(turn=self._turn, tools=tools)
+        return traces.TraceModelCalled(turn=self._turn, tools=tools)
 
-    def _fail(self, cause: Cause) -> traces.ModelFailed:
+    def _fail(self, cause: Cause) -> traces.TraceModelFailed:
         self._waits = False
-        return traces.ModelFailed(turn=self._turn, cause=cause)
+        return traces.TraceModelFailed(turn=self._turn, cause=cause)
 
     def _status(self, fact: f.CallSettled) -> CallStatus:
         could_not_start = fact.status is CallStatus.ERROR and fact.call not in self._started

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from turnwright._base.lazy_imports import late
 
-from .context import AbortSignal, Answer, Ask, NeedsPerson, ToolContext
-from .errors import ToolError, ToolFailed, ToolInputError, ToolTimeout
+from .context import AbortSignal, Ask, GivenAnswer, NeedsPersonError, ToolContext
+from .errors import ToolError, ToolFailedError, ToolInputError, ToolTimeoutError
 from .rate_limiter import Rate
 from .result import ToolResult
 from .text import RESULT_LIMIT, cap
@@ -21,19 +21,19 @@ else:
 __all__ = [
     "RESULT_LIMIT",
     "AbortSignal",
-    "Answer",
     "Ask",
     "FunctionTool",
-    "NeedsPerson",
+    "GivenAnswer",
+    "NeedsPersonError",
     "OnCrash",
     "Rate",
     "Tool",
     "ToolContext",
     "ToolError",
-    "ToolFailed",
+    "ToolFailedError",
     "ToolInputError",
     "ToolResult",
-    "ToolTimeout",
+    "ToolTimeoutError",
     "builtin_tools",
     "cap",
     "load_tools",

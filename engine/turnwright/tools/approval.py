@@ -10,7 +10,7 @@ import anyio
 
 from turnwright.errors import ConfigError
 
-from .context import NeedsPerson, ToolContext
+from .context import NeedsPersonError, ToolContext
 from .errors import ToolError, describe, holds
 from .schema import is_context
 from .text import shorten
@@ -60,7 +60,7 @@ class ApprovalCheck:
         """Ask the function about a call with these arguments.
 
         Raises `ToolError` if it raises, is not done in time, or returns anything but True or False, as a function
-        does that lacks a `return`: what cannot be checked must not run. Lets `NeedsPerson` pass: it may ask, too.
+        does that lacks a `return`: what cannot be checked must not run. Lets `NeedsPersonError` pass: it may ask, too.
         """
         with limited(self._timeout) as limit:
             try:
@@ -68,13 +68,13 @@ class ApprovalCheck:
                 # One that swallowed its cancellation, or kept the event loop busy, gives a verdict all the same.
                 if limit is None or anyio.current_time() < limit.deadline:
                     return verdict
-            except NeedsPerson:
+            except NeedsPersonError:
                 raise
             except BaseException as error:
                 if holds(error, KeyboardInterrupt) or holds(error, anyio.get_cancelled_exc_class()):
                     raise
                 told, about = "the approval check of tool %s raised; its call is refused", {"tool": self._tool}
-                about |= {"turn": context.turn, "call": context.call}
+                about |= {"turn": context.turn_id, "call": context.call_id}
                 _LOG.warning(told, self._tool, exc_info=True, extra=about)
                 raise self._refusal(f"raised {describe(error)}") from error
         raise self._refusal(f"did not finish within {self._timeout:g} s")
@@ -137,7 +137,7 @@ def _unknown(name: str, arguments: Mapping[str, bool]) -> str:
     first = next(iter(arguments))
     return (
         f"parameter {name!r} is no argument of the tool (its arguments: {', '.join(arguments)}):"
-        f" the function is called with them by name, as in approval=lambda {first}: ..."
+        f" the function is called with them by name, as in needs_approval=lambda {first}: ..."
     )
 
 

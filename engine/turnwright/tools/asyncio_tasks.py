@@ -18,7 +18,7 @@ from typing import Final, final
 import anyio
 
 from .loop_handle import in_event_loop
-from .run_concurrently import Job, Work, closed
+from .run_concurrently import Job, WorkItem, closed
 
 #: Seconds between two looks at work whose time does not count down for the moment.
 _LOOK: Final = 1.0
@@ -121,7 +121,7 @@ class _Crew:
                 self._scopes[number] = scope
                 if self._stopped:
                     scope.cancel()
-                if isinstance(job, Work) and job.timed:
+                if isinstance(job, WorkItem) and job.timed:
                     job.limited = partial(self._look, number, job)
                 await job()
         except BaseException as error:
@@ -141,8 +141,8 @@ class _Crew:
         if self._done is not None and not self._done.done():
             self._done.set_result(None)
 
-    def _look(self, number: int, work: Work) -> None:
-        """Abandon work whose own time was over `grace` seconds ago. Other work is looked at again."""
+    def _look(self, number: int, work: WorkItem) -> None:
+        """Abandon work whose own time was over `cancel_grace` seconds ago. Other work is looked at again."""
         if work.limit is None or not work.at_work or number in self._abandoned or self._grace == math.inf:
             return
         loop = asyncio.get_running_loop()
@@ -156,13 +156,13 @@ class _Crew:
 
     def _abandon_all(self) -> None:
         for number, job in enumerate(self._jobs):
-            if isinstance(job, Work) and job.at_work and number not in self._abandoned:
+            if isinstance(job, WorkItem) and job.at_work and number not in self._abandoned:
                 self._abandon(number, job)
                 self.left -= 1
         if not self.left:
             self._wake()
 
-    def _abandon(self, number: int, work: Work) -> None:
+    def _abandon(self, number: int, work: WorkItem) -> None:
         self._abandoned |= {number}
         work.abandon()
         task = self.tasks[number]

@@ -10,22 +10,22 @@ import anyio.lowlevel
 
 from turnwright._base.ids import child_id
 from turnwright_states import (
-    BadCall,
     Call,
-    CallSettled,
-    CallStarted,
+    CallSettledInput,
+    CallStartedInput,
     CallState,
     CallStatus,
-    CallWaits,
+    CallWaitingInput,
     Decision,
     InterruptKind,
+    InvalidCallError,
 )
 from turnwright_states.construct import made
 
 from .batch_context import BatchContext, Values
-from .context import NeedsPerson
+from .context import NeedsPersonError
 from .errors import ToolError, describe
-from .rate_limiter import Pace, Place
+from .rate_limiter import Pace, Slot
 from .result import ToolResult
 from .run_concurrently import in_tasks
 from .tool import Tool
@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from turnwright.telemetry import CallWork
 
 
-class Report(Protocol):
+class CallReport(Protocol):
     """Journals what happened to a call before it returns. `more` are calls that start together with it."""
 
-    async def __call__(self, event: CallStarted | CallSettled | CallWaits, /, *more: CallStarted) -> None:
+    async def __call__(
+        self, event: CallStartedInput | CallSettledInput | CallWaitingInput, /, *more: CallStartedInput
+    ) -> None:
         """Journal, and return then."""
         ...
 
@@ -46,8 +48,8 @@ class Report(Protocol):
 UNKNOWN_OUTCOME: Final = "outcome unknown: the process died while this call ran; verify before retrying"
 
 
-async def run_batch(calls: tuple[Call, ...], around: BatchContext, report: Report, parallel: int) -> None:
-    """Run every call that is ready, at most `parallel` of them at once.
+async def run_batch(calls: tuple[Call, ...], around: BatchContext, report: CallReport, parallel: int) -> None:
+    """Run every call that is ready, at most `max_parallel_tools` of them at once.
 
     A call of a sequential tool runs alone: behind those before it, and before those after it. `report` journals what
     it is given before it returns; whatever it raises ends the batch and is raised here. A tool's own errors become
@@ -57,7 +59,9 @@ async def run_batch(calls: tuple[Call, ...], around: BatchContext, report: Repor
     ready = [call for call in calls if call.state is CallState.READY or _is_taken_up(call)]
     lost = None if ready else next((call for call in calls if call.state is CallState.STARTED), None)
     if lost is not None:  # the driver would come back here again and again
-        raise BadCall("RunTools", lost.id, "it had started, and nobody accounted for that: the journal was changed")
+        raise InvalidCallError(
+            "RunTools", lost.id, "it had started, and nobody accounted for that: the journal was changed"
+        )
     for side_by_side in _between_barriers(ready, around):
         if len(side_by_side) <= parallel and _start_at_once(side_by_side, around):
             await _start_together(side_by_side, around, report)
@@ -77,12 +81,12 @@ def _start_at_once(calls: Sequence[Call], around: BatchContext) -> bool:
     return True
 
 
-async def _start_together(calls: Sequence[Call], around: BatchContext, report: Report) -> None:
+async def _start_together(calls: Sequence[Call], around: BatchContext, report: CallReport) -> None:
     """Run calls whose starts are journalled in one append: a commit for each would cost more than most tools."""
     if around.stopping():
         return
     elapsed = around.elapsed()
-    first, *more = [made(CallStarted, call=call.id, elapsed=elapsed) for call in calls]
+    first, *more = [made(CallStartedInput, call=call.id, elapsed=elapsed) for call in calls]
     await report(first, *more)
     if around.watched is None:
         work = [ToolWork(call, around.tools[call.name], around, report, around.checked.pop(call.id)) for call in calls]
@@ -91,7 +95,7 @@ async def _start_together(calls: Sequence[Call], around: BatchContext, report: R
         await in_tasks([partial(_report_outcome, call, around, report) for call in calls])
 
 
-async def _report_outcome(call: Call, around: BatchContext, report: Report) -> None:
+async def _report_outcome(call: Call, around: BatchContext, report: CallReport) -> None:
     await report(await _execution(call, around.tools[call.name], around, around.checked.pop(call.id)))
 
 
@@ -109,7 +113,7 @@ def _between_barriers(calls: Sequence[Call], around: BatchContext) -> list[list[
     return groups
 
 
-async def _in_turn(call: Call, around: BatchContext, report: Report, room: "anyio.Semaphore | None") -> None:
+async def _in_turn(call: Call, around: BatchContext, report: CallReport, room: "anyio.Semaphore | None") -> None:
     """Run a call when there is room for it in its batch, and among all calls of its tool where that keeps a pace.
 
     `room` is None where the batch has room for all of its calls.
@@ -144,7 +148,7 @@ async def _in_turn(call: Call, around: BatchContext, report: Report, room: "anyi
 
 
 @asynccontextmanager
-async def _place_of(pace: Pace, around: BatchContext) -> AsyncIterator[Place | None]:
+async def _place_of(pace: Pace, around: BatchContext) -> AsyncIterator[Slot | None]:
     """Wait for a place and hold it while the block runs; None where the turn is about to be stopped before."""
     place = None
     with around.abort.ends():
@@ -156,7 +160,7 @@ async def _place_of(pace: Pace, around: BatchContext) -> AsyncIterator[Place | N
             place.leave()
 
 
-async def settle_after_crash(calls: tuple[Call, ...], around: BatchContext, report: Report) -> None:
+async def settle_after_crash(calls: tuple[Call, ...], around: BatchContext, report: CallReport) -> None:
     """Do to each call that had started when its process died what its tool says (`on_crash`, DESIGN 4.13).
 
     One that is to be rerun is run here.
@@ -170,7 +174,7 @@ async def settle_after_crash(calls: tuple[Call, ...], around: BatchContext, repo
         elif tool.on_crash == "ask":
             question = f"The process died while {call.name} ran. Run it again, or leave its outcome unknown?"
             await report(
-                CallWaits(
+                CallWaitingInput(
                     call=call.id,
                     interrupt_kind=InterruptKind.UNKNOWN_OUTCOME,
                     question=question,
@@ -182,7 +186,7 @@ async def settle_after_crash(calls: tuple[Call, ...], around: BatchContext, repo
             await report(settled(call, CallStatus.UNKNOWN, ToolResult(UNKNOWN_OUTCOME), around))
 
 
-async def _run(call: Call, around: BatchContext, report: Report) -> Pace | None:
+async def _run(call: Call, around: BatchContext, report: CallReport) -> Pace | None:
     """Run a call, or say what it wants of a person. Returns the pace that it has to wait for, if it has to."""
     if around.stopping():
         return None
@@ -191,7 +195,7 @@ async def _run(call: Call, around: BatchContext, report: Report) -> Pace | None:
         return None
     tool = around.tools[call.name]
     cleared = await _cleared(call, tool, around)
-    if isinstance(cleared, CallSettled | CallWaits):
+    if isinstance(cleared, CallSettledInput | CallWaitingInput):
         await report(cleared)
         return None
     if around.stopping():  # an approval check may take its time
@@ -209,7 +213,7 @@ async def _run(call: Call, around: BatchContext, report: Report) -> Pace | None:
     return None
 
 
-async def _cleared(call: Call, tool: Tool, around: BatchContext) -> Values | CallSettled | CallWaits:
+async def _cleared(call: Call, tool: Tool, around: BatchContext) -> Values | CallSettledInput | CallWaitingInput:
     """Give the values that the call runs with, or say what became of it before it could start."""
     values = around.checked.pop(call.id, None)
     try:
@@ -217,7 +221,7 @@ async def _cleared(call: Call, tool: Tool, around: BatchContext) -> Values | Cal
         if ask is None:
             # An approved call is checked again: what was right when it was asked may not be now.
             return tool.parse(call.arguments) if values is None else values
-    except NeedsPerson as needs:
+    except NeedsPersonError as needs:
         ask = needs.ask
     except ToolError as error:
         return settled(call, CallStatus.ERROR, ToolResult(str(error)), around)
@@ -230,7 +234,7 @@ async def _cleared(call: Call, tool: Tool, around: BatchContext) -> Values | Cal
     return waits(call, ask, around)
 
 
-async def _rerun(call: Call, tool: Tool, around: BatchContext, report: Report) -> None:
+async def _rerun(call: Call, tool: Tool, around: BatchContext, report: CallReport) -> None:
     if tool.pace is None:
         await _execute(call, tool, around, report)
         return
@@ -243,12 +247,12 @@ async def _execute(  # noqa: PLR0917 (they go down together, as far as the tool)
     call: Call,
     tool: Tool,
     around: BatchContext,
-    report: Report,
-    place: Place | None = None,
+    report: CallReport,
+    place: Slot | None = None,
     values: Values | None = None,
 ) -> None:
     child = child_id(around.turn, call.id) if call.made.lease is not None else None
-    await report(made(CallStarted, call=call.id, child=child, elapsed=around.elapsed()))
+    await report(made(CallStartedInput, call=call.id, child=child, elapsed=around.elapsed()))
     if call.state is not CallState.STARTED:  # a rerun without a retry left was settled instead
         return
     if place is not None:
@@ -258,7 +262,7 @@ async def _execute(  # noqa: PLR0917 (they go down together, as far as the tool)
 
 async def _execution(
     call: Call, tool: Tool, around: BatchContext, values: Values | None = None
-) -> CallSettled | CallWaits:
+) -> CallSettledInput | CallWaitingInput:
     """Do what a started call asks for, by its tool or in a turn of its own, and say what came of it."""
     delegates = call.made.lease is not None
     if around.watched is None:
@@ -267,7 +271,7 @@ async def _execution(
 
     child = child_id(around.turn, call.id) if delegates else ""
 
-    def run(work: "CallWork") -> Awaitable[CallSettled | CallWaits]:
+    def run(work: "CallWork") -> Awaitable[CallSettledInput | CallWaitingInput]:
         return around.delegate(call) if delegates else outcome_of(call, tool, around, values, work)
 
     return await told(around.watched, call, tool, child, run)

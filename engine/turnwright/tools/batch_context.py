@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from turnwright_states import Call, CallSettled, CallWaits
+from turnwright_states import Call, CallSettledInput, CallWaitingInput
 
 from .context import AbortSignal
 from .tool import Tool
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 #: Hears how far a call is: its progress, of how much, and a message.
 Progress = Callable[[Call, float, float | None, str], None]
 #: Drives the sub-agent of a started call, until it has ended or waits for a person.
-Delegate = Callable[[Call], Awaitable[CallSettled | CallWaits]]
+Delegate = Callable[[Call], Awaitable[CallSettledInput | CallWaitingInput]]
 
 
 def nobody_listens(call: Call, progress: float, total: float | None, message: str) -> None:
     """Where nobody listens to a turn, the progress of its calls is told to nobody."""
 
 
-async def nobody_delegates(call: Call) -> CallSettled | CallWaits:
+async def nobody_delegates(call: Call) -> CallSettledInput | CallWaitingInput:
     """Where nobody drives turns, no sub-agent can run."""
     raise TypeError(f"{call.name} is a sub-agent, and nobody here drives one")
 

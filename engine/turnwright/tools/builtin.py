@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue
 from turnwright_states import Decision, InterruptKind
 
 from .context import Ask, ToolContext
-from .errors import ToolFailed, ToolInputError
+from .errors import ToolFailedError, ToolInputError
 from .files import listing, portion
 from .search import search
 from .text import one_line, shorten
@@ -89,7 +89,7 @@ def builtin_tools(root: Path) -> list[Tool]:
         del question, choices  # the person has seen them
         reply = next((answer for answer in reversed(context.answers) if answer.decision == Decision.REPLY), None)
         if reply is None:
-            raise ToolFailed("the user was not asked")
+            raise ToolFailedError("the user was not asked")
         return reply.text or "(the user gave an empty answer)"
 
     def request_read_access(context: ToolContext, path: str, reason: str = "") -> str:
@@ -103,8 +103,8 @@ def builtin_tools(root: Path) -> list[Tool]:
         real = workspace.resolve(path)
         shown = one_line(str(real))
         if not workspace.allows(real, context.grants):
-            raise ToolFailed(f"access to {shown} was not granted; it may lead elsewhere since the user was asked")
-        if _has(context, Decision.GRANT):
+            raise ToolFailedError(f"access to {shown} was not granted; it may lead elsewhere since the user was asked")
+        if _has(context, Decision.APPROVE):
             return f"Access granted: you may read {shown} now."
         return f"You may already read {shown}."
 
@@ -145,10 +145,10 @@ class _Access(FunctionTool[P, R_co]):
             real = self._workspace.resolve(str(values["path"]))
             grant = str(real)
             grant.encode()
-        except (ToolFailed, UnicodeEncodeError) as error:
+        except (ToolFailedError, UnicodeEncodeError) as error:
             raise ToolInputError(f"path: {error}") from None
         # A granted call does not ask again, even if its link leads elsewhere since: it fails when it runs.
-        if self._workspace.allows(real, context.grants) or _has(context, Decision.GRANT):
+        if self._workspace.allows(real, context.grants) or _has(context, Decision.APPROVE):
             return None
         reason = one_line(shorten(" ".join(str(values["reason"]).split()), _REASON_LIMIT))
         return Ask(

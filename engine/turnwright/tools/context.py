@@ -24,7 +24,7 @@ _MESSAGE_LIMIT: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GivenAnswer:
     """What a person said to an interrupt of this call. `text` holds the words of a reply."""
 
     decision: Decision
@@ -46,7 +46,7 @@ class Ask:
     expires_in: float | None = None
 
 
-class NeedsPerson(BaseException):
+class NeedsPersonError(BaseException):
     """A tool that runs wants a person before it goes on. Let it pass: the call waits then, and the turn pauses.
 
     It is no `Exception`, so that a tool that catches what its own work raises does not swallow it.
@@ -126,7 +126,7 @@ class AbortSignal:
             self._below.discard(below)
 
 
-class Line:
+class ProgressLine:
     """The line between one running call and those who listen to its turn. Nothing goes through once it is closed.
 
     It is made in the event loop of the turn, and used from any thread.
@@ -172,28 +172,29 @@ class ToolContext:
     that is known, so that the tool can finish its work in the grace time; when the call has run out of its own time;
     and when it is cancelled. A tool that runs in a thread cannot be cancelled, and should look at it now and then.
 
-    `ToolContext(turn="t", call="c")` is enough for a test of a tool: nobody listens then, and nobody has answered.
+    `ToolContext(turn_id="t", call_id="c")` is enough for a test of a tool: nobody listens then, and nobody has
+    answered.
     """
 
-    turn: str
-    call: str
+    turn_id: str
+    call_id: str
     attempt: int = 1
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[GivenAnswer, ...] = ()
     grants: tuple[str, ...] = ()
-    abort: AbortSignal = field(default_factory=AbortSignal, compare=False, repr=False)
-    _line: Line = field(default_factory=Line, compare=False, repr=False, kw_only=True)
+    abort_signal: AbortSignal = field(default_factory=AbortSignal, compare=False, repr=False)
+    _line: ProgressLine = field(default_factory=ProgressLine, compare=False, repr=False, kw_only=True)
 
     @property
-    def key(self) -> str:
+    def idempotency_key(self) -> str:
         """The idempotency key `{turn}:{call}`: the same at every attempt (DESIGN 4.13)."""
-        return f"{self.turn}:{self.call}"
+        return f"{self.turn_id}:{self.call_id}"
 
     def progress(self, progress: float, total: float | None = None, message: str = "") -> None:
         """Tell those who listen to the turn how far the call is: `progress` of `total`, in a unit of your choice.
 
-        It may be called from the event loop and from a thread, and never waits. Listeners hear it as a `ToolProgress`
-        event; it is not written down, the model does not see it, and once the call has its result, or nobody waits
-        for it any more, nobody hears it. Raises `ValueError` for what is no finite number.
+        It may be called from the event loop and from a thread, and never waits. Listeners hear it as a
+        `ToolProgressEvent` event; it is not written down, the model does not see it, and once the call has its result,
+        or nobody waits for it any more, nobody hears it. Raises `ValueError` for what is no finite number.
         """
         _check_number("progress", progress)
         if total is not None:
@@ -204,25 +205,25 @@ class ToolContext:
         """Ask a person in the middle of the work, and return what they said.
 
         The n-th question of a call is answered by the n-th reply that it was given so far. Where there is none yet this
-        raises `NeedsPerson`: the call waits, and the turn pauses, for days and over restarts if need be. Once a person
-        has answered, the call runs again **from its beginning** (`attempt` is one higher), with the answer at hand.
-        So all that stands before this is done again: ask first, or make sure that doing it twice does no harm (`key`).
-        Ask the same questions in the same order every time, one after the other. The same pattern as the requests of
-        several round trips in MCP.
+        raises `NeedsPersonError`: the call waits, and the turn pauses, for days and over restarts if need be. Once a
+        person has answered, the call runs again **from its beginning** (`attempt` is one higher), with the answer at
+        hand. So all that stands before this is done again: ask first, or make sure that doing it twice does no harm
+        (`key`). Ask the same questions in the same order every time, one after the other. The same pattern as the
+        requests of several round trips in MCP.
 
         `choices` are shown; a person may say something else. `expires_in` is the time to answer in seconds. Whoever is
         turned down, or not answered in time, does not run again: the call is denied. Where the turn may not pause any
         more, the outcome of the call is unknown. Replies to what the tool's `asks` asked count too.
 
-        Raises `NeedsPerson`, which no tool should catch, `ValueError` for a question that says nothing or a time that
-        is not above 0, and `TypeError` for choices that are no texts.
+        Raises `NeedsPersonError`, which no tool should catch, `ValueError` for a question that says nothing or a time
+        that is not above 0, and `TypeError` for choices that are no texts.
         """
         number = self._line.count()
         ask = _question(question, choices, expires_in)
         replies = [answer.text for answer in self.answers if answer.decision == Decision.REPLY]
         if number < len(replies):
             return replies[number]
-        raise NeedsPerson(ask)
+        raise NeedsPersonError(ask)
 
 
 def _question(question: str, choices: Sequence[str], expires_in: float | None) -> Ask:

@@ -3,8 +3,8 @@
 TurnwrightError
 └── ToolError           the call went wrong; the batch answers it with the message
     ├── ToolInputError  the model's: the arguments do not fit
-    ├── ToolTimeout     the tool took longer than it may
-    └── ToolFailed      the tool's own: it raised
+    ├── ToolTimeoutError     the tool took longer than it may
+    └── ToolFailedError      the tool's own: it raised
 """
 
 from typing import Final, TypeVar
@@ -29,11 +29,11 @@ class ToolInputError(ToolError):
     """The arguments do not fit. The message says which, what is wrong with it, and what is expected."""
 
 
-class ToolTimeout(ToolError):  # noqa: N818 (reads as what happened)
+class ToolTimeoutError(ToolError):
     """The tool did not finish within its time."""
 
 
-class ToolFailed(ToolError):  # noqa: N818 (reads as what happened)
+class ToolFailedError(ToolError):
     """The tool raised. The message is `TypeName: text`, shortened; the error itself is the cause."""
 
 

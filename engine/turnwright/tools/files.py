@@ -3,9 +3,9 @@
 import os
 from typing import BinaryIO, Final
 
-from .errors import ToolFailed
+from .errors import ToolFailedError
 from .text import RESULT_LIMIT, cut
-from .workspace import SCAN_LIMIT, Entry, Place, list_folder, open_file
+from .workspace import SCAN_LIMIT, FilePosition, FolderEntry, list_folder, open_file
 
 LIST_LIMIT: Final = 500
 #: Bytes of text in one portion; what is left of a result's limit is for the notices.
@@ -17,8 +17,8 @@ LEFT_OUT: Final = frozenset({".git", ".hg", ".svn", ".venv", "__pycache__", "nod
 _PEEK: Final = 8 * 1024
 
 
-def listing(place: Place, *, recursive: bool) -> str:
-    """List a folder, one entry a line: folders end in `/`, files have their size. Raises `ToolFailed`."""
+def listing(place: FilePosition, *, recursive: bool) -> str:
+    """List a folder, one entry a line: folders end in `/`, files have their size. Raises `ToolFailedError`."""
     lines: list[str] = []
     size = 0
     folders = [place]
@@ -26,12 +26,12 @@ def listing(place: Place, *, recursive: bool) -> str:
         folder = folders.pop()
         try:
             entries = list_folder(folder)
-        except ToolFailed as error:
+        except ToolFailedError as error:
             if folder is place:
                 raise
             lines.append(f"[{error}]")
             continue
-        inner: list[Place] = []
+        inner: list[FilePosition] = []
         for entry in entries:
             enter = recursive and entry.kind == "folder" and entry.name not in LEFT_OUT
             line = _line(folder.child(entry.name), entry, left_out=recursive and not enter)
@@ -47,11 +47,11 @@ def listing(place: Place, *, recursive: bool) -> str:
     return "\n".join(lines) or "(an empty folder)"
 
 
-def portion(place: Place, *, offset: int, limit: int | None) -> str:
+def portion(place: FilePosition, *, offset: int, limit: int | None) -> str:
     """Give the lines of a file from line `offset` (from 1) on, at most `limit` of them and `READ_LIMIT` bytes.
 
     A notice says where to go on. What is not UTF-8 is replaced; of a binary file only the size is given. Raises
-    `ToolFailed`.
+    `ToolFailedError`.
     """
     with open_file(place) as file:
         size = os.fstat(file.fileno()).st_size
@@ -70,7 +70,7 @@ def is_binary(file: BinaryIO) -> bool:
     return b"\0" in head
 
 
-def _line(place: Place, entry: Entry, *, left_out: bool) -> str:
+def _line(place: FilePosition, entry: FolderEntry, *, left_out: bool) -> str:
     match entry.kind:
         case "folder":
             return f"{place.shown}/" + (" (not listed)" if left_out else "")
@@ -82,7 +82,7 @@ def _line(place: Place, entry: Entry, *, left_out: bool) -> str:
             return f"{place.shown} (not a regular file)"
 
 
-def _skip(file: BinaryIO, place: Place, count: int) -> int:
+def _skip(file: BinaryIO, place: FilePosition, count: int) -> int:
     """Pass over `count` lines and give how many there were. A last line without a break is one too."""
     passed = read = 0
     inside = False  # a line whose end was not read yet
@@ -92,7 +92,7 @@ def _skip(file: BinaryIO, place: Place, count: int) -> int:
             return passed + inside
         read += len(piece)
         if read > SKIP_LIMIT:
-            raise ToolFailed(
+            raise ToolFailedError(
                 f"line {count + 1} of {place.shown!r} lies more than {SKIP_LIMIT} bytes into it; search it"
             )
         inside = not piece.endswith(b"\n")

@@ -40,7 +40,7 @@ class Rate:
             raise ConfigError(f"rate: per is a number of seconds above 0, and not {per!r}")
 
 
-class Place:
+class Slot:
     """A place for one call of a tool, held until it is left. `start` says that the call starts now."""
 
     __slots__ = ("_pace", "queue")
@@ -89,13 +89,13 @@ class Pace:
         self._rate = rate
         self._queue: RunVar[_Queue | None] = RunVar(f"turnwright.tools.{next(_numbers)}", None)
         #: The starts that still count, with the time at which they cease to; those that have not happened yet, never.
-        self._starts: dict[Place, float] = {}
+        self._starts: dict[Slot, float] = {}
         #: The queues of all event loops in which somebody waits.
         self._waiting: set[_Queue] = set()
         self._lock = threading.Lock()
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[Place]:
+    async def place(self) -> AsyncIterator[Slot]:
         """Wait for a place as `wait` does, and hold it for as long as the block runs."""
         place = await self.wait()
         try:
@@ -103,7 +103,7 @@ class Pace:
         finally:
             place.leave()
 
-    async def wait(self) -> Place:
+    async def wait(self) -> Slot:
         """Wait for a place, in order of arrival. Leave it in the end.
 
         Whoever is cancelled while it waits leaves no trace; who has its place is not cancelled here any more.
@@ -116,12 +116,12 @@ class Pace:
                         await queue.changed.wait()
         return place
 
-    def place_now(self) -> Place | None:
+    def place_now(self) -> Slot | None:
         """A place if one is free and nobody waits for one. Leave it in the end."""
         queue = self._here()
         return None if queue.turnstile.locked() else self._take(queue)
 
-    def left(self, place: Place) -> None:
+    def left(self, place: Slot) -> None:
         """Nobody holds this place any more."""
         place.queue.running -= 1
         with self._lock:
@@ -129,7 +129,7 @@ class Pace:
                 del self._starts[place]
         self._wake(place.queue)
 
-    def started(self, place: Place) -> None:
+    def started(self, place: Slot) -> None:
         """The call that holds this place starts now."""
         if self._rate is not None:
             with self._lock:
@@ -143,10 +143,10 @@ class Pace:
             self._queue.set(queue)
         return queue
 
-    def _take(self, queue: _Queue) -> Place | None:
+    def _take(self, queue: _Queue) -> Slot | None:
         if queue.running >= self._concurrency:
             return None
-        place = Place(self, queue)
+        place = Slot(self, queue)
         if self._rate is not None:
             with self._lock:
                 self._forget(anyio.current_time(), self._rate.per)

@@ -26,7 +26,7 @@ _DEEPEST: Final = 100
 _NAME_LIMIT: Final = 80
 
 
-class NotJson(ValueError):  # noqa: N818 (reads as what happened)
+class NotJsonError(ValueError):
     """The data of a result cannot be written as JSON. The message says why."""
 
 
@@ -60,7 +60,8 @@ def to_result(value: object) -> ToolResult:
     """Give the result for a tool's return value.
 
     A `ToolResult` is one. A `FilePart` is one whose text names the file, and a list or tuple with files in it is one
-    with the text of each of its elements, a line each. Everything else becomes text, see `to_text`. Raises `NotJson`.
+    with the text of each of its elements, a line each. Everything else becomes text, see `to_text`. Raises
+    `NotJsonError`.
     """
     if isinstance(value, str):
         return ToolResult(clean(value))
@@ -116,11 +117,11 @@ def _plain(value: object) -> JsonValue:
     try:
         plain: JsonValue = json.loads(_dumped(value))
     except RecursionError:
-        raise NotJson(_too_deep()) from None
+        raise NotJsonError(_too_deep()) from None
     except (TypeError, ValueError) as error:
-        raise NotJson(f"the data of its result is not JSON: {shorten(str(error), 200)}") from None
+        raise NotJsonError(f"the data of its result is not JSON: {shorten(str(error), 200)}") from None
     if deeper_than(plain, _DEEPEST):
-        raise NotJson(_too_deep())
+        raise NotJsonError(_too_deep())
     return plain
 
 

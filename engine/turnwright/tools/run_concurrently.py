@@ -15,7 +15,7 @@ from .loop_handle import in_event_loop
 Job = Callable[[], Awaitable[None]]
 
 
-class Work:
+class WorkItem:
     """A job that can be abandoned: one that runs code which may ignore its cancellation.
 
     A class of its own, and no abstract one: each job is asked whether it is one of these.
@@ -58,8 +58,8 @@ async def in_tasks(jobs: Sequence[Job], grace: float = math.inf) -> None:
     """Run each job in a task of its own, and raise what one of them raises, without a group around it.
 
     The first that raises cancels the others, and so does a cancellation from outside. All of them have ended when this
-    returns or raises, but for `Work` that went on for `grace` seconds after its cancellation: that is abandoned. Under
-    trio nothing is abandoned, for a task of trio cannot outlive its nursery.
+    returns or raises, but for `Work` that went on for `cancel_grace` seconds after its cancellation: that is abandoned.
+    Under trio nothing is abandoned, for a task of trio cannot outlive its nursery.
     """
     if "trio" not in sys.modules or _library() == "asyncio":
         from .asyncio_tasks import in_asyncio_tasks  # noqa: PLC0415 (not every loop is asyncio's)
@@ -75,7 +75,7 @@ async def closed(job: Job, error: BaseException) -> BaseException | None:
     A future that raises `GeneratorExit` closes every frame of its task but the outermost. Only that one, which calls
     this, can still await anything.
     """
-    if not isinstance(error, GeneratorExit) or not isinstance(job, Work):
+    if not isinstance(error, GeneratorExit) or not isinstance(job, WorkItem):
         return error
     try:
         await job.closed(error)

@@ -24,7 +24,7 @@ _SHOWN_PROBLEMS: Final = 8
 _SHOWN_VALUE: Final = 80
 
 
-class InvalidArguments(ValueError):  # noqa: N818 (reads as what happened)
+class InvalidArgumentsError(ValueError):
     """The arguments do not fit; the message says which, why, and what is expected, in words for a model."""
 
 
@@ -75,7 +75,7 @@ class Arguments:
         self.schema: dict[str, JsonValue] = _described(self._model, descriptions)
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
-        """Check `arguments` and give the keyword arguments for the function; raises `InvalidArguments`.
+        """Check `arguments` and give the keyword arguments for the function; raises `InvalidArgumentsError`.
 
         What was left out and has a default in the signature is left out here too: the default stays the function's.
         """
@@ -91,13 +91,13 @@ class Arguments:
     def complete(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         """Check `arguments` and give all values of the function's parameters, with defaults.
 
-        Raises `InvalidArguments`.
+        Raises `InvalidArgumentsError`.
         """
         model = self._check(arguments)
         return {name: getattr(model, field) for field, name, _ in self._names}
 
     def plain(self, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        """Check `arguments` and give them as JSON values after coercion, with defaults; raises `InvalidArguments`.
+        """Check `arguments` and give them as JSON values after coercion, with defaults; raises `InvalidArgumentsError`.
 
         A loop key must see the values that the function will get, not how the model happened to write them. Defaults
         that are not JSON are left out.
@@ -114,19 +114,21 @@ class Arguments:
             model = self._model.model_validate_json(data)
         except ValidationError as error:
             lines = [_problem(detail, arguments) for detail in error.errors(include_url=False, include_context=False)]
-            raise InvalidArguments(self._explain(lines)) from None
+            raise InvalidArgumentsError(self._explain(lines)) from None
         except ValueError:
             lines = [f"{name}: is nested too deeply, or is not valid Unicode" for name in _unreadable(arguments)]
-            raise InvalidArguments(self._explain(lines)) from None
+            raise InvalidArgumentsError(self._explain(lines)) from None
         except BaseException as error:
             if holds(error, KeyboardInterrupt):
                 raise
             # A validator of the embedder's may raise anything; the call cannot run, and the turn must go on.
-            raise InvalidArguments(f"the arguments could not be checked: {type(error).__name__}: {error}") from error
+            raise InvalidArgumentsError(
+                f"the arguments could not be checked: {type(error).__name__}: {error}"
+            ) from error
         if b"true" in data or b"false" in data:
             taken = {parameter.name: getattr(model, field) for field, parameter in self._parameters.items()}
             if lines := [f"{where}: should be a number, not a boolean" for where in _booleans(arguments, taken)]:
-                raise InvalidArguments(self._explain(lines))
+                raise InvalidArgumentsError(self._explain(lines))
         return model
 
     def _explain(self, problems: list[str]) -> str:

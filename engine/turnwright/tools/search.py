@@ -15,10 +15,10 @@ from fnmatch import fnmatchcase
 from threading import Timer
 from typing import Final
 
-from .errors import ToolFailed
+from .errors import ToolFailedError
 from .files import LEFT_OUT, is_binary
 from .text import RESULT_LIMIT, one_line, shorten
-from .workspace import Place, is_folder, list_folder, open_file
+from .workspace import FilePosition, is_folder, list_folder, open_file
 
 HIT_LIMIT: Final = 100
 #: Bytes of a file that is searched at all; a longer one is seldom written by hand.
@@ -55,12 +55,12 @@ class _Found:
     stopped: str = ""
 
 
-def search(place: Place, pattern: str, *, glob: str | None, regex: bool, seconds: float = SECONDS) -> str:
+def search(place: FilePosition, pattern: str, *, glob: str | None, regex: bool, seconds: float = SECONDS) -> str:
     """Search a file, or every file below a folder; gives `path:line: text` a line, at most `HIT_LIMIT` of them.
 
     `glob` picks files by name or by path below `place`. Links are not followed; binary files, files larger than
     `FILE_LIMIT` and the folders of `LEFT_OUT` are passed over. After `seconds` it stops with what it has found, but
-    a regular expression that still runs then is an error. Raises `ToolFailed`.
+    a regular expression that still runs then is an error. Raises `ToolFailedError`.
     """
     until = time.monotonic() + seconds
     found = _Found()
@@ -75,7 +75,7 @@ def search(place: Place, pattern: str, *, glob: str | None, regex: bool, seconds
     return "\n".join([*(found.lines or ["(nothing found)"]), *notes])
 
 
-def _search(place: Place, glob: str | None, match: Matcher, until: float, found: _Found) -> None:
+def _search(place: FilePosition, glob: str | None, match: Matcher, until: float, found: _Found) -> None:
     for file, path in _files(place, until, found):
         if _is_late(until, found):
             return
@@ -94,7 +94,7 @@ def _search(place: Place, glob: str | None, match: Matcher, until: float, found:
             found.lines.append(line)
 
 
-def _files(place: Place, until: float, found: _Found) -> Iterator[tuple[Place, str]]:
+def _files(place: FilePosition, until: float, found: _Found) -> Iterator[tuple[FilePosition, str]]:
     """Walk through a folder by name, and give each file with its path below it. It stops when the time is up.
 
     A tree may have many folders and no file, or a folder of many entries that are no files.
@@ -107,14 +107,14 @@ def _files(place: Place, until: float, found: _Found) -> Iterator[tuple[Place, s
         folder, path = folders.pop()
         try:
             entries = list_folder(folder, until=until)
-        except ToolFailed:
+        except ToolFailedError:
             if folder is place:
                 raise
             found.skipped += 1
             continue
         if _is_late(until, found):
             return
-        inner: list[tuple[Place, str]] = []
+        inner: list[tuple[FilePosition, str]] = []
         for entry in entries:
             if entry.kind == "file":
                 yield folder.child(entry.name), path + entry.name
@@ -136,13 +136,13 @@ def _fits(path: str, glob: str) -> bool:
     return any(fnmatchcase(text, form) for form in {glob, glob.replace("**/", "")} for text in (name, path))
 
 
-def _read(place: Place) -> list[str] | None:
+def _read(place: FilePosition) -> list[str] | None:
     try:
         with open_file(place) as file:
             if is_binary(file):
                 return None
             data = file.read(FILE_LIMIT + 1)
-    except (ToolFailed, OSError):
+    except (ToolFailedError, OSError):
         return None
     if len(data) > FILE_LIMIT:
         return None
@@ -157,7 +157,7 @@ def _regex(pattern: str, seconds: float) -> Iterator[Matcher]:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="ascii"
         )
     except OSError as error:
-        raise ToolFailed(f"regular expressions cannot run here ({error}): search for plain text") from error
+        raise ToolFailedError(f"regular expressions cannot run here ({error}): search for plain text") from error
 
     def ask(value: object) -> object:
         try:
@@ -166,7 +166,7 @@ def _regex(pattern: str, seconds: float) -> Iterator[Matcher]:
         except OSError:
             answer = ""
         if not answer:
-            raise ToolFailed(
+            raise ToolFailedError(
                 f"the regular expression took more than {seconds:g} s, or died: simplify it, or search a smaller part"
             )
         return json.loads(answer)
@@ -176,7 +176,7 @@ def _regex(pattern: str, seconds: float) -> Iterator[Matcher]:
     watchdog.start()
     try:
         if (problem := ask(pattern)) is not None:
-            raise ToolFailed(f"{shorten(pattern, 200)!r} is not a regular expression: {problem}")
+            raise ToolFailedError(f"{shorten(pattern, 200)!r} is not a regular expression: {problem}")
         yield lambda lines: _numbers(ask(lines))
     finally:
         watchdog.cancel()

@@ -20,13 +20,13 @@ from turnwright.model.protocol import ToolSpec
 from turnwright_states import Decision, InterruptKind
 from turnwright_states.payload import frozen, thawed
 
-from .context import Ask, NeedsPerson, ToolContext
+from .context import Ask, NeedsPersonError, ToolContext
 from .docstring import parse_docstring
-from .errors import ToolError, ToolFailed, ToolInputError, ToolTimeout, describe, found, holds
+from .errors import ToolError, ToolFailedError, ToolInputError, ToolTimeoutError, describe, found, holds
 from .loop_handle import in_event_loop
 from .rate_limiter import Pace, Rate
-from .result import NotJson, ToolResult, to_result
-from .schema import Arguments, InvalidArguments
+from .result import NotJsonError, ToolResult, to_result
+from .schema import Arguments, InvalidArgumentsError
 from .text import clean
 from .timing import limited
 
@@ -51,12 +51,12 @@ _LOG: Final = logging.getLogger(__name__)
 class ToolOptions(TypedDict, total=False):
     """What `@tool` takes beside the name and the description: see `Tool`."""
 
-    approval: Approval
+    needs_approval: Approval
     timeout: float | None
     idempotent: bool
     on_crash: OnCrash | None
     loop_key: LoopKey | None
-    exempt: bool
+    ignore_in_loop_detection: bool
     expires_in: float | None
     read_only: bool | None
     sequential: bool
@@ -70,11 +70,11 @@ class Tool(ABC, Generic[F_co]):
     `parameters` is a JSON Schema of type object. `timeout` is in seconds, None is for ever. `idempotent` says that
     running a call twice does what running it once does; a `read_only` tool is idempotent. `on_crash` says what to do
     with a call that had started when the process died. Its default is `rerun` for an idempotent or read-only tool, and
-    `unknown` for any other. The doom-loop detector does not see an `exempt` tool (one that polls), and compares
-    `loop_key(arguments)` where given. With `approval` a person is asked before a call runs: always, or where a function
-    returns True that is called with the arguments of the call by keyword (`ApprovalCheck`). `expires_in` is the time to
-    answer in seconds. `read_only` says that no call changes anything, or (False) that a call may; None that it is not
-    known. The tool budget of an agent that sets none is chosen by it (`Budgets`).
+    `unknown` for any other. The doom-loop detector does not see an `ignore_in_loop_detection` tool (one that polls),
+    and compares `loop_key(arguments)` where given. With `needs_approval` a person is asked before a call runs: always,
+    or where a function returns True that is called with the arguments of the call by keyword (`ApprovalCheck`).
+    `expires_in` is the time to answer in seconds. `read_only` says that no call changes anything, or (False) that a
+    call may; None that it is not known. The tool budget of an agent that sets none is chosen by it (`Budgets`).
 
     The calls of a step run side by side, but a `sequential` one only when those before it are settled or wait for a
     person, and those after it only when it is or does. At most `concurrency` calls of the tool run at once in an event
@@ -82,8 +82,8 @@ class Tool(ABC, Generic[F_co]):
     has not started: its time-out does not run yet, and the other calls of its step go on.
 
     Raises `ConfigError` for a name that providers refuse, a time that is not above 0, a `concurrency` below 1, an
-    `approval` that cannot be called with the tool's arguments, and `rerun` for a tool that is neither idempotent nor
-    read-only. Source: DESIGN 4.5, 4.6, 4.12, 4.13.
+    `needs_approval` that cannot be called with the tool's arguments, and `rerun` for a tool that is neither idempotent
+    nor read-only. Source: DESIGN 4.5, 4.6, 4.12, 4.13.
     """
 
     #: Whether a call drives a turn of its own, with a share of what is left to the calling turn (DESIGN 4.14).
@@ -102,12 +102,12 @@ class Tool(ABC, Generic[F_co]):
         name: str,
         description: str,
         parameters: Mapping[str, JsonValue],
-        approval: Approval = False,
+        needs_approval: Approval = False,
         timeout: float | None = None,
         idempotent: bool = False,
         on_crash: OnCrash | None = None,
         loop_key: LoopKey | None = None,
-        exempt: bool = False,
+        ignore_in_loop_detection: bool = False,
         expires_in: float | None = None,
         read_only: bool | None = None,
         sequential: bool = False,
@@ -127,8 +127,10 @@ class Tool(ABC, Generic[F_co]):
                 f"tool {name}: on_crash='rerun' needs idempotent=True or read_only=True, for a call may then run twice:"
                 " say so if that does no harm, else use 'unknown' or 'ask'"
             )
-        if not (isinstance(approval, bool) or callable(approval)):
-            raise ConfigError(f"tool {name}: approval is True, False or a function of the arguments, not {approval!r}")
+        if not (isinstance(needs_approval, bool) or callable(needs_approval)):
+            raise ConfigError(
+                f"tool {name}: approval is True, False or a function of the arguments, not {needs_approval!r}"
+            )
         if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
             raise ConfigError(f"tool {name}: concurrency is a whole number of calls, at least 1, not {concurrency!r}")
         if not (rate is None or isinstance(rate, Rate)):
@@ -139,7 +141,7 @@ class Tool(ABC, Generic[F_co]):
         self.timeout = _seconds(name, "timeout", timeout)
         self.idempotent = idempotent
         self.on_crash: OnCrash = on_crash or ("rerun" if idempotent else "unknown")
-        self.exempt = exempt
+        self.ignore_in_loop_detection = ignore_in_loop_detection
         self.expires_in = _seconds(name, "expires_in", expires_in)
         self.read_only = read_only
         self.sequential = sequential
@@ -148,16 +150,16 @@ class Tool(ABC, Generic[F_co]):
         #: Where its calls wait for each other; None for a tool whose calls need not.
         self.pace = None if concurrency is None and rate is None else Pace(concurrency, rate)
         self.spec = ToolSpec(name=name, description=description, parameters=self.parameters)
-        self._always_asks = approval is True
+        self._always_asks = needs_approval is True
         self._check: ApprovalCheck | None = None
-        if not isinstance(approval, bool):
+        if not isinstance(needs_approval, bool):
             from . import approval as checks  # noqa: PLC0415 (few tools have a function for it)
 
-            self._check = checks.ApprovalCheck(name, approval, self._offered(), self.timeout)
+            self._check = checks.ApprovalCheck(name, needs_approval, self._offered(), self.timeout)
         self._loop_key = loop_key
         #: Whether no call of the tool wants a person before it runs.
         self.asks_nobody = (
-            approval is False and type(self).asks is Tool.asks and type(self).asks_first is Tool.asks_first
+            needs_approval is False and type(self).asks is Tool.asks and type(self).asks_first is Tool.asks_first
         )
         #: Whether code of somebody else's says so, which may take its time, and ignore its cancellation.
         self.asks_by_code = self._check is not None or type(self).asks_first is not Tool.asks_first
@@ -179,7 +181,7 @@ class Tool(ABC, Generic[F_co]):
         return copy.deepcopy(dict(arguments))
 
     def complete(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
-        """Give the arguments that `approval` is asked about: what `execute` will have, and none of it shared.
+        """Give the arguments that `needs_approval` is asked about: what `execute` will have, and none of it shared.
 
         Raises `ToolInputError`.
         """
@@ -207,7 +209,7 @@ class Tool(ABC, Generic[F_co]):
         """Say what this call wants of a person before it runs, or None; raises `ToolInputError`.
 
         None as well when `context` already holds the answer. A denied call is not asked about again: the batch
-        settles it. A function given as `approval` is asked after this (`asks_first`).
+        settles it. A function given as `needs_approval` is asked after this (`asks_first`).
         """
         if not self._always_asks or _is_granted(context):
             return None
@@ -215,7 +217,7 @@ class Tool(ABC, Generic[F_co]):
         return Ask(kind=InterruptKind.APPROVAL, expires_in=self.expires_in)
 
     async def asks_first(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
-        """Say all that this call wants of a person before it runs: what `asks` says, and the function `approval`.
+        """Say all that this call wants of a person before it runs: what `asks` says, and the function `needs_approval`.
 
         Raises `ToolInputError`, and `ToolError` where that function fails: the call is refused then.
         An approval function may ignore its cancellation: see `tool_work.Inquiry`.
@@ -237,31 +239,31 @@ class Tool(ABC, Generic[F_co]):
     async def run_checked(self, values: Mapping[str, object], context: ToolContext) -> ToolResult:
         """Run a call whose arguments were checked: `values` is what `parse` gave.
 
-        Raises `ToolTimeout`, or `ToolFailed` for whatever the tool itself raises, also for `SystemExit` and others that
-        are no `Exception`: a tool must not end the process, nor the turn; and for data that is not JSON. Raises
-        `NeedsPerson` where the tool asks a person, also from within a group. Ctrl-C passes through, for it is a person
-        who wants all of this to stop; so does a cancellation, for whoever runs the call knows whether somebody asked
-        for it. `context.abort` is set then, and when the time is over.
+        Raises `ToolTimeoutError`, or `ToolFailedError` for whatever the tool itself raises, also for `SystemExit` and
+        others that are no `Exception`: a tool must not end the process, nor the turn; and for data that is not JSON.
+        Raises `NeedsPersonError` where the tool asks a person, also from within a group. Ctrl-C passes through, for it
+        is a person who wants all of this to stop; so does a cancellation, for whoever runs the call knows whether
+        somebody asked for it. `context.abort` is set then, and when the time is over.
         """
         with limited(self.timeout):
             try:
                 return to_result(await self.execute(values, context))
-            except (ToolError, NeedsPerson):
+            except (ToolError, NeedsPersonError):
                 raise
-            except NotJson as error:
-                raise ToolFailed(f"{self.name}: {error}") from None
+            except NotJsonError as error:
+                raise ToolFailedError(f"{self.name}: {error}") from None
             except BaseException as error:
                 if holds(error, KeyboardInterrupt) or (isinstance(error, GeneratorExit) and not in_event_loop()):
                     raise
                 if holds(error, anyio.get_cancelled_exc_class()):
-                    context.abort.set()
+                    context.abort_signal.set()
                     raise
-                asked = found(error, NeedsPerson)
+                asked = found(error, NeedsPersonError)
                 if asked is not None:
-                    raise NeedsPerson(asked.ask) from error
-                raise ToolFailed(describe(error)) from error
-        context.abort.set()
-        raise ToolTimeout(f"{self.name} did not finish within {self.timeout:g} s; a part of its work may be done")
+                    raise NeedsPersonError(asked.ask) from error
+                raise ToolFailedError(describe(error)) from error
+        context.abort_signal.set()
+        raise ToolTimeoutError(f"{self.name} did not finish within {self.timeout:g} s; a part of its work may be done")
 
     @abstractmethod
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
@@ -316,21 +318,21 @@ class FunctionTool(Tool[Callable[P, R_co]], Generic[P, R_co]):
         """Check the arguments against the function's annotations; raises `ToolInputError`."""
         try:
             return self._arguments.parse(arguments)
-        except InvalidArguments as error:
+        except InvalidArgumentsError as error:
             raise ToolInputError(str(error)) from None
 
     def complete(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         """Give every argument that the function will have, defaults among them; raises `ToolInputError`."""
         try:
             return self._arguments.complete(arguments)
-        except InvalidArguments as error:
+        except InvalidArgumentsError as error:
             raise ToolInputError(str(error)) from None
 
     def plain(self, arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
         """Give the arguments after coercion, with the defaults, as JSON values; raises `ToolInputError`."""
         try:
             return self._arguments.plain(arguments)
-        except InvalidArguments as error:
+        except InvalidArgumentsError as error:
             raise ToolInputError(str(error)) from None
 
     def _offered(self) -> Mapping[str, bool]:
@@ -369,11 +371,11 @@ def tool(
     annotations; arguments are described by `Annotated[..., Field(description=...)]`, or else by the docstring.
     A parameter without annotation takes any JSON value. The options are those of `Tool`.
 
-    A function given as `approval` is called with the arguments of the call by keyword, as the tool's function gets
-    them, defaults filled in: `approval=lambda amount: amount > 100`. It takes those that it has parameters for, may be
-    async, and returns True (ask a person) or False. If it raises or returns anything else, the call is refused. One
-    that is not async must be quick: it is called in the event loop. `loop_key` is called with one mapping: the
-    arguments as JSON values after coercion, defaults filled in.
+    A function given as `needs_approval` is called with the arguments of the call by keyword, as the tool's function
+    gets them, defaults filled in: `needs_approval=lambda amount: amount > 100`. It takes those that it has parameters
+    for, may be async, and returns True (ask a person) or False. If it raises or returns anything else, the call is
+    refused. One that is not async must be quick: it is called in the event loop. `loop_key` is called with one mapping:
+    the arguments as JSON values after coercion, defaults filled in.
 
     Raises `ConfigError` for what `Tool` refuses, and for a function that cannot be called by names or has an
     annotation without a JSON Schema; the message names the function and the parameter. Source: DESIGN 8.
@@ -402,4 +404,4 @@ def _seconds(name: str, field: str, value: float | None) -> float | None:
 
 
 def _is_granted(context: ToolContext) -> bool:
-    return any(answer.decision == Decision.GRANT for answer in context.answers)
+    return any(answer.decision == Decision.APPROVE for answer in context.answers)

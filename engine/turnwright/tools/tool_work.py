@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.lowlevel
 
-from turnwright_states import Call, CallSettled, CallStatus, CallWaits
+from turnwright_states import Call, CallSettledInput, CallStatus, CallWaitingInput
 from turnwright_states.construct import made
 
 from .batch_context import BatchContext, Values
-from .context import AbortSignal, Answer, Ask, Line, NeedsPerson, ToolContext
-from .errors import ToolError, ToolTimeout, describe, holds
+from .context import AbortSignal, Ask, GivenAnswer, NeedsPersonError, ProgressLine, ToolContext
+from .errors import ToolError, ToolTimeoutError, describe, holds
 from .loop_handle import in_event_loop
 from .result import ToolResult, bounded
-from .run_concurrently import Work, in_tasks
+from .run_concurrently import WorkItem, in_tasks
 from .timing import watch_limit
 from .tool import Tool
 
@@ -29,11 +29,11 @@ _LOG: Final = logging.getLogger(__name__)
 
 async def outcome_of(
     call: Call, tool: Tool, around: BatchContext, values: Values | None, work: "CallWork | None" = None
-) -> CallSettled | CallWaits:
+) -> CallSettledInput | CallWaitingInput:
     """Let the tool do its work, and say what came of it. An error is named in `work`."""
-    came: list[CallSettled | CallWaits] = []
+    came: list[CallSettledInput | CallWaitingInput] = []
 
-    async def keep(outcome: CallSettled | CallWaits) -> None:
+    async def keep(outcome: CallSettledInput | CallWaitingInput) -> None:
         came.append(outcome)
 
     try:
@@ -56,7 +56,7 @@ async def asked_first(call: Call, tool: Tool, around: BatchContext) -> Ask | Non
     return inquiry.ask
 
 
-class Inquiry(Work):
+class Inquiry(WorkItem):
     """What is asked of a tool before its call: whether a person has to approve it."""
 
     __slots__ = ("_around", "_call", "_tool", "ask")
@@ -102,7 +102,7 @@ class Inquiry(Work):
         )
 
 
-class ToolWork(Work):
+class ToolWork(WorkItem):
     """What the tool of a started call does. `tell` is told what came of it, unless the work is abandoned."""
 
     __slots__ = ("_abandoned", "_around", "_call", "_context", "_line", "_tell", "_tool", "_values", "_work")
@@ -112,7 +112,7 @@ class ToolWork(Work):
         call: Call,
         tool: Tool,
         around: BatchContext,
-        tell: Callable[[CallSettled | CallWaits], Awaitable[None]],
+        tell: Callable[[CallSettledInput | CallWaitingInput], Awaitable[None]],
         values: Values | None,
         work: "CallWork | None" = None,
     ) -> None:
@@ -126,7 +126,7 @@ class ToolWork(Work):
         self._tell = tell
         self._values = values
         self._work = work
-        self._line: Line | None = None
+        self._line: ProgressLine | None = None
         self._context = _UNSEEN
         self._abandoned = False
 
@@ -147,7 +147,7 @@ class ToolWork(Work):
         self._abandoned = True
         self._hang_up()
         if self._context is not _UNSEEN:
-            self._context.abort.set()
+            self._context.abort_signal.set()
         call, turn, grace = self._call.id, self._around.turn, self._around.grace
         told = (
             "tool %s: call %s of turn %s ignored its cancellation for %g s and is abandoned: it still runs, and its"
@@ -166,13 +166,13 @@ class ToolWork(Work):
         late = (
             f"{tool.name} did not finish within {tool.timeout:g} s, and could not be stopped: it may still be running"
         )
-        await self._tell(self._failed(ToolTimeout(late)))
+        await self._tell(self._failed(ToolTimeoutError(late)))
 
-    async def _outcome(self) -> CallSettled | CallWaits:
+    async def _outcome(self) -> CallSettledInput | CallWaitingInput:
         """Run the tool, and say what came of it. Nobody hears of its progress any more then."""
         call, tool, around = self._call, self._tool, self._around
         if tool.takes_context:
-            self._line = Line(partial(around.progress, call))
+            self._line = ProgressLine(partial(around.progress, call))
             self._context = context_of(call, around, abort=around.abort.below(), line=self._line)
         try:
             if self._values is not None and tool.runs_plainly:
@@ -180,7 +180,7 @@ class ToolWork(Work):
             else:
                 result = await tool.run(call.arguments, self._context)
             return settled(call, CallStatus.OK, result, around)
-        except NeedsPerson as needs:
+        except NeedsPersonError as needs:
             return waits(call, needs.ask, around)
         except ToolError as error:
             return self._failed(error)
@@ -194,7 +194,7 @@ class ToolWork(Work):
             if self._line is not None:
                 self._hang_up()
 
-    def _failed(self, error: BaseException) -> CallSettled:
+    def _failed(self, error: BaseException) -> CallSettledInput:
         if self._work is not None:
             self._work.failed(error)
         said = str(error) if isinstance(error, ToolError) else describe(error)
@@ -203,7 +203,7 @@ class ToolWork(Work):
     def _hang_up(self) -> None:
         if self._line is not None:
             self._line.close()
-            self._around.abort.forget(self._context.abort)
+            self._around.abort.forget(self._context.abort_signal)
 
 
 async def is_its_own(error: BaseException) -> bool:
@@ -222,30 +222,30 @@ async def is_its_own(error: BaseException) -> bool:
 
 
 def context_of(
-    call: Call, around: BatchContext, *, abort: AbortSignal | None = None, line: Line | None = None
+    call: Call, around: BatchContext, *, abort: AbortSignal | None = None, line: ProgressLine | None = None
 ) -> ToolContext:
     """What the tool of this call is given, where it takes a context."""
-    answers = tuple(Answer(answer.decision, answer.text) for answer in call.answers)
+    answers = tuple(GivenAnswer(answer.decision, answer.text) for answer in call.answers)
     return ToolContext(
-        turn=around.turn,
-        call=call.id,
+        turn_id=around.turn,
+        call_id=call.id,
         attempt=max(call.attempt, 1),
         answers=answers,
         grants=around.grants,
-        abort=abort or AbortSignal(),
-        _line=line or Line(),
+        abort_signal=abort or AbortSignal(),
+        _line=line or ProgressLine(),
     )
 
 
 #: For a tool that does not look at what it is told of its call.
-_UNSEEN: Final = ToolContext(turn="", call="")
+_UNSEEN: Final = ToolContext(turn_id="", call_id="")
 
 
-def settled(call: Call, status: CallStatus, result: ToolResult, around: BatchContext) -> CallSettled:
+def settled(call: Call, status: CallStatus, result: ToolResult, around: BatchContext) -> CallSettledInput:
     """The event that a call has this result."""
     result = bounded(result)
     return made(
-        CallSettled,
+        CallSettledInput,
         call=call.id,
         status=status,
         result=result.text,
@@ -255,9 +255,9 @@ def settled(call: Call, status: CallStatus, result: ToolResult, around: BatchCon
     )
 
 
-def waits(call: Call, ask: Ask, around: BatchContext) -> CallWaits:
+def waits(call: Call, ask: Ask, around: BatchContext) -> CallWaitingInput:
     """The event that a call waits for a person."""
-    return CallWaits(
+    return CallWaitingInput(
         call=call.id,
         interrupt_kind=ask.kind,
         question=ask.question,

@@ -3,14 +3,18 @@
 from collections.abc import Awaitable, Callable
 
 from turnwright.telemetry import OTHER_ERROR, CallWork, Watched
-from turnwright_states import Call, CallSettled, CallStatus, CallWaits
+from turnwright_states import Call, CallSettledInput, CallStatus, CallWaitingInput
 
 from .tool import Tool
 
 
 async def told(
-    watched: Watched, call: Call, tool: Tool, child: str, run: Callable[[CallWork], Awaitable[CallSettled | CallWaits]]
-) -> CallSettled | CallWaits:
+    watched: Watched,
+    call: Call,
+    tool: Tool,
+    child: str,
+    run: Callable[[CallWork], Awaitable[CallSettledInput | CallWaitingInput]],
+) -> CallSettledInput | CallWaitingInput:
     """Run a started call, within a block of the telemetry. `child` is the id of the turn that it drives, or empty.
 
     `run` may name in the work that it is given what kind of error there was.
@@ -25,7 +29,7 @@ async def told(
     )
     with watched.call(work):
         came = await run(work)
-        if isinstance(came, CallWaits):
+        if isinstance(came, CallWaitingInput):
             work.status = "waiting"
         else:
             work.status, work.result = str(came.status), came.result

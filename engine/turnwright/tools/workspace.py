@@ -20,7 +20,7 @@ from typing import BinaryIO, Final, Literal
 
 from turnwright.errors import ConfigError
 
-from .errors import ToolFailed
+from .errors import ToolFailedError
 from .text import one_line, shorten
 
 #: Entries of one folder that are looked at, so that a folder of millions does not fill the memory.
@@ -36,7 +36,7 @@ Kind = Literal["file", "folder", "link", "other"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """What a folder holds under one name. `size` is in bytes."""
 
     name: str
@@ -45,14 +45,14 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePosition:
     """A path that may be read. `parts` lead from `anchor` to it without links; `shown` is its name for the model."""
 
     anchor: str
     parts: tuple[str, ...]
     shown: str
 
-    def child(self, name: str) -> "Place":
+    def child(self, name: str) -> "FilePosition":
         """Give the place of an entry of this folder."""
         shown = one_line(name) if self.shown == "." else f"{self.shown.rstrip('/')}/{one_line(name)}"
         return replace(self, parts=(*self.parts, name), shown=shown)
@@ -70,40 +70,40 @@ class Workspace:
             raise ConfigError(f"the root {root} is not a folder: give a folder that exists")
 
     def resolve(self, path: str) -> Path:
-        """Follow `path` (from the root, from `/` or from `~`) through every link; raises `ToolFailed`.
+        """Follow `path` (from the root, from `/` or from `~`) through every link; raises `ToolFailedError`.
 
         What does not exist is resolved as far as it does.
         """
         shown = repr(shorten(path, 200))
         if "\0" in path or len(path) > _PATH_LIMIT:
-            raise ToolFailed(f"{shown} is not a path: it holds a NUL character or is too long")
+            raise ToolFailedError(f"{shown} is not a path: it holds a NUL character or is too long")
         try:
             home = path == "~" or path.startswith("~/")
             real = (Path(path).expanduser() if home else self.root / path).resolve()
         except (OSError, RuntimeError, ValueError) as error:
-            raise ToolFailed(f"{shown} is not a path that can be followed: {_why(error)}") from error
+            raise ToolFailedError(f"{shown} is not a path that can be followed: {_why(error)}") from error
         return real
 
     def allows(self, real: Path, grants: Sequence[str]) -> bool:
         """Say whether a resolved path lies in the root or in a grant (itself a resolved path)."""
         return real.is_relative_to(self.root) or any(real.is_relative_to(grant) for grant in grants if grant)
 
-    def place(self, path: str, grants: Sequence[str] = ()) -> Place:
-        """Give the place that `path` leads to; raises `ToolFailed` if it may not be read."""
+    def place(self, path: str, grants: Sequence[str] = ()) -> FilePosition:
+        """Give the place that `path` leads to; raises `ToolFailedError` if it may not be read."""
         real = self.resolve(path)
         if not self.allows(real, grants):
-            raise ToolFailed(
+            raise ToolFailedError(
                 f"{one_line(path)!r} leads to {one_line(str(real))!r}, outside the folder that you may read."
                 " Call request_read_access with that path to ask a person for it"
             )
         if real.is_relative_to(self.root):
             inside = real.relative_to(self.root)
-            return Place(str(self.root), inside.parts, one_line(inside.as_posix()))
-        return Place(real.anchor, real.parts[1:], one_line(real.as_posix()))
+            return FilePosition(str(self.root), inside.parts, one_line(inside.as_posix()))
+        return FilePosition(real.anchor, real.parts[1:], one_line(real.as_posix()))
 
 
-def open_file(place: Place) -> BinaryIO:
-    """Open a regular file to read its bytes; raises `ToolFailed` for anything else, without waiting for it."""
+def open_file(place: FilePosition) -> BinaryIO:
+    """Open a regular file to read its bytes; raises `ToolFailedError` for anything else, without waiting for it."""
     if not place.parts:
         raise _refused(place, "is a folder: list_files shows what is in it")
     with _explained(place), _parent(place) as folder:
@@ -118,12 +118,12 @@ def open_file(place: Place) -> BinaryIO:
     return file
 
 
-def list_folder(place: Place, *, until: float = math.inf) -> list[Entry]:
-    """List a folder by name, of a very large one only the first `SCAN_LIMIT` found; raises `ToolFailed`.
+def list_folder(place: FilePosition, *, until: float = math.inf) -> list[FolderEntry]:
+    """List a folder by name, of a very large one only the first `SCAN_LIMIT` found; raises `ToolFailedError`.
 
     After the moment `until` of `time.monotonic`, it gives what it has found by then.
     """
-    entries: list[Entry] = []
+    entries: list[FolderEntry] = []
     with _explained(place):
         if place.parts:
             with _parent(place) as folder:
@@ -139,8 +139,8 @@ def list_folder(place: Place, *, until: float = math.inf) -> list[Entry]:
     return sorted(entries, key=lambda entry: entry.name)
 
 
-def is_folder(place: Place) -> bool:
-    """Say whether a place is a folder; raises `ToolFailed` if there is nothing."""
+def is_folder(place: FilePosition) -> bool:
+    """Say whether a place is a folder; raises `ToolFailedError` if there is nothing."""
     if not place.parts:
         return True
     with _explained(place), _parent(place) as folder:
@@ -148,7 +148,7 @@ def is_folder(place: Place) -> bool:
 
 
 @contextmanager
-def _parent(place: Place) -> Iterator[int]:
+def _parent(place: FilePosition) -> Iterator[int]:
     """Walk to the folder that holds a place, following no link, and give its descriptor."""
     folder = os.open(place.anchor, _PASS)
     try:
@@ -162,34 +162,34 @@ def _parent(place: Place) -> Iterator[int]:
 
 
 @contextmanager
-def _explained(place: Place) -> Iterator[None]:
+def _explained(place: FilePosition) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
         raise _refused(place, _why(error)) from error
 
 
-def _check(place: Place, mode: int) -> None:
+def _check(place: FilePosition, mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise _refused(place, "is a folder: list_files shows what is in it")
     if not stat.S_ISREG(mode):
         raise _refused(place, "is not a regular file (a device, a pipe, a socket or a link), and is not read")
 
 
-def _entry(entry: os.DirEntry[str]) -> Entry:
+def _entry(entry: os.DirEntry[str]) -> FolderEntry:
     try:
         info = entry.stat(follow_symlinks=False)
     except OSError:  # gone since
-        return Entry(entry.name, "other", 0)
+        return FolderEntry(entry.name, "other", 0)
     if stat.S_ISLNK(info.st_mode):
-        return Entry(entry.name, "link", 0)
+        return FolderEntry(entry.name, "link", 0)
     if stat.S_ISDIR(info.st_mode):
-        return Entry(entry.name, "folder", 0)
-    return Entry(entry.name, "file" if stat.S_ISREG(info.st_mode) else "other", info.st_size)
+        return FolderEntry(entry.name, "folder", 0)
+    return FolderEntry(entry.name, "file" if stat.S_ISREG(info.st_mode) else "other", info.st_size)
 
 
-def _refused(place: Place, why: str) -> ToolFailed:
-    return ToolFailed(f"{place.shown!r} {why}")
+def _refused(place: FilePosition, why: str) -> ToolFailedError:
+    return ToolFailedError(f"{place.shown!r} {why}")
 
 
 def _why(error: Exception) -> str:

@@ -16,8 +16,8 @@ from turnwright.agent import Agent
 from turnwright.message import Message, TextPart, ToolResultPart
 from turnwright.tools.text import shorten
 from turnwright_states import REASONS, CallStatus, EndReason, Limits, Outcome, Turn
-from turnwright_states.events import is_blank
 from turnwright_states.facts import TurnStarted
+from turnwright_states.inputs import is_blank
 from turnwright_states.limits import MAX_STEPS
 from turnwright_states.reasons import NOTHING_SAID
 

@@ -1,7 +1,7 @@
 """The one place that enforces pairing: each tool call has exactly one result, right after it (DESIGN 4.8).
 
 Providers answer 400 to anything else, and every later request of the conversation fails with it. So each request is
-checked again before it is sent, whatever made it, and what is unpaired is repaired or refused, as `HistoryMode` says.
+checked again before it is sent, whatever made it, and what is unpaired is repaired or refused, as `Unpaired` says.
 
 Ids are not unique: some providers count their calls anew in each reply, some give none at all. So pairs are made by
 occurrence. A result answers the last message before it that asks under its id, and within that message the first call
@@ -19,8 +19,8 @@ from turnwright.errors import TurnwrightError
 from turnwright.message import AnyPart, Message, ToolCallPart, ToolResultPart
 from turnwright_states import CallStatus
 
-#: What is done about a history, or what a `prepare` hook made of it, that is not paired.
-HistoryMode = Literal["repair", "strict"]
+#: What is done about a history, or what a `history_processor` hook made of it, that is not paired.
+Unpaired = Literal["repair", "reject"]
 
 #: The text of the result that a call without one is given.
 NO_RESULT: Final = "outcome unknown: no result of this call was recorded; verify before retrying"

@@ -6,11 +6,11 @@ from operator import is_
 
 from turnwright.agent import Agent
 from turnwright.message import Message
-from turnwright.model.protocol import Request, ToolSpec
+from turnwright.model.protocol import ModelRequest, ToolSpec
 from turnwright_states import CallModel, Conclude, EndReason, Turn
 
 from .conclude import conclude_instruction, prompt
-from .pairing import HistoryMode, Paired, UnpairedError, check_pairing, repaired
+from .pairing import Paired, Unpaired, UnpairedError, check_pairing, repaired
 from .transcript import Transcript
 from .wording import budget_told
 
@@ -22,11 +22,12 @@ class Conversation:
 
     `history` is what was said before the turn, `transcript` what is said in it. `tools` are the definitions that every
     request carries, also while tools are disabled: providers answer 400 to emptied tools, as to a trailing assistant
-    message, and so what is said for one call alone is said in the user's role (DESIGN 4.7). With `tell_budget`, true or
-    a template, a step's call is told what is left of the turn; it is sent, and kept nowhere.
+    message, and so what is said for one call alone is said in the user's role (DESIGN 4.7). With
+    `show_budget_to_model`, true or a template, a step's call is told what is left of the turn; it is sent, and kept
+    nowhere.
 
     Messages that are not paired are repaired, with a warning for each change that names the turn; when `mode` is
-    `strict`, they raise `UnpairedError`. Message numbers count what is sent, from 0.
+    `reject`, they raise `UnpairedError`. Message numbers count what is sent, from 0.
     """
 
     def __init__(
@@ -36,8 +37,8 @@ class Conversation:
         history: Sequence[Message],
         transcript: Transcript,
         tools: Sequence[ToolSpec],
-        mode: HistoryMode = "repair",
-        tell_budget: bool | str = False,
+        mode: Unpaired = "repair",
+        show_budget_to_model: bool | str = False,
         turn_id: str = "",
     ) -> None:
         self._conclude_prompt = agent.conclude_prompt
@@ -45,8 +46,8 @@ class Conversation:
         self._history = tuple(history)
         self._transcript = transcript
         self._tools = tuple(tools)
-        self._mode: HistoryMode = mode
-        self._tell_budget = tell_budget
+        self._mode: Unpaired = mode
+        self._tell_budget = show_budget_to_model
         self._turn_id = turn_id
         #: The instructions, the history and as many of the transcript's closed messages as `_taken` says, without those
         #: that say nothing.
@@ -57,17 +58,19 @@ class Conversation:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The history's and the turn's: what a `prepare` hook is given."""
+        """The history's and the turn's: what a `history_processor` hook is given."""
         return (*self._history, *self._transcript.messages)
 
-    def request(self, action: CallModel | Conclude, turn: Turn, messages: Sequence[Message] | None = None) -> Request:
+    def request(
+        self, action: CallModel | Conclude, turn: Turn, messages: Sequence[Message] | None = None
+    ) -> ModelRequest:
         """The request of one model call.
 
-        `messages` are what a `prepare` hook made of those of the conversation; they are sent instead. Raises
-        `UnpairedError` in strict mode.
+        `messages` are what a `history_processor` hook made of those of the conversation; they are sent instead. Raises
+        `UnpairedError` where they are rejected.
         """
         step = action if isinstance(action, CallModel) else None
-        return Request(
+        return ModelRequest(
             messages=self._sent(messages, self._asked(action, turn)),
             tools=self._tools,
             tool_choice="auto" if step is not None and step.tools else "none",
@@ -102,7 +105,7 @@ class Conversation:
             pass  # what does not follow is looked at as a whole
         given = self.messages if messages is None else messages
         said = [*self._instructions, *(message for message in given if message.says_something), *asked]
-        if self._mode == "strict":
+        if self._mode == "reject":
             check_pairing(said)
             return tuple(said)
         said, notes = repaired(said)

@@ -30,9 +30,9 @@ from turnwright.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from turnwright_states import BadJournal, EndReason, MachineError, Outcome, State, Turn
+from turnwright_states import EndReason, InvalidJournalError, MachineError, Outcome, State, Turn
 from turnwright_states import facts as f
-from turnwright_states.events import is_blank
+from turnwright_states.inputs import is_blank
 from turnwright_states.payload import FrozenDict
 
 from .conclude import advice, fixed_summary, no_answer, sentinel_text
@@ -68,12 +68,16 @@ def reading(turn_id: str) -> Iterator[None]:
 def going_on(turn_id: str) -> Iterator[None]:
     """Raise `UnreadableTurnError` where facts of this turn, which its store has, can be taken in, and not gone on from.
 
-    A `BadJournal` says itself what is wrong, and which fact is to blame.
+    A `InvalidJournalError` says itself what is wrong, and which fact is to blame.
     """
     try:
         yield
     except MachineError as error:
-        broken = "" if isinstance(error, BadJournal) else "its journal breaks off inside of an event, or was changed: "
+        broken = (
+            ""
+            if isinstance(error, InvalidJournalError)
+            else "its journal breaks off inside of an event, or was changed: "
+        )
         raise UnreadableTurnError(turn_id, f"{broken}{error}") from error
 
 
@@ -159,7 +163,7 @@ class Transcript:
             # there, comes right after those of the steps.
             case f.StepFinished(state=State.CHECK):
                 result, following = PhaseResult.CONTINUE, fact.number + 1
-            case f.Synthesised() if fact.text is not None:
+            case f.Synthesized() if fact.text is not None:
                 result, following = PhaseResult.SYNTHESIS_DONE, self.turn.counters.steps + 1
             # A doom loop's pause comes after its round has been finished.
             case f.Paused(interrupt=None):
@@ -230,7 +234,7 @@ class Transcript:
         else:
             self._steers.append(_message("user", TextPart(seq=at, text=fact.text)))
 
-    def _synthesise(self, _: int, fact: f.Synthesised) -> None:
+    def _synthesize(self, _: int, fact: f.Synthesized) -> None:
         self._synthesis = fact.text
 
     def _stop(self, at: int, fact: f.Stopping) -> None:
@@ -251,7 +255,7 @@ class Transcript:
         )
         self._open.append(part)
 
-    def _halt(self, at: int, fact: f.Halted) -> None:
+    def _halt(self, at: int, fact: f.TurnEnded) -> None:
         self._partial(at, fact.partial)
         self._close()
         if not is_blank(fact.partial):
@@ -308,11 +312,11 @@ class Transcript:
         f.CallStarted: _start_call,
         f.CallSettled: _settle,
         f.MessageAdded: _hear,
-        f.Synthesised: _synthesise,
+        f.Synthesized: _synthesize,
         f.StepFinished: _finish,
         f.Stopping: _stop,
         f.Concluded: _conclude,
-        f.Halted: _halt,
+        f.TurnEnded: _halt,
     }
 
 

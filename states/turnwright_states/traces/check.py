@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from turnwright_states.verdict import Check, Verdict
 
-from .claims import Claim
+from .claims import TraceClaim
 from .events import TraceEvent, read_event
 from .history import Fault, History
 
@@ -14,8 +14,8 @@ def check_trace(lines: Iterable[str]) -> tuple[Check, ...]:
 
     A claim is violated if one turn breaks it: `detail` names the first line that does, `witness` holds the lines of
     that turn that led there. It is inconclusive if no turn is known to break it and the trace of one lacks what the
-    claim needs; a trace without a turn proves nothing at all. Raises `BadTrace` for the first line that cannot be
-    read.
+    claim needs; a trace without a turn proves nothing at all. Raises `InvalidTraceError` for the first line that cannot
+    be read.
     """
     return _check((number, read_event(text, number)) for number, text in enumerate(lines, start=1) if text.strip())
 
@@ -39,11 +39,13 @@ def _check(events: Iterable[tuple[int, TraceEvent]]) -> tuple[Check, ...]:
             [(gaps[claim], history.turn) for gaps, history in unknown if claim in gaps],
             len(histories),
         )
-        for claim in Claim
+        for claim in TraceClaim
     )
 
 
-def _verdict(claim: Claim, faults: Sequence[tuple[Fault, str]], gaps: Sequence[tuple[str, str]], turns: int) -> Check:
+def _verdict(
+    claim: TraceClaim, faults: Sequence[tuple[Fault, str]], gaps: Sequence[tuple[str, str]], turns: int
+) -> Check:
     if faults:
         first, turn = min(faults, key=lambda found: found[0].line)
         more = f" ({len(faults) - 1} more like it)" if len(faults) > 1 else ""

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Claim(StrEnum):
+class TraceClaim(StrEnum):
     """One invariant of a turn. The value is the sentence that a verdict is about."""
 
     #: DESIGN 4.8.

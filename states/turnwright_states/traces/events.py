@@ -12,13 +12,13 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from turnwright_states.errors import MachineError
-from turnwright_states.events import CallStatus, Frozen
+from turnwright_states.inputs import CallStatus, Frozen
 
 #: A number of things, at least 0.
 Count = Annotated[int, Field(ge=0)]
 
 
-class BadTrace(MachineError):  # noqa: N818 (reads as what it is)
+class InvalidTraceError(MachineError):
     """A line of a trace cannot be read. `line` counts from 1."""
 
     def __init__(self, line: int, why: str) -> None:
@@ -67,14 +67,14 @@ class _Event(Frozen):
         return ""
 
 
-class TurnStarted(_Event):
+class TraceTurnStarted(_Event):
     """A turn begins: the first event of each turn."""
 
     event: Literal["turn_started"] = "turn_started"
     limits: TraceLimits = TraceLimits()
 
 
-class ModelCalled(_Event):
+class TraceModelCalled(_Event):
     """The model is called. `tools`: whether it may ask for tools. After a failure, it is the same call again."""
 
     event: Literal["model_called"] = "model_called"
@@ -86,7 +86,7 @@ class ModelCalled(_Event):
         return "" if self.tools else "without tools"
 
 
-class ModelReplied(_Event):
+class TraceModelReplied(_Event):
     """The model's reply is whole."""
 
     event: Literal["model_replied"] = "model_replied"
@@ -99,7 +99,7 @@ class ModelReplied(_Event):
         return ", ".join(f"{call.id} ({call.name})" if call.name else call.id for call in self.calls)
 
 
-class ModelFailed(_Event):
+class TraceModelFailed(_Event):
     """The model call brought no reply. `cause` is the runtime's own word."""
 
     event: Literal["model_failed"] = "model_failed"
@@ -120,21 +120,21 @@ class _OfCall(_Event):
         return self.call
 
 
-class ToolStarted(_OfCall):
+class TraceToolStarted(_OfCall):
     """A tool call is about to run."""
 
     event: Literal["tool_started"] = "tool_started"
 
 
-class ToolRetried(_OfCall):
+class TraceToolRetried(_OfCall):
     """A tool call that has started is to start again, and this says so before it does."""
 
     event: Literal["tool_retried"] = "tool_retried"
     why: str = ""
 
 
-class ToolResult(_OfCall):
-    """A tool call has its result. One that never started has one too: `refused`, `denied`, `error`, `aborted`."""
+class TraceToolResult(_OfCall):
+    """A tool call has its result. One that never started has one too: `refused`, `rejected`, `error`, `aborted`."""
 
     event: Literal["tool_result"] = "tool_result"
     status: CallStatus = CallStatus.OK
@@ -145,7 +145,7 @@ class ToolResult(_OfCall):
         return f"{self.call} {self.status}"
 
 
-class Message(_Event):
+class TraceMessage(_Event):
     """Somebody said something to the turn while it went on."""
 
     event: Literal["message"] = "message"
@@ -158,19 +158,19 @@ class Message(_Event):
         return self.role
 
 
-class Paused(_Event):
+class TracePaused(_Event):
     """The turn rests until a person has answered."""
 
     event: Literal["paused"] = "paused"
 
 
-class Resumed(_Event):
+class TraceResumed(_Event):
     """The person has answered."""
 
     event: Literal["resumed"] = "resumed"
 
 
-class TurnEnded(_Event):
+class TraceTurnEnded(_Event):
     """The turn is over: the last event of each turn.
 
     `outcome` and `reason` are the runtime's own words. `text` is what the user is told in the end; where it is left
@@ -189,17 +189,17 @@ class TurnEnded(_Event):
 
 
 TraceEvent = Annotated[
-    TurnStarted
-    | ModelCalled
-    | ModelReplied
-    | ModelFailed
-    | ToolStarted
-    | ToolRetried
-    | ToolResult
-    | Message
-    | Paused
-    | Resumed
-    | TurnEnded,
+    TraceTurnStarted
+    | TraceModelCalled
+    | TraceModelReplied
+    | TraceModelFailed
+    | TraceToolStarted
+    | TraceToolRetried
+    | TraceToolResult
+    | TraceMessage
+    | TracePaused
+    | TraceResumed
+    | TraceTurnEnded,
     Field(discriminator="event"),
 ]
 
@@ -212,15 +212,15 @@ def _reader() -> TypeAdapter[TraceEvent]:
 def read_event(text: str, line: int = 1) -> TraceEvent:
     """Read one line. `line` is its number, for the message.
 
-    Raises `BadTrace` when it is no JSON object, when its `event` is missing or unknown, and when a field is missing,
-    unknown or of another type.
+    Raises `InvalidTraceError` when it is no JSON object, when its `event` is missing or unknown, and when a field is
+    missing, unknown or of another type.
     """
     try:
         return _reader().validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"][1:])
-        raise BadTrace(line, f"{field}: {first['msg']}" if field else first["msg"]) from None
+        raise InvalidTraceError(line, f"{field}: {first['msg']}" if field else first["msg"]) from None
 
 
 def write_event(event: TraceEvent) -> str:

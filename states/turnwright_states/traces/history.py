@@ -9,22 +9,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from turnwright_states.events import CallStatus, is_blank
+from turnwright_states.inputs import CallStatus, is_blank
 
-from .claims import Claim
+from .claims import TraceClaim
 from .events import (
-    ModelCalled,
-    ModelFailed,
-    ModelReplied,
-    Paused,
-    Resumed,
-    ToolResult,
-    ToolRetried,
-    ToolStarted,
     TraceEvent,
     TraceLimits,
-    TurnEnded,
-    TurnStarted,
+    TraceModelCalled,
+    TraceModelFailed,
+    TraceModelReplied,
+    TracePaused,
+    TraceResumed,
+    TraceToolResult,
+    TraceToolRetried,
+    TraceToolStarted,
+    TraceTurnEnded,
+    TraceTurnStarted,
 )
 
 #: How many lines before a fault its witness shows.
@@ -32,9 +32,18 @@ WITNESS: Final = 8
 
 #: What cannot be told of a runtime that does not record its model calls, or the start of its tools.
 _OF_MODEL_CALLS: Final = frozenset(
-    {Claim.REPLIED, Claim.STEPS, Claim.MODEL_CALLS, Claim.RETRIES, Claim.DISABLED, Claim.RESTED}
+    {
+        TraceClaim.REPLIED,
+        TraceClaim.STEPS,
+        TraceClaim.MODEL_CALLS,
+        TraceClaim.RETRIES,
+        TraceClaim.DISABLED,
+        TraceClaim.RESTED,
+    }
 )
-_OF_STARTS: Final = frozenset({Claim.STARTED, Claim.RETRIED, Claim.CALLS, Claim.DISABLED, Claim.RESTED})
+_OF_STARTS: Final = frozenset(
+    {TraceClaim.STARTED, TraceClaim.RETRIED, TraceClaim.CALLS, TraceClaim.DISABLED, TraceClaim.RESTED}
+)
 #: The results of calls that ran, and of some that could not (an error).
 _RAN: Final = frozenset({CallStatus.OK, CallStatus.ERROR})
 
@@ -43,7 +52,7 @@ _RAN: Final = frozenset({CallStatus.OK, CallStatus.ERROR})
 class Fault:
     """A claim that a turn broke: in which line, what is wrong there, and the lines that led there."""
 
-    claim: Claim
+    claim: TraceClaim
     line: int
     why: str
     witness: tuple[str, ...]
@@ -63,7 +72,7 @@ class _Call:
 class _Bound(NamedTuple):
     """How often something has happened, and how often it may; None if the trace does not say."""
 
-    claim: Claim
+    claim: TraceClaim
     what: str
     used: int
     most: int | None
@@ -85,9 +94,9 @@ class History:
         #: What became of calls that are not open any more, by id.
         self._past: dict[str, str] = {}
         #: The model call that has neither reply nor failure, with its line.
-        self._in_flight: tuple[int, ModelCalled] | None = None
+        self._in_flight: tuple[int, TraceModelCalled] | None = None
         #: The model call that has just failed: one more like it is a retry.
-        self._failed: ModelCalled | None = None
+        self._failed: TraceModelCalled | None = None
         self._attempts = 0
         self._paused = self._ever_paused = False
         #: Whether the user is told something, by a reply or in the end; None if the trace does not say.
@@ -104,25 +113,27 @@ class History:
         self._line = line
         self._lines.append(f"line {line}: {event.event} {event.words}".rstrip())
         if self.whole is None:
-            self.whole = isinstance(event, TurnStarted)
-        elif isinstance(event, TurnStarted):
-            self._fault(Claim.ONE_END, "the turn begins again")
+            self.whole = isinstance(event, TraceTurnStarted)
+        elif isinstance(event, TraceTurnStarted):
+            self._fault(TraceClaim.ONE_END, "the turn begins again")
             return
         if self.ended:
-            again = isinstance(event, TurnEnded)
-            claim = Claim.ONE_END if again else Claim.NOTHING_AFTER
+            again = isinstance(event, TraceTurnEnded)
+            claim = TraceClaim.ONE_END if again else TraceClaim.NOTHING_AFTER
             self._fault(claim, "the turn ends again" if again else f"{event.event} after the end")
             return
         self._take(event)
 
-    def unknown(self) -> dict[Claim, str]:
+    def unknown(self) -> dict[TraceClaim, str]:
         """Why a claim that no fault broke cannot be told, for each that cannot."""
         if not self.whole:
-            return dict.fromkeys(Claim, "the trace begins in the middle of the turn: there is no turn_started first")
+            return dict.fromkeys(
+                TraceClaim, "the trace begins in the middle of the turn: there is no turn_started first"
+            )
         if not self.ended:
             paused = " (it is paused)" if self._paused else ""
-            return dict.fromkeys(Claim, f"the trace stops before the turn ends{paused}: there is no turn_ended")
-        gaps: dict[Claim, str] = {}
+            return dict.fromkeys(TraceClaim, f"the trace stops before the turn ends{paused}: there is no turn_ended")
+        gaps: dict[TraceClaim, str] = {}
         if self._without_call and not self.model_calls:
             why = "there are replies and no model_called: the runtime does not record its model calls"
             gaps.update(self._needed(_OF_MODEL_CALLS, why))
@@ -133,7 +144,7 @@ class History:
             if bound.most is None:
                 gaps.setdefault(bound.claim, f"turn_started does not say what is allowed: it gives no {bound.given_by}")
         if self._speaks is None:
-            gaps[Claim.WORDS] = "turn_ended has no `text`, and no reply had any"
+            gaps[TraceClaim.WORDS] = "turn_ended has no `text`, and no reply had any"
         return gaps
 
     def found(self) -> list[Fault]:
@@ -143,39 +154,39 @@ class History:
         late = [*(self._without_call if self.model_calls else ()), *(self._without_start if self.calls else ())]
         return sorted([*self._faults, *late], key=lambda fault: fault.line)
 
-    def _needed(self, claims: frozenset[Claim], why: str) -> dict[Claim, str]:
+    def _needed(self, claims: frozenset[TraceClaim], why: str) -> dict[TraceClaim, str]:
         # A turn that never paused ran nothing while it was paused, whatever it records.
-        return dict.fromkeys(claims if self._ever_paused else claims - {Claim.RESTED}, why)
+        return dict.fromkeys(claims if self._ever_paused else claims - {TraceClaim.RESTED}, why)
 
     def _take(self, event: TraceEvent) -> None:  # noqa: C901 (one case an event: flat)
         match event:
-            case TurnStarted():
+            case TraceTurnStarted():
                 self.limits = event.limits
-            case ModelCalled():
+            case TraceModelCalled():
                 self._model_called(event)
-            case ModelReplied():
+            case TraceModelReplied():
                 self._model_replied(event)
-            case ModelFailed():
+            case TraceModelFailed():
                 self._answer_model("a failure")
-            case ToolStarted():
+            case TraceToolStarted():
                 self._tool_started(event)
-            case ToolRetried():
+            case TraceToolRetried():
                 self._tool_retried(event)
-            case ToolResult():
+            case TraceToolResult():
                 self._tool_result(event)
-            case Paused():
+            case TracePaused():
                 self._paused = self._ever_paused = True
-            case Resumed():
+            case TraceResumed():
                 self._paused = False
-            case TurnEnded():
+            case TraceTurnEnded():
                 self._turn_ended(event)
 
-    def _model_called(self, event: ModelCalled) -> None:
+    def _model_called(self, event: TraceModelCalled) -> None:
         self._need_no_pause("the model is called")
         self._need_results("the model is called")
         if self._in_flight is not None:
             self._fault(
-                Claim.REPLIED, f"the model is called, and the call of line {self._in_flight[0]} has no reply yet"
+                TraceClaim.REPLIED, f"the model is called, and the call of line {self._in_flight[0]} has no reply yet"
             )
         again = self._failed is not None and self._failed.tools is event.tools
         self._attempts = self._attempts + 1 if again else 0
@@ -184,7 +195,7 @@ class History:
         self._in_flight, self._failed = (self._line, event), None
         self._need_bounds()
 
-    def _model_replied(self, event: ModelReplied) -> None:
+    def _model_replied(self, event: TraceModelReplied) -> None:
         # Of a runtime that does not record its model calls, a reply shows that there was one.
         self._need_results("the model replies")
         called = self._answer_model("a reply")
@@ -194,43 +205,49 @@ class History:
         disabled = called is not None and not called.tools
         self._open = [_Call(call.id, self._line, disabled) for call in event.calls]
 
-    def _answer_model(self, what: str) -> ModelCalled | None:
+    def _answer_model(self, what: str) -> TraceModelCalled | None:
         """The model call that is answered now, which has failed until something says that it has not."""
         if self._in_flight is None:
-            self._without_call.append(self._made(Claim.REPLIED, f"{what} that no model call is waiting for"))
+            self._without_call.append(self._made(TraceClaim.REPLIED, f"{what} that no model call is waiting for"))
             return None
         self._failed, self._in_flight = self._in_flight[1], None
         return self._failed
 
-    def _tool_started(self, event: ToolStarted) -> None:
+    def _tool_started(self, event: TraceToolStarted) -> None:
         self._need_no_pause(f"call {event.call} starts")
         # Ids need not be unique: the oldest call that may start now is meant.
         may_start = self._find(event.call, lambda one: one.starts <= one.retries)
         call = may_start or self._find(event.call, lambda _: True)
         if call is None:
-            self._fault(Claim.STARTED, f"call {event.call} starts, and {self._why_not(event.call)}")
+            self._fault(TraceClaim.STARTED, f"call {event.call} starts, and {self._why_not(event.call)}")
             return
         if call.disabled:
-            self._fault(Claim.DISABLED, f"call {call.id} of line {call.line} starts, and tools were disabled there")
+            self._fault(
+                TraceClaim.DISABLED, f"call {call.id} of line {call.line} starts, and tools were disabled there"
+            )
         if may_start is None:
-            self._fault(Claim.RETRIED, f"call {call.id} of line {call.line} starts again, and no tool_retried says so")
+            self._fault(
+                TraceClaim.RETRIED, f"call {call.id} of line {call.line} starts again, and no tool_retried says so"
+            )
         self.calls += not call.starts
         call.starts += 1
         self._need_bounds()
 
-    def _tool_retried(self, event: ToolRetried) -> None:
+    def _tool_retried(self, event: TraceToolRetried) -> None:
         call = self._find(event.call, lambda one: one.starts > one.retries)
         if call is None:
-            self._fault(Claim.RETRIED, f"a retry of call {event.call} is recorded, and no start that it could repeat")
+            self._fault(
+                TraceClaim.RETRIED, f"a retry of call {event.call} is recorded, and no start that it could repeat"
+            )
         else:
             call.retries += 1
 
-    def _tool_result(self, event: ToolResult) -> None:
+    def _tool_result(self, event: TraceToolResult) -> None:
         succeeded = event.status is CallStatus.OK
         fitting = self._find(event.call, lambda one: bool(one.starts) is succeeded)
         call = fitting or self._find(event.call, lambda _: True)
         if call is None:
-            self._fault(Claim.ASKED, f"a result for call {event.call}, and {self._why_not(event.call)}")
+            self._fault(TraceClaim.ASKED, f"a result for call {event.call}, and {self._why_not(event.call)}")
             return
         self._open.remove(call)
         self._past[call.id] = f"it has one already, in line {self._line}"
@@ -240,30 +257,30 @@ class History:
         self._ran_unseen |= event.status in _RAN
         if succeeded:
             why = f"call {call.id} of line {call.line} succeeds, and was never started"
-            self._without_start.append(self._made(Claim.STARTED, why))
+            self._without_start.append(self._made(TraceClaim.STARTED, why))
 
-    def _turn_ended(self, event: TurnEnded) -> None:
+    def _turn_ended(self, event: TraceTurnEnded) -> None:
         self._need_results("the turn ends")
         self.ended = True
         missing = [name for name in ("outcome", "reason") if not getattr(event, name).strip()]
         if missing:
-            self._fault(Claim.REASON, f"turn_ended has no {' and no '.join(missing)}")
+            self._fault(TraceClaim.REASON, f"turn_ended has no {' and no '.join(missing)}")
         if event.text is not None:
             self._speaks = not is_blank(event.text)
         if self._speaks is False:
-            self._fault(Claim.WORDS, "turn_ended has a blank `text`: the user is told nothing")
+            self._fault(TraceClaim.WORDS, "turn_ended has a blank `text`: the user is told nothing")
 
     def _need_results(self, when: str) -> None:
         if self._open:
             calls = ", ".join(f"{call.id} of line {call.line}" for call in self._open)
-            self._fault(Claim.PAIRED, f"{when}, and there is no result for {calls}")
+            self._fault(TraceClaim.PAIRED, f"{when}, and there is no result for {calls}")
             for call in self._open:
                 self._past[call.id] = f"it comes too late: line {self._line} went on without it"
             self._open = []
 
     def _need_no_pause(self, what: str) -> None:
         if self._paused:
-            self._fault(Claim.RESTED, f"{what} while the turn is paused")
+            self._fault(TraceClaim.RESTED, f"{what} while the turn is paused")
 
     def _need_bounds(self) -> None:
         broken = {fault.claim for fault in self._faults}
@@ -275,10 +292,10 @@ class History:
         most = self.limits
         models = "`model_calls`, nor `steps` and `max_retries`"
         return (
-            _Bound(Claim.STEPS, "step", self.steps, most.steps, "`steps`"),
-            _Bound(Claim.CALLS, "tool call", self.calls, most.tool_calls, "`tool_calls`"),
-            _Bound(Claim.MODEL_CALLS, "model call", self.model_calls, most.most_model_calls, models),
-            _Bound(Claim.RETRIES, "retry", self._attempts, most.max_retries, "`max_retries`"),
+            _Bound(TraceClaim.STEPS, "step", self.steps, most.steps, "`steps`"),
+            _Bound(TraceClaim.CALLS, "tool call", self.calls, most.tool_calls, "`tool_calls`"),
+            _Bound(TraceClaim.MODEL_CALLS, "model call", self.model_calls, most.most_model_calls, models),
+            _Bound(TraceClaim.RETRIES, "retry", self._attempts, most.max_retries, "`max_retries`"),
         )
 
     def _find(self, call: str, fits: Callable[[_Call], bool]) -> _Call | None:
@@ -288,8 +305,8 @@ class History:
     def _why_not(self, call: str) -> str:
         return self._past.get(call, "no reply asked for it")
 
-    def _made(self, claim: Claim, why: str) -> Fault:
+    def _made(self, claim: TraceClaim, why: str) -> Fault:
         return Fault(claim, self._line, why, tuple(self._lines))
 
-    def _fault(self, claim: Claim, why: str) -> None:
+    def _fault(self, claim: TraceClaim, why: str) -> None:
         self._faults.append(self._made(claim, why))

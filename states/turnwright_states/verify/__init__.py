@@ -1,14 +1,14 @@
 """What shows that every path ends: the lint of the chart, and the walk over everything that a turn can reach."""
 
 from .case import Case
-from .claims import Claim, Violation
+from .claims import Property, ViolationError
 from .configuration import WalkedMachine
-from .environment import Surroundings
+from .environment import Environment
 from .findings import ENDS, findings
 from .grid import BOUND, campaign, grid
 from .lint import lint
 from .path import Edge, Path, retrace
-from .reach import Goal, Search, Witness, event_name, reach, search
+from .reach import Counterexample, Goal, Search, event_name, reach, search
 from .walk import MOST, Walk, walk
 
 __all__ = [
@@ -16,16 +16,16 @@ __all__ = [
     "ENDS",
     "MOST",
     "Case",
-    "Claim",
+    "Counterexample",
     "Edge",
+    "Environment",
     "Goal",
     "Path",
+    "Property",
     "Search",
-    "Surroundings",
-    "Violation",
+    "ViolationError",
     "Walk",
     "WalkedMachine",
-    "Witness",
     "campaign",
     "event_name",
     "findings",

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from turnwright_states.events import Started
+from turnwright_states.inputs import StartedInput
 from turnwright_states.limits import Limits
 
 
@@ -19,9 +19,9 @@ class Case(NamedTuple):
     delegates: bool = False
 
     @property
-    def started(self) -> Started:
+    def started(self) -> StartedInput:
         """The event that begins the turn."""
-        return Started(prompt="x", limits=self.limits, synthesis=self.synthesis)
+        return StartedInput(prompt="x", limits=self.limits, synthesis=self.synthesis)
 
     @property
     def changed(self) -> dict[str, object]:

@@ -6,7 +6,7 @@ from .case import Case
 from .path import Path
 
 
-class Claim(StrEnum):
+class Property(StrEnum):
     """One thing that holds on every way, in words."""
 
     RANK = "every event lowers the rank, and a message leaves it as it is"
@@ -20,15 +20,15 @@ class Claim(StrEnum):
     PAIRING = "every call of a closed step has its result"
     PRECEDENCE = "where several limits hold, the first in the documented order is the reason"
     ALSO = "also_reached names the other limits that hold, and never the reason"
-    ONE_END = "one outcome, one reason and one halted at each end, and no way out of it"
+    ONE_END = "one outcome, one reason and one turn_ended at each end, and no way out of it"
     ROWS = "every row of the chart is taken"
     ENDS = "every reason of every outcome is reached"
 
 
-class Violation(Exception):  # noqa: N818 (it is what was found, and carries the way to it)
+class ViolationError(Exception):
     """A claim is false. `what` says how, `path` is the way that leads there, oldest first."""
 
-    def __init__(self, claim: Claim, what: str, case: Case, path: Path) -> None:
+    def __init__(self, claim: Property, what: str, case: Case, path: Path) -> None:
         steps = "\n".join(f"  {number}. {edge}" for number, edge in enumerate(path, start=1))
         super().__init__(f"{what}\nlimits: {case.changed}\n{steps}")
         self.claim = claim
@@ -36,6 +36,6 @@ class Violation(Exception):  # noqa: N818 (it is what was found, and carries the
         self.case = case
         self.path = path
 
-    def __reduce__(self) -> tuple[type["Violation"], tuple[Claim, str, Case, Path]]:
+    def __reduce__(self) -> tuple[type["ViolationError"], tuple[Property, str, Case, Path]]:
         # An exception is rebuilt from its arguments when it comes from another process.
-        return Violation, (self.claim, self.what, self.case, self.path)
+        return ViolationError, (self.claim, self.what, self.case, self.path)

@@ -9,7 +9,7 @@ reason, and so are, in the reduced key:
   permutation of two calls in the same condition maps every way on of the one configuration to a way on of the
   other, event by event, with the same rows and ranks. It is enough to keep the multiset of conditions, and to let the
   surroundings do to one call of each condition what they may do to all.
-- *Calls that have their result.* No event may name them any more (`BadCall`), and no guard counts them.
+- *Calls that have their result.* No event may name them any more (`InvalidCallError`), and no guard counts them.
 - *What was counted against no limit:* calls where `tool_calls` is off. Only `calls_spent` and the places left read it,
   and neither can change within a walk.
 - *What was spent above a limit,* and how often a call was started or answered: only facts and texts tell it.

@@ -11,32 +11,32 @@ from functools import cache
 from itertools import combinations_with_replacement, product
 from typing import Final
 
-from turnwright_states.actions import Action, AwaitPerson, CallModel, Conclude, RunTools, Synthesise
+from turnwright_states.actions import Action, AwaitPerson, CallModel, Conclude, RunTools, Synthesize
 from turnwright_states.call import Call, CallState
-from turnwright_states.events import (
+from turnwright_states.facts import Lease
+from turnwright_states.inputs import (
     DECISIONS,
-    Abort,
-    Answered,
-    AttemptFailed,
-    CallSettled,
-    CallStarted,
+    AbortInput,
+    AnsweredInput,
+    AttemptFailedInput,
+    CallSettledInput,
+    CallStartedInput,
     CallStatus,
-    CallWaits,
-    Concluded,
+    CallWaitingInput,
+    ConcludedInput,
     Decision,
-    Event,
-    Expire,
-    Fail,
+    ExpireInput,
+    FailInput,
     Finish,
+    Input,
     InterruptKind,
-    ModelReplied,
+    ModelRepliedInput,
     Spent,
-    Steered,
-    Synthesised,
+    SteeredInput,
+    SynthesizedInput,
     ToolCall,
     Usage,
 )
-from turnwright_states.facts import Lease
 from turnwright_states.reasons import Cause, EndReason
 from turnwright_states.turn import Turn
 
@@ -49,33 +49,38 @@ _CHILD = ToolCall(name="agent", arguments={}, delegates=True)
 
 _NOTHING: Final = Usage()
 _CAUSES: Final = (Cause.CONNECTION, Cause.CRASH, Cause.BAD_REQUEST, Cause.CONTEXT_OVERFLOW)
-_FAILED: Final = tuple(AttemptFailed(cause=cause, usage=_NOTHING) for cause in _CAUSES)
-_STOPPED: Final = (Abort(), Fail(error="x"))
-_LEFT: Final = (Abort(), Abort(reason=EndReason.SUPERSEDED))
+_FAILED: Final = tuple(AttemptFailedInput(cause=cause, usage=_NOTHING) for cause in _CAUSES)
+_STOPPED: Final = (AbortInput(), FailInput(error="x"))
+_LEFT: Final = (AbortInput(), AbortInput(reason=EndReason.SUPERSEDED))
 #: A conclusion, a reply without text, and one that is calls beside a blank text.
 _CONCLUDED: Final = (
-    Concluded(text="x", usage=_NOTHING),
-    Concluded(usage=_NOTHING),
-    Concluded(text=" ", calls=(_A,), usage=_NOTHING),
+    ConcludedInput(text="x", usage=_NOTHING),
+    ConcludedInput(usage=_NOTHING),
+    ConcludedInput(text=" ", calls=(_A,), usage=_NOTHING),
 )
-_SYNTHESISED: Final = (Synthesised(text="x"), Synthesised(), Synthesised(text=" "), AttemptFailed(cause=Cause.CRASH))
+_SYNTHESIZED: Final = (
+    SynthesizedInput(text="x"),
+    SynthesizedInput(),
+    SynthesizedInput(text=" "),
+    AttemptFailedInput(cause=Cause.CRASH),
+)
 #: A reply without calls: an answer, one that is cut off, one that is filtered, a blank one.
 _TEXTS: Final = (
-    ModelReplied(text="x", usage=_NOTHING),
-    ModelReplied(text="x", finish=Finish.LENGTH, usage=_NOTHING),
-    ModelReplied(finish=Finish.CONTENT_FILTER, usage=_NOTHING),
-    ModelReplied(text=" ", usage=_NOTHING),
+    ModelRepliedInput(text="x", usage=_NOTHING),
+    ModelRepliedInput(text="x", finish=Finish.LENGTH, usage=_NOTHING),
+    ModelRepliedInput(finish=Finish.CONTENT_FILTER, usage=_NOTHING),
+    ModelRepliedInput(text=" ", usage=_NOTHING),
 )
 #: Calls all the same, in a reply that was filtered or cut off (rule 9: the calls decide).
 _ODD_ENDINGS: Final = tuple(
-    ModelReplied(calls=(_A,), finish=finish, usage=_NOTHING) for finish in (Finish.CONTENT_FILTER, Finish.LENGTH)
+    ModelRepliedInput(calls=(_A,), finish=finish, usage=_NOTHING) for finish in (Finish.CONTENT_FILTER, Finish.LENGTH)
 )
-_STEERED: Final = Steered(text="x")
+_STEERED: Final = SteeredInput(text="x")
 #: What a sub-agent may ask a person for, as its parent forwards it.
 _FORWARDED: Final = (("question-1", InterruptKind.QUESTION), ("doom-1", InterruptKind.DOOM_LOOP))
 
 
-class Surroundings:
+class Environment:
     """The surroundings of the turns of one case.
 
     `reduced`: of interchangeable calls (`configuration.py`), and of two tools that nothing has told apart yet, things
@@ -89,17 +94,17 @@ class Surroundings:
         #: As much as a turn may spend at all, in one go.
         self._spends = Usage(input_tokens=limits.tokens or 0, cost=limits.cost or 0.0)
         self._in_time = limits.seconds or 0.0
-        expire = (Expire(elapsed=self._in_time),) if self._timed else ()
-        self._cut_off: tuple[Event, ...] = (*_FAILED, *self._spending_failure(), *expire, *_STOPPED)
-        self._stopped: tuple[Event, ...] = (*expire, *_STOPPED)
-        self._text_only = (*_TEXTS, ModelReplied(calls=(_A,), usage=_NOTHING), *self._cut_off)
+        expire = (ExpireInput(elapsed=self._in_time),) if self._timed else ()
+        self._cut_off: tuple[Input, ...] = (*_FAILED, *self._spending_failure(), *expire, *_STOPPED)
+        self._stopped: tuple[Input, ...] = (*expire, *_STOPPED)
+        self._text_only = (*_TEXTS, ModelRepliedInput(calls=(_A,), usage=_NOTHING), *self._cut_off)
         batches = tuple(_batches(case))
         rest = (*self._spending_replies(batches), *_ODD_ENDINGS, *self._cut_off)
         self._replies = (*_TEXTS, *map(_asks, batches), *rest)
         # Until a turn has named a tool, the other one is only another name for it.
         self._first_replies = (*_TEXTS, *(_asks(batch) for batch in batches if batch[0] is not _B), *rest)
 
-    def moves(self, turn: Turn, action: Action) -> Iterator[Event]:
+    def moves(self, turn: Turn, action: Action) -> Iterator[Input]:
         """Everything that may happen to the turn where it stands; `action` is what its machine asks for."""
         match action:
             case CallModel(tools=tools):
@@ -112,8 +117,8 @@ class Surroundings:
                     yield from self._call_moves(call)
                 yield _STEERED
                 yield from _with_what_was_used(turn, self._stopped)
-            case Synthesise():
-                yield from _SYNTHESISED
+            case Synthesize():
+                yield from _SYNTHESIZED
                 yield from self._stopped
             case AwaitPerson():
                 yield from self._answers(turn)
@@ -127,7 +132,7 @@ class Surroundings:
             case _:  # Halt: nothing happens to a turn that is over
                 pass
 
-    def false_accounts(self, turn: Turn, action: Action) -> Iterator[Event]:
+    def false_accounts(self, turn: Turn, action: Action) -> Iterator[Input]:
         """Everything that the machine must refuse here, for it tells of sub-agents what cannot have happened.
 
         One ran more calls than it was lent, one used something before its call began, a call that lends nothing has a
@@ -145,7 +150,7 @@ class Surroundings:
             else:
                 continue
             if call.state is not CallState.WAITING:
-                yield CallSettled(call=call.id, status=CallStatus.ERROR, spent=spent)
+                yield CallSettledInput(call=call.id, status=CallStatus.ERROR, spent=spent)
             yield from _with(stops, {call.id: spent})
         yield from _with(stops, {"nobody": Spent()})
 
@@ -155,7 +160,7 @@ class Surroundings:
             return
         yield from {condition(turn, call): call for call in calls}.values()
 
-    def _call_moves(self, call: Call) -> Iterator[Event]:
+    def _call_moves(self, call: Call) -> Iterator[Input]:
         """A call that may run starts, fails its checks, or asks first; one that runs ends, asks, or loses its process.
 
         After a crash the tool of a started call reruns it, asks, or leaves its outcome unknown.
@@ -173,7 +178,7 @@ class Surroundings:
         if self._timed:
             yield from _settled(call.id, elapsed=self._in_time)
 
-    def _answers(self, turn: Turn) -> Iterator[Event]:
+    def _answers(self, turn: Turn) -> Iterator[Input]:
         asked: dict[object, tuple[str, tuple[Decision, ...]]] = {}
         for one in turn.interrupts.values():
             alike = (one.kind, one.forwarded, condition(turn, turn.batch[one.call]) if one.call else ())
@@ -182,15 +187,15 @@ class Surroundings:
             for decision in decisions:
                 yield _answered(interrupt, decision)
 
-    def _spending_replies(self, batches: tuple[tuple[ToolCall, ...], ...]) -> Iterator[Event]:
+    def _spending_replies(self, batches: tuple[tuple[ToolCall, ...], ...]) -> Iterator[Input]:
         if self._spends != _NOTHING:
-            yield from (ModelReplied(calls=batch, usage=self._spends) for batch in batches)
+            yield from (ModelRepliedInput(calls=batch, usage=self._spends) for batch in batches)
         if self._timed:
-            yield ModelReplied(calls=(_A,), usage=_NOTHING, elapsed=self._in_time)
+            yield ModelRepliedInput(calls=(_A,), usage=_NOTHING, elapsed=self._in_time)
 
-    def _spending_failure(self) -> Iterator[Event]:
+    def _spending_failure(self) -> Iterator[Input]:
         if self._spends != _NOTHING:
-            yield AttemptFailed(cause=Cause.INTERRUPTED, usage=self._spends)
+            yield AttemptFailedInput(cause=Cause.INTERRUPTED, usage=self._spends)
 
 
 def _batches(case: Case) -> Iterator[tuple[ToolCall, ...]]:
@@ -210,40 +215,40 @@ def _batches(case: Case) -> Iterator[tuple[ToolCall, ...]]:
         yield (*((_A,) * (size - 1)), _BAD)
 
 
-def _asks(batch: tuple[ToolCall, ...]) -> Event:
-    return ModelReplied(calls=batch, usage=_NOTHING)
+def _asks(batch: tuple[ToolCall, ...]) -> Input:
+    return ModelRepliedInput(calls=batch, usage=_NOTHING)
 
 
 # Events are frozen, and a walk feeds the same ones millions of times: each is made once.
 
 
 @cache
-def _ready_moves(call: str) -> tuple[Event, ...]:
-    return (CallStarted(call=call), CallWaits(call=call, interrupt_kind=InterruptKind.APPROVAL))
+def _ready_moves(call: str) -> tuple[Input, ...]:
+    return (CallStartedInput(call=call), CallWaitingInput(call=call, interrupt_kind=InterruptKind.APPROVAL))
 
 
 @cache
-def _failed_check(call: str) -> tuple[Event, ...]:
-    return (CallSettled(call=call, status=CallStatus.ERROR),)
+def _failed_check(call: str) -> tuple[Input, ...]:
+    return (CallSettledInput(call=call, status=CallStatus.ERROR),)
 
 
 @cache
-def _started_moves(call: str) -> tuple[Event, ...]:
-    return (CallStarted(call=call), CallWaits(call=call, interrupt_kind=InterruptKind.UNKNOWN_OUTCOME))
+def _started_moves(call: str) -> tuple[Input, ...]:
+    return (CallStartedInput(call=call), CallWaitingInput(call=call, interrupt_kind=InterruptKind.UNKNOWN_OUTCOME))
 
 
 @cache
-def _settled(call: str, *, elapsed: float = 0.0) -> tuple[Event, ...]:
-    return (CallSettled(call=call, elapsed=elapsed),)
+def _settled(call: str, *, elapsed: float = 0.0) -> tuple[Input, ...]:
+    return (CallSettledInput(call=call, elapsed=elapsed),)
 
 
 @cache
-def _child_asks(call: str) -> tuple[Event, ...]:
-    return tuple(CallWaits(call=call, interrupt_kind=kind, forwarded=asked) for asked, kind in _FORWARDED)
+def _child_asks(call: str) -> tuple[Input, ...]:
+    return tuple(CallWaitingInput(call=call, interrupt_kind=kind, forwarded=asked) for asked, kind in _FORWARDED)
 
 
 @cache
-def _child_ends(call: str, calls: int | None, tokens: int | None, cost: float | None) -> tuple[Event, ...]:
+def _child_ends(call: str, calls: int | None, tokens: int | None, cost: float | None) -> tuple[Input, ...]:
     """A sub-agent that has begun ends having used nothing, all, or something between of its lease.
 
     Of tokens it may have used more than was lent: one reply's worth.
@@ -252,10 +257,10 @@ def _child_ends(call: str, calls: int | None, tokens: int | None, cost: float | 
     spent += [Spent(tokens=used) for used in (() if tokens is None else (tokens, tokens + 1))]
     spent += [] if cost is None else [Spent(cost=cost)]
     # A call that an answer made ready again may end, but not with a result.
-    return tuple(CallSettled(call=call, status=CallStatus.ERROR, spent=used) for used in spent)
+    return tuple(CallSettledInput(call=call, status=CallStatus.ERROR, spent=used) for used in spent)
 
 
-def _with_what_was_used(turn: Turn, stops: tuple[Event, ...]) -> Iterator[Event]:
+def _with_what_was_used(turn: Turn, stops: tuple[Input, ...]) -> Iterator[Input]:
     """The stops, and each once more after the open sub-agents have used all that they were lent, and a token more."""
     yield from stops
     lent = tuple((call.id, call.made.lease) for call in turn.open_calls() if call.counted and call.made.lease)
@@ -263,7 +268,7 @@ def _with_what_was_used(turn: Turn, stops: tuple[Event, ...]) -> Iterator[Event]
         yield from _with(stops, _used_up(lent))
 
 
-def _with(stops: tuple[Event, ...], spent: Mapping[str, Spent]) -> Iterator[Event]:
+def _with(stops: tuple[Input, ...], spent: Mapping[str, Spent]) -> Iterator[Input]:
     return (stop.model_copy(update={"spent": spent}) for stop in stops)
 
 
@@ -280,5 +285,5 @@ def _used_up(lent: tuple[tuple[str, Lease], ...]) -> Mapping[str, Spent]:
 
 
 @cache
-def _answered(interrupt: str, decision: Decision) -> Event:
-    return Answered(interrupt=interrupt, decision=decision)
+def _answered(interrupt: str, decision: Decision) -> Input:
+    return AnsweredInput(interrupt=interrupt, decision=decision)

@@ -6,31 +6,31 @@ from turnwright_states.chart import CHART, Chart
 from turnwright_states.reasons import REASONS_OF
 from turnwright_states.verdict import Check, Verdict
 
-from .claims import Claim, Violation
+from .claims import Property, ViolationError
 from .walk import Walk
 
 #: Every end that a turn may have, as "outcome/reason".
 ENDS: Final = tuple(f"{outcome}/{reason}" for outcome, reasons in REASONS_OF.items() for reason in sorted(reasons))
 #: The claims that something is there, which a part of the walks can show; the others speak of all that there is.
-_THERE_IS: Final = frozenset({Claim.ROWS, Claim.ENDS})
+_THERE_IS: Final = frozenset({Property.ROWS, Property.ENDS})
 
 
-def findings(total: Walk, violation: Violation | None = None, *, chart: Chart = CHART) -> tuple[Check, ...]:
+def findings(total: Walk, violation: ViolationError | None = None, *, chart: Chart = CHART) -> tuple[Check, ...]:
     """One check a claim, in the order of `Claim`, of walks that were added up.
 
     `violation` is the fault that ended them: its claim is violated, and those that speak of every way are inconclusive,
     for nobody walked on. So they are when a walk was cut, or when there was none.
     """
-    checks = [_check(claim, total, violation) for claim in Claim if claim not in _THERE_IS]
+    checks = [_check(claim, total, violation) for claim in Property if claim not in _THERE_IS]
     missing_rows = tuple(row.name for row in total.untaken(chart))
     missing_ends = tuple(end for end in ENDS if end not in total.ends)
     whole = violation is None and not total.cut and total.walks > 0
-    checks.append(_there_is(Claim.ROWS, missing_rows, len(chart.rows), whole=whole))
-    checks.append(_there_is(Claim.ENDS, missing_ends, len(ENDS), whole=whole))
+    checks.append(_there_is(Property.ROWS, missing_rows, len(chart.rows), whole=whole))
+    checks.append(_there_is(Property.ENDS, missing_ends, len(ENDS), whole=whole))
     return tuple(checks)
 
 
-def _check(claim: Claim, total: Walk, violation: Violation | None) -> Check:
+def _check(claim: Property, total: Walk, violation: ViolationError | None) -> Check:
     if violation is not None and violation.claim is claim:
         limits = ", ".join(f"{name}={value}" for name, value in violation.case.changed.items())
         return Check(claim, Verdict.VIOLATED, f"{violation.what}; {limits}", tuple(map(str, violation.path)))
@@ -40,11 +40,11 @@ def _check(claim: Claim, total: Walk, violation: Violation | None) -> Check:
         return Check(claim, Verdict.INCONCLUSIVE, f"{total.cut} of {total.walks} walks were cut at their limit")
     if not total.walks:
         return Check(claim, Verdict.INCONCLUSIVE, "nothing was walked")
-    detail = f"at most {total.model_calls} of any turn" if claim is Claim.MODEL_CALLS else f"{total.edges:,} events"
+    detail = f"at most {total.model_calls} of any turn" if claim is Property.MODEL_CALLS else f"{total.edges:,} events"
     return Check(claim, Verdict.HOLDS, detail)
 
 
-def _there_is(claim: Claim, missing: tuple[str, ...], all_of_them: int, *, whole: bool) -> Check:
+def _there_is(claim: Property, missing: tuple[str, ...], all_of_them: int, *, whole: bool) -> Check:
     if not missing:
         return Check(claim, Verdict.HOLDS, f"all {all_of_them}")
     verdict = Verdict.VIOLATED if whole else Verdict.INCONCLUSIVE

@@ -37,7 +37,7 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
       to cap 2; then each cap from 1 with tokens, with money, with both to lend; then each cap from 2 with a doom
       loop of the turn's own, and both responses.
 
-    Everything that the surroundings may do (`surroundings.py`) is tried in every case.
+    Everything that the surroundings may do (`environment.py`) is tried in every case.
     """
     widest = max((bound + 2) // 2, 1)
     yield from _plain(bound, widest)
@@ -94,7 +94,10 @@ def _limits(**fields: object) -> Limits:
 
 
 def campaign(cases: Iterable[Case], *, most: int = MOST) -> Walk:
-    """Walk each case, cut at `most` configurations, and add the counts up. Raises `Violation` at the first fault."""
+    """Walk each case, cut at `most` configurations, and add the counts up.
+
+    Raises `ViolationError` at the first fault.
+    """
     total = Walk()
     for case in cases:
         total.add(walk(case, most=most))

@@ -9,30 +9,30 @@ from collections.abc import Iterable
 from turnwright_states import facts as f
 from turnwright_states.actions import Halt
 from turnwright_states.chart import Row
-from turnwright_states.events import CallStatus
+from turnwright_states.inputs import CallStatus
 from turnwright_states.reasons import REASONS_OF, EndReason
 from turnwright_states.state import State
 from turnwright_states.turn import Rank, Turn
 
-from .claims import Claim
+from .claims import Property
 from .configuration import WalkedMachine
 
-Fault = tuple[Claim, str]
+Fault = tuple[Property, str]
 
 
 def fault_of(machine: WalkedMachine, rank: Rank, facts: list[f.Fact]) -> Fault | None:  # noqa: PLR0911 (one a check)
     """What is wrong with a configuration that `facts` led to; None if nothing is."""
     turn, c = machine.turn, machine.turn.counters
     if machine.state is not turn.state:
-        return Claim.WAY_ON, f"the chart stands in {machine.state}, the facts in {turn.state}"
+        return Property.WAY_ON, f"the chart stands in {machine.state}, the facts in {turn.state}"
     if c.steps_left < 0:
-        return Claim.STEPS, f"{c.steps} steps of an allowance of {c.allowance}"
+        return Property.STEPS, f"{c.steps} steps of an allowance of {c.allowance}"
     if min(rank) < 0:
-        return Claim.RANK, f"the rank went below nothing: {rank}"
+        return Property.RANK, f"the rank went below nothing: {rank}"
     if c.budgeted and c.calls > c.budget:
-        return Claim.CALLS, f"{c.calls} calls of a budget of {c.budget}"
+        return Property.CALLS, f"{c.calls} calls of a budget of {c.budget}"
     if turn.state not in _BATCH_OPEN and turn.open_calls():
-        return Claim.PAIRING, f"a call without a result in {turn.state}"
+        return Property.PAIRING, f"a call without a result in {turn.state}"
     for fact in facts:
         if type(fact) in _LOOKED_AT:
             fault = _fault_of_fact(fact, turn, machine.rows)
@@ -42,7 +42,7 @@ def fault_of(machine: WalkedMachine, rank: Rank, facts: list[f.Fact]) -> Fault |
 
 
 _BATCH_OPEN = frozenset({State.TOOL_EXEC, State.PAUSED})
-_LOOKED_AT = frozenset({f.StepStarted, f.Stopping, f.CallSettled, f.Halted})
+_LOOKED_AT = frozenset({f.StepStarted, f.Stopping, f.CallSettled, f.TurnEnded})
 
 
 def _fault_of_fact(fact: f.Fact, turn: Turn, rows: list[Row]) -> Fault | None:
@@ -51,7 +51,7 @@ def _fault_of_fact(fact: f.Fact, turn: Turn, rows: list[Row]) -> Fault | None:
             holds = [reason for reason in holding(turn) if reason is not EndReason.STEP_CAP]
             allowed = [EndReason.DOOM_LOOP] if fact.nudge else []
             if holds != allowed:
-                return Claim.SPENT, f"a step started on a spent budget: {_listed(holds)} held"
+                return Property.SPENT, f"a step started on a spent budget: {_listed(holds)} held"
         case f.Stopping():
             return _fault_of_stopping(fact, turn, rows)
         case f.CallSettled():
@@ -60,9 +60,9 @@ def _fault_of_fact(fact: f.Fact, turn: Turn, rows: list[Row]) -> Fault | None:
             # A turn that was stopped runs no more calls: nothing can be spent twice.
             stopped = fact.status is CallStatus.ABORTED or turn.state is State.ABORTED
             if lent and fact.spent is None and not stopped:
-                return Claim.LEASES, "a sub-agent ended, and nobody counted what it had used"
-        case f.Halted() if turn.state.outcome is None:
-            return Claim.ONE_END, "halted, and not in a final state"
+                return Property.LEASES, "a sub-agent ended, and nobody counted what it had used"
+        case f.TurnEnded() if turn.state.outcome is None:
+            return Property.ONE_END, "turn_ended, and not in a final state"
         case _:
             pass
     return None
@@ -71,11 +71,11 @@ def _fault_of_fact(fact: f.Fact, turn: Turn, rows: list[Row]) -> Fault | None:
 def _fault_of_stopping(fact: f.Stopping, turn: Turn, rows: list[Row]) -> Fault | None:
     holds = holding(turn)
     if any(row.source is State.CHECK and row.dest is State.CONCLUDE for row in rows) and fact.reason is not holds[0]:
-        return Claim.PRECEDENCE, f"stopped for {fact.reason}, though {_listed(holds)} held"
+        return Property.PRECEDENCE, f"stopped for {fact.reason}, though {_listed(holds)} held"
     also = tuple(reason for reason in holds if reason is not fact.reason)
     if fact.also_reached != also:
         said = _listed(fact.also_reached)
-        return Claim.ALSO, f"stopped for {fact.reason} and also for {said}, though {_listed(holds)} held"
+        return Property.ALSO, f"stopped for {fact.reason} and also for {said}, though {_listed(holds)} held"
     return None
 
 
@@ -95,18 +95,18 @@ def holding(turn: Turn) -> list[EndReason]:
 
 def fault_of_end(machine: WalkedMachine, facts: list[f.Fact]) -> Fault | None:
     """What is wrong with an end that `facts` led to; None if nothing is."""
-    halts = [fact for fact in facts if isinstance(fact, f.Halted)]
+    halts = [fact for fact in facts if isinstance(fact, f.TurnEnded)]
     if len(halts) != 1 or facts[-1] is not halts[0]:
-        return Claim.ONE_END, "an end needs one halted, as its last fact"
-    halted, reason = halts[0], machine.turn.reason
-    if reason is None or halted.outcome is not machine.turn.state.outcome or not isinstance(machine.action, Halt):
-        return Claim.ONE_END, "an end without one outcome and one reason"
-    if reason not in REASONS_OF[halted.outcome]:
-        what = f"{halted.outcome}/{reason} is no ending: a turn that is {halted.outcome} has another reason"
-        return Claim.ONE_END, what
-    also = halted.also_reached
+        return Property.ONE_END, "an end needs one turn_ended, as its last fact"
+    turn_ended, reason = halts[0], machine.turn.reason
+    if reason is None or turn_ended.outcome is not machine.turn.state.outcome or not isinstance(machine.action, Halt):
+        return Property.ONE_END, "an end without one outcome and one reason"
+    if reason not in REASONS_OF[turn_ended.outcome]:
+        what = f"{turn_ended.outcome}/{reason} is no ending: a turn that is {turn_ended.outcome} has another reason"
+        return Property.ONE_END, what
+    also = turn_ended.also_reached
     if reason in also or len(set(also)) != len(also):
-        return Claim.ALSO, f"ended for {reason}, and also for {_listed(also)}"
+        return Property.ALSO, f"ended for {reason}, and also for {_listed(also)}"
     return None
 
 

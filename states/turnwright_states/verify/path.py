@@ -5,22 +5,22 @@ from typing import NamedTuple
 
 from turnwright_states.call import CallState
 from turnwright_states.chart import CHART, Chart, Row
-from turnwright_states.events import (
-    Abort,
-    Answered,
-    AttemptFailed,
-    CallSettled,
-    CallStarted,
-    CallWaits,
-    Concluded,
-    Event,
-    Expire,
+from turnwright_states.inputs import (
+    AbortInput,
+    AnsweredInput,
+    AttemptFailedInput,
+    CallSettledInput,
+    CallStartedInput,
+    CallWaitingInput,
+    ConcludedInput,
+    ExpireInput,
     Finish,
-    ModelReplied,
+    Input,
+    ModelRepliedInput,
     Spent,
-    Steered,
-    Stop,
-    Synthesised,
+    SteeredInput,
+    StopInput,
+    SynthesizedInput,
     ToolCall,
     Usage,
     is_blank,
@@ -53,7 +53,7 @@ class Edge(NamedTuple):
 Path = tuple[Edge, ...]
 
 
-def retrace(case: Case, events: Iterable[Event], chart: Chart = CHART) -> tuple[Path, WalkedMachine]:
+def retrace(case: Case, events: Iterable[Input], chart: Chart = CHART) -> tuple[Path, WalkedMachine]:
     """Feed the events to a fresh turn: the way that it takes, with its beginning, and where it stands then.
 
     Raises `MachineError` where the chart has no row for an event.
@@ -66,49 +66,49 @@ def retrace(case: Case, events: Iterable[Event], chart: Chart = CHART) -> tuple[
         happened, source = told(event, machine.turn), machine.state
         machine.rows = []
         machine.feed(event)
-        path.append(Edge(happened, type(event).__name__, source, tuple(machine.rows), machine.state))
+        path.append(Edge(happened, event.title(), source, tuple(machine.rows), machine.state))
     return tuple(path), machine
 
 
-def told(event: Event, turn: Turn) -> str:  # noqa: C901, PLR0911 (one case an event: flat)
+def told(event: Input, turn: Turn) -> str:  # noqa: C901, PLR0911 (one case an event: flat)
     """What happened, in words; `turn` is the turn that it happens to."""
     match event:
-        case ModelReplied():
+        case ModelRepliedInput():
             return _reply(event) + _spending(event.usage) + _timely(event, turn)
-        case AttemptFailed(cause=Cause.CRASH):
+        case AttemptFailedInput(cause=Cause.CRASH):
             return "the process dies"
-        case AttemptFailed():
+        case AttemptFailedInput():
             return f"the attempt fails ({event.cause.replace('_', ' ')})" + _spending(event.usage)
-        case CallStarted():
+        case CallStartedInput():
             return f"{_name(turn, event.call)} {_start(turn, event.call)}"
-        case CallSettled():
+        case CallSettledInput():
             inside = _used_inside({} if event.spent is None else {event.call: event.spent})
             return f"{_name(turn, event.call)} ends: {event.status}{inside}" + _timely(event, turn)
-        case CallWaits():
+        case CallWaitingInput():
             who = "'s sub-agent" if event.forwarded else ""
             return f"{_name(turn, event.call)}{who} waits for a person ({event.interrupt_kind.replace('_', ' ')})"
-        case Synthesised():
+        case SynthesizedInput():
             return "the synthesis " + ("has nothing to say" if is_blank(event.text or "") else "gives the answer")
-        case Answered():
+        case AnsweredInput():
             return f"a person answers {event.interrupt}: {event.decision.replace('_', ' ')}"
-        case Steered():
+        case SteeredInput():
             return "a message arrives"
-        case Concluded():
+        case ConcludedInput():
             if not is_blank(event.text or ""):
                 return "the model concludes"
             return f"the model concludes with nothing{' but calls' if event.calls else ''}"
         case _:
-            assert isinstance(event, Stop)  # noqa: S101 (a turn that has begun takes no other event)
+            assert isinstance(event, StopInput)  # noqa: S101 (a turn that has begun takes no other event)
             return _stop(event) + _used_inside(event.spent)
 
 
-def _stop(event: Stop) -> str:
+def _stop(event: StopInput) -> str:
     match event:
-        case Expire():
+        case ExpireInput():
             return "the time is up"
-        case Abort(reason=EndReason.SUPERSEDED):
+        case AbortInput(reason=EndReason.SUPERSEDED):
             return "a new message takes the turn's place"
-        case Abort():
+        case AbortInput():
             return "somebody aborts the turn"
         case _:
             return "the engine fails"
@@ -120,7 +120,7 @@ def _used_inside(spent: Mapping[str, Spent]) -> str:
     return f", {sub_agents} made {used} call{'s' * (used > 1)}" if used else ""
 
 
-def _reply(event: ModelReplied) -> str:
+def _reply(event: ModelRepliedInput) -> str:
     if event.calls:
         text = f"the model asks for {', '.join(map(_asked, event.calls))}"
     elif not is_blank(event.text):
@@ -158,6 +158,6 @@ def _spending(usage: Usage | None) -> str:
     return f", and the {' and '.join(what)} {'is' if what == ['money'] else 'are'} spent" if what else ""
 
 
-def _timely(event: Event, turn: Turn) -> str:
+def _timely(event: Input, turn: Turn) -> str:
     late = turn.limits.seconds is not None and event.elapsed >= turn.limits.seconds
     return ", and the time is up" if late else ""

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from turnwright_states.events import Event
+from turnwright_states.inputs import Input
 from turnwright_states.state import FINAL, State
 
 from .case import Case
 from .configuration import Key, WalkedMachine, key_of
-from .environment import Surroundings
+from .environment import Environment
 from .path import Path, retrace
 from .walk import MOST
 
@@ -37,11 +37,11 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class Counterexample:
     """A way to the goal: feed `events` to a turn of `case`, one after the other."""
 
     case: Case
-    events: tuple[Event, ...]
+    events: tuple[Input, ...]
 
     @property
     def path(self) -> Path:
@@ -52,7 +52,7 @@ class Witness:
 class Search(NamedTuple):
     """What a search saw. `whole`: there is nothing more to see, in any depth. `cut`: it met too many configurations."""
 
-    witness: Witness | None
+    witness: Counterexample | None
     configurations: int
     whole: bool
     cut: bool = False
@@ -71,7 +71,7 @@ class _Node(NamedTuple):
     events: "_Events"
 
 
-_Events = tuple[Event, "_Events"] | None
+_Events = tuple[Input, "_Events"] | None
 
 
 def reach(cases: Sequence[Case], goal: Goal, *, each: Each = map, most: int = MOST) -> Search:
@@ -100,7 +100,7 @@ def reach(cases: Sequence[Case], goal: Goal, *, each: Each = map, most: int = MO
 
 def search(case: Case, goal: Goal, *, depth: int | None = None, most: int = MOST) -> Search:
     """A shortest way to the goal in one case, of at most `depth` events (None: of any length)."""
-    around, wanted = Surroundings(case), _wanted(goal)
+    around, wanted = Environment(case), _wanted(goal)
     begun, _ = WalkedMachine.start(case.started)
     assert isinstance(begun, WalkedMachine)  # noqa: S101 (start builds its own class)
     root = _Node(begun, _passed(begun, None) & wanted, None)
@@ -115,7 +115,7 @@ def search(case: Case, goal: Goal, *, depth: int | None = None, most: int = MOST
                 if there.machine.state in FINAL:
                     end = f"{there.machine.state.outcome}/{there.machine.turn.reason}"
                     if end in goal.ends and there.seen == wanted:
-                        return Search(Witness(case, _unwound(there.events)), len(known), whole=False)
+                        return Search(Counterexample(case, _unwound(there.events)), len(known), whole=False)
                     continue
                 key = key_of(there.machine.turn), there.seen
                 if key in known:
@@ -128,7 +128,7 @@ def search(case: Case, goal: Goal, *, depth: int | None = None, most: int = MOST
     return Search(None, len(known), whole=not frontier)
 
 
-def _led(node: _Node, event: Event, wanted: _Seen) -> _Node:
+def _led(node: _Node, event: Input, wanted: _Seen) -> _Node:
     machine = node.machine.twin()
     machine.feed(event)
     return _Node(machine, node.seen | (_passed(machine, event) & wanted), (event, node.events))
@@ -138,7 +138,7 @@ def _wanted(goal: Goal) -> _Seen:
     return goal.events | {f"in {state}" for state in goal.states}
 
 
-def _passed(machine: WalkedMachine, event: Event | None) -> _Seen:
+def _passed(machine: WalkedMachine, event: Input | None) -> _Seen:
     """What of a goal's conditions the last event met."""
     rows = machine.rows
     named = {event_name(type(event))} if event is not None else set()
@@ -146,13 +146,13 @@ def _passed(machine: WalkedMachine, event: Event | None) -> _Seen:
     return frozenset(named | {str(row.trigger) for row in rows} | {f"in {state}" for state in states})
 
 
-def event_name(kind: type[Event]) -> str:
-    """The name of a machine's event as a goal spells it: `call_waits` for `CallWaits`."""
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).lstrip("_")
+def event_name(kind: type[Input]) -> str:
+    """The name of a machine's event as a goal spells it: `call_waiting` for `CallWaitingInput`."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in kind.title()).lstrip("_")
 
 
-def _unwound(events: _Events) -> tuple[Event, ...]:
-    way: list[Event] = []
+def _unwound(events: _Events) -> tuple[Input, ...]:
+    way: list[Input] = []
     while events is not None:
         event, events = events
         way.append(event)

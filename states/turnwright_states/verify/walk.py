@@ -1,12 +1,12 @@
 """Walks every configuration that a turn can reach within small bounds, and checks that each path ends.
 
 What is walked is the machine that ships: `TurnMachine` over `chart.ROWS`, fed with everything that its surroundings
-may do at each point (`surroundings.py`). Two configurations are one when nothing that follows can tell them apart
+may do at each point (`environment.py`). Two configurations are one when nothing that follows can tell them apart
 (`configuration.py`).
 
 On every edge: the rank of the turn falls (`Turn.rank`), and what `invariants.py` checks. At every end: one outcome, one
-reason, one `halted`. At every other configuration: a way on. Over a whole walk: no cycle, and model calls within the
-formula of `Limits.model_calls`. Over all walks of a campaign: every row taken, every end reached. Source: DESIGN 2.
+reason, one `turn_ended`. At every other configuration: a way on. Over a whole walk: no cycle, and model calls within
+the formula of `Limits.model_calls`. Over all walks of a campaign: every row taken, every end reached. Source: DESIGN 2.
 """
 
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from turnwright_states import facts as f
 from turnwright_states.actions import Action, CallModel, Conclude
 from turnwright_states.chart import CHART, Chart, Row
 from turnwright_states.errors import MachineError
-from turnwright_states.events import Event, Steered
+from turnwright_states.inputs import Input, SteeredInput
 from turnwright_states.state import FINAL, Trigger
 from turnwright_states.turn import Rank
 
 from .case import Case
-from .claims import Claim, Violation
+from .claims import Property, ViolationError
 from .configuration import Key, WalkedMachine, key_of, whole_key_of
-from .environment import Surroundings
+from .environment import Environment
 from .invariants import fault_of, fault_of_end
 from .path import Edge, Path, told
 
@@ -75,7 +75,7 @@ def walk(
     """Walk everything that a turn can reach.
 
     `chart` and `machine` are other ones only to show that a fault in them is found, and `reduced` is false only to show
-    that the reduction loses nothing. After `most` configurations the walk is cut, and says so. Raises `Violation`,
+    that the reduction loses nothing. After `most` configurations the walk is cut, and says so. Raises `ViolationError`,
     with the way that led there, at the first fault.
     """
     return _Walker(case, chart, reduced=reduced, most=most).run(machine)
@@ -86,19 +86,19 @@ class _Place:
 
     __slots__ = ("action", "best", "event", "events", "key", "machine", "rank")
 
-    def __init__(self, key: Key, machine: WalkedMachine, rank: Rank, around: Surroundings) -> None:
+    def __init__(self, key: Key, machine: WalkedMachine, rank: Rank, around: Environment) -> None:
         self.key = key
         self.machine = machine
         self.rank = rank
         self.action: Action = machine.action
-        self.events: Iterator[Event] = around.moves(machine.turn, self.action)
+        self.events: Iterator[Input] = around.moves(machine.turn, self.action)
         #: The event that is being looked at.
-        self.event: Event | None = None
+        self.event: Input | None = None
         self.best = 0
 
     def count(self, calls: int) -> None:
         """The event led to where `calls` more may follow. A message comes before the call that it found here."""
-        asked = isinstance(self.action, CallModel | Conclude) and not isinstance(self.event, Steered)
+        asked = isinstance(self.action, CallModel | Conclude) and not isinstance(self.event, SteeredInput)
         self.best = max(self.best, calls + asked)
 
 
@@ -110,7 +110,7 @@ class _Walker:
         self.chart = chart
         self.most = most
         self.key_of = key_of if reduced else whole_key_of
-        self.around = Surroundings(case, reduced=reduced)
+        self.around = Environment(case, reduced=reduced)
         self.walk = Walk(walks=1)
         self.left = frozenset(s for s in FINAL if any(chart.accepts(s, trigger) for trigger in Trigger))
         #: The most model calls from a configuration to an end; None while the configuration is on the path.
@@ -123,7 +123,7 @@ class _Walker:
         try:
             begun, facts = machine.start(self.case.started, chart=self.chart)
         except MachineError as error:
-            raise self._violation(Claim.WAY_ON, f"the turn cannot start: {error}") from None
+            raise self._violation(Property.WAY_ON, f"the turn cannot start: {error}") from None
         assert isinstance(begun, WalkedMachine)  # noqa: S101 (start builds its own class)
         rank = begun.turn.rank
         self.first = (Edge("the turn begins", "Started", begun.rows[0].source, tuple(begun.rows), begun.state),)
@@ -132,7 +132,7 @@ class _Walker:
         calls = self._explore(begun, rank)
         if calls > limits.model_calls:
             what = f"{calls} model calls, and the formula allows {limits.model_calls}"
-            raise self._violation(Claim.MODEL_CALLS, what)
+            raise self._violation(Property.MODEL_CALLS, what)
         self.walk.model_calls = calls
         self.walk.configurations = len(self.longest)
         return self.walk
@@ -165,8 +165,8 @@ class _Walker:
             known = longest[key]
             if known is not None:
                 here.count(known)
-            elif key != here.key or not isinstance(event, Steered):
-                raise self._violation(Claim.CYCLE, "a cycle: this configuration was on the way here", there)
+            elif key != here.key or not isinstance(event, SteeredInput):
+                raise self._violation(Property.CYCLE, "a cycle: this configuration was on the way here", there)
 
     def _enter(self, key: Key, machine: WalkedMachine, rank: Rank) -> None:
         self.longest[key] = None
@@ -184,28 +184,28 @@ class _Walker:
             except MachineError:
                 continue
             self._check(there, there.turn.rank, facts)
-            raise self._violation(Claim.LEASES, "what a sub-agent cannot have used was counted", there)
+            raise self._violation(Property.LEASES, "what a sub-agent cannot have used was counted", there)
         here.event = None
         if there.rows or whole_key_of(there.turn) != whole_key_of(here.machine.turn):
-            raise self._violation(Claim.LEASES, "a refusal changed the turn")
+            raise self._violation(Property.LEASES, "a refusal changed the turn")
 
-    def _edge(self, here: _Place, event: Event) -> tuple[WalkedMachine, Rank]:
+    def _edge(self, here: _Place, event: Input) -> tuple[WalkedMachine, Rank]:
         there = here.machine.twin()
         self.walk.edges += 1
         try:
             facts = there.feed(event)
         except MachineError as error:
-            raise self._violation(Claim.WAY_ON, f"no way on: {error}", there) from None
+            raise self._violation(Property.WAY_ON, f"no way on: {error}", there) from None
         except Exception as error:
             what = f"the machine broke: {type(error).__name__}: {error}"
-            raise self._violation(Claim.WAY_ON, what, there) from error
+            raise self._violation(Property.WAY_ON, what, there) from error
         self.walk.rows.update(there.rows)
         before, after = here.rank, there.turn.rank
-        if isinstance(event, Steered):
+        if isinstance(event, SteeredInput):
             if before != after:
-                raise self._violation(Claim.RANK, f"a message changed the rank from {before} to {after}", there)
+                raise self._violation(Property.RANK, f"a message changed the rank from {before} to {after}", there)
         elif after >= before:
-            raise self._violation(Claim.RANK, f"the rank did not fall: {before} to {after}", there)
+            raise self._violation(Property.RANK, f"the rank did not fall: {before} to {after}", there)
         self._check(there, after, facts)
         return there, after
 
@@ -215,20 +215,20 @@ class _Walker:
         if fault is None and state in FINAL:
             fault = fault_of_end(machine, facts)
             if state in self.left:
-                fault = Claim.ONE_END, f"the final state {state} has a way out"
+                fault = Property.ONE_END, f"the final state {state} has a way out"
         if fault is not None:
             raise self._violation(*fault, machine)
         if state in FINAL:
             end = f"{state.outcome}/{machine.turn.reason}"
             self.walk.ends[end] = self.walk.ends.get(end, 0) + 1
 
-    def _violation(self, claim: Claim, what: str, there: WalkedMachine | None = None) -> Violation:
+    def _violation(self, claim: Property, what: str, there: WalkedMachine | None = None) -> ViolationError:
         """`there` is where the event led that is being looked at; the other edges lead to the next place."""
         after = [place.machine for place in self.stack[1:]] + ([there] if there is not None else [])
         edges = (
             Edge(
                 told(place.event, place.machine.turn),
-                type(place.event).__name__,
+                place.event.title(),
                 place.machine.state,
                 tuple(next_.rows),
                 next_.state,
@@ -236,4 +236,4 @@ class _Walker:
             for place, next_ in zip(self.stack, after, strict=False)
             if place.event is not None
         )
-        return Violation(claim, what, self.case, (*self.first, *edges))
+        return ViolationError(claim, what, self.case, (*self.first, *edges))

@@ -13,7 +13,7 @@ from turnwright.agents.budgets import Budgets
 from turnwright.events import TurnEvent
 from turnwright.journal.dependencies import Price, Synthesis
 from turnwright.message import Message, Part, SentinelPart
-from turnwright.model.protocol import Reply, ReplyCall, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import Line, ScriptedModel
 from turnwright.tools import Tool, ToolContext
@@ -95,9 +95,9 @@ class Play(Protocol):
         limits: Limits | None = ...,
         tools: Sequence[Tool] | None = ...,
         budgets: Budgets | None = ...,
-        tell_budget: bool | str = ...,
+        show_budget_to_model: bool | str = ...,
         prices: dict[str, Price] | None = ...,
-        synthesise: Synthesis | None = ...,
+        synthesize: Synthesis | None = ...,
     ) -> Turn: ...
 
     def endless(self, calls: int = 1, *, usage: Usage | None = None, answer_at: int | None = None) -> Line: ...
@@ -121,7 +121,7 @@ class _Player:
         @tool
         async def hang(context: ToolContext) -> None:
             self.done.append("hang")
-            await self._engine.abort(context.turn)
+            await self._engine.abort(context.turn_id)
             await anyio.sleep_forever()
 
         self.tools: list[Tool] = [note, work, hang, *builtin_tools(root)]
@@ -133,9 +133,9 @@ class _Player:
         limits: Limits | None = None,
         tools: Sequence[Tool] | None = None,
         budgets: Budgets | None = None,
-        tell_budget: bool | str = False,
+        show_budget_to_model: bool | str = False,
         prices: dict[str, Price] | None = None,
-        synthesise: Synthesis | None = None,
+        synthesize: Synthesis | None = None,
     ) -> Turn:
         model, events = ScriptedModel(*script, repeat=True), list[TurnEvent]()
         self._engine = engine = Engine(
@@ -143,12 +143,12 @@ class _Player:
             tools=self.tools if tools is None else tools,
             limits=Limits.preset("boocode") if limits is None else limits,
             budgets=budgets,
-            tell_budget=tell_budget,
+            show_budget_to_model=show_budget_to_model,
             prices=prices,
-            synthesise=synthesise,
+            synthesize=synthesize,
             backoff=Backoff(initial=0),
-            grace=0.01,
-            observers=[events.append],
+            cancel_grace=0.01,
+            on_event=[events.append],
             clock=self.clock,
         )
         return Turn(engine, model, events, await engine.run(agent, "Tidy utils.py"))
@@ -157,14 +157,14 @@ class _Player:
         """Asks for so many calls a step, none of them twice, and answers at a step, or else when its tools are gone."""
         step = 0
 
-        def line(request: Request) -> Reply:
+        def line(request: ModelRequest) -> ModelResponse:
             nonlocal step
             step += 1
             spent = usage or Usage(input_tokens=1, output_tokens=1)
             if request.tool_choice == "none" or step == answer_at:
-                return Reply(text="That was it.", usage=spent)
-            asked = (ReplyCall("note", {"n": calls * step + number}) for number in range(calls))
-            return Reply(calls=tuple(asked), usage=spent)
+                return ModelResponse(text="That was it.", usage=spent)
+            asked = (ResponseToolCall("note", {"n": calls * step + number}) for number in range(calls))
+            return ModelResponse(calls=tuple(asked), usage=spent)
 
         return line
 

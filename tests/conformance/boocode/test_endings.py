@@ -46,7 +46,7 @@ def shape(turn: "Turn") -> list[list[str]]:
 def ends(turn: "Turn", outcome: str, reason: str) -> None:
     """The last line says how it ended, the transcript could be sent as it is, and steps start and finish in pairs."""
     last = turn.lines[-1]
-    assert (last["type"], last["outcome"], last["reason"]) == ("halted", outcome, reason)
+    assert (last["type"], last["outcome"], last["reason"]) == ("turn_ended", outcome, reason)
     assert turn.ended == (outcome, reason)
     assert (last["text"], last["steps"]) == (turn.result.text, turn.result.steps)
     started, finished = turn.said("step_started"), turn.said("step_finished")
@@ -66,7 +66,7 @@ async def test_the_step_cap_ends_the_loop(play: "Play") -> None:
     ends(turn, "cap_hit", "step_cap")
     assert turn.sentinels == [("cap_hit", "step_cap", "Stopped at the step limit (2 of 2)")]
     assert shape(turn) == [["step_start", "tool_call", "step_finish"]] * 2 + [["text", "sentinel"]]
-    assert [line["type"] for line in turn.lines[-3:]] == ["text_delta", "concluded", "halted"]
+    assert [line["type"] for line in turn.lines[-3:]] == ["text_delta", "concluded", "turn_ended"]
     assert turn.said("stopping")[0]["reason"] == "step_cap"
 
 
@@ -136,7 +136,7 @@ async def test_a_question_to_the_user_pauses_the_loop(play: "Play") -> None:
     turn = await play(ASK, "Spaces, then.")
     assert (turn.result.paused, turn.result.outcome, turn.sentinels) == (True, None, [])
     assert turn.lines[-1]["type"] == "paused"
-    assert turn.said("paused")[0]["pending"] == [
+    assert turn.said("paused")[0]["interrupts"] == [
         {
             "id": "question-1",
             "kind": "question",
@@ -156,7 +156,7 @@ async def test_a_read_grant_pauses_the_loop(play: "Play", tmp_path_factory: pyte
     outside.write_text("Spaces!")
     ask = asks_for(("request_read_access", {"path": str(outside), "reason": "the style"}))
     turn = await play(ask, asks_for(("read_file", {"path": str(outside)})), "Spaces, then.")
-    (asked,) = turn.result.pending
+    (asked,) = turn.result.interrupts
     assert (turn.result.state, asked.kind, Path(asked.grant or "").name) == (State.PAUSED, "grant", "notes.txt")
     await turn.answer(grant_1=True)
     ends(turn, "finished", "answered")
@@ -165,8 +165,8 @@ async def test_a_read_grant_pauses_the_loop(play: "Play", tmp_path_factory: pyte
 
 async def test_a_synthesis_that_succeeds_ends_the_loop(play: "Play") -> None:
     """Its text is the answer; the model is not asked again."""
-    turn = await play(asks_for(("note", {"n": 1}), ("note", {"n": 2})), synthesise=joined)
-    ends(turn, "synthesis_done", "synthesised")
+    turn = await play(asks_for(("note", {"n": 1}), ("note", {"n": 2})), synthesize=joined)
+    ends(turn, "synthesis_done", "synthesized")
     assert (turn.result.text, turn.sentinels, len(turn.sent)) == ("noted 1 and noted 2", [], 1)
     assert shape(turn) == [["step_start", "tool_call", "tool_call", "step_finish"], ["text"]]
 
@@ -186,8 +186,8 @@ async def test_a_pause_on_the_last_step_is_a_pause(play: "Play", cap: int) -> No
 
 
 async def test_a_synthesis_on_the_last_step_is_a_synthesis(play: "Play") -> None:
-    turn = await play(NOTE, agent=Agent(name="Tidier", steps=1), synthesise=joined)
-    ends(turn, "synthesis_done", "synthesised")
+    turn = await play(NOTE, agent=Agent(name="Tidier", steps=1), synthesize=joined)
+    ends(turn, "synthesis_done", "synthesized")
     assert (turn.sentinels, turn.said("stopping"), turn.result.also_reached) == ([], [], ())
 
 

@@ -14,7 +14,7 @@ import pytest
 from turnwright import Agent
 from turnwright.cli.summary import closing_lines
 from turnwright.message import SentinelPart
-from turnwright.model.protocol import Reply, ReplyCall
+from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.model.scripted import Line, asks_for
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ async def test_the_command_line_ends_with_it(play: "Play", by: str, kind: str, s
 async def test_it_is_never_sent_to_the_model(play: "Play", by: str, kind: str, says: str) -> None:
     """It is the user's: a turn that goes on from this one is sent the conclusion without it."""
     turn = await stopped(play, by)
-    await turn.engine.run(Agent(name="Tidier", steps=0), "Go on.", continues=turn.result.id)
+    await turn.engine.run(Agent(name="Tidier", steps=0), "Go on.", continue_from=turn.result.id)
     sent = turn.sent[-1].messages
     assert sent[-1].text == "Go on."
     assert turn.ended == (kind, by)
@@ -108,7 +108,9 @@ async def test_there_is_none_where_nothing_was_stopped(play: "Play", script: tup
 
 
 async def test_calls_that_come_with_the_conclusion_are_refused_and_noted_once(play: "Play") -> None:
-    anyway = Reply(text="That was it.", calls=(ReplyCall("note", {"n": 7}), ReplyCall("note", {"n": 8})))
+    anyway = ModelResponse(
+        text="That was it.", calls=(ResponseToolCall("note", {"n": 7}), ResponseToolCall("note", {"n": 8}))
+    )
     turn = await play(NOTE, anyway, agent=Agent(name="Tidier", steps=1))
     (part,) = turn.parts(SentinelPart)
     assert part.text.count("were refused: note, note.") == 1

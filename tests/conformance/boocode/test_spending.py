@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright import Agent, Budget, ConfigError, Price
-from turnwright.model.protocol import Reply
+from turnwright.model.protocol import ModelResponse
 from turnwright.model.scripted import asks_for
 from turnwright_states import Limits, Usage
 
@@ -53,7 +53,7 @@ async def test_cost(play: "Play", beside: int, ended: str) -> None:
     used = Usage(input_tokens=450 + beside, output_tokens=10)
     agent = Agent(name="T", budget=Budget(cost=0.5))
     turn = await play(
-        asks_for(("note", {}), usage=used), Reply(text="Tidy.", usage=Usage()), agent=agent, prices=PRICES
+        asks_for(("note", {}), usage=used), ModelResponse(text="Tidy.", usage=Usage()), agent=agent, prices=PRICES
     )
     assert outcome(turn, "cost") == ended
     assert turn.result.usage.cost == pytest.approx(0.5 + beside / 1000)

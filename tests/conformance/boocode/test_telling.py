@@ -2,8 +2,8 @@
 
 - At 80 % of steps, tool calls, tokens, cost and seconds there is a notice, once; never at 79 %.
 - A notice has a text for people, one form for all: "Step 20/25 - 5 steps remaining".
-- With `tell_budget=True` the model is told before each step what is left, in exact numbers, in the user's role; it is
-  sent and never stored. The text is replaceable.
+- With `show_budget_to_model=True` the model is told before each step what is left, in exact numbers, in the user's
+  role; it is sent and never stored. The text is replaceable.
 """
 
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright import Agent, Budget, ConfigError, Engine, Price
-from turnwright.model.protocol import Reply, ReplyCall
+from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.model.scripted import asks_for
 from turnwright.transcript.wording import notice_text
 from turnwright_states import Limits, State, Usage
@@ -50,7 +50,7 @@ async def test_80_percent_of_the_tool_calls(play: "Play", calls: int, told: list
 
 @pytest.mark.parametrize(("tokens", "told"), [(799, []), (800, [800]), (801, [801])])
 async def test_80_percent_of_the_tokens(play: "Play", tokens: int, told: list[int]) -> None:
-    reply = Reply(text="Tidy.", usage=Usage(input_tokens=tokens - 5, output_tokens=5))
+    reply = ModelResponse(text="Tidy.", usage=Usage(input_tokens=tokens - 5, output_tokens=5))
     turn = await play(reply, agent=Agent(name="T", budget=Budget(tokens=1000)))
     assert await turn.notices() == [("tokens", used, 1000) for used in told]
     assert texts(turn, "tokens") == [f"Tokens {used}/1000 - {1000 - used} remaining" for used in told]
@@ -58,7 +58,7 @@ async def test_80_percent_of_the_tokens(play: "Play", tokens: int, told: list[in
 
 @pytest.mark.parametrize(("used", "told"), [(39, []), (40, ["0.4/0.5 - 0.1"]), (41, ["0.41/0.5 - 0.09"])])
 async def test_80_percent_of_the_cost(play: "Play", used: int, told: list[str]) -> None:
-    reply = Reply(text="Tidy.", usage=Usage(input_tokens=used, output_tokens=0))
+    reply = ModelResponse(text="Tidy.", usage=Usage(input_tokens=used, output_tokens=0))
     turn = await play(reply, agent=Agent(name="T", budget=Budget(cost=0.5)), prices=PRICES)
     assert texts(turn, "cost") == [f"Cost {figures} remaining" for figures in told]
 
@@ -79,7 +79,7 @@ async def test_every_notice_comes_once_however_the_turn_goes_on(play: "Play") ->
 
 
 async def test_usage_that_is_not_told_is_noticed_in_words(play: "Play") -> None:
-    turn = await play(Reply(text="Tidy."))
+    turn = await play(ModelResponse(text="Tidy."))
     assert texts(turn, "usage_unknown") == [
         "The provider does not say what its replies used: token and cost budgets cannot hold"
     ]
@@ -113,9 +113,9 @@ async def test_the_model_is_told_what_is_left_before_each_step(play: "Play") -> 
     """The step that begins is no longer left. A conclusion is told of the limit that was reached, and nothing else."""
     usage = Usage(input_tokens=40, output_tokens=2)
     agent = Agent(name="T", steps=2, budget=Budget(tool_calls=9, tokens=1000, cost=2.0, seconds=60))
-    timed = Reply(calls=(ReplyCall("work", {"seconds": 1.5}), ReplyCall("note", {})), usage=usage)
+    timed = ModelResponse(calls=(ResponseToolCall("work", {"seconds": 1.5}), ResponseToolCall("note", {})), usage=usage)
     turn = await play(
-        timed, play.endless(3, usage=usage), "Enough.", agent=agent, tell_budget="Left: {left}.", prices=PRICES
+        timed, play.endless(3, usage=usage), "Enough.", agent=agent, show_budget_to_model="Left: {left}.", prices=PRICES
     )
     assert told(turn)[:2] == [
         "Left: 1 of 2 steps after this one, 9 of 9 tool calls, 1000 of 1000 tokens, 2 of 2 cost, 60 of 60 seconds.",
@@ -126,19 +126,19 @@ async def test_the_model_is_told_what_is_left_before_each_step(play: "Play") -> 
 
 
 async def test_limits_that_are_off_are_left_out(play: "Play") -> None:
-    turn = await play("Tidy.", limits=Limits(tool_calls=None), tell_budget="{left}")
+    turn = await play("Tidy.", limits=Limits(tool_calls=None), show_budget_to_model="{left}")
     assert told(turn) == ["199 of 200 steps after this one"]
 
 
 async def test_it_is_said_in_the_users_role_and_last(play: "Play") -> None:
-    turn = await play(play.endless(answer_at=3), tell_budget=True)
+    turn = await play(play.endless(answer_at=3), show_budget_to_model=True)
     assert [request.messages[-1].role for request in turn.sent] == ["user"] * 3
     assert all("tool calls" in request.messages[-1].text for request in turn.sent)
 
 
 async def test_it_is_stored_nowhere(play: "Play") -> None:
     """Not in the transcript, not in the journal, not in a later request."""
-    turn = await play(play.endless(answer_at=3), tell_budget="This is left: {left}.")
+    turn = await play(play.endless(answer_at=3), show_budget_to_model="This is left: {left}.")
     for request in turn.sent:
         assert sum("This is left" in message.text for message in request.messages) == 1
     assert not any("This is left" in message.text for message in turn.result.messages)
@@ -152,20 +152,22 @@ async def test_nothing_is_told_unless_it_is_asked_for(play: "Play") -> None:
 
 
 async def test_the_words_are_those_of_the_prompts_file_or_of_the_engine(play: "Play") -> None:
-    turn = await play("Tidy.", tell_budget=True)
+    turn = await play("Tidy.", show_budget_to_model=True)
     assert told(turn)[0].startswith("What is left of this turn: 199 of 200 steps after this one, 50 of 50 tool calls. ")
-    with pytest.raises(ConfigError, match="tell_budget is blank"):
-        Engine(tell_budget=" ")
+    with pytest.raises(ConfigError, match="show_budget_to_model is blank"):
+        Engine(show_budget_to_model=" ")
 
 
 async def test_a_call_in_text_is_not_told(play: "Play") -> None:
     """It has no step, and no tools to spend on."""
-    turn = await play("I would.", agent=Agent(name="T", steps=0), tell_budget=True)
+    turn = await play("I would.", agent=Agent(name="T", steps=0), show_budget_to_model=True)
     assert told(turn) == [""]
 
 
 async def test_a_nudge_comes_after_it(play: "Play") -> None:
-    turn = await play(*[asks_for(("note", {}))] * 3, "Done.", limits=Limits(nudges=1), tell_budget="Left: {left}.")
+    turn = await play(
+        *[asks_for(("note", {}))] * 3, "Done.", limits=Limits(nudges=1), show_budget_to_model="Left: {left}."
+    )
     *_, left, nudge = turn.sent[3].messages
     assert left.text.startswith("Left: ")
     assert "Do not repeat them" in nudge.text

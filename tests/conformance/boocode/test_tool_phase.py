@@ -76,10 +76,10 @@ async def test_paused_names_the_call_that_waits(play: "Play") -> None:
 
 
 async def test_synthesis_done_names_the_message_of_the_synthesis(play: "Play") -> None:
-    turn = await play(asks_for(("note", {"n": 0})), TWO, synthesise=first_two)
+    turn = await play(asks_for(("note", {"n": 0})), TWO, synthesize=first_two)
     following = f"{turn.result.id}/assistant-3"
     told = {"result": "synthesis_done", "count": 2, "calls": [call(2), call(3)], "next_message": following}
-    assert [kind for kind, _ in phases(turn)] == ["step_finished", "synthesised"]
+    assert [kind for kind, _ in phases(turn)] == ["step_finished", "synthesized"]
     assert phases(turn)[1][1] == told
     assert message_of(turn, following) == ["text"]
 

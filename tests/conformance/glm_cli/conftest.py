@@ -7,7 +7,7 @@ import pytest
 
 from turnwright import Agent, Engine, Limits, TurnResult, tool
 from turnwright.message import SentinelPart
-from turnwright.model.protocol import ModelError, Reply, Request
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states.facts import Notice
 
@@ -25,13 +25,13 @@ class Endless(ScriptedModel):
         super().__init__(self._say, repeat=True)
         self._answers_at, self._last = answers_at, last
 
-    def _say(self, request: Request) -> "Last":
+    def _say(self, request: ModelRequest) -> "Last":
         if request.tool_choice == "none":
             return self._last
         return "Done." if len(self.requests) == self._answers_at else asks_for(("note", {"n": len(self.requests)}))
 
 
-Last = Reply | str | ModelError
+Last = ModelResponse | str | ModelError
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Ran:
     """A turn with what its model was sent."""
 
     turn: TurnResult
-    sent: list[Request]
+    sent: list[ModelRequest]
     engine: Engine
 
     @property

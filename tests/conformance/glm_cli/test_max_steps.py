@@ -14,7 +14,7 @@ import pytest
 
 from turnwright import Agent, Limits
 from turnwright.message import ToolResultPart
-from turnwright.model.protocol import ModelError, Reply, ReplyCall
+from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states import MAX_STEPS, Cause
 
@@ -86,7 +86,7 @@ async def test_the_last_call_disables_the_tools_and_asks_for_a_summary(play: "Pl
 @pytest.mark.parametrize("text", ["", "One more."])
 async def test_calls_that_come_anyway_are_refused_and_the_turn_ends_with_text(play: "Play", text: str) -> None:
     """Also one whose arguments are no JSON, and one of a tool that there is not."""
-    last = asks_for(("note", {}), ReplyCall("note", None, raw="{"), ("rm", {}), text=text)
+    last = asks_for(("note", {}), ResponseToolCall("note", None, raw="{"), ("rm", {}), text=text)
     ran = await play(play.endless(last=last), steps=2)
     assert ran.ended == ("cap_hit", "step_cap")
     assert ran.turn.text.startswith(text or "Stopped at the step limit (2 of 2). The model gave no summary.")
@@ -95,8 +95,10 @@ async def test_calls_that_come_anyway_are_refused_and_the_turn_ends_with_text(pl
     assert len(ran.sentinels) == 1
 
 
-@pytest.mark.parametrize("last", ["", "  ", Reply(reasoning="Hm."), ModelError("no", cause=Cause.BAD_REQUEST)])
-async def test_a_summary_that_does_not_come_is_written_here(play: "Play", last: Reply | str | ModelError) -> None:
+@pytest.mark.parametrize("last", ["", "  ", ModelResponse(reasoning="Hm."), ModelError("no", cause=Cause.BAD_REQUEST)])
+async def test_a_summary_that_does_not_come_is_written_here(
+    play: "Play", last: ModelResponse | str | ModelError
+) -> None:
     ran = await play(play.endless(last=last), steps=3)
     assert ran.ended == ("cap_hit", "step_cap")
     assert ran.turn.text.startswith("Stopped at the step limit (3 of 3). The model gave no summary.")

@@ -8,7 +8,7 @@ import pytest
 
 from turnwright import Agent, Engine, Limits, Tool, TurnResult, tool
 from turnwright.message import SentinelPart
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 
 
@@ -31,9 +31,9 @@ class Endless(ScriptedModel):
         super().__init__(self._say, repeat=True)
         self._answers_at, self._last = answers_at, last
 
-    def _say(self, request: Request) -> Reply | str:
+    def _say(self, request: ModelRequest) -> ModelResponse | str:
         if request.tool_choice == "none":
-            return self._last if isinstance(self._last, str | Reply) else "Done."
+            return self._last if isinstance(self._last, str | ModelResponse) else "Done."
         if len(self.requests) == self._answers_at:
             return "Done."
         return asks_for(("note", {"n": len(self.requests)}))
@@ -44,7 +44,7 @@ class Ran:
     """A turn with what its model was sent."""
 
     turn: TurnResult
-    sent: list[Request]
+    sent: list[ModelRequest]
     engine: Engine
     sentinels: list[str] = field(default_factory=list)
 

@@ -14,7 +14,7 @@ from turnwright import AgentFileError, Engine, Limits, TurnResult, parse_agents,
 from turnwright.agents.opencode import load_opencode_agents
 from turnwright.driver.team import agent_tools, primary_agents
 from turnwright.message import ToolResultPart
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ async def _run_nested(folder: Path) -> tuple[TurnResult, Engine, ScriptedModel]:
     """Each of three agents works as long as it may: build calls plan, plan calls look, which takes notes."""
     counts: dict[str, int] = {}
 
-    def line(request: Request) -> Reply | str:
+    def line(request: ModelRequest) -> ModelResponse | str:
         who = request.messages[0].text.removeprefix("You ").removesuffix(".")
         counts[who] = counts.get(who, 0) + 1
         if request.tool_choice == "none":

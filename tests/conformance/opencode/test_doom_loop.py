@@ -37,7 +37,7 @@ async def test_as_many_identical_rounds_as_the_threshold_ask_a_person(
 
 async def test_three_is_the_preset(play: "Play") -> None:
     ran = await play(ScriptedModel(*[SAME] * 3))
-    (asked,) = ran.turn.pending
+    (asked,) = ran.turn.interrupts
     assert (asked.id, asked.kind) == ("doom-1", InterruptKind.DOOM_LOOP)
     assert asked.choices == ("go_on", "always", "stop")
 
@@ -58,13 +58,13 @@ async def test_go_on_forgets_the_rounds_so_far(play: "Play") -> None:
     """Two more are no loop, the third asks again."""
     ran = await play(ScriptedModel(*[SAME] * 6))
     again = await ran.engine.resume(ran.turn.id, {"doom-1": "go_on"})
-    assert ([one.id for one in again.pending], len(ran.sent)) == (["doom-2"], 6)
+    assert ([one.id for one in again.interrupts], len(ran.sent)) == (["doom-2"], 6)
 
 
 async def test_always_holds_for_that_tool_and_no_other(play: "Play") -> None:
     ran = await play(ScriptedModel(*[SAME] * 9, *[OTHER] * 3))
     again = await ran.engine.resume(ran.turn.id, {"doom-1": "always"})
-    assert ([one.id for one in again.pending], len(ran.sent)) == (["doom-2"], 12)
+    assert ([one.id for one in again.interrupts], len(ran.sent)) == (["doom-2"], 12)
 
 
 async def test_stop_concludes_and_says_why(play: "Play") -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from turnwright import Agent, Limits
 from turnwright.message import ToolResultPart
-from turnwright.model.protocol import Reply
+from turnwright.model.protocol import ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states import MAX_STEPS
 
@@ -128,7 +128,7 @@ async def test_calls_that_come_with_the_last_reply_are_refused(play: "Play", tex
 
 
 async def test_a_last_call_that_says_nothing_ends_in_a_summary_all_the_same(play: "Play") -> None:
-    ran = await play(play.endless(last=Reply()), Agent(name="build", steps=3))
+    ran = await play(play.endless(last=ModelResponse()), Agent(name="build", steps=3))
     assert ran.turn.text.startswith("Stopped at the step limit (3 of 3). The model gave no summary.")
 
 
@@ -149,5 +149,5 @@ async def test_each_agent_of_one_engine_has_steps_of_its_own(play: "Play") -> No
 
 async def test_each_turn_of_a_session_counts_from_the_start(play: "Play") -> None:
     ran = await play(play.endless(), Agent(name="build", steps=3))
-    again = await ran.engine.run(Agent(name="build", steps=3), "Go on.", continues=ran.turn.id)
+    again = await ran.engine.run(Agent(name="build", steps=3), "Go on.", continue_from=ran.turn.id)
     assert (again.steps, len(ran.sent)) == (2, 6)

@@ -30,7 +30,7 @@ from turnwright.tools import Tool
 
 pytestmark = pytest.mark.anyio
 
-ALLOW = {"interrupt": "approval-1", "decision": "grant"}
+ALLOW = {"interrupt": "approval-1", "decision": "approve"}
 
 
 async def ended(engine: Engine, turn: str) -> TurnResult:
@@ -45,7 +45,7 @@ def said_to_model(engine: Engine) -> list[str]:
     model = engine.setup.model
     assert isinstance(model, ScriptedModel)
     parts = [part for message in model.requests[-1].messages for part in message.parts]
-    return [text.removeprefix("denied by the person: ") for part in parts if (text := getattr(part, "text", ""))]
+    return [text.removeprefix("rejected by the person: ") for part in parts if (text := getattr(part, "text", ""))]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ async def test_a_denial_carries_words_to_the_model(engine: Engine) -> None:
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
         words = "Keep it <b>\nfor now"
-        await person.does(f"/turns/{turn}/answer", interrupt="approval-1", decision="deny", text=words)
+        await person.does(f"/turns/{turn}/answer", interrupt="approval-1", decision="reject", text=words)
     await engine.resume(turn)
     assert words in said_to_model(engine)
 
@@ -85,7 +85,7 @@ async def test_who_comes_second_is_told_so_and_keeps_what_was_typed(engine: Engi
     turn = await paused_turn(engine)
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
         await person.does(f"/turns/{turn}/answer", **ALLOW)
-        late = {"interrupt": "approval-1", "decision": "deny", "text": "Leave <it> alone."}
+        late = {"interrupt": "approval-1", "decision": "reject", "text": "Leave <it> alone."}
         response = await person.does(f"/turns/{turn}/answer", **late)
         assert response.status_code == httpx.codes.CONFLICT
         assert "somebody has answered it" in response.text
@@ -95,11 +95,11 @@ async def test_who_comes_second_is_told_so_and_keeps_what_was_typed(engine: Engi
 @pytest.mark.parametrize(
     ("fields", "status", "words"),
     [
-        ({"interrupt": "approval-9", "decision": "grant"}, 409, "no such interrupt is open"),
+        ({"interrupt": "approval-9", "decision": "approve"}, 409, "no such interrupt is open"),
         ({"interrupt": "approval-1", "decision": "rerun"}, 409, "takes yes or no"),
         ({"interrupt": "approval-1", "decision": "eat it"}, 409, "no decision"),
         ({"interrupt": "approval-1", "text": " "}, 422, "the answer is empty"),
-        ({"decision": "grant"}, 422, "does not say what it answers"),
+        ({"decision": "approve"}, 422, "does not say what it answers"),
     ],
 )
 async def test_an_answer_that_does_not_fit_is_said_on_the_page(
@@ -151,7 +151,7 @@ async def test_what_a_sub_agent_asks_is_answered_on_its_own_page_and_on_its_call
     for at_child in (True, False):
         async with Engine(model=script(), tools=tools, store=store) as engine:
             paused = await engine.run(Agent(name="Lead"), "Go")
-            (asked,) = paused.pending
+            (asked,) = paused.interrupts
             call = asked.id.partition("/")[0]
             child = f"{paused.id}:{call}"
             async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
@@ -159,7 +159,7 @@ async def test_what_a_sub_agent_asks_is_answered_on_its_own_page_and_on_its_call
                 assert f'action="/turns/{paused.id}/answer"' in page
                 assert f'name="interrupt" value="{asked.id}"' in page
                 seen_from = {"page": child} if at_child else {}
-                fields = {"interrupt": asked.id, "decision": "grant", **seen_from}
+                fields = {"interrupt": asked.id, "decision": "approve", **seen_from}
                 response = await person.does(f"/turns/{paused.id}/answer", **fields)
                 assert response.url.path == f"/turns/{child if at_child else paused.id}"
                 for deed in ("abort", "steer"):
@@ -304,7 +304,7 @@ async def test_an_approval_shows_all_arguments_in_the_words_of_the_command_line(
         async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
             page = html.unescape((await person.client.get(f"/turns/{paused.id}")).text)
     asked = page[page.index('<pre class="question"') :]
-    assert words(paused.pending[0]) in asked[: asked.index("</pre>")]
+    assert words(paused.interrupts[0]) in asked[: asked.index("</pre>")]
     assert "look like secrets" not in page
 
 

@@ -17,7 +17,7 @@ from tests.inspector.conftest import browser, look_up, paused_turn
 
 from turnwright import Agent, Engine, ToolContext, tool
 from turnwright.inspector import Inspector, Open, inspector_app
-from turnwright.model import Reply, ScriptedModel, asks_for
+from turnwright.model import ModelResponse, ScriptedModel, asks_for
 from turnwright.model.protocol import TextDelta
 from turnwright.store import NewTurn, SqliteStore, Status
 from turnwright.testing.postgres_server import PostgresServer
@@ -108,7 +108,7 @@ async def listening(app: Inspector, path: str, query: str = "", **headers: str) 
 @pytest.fixture
 async def engine(file: Path) -> AsyncIterator[Engine]:
     """The engine of the inspector: it drives nothing."""
-    async with Engine(store=SqliteStore(file), poll=0.02) as engine:
+    async with Engine(store=SqliteStore(file), poll_interval=0.02) as engine:
         yield engine
 
 
@@ -153,16 +153,16 @@ async def test_who_comes_in_the_middle_of_a_reply_is_told_it_from_its_beginning(
     class Slow:
         name = "slow"
 
-        async def stream(self, request: object) -> AsyncIterator[TextDelta | Reply]:  # noqa: ARG002 (as models have it)
+        async def stream(self, request: object) -> AsyncIterator[TextDelta | ModelResponse]:  # noqa: ARG002 (as models have it)
             ready.set()
             await go.wait()
             yield TextDelta("one two ")
             await more.wait()
             yield TextDelta("three")
-            yield Reply(text="one two three")
+            yield ModelResponse(text="one two three")
 
     async with (
-        Engine(model=Slow(), store=SqliteStore(file), poll=0.02) as engine,
+        Engine(model=Slow(), store=SqliteStore(file), poll_interval=0.02) as engine,
         anyio.create_task_group() as group,
     ):
         turn = await engine.submit(Agent(name="Teller"), "Tell")
@@ -234,14 +234,14 @@ async def test_a_turn_that_is_deleted_is_gone(app: Inspector, other: Engine) -> 
 async def test_what_streams_in_is_heard_of_a_turn_that_is_driven_here(file: Path) -> None:
     go, ready = anyio.Event(), anyio.Event()
 
-    async def reply(_: object) -> Reply:
+    async def reply(_: object) -> ModelResponse:
         ready.set()
         await go.wait()
-        return Reply(text="One two <three>", reasoning="Hm")
+        return ModelResponse(text="One two <three>", reasoning="Hm")
 
     model = ScriptedModel(asks_for(("look_up", {"word": "a"})), reply)
     async with (
-        Engine(model=model, tools=[look_up], store=SqliteStore(file), poll=0.02) as engine,
+        Engine(model=model, tools=[look_up], store=SqliteStore(file), poll_interval=0.02) as engine,
         anyio.create_task_group() as group,
     ):
         turn = await engine.submit(Agent(name="Teller"), "Tell")
@@ -267,13 +267,13 @@ async def test_a_secret_that_streams_in_is_hidden(file: Path) -> None:
     secret = "sk-proj-" + "a1b2" * 6
     ready, go = anyio.Event(), anyio.Event()
 
-    async def reply(_: object) -> Reply:
+    async def reply(_: object) -> ModelResponse:
         ready.set()
         await go.wait()
-        return Reply(text=f"The key is {secret} and no other")
+        return ModelResponse(text=f"The key is {secret} and no other")
 
     async with (
-        Engine(model=ScriptedModel(reply), store=SqliteStore(file), poll=0.02) as engine,
+        Engine(model=ScriptedModel(reply), store=SqliteStore(file), poll_interval=0.02) as engine,
         anyio.create_task_group() as group,
     ):
         turn = await engine.submit(Agent(name="Teller"), "Tell")
@@ -301,7 +301,7 @@ async def test_how_far_a_tool_is_is_heard_where_it_runs(file: Path) -> None:
 
     model = ScriptedModel(asks_for(("measure", {})), "Done.")
     async with (
-        Engine(model=model, tools=[measure], store=SqliteStore(file), poll=0.02) as engine,
+        Engine(model=model, tools=[measure], store=SqliteStore(file), poll_interval=0.02) as engine,
         anyio.create_task_group() as group,
     ):
         turn = await engine.submit(Agent(name="Teller"), "Tell")

@@ -12,15 +12,15 @@ from tests.inspector.turns_made import AGENT, TOOLS
 
 from turnwright import Agent, EndReason, Engine
 from turnwright.driver.subagents import agent_tool
-from turnwright.errors import UnknownTurn
+from turnwright.errors import TurnNotFoundError
 from turnwright.inspector import Open, inspector_app
 from turnwright.inspector.views.statistics import STANDINGS, _quantile, _width, statistics_of
 from turnwright.inspector.views.turn_query import PAGE, Listed, Query, list_turns
 from turnwright.inspector.views.turn_summary import Digests
-from turnwright.journal.answers import grant
+from turnwright.journal.answers import approve
 from turnwright.journal.fork import fork_places
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.model.protocol import ModelError, Reply
+from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.store import MemoryStore, NewTurn, Status
 from turnwright_states import Cause, Limits, State, Usage
@@ -40,7 +40,7 @@ async def journal_of_a_turn() -> list[f.Fact]:
 async def write(store: MemoryStore, name: str, facts: Sequence[f.Fact], *, at: float = 1.0, **said: str) -> None:
     first = structs.replace(facts[0], prompt=said.get("prompt", "hi"))
     state = facts[-1].state
-    reason = facts[-1].reason if isinstance(facts[-1], f.Halted) else None
+    reason = facts[-1].reason if isinstance(facts[-1], f.TurnEnded) else None
     new = NewTurn(name, said.get("session"), said.get("agent", "A"), said.get("model", "m"), at)
     claim = await store.create(new, [first, *facts[1:]], Status(state, 2, 1, reason))
     await store.release(claim)
@@ -165,7 +165,7 @@ async def test_a_column_for_the_cost_is_there_where_a_turn_has_one() -> None:
 
 
 async def test_what_a_fork_copied_is_counted_once() -> None:
-    def line(text: str, *calls: tuple[str, dict[str, JsonValue]]) -> Reply:
+    def line(text: str, *calls: tuple[str, dict[str, JsonValue]]) -> ModelResponse:
         return structs.replace(asks_for(*calls, text=text), usage=Usage(input_tokens=10, output_tokens=1, cost=0.5))
 
     model = ScriptedModel(
@@ -174,7 +174,7 @@ async def test_what_a_fork_copied_is_counted_once() -> None:
     never = Backoff(initial=0.0, max_retry_after=0.0)
     async with Engine(model=model, tools=TOOLS, backoff=never, store=MemoryStore()) as engine:
         turn = await engine.run(AGENT, "hi")
-        turn = await engine.resume(turn.id, {one.id: grant() for one in turn.pending})
+        turn = await engine.resume(turn.id, {one.id: approve() for one in turn.interrupts})
         digests = Digests(engine.store)
         before = await statistics_of(engine.store, digests)
         assert {one.tool: one.calls for one in before.tools} == {"ok": 1, "ask": 1}
@@ -237,7 +237,7 @@ async def test_a_digest_is_never_older_than_its_turn() -> None:
     await store.delete("t")
     await write(store, "t", facts, prompt="another", at=2.0)
     assert (await digests.of(await store.get("t"))).prompt == "another"
-    with pytest.raises(UnknownTurn):
+    with pytest.raises(TurnNotFoundError):
         await Digests(store).of(replace(row, id="gone"))
 
 

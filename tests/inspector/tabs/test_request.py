@@ -16,12 +16,12 @@ from turnwright.agent import Budget
 from turnwright.driver.subagents import agent_tool
 from turnwright.inspector.tabs import request as tab
 from turnwright.inspector.views.request_replay import Rebuilt
-from turnwright.inspector.views.tab_context import Looked
+from turnwright.inspector.views.tab_context import TabContext
 from turnwright.journal.admission import TurnOptions
-from turnwright.journal.answers import deny, grant
+from turnwright.journal.answers import approve, reject
 from turnwright.message import FilePart, Message
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.model.protocol import ModelError, Reply, ReplyCall, Request
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
 from turnwright.store import SqliteStore
 from turnwright.testing import Driven, FaultyStore, Scenario, play
@@ -33,14 +33,14 @@ NEVER_WAIT = Backoff(initial=0.0, max_retry_after=0.0)
 PASSES = ModelError("busy", cause=Cause.OVERLOADED)
 
 
-def rebuilt_by(looked: Looked) -> Rebuilt:
+def rebuilt_by(looked: TabContext) -> Rebuilt:
     agent = Agent.from_json(looked.turn.started.agent)
     tools = tuple(one.spec for one in looked.engine.setup.tools_for(agent).values())
     turn = looked.turn
-    return Rebuilt(turn.row.id, turn.journal, agent, tools, looked.history, looked.engine.setup.tell_budget)
+    return Rebuilt(turn.row.id, turn.journal, agent, tools, looked.history, looked.engine.setup.show_budget_to_model)
 
 
-def same(one: Request, other: Request) -> bool:
+def same(one: ModelRequest, other: ModelRequest) -> bool:
     """Whether the two are one request. `first` is for providers that bill a turn, and no page shows it."""
     return (one.messages, one.tools, one.tool_choice, one.max_tokens) == (
         other.messages,
@@ -50,7 +50,7 @@ def same(one: Request, other: Request) -> bool:
     )
 
 
-async def requests_of(engine: Engine, name: str) -> list[tuple[Request, bool]]:
+async def requests_of(engine: Engine, name: str) -> list[tuple[ModelRequest, bool]]:
     """What the page says was sent in each attempt, in order, and whether the journal has what came of it."""
     found = []
     for looked in (await look_at_each_step(engine, name)).values():
@@ -68,7 +68,7 @@ async def requests_of(engine: Engine, name: str) -> list[tuple[Request, bool]]:
     return found
 
 
-async def check(engine: Engine, name: str, got: Sequence[Request]) -> None:
+async def check(engine: Engine, name: str, got: Sequence[ModelRequest]) -> None:
     """Each request that the model got is what the page says; it may say of one without an answer that it was sent."""
     said = await requests_of(engine, name)
     place = 0
@@ -103,7 +103,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_what_is_left_of_the_budget_is_told_as_it_was_then() -> None:
     model = ScriptedModel(asks_for(("ok", {"n": 1})), asks_for(("ok", {"n": 2})), "done")
-    async with Engine(model=model, tools=TOOLS, tell_budget=True) as engine:
+    async with Engine(model=model, tools=TOOLS, show_budget_to_model=True) as engine:
         turn = await engine.run(Agent(name="A", steps=3, budget=Budget(tokens=1000)), "hi")
         await check(engine, turn.id, model.requests)
         view = tab.view(await look(engine, turn.id))
@@ -114,7 +114,7 @@ async def test_what_is_left_of_the_budget_is_told_as_it_was_then() -> None:
 async def test_a_message_that_came_between_two_attempts_is_in_the_later_one_alone() -> None:
     started, steered, name = anyio.Event(), anyio.Event(), ""
 
-    async def fails(_: Request) -> ModelError:
+    async def fails(_: ModelRequest) -> ModelError:
         started.set()
         await steered.wait()
         return PASSES
@@ -151,7 +151,11 @@ async def test_history_files_sessions_and_continuations_are_sent_again() -> None
         async def ran(begins: int, turn_id: str) -> None:
             await check(engine, turn_id, model.requests[begins:])
 
-        given = [TurnOptions(history=history, files=[picture]), TurnOptions(session="s"), TurnOptions(session="s")]
+        given = [
+            TurnOptions(message_history=history, files=[picture]),
+            TurnOptions(session="s"),
+            TurnOptions(session="s"),
+        ]
         for options in given:
             begins = len(model.requests)
             await ran(begins, (await engine.run(AGENT, "hi", **options)).id)
@@ -159,7 +163,7 @@ async def test_history_files_sessions_and_continuations_are_sent_again() -> None
         capped = await engine.run(AGENT.model_copy(update={"steps": 1}), "three")
         await ran(begins, capped.id)
         begins = len(model.requests)
-        went_on = await engine.run(AGENT, "Go on.", continues=capped.id)
+        went_on = await engine.run(AGENT, "Go on.", continue_from=capped.id)
         await ran(begins, went_on.id)
         view = tab.view(await look(engine, went_on.id))
         assert len(view.known) > 3
@@ -189,16 +193,16 @@ async def test_a_sub_agents_requests_are_its_own_models() -> None:
     ) as engine:
         turn = await engine.run(outer, "hi")
         assert turn.paused
-        await engine.resume(turn.id, {one.id: grant() for one in turn.pending})
+        await engine.resume(turn.id, {one.id: approve() for one in turn.interrupts})
         await check(engine, turn.id, models[""].requests)
         await check(engine, f"{turn.id}:call00001", models["inner"].requests)
 
 
 async def test_thinking_is_shown_with_a_word_on_its_signatures() -> None:
-    signed = Reply(
+    signed = ModelResponse(
         reasoning="hm",
         reasoning_details=({"type": "thinking", "signature": "abc"},),
-        calls=(ReplyCall("ask", {"n": 1}),),
+        calls=(ResponseToolCall("ask", {"n": 1}),),
         usage=Usage(),
     )
     one, other = ScriptedModel(signed, "done", name="one"), ScriptedModel("done", name="other")
@@ -206,7 +210,7 @@ async def test_thinking_is_shown_with_a_word_on_its_signatures() -> None:
     async with store_of as engine:
         turn = await engine.run(AGENT, "hi")
         async with Engine(model=other, tools=TOOLS, store=engine.store) as later:
-            await later.resume(turn.id, {asked.id: deny() for asked in turn.pending})
+            await later.resume(turn.id, {asked.id: reject() for asked in turn.interrupts})
             view = tab.view(await look(later, turn.id))
         assert any("without the signatures" in note for note in view.notes)
         unsigned = [m for m in other.requests[0].messages if m.role == "assistant"]
@@ -231,10 +235,10 @@ async def test_a_hook_that_may_have_changed_it_is_told_of() -> None:
     async def prepare(messages: Sequence[Message]) -> Sequence[Message]:
         return messages
 
-    async with Engine(model=ScriptedModel("done"), prepare=prepare) as engine:
+    async with Engine(model=ScriptedModel("done"), history_processor=prepare) as engine:
         turn = await engine.run(AGENT, "hi")
         view = tab.view(await look(engine, turn.id))
-        assert any(note.startswith("A `prepare` hook may have changed") for note in view.notes)
+        assert any(note.startswith("A `history_processor` hook may have changed") for note in view.notes)
         assert any("does not have the agent's tools" in note for note in view.notes)
 
 

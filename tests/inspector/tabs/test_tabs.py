@@ -24,13 +24,13 @@ from turnwright.agent import Budget
 from turnwright.inspector import Open, inspector_app
 from turnwright.inspector.http.render import beginning
 from turnwright.inspector.tabs import budgets, journal, reproduce, timeline, transcript
-from turnwright.inspector.tabs.timeline import WIDTH, Kind
+from turnwright.inspector.tabs.timeline import WIDTH, BarKind
 from turnwright.inspector.views.pagination import Window
-from turnwright.inspector.views.tab_context import Looked
-from turnwright.journal.answers import grant
+from turnwright.inspector.views.tab_context import TabContext
+from turnwright.journal.answers import approve
 from turnwright.journal.fork import fork_places
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.model.protocol import ModelError, Reply, Request
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.privacy.redaction import redactor
 from turnwright.store import SqliteStore
@@ -61,7 +61,7 @@ async def _check_all(driven: Sequence[Driven]) -> None:
             check_places(looked)
 
 
-def check_budgets(whole: Looked, steps: Mapping[str, Looked]) -> None:
+def check_budgets(whole: TabContext, steps: Mapping[str, TabContext]) -> None:
     """The gauges are the turn's counters, and what the steps used adds up to them."""
     result, gauges = whole.turn.result, {one.name: one for one in budgets.view(whole).gauges}
     assert gauges["steps"].used == result.steps
@@ -80,7 +80,7 @@ def check_budgets(whole: Looked, steps: Mapping[str, Looked]) -> None:
     assert len(stopped) <= 1
 
 
-def check_timeline(whole: Looked) -> None:
+def check_timeline(whole: TabContext) -> None:
     """Bars lie on the picture, and those of calls and attempts within their step's."""
     processes = timeline.view(whole).processes
     lanes = rows_of(timeline.view, whole, lambda shown: shown.lanes)
@@ -90,7 +90,7 @@ def check_timeline(whole: Looked) -> None:
             assert 0 <= bar.x <= bar.x + bar.width <= WIDTH + 1e-6
     for lane in lanes:
         step = next(one for one in lanes if one.step == lane.step and not one.depth).bars[0]
-        assert step.kind is Kind.STEP
+        assert step.kind is BarKind.STEP
         for bar in lane.bars:
             assert step.x - 1e-6 <= bar.x
             assert bar.x + bar.width <= step.x + step.width + 1e-6
@@ -98,10 +98,10 @@ def check_timeline(whole: Looked) -> None:
     calls = sum(len(step.calls) for step in whole.turn.steps)
     assert sum(lane.depth == 1 for lane in lanes) == calls
     tried = sum(len(call.attempts) for step in whole.turn.steps for call in step.calls)
-    assert sum(bar.kind is Kind.CALL for lane in lanes for bar in lane.bars) == tried
+    assert sum(bar.kind is BarKind.CALL for lane in lanes for bar in lane.bars) == tried
 
 
-def check_journal(whole: Looked, steps: Mapping[str, Looked]) -> None:
+def check_journal(whole: TabContext, steps: Mapping[str, TabContext]) -> None:
     """Every fact once, in order, with its event; the facts of the steps are all of them."""
     entries = rows_of(journal.view, whole, lambda shown: shown.entries)
     assert [one.seq for one in entries] == [seq for seq, _ in whole.turn.journal]
@@ -115,7 +115,7 @@ def check_journal(whole: Looked, steps: Mapping[str, Looked]) -> None:
         assert [one.seq for part in parts for one in part] == [one.seq for one in entries]
 
 
-def check_transcript(whole: Looked) -> None:
+def check_transcript(whole: TabContext) -> None:
     """Every message of the turn, with an id of its own, each part at the fact that it came from."""
     lines = rows_of(transcript.view, whole, lambda shown: shown.lines)
     messages = whole.turn.result.messages
@@ -125,7 +125,7 @@ def check_transcript(whole: Looked) -> None:
     assert all(1 <= said.fact <= whole.turn.length for line in lines for said in line.parts)
 
 
-def check_places(looked: Looked) -> None:
+def check_places(looked: TabContext) -> None:
     """Each fork that is offered begins at a place where the turn can be forked."""
     places = {group.last for group in fork_places(looked.turn.row.id, looked.turn.journal)}
     for command in reproduce.commands_of(looked):
@@ -229,7 +229,10 @@ async def test_a_turn_that_another_process_took_up_has_two_processes(tmp_path: P
         await engine.resume(name)
         shown = timeline.view(await look(engine, name))
         facts = [fact for _, fact in await engine.store.facts(name)]
-    assert [[bar.kind for bar in lane.bars] for lane in shown.processes] == [[Kind.DRIVEN], [Kind.READ, Kind.DRIVEN]]
+    assert [[bar.kind for bar in lane.bars] for lane in shown.processes] == [
+        [BarKind.DRIVEN],
+        [BarKind.READ, BarKind.DRIVEN],
+    ]
     assert len(shown.boundaries) == 1
     starts = sum(isinstance(fact, f.CallStarted) for fact in facts)
     (call,) = [lane for lane in shown.lanes if lane.depth]
@@ -242,17 +245,21 @@ async def test_what_a_fork_copied_is_told_from_what_it_did() -> None:
         turn = await engine.run(AGENT, "hi")
         fork = await engine.fork(turn.id, at=fork_places(turn.id, await engine.store.facts(turn.id))[1].last)
         copied = timeline.view(await look(engine, fork))
-        assert [[bar.kind for bar in lane.bars] for lane in copied.processes] == [[Kind.COPIED]]
+        assert [[bar.kind for bar in lane.bars] for lane in copied.processes] == [[BarKind.COPIED]]
         await engine.resume(fork)
         went_on = timeline.view(await look(engine, fork))
-        assert [bar.kind for lane in went_on.processes for bar in lane.bars] == [Kind.COPIED, Kind.READ, Kind.DRIVEN]
+        assert [bar.kind for lane in went_on.processes for bar in lane.bars] == [
+            BarKind.COPIED,
+            BarKind.READ,
+            BarKind.DRIVEN,
+        ]
         assert [lane.label for lane in went_on.processes] == ["Process 1", "Process 1 again"]
 
 
 async def test_a_pause_is_no_other_process() -> None:
     async with Engine(model=ScriptedModel(asks_for(("ask", {"n": 1})), "done"), tools=TOOLS) as engine:
         turn = await engine.run(AGENT, "hi")
-        await engine.resume(turn.id, {one.id: grant() for one in turn.pending})
+        await engine.resume(turn.id, {one.id: approve() for one in turn.interrupts})
         shown = timeline.view(await look(engine, turn.id))
         assert [one.other for one in shown.boundaries] == [False]
 
@@ -267,7 +274,7 @@ def test_a_scale_has_few_marks_and_all_lie_on_it(total: float) -> None:
 async def long_turn(file: Path, *, steps: int = 25, calls: int = 8) -> str:
     numbers = iter(range(10_000))
 
-    def say(request: Request) -> Reply | str:
+    def say(request: ModelRequest) -> ModelResponse | str:
         if request.tool_choice == "none":
             return "Enough."
         return asks_for(*[("ok", {"n": next(numbers)}) for _ in range(calls)])

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from tests.inspector.turns_made import AGENT, TOOLS, look, look_at_each_step
 
 from turnwright import Agent, Engine
-from turnwright.inspector.pages.background_turns import Crew
+from turnwright.inspector.pages.background_turns import BackgroundTurns
 from turnwright.inspector.tabs import reproduce
 from turnwright.inspector.views.available_actions import offer_of
 from turnwright.inspector.views.cli_commands import (
@@ -80,8 +80,8 @@ async def test_what_another_program_began_is_run_again_by_no_command_that_is_not
 async def test_what_the_command_line_began_is_run_again_as_it_was() -> None:
     context: dict[str, JsonValue] = {"model": "gpt"}
     async with Engine(model=ScriptedModel(asks_for(("ok", {})), "Capped."), tools=TOOLS, store=MemoryStore()) as engine:
-        name = (await engine.run(Agent(name="A", steps=1), "hi", context=context)).id
-        left = await engine.submit(Agent(name="A"), "hi", context=context)
+        name = (await engine.run(Agent(name="A", steps=1), "hi", metadata=context)).id
+        left = await engine.submit(Agent(name="A"), "hi", metadata=context)
         lines = [*await lines_of(engine, name), *await lines_of(engine, left)]
         assert [shlex.split(line)[1] for line in lines][:1] == ["run"]
         assert all(" URL" not in line for line in lines)
@@ -118,5 +118,5 @@ async def test_what_can_be_done_is_offered_with_the_same_command() -> None:
         name = await engine.submit(Agent(name="A"), "hi")
         turn = (await look(engine, name)).turn
         for store in ("", "sqlite:///my turns.db"):
-            offer = await offer_of(engine, Crew(engine, drives=False), turn, turn.at, store=store)
+            offer = await offer_of(engine, BackgroundTurns(engine, drives=False), turn, turn.at, store=store)
             assert offer.command == resume_command(name, store, elsewhere=True)

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.secrets_made import SECRETS
 
-from turnwright.events import Piece, ReasoningPiece, TextPiece
-from turnwright.inspector.http.event_stream import Stream, Told
+from turnwright.events import DeltaEvent, ReasoningDeltaEvent, TextDeltaEvent
+from turnwright.inspector.http.event_stream import PageEvent, PageEventStream
 from turnwright.inspector.views.redacted_stream import Replies, Words
 from turnwright.privacy.redaction import redactor
 
@@ -29,9 +29,11 @@ TEXTS = st.lists(
 ).map(" ".join)
 
 
-def pieces_of(text: str, sizes: Sequence[int], *, kind: type[Piece] = TextPiece, seq: int = 3) -> list[Piece]:
+def pieces_of(
+    text: str, sizes: Sequence[int], *, kind: type[DeltaEvent] = TextDeltaEvent, seq: int = 3
+) -> list[DeltaEvent]:
     """The text in pieces of these lengths, again and again."""
-    made: list[Piece] = []
+    made: list[DeltaEvent] = []
     while text:
         size = sizes[len(made) % len(sizes)]
         made.append(kind(turn="t", seq=seq, index=len(made), text=text[:size]))
@@ -39,7 +41,7 @@ def pieces_of(text: str, sizes: Sequence[int], *, kind: type[Piece] = TextPiece,
     return made
 
 
-def heard(words: Words, pieces: Iterable[Piece]) -> str:
+def heard(words: Words, pieces: Iterable[DeltaEvent]) -> str:
     """What a page shows when it was told of these pieces, and that the reply is whole."""
     shown = ""
     for told in [*(one for piece in pieces for one in words.add(piece)), *words.rest()]:
@@ -68,8 +70,10 @@ def test_what_is_told_is_the_text_without_its_secrets(words: list[str], sizes: l
 
 def test_a_reply_goes_on_behind_what_the_model_thought() -> None:
     replies = Replies()
-    thought = pieces_of("Hm, yes", [3], kind=ReasoningPiece)
-    said = [TextPiece(turn="t", seq=3, index=len(thought) + n, text=text) for n, text in enumerate(["One ", "two"])]
+    thought = pieces_of("Hm, yes", [3], kind=ReasoningDeltaEvent)
+    said = [
+        TextDeltaEvent(turn="t", seq=3, index=len(thought) + n, text=text) for n, text in enumerate(["One ", "two"])
+    ]
     words = Words(replies)
     told = [one for piece in (*thought, *said) for one in words.add(piece)] + list(words.rest())
     assert "".join(str(one.fields["text"]) for one in told if one.fields["kind"] == "reasoning") == "Hm, yes"
@@ -108,11 +112,11 @@ def test_what_was_heard_of_another_reply_is_not_told() -> None:
 pytestmark = pytest.mark.anyio
 
 
-async def sent(*told: Told, rest: float = 0.0, then: Sequence[Told] = ()) -> list[tuple[str, object]]:
+async def sent(*told: PageEvent, rest: float = 0.0, then: Sequence[PageEvent] = ()) -> list[tuple[str, object]]:
     """The names and the first data of what a browser hears of these, which happen at once, and then of those."""
     waits = anyio.Event()
 
-    async def source() -> AsyncGenerator[Told]:
+    async def source() -> AsyncGenerator[PageEvent]:
         for one in told:
             yield one
         if then:
@@ -135,30 +139,32 @@ async def sent(*told: Told, rest: float = 0.0, then: Sequence[Told] = ()) -> lis
         raise AssertionError
 
     with anyio.fail_after(60):
-        await Stream(source(), lambda: rest)({"type": "http", "method": "GET"}, receive, send)
+        await PageEventStream(source(), lambda: rest)({"type": "http", "method": "GET"}, receive, send)
     return heard
 
 
-def said(text: str) -> Told:
-    return Told.of("piece", kind="text", text=text)
+def said(text: str) -> PageEvent:
+    return PageEvent.of("piece", kind="text", text=text)
 
 
 async def test_what_grows_faster_than_its_page_is_made_is_told_now_and_then() -> None:
-    told = await sent(Told.grown(1), Told.grown(2), Told.grown(3), rest=0.1, then=[Told.of("ended")])
+    told = await sent(
+        PageEvent.grown(1), PageEvent.grown(2), PageEvent.grown(3), rest=0.1, then=[PageEvent.of("ended")]
+    )
     assert told == [("grown", '{"seq": 1}'), ("grown", '{"seq": 3}'), ("ended", "{}")]
-    assert [name for name, _ in await sent(Told.grown(1), Told.grown(2))] == ["grown", "grown"]
+    assert [name for name, _ in await sent(PageEvent.grown(1), PageEvent.grown(2))] == ["grown", "grown"]
 
 
 async def test_what_ends_meanwhile_is_told_at_once() -> None:
-    told = await sent(Told.grown(1), Told.grown(2), Told.of("ended"), rest=3600.0)
+    told = await sent(PageEvent.grown(1), PageEvent.grown(2), PageEvent.of("ended"), rest=3600.0)
     assert [name for name, _ in told] == ["grown", "grown", "ended"]
 
 
 async def test_what_is_written_meanwhile_is_told_at_once_and_again_when_the_page_is_new() -> None:
     """A page that is told to grow forgets what was written, for it is in the journal then."""
-    events = (Told.grown(1), said("a"), Told.grown(2), said("b"), Told.grown(3), said("c"), said("d"))
+    events = (PageEvent.grown(1), said("a"), PageEvent.grown(2), said("b"), PageEvent.grown(3), said("c"), said("d"))
     shown, last = "", []
-    for name, data in await sent(*events, rest=0.1, then=[Told.of("ended")]):
+    for name, data in await sent(*events, rest=0.1, then=[PageEvent.of("ended")]):
         if name == "grown" or '"restarted"' in str(data):
             last.append(shown)
             shown = ""

@@ -8,9 +8,9 @@ from turnwright import Agent, Engine, tool
 from turnwright.driver.subagents import agent_tool
 from turnwright.inspector.views.step_summary import glances
 from turnwright.inspector.views.steps import CONCLUDE, TEXT_ONLY, Step
-from turnwright.inspector.views.turn_record import Recorded, read_turn
+from turnwright.inspector.views.turn_record import TurnRecord, read_turn
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line
 from turnwright.tools import Tool
 from turnwright_states import State
@@ -31,7 +31,7 @@ async def broken(word: str) -> str:
     raise ValueError(f"{word} cannot be read")
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def delete_file(path: str) -> str:
     """Delete a file."""
     return f"{path} is deleted"
@@ -43,7 +43,7 @@ def engine_of(*lines: Line, repeat: bool = False) -> Engine:
     return Engine(model=ScriptedModel(*lines, repeat=repeat), tools=tools)
 
 
-async def told(*lines: Line, repeat: bool = False, **agent: object) -> Recorded:
+async def told(*lines: Line, repeat: bool = False, **agent: object) -> TurnRecord:
     async with engine_of(*lines, repeat=repeat) as engine:
         turn = await engine.run(Agent.model_validate({"name": "Searcher", **agent}), "Find the word.")
         return await read_turn(engine.store, turn.id)
@@ -52,7 +52,7 @@ async def told(*lines: Line, repeat: bool = False, **agent: object) -> Recorded:
 def searching() -> Line:
     words = iter(("alpha", "beta", "gamma", "delta"))
 
-    def say(request: Request) -> Reply | str:
+    def say(request: ModelRequest) -> ModelResponse | str:
         if request.tool_choice == "none":
             return "Nothing was found."
         return asks_for(("look_up", {"word": next(words)}))
@@ -65,7 +65,7 @@ def arrows(step: Step) -> list[tuple[State, State]]:
     return [(row.source, row.dest) for row in (CHART.rows[number - 1] for number in step.rows)]
 
 
-def keys(turn: Recorded) -> list[str]:
+def keys(turn: TurnRecord) -> list[str]:
     return [step.key for step in turn.steps]
 
 
@@ -136,7 +136,7 @@ async def test_a_call_that_waits_says_for_what_and_its_sibling_has_its_result() 
     turn = await told(asks_for(("delete_file", {"path": "a"}), ("look_up", {"word": "b"})))
     (step,) = turn.steps
     assert [call.status for call in step.calls] == ["waiting", "ok"]
-    assert step.calls[0].interrupt == turn.result.pending[0].id
+    assert step.calls[0].interrupt == turn.result.interrupts[0].id
     assert arrows(step)[-1] == (State.TOOL_EXEC, State.PAUSED)
     assert "1 call waits for a person" in [mark.words for mark in glances(turn.steps)[0].marks]
 
@@ -144,7 +144,7 @@ async def test_a_call_that_waits_says_for_what_and_its_sibling_has_its_result() 
 async def test_an_answer_belongs_to_the_step_that_asked() -> None:
     async with engine_of(asks_for(("delete_file", {"path": "a"})), "It is gone.") as engine:
         turn = await engine.run(Agent(name="Cleaner"), "Delete a.")
-        await engine.resume(turn.id, {turn.pending[0].id: True})
+        await engine.resume(turn.id, {turn.interrupts[0].id: True})
         read = await read_turn(engine.store, turn.id)
     first, second = read.steps
     assert len(first.answers) == 1
@@ -158,7 +158,7 @@ async def test_a_question_about_a_doom_loop_belongs_to_the_step_that_tripped_it(
         turn = await engine.run(Agent.model_validate({"name": "Searcher", "doom_response": "ask"}), "Find it.")
         assert turn.paused
         asked = await read_turn(engine.store, turn.id)
-        await engine.resume(turn.id, {turn.pending[0].id: "go_on"})
+        await engine.resume(turn.id, {turn.interrupts[0].id: "go_on"})
         read = await read_turn(engine.store, turn.id)
     assert keys(asked) == ["1", "2", "3"]
     assert arrows(asked.steps[2])[-1] == (State.CHECK, State.PAUSED)
@@ -192,11 +192,11 @@ async def test_a_step_at_a_glance_names_its_tools_or_its_first_words() -> None:
 
 
 @pytest.fixture
-async def stopped() -> Recorded:
+async def stopped() -> TurnRecord:
     return await told(searching(), repeat=True, steps=2)
 
 
-async def test_a_step_that_is_not_there_is_none(stopped: Recorded) -> None:
+async def test_a_step_that_is_not_there_is_none(stopped: TurnRecord) -> None:
     assert stopped.step("7") is None
     assert stopped.step(None) is None
     assert stopped.step("2") is stopped.steps[1]

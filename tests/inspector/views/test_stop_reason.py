@@ -9,13 +9,13 @@ import pytest
 from msgspec import structs
 
 from turnwright import Agent, Engine, tool
-from turnwright.inspector.views.stop_reason import Stop, stop_of
-from turnwright.inspector.views.tab_context import Looked
-from turnwright.inspector.views.turn_record import Recorded, read_turn
-from turnwright.journal.answers import grant
+from turnwright.inspector.views.stop_reason import StopReason, stop_of
+from turnwright.inspector.views.tab_context import TabContext
+from turnwright.inspector.views.turn_record import TurnRecord, read_turn
+from turnwright.journal.answers import approve
 from turnwright.journal.inbox import answer_item
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line
 from turnwright.store import InboxItem, InboxKind
 from turnwright_states import REASONS, EndReason
@@ -30,39 +30,45 @@ async def look_up(word: str) -> str:
     return f"{word}: nothing found"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def delete_file(path: str) -> str:
     """Delete a file."""
     return f"{path} is deleted"
 
 
-def as_it_is(turn: Recorded) -> Recorded:
+def as_it_is(turn: TurnRecord) -> TurnRecord:
     return turn
 
 
 async def explained(
-    lines: Sequence[Line], *, change: Callable[[Recorded], Recorded] = as_it_is, at: int | None = None, **agent: object
-) -> Stop:
+    lines: Sequence[Line],
+    *,
+    change: Callable[[TurnRecord], TurnRecord] = as_it_is,
+    at: int | None = None,
+    **agent: object,
+) -> StopReason:
     """What the page says of a turn on these lines; `change` is what became of it since."""
     settings = {"name": "Searcher"} | agent
     async with Engine(model=ScriptedModel(*lines, repeat=True), tools=[look_up, delete_file]) as engine:
         turn = await engine.run(Agent.model_validate(settings), "Find the word.")
         read = change(await read_turn(engine.store, turn.id, at))
-        return stop_of(Looked(engine, read, None, "sqlite:///turns.db", ()))
+        return stop_of(TabContext(engine, read, None, "sqlite:///turns.db", ()))
 
 
-async def submitted(change: Callable[[Recorded], Recorded] = as_it_is, *, store: str = "sqlite:///turns.db") -> Stop:
+async def submitted(
+    change: Callable[[TurnRecord], TurnRecord] = as_it_is, *, store: str = "sqlite:///turns.db"
+) -> StopReason:
     """What the page says of a turn that was submitted, on a page that knows its store by this address."""
     async with Engine(model=ScriptedModel("Done."), tools=[look_up]) as engine:
         name = await engine.submit(Agent(name="Searcher", steps=5), "Find the word.")
         read = change(await read_turn(engine.store, name))
-        return stop_of(Looked(engine, read, None, store, ()))
+        return stop_of(TabContext(engine, read, None, store, ()))
 
 
 def searching(calls: int = 1) -> Line:
     words = iter(f"word-{number}" for number in range(1000))
 
-    def say(request: Request) -> Reply | str:
+    def say(request: ModelRequest) -> ModelResponse | str:
         if request.tool_choice == "none":
             return "Nothing was found."
         return asks_for(*[("look_up", {"word": next(words)}) for _ in range(calls)])
@@ -103,7 +109,7 @@ async def test_an_answer_needs_no_explanation_but_has_its_nearest_limit() -> Non
 
 
 async def test_a_failure_shows_its_error() -> None:
-    def fail(request: Request) -> str:  # noqa: ARG001 (a line takes one)
+    def fail(request: ModelRequest) -> str:  # noqa: ARG001 (a line takes one)
         raise ValueError("the prompt hook is broken")
 
     stop = await explained([fail])
@@ -114,12 +120,12 @@ async def test_a_failure_shows_its_error() -> None:
 async def test_a_paused_turn_says_for_what_it_waits() -> None:
     stop = await explained([asks_for(("delete_file", {"path": "a"}), ("delete_file", {"path": "b"}))])
     assert (stop.what, stop.title) == ("paused", "Paused: it waits for 2 answers")
-    assert [one.tool for one in stop.pending] == ["delete_file", "delete_file"]
+    assert [one.tool for one in stop.interrupts] == ["delete_file", "delete_file"]
 
 
 async def test_a_turn_that_was_answered_says_so_until_it_is_taken_up() -> None:
-    def given(turn: Recorded, *, answers: int) -> Recorded:
-        items = [answer_item("t", one.id, grant()) for one in turn.result.pending]
+    def given(turn: TurnRecord, *, answers: int) -> TurnRecord:
+        items = [answer_item("t", one.id, approve()) for one in turn.result.interrupts]
         return replace(turn, inbox=tuple(items[:answers]))
 
     script = [asks_for(("delete_file", {"path": "a"}), ("delete_file", {"path": "b"}))]
@@ -150,7 +156,7 @@ async def test_a_submitted_turn_says_that_nobody_drives_it_yet() -> None:
 
 
 async def test_what_a_command_line_began_needs_nothing_named() -> None:
-    def began(turn: Recorded) -> Recorded:
+    def began(turn: TurnRecord) -> TurnRecord:
         return replace(turn, started=structs.replace(turn.started, context={"root": "/"}))
 
     stop = await submitted(began)
@@ -178,7 +184,7 @@ async def test_an_earlier_place_is_told_as_what_it_is() -> None:
 
 
 async def test_a_fault_of_the_journal_is_said() -> None:
-    def forged(turn: Recorded) -> Recorded:
+    def forged(turn: TurnRecord) -> TurnRecord:
         check = Check("every fact follows", Verdict.VIOLATED, "fact 3 does not follow")
         return replace(turn, replayed=replace(turn.replayed, check=check))
 
@@ -187,7 +193,7 @@ async def test_a_fault_of_the_journal_is_said() -> None:
 
 
 async def test_messages_that_never_arrived_are_shown() -> None:
-    def undelivered(turn: Recorded) -> Recorded:
+    def undelivered(turn: TurnRecord) -> TurnRecord:
         return replace(turn, result=replace(turn.result, undelivered=("Hurry up.",)))
 
     stop = await explained(["Forty-two."], change=undelivered)
@@ -195,8 +201,8 @@ async def test_messages_that_never_arrived_are_shown() -> None:
 
 
 async def test_every_reason_has_a_title() -> None:
-    def ended(reason: EndReason) -> Callable[[Recorded], Recorded]:
-        def change(turn: Recorded) -> Recorded:
+    def ended(reason: EndReason) -> Callable[[TurnRecord], TurnRecord]:
+        def change(turn: TurnRecord) -> TurnRecord:
             return replace(turn, result=replace(turn.result, reason=reason))
 
         return change

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from turnwright import Agent, Engine, tool
-from turnwright.errors import UnknownTurn
+from turnwright.errors import TurnNotFoundError
 from turnwright.inspector.views.turn_record import Turns, history_of, read_turn
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, NewTurn, Status, Store
@@ -79,7 +79,7 @@ async def test_past_its_end_it_is_shown_as_it_stands(engine: Engine) -> None:
 
 
 async def test_a_turn_that_is_not_there_is_unknown(engine: Engine) -> None:
-    with pytest.raises(UnknownTurn):
+    with pytest.raises(TurnNotFoundError):
         await read_turn(engine.store, "nowhere")
 
 
@@ -161,7 +161,7 @@ async def test_a_turn_that_took_the_id_of_another_is_read_anew(engine: Engine) -
     await write(store, "t", facts)
     assert (await turns.read("t")).length == len(facts)
     await store.delete("t")
-    with pytest.raises(UnknownTurn):
+    with pytest.raises(TurnNotFoundError):
         await turns.read("t")
     await write(store, "t", facts[:1])
     assert (await turns.read("t")).length == 1

@@ -14,7 +14,7 @@ from turnwright.message import AnyPart, Message, ReasoningPart, TextPart, ToolCa
 from turnwright.model.anthropic.block_order import CALL, ORDER, THINKING, in_order, order_of
 from turnwright.model.anthropic.blocks import encode_blocks
 from turnwright.model.anthropic.reply_builder import MessageBuilder
-from turnwright.model.protocol import Reply
+from turnwright.model.protocol import ModelResponse
 
 MESSAGE = TypeAdapter(Message)
 Block = dict[str, Any]
@@ -36,13 +36,13 @@ def call(identifier: str = "toolu") -> Block:
     return {"type": "tool_use", "id": identifier, "name": "f", "input": {"x": 1}}
 
 
-def reply(blocks: Sequence[Block]) -> Reply:
+def reply(blocks: Sequence[Block]) -> ModelResponse:
     builder = MessageBuilder()
     builder.add({"type": "message", "content": [*blocks], "stop_reason": "tool_use"})
     return builder.reply()
 
 
-def journalled(given: Reply) -> Message:
+def journalled(given: ModelResponse) -> Message:
     """The reply as the transcript has it: calls under our ids, through JSON."""
     parts: list[AnyPart] = []
     if given.reasoning or given.reasoning_details:

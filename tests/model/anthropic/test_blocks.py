@@ -95,7 +95,7 @@ def test_a_result_that_is_not_ok_is_an_error(status: CallStatus) -> None:
 
 def test_an_error_without_words_says_what_became_of_the_call() -> None:
     """The API refuses an error that has no content."""
-    assert content(Message.result("c1", "f", " ", CallStatus.DENIED))[0]["content"] == "denied"
+    assert content(Message.result("c1", "f", " ", CallStatus.REJECTED))[0]["content"] == "rejected"
 
 
 def test_each_result_is_a_block() -> None:

@@ -14,12 +14,20 @@ from turnwright.message import Message, ToolCallPart
 from turnwright.model.anthropic.client import AnthropicMessages
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.endpoint import ANTHROPIC_API
-from turnwright.model.protocol import Model, ModelError, ReasoningDelta, Reply, Request, TextDelta, ToolSpec
+from turnwright.model.protocol import (
+    Model,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ReasoningDelta,
+    TextDelta,
+    ToolSpec,
+)
 from turnwright_states import Cause, Finish, Usage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
-HELLO = Request((Message.user("hello"),))
+HELLO = ModelRequest((Message.user("hello"),))
 KEY = "sk-secret-1234"
 START: JsonValue = {"type": "message_start", "message": {"type": "message", "usage": {"input_tokens": 9}}}
 STOP: JsonValue = {"type": "message_stop"}
@@ -92,7 +100,9 @@ def model(
     return AnthropicMessages("m", **options)
 
 
-async def ask(model: AnthropicMessages, request: Request = HELLO) -> list[TextDelta | ReasoningDelta | Reply]:
+async def ask(
+    model: AnthropicMessages, request: ModelRequest = HELLO
+) -> list[TextDelta | ReasoningDelta | ModelResponse]:
     async with model:
         return [item async for item in model.stream(request)]
 
@@ -103,7 +113,7 @@ async def failure(model: AnthropicMessages) -> ModelError:
     return caught.value
 
 
-async def bodies(request: Request, **options: Any) -> dict[str, Any]:  # noqa: ANN401 (whatever the constructor takes)
+async def bodies(request: ModelRequest, **options: Any) -> dict[str, Any]:  # noqa: ANN401 (whatever the constructor takes)
     """The body that a server is sent."""
     seen: list[dict[str, Any]] = []
 
@@ -131,7 +141,7 @@ async def test_thinking_and_text_stream_and_the_reply_comes_last() -> None:
     *deltas, reply = await ask(model(body))
     assert deltas == [ReasoningDelta("hm"), TextDelta("a"), TextDelta("b")]
     details: tuple[dict[str, JsonValue], ...] = ({"type": "thinking", "thinking": "hm", "signature": "c2ln"},)
-    assert reply == Reply(text="ab", reasoning="hm", reasoning_details=details, usage=USED)
+    assert reply == ModelResponse(text="ab", reasoning="hm", reasoning_details=details, usage=USED)
     assert body.closed
 
 
@@ -142,7 +152,7 @@ async def test_parallel_calls_are_given_in_their_order() -> None:
 
     body = Body(sse(START), call(0, "f", '{"a"', ": 1}"), call(1, "g"), sse(stop("tool_use"), STOP))
     (reply,) = await ask(model(body))
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, ModelResponse)
     assert [(each.id, each.name, each.arguments) for each in reply.calls] == [
         ("toolu_0", "f", {"a": 1}),
         ("toolu_1", "g", {}),
@@ -171,7 +181,7 @@ async def test_a_request_goes_to_the_endpoint_with_key_version_and_the_callers_h
 async def test_the_options_reach_the_request() -> None:
     thinking = {"type": "enabled", "budget_tokens": 2000}
     tools = (ToolSpec("f", "Do it.", {"type": "object"}),)
-    request = Request(HELLO.messages, tools, first=True)
+    request = ModelRequest(HELLO.messages, tools, first=True)
     body = await bodies(request, max_tokens=5000, thinking=thinking, cache=False)
     assert (body["max_tokens"], body["thinking"]) == (5000, thinking)
     assert "cache_control" not in json.dumps(body)
@@ -184,19 +194,19 @@ class TestCapabilities:
     async def test_tools_are_defined_where_the_conversation_holds_calls(self) -> None:
         call = ToolCallPart(id="c1", name="f")
         messages = (*HELLO.messages, Message.assistant(calls=[call]), Message.result("c1", "f", "a"))
-        body = await bodies(Request(messages))
+        body = await bodies(ModelRequest(messages))
         assert [tool["name"] for tool in body["tools"]] == ["f"]
         assert body["tool_choice"] == {"type": "none"}
 
     async def test_no_request_ends_with_the_assistant(self) -> None:
-        body = await bodies(Request((*HELLO.messages, Message.assistant("a"))))
+        body = await bodies(ModelRequest((*HELLO.messages, Message.assistant("a"))))
         assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
 
     async def test_they_can_be_given(self) -> None:
         mine = Capabilities(parallel_tool_calls=False)
         assert model(Body(), capabilities=mine).capabilities == mine
         tools = (ToolSpec("f", "Do it.", {"type": "object"}),)
-        body = await bodies(Request(HELLO.messages, tools), capabilities=mine)
+        body = await bodies(ModelRequest(HELLO.messages, tools), capabilities=mine)
         assert body["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
 
 
@@ -207,12 +217,12 @@ async def test_a_server_that_does_not_stream_is_understood() -> None:
         "stop_reason": "end_turn",
         "usage": {"input_tokens": 9, "output_tokens": 7},
     }
-    assert await ask(model(httpx.Response(200, json=body))) == [TextDelta("hi"), Reply(text="hi", usage=USED)]
+    assert await ask(model(httpx.Response(200, json=body))) == [TextDelta("hi"), ModelResponse(text="hi", usage=USED)]
 
 
 async def test_a_refusal_is_a_content_filters() -> None:
     (reply,) = await ask(model(Body(sse(START, stop("refusal"), STOP))))
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, ModelResponse)
     assert reply.finish is Finish.CONTENT_FILTER
 
 
@@ -281,7 +291,7 @@ class TestFailures:
 
     async def test_a_connection_that_breaks_after_the_stop_reason_loses_nothing(self) -> None:
         body = Body(sse(START), text("a"), sse(stop()), httpx.ReadError("reset"))
-        assert await ask(model(body)) == [TextDelta("a"), Reply(text="a", usage=USED)]
+        assert await ask(model(body)) == [TextDelta("a"), ModelResponse(text="a", usage=USED)]
 
     async def test_silence_is_a_time_out(self) -> None:
         error = await failure(model(Body(sse(START), text("a"), 5.0), idle_timeout=0.01))
@@ -321,7 +331,7 @@ async def test_cancelling_closes_the_connection() -> None:
 def test_a_model_outlives_the_event_loop_that_it_was_used_in() -> None:
     used = model(lambda _: httpx.Response(200, content=sse(START) + text("a") + sse(stop(), STOP)))
 
-    async def once() -> list[TextDelta | ReasoningDelta | Reply]:
+    async def once() -> list[TextDelta | ReasoningDelta | ModelResponse]:
         return [item async for item in used.stream(HELLO)]
 
     assert anyio.run(once) == anyio.run(once)

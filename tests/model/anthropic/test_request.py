@@ -9,9 +9,9 @@ from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
 from turnwright.message import Message, ReasoningPart, Role, TextPart, ToolCallPart
-from turnwright.model.anthropic.request import MAX_TOKENS, MIN_BUDGET, Encoder
+from turnwright.model.anthropic.request import MAX_TOKENS, MIN_BUDGET, AnthropicEncoder
 from turnwright.model.capabilities import Capabilities
-from turnwright.model.protocol import Request, ToolChoice, ToolSpec
+from turnwright.model.protocol import ModelRequest, ToolChoice, ToolSpec
 from turnwright_states import CallStatus
 
 HELLO = Message.user("hello")
@@ -23,13 +23,13 @@ MANUAL: dict[str, JsonValue] = {"type": "enabled", "budget_tokens": 4000}
 ADAPTIVE: dict[str, JsonValue] = {"type": "adaptive"}
 
 
-def encode(request: Request, encoder: Encoder | None = None) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads((encoder or Encoder("m", cache=False)).encode(request))
+def encode(request: ModelRequest, encoder: AnthropicEncoder | None = None) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads((encoder or AnthropicEncoder("m", cache=False)).encode(request))
     return body
 
 
-def sent(*messages: Message, encoder: Encoder | None = None) -> list[dict[str, Any]]:
-    wire: list[dict[str, Any]] = encode(Request(messages), encoder)["messages"]
+def sent(*messages: Message, encoder: AnthropicEncoder | None = None) -> list[dict[str, Any]]:
+    wire: list[dict[str, Any]] = encode(ModelRequest(messages), encoder)["messages"]
     return wire
 
 
@@ -63,7 +63,7 @@ def marked(body: dict[str, Any]) -> list[Any]:
 
 
 def test_a_request_asks_for_a_stream_with_a_bound() -> None:
-    assert encode(Request((HELLO,))) == {
+    assert encode(ModelRequest((HELLO,))) == {
         "model": "m",
         "max_tokens": MAX_TOKENS,
         "stream": True,
@@ -73,10 +73,10 @@ def test_a_request_asks_for_a_stream_with_a_bound() -> None:
 
 class TestMessages:
     def test_instructions_at_the_beginning_are_the_system_prompt(self) -> None:
-        body = encode(Request((Message.system("a"), Message.system(" "), Message.system("b"), HELLO)))
+        body = encode(ModelRequest((Message.system("a"), Message.system(" "), Message.system("b"), HELLO)))
         assert body["system"] == [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
         assert body["messages"] == [said("user", "hello")]
-        assert "system" not in encode(Request((Message.system(""), HELLO)))
+        assert "system" not in encode(ModelRequest((Message.system(""), HELLO)))
 
     def test_later_instructions_are_the_users_words(self) -> None:
         assert sent(HELLO, Message.system("be brief")) == [said("user", "hello", "be brief")]
@@ -106,7 +106,9 @@ class TestMessages:
         """The API refuses a blank, and a conversation that ends with the assistant."""
         begun = (HELLO, Message.assistant("a"), blank)
         assert sent(*begun)[2:] == [said("user", "Go on.")]
-        prefilled = sent(*begun, encoder=Encoder("m", cache=False, capabilities=Capabilities(allows_prefill=True)))
+        prefilled = sent(
+            *begun, encoder=AnthropicEncoder("m", cache=False, capabilities=Capabilities(allows_prefill=True))
+        )
         assert prefilled[2:] == ([said("user", "Go on.")] if blank.role == "user" else [])
 
     def test_a_blank_of_the_users_stays_what_it_was_with_the_next_step(self) -> None:
@@ -136,7 +138,7 @@ class TestMessages:
             messages += [
                 Message.result(call.id, "f", data.draw(texts), data.draw(st.sampled_from(CallStatus))) for call in calls
             ]
-        cached = encode(Request(tuple(messages)), Encoder("m"))
+        cached = encode(ModelRequest(tuple(messages)), AnthropicEncoder("m"))
         wire = cached["messages"]
         assert [message["role"] for message in wire] == [("user", "assistant")[each % 2] for each in range(len(wire))]
         assert wire[-1]["role"] == "user"
@@ -151,7 +153,7 @@ class TestMessages:
 
 class TestTools:
     def test_tools_are_described(self) -> None:
-        body = encode(Request((HELLO,), tools=(READ, LIST)))
+        body = encode(ModelRequest((HELLO,), tools=(READ, LIST)))
         assert body["tools"] == [
             {"name": "read", "description": "Read a file.", "input_schema": READ.parameters},
             {"name": "list", "input_schema": {"type": "object"}},
@@ -160,13 +162,13 @@ class TestTools:
 
     @pytest.mark.parametrize(("choice", "wire"), [("none", {"type": "none"}), ("required", {"type": "any"})])
     def test_a_choice_is_sent_with_tools_only(self, choice: ToolChoice, wire: dict[str, str]) -> None:
-        assert encode(Request((HELLO,), tools=(READ,), tool_choice=choice))["tool_choice"] == wire
-        assert "tool_choice" not in encode(Request((HELLO,), tool_choice=choice))
+        assert encode(ModelRequest((HELLO,), tools=(READ,), tool_choice=choice))["tool_choice"] == wire
+        assert "tool_choice" not in encode(ModelRequest((HELLO,), tool_choice=choice))
 
     def test_the_first_call_of_a_turn_may_have_a_choice_of_its_own(self) -> None:
-        encoder = Encoder("m", tool_choice_first="required")
-        assert encode(Request((HELLO,), tools=(READ,), first=True), encoder)["tool_choice"] == {"type": "any"}
-        assert "tool_choice" not in encode(Request((HELLO,), tools=(READ,)), encoder)
+        encoder = AnthropicEncoder("m", tool_choice_first="required")
+        assert encode(ModelRequest((HELLO,), tools=(READ,), first=True), encoder)["tool_choice"] == {"type": "any"}
+        assert "tool_choice" not in encode(ModelRequest((HELLO,), tools=(READ,)), encoder)
 
     @pytest.mark.parametrize(
         ("choice", "wire"),
@@ -179,8 +181,8 @@ class TestTools:
     def test_a_model_that_may_ask_for_one_call_only_is_told_so(
         self, choice: ToolChoice, wire: dict[str, JsonValue]
     ) -> None:
-        encoder = Encoder("m", capabilities=Capabilities(parallel_tool_calls=False))
-        assert encode(Request((HELLO,), tools=(READ,), tool_choice=choice), encoder)["tool_choice"] == wire
+        encoder = AnthropicEncoder("m", capabilities=Capabilities(parallel_tool_calls=False))
+        assert encode(ModelRequest((HELLO,), tools=(READ,), tool_choice=choice), encoder)["tool_choice"] == wire
 
 
 class TestMaxTokens:
@@ -189,10 +191,13 @@ class TestMaxTokens:
         [(None, None, MAX_TOKENS), (None, 5, 5), (100, None, 100), (100, 5, 5), (100, 500, 100)],
     )
     def test_the_smaller_bound_counts(self, option: int | None, asked: int | None, bound: int) -> None:
-        assert encode(Request((HELLO,), max_tokens=asked), Encoder("m", max_tokens=option))["max_tokens"] == bound
+        assert (
+            encode(ModelRequest((HELLO,), max_tokens=asked), AnthropicEncoder("m", max_tokens=option))["max_tokens"]
+            == bound
+        )
 
     def test_a_budget_for_thinking_is_added_to_the_default(self) -> None:
-        body = encode(Request((HELLO,)), Encoder("m", thinking=MANUAL))
+        body = encode(ModelRequest((HELLO,)), AnthropicEncoder("m", thinking=MANUAL))
         assert (body["max_tokens"], body["thinking"]) == (MAX_TOKENS + 4000, MANUAL)
 
 
@@ -202,7 +207,9 @@ class TestThinking:
         [(20_000, 4000), (4000 + MIN_BUDGET, 4000), (4000, 4000 - MIN_BUDGET), (2 * MIN_BUDGET, MIN_BUDGET)],
     )
     def test_a_budget_leaves_room_for_the_answer(self, bound: int, budget: int) -> None:
-        body = encode(Request((HELLO,), max_tokens=bound), Encoder("m", max_tokens=20_000, thinking=MANUAL))
+        body = encode(
+            ModelRequest((HELLO,), max_tokens=bound), AnthropicEncoder("m", max_tokens=20_000, thinking=MANUAL)
+        )
         assert (body["max_tokens"], body["thinking"]) == (bound, {"type": "enabled", "budget_tokens": budget})
 
     @pytest.mark.parametrize("thinking", [MANUAL, ADAPTIVE])
@@ -211,15 +218,15 @@ class TestThinking:
     ) -> None:
         """A conclusion, say. A turn that goes on without thinking must not hold any."""
         messages = (HELLO, asks("c1", thought=True), result("c1"))
-        encoder = Encoder("m", thinking=thinking)
-        body = encode(Request(messages, max_tokens=2 * MIN_BUDGET - 1), encoder)
+        encoder = AnthropicEncoder("m", thinking=thinking)
+        body = encode(ModelRequest(messages, max_tokens=2 * MIN_BUDGET - 1), encoder)
         assert "thinking" not in body
         assert [block["type"] for block in body["messages"][1]["content"]] == ["tool_use"]
-        body = encode(Request(messages), encoder)
+        body = encode(ModelRequest(messages), encoder)
         assert body["messages"][1]["content"][0] == THINKING
 
     def test_adaptive_thinking_has_no_budget_and_goes_as_it_is(self) -> None:
-        body = encode(Request((HELLO,), max_tokens=2 * MIN_BUDGET), Encoder("m", thinking=ADAPTIVE))
+        body = encode(ModelRequest((HELLO,), max_tokens=2 * MIN_BUDGET), AnthropicEncoder("m", thinking=ADAPTIVE))
         assert (body["max_tokens"], body["thinking"]) == (2 * MIN_BUDGET, ADAPTIVE)
 
     @pytest.mark.parametrize(
@@ -229,7 +236,7 @@ class TestThinking:
         self, thinking: dict[str, JsonValue] | None, *, kept: bool
     ) -> None:
         """Models that think by themselves want it too."""
-        encoder = Encoder("m", thinking=thinking)
+        encoder = AnthropicEncoder("m", thinking=thinking)
         wire = sent(HELLO, asks("c1", thought=True), result("c1"), encoder=encoder)
         assert [block["type"] for block in wire[1]["content"]] == [*(["thinking"] if kept else ()), "tool_use"]
 
@@ -250,9 +257,9 @@ class TestThinking:
         self, messages: list[Message], *, thinks: bool
     ) -> None:
         """The API refuses a change in between. Adaptive thinking may begin at any time."""
-        body = encode(Request((HELLO, *messages)), Encoder("m", thinking=MANUAL))
+        body = encode(ModelRequest((HELLO, *messages)), AnthropicEncoder("m", thinking=MANUAL))
         assert ("thinking" in body) is thinks
-        assert "thinking" in encode(Request((HELLO, *messages)), Encoder("m", thinking=ADAPTIVE))
+        assert "thinking" in encode(ModelRequest((HELLO, *messages)), AnthropicEncoder("m", thinking=ADAPTIVE))
 
     @pytest.mark.parametrize(
         ("thinking", "choice"),
@@ -261,49 +268,49 @@ class TestThinking:
     def test_a_model_that_thinks_is_not_made_to_use_a_tool(
         self, thinking: dict[str, JsonValue] | None, choice: JsonValue
     ) -> None:
-        body = encode(Request((HELLO,), (READ,), tool_choice="required"), Encoder("m", thinking=thinking))
+        body = encode(ModelRequest((HELLO,), (READ,), tool_choice="required"), AnthropicEncoder("m", thinking=thinking))
         assert body.get("tool_choice") == choice
 
     def test_a_call_that_does_without_thinking_may_be_made_to_use_a_tool(self) -> None:
-        request = Request((HELLO,), (READ,), tool_choice="required", max_tokens=100)
-        assert encode(request, Encoder("m", thinking=MANUAL))["tool_choice"] == {"type": "any"}
+        request = ModelRequest((HELLO,), (READ,), tool_choice="required", max_tokens=100)
+        assert encode(request, AnthropicEncoder("m", thinking=MANUAL))["tool_choice"] == {"type": "any"}
 
 
 class TestCache:
     def test_tools_instructions_and_the_last_message_may_be_kept(self) -> None:
-        request = Request((Message.system("a"), Message.system("b"), HELLO), tools=(READ, LIST))
-        assert marked(encode(request, Encoder("m"))) == ["list", "b", "hello"]
+        request = ModelRequest((Message.system("a"), Message.system("b"), HELLO), tools=(READ, LIST))
+        assert marked(encode(request, AnthropicEncoder("m"))) == ["list", "b", "hello"]
 
     def test_the_end_of_the_step_before_may_be_kept_too(self) -> None:
         """A batch may be longer than the provider looks back."""
         steps = (HELLO, asks("c1", "c2"), result("c1"), result("c2"), asks("c3"), result("c3"))
-        encoder = Encoder("m")
-        assert marked(encode(Request(steps[:1]), encoder)) == ["hello"]
-        assert marked(encode(Request(steps[:4]), encoder)) == ["hello", "c2"]
-        assert marked(encode(Request(steps), encoder)) == ["c2", "c3"]
+        encoder = AnthropicEncoder("m")
+        assert marked(encode(ModelRequest(steps[:1]), encoder)) == ["hello"]
+        assert marked(encode(ModelRequest(steps[:4]), encoder)) == ["hello", "c2"]
+        assert marked(encode(ModelRequest(steps), encoder)) == ["c2", "c3"]
 
     @pytest.mark.parametrize(
         "behind", [[], [asks("c1"), result("c1")], [asks("c1"), result("c1"), asks("c2"), result("c2")]]
     )
     def test_what_is_said_for_one_call_only_is_not_kept(self, behind: list[Message]) -> None:
         """The next request does not hold it: what was kept up to there would never be found again."""
-        encoder = Encoder("m")
-        lasting = marked(encode(Request((HELLO, *behind)), encoder))
+        encoder = AnthropicEncoder("m")
+        lasting = marked(encode(ModelRequest((HELLO, *behind)), encoder))
         hints = (Message.user("Two steps are left."), Message.user("Stop now."))
-        assert marked(encode(Request((HELLO, *behind, *hints)), encoder)) == lasting
+        assert marked(encode(ModelRequest((HELLO, *behind, *hints)), encoder)) == lasting
 
     def test_it_can_be_left(self) -> None:
-        body = encode(Request((Message.system("a"), HELLO), tools=(READ,)), Encoder("m", cache=False))
+        body = encode(ModelRequest((Message.system("a"), HELLO), tools=(READ,)), AnthropicEncoder("m", cache=False))
         assert marked(body) == []
 
 
 class TestExtraBody:
     def test_it_adds_replaces_and_removes(self) -> None:
-        encoder = Encoder("m", extra_body={"temperature": 0, "tool_choice": {"type": "tool", "name": "read"}})
-        body = encode(Request((HELLO,), (READ,)), encoder)
+        encoder = AnthropicEncoder("m", extra_body={"temperature": 0, "tool_choice": {"type": "tool", "name": "read"}})
+        body = encode(ModelRequest((HELLO,), (READ,)), encoder)
         assert (body["temperature"], body["tool_choice"]) == (0, {"type": "tool", "name": "read"})
-        encoder = Encoder("m", extra_body={"tool_choice": None})
-        assert "tool_choice" not in encode(Request((HELLO,), (READ,), tool_choice="none"), encoder)
+        encoder = AnthropicEncoder("m", extra_body={"tool_choice": None})
+        assert "tool_choice" not in encode(ModelRequest((HELLO,), (READ,), tool_choice="none"), encoder)
 
     @pytest.mark.parametrize(
         ("options", "fault"),
@@ -324,15 +331,15 @@ class TestExtraBody:
     )
     def test_an_option_that_cannot_be_used_is_refused(self, options: dict[str, Any], fault: str) -> None:
         with pytest.raises(ConfigError, match=fault):
-            Encoder("m", **options)
+            AnthropicEncoder("m", **options)
 
 
 def test_a_message_is_encoded_once_and_forgotten_with_the_message() -> None:
     """Else the steps of a long turn get slower and slower, or the memory fills."""
-    encoder = Encoder("m")
+    encoder = AnthropicEncoder("m")
     kept, gone = Message.user("kept"), Message.user("gone")
-    first = encoder.encode(Request((kept, gone)))
-    assert encoder.encode(Request((kept, gone))) == first
+    first = encoder.encode(ModelRequest((kept, gone)))
+    assert encoder.encode(ModelRequest((kept, gone))) == first
     assert encoder.remembered == 2
     del gone
     gc.collect()

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from turnwright.model.anthropic.stream import MessagesStream
 from turnwright.model.http.text_buffer import MAX_CALLS
-from turnwright.model.protocol import ModelError, ReasoningDelta, Reply, ReplyCall, TextDelta
+from turnwright.model.protocol import ModelError, ModelResponse, ReasoningDelta, ResponseToolCall, TextDelta
 from turnwright_states import Cause, Finish, Usage
 
 Event = dict[str, JsonValue]
@@ -90,7 +90,7 @@ def decode(data: bytes | Iterable[bytes]) -> MessagesStream:
     return stream
 
 
-def reply(*events: JsonValue) -> Reply:
+def reply(*events: JsonValue) -> ModelResponse:
     """Decode a reply between a beginning and an end that are as usual."""
     return decode(sse(start(), *events, end(), STOP)).reply()
 
@@ -101,8 +101,8 @@ def failure(data: bytes) -> ModelError:
     return caught.value
 
 
-def called(name: str, arguments: Mapping[str, JsonValue] | None, raw: str, call_id: str) -> ReplyCall:
-    return ReplyCall(name=name, arguments=arguments, raw=raw, id=call_id)
+def called(name: str, arguments: Mapping[str, JsonValue] | None, raw: str, call_id: str) -> ResponseToolCall:
+    return ResponseToolCall(name=name, arguments=arguments, raw=raw, id=call_id)
 
 
 class TestStreams:
@@ -117,7 +117,7 @@ class TestStreams:
         assert not stream.done
         assert stream.feed(sse(STOP)) == []
         assert stream.done
-        assert stream.reply() == Reply(text="Hello!", usage=Usage(input_tokens=25, output_tokens=15))
+        assert stream.reply() == ModelResponse(text="Hello!", usage=Usage(input_tokens=25, output_tokens=15))
         assert stream.reply().finish_reason == "end_turn"
 
     def test_a_tool_call_after_text(self) -> None:
@@ -177,7 +177,7 @@ class TestStreams:
             text(3, " It is sunny."),
             stop(3),
         )
-        assert given == Reply(text="I'll check. It is sunny.", usage=Usage(input_tokens=25, output_tokens=1))
+        assert given == ModelResponse(text="I'll check. It is sunny.", usage=Usage(input_tokens=25, output_tokens=1))
 
     def test_a_refusal(self) -> None:
         details: Event = {"type": "refusal", "category": "cyber", "explanation": None}
@@ -190,7 +190,7 @@ class TestStreams:
         error = failure(sse(start(), *HI, *tool(1, "f", "a", '{"x'), overloaded))
         assert error.cause is Cause.OVERLOADED
         assert "Overloaded" in str(error)
-        assert error.partial == Reply(
+        assert error.partial == ModelResponse(
             text="Hi", calls=(called("f", None, '{"x', "a"),), usage=Usage(input_tokens=25, output_tokens=1)
         )
 
@@ -477,7 +477,7 @@ class TestBlocks:
     )
     def test_an_event_may_lack_anything(self, odd: JsonValue) -> None:
         given = reply(odd, begin(4, "text", text=None), text(4, "Hi"), odd, stop(4), odd)
-        assert given == Reply(text="Hi", usage=Usage(input_tokens=25, output_tokens=1))
+        assert given == ModelResponse(text="Hi", usage=Usage(input_tokens=25, output_tokens=1))
 
     def test_the_name_of_an_event_counts_where_its_json_has_no_type(self) -> None:
         data = b"".join(
@@ -578,7 +578,7 @@ class TestEnds:
     def test_an_end_with_neither_is_an_interruption(self, last: list[JsonValue], done: bytes) -> None:
         error = failure(sse(start(), *HI, *last) + done)
         assert error.cause is Cause.INTERRUPTED
-        assert error.partial == Reply(text="Hi", usage=Usage(input_tokens=25, output_tokens=1))
+        assert error.partial == ModelResponse(text="Hi", usage=Usage(input_tokens=25, output_tokens=1))
         assert "no stop reason" in str(error)
 
     @pytest.mark.parametrize("nothing", [b"", b"\n\n", b": hello\n\n", sse(PING), b"data: [DONE]\n\n", b"data: {"])
@@ -613,7 +613,7 @@ class TestErrors:
         error = failure(data)
         assert "boom" in str(error)
         assert error.cause is Cause.SERVER_ERROR
-        assert error.partial == Reply(text="Hi", usage=Usage(input_tokens=25, output_tokens=1))
+        assert error.partial == ModelResponse(text="Hi", usage=Usage(input_tokens=25, output_tokens=1))
         assert not decode(data).complete
 
     @pytest.mark.parametrize(
@@ -672,7 +672,7 @@ class TestBodies:
         assert decode(b"data: " + json.dumps(self.BODY).encode()).reply().text == "Hi"
 
     def test_a_whole_message_that_repeats_the_events_is_left_out(self) -> None:
-        assert decode(sse(start(), *HI, self.BODY)).reply() == Reply(
+        assert decode(sse(start(), *HI, self.BODY)).reply() == ModelResponse(
             text="Hi", usage=Usage(input_tokens=25, output_tokens=15)
         )
 
@@ -724,7 +724,7 @@ class TestBounds:
         assert stream.done
         with pytest.raises(ModelError, match="an event is longer than 1,000 bytes") as caught:
             stream.reply()
-        assert (caught.value.cause, caught.value.partial) == (Cause.REJECTED, Reply(text="Hi"))
+        assert (caught.value.cause, caught.value.partial) == (Cause.REJECTED, ModelResponse(text="Hi"))
 
     def test_a_body_is_bounded(self) -> None:
         stream = MessagesStream(max_event=1000)

@@ -14,7 +14,7 @@ from tests.model.streams import CUTS, EDITS, NOISE, SCALAR, TEXT, cut, edited, e
 
 from turnwright.model.anthropic.block_order import CALL, THINKING, order_of
 from turnwright.model.anthropic.stream import MessagesStream
-from turnwright.model.protocol import ModelError, Reply, ReplyCall
+from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
 from turnwright_states import Usage
 
 Event = dict[str, JsonValue]
@@ -147,7 +147,7 @@ def events_of(blocks: list[Block]) -> Iterator[Event]:
     yield {"type": "message_stop"}
 
 
-def reply_of(blocks: list[Block]) -> Reply:
+def reply_of(blocks: list[Block]) -> ModelResponse:
     """Say what those events are the reply of."""
     details: list[dict[str, JsonValue]] = []
     for kind, pieces, mark in blocks:
@@ -160,11 +160,11 @@ def reply_of(blocks: list[Block]) -> Reply:
         row += [CALL] if kind == "tool_use" else [THINKING] if "thinking" in kind and mark else []
         row += [len("".join(pieces))] if kind == "text" else []
     raws = ["".join(pieces) for kind, pieces, _ in blocks if kind == "tool_use"]
-    return Reply(
+    return ModelResponse(
         text="".join("".join(pieces) for kind, pieces, _ in blocks if kind == "text"),
         reasoning="".join("".join(pieces) for kind, pieces, _ in blocks if kind == "thinking"),
         reasoning_details=(*details, *order_of(row)),
-        calls=tuple(ReplyCall(name="f", arguments=json.loads(raw), raw=raw, id="toolu") for raw in raws),
+        calls=tuple(ResponseToolCall(name="f", arguments=json.loads(raw), raw=raw, id="toolu") for raw in raws),
         usage=Usage(input_tokens=25, output_tokens=15),
     )
 
@@ -273,7 +273,7 @@ def test_nothing_but_a_model_error_is_raised(data: bytes) -> None:
     assert stream.done
     assert stream.complete is (stream.error is None)
     if stream.error is None:
-        assert isinstance(stream.reply(), Reply)
+        assert isinstance(stream.reply(), ModelResponse)
         return
     assert stream.error.partial is not None
     with pytest.raises(ModelError) as caught:

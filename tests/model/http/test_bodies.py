@@ -20,7 +20,7 @@ from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import fit
 from turnwright.model.http.text_buffer import mend
 from turnwright.model.openai_chat import request as openai_wire
-from turnwright.model.protocol import Request
+from turnwright.model.protocol import ModelRequest
 
 ALL = tuple(
     Capabilities(
@@ -42,16 +42,16 @@ THINKING: tuple[dict[str, JsonValue] | None, ...] = (
 
 
 @given(conversations())
-def test_what_is_made_to_fit_is_what_is_made_of_nothing(made: list[Request]) -> None:
+def test_what_is_made_to_fit_is_what_is_made_of_nothing(made: list[ModelRequest]) -> None:
     for capabilities in ALL:
         for request in made:
             assert fit(request, capabilities) == fitted(request, capabilities)
 
 
 @given(conversations())
-def test_bodies_of_chat_completions_are_those_that_are_made_of_nothing(made: list[Request]) -> None:
+def test_bodies_of_chat_completions_are_those_that_are_made_of_nothing(made: list[ModelRequest]) -> None:
     for capabilities in PUT_TOGETHER:
-        encoder = openai_wire.Encoder("m", capabilities=capabilities)
+        encoder = openai_wire.OpenAIEncoder("m", capabilities=capabilities)
         for request in made:
             body = json.loads(encoder.encode(fit(request, capabilities)))
             assert body == mended(chat_body(fitted(request, capabilities), capabilities))
@@ -59,10 +59,10 @@ def test_bodies_of_chat_completions_are_those_that_are_made_of_nothing(made: lis
 
 @given(conversations(), st.sampled_from(THINKING), st.booleans())
 def test_bodies_of_the_messages_api_are_those_that_are_made_of_nothing(
-    made: list[Request], thinking: dict[str, JsonValue] | None, cache: bool
+    made: list[ModelRequest], thinking: dict[str, JsonValue] | None, cache: bool
 ) -> None:
     for capabilities in PUT_TOGETHER:
-        encoder = anthropic_wire.Encoder("m", capabilities=capabilities, thinking=thinking, cache=cache)
+        encoder = anthropic_wire.AnthropicEncoder("m", capabilities=capabilities, thinking=thinking, cache=cache)
         for request in made:
             body = json.loads(encoder.encode(fit(request, capabilities)))
             plain = messages_body(fitted(request, capabilities), capabilities, cache=cache, thinking=thinking)
@@ -77,16 +77,16 @@ def mended(body: Body) -> Body:
 
 # What a step costs. Of the time there is nothing to assert, but of what is done.
 
-Build = Callable[[Request], bytes]
+Build = Callable[[ModelRequest], bytes]
 
 
 def chat(capabilities: Capabilities) -> Build:
-    encoder = openai_wire.Encoder("m", capabilities=capabilities)
+    encoder = openai_wire.OpenAIEncoder("m", capabilities=capabilities)
     return lambda request: encoder.encode(fit(request, capabilities))
 
 
 def messages_api(capabilities: Capabilities) -> Build:
-    encoder = anthropic_wire.Encoder("m", capabilities=capabilities)
+    encoder = anthropic_wire.AnthropicEncoder("m", capabilities=capabilities)
     return lambda request: encoder.encode(fit(request, capabilities))
 
 

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
 from turnwright.message import Message
-from turnwright.model.http.encoding import CHUNK, Kept, checked_extra, dump, lengthened
+from turnwright.model.http.encoding import CHUNK, EncodedMessage, checked_extra, dump, lengthened
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 
@@ -20,7 +20,7 @@ def test_a_message_is_encoded_once_for_as_long_as_it_lives() -> None:
         seen.append(message.text)
         return message.text.upper()
 
-    kept: Kept[Message, str] = Kept(encode)
+    kept: EncodedMessage[Message, str] = EncodedMessage(encode)
     first, second = Message.user("a"), Message.user("a")
     assert [kept.of(first), kept.of(first), kept.of(second)] == ["A", "A", "A"]
     assert seen == ["a", "a"], "messages that are equal are still two"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from turnwright.model.http.error_body import Said, plain_name, understand
+from turnwright.model.http.error_body import ErrorBody, plain_name, understand
 
 JSON_VALUES: st.SearchStrategy[JsonValue] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -16,19 +16,22 @@ JSON_VALUES: st.SearchStrategy[JsonValue] = st.recursive(
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("Words", Said("Words")),
-        ({"error": {"message": "Words", "code": "X"}}, Said("Words", frozenset({"x"}))),
-        ({"error": {"message": "Words", "code": 429}}, Said("Words", status=429)),
-        ({"type": "error", "error": {"type": "overloaded_error"}}, Said("", frozenset({"error", "overloaded_error"}))),
-        ({"error": "busy", "error_type": "overloaded"}, Said("busy", frozenset({"overloaded"}))),
+        ("Words", ErrorBody("Words")),
+        ({"error": {"message": "Words", "code": "X"}}, ErrorBody("Words", frozenset({"x"}))),
+        ({"error": {"message": "Words", "code": 429}}, ErrorBody("Words", status=429)),
+        (
+            {"type": "error", "error": {"type": "overloaded_error"}},
+            ErrorBody("", frozenset({"error", "overloaded_error"})),
+        ),
+        ({"error": "busy", "error_type": "overloaded"}, ErrorBody("busy", frozenset({"overloaded"}))),
         (
             {"Message": "Words", "__type": "com.amazon#ThrottlingException"},
-            Said("Words", frozenset({"throttlingexception"})),
+            ErrorBody("Words", frozenset({"throttlingexception"})),
         ),
-        ({"success": False, "errors": [{"message": "Words", "code": 3040}]}, Said("Words")),
+        ({"success": False, "errors": [{"message": "Words", "code": 3040}]}, ErrorBody("Words")),
     ],
 )
-def test_words_names_and_status_are_found_wherever_they_are(body: JsonValue, said: Said) -> None:
+def test_words_names_and_status_are_found_wherever_they_are(body: JsonValue, said: ErrorBody) -> None:
     assert understand(body) == said
 
 
@@ -55,7 +58,7 @@ def test_the_words_of_the_provider_behind_a_gateway_are_the_ones_that_help() -> 
     behind = json.dumps({"error": {"message": "Too much. Please try again in 2s.", "code": "rate_limit_exceeded"}})
     metadata: JsonValue = {"provider_name": "X", "raw": behind}
     error: dict[str, JsonValue] = {"message": "Provider returned error", "code": 429, "metadata": metadata}
-    assert understand({"error": error}) == Said(
+    assert understand({"error": error}) == ErrorBody(
         "Too much. Please try again in 2s.", frozenset({"rate_limit_exceeded"}), 429, 2.0
     )
     assert understand({"error": {**error, "metadata": {"raw": "not JSON"}}}).words == "not JSON"

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from turnwright.model.http.error_body import Said
+from turnwright.model.http.error_body import ErrorBody
 from turnwright.model.http.errors import MAX_EXCERPT, classify, excerpt, http_failure, stream_failure
-from turnwright.model.protocol import ModelError, Reply
+from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright_states import Cause
 
 
@@ -163,7 +163,7 @@ def test_the_body_may_say_more_than_the_status(status: int, error: JsonValue, ca
     ],
 )
 def test_an_error_inside_a_stream_is_understood_without_a_status(error: JsonValue, cause: Cause) -> None:
-    partial = Reply(text="a")
+    partial = ModelResponse(text="a")
     failure = stream_failure({"error": error}, partial=partial)
     assert (failure.cause, failure.partial) == (cause, partial)
 
@@ -314,16 +314,16 @@ class TestRetryAfter:
         assert failed(429, b"", **{"retry-after": "Sun, 09 Sep 2001 01:46:50 GMT"}).retry_after == 10
 
     def test_an_error_inside_a_stream_may_say_it_too(self) -> None:
-        failure = stream_failure({"error": {"message": "Please try again in 1.5s."}}, partial=Reply())
+        failure = stream_failure({"error": {"message": "Please try again in 1.5s."}}, partial=ModelResponse())
         assert failure.retry_after == 1.5
 
 
 def test_an_error_inside_a_stream_names_no_variable() -> None:
     """Which one it would be is known to the client alone."""
-    failure = stream_failure({"error": {"type": "authentication_error", "message": "no"}}, partial=Reply())
+    failure = stream_failure({"error": {"type": "authentication_error", "message": "no"}}, partial=ModelResponse())
     assert str(failure).endswith("no. Check the API key.")
 
 
 @given(status=st.none() | st.integers(300, 999), words=st.text(), names=st.frozensets(st.text()))
 def test_everything_has_a_cause(status: int | None, words: str, names: frozenset[str]) -> None:
-    assert isinstance(classify(status, Said(words, names)), Cause)
+    assert isinstance(classify(status, ErrorBody(words, names)), Cause)

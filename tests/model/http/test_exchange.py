@@ -12,7 +12,7 @@ from tests.model.jumping import Loop, run
 from turnwright.message import Message
 from turnwright.model.anthropic.client import AnthropicMessages
 from turnwright.model.openai_chat.client import OpenAIChat
-from turnwright.model.protocol import ModelError, Reply, Request
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright_states import Cause, Usage
 
 PING = b": ping\n\n"
@@ -55,7 +55,9 @@ class Server:
     api: dict[str, bytes]
     loop: Loop
 
-    def ask(self, *said: Piece, then: tuple[Piece, ...] = (), slow: float = 0) -> tuple[Reply | ModelError, float]:
+    def ask(
+        self, *said: Piece, then: tuple[Piece, ...] = (), slow: float = 0
+    ) -> tuple[ModelResponse | ModelError, float]:
         """Let it say `said`, and then `then` for ever: how it came out, and after how many seconds.
 
         `slow` is how long whoever reads the stream takes for each delta.
@@ -66,19 +68,19 @@ class Server:
         )
         transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=Body(pieces)))
 
-        async def asked() -> tuple[Reply | ModelError, float]:
+        async def asked() -> tuple[ModelResponse | ModelError, float]:
             made = OpenAIChat if self.api is CHAT else AnthropicMessages
             began = anyio.current_time()
             async with made("m", base_url="http://host", transport=transport) as model:
                 came: list[object] = []
                 try:
-                    async for item in model.stream(Request((Message.user("hello"),))):
+                    async for item in model.stream(ModelRequest((Message.user("hello"),))):
                         came.append(item)
                         await anyio.sleep(slow)
                 except ModelError as error:
                     came.append(error)
             last = came[-1]
-            assert isinstance(last, Reply | ModelError)
+            assert isinstance(last, ModelResponse | ModelError)
             return last, anyio.current_time() - began
 
         return run(self.loop, asked)
@@ -108,7 +110,7 @@ class TestBeforeTheReply:
 
     def test_silence_behind_a_sign_of_life_is_no_other_silence(self, server: Server) -> None:
         reply, _ = server.ask("alive", 250.0, "begin", "stop", "end")
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, ModelResponse)
 
     def test_silence_has_that_time_too(self, server: Server) -> None:
         message, partial, seconds = server.timed_out(1000.0)
@@ -125,21 +127,21 @@ class TestInsideTheReply:
 
     def test_signs_of_life_extend_it_to_the_longer_time(self, server: Server) -> None:
         reply, _ = server.ask("begin", *("alive", 50.0) * 5, "begin", "stop", "end")
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, ModelResponse)
         message, partial, seconds = server.timed_out(200.0, "begin", then=("alive", 50.0))
         assert "no part of a reply for 300 s" in message
         assert (partial, seconds) == (True, 500)
 
     def test_a_reply_that_keeps_coming_has_hours(self, server: Server) -> None:
         reply, seconds = server.ask("begin", *("more", 50.0) * 400, "stop", "end")
-        assert (isinstance(reply, Reply), round(seconds)) == (True, 20_000)
+        assert (isinstance(reply, ModelResponse), round(seconds)) == (True, 20_000)
         message, partial, seconds = server.timed_out("begin", then=("more", 50.0))
         assert "had not ended its reply after 21600 s" in message
         assert (partial, seconds) == (True, 21_600)
 
     def test_a_server_may_keep_the_connection_open_for_some_minutes(self, server: Server) -> None:
         reply, _ = server.ask("begin", *("alive", 10.0) * 29, "more", *("alive", 10.0) * 29, "more", "stop", "end")
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, ModelResponse)
 
 
 @SERVERS
@@ -147,19 +149,19 @@ class TestAfterTheFinishReason:
     @pytest.mark.parametrize("then", [(1000.0,), ("alive", 0.1), ("usage", 0.1)])
     def test_whatever_comes_the_reply_is_soon_given(self, server: Server, then: tuple[Piece, ...]) -> None:
         reply, seconds = server.ask("begin", "stop", then=then)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, ModelResponse)
         assert (reply.text, round(seconds)) == ("a", 2)
 
     def test_the_usage_that_follows_is_taken(self, server: Server) -> None:
         reply, _ = server.ask("begin", "stop", "alive", 1.0, "usage", 1000.0)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, ModelResponse)
         assert reply.usage == Usage(input_tokens=1, output_tokens=2)
 
     def test_it_is_taken_also_where_the_reader_is_slow(self, server: Server) -> None:
         reply, _ = server.ask("begin", "stop", 1.0, "usage", "end", slow=50)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, ModelResponse)
         assert reply.usage == Usage(input_tokens=1, output_tokens=2)
 
     def test_an_end_that_is_left_open_is_hardly_waited_for(self, server: Server) -> None:
         reply, seconds = server.ask("begin", "stop", "end", then=("alive", 0.01))
-        assert (isinstance(reply, Reply), round(seconds, 1)) == (True, 0.1)
+        assert (isinstance(reply, ModelResponse), round(seconds, 1)) == (True, 0.1)

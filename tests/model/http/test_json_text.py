@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import MAX_DEPTH, MAX_PARTS, read_count, read_index, read_json, whole_object
-from turnwright.model.http.text_buffer import TooLarge
+from turnwright.model.http.text_buffer import TooLargeError
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -52,7 +52,7 @@ def test_what_has_too_many_parts_is_not_read() -> None:
         assert whole_object(f'{{"a": [{part}{f",{part}" * (most - 3)}]}}') is not None
         more = f'{{"a": [{part}{f",{part}" * most}]}}'
         assert whole_object(more) is None
-        with pytest.raises(TooLarge, match="600,000 parts"):
+        with pytest.raises(TooLargeError, match="600,000 parts"):
             read_json(more)
 
 

@@ -15,7 +15,7 @@ from turnwright import Agent, Engine
 from turnwright.message import Message
 from turnwright.model.anthropic.client import AnthropicMessages
 from turnwright.model.openai_chat.client import OpenAIChat
-from turnwright.model.protocol import Request
+from turnwright.model.protocol import ModelRequest
 from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
 from turnwright_states import Cause, EndReason, Outcome
@@ -241,7 +241,7 @@ async def test_no_cookie_is_kept(client: Client) -> None:
     good = CHAT if client is chat else MESSAGE
     async with serving(cookie + good, cookie + good, heads=asked) as address, client(address) as model:
         for _ in range(2):
-            async for _piece in model.stream(Request((Message.user("hello"),))):
+            async for _piece in model.stream(ModelRequest((Message.user("hello"),))):
                 pass
     assert len(asked) == 2
     assert not [head for head in asked if b"cookie" in head.lower()]

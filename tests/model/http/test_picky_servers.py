@@ -230,9 +230,9 @@ async def test_whatever_is_said_in_a_row_user_and_assistant_take_turns(refuses: 
     """What an embedder brings, and what is told with each step behind the results."""
     server = Server(refuses)
     async with server.model(STRICT) as model:
-        engine = Engine(model=model, tools=[note], tell_budget=True)
+        engine = Engine(model=model, tools=[note], show_budget_to_model=True)
         history = [Message.user("One."), Message.user("Two."), Message.system("Be kind.")]
-        first = await engine.run(AGENT, "Take three notes.", session="s1", history=history)
+        first = await engine.run(AGENT, "Take three notes.", session="s1", message_history=history)
         second = await engine.run(AGENT, "And now?", session="s1")
     assert [turn.text for turn in (first, second)] == [OWN_WORDS, OWN_WORDS]
 
@@ -244,7 +244,7 @@ async def test_a_conversation_that_ends_with_the_assistant_is_not_sent_as_one() 
     for capabilities, error in ((Capabilities(), False), (Capabilities(allows_prefill=True), True)):
         server = Server(claude)
         async with server.model(capabilities) as model:
-            engine = Engine(model=model, tools=[note], prepare=prepare)
+            engine = Engine(model=model, tools=[note], history_processor=prepare)
             turn = await engine.run(Agent(name="Clerk", steps=2), "Take three notes.")
         assert ("must end with a user message" in turn.error) is error
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright.message import Message, ToolCallPart
-from turnwright.model.http.prefix_cache import Beginnings
+from turnwright.model.http.prefix_cache import PrefixCache
 
 Messages = tuple[Message, ...]
 
@@ -16,7 +16,7 @@ class Taken:
 
     def __init__(self, steps: int = 1) -> None:
         self.added: list[list[str]] = []
-        self.beginnings = Beginnings[Messages]((), self._add, is_sent=lambda message: bool(message.text), steps=steps)
+        self.beginnings = PrefixCache[Messages]((), self._add, is_sent=lambda message: bool(message.text), steps=steps)
 
     def of(self, *messages: Message) -> tuple[list[str], list[str]]:
         """The texts of the beginning, and those of the rest."""

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from tests.model.jumping import LOOPS, Loop, run
 
-from turnwright.model.http.read_timeout import Alarm, AnyAlarm, LoopAlarm, TooLate, alarm
+from turnwright.model.http.read_timeout import AnyAlarm, LoopAlarm, ReadTimedOutError, ReadTimeout, alarm
 
 
 async def waited(seconds: float, *, at_most: float) -> bool:
@@ -14,13 +14,13 @@ async def waited(seconds: float, *, at_most: float) -> bool:
     return await read(alarm(), seconds, at_most=at_most)
 
 
-async def read(bell: Alarm, seconds: float, *, at_most: float) -> bool:
+async def read(bell: ReadTimeout, seconds: float, *, at_most: float) -> bool:
     """Read for so many seconds, at most for so many: whether it came."""
     began = bell.now()
     try:
         with bell.until(began + at_most):
             await anyio.sleep(seconds)
-    except TooLate:
+    except ReadTimedOutError:
         assert bell.now() - began == pytest.approx(at_most)
         return False
     assert bell.now() - began == pytest.approx(seconds)
@@ -28,7 +28,7 @@ async def read(bell: Alarm, seconds: float, *, at_most: float) -> bool:
 
 
 def test_asyncio_has_an_alarm_of_its_own_and_others_have_the_plain_one() -> None:
-    async def made() -> Alarm:
+    async def made() -> ReadTimeout:
         return alarm()
 
     assert type(run("asyncio", made)) is LoopAlarm
@@ -122,7 +122,7 @@ class TestAlarm:
                     with anyio.CancelScope(shield=True):
                         await anyio.sleep(1)
 
-        with pytest.raises(TooLate):
+        with pytest.raises(ReadTimedOutError):
             run(loop, closing)
 
 

@@ -6,7 +6,7 @@ from httpx_sse import EventSource
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright.model.http.sse import MAX_LINES, EventReader, EventTooLong
+from turnwright.model.http.sse import MAX_LINES, EventReader, EventTooLongError
 
 LINE = st.sampled_from(
     [
@@ -91,7 +91,7 @@ def test_an_event_that_is_too_long_ends_the_reading_and_keeps_those_before_it() 
         reader = EventReader(max_event=40)
         seen: list[str] = []
         events = (event for piece in pieces for event in reader.feed(piece))
-        with pytest.raises(EventTooLong, match="longer than 40 bytes"):
+        with pytest.raises(EventTooLongError, match="longer than 40 bytes"):
             seen.extend(event.data for event in events)
         assert seen == ["1"]
 
@@ -103,7 +103,7 @@ def test_an_event_of_exactly_the_bound_is_taken() -> None:
 def test_the_lines_of_an_event_are_bounded_and_those_of_several_are_not() -> None:
     assert len(read(b"data: 1\n\n" * (MAX_LINES + 1), max_event=100)) == MAX_LINES + 1
     assert read(b":\n" * (MAX_LINES - 1) + b"data: 1\n", max_event=4 * MAX_LINES) == [("message", "1")]
-    with pytest.raises(EventTooLong, match="more than 50,000 lines"):
+    with pytest.raises(EventTooLongError, match="more than 50,000 lines"):
         read(b":\n" * MAX_LINES + b"data: 1\n", max_event=4 * MAX_LINES)
 
 

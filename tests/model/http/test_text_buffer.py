@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright.model.http.text_buffer import Meter, Pieces, TooLarge, mend
+from turnwright.model.http.text_buffer import Meter, Pieces, TooLargeError, mend
 
 
 def test_a_surrogate_pair_that_comes_in_two_pieces_is_one_character() -> None:
@@ -30,7 +30,7 @@ def test_the_meter_counts_all_that_share_it() -> None:
     first, second = Pieces(meter), Pieces(meter)
     first.add("12345")
     second.add("67890")
-    with pytest.raises(TooLarge, match="longer than 10 characters"):
+    with pytest.raises(TooLargeError, match="longer than 10 characters"):
         first.add("1")
 
 

@@ -3,13 +3,13 @@ from dataclasses import replace
 import pytest
 
 from turnwright.errors import ConfigError
-from turnwright.model.http.timeouts import Patience, Waiting
+from turnwright.model.http.timeouts import Timeouts, Waiting
 from turnwright_states import Cause
 
-PATIENCE = Patience(first_byte=300, idle=60, after=2)
+PATIENCE = Timeouts(first_byte=300, idle=60, after=2)
 
 
-def waiting(patience: Patience = PATIENCE) -> Waiting:
+def waiting(patience: Timeouts = PATIENCE) -> Waiting:
     return Waiting(patience, "http://host", now=1000)
 
 

@@ -11,7 +11,7 @@ from tests.model.llama_cpp import MULTIPLY, PRODUCT, ask, children, gone_within,
 from turnwright.message import Message, ToolCallPart
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.local.model import LocalModel
-from turnwright.model.protocol import Request
+from turnwright.model.protocol import ModelRequest
 from turnwright_states import Finish
 
 
@@ -20,12 +20,12 @@ from turnwright_states import Finish
 async def test_it_calls_a_tool_first_and_answers_when_it_has_the_result() -> None:
     model = LocalModel()
     try:
-        _, reply = await ask(model, Request((PRODUCT,), (MULTIPLY,), first=True))
+        _, reply = await ask(model, ModelRequest((PRODUCT,), (MULTIPLY,), first=True))
         (call,) = reply.calls
         assert call.arguments is not None
         part = ToolCallPart(id="t1", name=call.name, arguments=call.arguments)
         history = (PRODUCT, Message.assistant(calls=[part]), Message.result("t1", call.name, "391"))
-        _, reply = await ask(model, Request(history, (MULTIPLY,)))
+        _, reply = await ask(model, ModelRequest(history, (MULTIPLY,)))
     finally:
         await model.aclose()
     assert model.name == "smollm2-135m-instruct"
@@ -38,7 +38,7 @@ async def test_it_calls_a_tool_first_and_answers_when_it_has_the_result() -> Non
 @pytest.mark.anyio
 async def test_models_share_one_server_which_the_last_of_them_stops_and_which_comes_back_after_a_crash() -> None:
     one, other = LocalModel(), LocalModel()
-    request = Request((Message.user("Say hello."),), max_tokens=4)
+    request = ModelRequest((Message.user("Say hello."),), max_tokens=4)
 
     before = children()
     try:
@@ -62,7 +62,7 @@ async def test_models_share_one_server_which_the_last_of_them_stops_and_which_co
 @needs_model
 def test_one_model_serves_several_event_loops_one_after_another() -> None:
     model = LocalModel()
-    request = Request((Message.user("Say hello."),), max_tokens=4)
+    request = ModelRequest((Message.user("Say hello."),), max_tokens=4)
     anyio.run(ask, model, request)
     _, reply = anyio.run(ask, model, request)
     anyio.run(model.aclose)
@@ -77,7 +77,7 @@ async def test_a_proxy_of_the_environment_is_not_asked_for_the_way_to_our_own_ch
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     model = LocalModel()
     try:
-        _, reply = await ask(model, Request((Message.user("Say hello."),), max_tokens=4))
+        _, reply = await ask(model, ModelRequest((Message.user("Say hello."),), max_tokens=4))
     finally:
         await model.aclose()
     assert reply.text

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import whole_object
-from turnwright.model.http.text_buffer import MAX_CALLS, Meter, TooLarge
+from turnwright.model.http.text_buffer import MAX_CALLS, Meter, TooLargeError
 from turnwright.model.openai_chat.call_deltas import CallAssembler
-from turnwright.model.protocol import ReplyCall
+from turnwright.model.protocol import ResponseToolCall
 
 Entry = dict[str, JsonValue]
 
@@ -26,7 +26,7 @@ def entry(
     return {"index": index, "id": call_id, "function": function, **more}
 
 
-def assemble(*deltas: Entry | list[JsonValue]) -> tuple[ReplyCall, ...]:
+def assemble(*deltas: Entry | list[JsonValue]) -> tuple[ResponseToolCall, ...]:
     """Put the calls together; each delta is an entry or a list of them."""
     assembler = CallAssembler(Meter())
     for delta in deltas:
@@ -34,8 +34,8 @@ def assemble(*deltas: Entry | list[JsonValue]) -> tuple[ReplyCall, ...]:
     return assembler.calls()
 
 
-def call(name: str, arguments: dict[str, JsonValue] | None, raw: str, call_id: str = "") -> ReplyCall:
-    return ReplyCall(name=name, arguments=arguments, raw=raw, id=call_id)
+def call(name: str, arguments: dict[str, JsonValue] | None, raw: str, call_id: str = "") -> ResponseToolCall:
+    return ResponseToolCall(name=name, arguments=arguments, raw=raw, id=call_id)
 
 
 def test_arguments_come_in_pieces() -> None:
@@ -170,7 +170,7 @@ def test_an_index_may_come_behind_the_call_or_change() -> None:
 
 
 def test_the_indices_of_a_call_are_counted() -> None:
-    with pytest.raises(TooLarge):
+    with pytest.raises(TooLargeError):
         CallAssembler(Meter(10_000)).add([entry(index, "x", "f" if index == 0 else None) for index in range(1000)])
 
 
@@ -245,7 +245,7 @@ class TestExtraContent:
         assert self.extras(entry(None, "x", "f", "{}"), {"extra_content": self.SIGNED}) == [(0, self.SIGNED)]
 
     def test_it_is_counted(self) -> None:
-        with pytest.raises(TooLarge):
+        with pytest.raises(TooLargeError):
             CallAssembler(Meter(1000)).add([entry(0, "x", "f", extra_content={"a": "x" * 1000})])
 
 
@@ -266,7 +266,7 @@ def test_a_function_call_beside_tool_calls_repeats_them() -> None:
 def test_arguments_are_bounded() -> None:
     assembler = CallAssembler(Meter(), max_arguments=8)
     assembler.add([entry(0, "x", "f", "12345678")])
-    with pytest.raises(TooLarge, match="arguments of a call are longer than 8 characters"):
+    with pytest.raises(TooLargeError, match="arguments of a call are longer than 8 characters"):
         assembler.add([entry(0, "x", "f", "9")])
 
 
@@ -275,14 +275,14 @@ def test_a_reply_asks_for_a_bounded_number_of_calls(index: str | None) -> None:
     entries = [entry(number if index else None, str(number), "f", "{}") for number in range(MAX_CALLS + 1)]
     assembler = CallAssembler(Meter())
     assembler.add(entries[:MAX_CALLS])
-    with pytest.raises(TooLarge, match="asks for more than 512 calls"):
+    with pytest.raises(TooLargeError, match="asks for more than 512 calls"):
         assembler.add(entries[MAX_CALLS:])
     assert len(assembler.calls()) == MAX_CALLS
 
 
 def test_the_memory_that_calls_take_is_bounded() -> None:
     assembler = CallAssembler(Meter(10_000))
-    with pytest.raises(TooLarge, match="longer than 10,000 characters"):
+    with pytest.raises(TooLargeError, match="longer than 10,000 characters"):
         assembler.add([entry(None, None, "f", None)] * 1000)
 
 

@@ -15,12 +15,20 @@ from turnwright.errors import ConfigError
 from turnwright.message import Message
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.openai_chat.client import OpenAIChat
-from turnwright.model.protocol import Model, ModelError, ReasoningDelta, Reply, Request, TextDelta, ToolSpec
+from turnwright.model.protocol import (
+    Model,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ReasoningDelta,
+    TextDelta,
+    ToolSpec,
+)
 from turnwright_states import Cause, Usage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
-HELLO = Request((Message.user("hello"),))
+HELLO = ModelRequest((Message.user("hello"),))
 KEY = "sk-secret-1234"
 
 
@@ -73,7 +81,7 @@ def model(
     return OpenAIChat("m", **options)
 
 
-async def ask(model: OpenAIChat, request: Request = HELLO) -> list[TextDelta | ReasoningDelta | Reply]:
+async def ask(model: OpenAIChat, request: ModelRequest = HELLO) -> list[TextDelta | ReasoningDelta | ModelResponse]:
     async with model:
         return [item async for item in model.stream(request)]
 
@@ -112,7 +120,7 @@ async def test_text_streams_and_the_reply_comes_last() -> None:
         ReasoningDelta("hm"),
         TextDelta("a"),
         TextDelta("b"),
-        Reply(text="ab", reasoning="hm", usage=Usage(input_tokens=1, output_tokens=2)),
+        ModelResponse(text="ab", reasoning="hm", usage=Usage(input_tokens=1, output_tokens=2)),
     ]
     assert body.closed
 
@@ -126,7 +134,7 @@ async def test_parallel_calls_are_given_in_their_order() -> None:
         sse(chunk({"tool_calls": [call(0, "", ": 1}")]}), chunk({}, "tool_calls")),
     )
     (reply,) = await ask(model(body))
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, ModelResponse)
     assert [(each.id, each.name, each.arguments) for each in reply.calls] == [("id0", "f", {"a": 1}), ("id1", "g", {})]
 
 
@@ -165,7 +173,7 @@ async def test_max_tokens_has_the_name_that_the_server_knows(
         seen.append(json.loads(request.content))
         return httpx.Response(200, content=sse(chunk({}, "stop")))
 
-    await ask(model(handle, base_url=base_url, **options), Request(HELLO.messages, max_tokens=9))
+    await ask(model(handle, base_url=base_url, **options), ModelRequest(HELLO.messages, max_tokens=9))
     assert {name: value for name, value in seen[0].items() if name.startswith("max")} == {field: 9}
 
 
@@ -178,19 +186,22 @@ async def test_the_first_call_may_require_a_tool() -> None:
 
     tools = (ToolSpec("f", "Do it.", {"type": "object"}),)
     local = model(handle, tool_choice_first="required")
-    for request in (Request(HELLO.messages, tools, first=True), Request(HELLO.messages, tools)):
+    for request in (ModelRequest(HELLO.messages, tools, first=True), ModelRequest(HELLO.messages, tools)):
         await ask(local, request)
     assert seen == ["required", None]
 
 
 async def test_a_server_that_does_not_stream_is_understood() -> None:
     body = {"object": "chat.completion", "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}
-    assert await ask(model(httpx.Response(200, json=body))) == [TextDelta("hi"), Reply(text="hi")]
+    assert await ask(model(httpx.Response(200, json=body))) == [TextDelta("hi"), ModelResponse(text="hi")]
 
 
 async def test_a_refusal_is_the_answer_if_there_is_no_other() -> None:
     """Else the chart would see an empty reply, and ask again and again."""
-    assert await ask(model(Body(sse(chunk({"refusal": "No."}, "stop"))))) == [TextDelta("No."), Reply(text="No.")]
+    assert await ask(model(Body(sse(chunk({"refusal": "No."}, "stop"))))) == [
+        TextDelta("No."),
+        ModelResponse(text="No."),
+    ]
 
 
 class TestFailures:
@@ -260,7 +271,7 @@ class TestFailures:
     async def test_silence_inside_the_reply_is_a_time_out_with_what_had_arrived(self) -> None:
         body = Body(sse(chunk({"content": "a"}), done=False), 5.0, sse(chunk({"content": "b"})))
         error = await failure(model(body, idle_timeout=0.01))
-        assert (error.cause, error.partial) == (Cause.TIMEOUT, Reply(text="a"))
+        assert (error.cause, error.partial) == (Cause.TIMEOUT, ModelResponse(text="a"))
         assert "silent for 0.01 s" in str(error)
         assert body.closed
 
@@ -270,21 +281,21 @@ class TestFailures:
     async def test_a_connection_that_breaks_is_an_interruption_with_what_had_arrived(self, lost: Exception) -> None:
         body = Body(sse(chunk({"content": "a"}), done=False), lost)
         error = await failure(model(body))
-        assert (error.cause, error.partial) == (Cause.INTERRUPTED, Reply(text="a"))
+        assert (error.cause, error.partial) == (Cause.INTERRUPTED, ModelResponse(text="a"))
         assert body.closed
 
     async def test_a_stream_that_just_ends_is_an_interruption(self) -> None:
         error = await failure(model(Body(sse(chunk({"content": "a"}), done=False) + b"data: {")))
-        assert (error.cause, error.partial) == (Cause.INTERRUPTED, Reply(text="a"))
+        assert (error.cause, error.partial) == (Cause.INTERRUPTED, ModelResponse(text="a"))
 
     async def test_a_connection_that_breaks_after_the_finish_reason_loses_nothing(self) -> None:
         for lost in (httpx.ReadError("reset"), 5.0):
             body = Body(sse(chunk({"content": "a"}, "stop"), done=False), lost)
-            assert await ask(model(body, idle_timeout=0.01)) == [TextDelta("a"), Reply(text="a")]
+            assert await ask(model(body, idle_timeout=0.01)) == [TextDelta("a"), ModelResponse(text="a")]
 
     async def test_an_error_inside_the_reply_has_what_had_arrived(self) -> None:
         error = await failure(model(Body(sse(chunk({"content": "a"}), {"error": {"code": 503, "message": "busy"}}))))
-        assert (error.cause, error.partial) == (Cause.OVERLOADED, Reply(text="a"))
+        assert (error.cause, error.partial) == (Cause.OVERLOADED, ModelResponse(text="a"))
         assert "busy" in str(error)
 
     async def test_an_error_object_with_status_200_is_an_error(self) -> None:
@@ -318,14 +329,14 @@ class TestFailures:
             body = Body(gzip.compress(sse(chunk({"content": "a"}, "stop"))))
             return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=body)
 
-        assert await ask(model(handle)) == [TextDelta("a"), Reply(text="a")]
+        assert await ask(model(handle)) == [TextDelta("a"), ModelResponse(text="a")]
         assert seen == ["identity"]
 
     async def test_a_compressed_body_that_ends_too_early_is_an_interruption_with_what_had_arrived(self) -> None:
         packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
         body = Body(packer.compress(sse(chunk({"content": "a"}), done=False)) + packer.flush(zlib.Z_SYNC_FLUSH))
         error = await failure(model(httpx.Response(200, headers={"content-encoding": "gzip"}, stream=body)))
-        assert (error.cause, error.partial) == (Cause.INTERRUPTED, Reply(text="a"))
+        assert (error.cause, error.partial) == (Cause.INTERRUPTED, ModelResponse(text="a"))
         assert "ended too early" in str(error)
         assert body.closed
 
@@ -379,13 +390,13 @@ class TestConnections:
         """What follows `[DONE]` is no part of the reply, and who leaves the connection open is not waited for."""
         body = Body(sse(chunk({"content": "a"})), sse(chunk({"content": "b"})), 60.0)
         with anyio.fail_after(60):
-            assert await ask(model(body)) == [TextDelta("a"), Reply(text="a")]
+            assert await ask(model(body)) == [TextDelta("a"), ModelResponse(text="a")]
         assert body.closed
 
     async def test_the_connection_is_closed_before_the_reply_is_given(self) -> None:
         body = Body(sse(chunk({"content": "a"})))
         async for item in model(body).stream(HELLO):
-            assert body.closed is isinstance(item, Reply)
+            assert body.closed is isinstance(item, ModelResponse)
 
     async def test_a_model_can_be_used_again_after_it_was_closed(self) -> None:
         used = model(lambda _: httpx.Response(200, content=sse(chunk({"content": "a"}))))
@@ -397,7 +408,7 @@ class TestConnections:
 def test_a_model_outlives_the_event_loop_that_it_was_used_in() -> None:
     used = model(lambda _: httpx.Response(200, content=sse(chunk({"content": "a"}))))
 
-    async def once() -> list[TextDelta | ReasoningDelta | Reply]:
+    async def once() -> list[TextDelta | ReasoningDelta | ModelResponse]:
         return [item async for item in used.stream(HELLO)]
 
     assert anyio.run(once) == anyio.run(once)
@@ -426,7 +437,7 @@ class TestCapabilities:
             bodies.append(json.loads(request.content))
             return httpx.Response(200, content=sse(chunk({"content": "a"}, "stop")))
 
-        request = Request(
+        request = ModelRequest(
             (Message.user("a"), Message.user("b")), tools=(ToolSpec("f", "", {"type": "object"}),), tool_choice="none"
         )
         await ask(model(handle), request)

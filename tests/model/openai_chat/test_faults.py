@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from tests.model.chunks import STOP, Chunk, chunk, decode, failure, reply, sse
 
 from turnwright.model.openai_chat.stream import ChatStream
-from turnwright.model.protocol import ModelError, ReasoningDelta, Reply, TextDelta
+from turnwright.model.protocol import ModelError, ModelResponse, ReasoningDelta, TextDelta
 from turnwright_states import Cause, Usage
 
 
@@ -37,7 +37,7 @@ class TestErrors:
         error = failure(data)
         assert "boom" in str(error)
         assert error.cause is Cause.SERVER_ERROR
-        assert error.partial == Reply(text="a")
+        assert error.partial == ModelResponse(text="a")
         assert not decode(data).complete
 
     @pytest.mark.parametrize("nothing", [None, "", {}, False, [], {"message": "", "code": None}, {"code": 0}])
@@ -84,7 +84,7 @@ class TestErrors:
         assert not stream.complete
         with pytest.raises(ModelError, match=word) as caught:
             stream.reply()
-        assert (caught.value.cause, caught.value.partial) == (cause, Reply(text="a"))
+        assert (caught.value.cause, caught.value.partial) == (cause, ModelResponse(text="a"))
 
     def test_an_empty_event_says_nothing(self) -> None:
         assert reply({}, chunk({"content": "a"}), {}, STOP).text == "a"

@@ -13,7 +13,7 @@ from tests.model.llama_cpp import MULTIPLY, PRODUCT, WEATHER, ask, failure, need
 from turnwright.message import Message, ToolCallPart
 from turnwright.model.local.server import LocalServer
 from turnwright.model.openai_chat.client import OpenAIChat
-from turnwright.model.protocol import Request
+from turnwright.model.protocol import ModelRequest
 from turnwright_states import Cause, Finish
 
 
@@ -43,7 +43,7 @@ def client(server: LocalServer, extra: Mapping[str, JsonValue] | None = None) ->
 @pytest.mark.anyio
 async def test_text_streams_in_pieces_that_make_up_the_reply(server: LocalServer) -> None:
     async with client(server) as model:
-        deltas, reply = await ask(model, Request((Message.user("Say hello."),), max_tokens=32))
+        deltas, reply = await ask(model, ModelRequest((Message.user("Say hello."),), max_tokens=32))
     assert len(deltas) > 1
     assert "".join(delta.text for delta in deltas) == reply.text
     assert reply.calls == ()
@@ -56,7 +56,7 @@ async def test_text_streams_in_pieces_that_make_up_the_reply(server: LocalServer
 @pytest.mark.anyio
 async def test_a_required_call_arrives_with_whole_arguments(server: LocalServer) -> None:
     async with client(server) as model:
-        _, reply = await ask(model, Request((PRODUCT,), (MULTIPLY,), tool_choice="required", max_tokens=64))
+        _, reply = await ask(model, ModelRequest((PRODUCT,), (MULTIPLY,), tool_choice="required", max_tokens=64))
     (call,) = reply.calls
     assert call.name == "multiply"
     assert call.id
@@ -71,7 +71,7 @@ async def test_a_required_call_arrives_with_whole_arguments(server: LocalServer)
 async def test_parallel_calls_each_have_an_id_and_whole_arguments(server: LocalServer) -> None:
     async with client(server, {"parallel_tool_calls": True}) as model:
         question = Message.user("What is the weather in Paris and in Rome?")
-        _, reply = await ask(model, Request((question,), (WEATHER,), tool_choice="required", max_tokens=128))
+        _, reply = await ask(model, ModelRequest((question,), (WEATHER,), tool_choice="required", max_tokens=128))
     assert len(reply.calls) > 1
     assert len({call.id for call in reply.calls}) == len(reply.calls)
     assert all(call.arguments is not None and set(call.arguments) == {"city"} for call in reply.calls)
@@ -123,7 +123,7 @@ async def test_a_history_with_a_call_and_its_result_is_answered_in_text(server: 
         Message.result("t1", "multiply", "391"),
     )
     async with client(server) as model:
-        _, reply = await ask(model, Request(history, (MULTIPLY,), max_tokens=128))
+        _, reply = await ask(model, ModelRequest(history, (MULTIPLY,), max_tokens=128))
     assert reply.text
     assert reply.calls == ()
     assert reply.finish is Finish.STOP
@@ -133,7 +133,7 @@ async def test_a_history_with_a_call_and_its_result_is_answered_in_text(server: 
 @pytest.mark.anyio
 async def test_a_reply_cut_by_max_tokens_says_so(server: LocalServer) -> None:
     async with client(server) as model:
-        _, reply = await ask(model, Request((Message.user("Tell me a long story."),), max_tokens=4))
+        _, reply = await ask(model, ModelRequest((Message.user("Tell me a long story."),), max_tokens=4))
     assert reply.finish is Finish.LENGTH
     assert reply.usage is not None
     assert reply.usage.output_tokens == 4
@@ -143,7 +143,7 @@ async def test_a_reply_cut_by_max_tokens_says_so(server: LocalServer) -> None:
 @pytest.mark.anyio
 async def test_tool_choice_none_gives_text_though_the_tools_are_kept(server: LocalServer) -> None:
     async with client(server) as model:
-        _, reply = await ask(model, Request((PRODUCT,), (MULTIPLY,), tool_choice="none", max_tokens=64))
+        _, reply = await ask(model, ModelRequest((PRODUCT,), (MULTIPLY,), tool_choice="none", max_tokens=64))
     assert reply.calls == ()
     assert reply.text
 
@@ -155,7 +155,7 @@ async def test_tool_choice_none_gives_text_though_the_tools_are_kept(server: Loc
 @pytest.mark.anyio
 async def test_a_bad_request_is_an_error_in_the_servers_words(server: LocalServer) -> None:
     async with client(server, {"response_format": {"type": "nonsense"}}) as model:
-        error = await failure(model, Request((Message.user("Hello."),), max_tokens=4))
+        error = await failure(model, ModelRequest((Message.user("Hello."),), max_tokens=4))
     assert (error.cause, error.status) == (Cause.BAD_REQUEST, 400)
     assert "response_format" in str(error)
 
@@ -164,7 +164,7 @@ async def test_a_bad_request_is_an_error_in_the_servers_words(server: LocalServe
 @pytest.mark.anyio
 async def test_more_than_the_context_holds_is_an_overflow(server: LocalServer) -> None:
     async with client(server) as model:
-        error = await failure(model, Request((Message.user("word " * 9000),), max_tokens=4))
+        error = await failure(model, ModelRequest((Message.user("word " * 9000),), max_tokens=4))
     assert (error.cause, error.status) == (Cause.CONTEXT_OVERFLOW, 400)
     assert "8192" in str(error)
 
@@ -173,7 +173,7 @@ async def test_more_than_the_context_holds_is_an_overflow(server: LocalServer) -
 @pytest.mark.anyio
 async def test_who_does_not_know_the_key_is_refused(server: LocalServer) -> None:
     async with OpenAIChat(server.model, base_url=server.base_url, api_key="a-wrong-key") as model:
-        error = await failure(model, Request((Message.user("Hello."),), max_tokens=4))
+        error = await failure(model, ModelRequest((Message.user("Hello."),), max_tokens=4))
     assert (error.cause, error.status) == (Cause.AUTHENTICATION, 401)
 
 
@@ -183,9 +183,9 @@ async def test_a_call_cancelled_in_mid_stream_leaves_the_server_free_for_the_nex
     """It has one slot: were the first call not given up, the second would wait until it has its 4,000 tokens."""
     async with client(server, {"ignore_eos": True}) as endless, client(server) as model:
         with anyio.CancelScope() as scope:
-            async for _ in endless.stream(Request((Message.user("Tell me a story."),), max_tokens=4000)):
+            async for _ in endless.stream(ModelRequest((Message.user("Tell me a story."),), max_tokens=4000)):
                 scope.cancel()
         assert scope.cancelled_caught
         with anyio.fail_after(60):
-            _, reply = await ask(model, Request((Message.user("Say hello."),), max_tokens=4))
+            _, reply = await ask(model, ModelRequest((Message.user("Say hello."),), max_tokens=4))
     assert reply.text

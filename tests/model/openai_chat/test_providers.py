@@ -6,7 +6,7 @@ import pytest
 from tests.model.chunks import decode
 from tests.model.provider_streams import STREAMS
 
-from turnwright.model.protocol import Reply
+from turnwright.model.protocol import ModelResponse
 
 each_provider = pytest.mark.parametrize(
     ("data", "expected"), [pytest.param(*STREAMS[name], id=name) for name in STREAMS]
@@ -14,14 +14,14 @@ each_provider = pytest.mark.parametrize(
 
 
 @each_provider
-def test_the_reply_is_what_the_provider_said(data: bytes, expected: Reply) -> None:
+def test_the_reply_is_what_the_provider_said(data: bytes, expected: ModelResponse) -> None:
     stream = decode(data)
     assert stream.reply() == expected
     assert stream.complete
 
 
 @each_provider
-def test_it_is_the_same_byte_by_byte_and_with_other_line_ends(data: bytes, expected: Reply) -> None:
+def test_it_is_the_same_byte_by_byte_and_with_other_line_ends(data: bytes, expected: ModelResponse) -> None:
     assert decode(bytes([byte]) for byte in data).reply() == expected
     if not data.startswith(b"{"):
         plain = data.replace(b"\r\n", b"\n")
@@ -31,7 +31,7 @@ def test_it_is_the_same_byte_by_byte_and_with_other_line_ends(data: bytes, expec
 
 
 @each_provider
-def test_it_is_the_same_as_bare_json_lines(data: bytes, expected: Reply) -> None:
+def test_it_is_the_same_as_bare_json_lines(data: bytes, expected: ModelResponse) -> None:
     """Some servers forget the format, and write the chunks a line each."""
     lines = [line.removeprefix(b"data: ") for line in data.splitlines() if line and not line.startswith(b":")]
     assert all(line == b"[DONE]" or json.loads(line) for line in lines)

@@ -4,7 +4,7 @@ import pytest
 from pydantic import JsonValue
 from tests.model.chunks import STOP, Chunk, chunk, reply
 
-from turnwright.model.http.text_buffer import Meter, TooLarge
+from turnwright.model.http.text_buffer import Meter, TooLargeError
 from turnwright.model.openai_chat.reasoning_details import Details
 
 
@@ -95,7 +95,7 @@ def test_they_are_counted(piece: Chunk) -> None:
     """Each of a thousand, but for what repeats itself."""
     texts = {name: value for name, value in piece.items() if isinstance(value, str)}
     pieces = [{**piece, **{name: f"{text}{number}" * 10 for name, text in texts.items()}} for number in range(1000)]
-    with pytest.raises(TooLarge):
+    with pytest.raises(TooLargeError):
         Details(Meter(10_000)).add(cast("JsonValue", pieces))
 
 

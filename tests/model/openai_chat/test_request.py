@@ -20,8 +20,8 @@ from turnwright.message import (
 from turnwright.model.anthropic.block_order import ORDER
 from turnwright.model.capabilities import Capabilities, ReasoningField
 from turnwright.model.http.attachments import in_words
-from turnwright.model.openai_chat.request import Encoder, to_wire
-from turnwright.model.protocol import Request, ToolChoice, ToolSpec
+from turnwright.model.openai_chat.request import OpenAIEncoder, to_wire
+from turnwright.model.protocol import ModelRequest, ToolChoice, ToolSpec
 from turnwright.model.pydantic_ai import provider_details as pydantic_ai_details
 from turnwright_states import EndReason, Outcome
 
@@ -34,13 +34,13 @@ LINKED = FilePart(media_type="image/*", url="https://host/a.png")
 PAPER = FilePart(media_type="application/pdf", data="cGRm", name="paper.pdf")
 
 
-def encode(request: Request, encoder: Encoder | None = None) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads((encoder or Encoder("m")).encode(request))
+def encode(request: ModelRequest, encoder: OpenAIEncoder | None = None) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads((encoder or OpenAIEncoder("m")).encode(request))
     return body
 
 
 def test_a_request_asks_for_a_stream_with_its_usage() -> None:
-    assert encode(Request((HELLO,))) == {
+    assert encode(ModelRequest((HELLO,))) == {
         "model": "m",
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -57,7 +57,7 @@ def test_every_role_is_translated() -> None:
         Message.result("c1", "read", "text"),
         Message.assistant("done"),
     )
-    assert encode(Request(messages))["messages"] == [
+    assert encode(ModelRequest(messages))["messages"] == [
         {"role": "system", "content": "be brief"},
         {"role": "user", "content": "hello"},
         {
@@ -93,7 +93,7 @@ def test_each_result_is_a_message_of_its_own() -> None:
 
 
 def test_tools_are_described() -> None:
-    body = encode(Request((HELLO,), tools=(TOOL,)))
+    body = encode(ModelRequest((HELLO,), tools=(TOOL,)))
     assert body["tools"] == [
         {"type": "function", "function": {"name": "read", "description": "Read a file.", "parameters": TOOL.parameters}}
     ]
@@ -102,27 +102,29 @@ def test_tools_are_described() -> None:
 
 @pytest.mark.parametrize("choice", ["none", "required"])
 def test_a_choice_is_sent_with_tools_only(choice: ToolChoice) -> None:
-    assert encode(Request((HELLO,), tools=(TOOL,), tool_choice=choice))["tool_choice"] == choice
-    assert "tool_choice" not in encode(Request((HELLO,), tool_choice=choice))
+    assert encode(ModelRequest((HELLO,), tools=(TOOL,), tool_choice=choice))["tool_choice"] == choice
+    assert "tool_choice" not in encode(ModelRequest((HELLO,), tool_choice=choice))
 
 
 def test_the_first_call_of_a_turn_may_have_a_choice_of_its_own() -> None:
-    encoder = Encoder("m", tool_choice_first="required")
-    assert encode(Request((HELLO,), tools=(TOOL,), first=True), encoder)["tool_choice"] == "required"
-    assert encode(Request((HELLO,), tools=(TOOL,), first=True, tool_choice="none"), encoder)["tool_choice"] == "none"
-    assert "tool_choice" not in encode(Request((HELLO,), tools=(TOOL,)), encoder)
-    assert "tool_choice" not in encode(Request((HELLO,), first=True), encoder)
+    encoder = OpenAIEncoder("m", tool_choice_first="required")
+    assert encode(ModelRequest((HELLO,), tools=(TOOL,), first=True), encoder)["tool_choice"] == "required"
+    assert (
+        encode(ModelRequest((HELLO,), tools=(TOOL,), first=True, tool_choice="none"), encoder)["tool_choice"] == "none"
+    )
+    assert "tool_choice" not in encode(ModelRequest((HELLO,), tools=(TOOL,)), encoder)
+    assert "tool_choice" not in encode(ModelRequest((HELLO,), first=True), encoder)
 
 
 def test_max_tokens_is_sent_under_the_name_that_the_server_knows() -> None:
-    assert encode(Request((HELLO,), max_tokens=5))["max_tokens"] == 5
-    encoder = Encoder("m", max_tokens_field="max_completion_tokens")
-    assert encode(Request((HELLO,), max_tokens=0), encoder)["max_completion_tokens"] == 0
+    assert encode(ModelRequest((HELLO,), max_tokens=5))["max_tokens"] == 5
+    encoder = OpenAIEncoder("m", max_tokens_field="max_completion_tokens")
+    assert encode(ModelRequest((HELLO,), max_tokens=0), encoder)["max_completion_tokens"] == 0
 
 
 def test_an_extra_body_adds_replaces_and_removes() -> None:
-    encoder = Encoder("m", extra_body={"temperature": 0, "stream_options": None, "max_tokens": 1})
-    body = encode(Request((HELLO,), max_tokens=5), encoder)
+    encoder = OpenAIEncoder("m", extra_body={"temperature": 0, "stream_options": None, "max_tokens": 1})
+    body = encode(ModelRequest((HELLO,), max_tokens=5), encoder)
     assert (body["temperature"], body["max_tokens"], "stream_options" in body) == (0, 1, False)
 
 
@@ -136,31 +138,31 @@ def test_an_extra_body_adds_replaces_and_removes() -> None:
 )
 def test_an_extra_body_that_cannot_be_used_is_refused(extra: dict[str, JsonValue], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
-        Encoder("m", extra_body=extra)
+        OpenAIEncoder("m", extra_body=extra)
 
 
 def test_half_a_surrogate_pair_does_not_stop_a_request() -> None:
-    assert encode(Request((Message.user("a\ud83d"),)))["messages"][0]["content"] == "a\ufffd"
+    assert encode(ModelRequest((Message.user("a\ud83d"),)))["messages"][0]["content"] == "a\ufffd"
 
 
 def test_a_message_is_encoded_once_and_forgotten_with_the_message() -> None:
     """Else the steps of a long turn get slower and slower, or the memory fills."""
-    encoder = Encoder("m")
+    encoder = OpenAIEncoder("m")
     kept, gone = Message.user("kept"), Message.user("gone")
-    first = encoder.encode(Request((kept, gone)))
-    assert encoder.encode(Request((kept, gone))) == first
+    first = encoder.encode(ModelRequest((kept, gone)))
+    assert encoder.encode(ModelRequest((kept, gone))) == first
     assert encoder.remembered == 2
     del gone
     gc.collect()
     assert encoder.remembered == 1
-    assert encode(Request((kept, Message.user("new"))), encoder)["messages"][1]["content"] == "new"
+    assert encode(ModelRequest((kept, Message.user("new"))), encoder)["messages"][1]["content"] == "new"
 
 
 def test_replies_of_which_nothing_is_sent_may_come_last() -> None:
     silent = Message(role="assistant", parts=(ReasoningPart(text="hm"),))
-    encoder = Encoder("m")
+    encoder = OpenAIEncoder("m")
     for messages in ((HELLO, silent), (HELLO, silent, silent), (HELLO, silent, silent, silent)):
-        assert encode(Request(messages), encoder)["messages"] == [{"role": "user", "content": "hello"}]
+        assert encode(ModelRequest(messages), encoder)["messages"] == [{"role": "user", "content": "hello"}]
 
 
 # Pictures and files.
@@ -252,7 +254,7 @@ def test_files_of_results_follow_the_batch_and_say_whose_they_are() -> None:
         Message.result("c3", "read", "", files=[PAPER, LINKED]),
         Message.assistant("done"),
     )
-    sent = encode(Request(messages))["messages"]
+    sent = encode(ModelRequest(messages))["messages"]
     assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool", "tool", "user", "assistant"]
     assert [message["content"] for message in sent[2:5]] == ["one", "two", "The result follows as a file."]
     kinds = [part.get("text", part["type"]) for part in sent[5]["content"]]
@@ -267,19 +269,21 @@ def test_files_of_results_follow_the_batch_and_say_whose_they_are() -> None:
 
 def test_files_of_the_last_batch_are_sent_too() -> None:
     messages = (HELLO, calling("c1"), Message.result("c1", "read", "one", files=[PICTURE]))
-    assert encode(Request(messages))["messages"][-1]["role"] == "user"
+    assert encode(ModelRequest(messages))["messages"][-1]["role"] == "user"
 
 
 def test_where_the_assistant_speaks_after_results_it_speaks_before_their_files() -> None:
     messages = (HELLO, calling("c1"), Message.result("c1", "read", "one", files=[PICTURE]))
-    sent = encode(Request(messages), Encoder("m", capabilities=Capabilities(strict_alternation=True)))["messages"]
+    sent = encode(ModelRequest(messages), OpenAIEncoder("m", capabilities=Capabilities(strict_alternation=True)))[
+        "messages"
+    ]
     assert [message["role"] for message in sent] == ["user", "assistant", "tool", "assistant", "user"]
     assert sent[3]["content"]
 
 
 def test_files_of_a_result_are_encoded_once() -> None:
-    encoder = Encoder("m")
-    request = Request((HELLO, calling("c1"), Message.result("c1", "read", "one", files=[PICTURE])))
+    encoder = OpenAIEncoder("m")
+    request = ModelRequest((HELLO, calling("c1"), Message.result("c1", "read", "one", files=[PICTURE])))
     assert encoder.encode(request) == encoder.encode(request)
     assert encoder.remembered == 3
 
@@ -364,11 +368,11 @@ def test_where_reasoning_is_required_it_goes_back_beside_the_details_too() -> No
 
 @pytest.mark.parametrize(("choice", "sent"), [("auto", True), ("required", True), ("none", False)])
 def test_a_model_that_may_ask_for_one_call_is_told_so(choice: ToolChoice, sent: bool) -> None:
-    encoder = Encoder("m", capabilities=Capabilities(parallel_tool_calls=False))
-    body = encode(Request((HELLO,), tools=(TOOL,), tool_choice=choice), encoder)
+    encoder = OpenAIEncoder("m", capabilities=Capabilities(parallel_tool_calls=False))
+    body = encode(ModelRequest((HELLO,), tools=(TOOL,), tool_choice=choice), encoder)
     assert body.get("parallel_tool_calls", True) is not sent
-    assert "parallel_tool_calls" not in encode(Request((HELLO,)), encoder)
-    assert "parallel_tool_calls" not in encode(Request((HELLO,), tools=(TOOL,)))
+    assert "parallel_tool_calls" not in encode(ModelRequest((HELLO,)), encoder)
+    assert "parallel_tool_calls" not in encode(ModelRequest((HELLO,), tools=(TOOL,)))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from turnwright.model.http.json_text import MAX_PARTS
 from turnwright.model.http.sse import MAX_LINES
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS
 from turnwright.model.openai_chat.stream import ChatStream
-from turnwright.model.protocol import ModelError, ReasoningDelta, Reply, TextDelta
+from turnwright.model.protocol import ModelError, ModelResponse, ReasoningDelta, TextDelta
 from turnwright_states import Cause, Finish, Usage
 
 
@@ -25,7 +25,7 @@ def test_text_and_reasoning_are_given_as_they_come() -> None:
     assert not stream.done
     assert stream.feed(sse(STOP)) == []
     assert stream.done
-    assert stream.reply() == Reply(text="ab", reasoning="hm")
+    assert stream.reply() == ModelResponse(text="ab", reasoning="hm")
 
 
 def test_the_last_event_may_be_unterminated() -> None:
@@ -239,7 +239,7 @@ class TestChunks:
         assert decode(sse(chunk({"refusal": "No."}), chunk(answer), STOP)).reply() == reply(chunk(answer), STOP)
 
     def test_a_refusal_that_broke_off_is_the_partial_text(self) -> None:
-        assert failure(sse(chunk({"refusal": "I can"}), done=False)).partial == Reply(text="I can")
+        assert failure(sse(chunk({"refusal": "I can"}), done=False)).partial == ModelResponse(text="I can")
 
 
 class TestReasoning:
@@ -310,7 +310,7 @@ class TestFinish:
         assert reply(chunk({"content": "a"}, "stop"), done=False).text == "a"
 
     def test_a_finish_reason_is_not_required_before_done(self) -> None:
-        assert reply(chunk({"content": "a"})) == Reply(text="a", finish_reason=None)
+        assert reply(chunk({"content": "a"})) == ModelResponse(text="a", finish_reason=None)
 
     def test_done_ends_the_stream_even_if_more_follows(self) -> None:
         stream = ChatStream()
@@ -328,7 +328,7 @@ class TestFinish:
     def test_an_end_with_neither_is_an_interruption(self) -> None:
         error = failure(sse(chunk({"content": "a"}), done=False))
         assert error.cause is Cause.INTERRUPTED
-        assert error.partial == Reply(text="a")
+        assert error.partial == ModelResponse(text="a")
         assert str(error) == (
             "the stream from the server ended before the reply did: there was no finish reason. Try again."
         )
@@ -352,7 +352,7 @@ class TestBounds:
         assert stream.done
         with pytest.raises(ModelError, match="an event is longer than 1,000 bytes") as caught:
             stream.reply()
-        assert (caught.value.cause, caught.value.partial) == (Cause.REJECTED, Reply(text="a"))
+        assert (caught.value.cause, caught.value.partial) == (Cause.REJECTED, ModelResponse(text="a"))
 
     def test_a_body_is_bounded(self) -> None:
         stream = ChatStream(max_event=1000)
@@ -399,7 +399,7 @@ class TestBounds:
         """What holds next to nothing, a million times, would keep all other turns waiting."""
         for data in (f"data: {event}\n\n", event):
             error = failure(sse(chunk({"content": "a"}), done=False) + data.encode())
-            assert (error.cause, error.partial) == (Cause.REJECTED, Reply(text="a"))
+            assert (error.cause, error.partial) == (Cause.REJECTED, ModelResponse(text="a"))
             assert bound in str(error)
 
     def test_lines_that_are_no_json_are_given_up(self) -> None:

@@ -16,7 +16,7 @@ from tests.model.provider_streams import STREAMS
 from tests.model.streams import CUTS, EDITS, SCALAR, TEXT, cut, edited, events_in, kept, run, streams
 
 from turnwright.model.openai_chat.stream import ChatStream
-from turnwright.model.protocol import ModelError, Reply
+from turnwright.model.protocol import ModelError, ModelResponse
 
 CALL = st.fixed_dictionaries(
     {},
@@ -204,7 +204,7 @@ def test_nothing_but_a_model_error_is_raised(data: bytes) -> None:
     assert stream.done
     assert stream.complete is (stream.error is None)
     if stream.error is None:
-        assert isinstance(stream.reply(), Reply)
+        assert isinstance(stream.reply(), ModelResponse)
         return
     assert stream.error.partial is not None
     with pytest.raises(ModelError) as caught:

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from pydantic_ai import exceptions
 
-from turnwright.model import ModelError, Reply
-from turnwright.model.http.text_buffer import TooLarge
+from turnwright.model import ModelError, ModelResponse
+from turnwright.model.http.text_buffer import TooLargeError
 from turnwright.model.pydantic_ai.errors import failure
 from turnwright_states import Cause
 
@@ -112,7 +112,7 @@ OVERLOADED = exceptions.ModelOverloadedError
         (APIError(503, {"error": {"status": "UNAVAILABLE"}}), Cause.OVERLOADED),
         (NoCredentialsError("Unable to locate credentials"), Cause.AUTHENTICATION),
         (json.JSONDecodeError("what?", "<p>", 0), Cause.SERVER_ERROR),
-        (TooLarge("the reply is longer than 8 characters"), Cause.REJECTED),
+        (TooLargeError("the reply is longer than 8 characters"), Cause.REJECTED),
         (KeyError("choices"), Cause.REJECTED),
     ],
     ids=lambda value: value.value if isinstance(value, Cause) else type(value).__name__,
@@ -152,7 +152,7 @@ def test_what_pydantic_ai_would_do_about_it_is_told() -> None:
 
 def test_a_reply_that_had_begun_was_interrupted() -> None:
     """So what had arrived is told; the same error before it is one of the connection."""
-    half = Reply(text="half")
+    half = ModelResponse(text="half")
     for error in (exceptions.ModelConnectionError("m", "gone"), httpx.ReadError("gone")):
         made = failure(error, where="m", partial=half)
         assert (made.cause, made.partial) == (Cause.INTERRUPTED, half)
@@ -162,8 +162,8 @@ def test_a_reply_that_had_begun_was_interrupted() -> None:
 
 def test_an_error_inside_a_stream_has_what_had_come() -> None:
     error = http(529, {"type": "error", "error": {"type": "overloaded_error"}}, in_stream=True)
-    made = failure(error, where="m", partial=Reply(text="half"))
-    assert (made.cause, made.partial) == (Cause.OVERLOADED, Reply(text="half"))
+    made = failure(error, where="m", partial=ModelResponse(text="half"))
+    assert (made.cause, made.partial) == (Cause.OVERLOADED, ModelResponse(text="half"))
 
 
 def test_of_several_models_one_that_may_answer_later_counts() -> None:

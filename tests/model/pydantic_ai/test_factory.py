@@ -12,13 +12,17 @@ import pytest
 from pydantic import JsonValue
 from pydantic_ai.messages import (
     ModelMessage,
-    ModelRequest,
-    ModelResponse,
     NativeToolCallPart,
     PartStartEvent,
     TextPart,
     ThinkingPart,
     ToolCallPart,
+)
+from pydantic_ai.messages import (
+    ModelRequest as PydanticRequest,
+)
+from pydantic_ai.messages import (
+    ModelResponse as PydanticResponse,
 )
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolCall, FunctionModel
@@ -34,10 +38,10 @@ from turnwright.model import (
     Capabilities,
     Model,
     ModelError,
+    ModelRequest,
+    ModelResponse,
     ReasoningDelta,
-    Reply,
-    ReplyCall,
-    Request,
+    ResponseToolCall,
     TextDelta,
     ToolSpec,
     pydantic_ai_model,
@@ -45,14 +49,14 @@ from turnwright.model import (
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS
 from turnwright.model.pydantic_ai.reply import Hearing
 from turnwright.store import SqliteStore
-from turnwright.testing.exchange import Exchange, ModelBench, Says, Sent
+from turnwright.testing.exchange import Exchange, ModelBench, Says, SentRequest
 from turnwright.testing.model_suite import ModelSuite
 from turnwright.tools.builtin import builtin_tools
 from turnwright_states import Cause, EndReason, Finish, Limits, Outcome, Usage
 
 pytestmark = pytest.mark.anyio
 
-HELLO = Request((Message.user("hello"),))
+HELLO = ModelRequest((Message.user("hello"),))
 SEARCH = ToolSpec("search", "Search.", {"type": "object", "properties": {"q": {"type": "string"}}})
 Said = str | dict[int, DeltaToolCall] | dict[int, DeltaThinkingPart]
 
@@ -64,7 +68,7 @@ class PlayedBench:
         self._models: list[PlayedModel] = []
 
     @property
-    def requests(self) -> list[Sent]:
+    def requests(self) -> list[SentRequest]:
         return [request for model in self._models for request in model.requests]
 
     @property
@@ -102,17 +106,17 @@ def called(name: str, arguments: str, number: int = 0) -> dict[int, DeltaToolCal
     return {number: DeltaToolCall(name, arguments, tool_call_id=f"theirs-{number}")}
 
 
-async def items(model: Model, request: Request = HELLO) -> list[TextDelta | ReasoningDelta | Reply]:
+async def items(model: Model, request: ModelRequest = HELLO) -> list[TextDelta | ReasoningDelta | ModelResponse]:
     return [item async for item in model.stream(request)]
 
 
-async def reply(model: Model, request: Request = HELLO) -> Reply:
+async def reply(model: Model, request: ModelRequest = HELLO) -> ModelResponse:
     last = (await items(model, request))[-1]
-    assert isinstance(last, Reply)
+    assert isinstance(last, ModelResponse)
     return last
 
 
-async def failure(model: Model, request: Request = HELLO) -> ModelError:
+async def failure(model: Model, request: ModelRequest = HELLO) -> ModelError:
     with pytest.raises(ModelError) as caught:
         await items(model, request)
     return caught.value
@@ -210,7 +214,7 @@ async def test_settings_are_sent_and_retries_are_switched_off() -> None:
 async def test_the_smaller_bound_on_what_may_be_written_holds(own: int | None, asked: int | None, sent: int) -> None:
     script = Script(("hi",))
     model = pydantic_ai_model(script.model(), settings={} if own is None else {"max_tokens": own})
-    await reply(model, Request(HELLO.messages, max_tokens=asked))
+    await reply(model, ModelRequest(HELLO.messages, max_tokens=asked))
     settings = script.heard[0][1].model_settings
     assert settings is not None
     assert settings.get("max_tokens") == sent
@@ -218,7 +222,7 @@ async def test_the_smaller_bound_on_what_may_be_written_holds(own: int | None, a
 
 async def test_a_choice_between_no_tools_is_not_sent() -> None:
     script = Script(("hi",))
-    await reply(pydantic_ai_model(script.model()), Request(HELLO.messages, tool_choice="required"))
+    await reply(pydantic_ai_model(script.model()), ModelRequest(HELLO.messages, tool_choice="required"))
     settings = script.heard[0][1].model_settings
     assert settings is not None
     assert settings.get("tool_choice") == "auto"
@@ -226,7 +230,9 @@ async def test_a_choice_between_no_tools_is_not_sent() -> None:
 
 async def test_a_tool_is_defined_as_it_is() -> None:
     script = Script(("hi",))
-    await reply(pydantic_ai_model(script.model()), Request(HELLO.messages, tools=(SEARCH,), tool_choice="required"))
+    await reply(
+        pydantic_ai_model(script.model()), ModelRequest(HELLO.messages, tools=(SEARCH,), tool_choice="required")
+    )
     (sent,) = script.heard[0][1].function_tools
     assert (sent.name, sent.description, sent.parameters_json_schema) == ("search", "Search.", dict(SEARCH.parameters))
     settings = script.heard[0][1].model_settings
@@ -237,7 +243,7 @@ async def test_a_tool_is_defined_as_it_is() -> None:
 async def test_a_request_is_made_to_fit_what_the_model_takes() -> None:
     script = Script(("hi",))
     model = pydantic_ai_model(script.model(), capabilities=Capabilities(supports_tool_choice_none=False))
-    await reply(model, Request(HELLO.messages, tools=(SEARCH,), tool_choice="none"))
+    await reply(model, ModelRequest(HELLO.messages, tools=(SEARCH,), tool_choice="none"))
     assert script.heard[0][1].function_tools == []
     assert not model.capabilities.supports_tool_choice_none
 
@@ -261,13 +267,13 @@ async def test_thinking_and_text_stream_and_calls_come_with_the_reply() -> None:
     script = Script(({0: DeltaThinkingPart(content="hm")}, "I ", "look.", called("search", '{"q": "a"}', 1)))
     *deltas, last = await items(pydantic_ai_model(script.model()))
     assert deltas == [ReasoningDelta("hm"), TextDelta("I "), TextDelta("look.")]
-    assert isinstance(last, Reply)
+    assert isinstance(last, ModelResponse)
     assert (last.text, last.reasoning) == ("I look.", "hm")
-    assert last.calls == (ReplyCall("search", {"q": "a"}, '{"q": "a"}', "theirs-1"),)
+    assert last.calls == (ResponseToolCall("search", {"q": "a"}, '{"q": "a"}', "theirs-1"),)
 
 
 async def test_a_model_that_cannot_stream_is_asked_once_for_its_whole_reply() -> None:
-    response = ModelResponse(
+    response = PydanticResponse(
         parts=[ThinkingPart("hm"), TextPart("hi"), ToolCallPart("search", {"q": "é"}, tool_call_id="c")],
         usage=RequestUsage(input_tokens=3, output_tokens=2),
         finish_reason="tool_call",
@@ -275,8 +281,8 @@ async def test_a_model_that_cannot_stream_is_asked_once_for_its_whole_reply() ->
     model = PlayedWhole(response)
     *deltas, last = await items(pydantic_ai_model(model))
     assert deltas == [ReasoningDelta("hm"), TextDelta("hi")]
-    assert isinstance(last, Reply)
-    assert last.calls == (ReplyCall("search", {"q": "é"}, '{"q": "é"}', "c"),)
+    assert isinstance(last, ModelResponse)
+    assert last.calls == (ResponseToolCall("search", {"q": "é"}, '{"q": "é"}', "c"),)
     assert (last.usage, last.finish_reason) == (Usage(input_tokens=3, output_tokens=2), "tool_call")
     assert len(model.requests) == 1
 
@@ -296,12 +302,12 @@ async def test_arguments_may_be_an_object_a_text_or_nothing(
     arguments: str | dict[str, object] | None, read: dict[str, JsonValue] | None, raw: str
 ) -> None:
     """What is no JSON is kept as text, and cannot be run."""
-    model = PlayedWhole(ModelResponse(parts=[ToolCallPart("search", arguments, tool_call_id="c")]))
-    assert (await reply(pydantic_ai_model(model))).calls == (ReplyCall("search", read, raw, "c"),)
+    model = PlayedWhole(PydanticResponse(parts=[ToolCallPart("search", arguments, tool_call_id="c")]))
+    assert (await reply(pydantic_ai_model(model))).calls == (ResponseToolCall("search", read, raw, "c"),)
 
 
 async def test_tools_that_run_at_the_providers_side_are_no_calls_of_ours() -> None:
-    model = PlayedWhole(ModelResponse(parts=[NativeToolCallPart("web_search", {"query": "x"}), TextPart("found")]))
+    model = PlayedWhole(PydanticResponse(parts=[NativeToolCallPart("web_search", {"query": "x"}), TextPart("found")]))
     last = await reply(pydantic_ai_model(model))
     assert (last.text, last.calls) == ("found", ())
 
@@ -309,12 +315,14 @@ async def test_tools_that_run_at_the_providers_side_are_no_calls_of_ours() -> No
 @pytest.mark.parametrize(
     ("response", "cause"),
     [
-        (ModelResponse(parts=[TextPart("half")], state="suspended"), Cause.REJECTED),
-        (ModelResponse(parts=[TextPart("half")], state="incomplete"), Cause.INTERRUPTED),
-        (ModelResponse(parts=[TextPart("half")], finish_reason="error"), Cause.SERVER_ERROR),
+        (PydanticResponse(parts=[TextPart("half")], state="suspended"), Cause.REJECTED),
+        (PydanticResponse(parts=[TextPart("half")], state="incomplete"), Cause.INTERRUPTED),
+        (PydanticResponse(parts=[TextPart("half")], finish_reason="error"), Cause.SERVER_ERROR),
     ],
 )
-async def test_a_reply_that_is_not_whole_is_a_failure_with_what_there_is(response: ModelResponse, cause: Cause) -> None:
+async def test_a_reply_that_is_not_whole_is_a_failure_with_what_there_is(
+    response: PydanticResponse, cause: Cause
+) -> None:
     error = await failure(pydantic_ai_model(PlayedWhole(response)))
     assert error.cause is cause
     assert error.partial is not None
@@ -322,7 +330,7 @@ async def test_a_reply_that_is_not_whole_is_a_failure_with_what_there_is(respons
 
 
 async def test_the_providers_own_word_for_the_finish_is_kept() -> None:
-    response = ModelResponse(
+    response = PydanticResponse(
         parts=[TextPart("hi")], finish_reason="length", provider_details={"finish_reason": "MAX_TOKENS"}
     )
     last = await reply(pydantic_ai_model(PlayedWhole(response)))
@@ -332,7 +340,7 @@ async def test_the_providers_own_word_for_the_finish_is_kept() -> None:
 async def test_half_an_emoji_never_comes_out() -> None:
     script = Script(("a\ud83d", "\ude00b\ud83d"))
     *deltas, last = await items(pydantic_ai_model(script.model()))
-    assert isinstance(last, Reply)
+    assert isinstance(last, ModelResponse)
     assert last.text == "a😀b\ufffd"
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) in {"a😀b", "a😀b\ufffd"}
 
@@ -373,7 +381,7 @@ async def test_a_reply_that_never_ends_to_ask_for_calls_is_cut_off() -> None:
 @pytest.mark.parametrize(("calls", "refused"), [(MAX_CALLS, False), (MAX_CALLS + 1, True)])
 async def test_a_whole_reply_may_ask_for_as_many_calls_as_any(calls: int, refused: bool) -> None:
     parts = [ToolCallPart("search", {}, tool_call_id=str(number)) for number in range(calls)]
-    model = pydantic_ai_model(PlayedWhole(ModelResponse(parts=parts)))
+    model = pydantic_ai_model(PlayedWhole(PydanticResponse(parts=parts)))
     if refused:
         error = await failure(model)
         assert (error.cause, "more than 512 calls" in str(error)) == (Cause.REJECTED, True)
@@ -497,7 +505,7 @@ async def look(path: str) -> str:
 
 def engine(script: Script, **limits: object) -> Engine:
     return Engine(
-        model=pydantic_ai_model(script.model()), tools=[look], limits=Limits.model_validate(limits), poll=0.01
+        model=pydantic_ai_model(script.model()), tools=[look], limits=Limits.model_validate(limits), poll_interval=0.01
     )
 
 
@@ -557,17 +565,17 @@ async def test_signatures_go_back_at_their_place_after_a_restart(tmp_path: Path)
     async with Engine(model=pydantic_ai_model(first.model()), tools=tools, store=SqliteStore(store)) as before:
         paused = await before.run(Agent(name="A", tools=("ask_user_input",)), "Look.")
     assert paused.outcome is None
-    (interrupt,) = paused.pending
+    (interrupt,) = paused.interrupts
     async with Engine(model=pydantic_ai_model(second.model()), tools=tools, store=SqliteStore(store)) as after:
         turn = await after.resume(paused.id, {interrupt.id: "a.py"})
     assert turn.text == "Thanks."
     messages, _ = second.heard[0]
-    (said,) = [message for message in messages if isinstance(message, ModelResponse)]
+    (said,) = [message for message in messages if isinstance(message, PydanticResponse)]
     thinking, call = said.parts
     assert thinking == ThinkingPart("I must ask.", signature="sig-1", provider_name="function")
     assert isinstance(call, ToolCallPart)
     (answer,) = messages[-1].parts
-    assert isinstance(messages[-1], ModelRequest)
+    assert isinstance(messages[-1], PydanticRequest)
     assert getattr(answer, "tool_call_id", None) == call.tool_call_id
     assert call.tool_call_id != "theirs-1"
 

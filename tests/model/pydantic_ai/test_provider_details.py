@@ -8,18 +8,20 @@ from hypothesis import strategies as st
 from pydantic import JsonValue, TypeAdapter
 from pydantic_ai.messages import (
     CompactionPart,
-    ModelResponse,
     ModelResponsePart,
     NativeToolCallPart,
     TextPart,
     ThinkingPart,
     ToolCallPart,
 )
+from pydantic_ai.messages import (
+    ModelResponse as PydanticResponse,
+)
 
 from turnwright.message import AnyPart, Message, ReasoningPart
 from turnwright.message import TextPart as OurText
 from turnwright.message import ToolCallPart as OurCall
-from turnwright.model.protocol import Reply
+from turnwright.model.protocol import ModelResponse
 from turnwright.model.pydantic_ai.provider_details import details_of, response_of
 from turnwright.model.pydantic_ai.reply import reply_of
 
@@ -28,7 +30,7 @@ MESSAGE = TypeAdapter(Message)
 GEMINI = {"provider_name": "google", "provider_details": {"thought_signature": "c2ln"}}
 
 
-def journalled(reply: Reply) -> Message:
+def journalled(reply: ModelResponse) -> Message:
     """The reply as the transcript has it: calls under our ids, through JSON."""
     parts: list[AnyPart] = []
     if reply.reasoning or reply.reasoning_details:
@@ -42,9 +44,9 @@ def journalled(reply: Reply) -> Message:
 
 def back(*parts: ModelResponsePart, provider: str | None = None) -> Sequence[ModelResponsePart]:
     """What goes back for a response of these parts."""
-    response = response_of(journalled(reply_of(ModelResponse(parts=parts, provider_name=provider))))
+    response = response_of(journalled(reply_of(PydanticResponse(parts=parts, provider_name=provider))))
     assert response is not None
-    assert response.provider_name == (provider if details_of(ModelResponse(parts=parts)) else None)
+    assert response.provider_name == (provider if details_of(PydanticResponse(parts=parts)) else None)
     return response.parts
 
 
@@ -68,7 +70,7 @@ def ours(*parts: ModelResponsePart) -> list[ModelResponsePart]:
 
 def test_a_text_and_calls_need_no_details() -> None:
     parts = (TextPart("I look."), ToolCallPart("look", {"path": "a"}), ToolCallPart("look", {"path": "b"}))
-    assert details_of(ModelResponse(parts=parts, provider_name="p")) == ()
+    assert details_of(PydanticResponse(parts=parts, provider_name="p")) == ()
     assert back(*parts) == ours(*parts)
 
 
@@ -130,7 +132,7 @@ def entry() -> dict[str, JsonValue]:
         TextPart("hi", **GEMINI),  # type: ignore[arg-type]  # keywords of two types
         ToolCallPart("look", {}, **GEMINI),  # type: ignore[arg-type]  # likewise
     )
-    (made,) = details_of(ModelResponse(parts=parts))
+    (made,) = details_of(PydanticResponse(parts=parts))
     return dict(made)
 
 
@@ -207,7 +209,7 @@ PARTS: st.SearchStrategy[list[ModelResponsePart]] = st.lists(
 @given(PARTS)
 def test_any_row_of_parts_comes_back(parts: list[ModelResponsePart]) -> None:
     """Through the journal, in its order; one that needs no details as its text and its calls."""
-    response = ModelResponse(parts=parts, provider_name="p")
+    response = PydanticResponse(parts=parts, provider_name="p")
     if details_of(response):
         assert back(*parts, provider="p") == ours(*parts)
     else:

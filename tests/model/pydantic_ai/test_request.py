@@ -10,9 +10,7 @@ from pydantic_ai.messages import (
     DocumentUrl,
     ImageUrl,
     ModelMessage,
-    ModelRequest,
     ModelRequestPart,
-    ModelResponse,
     SystemPromptPart,
     TextPart,
     ToolCallPart,
@@ -20,11 +18,17 @@ from pydantic_ai.messages import (
     UserPromptPart,
     VideoUrl,
 )
+from pydantic_ai.messages import (
+    ModelRequest as PydanticRequest,
+)
+from pydantic_ai.messages import (
+    ModelResponse as PydanticResponse,
+)
 from tests.model.conversations import conversations
 
 from turnwright.message import FilePart, Message, StepStartPart
 from turnwright.message import ToolCallPart as OurCall
-from turnwright.model.protocol import Request
+from turnwright.model.protocol import ModelRequest
 from turnwright.model.pydantic_ai.request import messages_of, parameters_of
 from turnwright_states import CallStatus
 
@@ -51,9 +55,9 @@ def test_what_stands_between_two_replies_is_one_request() -> None:
             Message.assistant("Done."),
         ]
     )
-    assert isinstance(first, ModelRequest)
+    assert isinstance(first, PydanticRequest)
     assert [type(part) for part in first.parts] == [SystemPromptPart, UserPromptPart]
-    assert isinstance(asked, ModelResponse)
+    assert isinstance(asked, PydanticResponse)
     assert asked.parts == [TextPart("I look."), ToolCallPart("look", {"n": 1}, "c1"), ToolCallPart("look", {}, "c2")]
     assert [type(part) for part in results.parts] == [ToolReturnPart, ToolReturnPart, UserPromptPart]
     assert [getattr(part, "tool_call_id", None) for part in results.parts] == ["c1", "c2", None]
@@ -70,7 +74,7 @@ def test_bookkeeping_is_not_sent() -> None:
     [
         (CallStatus.OK, "success"),
         (CallStatus.ERROR, "failed"),
-        (CallStatus.DENIED, "denied"),
+        (CallStatus.REJECTED, "denied"),
         (CallStatus.REFUSED, "denied"),
         (CallStatus.ABORTED, "interrupted"),
         (CallStatus.UNKNOWN, "interrupted"),
@@ -133,14 +137,14 @@ def test_no_tools_are_none() -> None:
 
 
 @given(conversations())
-def test_what_goes_on_is_translated_as_its_messages_are_one_by_one(made: list[Request]) -> None:
+def test_what_goes_on_is_translated_as_its_messages_are_one_by_one(made: list[ModelRequest]) -> None:
     for request in made:
         parts: list[ModelRequestPart] = []
         plain: list[ModelMessage] = []
         for (message,) in filter(None, (messages_of([each]) for each in request.messages)):
-            if isinstance(message, ModelRequest):
+            if isinstance(message, PydanticRequest):
                 parts += message.parts
                 continue
-            plain += [ModelRequest(parts=parts), message] if parts else [message]
+            plain += [PydanticRequest(parts=parts), message] if parts else [message]
             parts = []
-        assert messages_of(request.messages) == [*plain, *([ModelRequest(parts=parts)] if parts else [])]
+        assert messages_of(request.messages) == [*plain, *([PydanticRequest(parts=parts)] if parts else [])]

@@ -7,9 +7,9 @@ from typing import Any
 import anyio
 import pytest
 
-from turnwright.errors import Fenced, StoreError, TurnBusy
-from turnwright.runtime import Job, Stand
-from turnwright.store import NOBODY_GIVEN_UP, GivenUp
+from turnwright.errors import LeaseLostError, StoreError, TurnBusyError
+from turnwright.runtime import Job, TurnStatus
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers
 from turnwright_states import EndReason, State
 
 pytest.importorskip("temporalio")
@@ -21,7 +21,7 @@ from turnwright.runtime.temporal.activities import Activities
 
 pytestmark = pytest.mark.anyio
 
-DONE = Stand(State.FINISHED, EndReason.ANSWERED)
+DONE = TurnStatus(State.FINISHED, EndReason.ANSWERED)
 
 
 class Played:
@@ -35,16 +35,16 @@ class Played:
     def __init__(self, *outcomes: Exception | int) -> None:
         self._outcomes = list(outcomes)
         self.may = anyio.Event()
-        self.over: list[GivenUp] = []
+        self.over: list[AbandonedDrivers] = []
 
     async def drive(
         self,
         turn_id: str,
         segment: int,
         *,
-        over: GivenUp = NOBODY_GIVEN_UP,
+        over: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
-    ) -> Stand:
+    ) -> TurnStatus:
         assert (turn_id, segment) == ("t1", 3)
         self.over.append(over)
         outcome = self._outcomes.pop(0)
@@ -55,16 +55,16 @@ class Played:
         claimed(outcome)
         return DONE
 
-    async def stand(self, turn_id: str) -> Stand:
+    async def status(self, turn_id: str) -> TurnStatus:
         raise AssertionError(turn_id)
 
-    async def abort(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> None:
+    async def abort(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> None:
         raise AssertionError(turn_id, over)
 
     async def job(self, turn_id: str) -> Job:
         raise AssertionError(turn_id)
 
-    async def due(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
+    async def pending(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
         raise AssertionError(idle, most)
 
 
@@ -103,27 +103,29 @@ async def test_the_first_heartbeat_names_the_owner_before_the_turn_is_claimed() 
     attempt = Attempt(7)
     assert await attempt.run() == {"state": "FINISHED", "outcome": "finished", "reason": "answered"}
     assert attempt.beats[0] == (["me"], [])
-    assert attempt.work.over == [NOBODY_GIVEN_UP]
+    assert attempt.work.over == [NONE_ABANDONED]
 
 
 async def test_the_turn_is_taken_from_the_attempts_before_and_from_nobody_else() -> None:
     attempt = Attempt(7, before=(["dead"], [5]))
     await attempt.run()
-    assert attempt.work.over == [GivenUp(frozenset({"dead"}), frozenset({5}))]
+    assert attempt.work.over == [AbandonedDrivers(frozenset({"dead"}), frozenset({5}))]
     assert attempt.beats[0] == (["dead", "me"], [5])
 
 
 async def test_an_attempt_that_finds_another_driver_no_longer_claims_to_be_the_owner() -> None:
     """The driver may be this very process, for another job: the next attempt must not take the turn from it."""
-    attempt = Attempt(TurnBusy("t1", "me"), TurnBusy("t1", "me"), TurnBusy("t1", "me"), 9, awaits=([], []))
+    attempt = Attempt(
+        TurnBusyError("t1", "me"), TurnBusyError("t1", "me"), TurnBusyError("t1", "me"), 9, awaits=([], [])
+    )
     await attempt.run()
     assert attempt.beats[0] == (["me"], [])
 
 
 async def test_what_cannot_be_mended_by_another_attempt_is_not_tried_again() -> None:
     with pytest.raises(ApplicationError, match="taken over") as raised:
-        await Attempt(Fenced("t1", 4)).run()
-    assert (raised.value.type, raised.value.non_retryable) == ("Fenced", True)
+        await Attempt(LeaseLostError("t1", 4)).run()
+    assert (raised.value.type, raised.value.non_retryable) == ("LeaseLostError", True)
 
 
 async def test_a_store_that_cannot_be_reached_is_tried_again() -> None:
@@ -143,4 +145,4 @@ async def test_a_bug_is_not_tried_again_and_what_it_says_is_told_to_nobody(caplo
 async def test_a_heartbeat_that_is_not_understood_gives_nobody_up() -> None:
     attempt = Attempt(7, before=(["dead"],))  # a heartbeat of another release
     await attempt.run()
-    assert attempt.work.over == [NOBODY_GIVEN_UP]
+    assert attempt.work.over == [NONE_ABANDONED]

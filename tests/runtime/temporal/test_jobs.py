@@ -9,10 +9,10 @@ from typing import Final
 import anyio
 import pytest
 
-from turnwright import Agent, ConfigError, Engine, Outcome, RuntimeUnavailable, ToolContext, tool
-from turnwright.errors import CannotDrive
+from turnwright import Agent, ConfigError, Engine, Outcome, RuntimeUnavailableError, ToolContext, tool
+from turnwright.errors import CannotRunError
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.model.protocol import Reply, Request
+from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.store import MemoryStore
 from turnwright.testing.temporal_server import TemporalServer
 from turnwright.tools import Tool
@@ -52,21 +52,21 @@ async def note(text: str) -> str:
 @tool
 async def wait(context: ToolContext) -> str:
     """Wait until somebody says stop."""
-    await context.abort.wait()
+    await context.abort_signal.wait()
     return "told to stop"
 
 
-@tool(approval=True)
+@tool(needs_approval=True)
 async def erase() -> str:
     """Erase something, with leave."""
     return "erased"
 
 
-def says(request: Request) -> Reply:
+def says(request: ModelRequest) -> ModelResponse:
     """What each agent's prompt asks for, and then an answer."""
     asked = next(message.text for message in request.messages if message.role == "user")
     if request.messages[-1].role == "tool" or asked not in ("erase", "wait"):
-        return Reply(text=f"Done: {PRIVATE}")
+        return ModelResponse(text=f"Done: {PRIVATE}")
     return asks_for(("erase", {})) if asked == "erase" else asks_for(("note", {"text": PRIVATE}), ("wait", {}))
 
 
@@ -91,7 +91,7 @@ class Fleet:
     ) -> Engine:
         model = ScriptedModel(says, repeat=True)
         runtime = self.runtime(**options)
-        return Engine(model=model, models=models, tools=tools, store=self._store, poll=0.05, runtime=runtime)
+        return Engine(model=model, models=models, tools=tools, store=self._store, poll_interval=0.05, runtime=runtime)
 
     @asynccontextmanager
     async def worker(
@@ -104,7 +104,7 @@ class Fleet:
         kept = self.engine(tools=tools, models=models, **options)
         async with kept as engine, anyio.create_task_group() as group:
             stopping = anyio.Event()
-            group.start_soon(engine.work, stopping)
+            group.start_soon(engine.run_worker, stopping)
             yield engine
             stopping.set()
 
@@ -133,7 +133,7 @@ async def tool_runs(engine: Engine, turn_id: str) -> bool:
 
 async def test_temporal_is_told_the_turns_id_and_nothing_that_anybody_said(fleet: Fleet) -> None:
     async with fleet.worker(), fleet.engine() as client:
-        turn = await client.run(CLERK, "hi", context={"key": PRIVATE})
+        turn = await client.run(CLERK, "hi", metadata={"key": PRIVATE})
         assert PRIVATE in turn.text
         handle = (await fleet.temporal()).get_workflow_handle(workflow_id(turn.id, 1))
         history = (await handle.fetch_history()).to_json()
@@ -161,7 +161,7 @@ async def test_a_pause_ends_the_job_and_the_answer_begins_another(fleet: Fleet) 
     async with fleet.worker(), fleet.engine() as client:
         turn = await client.run(CLERK, "erase")
         await until(lambda: _is(fleet, turn.id, WorkflowExecutionStatus.COMPLETED))
-        turn = await client.resume(turn.id, {turn.pending[0].id: True})
+        turn = await client.resume(turn.id, {turn.interrupts[0].id: True})
         assert turn.outcome is Outcome.FINISHED
         await until(lambda: _is(fleet, turn.id, WorkflowExecutionStatus.COMPLETED, segment=2))
 
@@ -216,8 +216,8 @@ async def test_a_turn_whose_tools_no_worker_has_says_so_to_whoever_waits(fleet: 
         async with fleet.worker():
             turn = await client.run(CLERK, "erase")
         async with fleet.worker(tools=(note,)):
-            with anyio.fail_after(60), pytest.raises(CannotDrive, match="need the tools erase"):
-                await client.resume(turn.id, {turn.pending[0].id: True})
+            with anyio.fail_after(60), pytest.raises(CannotRunError, match="need the tools erase"):
+                await client.resume(turn.id, {turn.interrupts[0].id: True})
             await until(lambda: _is(fleet, turn.id, WorkflowExecutionStatus.FAILED, segment=2))
         async with fleet.worker():
             await until(lambda: _has_ended(client, turn.id))
@@ -232,7 +232,10 @@ async def test_what_an_error_quotes_stays_in_the_log_of_the_worker(
     async with fleet.engine(models=lambda name: ScriptedModel(name=name)) as client:
         turn_id = await client.submit(Agent(name="Clerk", model="theirs"), "hi")
         async with fleet.worker(models=refuse):
-            with anyio.fail_after(60), pytest.raises(CannotDrive, match="CannotDrive: the log of the worker says why"):
+            with (
+                anyio.fail_after(60),
+                pytest.raises(CannotRunError, match="CannotRunError: the log of the worker says why"),
+            ):
                 await client.resume(turn_id)
         handle = (await fleet.temporal()).get_workflow_handle(workflow_id(turn_id, 1))
         assert "Tuesday" not in (await handle.fetch_history()).to_json()
@@ -279,14 +282,14 @@ async def test_the_sweep_is_one_schedule_however_many_workers_ask_for_it(fleet: 
 async def test_a_server_that_cannot_be_reached_is_said_to_be_so_and_the_turn_is_there(tmp_path: Path) -> None:
     runtime = Temporal("127.0.0.1:1")
     async with Engine(model=ScriptedModel("hi"), store=f"sqlite:///{tmp_path / 't.db'}", runtime=runtime) as engine:
-        with pytest.raises(RuntimeUnavailable, match=r"turn \w+ is written.*Temporal at 127.0.0.1:1") as raised:
+        with pytest.raises(RuntimeUnavailableError, match=r"turn \w+ is written.*Temporal at 127.0.0.1:1") as raised:
             await engine.submit(CLERK, "hi")
         assert raised.value.turn is not None
         assert (await engine.get(raised.value.turn)).outcome is None
         await engine.abort(raised.value.turn)
         assert (await engine.get(raised.value.turn)).outcome is Outcome.ABORTED
-        with pytest.raises(RuntimeUnavailable, match=r"127\.0\.0\.1:1"):
-            await engine.work()
+        with pytest.raises(RuntimeUnavailableError, match=r"127\.0\.0\.1:1"):
+            await engine.run_worker()
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,7 @@ async def test_a_turn_is_followed_as_it_is_told(place: Place) -> None:
     model = ScriptedModel(*(asks_for(("look", {"n": n})) for n in range(3)), "Nothing there.")
     async with (
         Engine(model=model, tools=[look], store=place.open(notify=True)) as driver,
-        Engine(model=model, tools=[look], store=place.open(), poll=3600) as follower,
+        Engine(model=model, tools=[look], store=place.open(), poll_interval=3600) as follower,
         driver.stream(Agent(name="Tester"), "Look") as driven,
     ):
         with anyio.fail_after(SOON):
@@ -232,7 +232,7 @@ async def test_a_turn_is_followed_as_it_is_told(place: Place) -> None:
             heard = [event async for event in follower.events(first.turn)]
             seen = [event.seq for event in heard]
         assert seen == list(range(1, len(await follower.store.facts(first.turn)) + 1))
-        assert heard[-1].type == "halted"
+        assert heard[-1].type == "turn_ended"
 
 
 async def test_who_follows_may_stop_in_another_task(place: Place) -> None:

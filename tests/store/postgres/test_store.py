@@ -7,15 +7,15 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from random import Random
-from typing import Final, LiteralString, Self
+from typing import Final, Self
 
 import anyio
 import psycopg
 import pytest
 
-from turnwright.errors import ConfigError, Fenced, SessionBusy, StoreError, UnreadableTurnError
+from turnwright.errors import ConfigError, LeaseLostError, SessionBusyError, StoreError, UnreadableTurnError
 from turnwright.store import Claim, InboxItem, InboxKind, Store
-from turnwright.store.postgres.schema import SCHEMA_VERSION, STEPS, migrate, older
+from turnwright.store.postgres.schema import SCHEMA_VERSION, STEPS, Step, migrate, older
 from turnwright.store.postgres.store import PostgresStore
 from turnwright.testing.postgres_server import PostgresServer
 from turnwright.testing.store_suite import StoreSuite, Written
@@ -96,7 +96,7 @@ def fragile() -> Iterator[PostgresServer]:
 #: A process that says that it is there, waits for a word, claims the turn, and lives until it is killed.
 _CLAIMER: Final = """
 import sys, anyio
-from turnwright.errors import TurnBusy
+from turnwright.errors import TurnBusyError
 from turnwright.store.postgres import PostgresStore
 
 async def main():
@@ -106,7 +106,7 @@ async def main():
     sys.stdin.readline()
     try:
         print((await store.claim("t1")).epoch, flush=True)
-    except TurnBusy:
+    except TurnBusyError:
         print("busy", flush=True)
     await anyio.sleep_forever()
 
@@ -274,12 +274,12 @@ async def test_what_is_written_while_reads_are_cut_off_is_kept(bench: PostgresBe
 async def test_of_two_turns_of_a_session_that_are_made_at_once_one_is(bench: PostgresBench) -> None:
     """The other is told which."""
     made: list[Claim] = []
-    busy: list[SessionBusy] = []
+    busy: list[SessionBusyError] = []
 
     async def create(handle: PostgresStore, turn_id: str) -> None:
         try:
             made.append(await Written(turn_id, session="s1").create(handle))
-        except SessionBusy as refused:
+        except SessionBusyError as refused:
             busy.append(refused)
 
     async with anyio.create_task_group() as group:
@@ -488,7 +488,7 @@ async def test_a_store_of_an_older_release_is_migrated_when_nobody_drives(postgr
     store, other = await bench.open(), await bench.open()
     await store.migrate()
     claim = await Written().create(store)
-    await bench.execute("UPDATE turnwright_schema SET version = version - 1")
+    await bench.execute("UPDATE turnwright_schema SET version = version - 2")
     with pytest.raises(ConfigError, match=r"run `turnwright migrate --store \.\.\.` with the same address"):
         await other.turns()
     with pytest.raises(ConfigError, match=f"turn t1 is being driven by {store.owner}"):
@@ -511,7 +511,7 @@ def test_a_store_of_an_older_release_is_told_from_an_empty_database() -> None:
 _LATER: Final = (*STEPS, "ALTER TABLE turnwright_turns ADD COLUMN label text;")
 
 
-async def _migrate_to(address: str, steps: Sequence[LiteralString]) -> tuple[int, int]:
+async def _migrate_to(address: str, steps: Sequence[Step]) -> tuple[int, int]:
     """Bring the store to the schema of another release."""
 
     async def nobody_drives() -> None:
@@ -528,7 +528,7 @@ async def test_who_still_writes_as_before_a_migration_is_fenced(postgres: Postgr
     await store.migrate()
     claim = await written.create(store)
     assert await _migrate_to(bench.address, _LATER) == (SCHEMA_VERSION, SCHEMA_VERSION + 1)
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLostError):
         await store.append(claim, written.answer(), written.status)
     with pytest.raises(ConfigError, match="upgrade"):
         await store.facts("t1")
@@ -659,7 +659,7 @@ async def test_a_databases_own_isolation_changes_nothing(postgres: PostgresServe
         await other.execute("UPDATE turnwright_turns SET epoch = epoch + 1")
 
         async def append() -> None:
-            with pytest.raises(Fenced):
+            with pytest.raises(LeaseLostError):
                 await store.append(claim, written.answer(), written.status)
 
         group.start_soon(append)

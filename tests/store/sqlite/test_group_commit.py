@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 
 from turnwright.errors import StoreError
 from turnwright.store import Claim, InboxItem, InboxKind, SqliteStore, Status, Store
-from turnwright.store.sqlite.group_commit import Group
+from turnwright.store.sqlite.group_commit import CommitGroup
 from turnwright.store.sqlite.writes import Write
 from turnwright.testing.faults.disk import full_disk
 from turnwright.testing.store_suite import StoreSuite, Written
@@ -135,10 +135,10 @@ async def test_a_group_leaves_behind_what_single_writes_do(tmp_path: Path) -> No
     assert (told, held) == await play(tmp_path / "single.db", crowd=1000)
     kinds = [line.split(": ")[1] for line in told]
     assert [n for n, kind in enumerate(kinds) if kind != "NoneType"] == [4, 5, 6, 7]
-    assert [kinds[n] for n in (4, 5, 6, 7)] == ["StoreError", "Fenced", "StoreError", "Fenced"]
+    assert [kinds[n] for n in (4, 5, 6, 7)] == ["StoreError", "LeaseLostError", "StoreError", "LeaseLostError"]
 
 
-def recording(sizes: list[int], error: BaseException | None = None) -> Group:
+def recording(sizes: list[int], error: BaseException | None = None) -> CommitGroup:
     """A group that writes down how many writes came together, and then makes them or raises."""
 
     def write(together: Sequence[Write]) -> None:
@@ -148,7 +148,7 @@ def recording(sizes: list[int], error: BaseException | None = None) -> Group:
         for one in together:
             one.done()
 
-    return Group(write, lambda error: error)
+    return CommitGroup(write, lambda error: error)
 
 
 @both_loops

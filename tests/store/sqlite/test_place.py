@@ -100,7 +100,7 @@ async def test_a_file_that_is_lost_in_the_last_model_call_is_missed_with_the_las
         lose(file)
         return messages
 
-    async with Engine(model=ScriptedModel("Done."), store=f"sqlite:///{file}", prepare=prepare) as engine:
+    async with Engine(model=ScriptedModel("Done."), store=f"sqlite:///{file}", history_processor=prepare) as engine:
         with pytest.raises(StoreReplacedError):
             await engine.run(AGENT, "go on")
 
@@ -109,10 +109,10 @@ async def test_a_file_that_is_lost_after_the_last_append_is_missed_when_the_turn
     lose: Loss, file: Path
 ) -> None:
     def observe(event: TurnEvent) -> None:
-        if event.type == "halted":
+        if event.type == "turn_ended":
             lose(file)
 
-    async with Engine(model=ScriptedModel("Done."), store=f"sqlite:///{file}", observers=[observe]) as engine:
+    async with Engine(model=ScriptedModel("Done."), store=f"sqlite:///{file}", on_event=[observe]) as engine:
         with pytest.raises(StoreReplacedError):
             await engine.run(AGENT, "go on")
 

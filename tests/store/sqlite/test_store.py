@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwright.errors import ConfigError, StoreError, TurnBusy
+from turnwright.errors import ConfigError, StoreError, TurnBusyError
 from turnwright.store import InboxItem, InboxKind, SqliteStore, Store
 from turnwright.testing.faults.disk import full_disk
 from turnwright.testing.store_suite import StoreSuite, Written
@@ -211,11 +211,11 @@ async def test_a_link_to_the_file_is_the_same_store(bench: SqliteBench) -> None:
     store, other = await bench.open(), SqliteStore(link)
     bench.opened.append(other)
     claim = await Written().create(store)
-    with pytest.raises(TurnBusy):
+    with pytest.raises(TurnBusyError):
         await other.claim("t1")
     await store.release(claim)
     await other.claim("t1")
-    with pytest.raises(TurnBusy):
+    with pytest.raises(TurnBusyError):
         await store.claim("t1")
 
 

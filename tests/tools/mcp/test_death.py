@@ -22,7 +22,7 @@ from turnwright import Agent, Engine
 from turnwright.errors import ConfigError
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.tools import Tool, ToolContext, ToolError, ToolResult, ToolTimeout
+from turnwright.tools import Tool, ToolContext, ToolError, ToolResult, ToolTimeoutError
 from turnwright.tools.mcp import McpServer, mcp_servers, mcp_tools
 from turnwright.tools.mcp.session import McpSession
 from turnwright.tools.mcp.tool import McpTool
@@ -33,7 +33,7 @@ from .conftest import Context, Stage
 pytestmark = pytest.mark.anyio
 
 Entry = dict[str, JsonValue]
-HERE = ToolContext(turn="t1", call="c1")
+HERE = ToolContext(turn_id="t1", call_id="c1")
 SECRET = "hunter2-0123456789"  # noqa: S105 (nobody's)
 #: It counts its lives in a file, and says which one it is in.
 PROGRAM = """
@@ -158,7 +158,7 @@ async def test_calls_side_by_side_of_a_server_that_dies_all_learn_of_it(mortal: 
 
 async def test_a_server_that_hangs_ends_the_call_and_not_the_server(mortal: Entry) -> None:
     async with mcp_tools(configured(mortal, timeout=2)) as (which, _die, hang, *_):
-        with pytest.raises(ToolTimeout):
+        with pytest.raises(ToolTimeoutError):
             await hang.run({}, HERE)
         assert (await which.run({}, HERE)).text.startswith("life 1,")
 

@@ -13,13 +13,13 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import UrlElicitationRequiredError
 
-from turnwright import Agent, Engine, TurnResult, deny
+from turnwright import Agent, Engine, TurnResult, reject
 from turnwright._base.background_task import beside
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore
 from turnwright.testing import clock
-from turnwright.tools import Answer, ToolContext
+from turnwright.tools import GivenAnswer, ToolContext
 from turnwright.tools.mcp import mcp_tools
 from turnwright_states import CallStatus, Decision, InterruptKind, Limits
 
@@ -63,7 +63,7 @@ def asks(stage: Stage, name: str, *questions: tuple[str, dict[str, Any]]) -> Non
 
 def answered() -> ToolContext:
     """A call that a person has answered, as it is made again."""
-    return ToolContext(turn="t1", call="c1", attempt=2, answers=(Answer(Decision.REPLY, "Ada"),))
+    return ToolContext(turn_id="t1", call_id="c1", attempt=2, answers=(GivenAnswer(Decision.REPLY, "Ada"),))
 
 
 def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
@@ -80,7 +80,7 @@ async def told(target: Target, *answers: str, limits: Limits | None = None) -> l
     async with mcp_tools({"s": target}) as tools:
         made = [await Engine(model=model, tools=tools, store=store, limits=limits).run(AGENT, "hi")]
     for answer in answers:
-        (open_,) = made[-1].pending
+        (open_,) = made[-1].interrupts
         async with mcp_tools({"s": target}) as tools:
             engine = Engine(model=model, tools=tools, store=store, limits=limits)
             made.append(await engine.resume(made[-1].id, {open_.id: answer}))
@@ -90,7 +90,7 @@ async def told(target: Target, *answers: str, limits: Limits | None = None) -> l
 async def test_a_question_pauses_the_turn_and_its_answer_goes_to_the_server(stage: Stage, target: Target) -> None:
     asks(stage, "ask", ("Your name?", NAME))
     paused, done = await told(target, "Ada")
-    (open_,) = paused.pending
+    (open_,) = paused.interrupts
     assert (open_.kind, open_.tool, open_.question) == (
         InterruptKind.QUESTION,
         "s__ask",
@@ -103,18 +103,18 @@ async def test_several_questions_are_a_pause_each(stage: Stage, target: Target) 
     """The server is asked from the beginning each time, and hears the same answers again."""
     asks(stage, "ask", ("Your name?", NAME), ("Sure?", SURE))
     first, second, done = await told(target, "Ada", "yes")
-    assert [turn.pending[0].question.splitlines()[0] for turn in (first, second)] == [
+    assert [turn.interrupts[0].question.splitlines()[0] for turn in (first, second)] == [
         "s asks: Your name?",
         "s asks: Sure?",
     ]
-    assert second.pending[0].choices == ("yes", "no")
+    assert second.interrupts[0].choices == ("yes", "no")
     assert results(done) == [(CallStatus.OK, "[{'name': 'Ada'}, {'sure': True}]")]
 
 
 async def test_an_answer_that_does_not_fit_is_asked_for_again(stage: Stage, target: Target) -> None:
     asks(stage, "ask", ("Sure?", SURE))
     _, again, done = await told(target, "perhaps", "no")
-    assert again.pending[0].question == (
+    assert again.interrupts[0].question == (
         "That does not fit: sure: 'perhaps' is neither yes nor no\ns asks: Sure?\nsure (yes or no)"
     )
     assert results(done) == [(CallStatus.OK, "[{'sure': False}]")]
@@ -134,8 +134,8 @@ async def test_a_denial_settles_the_call(stage: Stage, target: Target) -> None:
     async with mcp_tools({"s": target}) as tools:
         engine = Engine(model=ScriptedModel(asks_for(("s__ask", {})), "Done."), tools=tools)
         paused = await engine.run(AGENT, "hi")
-        done = await engine.resume(paused.id, {paused.pending[0].id: deny("none of its business")})
-    assert [status for status, _ in results(done)] == [CallStatus.DENIED]
+        done = await engine.resume(paused.id, {paused.interrupts[0].id: reject("none of its business")})
+    assert [status for status, _ in results(done)] == [CallStatus.REJECTED]
     assert len(stage.calls) == 1
 
 
@@ -154,8 +154,8 @@ async def test_calls_that_ask_side_by_side_get_their_own_answers(stage: Stage, t
     model = ScriptedModel(asks_for(("s__ask", {}), ("s__check", {}), ("s__quick", {})), "Done.")
     async with mcp_tools({"s": target}) as tools, Engine(model=model, tools=tools) as engine:
         paused = await engine.run(AGENT, "hi")
-        answers = {open_.id: "Ada" if open_.tool == "s__ask" else "yes" for open_ in paused.pending}
-        assert sorted(open_.question.splitlines()[0] for open_ in paused.pending) == [
+        answers = {open_.id: "Ada" if open_.tool == "s__ask" else "yes" for open_ in paused.interrupts}
+        assert sorted(open_.question.splitlines()[0] for open_ in paused.interrupts) == [
             "s asks: Sure?",
             "s asks: Your name?",
         ]
@@ -182,7 +182,7 @@ async def test_a_question_waits_until_it_is_clear_whose_it_is(stage: Stage) -> N
     async with mcp_tools({"s": stage.old}) as tools, Engine(model=model, tools=tools) as engine:
         async with beside(watch):
             paused = await engine.run(AGENT, "hi")
-        done = await engine.resume(paused.id, {paused.pending[0].id: "Ada"})
+        done = await engine.resume(paused.id, {paused.interrupts[0].id: "Ada"})
     assert [text for _, text in results(done)] == ["[{'name': 'Ada'}]", "long ago"]
     assert [call.name for call in stage.calls].count("long") == 1
 
@@ -197,7 +197,7 @@ async def test_a_call_that_was_answered_waits_for_nobody_where_it_is_told_whose_
         return "slow"
 
     async with mcp_tools({"s": stage.server}) as (ask, dawdle), anyio.create_task_group() as group:
-        group.start_soon(dawdle.run, {}, ToolContext(turn="another", call="c1"))
+        group.start_soon(dawdle.run, {}, ToolContext(turn_id="another", call_id="c1"))
         await anyio.wait_all_tasks_blocked()
         with anyio.fail_after(60):
             assert (await ask.run({}, answered())).text == "[{'name': 'Ada'}]"
@@ -219,7 +219,7 @@ def test_the_time_of_a_call_that_waits_until_it_is_alone_stands_still(stage: Sta
 
     async def scene() -> None:
         async with mcp_tools({"s": stage.old}, timeout=30) as (asking, dawdle), anyio.create_task_group() as group:
-            group.start_soon(dawdle.run, {}, ToolContext(turn="another", call="c1"))
+            group.start_soon(dawdle.run, {}, ToolContext(turn_id="another", call_id="c1"))
             await anyio.wait_all_tasks_blocked()
             assert (await asking.run({}, answered())).text == "{'name': 'Ada'}"
 
@@ -236,7 +236,7 @@ async def test_calls_that_come_later_do_not_overtake_one_that_is_to_run_alone(st
         return "slow"
 
     async with mcp_tools({"s": stage.old}) as (ask, dawdle):
-        other = ToolContext(turn="another", call="c1")
+        other = ToolContext(turn_id="another", call_id="c1")
         async with anyio.create_task_group() as group:
             for tool, context in ((dawdle, other), (ask, answered()), (dawdle, other)):
                 group.start_soon(tool.run, {}, context)
@@ -253,7 +253,7 @@ async def test_an_address_to_visit_is_shown(stage: Stage) -> None:
         return result.action
 
     paused, done = await told(stage.old, "done")
-    (open_,) = paused.pending
+    (open_,) = paused.interrupts
     assert open_.question == "s asks: Please pay.\nOpen https://pay.example/7, then answer done."
     assert open_.choices == ("done",)
     assert results(done) == [(CallStatus.OK, "accept")]
@@ -267,7 +267,7 @@ async def test_only_done_is_taken_for_consent_to_an_address(stage: Stage) -> Non
         return (await context.session.elicit_url("Please pay.", "https://pay.example/7", "e1")).action
 
     _, again, done = await told(stage.old, "no", "Done ")
-    assert again.pending[0].question.startswith(
+    assert again.interrupts[0].question.startswith(
         "That does not fit: it is answered done, and not 'no'; deny it to decline."
     )
     assert results(done) == [(CallStatus.OK, "accept")]
@@ -284,8 +284,8 @@ async def test_an_error_that_names_an_address_is_a_question_too(stage: Stage, ta
         raise UrlElicitationRequiredError([wanted])
 
     paused, again, done = await told(target, "done", "done")
-    assert "Open https://login.example, then answer done." in paused.pending[0].question
-    assert again.pending[0].question == paused.pending[0].question
+    assert "Open https://login.example, then answer done." in paused.interrupts[0].question
+    assert again.interrupts[0].question == paused.interrupts[0].question
     assert results(done) == [(CallStatus.OK, "welcome")]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright.tools.mcp.form import BadAnswer, describe_form, read_form
+from turnwright.tools.mcp.form import FormAnswerError, describe_form, read_form
 
 
 def form(required: tuple[str, ...] = (), **fields: Mapping[str, object]) -> dict[str, object]:
@@ -102,7 +102,7 @@ def test_a_form_without_fields_is_agreed_to() -> None:
     ],
 )
 def test_what_does_not_fit_says_why(asked: dict[str, Any], said: str, words: str) -> None:
-    with pytest.raises(BadAnswer) as caught:
+    with pytest.raises(FormAnswerError) as caught:
         read_form(said, asked)
     assert words in str(caught.value)
 
@@ -126,7 +126,7 @@ def test_json_brings_any_texts(said: dict[str, str]) -> None:
 def test_any_answer_is_read_or_refused(said: str, field: dict[str, Any]) -> None:
     try:
         content = read_form(said, form(x=field))
-    except BadAnswer as bad:
+    except FormAnswerError as bad:
         assert str(bad)  # noqa: PT017 (either of the two is a fact)
     else:
         assert set(content) <= {"x"}

@@ -18,11 +18,11 @@ import pytest
 from pydantic import JsonValue
 
 from turnwright import Agent, Engine, TurnResult
-from turnwright.events import FactEvent, ToolProgress, TurnEvent
+from turnwright.events import FactEvent, ToolProgressEvent, TurnEvent
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore
-from turnwright.tools import Tool, ToolContext, ToolError, ToolTimeout
+from turnwright.tools import Tool, ToolContext, ToolError, ToolTimeoutError
 from turnwright.tools.mcp import McpServer, mcp_tools
 from turnwright_states import CallStatus, InterruptKind, Outcome
 from turnwright_states import facts as f
@@ -41,7 +41,7 @@ pytestmark = [
 ]
 
 AGENT = Agent(name="A")
-HERE = ToolContext(turn="t1", call="c1")
+HERE = ToolContext(turn_id="t1", call_id="c1")
 LONG: tuple[str, dict[str, JsonValue]] = ("e__trigger-long-running-operation", {"duration": 30, "steps": 300})
 SHORT: tuple[str, dict[str, JsonValue]] = ("e__trigger-long-running-operation", {"duration": 0.5, "steps": 4})
 
@@ -140,11 +140,11 @@ async def test_a_long_operation_tells_how_far_it_is(everything: McpServer) -> No
     said: list[tuple[float, float | None]] = []
 
     def hear(event: TurnEvent) -> None:
-        if isinstance(event, ToolProgress):
+        if isinstance(event, ToolProgressEvent):
             said.append((event.progress, event.total))
 
     model = ScriptedModel(asks_for(SHORT), "Done.")
-    async with mcp_tools({"e": everything}) as tools, Engine(model=model, tools=tools, observers=[hear]) as engine:
+    async with mcp_tools({"e": everything}) as tools, Engine(model=model, tools=tools, on_event=[hear]) as engine:
         turn = await engine.run(AGENT, "hi")
     ((status, text),) = results(turn)
     assert (status, text.startswith("Long running operation completed")) == (CallStatus.OK, True)
@@ -153,19 +153,19 @@ async def test_a_long_operation_tells_how_far_it_is(everything: McpServer) -> No
 
 async def test_aborting_the_turn_leaves_a_server_that_goes_on(everything: McpServer) -> None:
     async with mcp_tools({"e": everything}) as tools:
-        engine = Engine(model=ScriptedModel(asks_for(LONG)), tools=tools, grace=0.01)
+        engine = Engine(model=ScriptedModel(asks_for(LONG)), tools=tools, cancel_grace=0.01)
         async with engine, engine.stream(AGENT, "hi") as events:
             async for event in events:
                 if isinstance(event, FactEvent) and isinstance(event.fact, f.CallStarted):
                     await engine.abort(event.turn)
-                if isinstance(event, FactEvent) and isinstance(event.fact, f.Halted):
+                if isinstance(event, FactEvent) and isinstance(event.fact, f.TurnEnded):
                     assert event.fact.outcome is Outcome.ABORTED
         assert (await by_name(tools)["e__echo"].run({"message": "still here"}, HERE)).text == "Echo: still here"
 
 
 async def test_a_call_that_takes_too_long_ends(everything: McpServer) -> None:
     async with mcp_tools({"e": everything}, timeout=0.3) as tools:
-        with pytest.raises(ToolTimeout):
+        with pytest.raises(ToolTimeoutError):
             await by_name(tools)[LONG[0]].run(LONG[1], HERE)
 
 
@@ -174,14 +174,14 @@ async def test_what_it_asks_of_a_person_pauses_the_turn(everything: McpServer) -
     store, model = MemoryStore(), ScriptedModel(asks_for(("e__trigger-elicitation-request", {})), "Done.")
     async with mcp_tools({"e": everything}, approve="never") as tools:
         paused = await Engine(model=model, tools=tools, store=store).run(AGENT, "hi")
-    (open_,) = paused.pending
+    (open_,) = paused.interrupts
     assert open_.kind is InterruptKind.QUESTION
     assert "- integer (integer; at least 1; at most 100; default 42)" in open_.question
     async with mcp_tools({"e": everything}, approve="never") as tools:
         engine = Engine(model=model, tools=tools, store=store)
         again = await engine.resume(paused.id, {open_.id: "name=Ada\ninteger=700"})
-        assert "integer: 700 is greater than the maximum of 100" in again.pending[0].question
-        done = await engine.resume(paused.id, {again.pending[0].id: '{"name": "Ada", "integer": 7, "check": true}'})
+        assert "integer: 700 is greater than the maximum of 100" in again.interrupts[0].question
+        done = await engine.resume(paused.id, {again.interrupts[0].id: '{"name": "Ada", "integer": 7, "check": true}'})
     ((status, text),) = results(done)
     assert status is CallStatus.OK
     assert all(line in text for line in ("- Name: Ada", "- Agreed to terms: true", "- Favorite Integer: 7"))
@@ -196,7 +196,7 @@ async def test_the_address_that_it_wants_visited_is_a_question(everything: McpSe
     async with mcp_tools({"e": everything}, approve="never") as tools:
         turn = await Engine(model=model, tools=tools, store=store).run(AGENT, "hi")
     while turn.paused:
-        (open_,) = turn.pending
+        (open_,) = turn.interrupts
         questions.append(open_.question)
         async with mcp_tools({"e": everything}, approve="never") as tools:
             turn = await Engine(model=model, tools=tools, store=store).resume(turn.id, {open_.id: "done"})
@@ -211,11 +211,11 @@ async def test_a_process_killed_in_a_call_is_started_again(tmp_path: Path) -> No
     model = ScriptedModel(asks_for(LONG), asks_for(("e__echo", {"message": "back"})), "Done.")
 
     def hear(event: TurnEvent) -> None:
-        if isinstance(event, ToolProgress) and not said.is_set():
+        if isinstance(event, ToolProgressEvent) and not said.is_set():
             said.set()
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
-    async with mcp_tools({"e": server}) as tools, Engine(model=model, tools=tools, observers=[hear]) as engine:
+    async with mcp_tools({"e": server}) as tools, Engine(model=model, tools=tools, on_event=[hear]) as engine:
         turn = await engine.run(AGENT, "hi")
     (died, echo) = results(turn)
     assert died[0] is CallStatus.ERROR
@@ -230,7 +230,7 @@ async def test_a_server_that_is_gone_from_its_address_and_comes_back(http: Http)
     calls: list[str] = []
 
     def hear(event: TurnEvent) -> None:
-        if isinstance(event, ToolProgress) and not calls:
+        if isinstance(event, ToolProgressEvent) and not calls:
             calls.append("killed")
             http.kill()
         if isinstance(event, FactEvent) and isinstance(event.fact, f.CallSettled):
@@ -239,7 +239,7 @@ async def test_a_server_that_is_gone_from_its_address_and_comes_back(http: Http)
                 http.start()
 
     server = McpServer(type="http", url=http.url)
-    async with mcp_tools({"e": server}) as tools, Engine(model=model, tools=tools, observers=[hear]) as engine:
+    async with mcp_tools({"e": server}) as tools, Engine(model=model, tools=tools, on_event=[hear]) as engine:
         turn = await engine.run(AGENT, "hi")
     died, missing, echo = results(turn)
     assert died[1].startswith("server e has died")
@@ -269,11 +269,11 @@ async def test_calls_over_http_ask_side_by_side(http: Http) -> None:
         Engine(model=model, tools=tools) as engine,
     ):
         paused = await engine.run(AGENT, "hi")
-        assert {open_.tool: "pay" in open_.question for open_ in paused.pending} == {
+        assert {open_.tool: "pay" in open_.question for open_ in paused.interrupts} == {
             "e__trigger-elicitation-request": False,
             "e__trigger-url-elicitation": True,
         }
-        answers = {open_.id: "done" if "pay" in open_.question else "name=Ada" for open_ in paused.pending}
+        answers = {open_.id: "done" if "pay" in open_.question else "name=Ada" for open_ in paused.interrupts}
         done = await engine.resume(paused.id, answers)
     (form, visit) = results(done)
     assert "- Name: Ada" in form[1]
@@ -291,9 +291,9 @@ async def test_files_are_read_at_once_and_written_when_a_person_agrees(tmp_path:
     async with mcp_tools({"fs": server}) as tools, Engine(model=model, tools=tools) as engine:
         paused = await engine.run(AGENT, "hi")
         assert results(paused) == [(CallStatus.OK, "alpha")]
-        assert [(open_.kind, open_.tool) for open_ in paused.pending] == [(InterruptKind.APPROVAL, "fs__write_file")]
+        assert [(open_.kind, open_.tool) for open_ in paused.interrupts] == [(InterruptKind.APPROVAL, "fs__write_file")]
         assert not (tmp_path / "b.txt").exists()
-        done = await engine.resume(paused.id, {paused.pending[0].id: True})
+        done = await engine.resume(paused.id, {paused.interrupts[0].id: True})
         with pytest.raises(ToolError, match="outside allowed directories"):
             await by_name(tools)["fs__read_text_file"].run({"path": "/etc/hostname"}, HERE)
     assert done.text == "Done."

@@ -12,10 +12,10 @@ from mcp.client import Client
 
 from turnwright import Agent, Engine
 from turnwright.errors import ConfigError
-from turnwright.events import FactEvent, ToolProgress, TurnEvent
+from turnwright.events import FactEvent, ToolProgressEvent, TurnEvent
 from turnwright.message import FilePart
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.tools import Tool, ToolContext, ToolError, ToolResult, ToolTimeout
+from turnwright.tools import Tool, ToolContext, ToolError, ToolResult, ToolTimeoutError
 from turnwright.tools.mcp import McpHints, McpServer, Policy, mcp_tools
 from turnwright_states import InterruptKind
 from turnwright_states import facts as f
@@ -24,7 +24,7 @@ from .conftest import Context, Stage, Target
 
 pytestmark = pytest.mark.anyio
 
-HERE = ToolContext(turn="t1", call="c1", attempt=2)
+HERE = ToolContext(turn_id="t1", call_id="c1", attempt=2)
 PIXEL = base64.b64encode(b"\x89PNG...").decode()
 
 
@@ -129,9 +129,9 @@ async def test_a_call_that_needs_approval_pauses_the_turn(stage: Stage) -> None:
     model = ScriptedModel(asks_for(("s__erase", {"path": "x"})), "Done.")
     async with mcp_tools({"s": stage.server}) as tools, Engine(model=model, tools=tools) as engine:
         paused = await engine.run(Agent(name="A"), "hi")
-        assert [(open_.kind, open_.tool) for open_ in paused.pending] == [(InterruptKind.APPROVAL, "s__erase")]
+        assert [(open_.kind, open_.tool) for open_ in paused.interrupts] == [(InterruptKind.APPROVAL, "s__erase")]
         assert stage.calls == []
-        turn = await engine.resume(paused.id, {paused.pending[0].id: True})
+        turn = await engine.resume(paused.id, {paused.interrupts[0].id: True})
     assert turn.text == "Done."
     assert [call.arguments for call in stage.calls] == [{"path": "x"}]
 
@@ -242,12 +242,12 @@ async def test_progress_is_heard_as_the_turns(stage: Stage, target: Target) -> N
     said: list[tuple[float, float | None, str]] = []
 
     def hear(event: TurnEvent) -> None:
-        if isinstance(event, ToolProgress):
+        if isinstance(event, ToolProgressEvent):
             said.append((event.progress, event.total, event.message))
             heard.set()
 
     model = ScriptedModel(asks_for(("s__slow", {})), "Done.")
-    async with mcp_tools({"s": target}) as tools, Engine(model=model, tools=tools, observers=[hear]) as engine:
+    async with mcp_tools({"s": target}) as tools, Engine(model=model, tools=tools, on_event=[hear]) as engine:
         turn = await engine.run(Agent(name="A"), "hi")
     assert (turn.text, said) == ("Done.", [(1.0, 3.0, "began")])
 
@@ -285,7 +285,7 @@ async def test_aborting_the_turn_stops_the_servers_work(stage: Stage, target: Ta
         return "never"
 
     async with mcp_tools({"s": target}) as tools:
-        engine = Engine(model=ScriptedModel(asks_for(("s__hangs", {}))), tools=tools, grace=0.01)
+        engine = Engine(model=ScriptedModel(asks_for(("s__hangs", {}))), tools=tools, cancel_grace=0.01)
         async with engine, engine.stream(Agent(name="A"), "hi") as events:
             async for event in events:
                 if isinstance(event, FactEvent) and isinstance(event.fact, f.CallStarted):
@@ -302,7 +302,7 @@ async def test_a_call_that_takes_too_long_ends(stage: Stage, target: Target) -> 
 
     stage.says("quick")
     async with mcp_tools({"s": target}, timeout=2) as tools:
-        with pytest.raises(ToolTimeout, match=r"s__hangs did not finish within 2 s"):
+        with pytest.raises(ToolTimeoutError, match=r"s__hangs did not finish within 2 s"):
             await tools[0].run({}, HERE)
         assert (await tools[1].run({}, HERE)).text == "done", "the server goes on"
 

@@ -40,7 +40,7 @@ from .conftest import Context, Stage
 
 pytestmark = pytest.mark.anyio
 
-HERE = ToolContext(turn="t1", call="c1")
+HERE = ToolContext(turn_id="t1", call_id="c1")
 TEXT = {"type": "text", "text": "x"}
 #: Answers as its script says: what it writes before anything else, and what the result of a call is, as an expression.
 PROGRAM = """

@@ -85,7 +85,7 @@ class Open:
 Access = Token | Open
 
 
-class Guard:
+class AccessGuard:
     """The way to an application: every request goes through it, and every answer gets its headers.
 
     The application finds the CSRF token of the session in `scope["state"]["csrf"]`. A request that would change

@@ -18,7 +18,7 @@ _PING: Final = 15
 _PATIENCE: Final = 60.0
 
 
-class Told(NamedTuple):
+class PageEvent(NamedTuple):
     """An event for a page, with its data; and the last fact that there was then, from which a browser asks on."""
 
     name: str
@@ -47,14 +47,14 @@ def never() -> float:
     return 0.0
 
 
-class Stream(EventSourceResponse):
+class PageEventStream(EventSourceResponse):
     """Events to a browser, until it has gone. One that takes nothing any more has: its events would pile up here.
 
     `rest` says how many seconds to leave between two `grown`: each makes the browser ask for the page. What comes
     between is told at once.
     """
 
-    def __init__(self, source: AsyncGenerator[Told], rest: Callable[[], float] = never) -> None:
+    def __init__(self, source: AsyncGenerator[PageEvent], rest: Callable[[], float] = never) -> None:
         self._paced = _Paced(rest)
         self._source = source
         super().__init__(self._paced.events(), ping=_PING, send_timeout=_PATIENCE)
@@ -73,15 +73,15 @@ class _Paced:
 
     def __init__(self, rest: Callable[[], float]) -> None:
         self._rest = rest
-        self._waiting: deque[Told] = deque()
+        self._waiting: deque[PageEvent] = deque()
         self._changed = anyio.Event()
         self._over = False
-        self._held: Told | None = None
+        self._held: PageEvent | None = None
         self._due = -math.inf
         #: The pieces that were told since the one that is held back. A page forgets them when it is told that.
-        self._since: list[Told] = []
+        self._since: list[PageEvent] = []
 
-    async def take_in(self, source: AsyncGenerator[Told]) -> None:
+    async def take_in(self, source: AsyncGenerator[PageEvent]) -> None:
         """Take in what happens, until that ends."""
         try:
             async with aclosing(source):
@@ -109,7 +109,7 @@ class _Paced:
                 for one in self._let_go():
                     yield one.event
 
-    def _next(self, one: Told) -> Iterator[Told]:
+    def _next(self, one: PageEvent) -> Iterator[PageEvent]:
         match one.name:
             case "grown":
                 self._since.clear()
@@ -121,7 +121,7 @@ class _Paced:
                 if one.fields["kind"] == "restarted":
                     self._since.clear()
                 elif not self._since:
-                    yield Told.of("piece", kind="restarted", index=0, text="")
+                    yield PageEvent.of("piece", kind="restarted", index=0, text="")
                 self._since += [one] if one.fields["text"] else []
             case "ended" | "gone":
                 yield from self._let_go()
@@ -129,7 +129,7 @@ class _Paced:
                 pass
         yield one
 
-    def _let_go(self) -> Iterator[Told]:
+    def _let_go(self) -> Iterator[PageEvent]:
         """The `grown` that was held back, and again what was written since."""
         if self._held is not None:
             yield self._held

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from turnwright.events import Pending
+from turnwright.events import Interrupt
 from turnwright.journal.questions import words
 from turnwright.privacy.invisible import replaced
 from turnwright.privacy.redaction import Redactor, redactor
@@ -69,21 +69,21 @@ def environment_with(hider: Redactor) -> Environment:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuestionText:
     """The words of a question, and whether something in them is hidden because it looks like a secret."""
 
     words: str
     hides: bool
 
 
-def _asked(hider: Redactor, pending: Pending) -> Asked:
+def _asked(hider: Redactor, pending: Interrupt) -> QuestionText:
     """What a person is asked, in the words of a terminal (`turnwright.journal.questions`), without secrets."""
     whole = words(pending, choices=False)
     shown = pending
     if pending.arguments is not None:
         shown = replace(shown, arguments=hider.hide_fields(pending.arguments))
     hidden = hider.hide(words(shown, choices=False))
-    return Asked(hidden, hides=hidden != whole)
+    return QuestionText(hidden, hides=hidden != whole)
 
 
 def render(template: str, values: Mapping[str, object]) -> str:

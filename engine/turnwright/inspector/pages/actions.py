@@ -11,43 +11,43 @@ from starlette.routing import Route
 from turnwright._base.ids import root_of
 from turnwright.engine import Engine
 from turnwright.errors import (
-    BadAnswer,
     ConfigError,
-    Fenced,
-    RuntimeUnavailable,
+    InvalidAnswerError,
+    LeaseLostError,
+    RuntimeUnavailableError,
     StoreError,
-    TurnBusy,
-    TurnEnded,
+    TurnAlreadyEndedError,
+    TurnBusyError,
+    TurnNotFoundError,
     TurnwrightError,
-    UnknownTurn,
 )
 from turnwright.inspector.http.urls import address
-from turnwright.inspector.views.available_actions import Said
+from turnwright.inspector.views.available_actions import PostedItem
 from turnwright.journal.answer_posting import need_root
-from turnwright.journal.answers import Reply
+from turnwright.journal.answers import Answer
 from turnwright_states import Decision
 
-from .background_turns import Crew
+from .background_turns import BackgroundTurns
 from .turn_page import Pages, place_in, query_before
 
 #: Does one thing to a turn as a form says. Returns the turn to go to.
 _Deed = Callable[[str, "_Form"], Awaitable[str]]
 #: The status of the page that says why it was not done, by the error.
 _STATUS: Final[dict[type[TurnwrightError], int]] = {
-    BadAnswer: 409,
-    TurnEnded: 409,
-    TurnBusy: 409,
-    Fenced: 409,
+    InvalidAnswerError: 409,
+    TurnAlreadyEndedError: 409,
+    TurnBusyError: 409,
+    LeaseLostError: 409,
     ConfigError: 422,
-    RuntimeUnavailable: 503,
+    RuntimeUnavailableError: 503,
     StoreError: 503,
 }
 
 
-class Deeds:
+class TurnActions:
     """Answers requests to do something. What was not done is said on the turn's page, with what was typed."""
 
-    def __init__(self, engine: Engine, crew: Crew, pages: Pages) -> None:
+    def __init__(self, engine: Engine, crew: BackgroundTurns, pages: Pages) -> None:
         self._engine = engine
         self._crew = crew
         self._pages = pages
@@ -76,10 +76,10 @@ class Deeds:
             shown = seen_from if seen else turn
             try:
                 goes_to = await deed(turn, form)
-            except UnknownTurn:
+            except TurnNotFoundError:
                 raise
             except TurnwrightError as error:
-                said = Said(str(error), form.typed)
+                said = PostedItem(str(error), form.typed)
                 return await self._pages.show(request, shown, said=said, status=_status(error))
             path = address(request, "turn", turn=shown if goes_to == turn else goes_to)
             return RedirectResponse(URLPath(_with_query(request, path)), 303)
@@ -90,14 +90,14 @@ class Deeds:
         """Answer an interrupt. Whoever drives the turn on takes the answer in."""
         name, decision = form.text("interrupt"), form.text("decision")
         text = form.text("choice") or form.text("text")
-        answer: str | Reply = text
+        answer: str | Answer = text
         if not name:
             raise ConfigError("the form does not say what it answers")
         if decision:
             try:
-                answer = Reply(Decision(decision), form.text("text"))
+                answer = Answer(Decision(decision), form.text("text"))
             except ValueError:
-                raise BadAnswer(name, f"{decision!r} is no decision", [name]) from None
+                raise InvalidAnswerError(name, f"{decision!r} is no decision", [name]) from None
         elif not text.strip():
             raise ConfigError("the answer is empty: write one, or choose one")
         await self._engine.answer(turn, {name: answer})

@@ -8,12 +8,12 @@ import anyio
 from anyio.abc import TaskGroup
 
 from turnwright.engine import Engine
-from turnwright.errors import Fenced, TurnBusy, TurnEnded, TurnwrightError, UnknownTurn
+from turnwright.errors import LeaseLostError, TurnAlreadyEndedError, TurnBusyError, TurnNotFoundError, TurnwrightError
 
 _LOG = logging.getLogger(__name__)
 
 
-class Crew:
+class BackgroundTurns:
     """Drives turns in the background while it is at work. `drives`: whether it may, with the engine's models and tools.
 
     `troubles` says of turns why they could not be driven here the last time.
@@ -65,7 +65,7 @@ class Crew:
                 self._driven[turn_id] = False
                 await self._engine.resume(turn_id)
                 again = self._driven[turn_id]
-        except (TurnBusy, TurnEnded, Fenced, UnknownTurn):
+        except (TurnBusyError, TurnAlreadyEndedError, LeaseLostError, TurnNotFoundError):
             pass  # somebody else has seen to it
         except TurnwrightError as error:
             self.troubles[turn_id] = str(error)

@@ -14,9 +14,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from turnwright.engine import Engine
-from turnwright.errors import StoreError, UnknownTurn, UnreadableTurnError
-from turnwright.events import Piece, ReplyRestarted, ToolProgress, TurnEvent
-from turnwright.inspector.http.event_stream import Stream, Told
+from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
+from turnwright.events import DeltaEvent, ResponseRestartedEvent, ToolProgressEvent, TurnEvent
+from turnwright.inspector.http.event_stream import PageEvent, PageEventStream
 from turnwright.inspector.views.redacted_stream import Replies, Words
 from turnwright.privacy.redaction import redactor
 from turnwright.store import TurnRow
@@ -60,7 +60,7 @@ class Live:
 
     async def turns(self, request: Request) -> Response:  # noqa: ARG002 (a route takes one)
         """What happens to all turns."""
-        return Stream(self._list.events())
+        return PageEventStream(self._list.events())
 
     async def turn(self, request: Request) -> Response:
         """What happens to one turn from a fact on: the last one that its page has, or that was told before."""
@@ -70,9 +70,9 @@ class Live:
         row = await self._engine.store.get(name)
         if row.status.outcome is not None and not await self._engine.store.facts(name, after):
             return Response(status_code=204)  # nothing will come, and a browser does not ask again
-        return Stream(self._events(name, after), lambda: self._rest(name))
+        return PageEventStream(self._events(name, after), lambda: self._rest(name))
 
-    async def _events(self, name: str, seq: int) -> AsyncGenerator[Told]:
+    async def _events(self, name: str, seq: int) -> AsyncGenerator[PageEvent]:
         store, troubled = self._engine.store, False
         seen: object = None
         async with store.watching(name) as changed:
@@ -82,20 +82,20 @@ class Live:
                     troubled = False
                 except StoreError as error:
                     if not troubled:
-                        yield Told.of("trouble", message=str(error))
+                        yield PageEvent.of("trouble", message=str(error))
                     troubled = True
                     await anyio.sleep(_EVERY)
                     continue
-                except UnknownTurn:
-                    yield Told.of("gone")
+                except TurnNotFoundError:
+                    yield PageEvent.of("gone")
                     return
                 now = (row.epoch, row.owner, driven, waiting)
                 if last > seq or seen not in (None, now):
                     seq = max(seq, last)
-                    yield Told.grown(seq)
+                    yield PageEvent.grown(seq)
                 seen = now
                 if row.status.outcome is not None:
-                    yield Told.of("ended", seq=seq)
+                    yield PageEvent.of("ended", seq=seq)
                     return
                 if driven and row.owner == store.owner:
                     async with aclosing(self._here(name, seq)) as told:
@@ -114,7 +114,7 @@ class Live:
         driven, waiting = await store.is_driven(name), len(await store.inbox(name))
         return row, driven, waiting, facts[-1][0] if facts else seq
 
-    async def _here(self, name: str, seq: int) -> AsyncGenerator[Told]:
+    async def _here(self, name: str, seq: int) -> AsyncGenerator[PageEvent]:
         """What happens to a turn that this process drives, until it ends or rests."""
         words = Words(self._replies)
         try:
@@ -127,8 +127,8 @@ class Live:
                 if isinstance(events, AsyncGenerator):
                     await events.aclose()
         except StoreError as error:
-            yield Told.of("trouble", message=str(error))
-        except UnknownTurn:
+            yield PageEvent.of("trouble", message=str(error))
+        except TurnNotFoundError:
             return
         await anyio.sleep(0.05)  # its driver is letting go of it
 
@@ -145,17 +145,17 @@ class _List:
         #: Whether those that have an owner were driven when it was asked last, the ones asked longest ago first.
         self._driven: OrderedDict[str, bool] = OrderedDict()
 
-    async def events(self) -> AsyncGenerator[Told]:
+    async def events(self) -> AsyncGenerator[PageEvent]:
         """`changed` each time that a turn was made or changed, and once for what happened before somebody watched."""
         version = self._version
-        yield Told.of("changed")
+        yield PageEvent.of("changed")
         while True:
             while version == self._version:
                 async with self._lock:
                     if version == self._version:
                         await self._look()
             version = self._version
-            yield Told.of("trouble", message=self._trouble) if self._trouble else Told.of("changed")
+            yield PageEvent.of("trouble", message=self._trouble) if self._trouble else PageEvent.of("changed")
 
     async def _look(self) -> None:
         first = self._seen is None
@@ -182,7 +182,7 @@ class _List:
         owned = {row.id for row in rows if row.owner}
         known = OrderedDict((name, driven) for name, driven in self._driven.items() if name in owned)
         for name in [*(owned - known.keys()), *list(known)[:_ASKED]]:
-            with suppress(UnknownTurn, UnreadableTurnError):  # deleted since, or damaged
+            with suppress(TurnNotFoundError, UnreadableTurnError):  # deleted since, or damaged
                 known[name] = await self._store.is_driven(name)
                 known.move_to_end(name)
         self._driven = known
@@ -197,15 +197,15 @@ async def _whole(query: Awaitable[_Found]) -> _Found:
     return found[0]
 
 
-def _told(event: TurnEvent, words: Words) -> Iterator[Told]:
+def _told(event: TurnEvent, words: Words) -> Iterator[PageEvent]:
     match event:
-        case Piece():
+        case DeltaEvent():
             yield from words.add(event)
-        case ReplyRestarted():
+        case ResponseRestartedEvent():
             words.forget()
-            yield Told.of("piece", kind="restarted", index=0, text="")
-        case ToolProgress():
-            yield Told.of(
+            yield PageEvent.of("piece", kind="restarted", index=0, text="")
+        case ToolProgressEvent():
+            yield PageEvent.of(
                 "progress",
                 call=event.call,
                 tool=event.tool,
@@ -215,4 +215,4 @@ def _told(event: TurnEvent, words: Words) -> Iterator[Told]:
             )
         case _:
             yield from words.rest()
-            yield Told.grown(event.seq)
+            yield PageEvent.grown(event.seq)

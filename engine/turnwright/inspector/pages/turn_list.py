@@ -66,7 +66,10 @@ class Lists:
         return page(request, "statistics.html", {"statistics": counted, "last": last, "agent": agent})
 
     async def journal(self, request: Request) -> Response:
-        """The journal of a turn, a JSON object a line, with what looks like a secret hidden. Raises `UnknownTurn`."""
+        """The journal of a turn, a JSON object a line, with what looks like a secret hidden.
+
+        Raises `TurnNotFoundError`.
+        """
         turn = request.path_params["turn"]
         facts = await self._store.facts(turn)
         name = "".join(letter if letter.isalnum() else "_" for letter in turn)

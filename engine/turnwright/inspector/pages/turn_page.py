@@ -17,13 +17,13 @@ from turnwright.engine import Engine
 from turnwright.inspector.http.render import render
 from turnwright.inspector.http.urls import address
 from turnwright.inspector.tabs import TABS, Tab
-from turnwright.inspector.views.available_actions import Said, offer_of
+from turnwright.inspector.views.available_actions import PostedItem, offer_of
 from turnwright.inspector.views.step_summary import glances
 from turnwright.inspector.views.stop_reason import kind_of_question, stop_of
-from turnwright.inspector.views.tab_context import Looked
+from turnwright.inspector.views.tab_context import TabContext
 from turnwright.inspector.views.turn_record import Turns, history_of
 
-from .background_turns import Crew
+from .background_turns import BackgroundTurns
 
 _FIRST_TAB: Final = "chart"
 #: No journal is so long that a place in it has more.
@@ -40,7 +40,7 @@ _REMEMBERED: Final = 500
 class Pages:
     """Answers requests for pages. `store` is the store's address as commands take it, without a password."""
 
-    def __init__(self, engine: Engine, crew: Crew, *, store: str) -> None:
+    def __init__(self, engine: Engine, crew: BackgroundTurns, *, store: str) -> None:
         self._engine = engine
         self._crew = crew
         self._store = store
@@ -62,8 +62,11 @@ class Pages:
         """One turn on one screen. The step, the tab and the place in its journal stand in the address."""
         return await self.show(request, request.path_params["turn"])
 
-    async def show(self, request: Request, name: str, *, said: Said | None = None, status: int = 200) -> Response:
-        """The page of a turn, also to say on it why something was not done. Raises `UnknownTurn` and `StoreError`."""
+    async def show(self, request: Request, name: str, *, said: PostedItem | None = None, status: int = 200) -> Response:
+        """The page of a turn, also to say on it why something was not done.
+
+        Raises `TurnNotFoundError` and `StoreError`.
+        """
         began = anyio.current_time()
         asked, path = _asked(request, name)
         at, until = place_in(asked.get("at", "")), place_in(asked.get("until", ""))
@@ -71,7 +74,7 @@ class Pages:
         step = turn.step(asked.get("step"))
         tab = TABS.get(asked.get("tab", ""), TABS[_FIRST_TAB])
         history = await history_of(self._engine.store, turn) if tab.history else ()
-        looked = Looked(self._engine, turn, step, self._store, history, until)
+        looked = TabContext(self._engine, turn, step, self._store, history, until)
         upto = turn.at if step is None else step.last
         values = {
             "turn": turn,
@@ -93,7 +96,7 @@ class Pages:
         return made
 
 
-def _made(request: Request, tab: Tab, looked: Looked, values: Mapping[str, object], status: int) -> Response:
+def _made(request: Request, tab: Tab, looked: TabContext, values: Mapping[str, object], status: int) -> Response:
     """The page of a turn, in a thread of its own: a long journal takes seconds, and turns are driven meanwhile."""
     made = {"view": tab.view(looked), "stop": stop_of(looked), "glances": glances(looked.turn.steps)}
     return page(request, "turn.html", {**values, **made}, status)

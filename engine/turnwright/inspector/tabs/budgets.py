@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnwright.agents.bounds import EXACTNESS, bounds_of
-from turnwright.inspector.views.tab_context import Looked
+from turnwright.inspector.views.tab_context import TabContext
 from turnwright.inspector.views.turn_record import Journal
 from turnwright_states import EndReason, State, Turn
 from turnwright_states import facts as f
@@ -57,7 +57,7 @@ _USED: Final[dict[str, tuple[Callable[[Turn, Journal], float], str]]] = {
 }
 
 
-def view(looked: Looked) -> BudgetsView:
+def view(looked: TabContext) -> BudgetsView:
     """How much is used, at the place in the journal that is looked at."""
     turn, step = looked.turn, looked.step
     now, limits = fold(fact for _, fact in turn.facts), turn.started.limits

@@ -10,7 +10,7 @@ from turnwright.draw import extract
 from turnwright.inspector.views.chart_svg import Lit, picture
 from turnwright.inspector.views.pagination import Window
 from turnwright.inspector.views.steps import Step
-from turnwright.inspector.views.tab_context import Looked
+from turnwright.inspector.views.tab_context import TabContext
 from turnwright_states import State
 
 #: Steps whose rows a page has in words.
@@ -37,7 +37,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class StateSpan:
     """The rows that one step took, in order."""
 
     step: Step
@@ -52,14 +52,14 @@ class ChartView:
     """
 
     picture: Markup
-    way: tuple[Stretch, ...]
+    way: tuple[StateSpan, ...]
     window: Window
     taken: int
     kinds: int
     rows: int
 
 
-def view(looked: Looked) -> ChartView:
+def view(looked: TabContext) -> ChartView:
     """The chart with the way of the turn lit up, and that of the chosen step in particular."""
     turn, step = looked.turn, looked.step
     counts = Counter(number for one in turn.steps for number in one.rows)
@@ -67,5 +67,5 @@ def view(looked: Looked) -> ChartView:
     lit = Lit(counts, None if step is None else frozenset(step.rows), stands, stands.outcome is not None)
     window = Window.of(len(turn.steps) if step is None else 1, _PAGE, looked.until)
     shown = turn.steps[window.part] if step is None else (step,)
-    way = tuple(Stretch(one, tuple(map(Taken.of, one.rows))) for one in shown)
+    way = tuple(StateSpan(one, tuple(map(Taken.of, one.rows))) for one in shown)
     return ChartView(picture(lit), way, window, counts.total(), len(counts), len(_WORDS))

@@ -7,9 +7,9 @@ from pydantic import JsonValue
 
 from turnwright.inspector.http.render import json_text
 from turnwright.inspector.views.pagination import Window
-from turnwright.inspector.views.tab_context import Looked
+from turnwright.inspector.views.tab_context import TabContext
 from turnwright.privacy.redaction import redactor, shown_fields
-from turnwright.store import Stretch
+from turnwright.store import ClaimSpan
 from turnwright_states import facts as f
 
 #: Facts a page.
@@ -19,7 +19,7 @@ _LONGEST: Final = 8_000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FactEntry:
     """A fact. `payload` is JSON over several lines, `rows` are those of the chart that its event took.
 
     `first` says whether it is the first of its event, `last` whether it is the last, after which the turn can be looked
@@ -35,7 +35,7 @@ class Entry:
     rows: tuple[str, ...]
     first: bool
     last: bool
-    stretch: Stretch | None
+    stretch: ClaimSpan | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class JournalView:
     `verdict` is what a replay of all of it says.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[FactEntry, ...]
     window: Window
     verdict: str
     detail: str
 
 
-def view(looked: Looked) -> JournalView:
+def view(looked: TabContext) -> JournalView:
     """The facts of the chosen step, or of the whole turn, up to the last one or the one that was asked for."""
     turn, step = looked.turn, looked.step
     begins = {stretch.first: stretch for stretch in turn.stretches}
@@ -65,7 +65,7 @@ def view(looked: Looked) -> JournalView:
     for seq, fact in shown:
         group = events.get(seq)
         entries.append(
-            Entry(
+            FactEntry(
                 seq=seq,
                 fact=fact,
                 summary=_summary(fact),
@@ -116,12 +116,12 @@ def _summary(fact: f.Fact) -> str:  # noqa: C901, PLR0911, PLR0912 (one line a k
             return f"step {number}, {seconds:.2f} s"
         case f.Stopping(reason=reason):
             return str(reason)
-        case f.MessageAdded(text=text) | f.Synthesised(text=str(text)) | f.Concluded(text=str(text)):
+        case f.MessageAdded(text=text) | f.Synthesized(text=str(text)) | f.Concluded(text=str(text)):
             return text
         case f.Concluded(refused=refused, retry=retry):
             noted = f", {', '.join(refused)} refused" if refused else ""
             return f"no text{noted}{', asked again' if retry else ''}"
-        case f.Halted(outcome=outcome, reason=reason):
+        case f.TurnEnded(outcome=outcome, reason=reason):
             return f"{outcome}: {reason}"
         case f.Notice(limit=limit, used=used, of=most):
             return f"{limit} {used:g} of {most:g}" if most else limit

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from turnwright.inspector.views.tab_context import Looked
+from turnwright.inspector.views.tab_context import TabContext
 
 from . import budgets, chart, journal, reproduce, request, timeline, transcript
 
@@ -18,7 +18,7 @@ class Tab:
 
     name: str
     title: str
-    view: Callable[[Looked], object]
+    view: Callable[[TabContext], object]
     history: bool = False
 
 

@@ -19,12 +19,12 @@ from turnwright.inspector.views.cli_commands import (
     store_flag,
 )
 from turnwright.inspector.views.steps import Step
-from turnwright.inspector.views.tab_context import Looked
-from turnwright.inspector.views.turn_record import Journal, Recorded
+from turnwright.inspector.views.tab_context import TabContext
+from turnwright.inspector.views.turn_record import Journal, TurnRecord
 from turnwright.message import Message
 from turnwright.privacy.redaction import redactor, without_secrets
 from turnwright.testing.regression_test import as_test
-from turnwright_states import BadJournal, Outcome
+from turnwright_states import InvalidJournalError, Outcome
 
 #: Of a turn with more characters in its journal a page makes no test: to play it would hold the others up.
 _LARGEST: Final = 1_000_000
@@ -55,7 +55,7 @@ class ReproduceView:
     lacks: str
 
 
-def view(looked: Looked) -> ReproduceView:
+def view(looked: TabContext) -> ReproduceView:
     """The commands and the test for the chosen step, or for the whole turn.
 
     It plays the turn in an event loop of its own, so it is called in a thread without one.
@@ -69,7 +69,7 @@ def view(looked: Looked) -> ReproduceView:
         return ReproduceView(commands, "", "", _TOO_LARGE, lacks)
     try:
         test = _test(turn.row.id, facts, looked.history)
-    except (TurnwrightError, BadJournal, ValueError, LookupError) as error:
+    except (TurnwrightError, InvalidJournalError, ValueError, LookupError) as error:
         # The last two: of a journal that somebody changed, anything may be wrong.
         missing = f"There is no test of it: {str(error) or type(error).__name__}"
     name = "".join(letter if letter.isalnum() else "_" for letter in turn.row.id)[:16]
@@ -77,7 +77,7 @@ def view(looked: Looked) -> ReproduceView:
     return ReproduceView(commands, test, f"test_turn_{name}{suffix}.py", missing, lacks)
 
 
-def _lacks(looked: Looked, commands: Sequence[Command]) -> str:
+def _lacks(looked: TabContext, commands: Sequence[Command]) -> str:
     """What the commands need beside, or why there are none."""
     if _is_in_memory(looked):
         return IN_MEMORY
@@ -85,7 +85,7 @@ def _lacks(looked: Looked, commands: Sequence[Command]) -> str:
     return " ".join(note for note in ("" if looked.store else NO_ADDRESS, UNTOLD if untold else "") if note)
 
 
-def _is_in_memory(looked: Looked) -> bool:
+def _is_in_memory(looked: TabContext) -> bool:
     return looked.store.startswith("memory:") or not (looked.store or looked.engine.store.shared)
 
 
@@ -110,7 +110,7 @@ def _test(turn_id: str, facts: Journal, history: Sequence[Message]) -> str:
     return as_test(turn_id, clean, history=said)
 
 
-def commands_of(looked: Looked) -> tuple[Command, ...]:
+def commands_of(looked: TabContext) -> tuple[Command, ...]:
     """What to run to see the turn, or the chosen step, again; nothing where no command can read its store."""
     turn, step, store = looked.turn, looked.step, looked.store
     if _is_in_memory(looked):
@@ -134,7 +134,7 @@ def commands_of(looked: Looked) -> tuple[Command, ...]:
     return tuple(commands)
 
 
-def _whole(turn: Recorded, store: str) -> list[Command]:
+def _whole(turn: TurnRecord, store: str) -> list[Command]:
     outcome, name, elsewhere = turn.row.status.outcome, turn.row.id, begun_elsewhere(turn)
     if ":" in name:
         return []
@@ -153,6 +153,6 @@ def _asked(step: Step) -> int:
     return first - 1
 
 
-def _end(turn: Recorded, step: Step) -> int:
+def _end(turn: TurnRecord, step: Step) -> int:
     """The last fact of the event that ended the step."""
     return next((place for place in turn.places if place >= step.last), turn.length)

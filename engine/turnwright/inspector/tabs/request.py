@@ -19,15 +19,19 @@ from turnwright.inspector.http.render import json_text
 from turnwright.inspector.views.pagination import Window
 from turnwright.inspector.views.request_replay import Rebuilt, Sending
 from turnwright.inspector.views.steps import Step
-from turnwright.inspector.views.tab_context import Looked
-from turnwright.journal.dependencies import Setup
+from turnwright.inspector.views.tab_context import TabContext
+from turnwright.journal.dependencies import Dependencies
 from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart
-from turnwright.model.openai_chat.request import Encoder
-from turnwright.model.protocol import Request, ToolSpec
+from turnwright.model.openai_chat.request import OpenAIEncoder
+from turnwright.model.protocol import ModelRequest, ToolSpec
 from turnwright.privacy.redaction import redactor
 
-_PREPARED: Final = "A `prepare` hook may have changed the messages before they were sent: what it did is not recorded."
-_UNPREPARED: Final = "This process has no `prepare` hook; if the one that sent it had one, that is not recorded."
+_PREPARED: Final = (
+    "A `history_processor` hook may have changed the messages before they were sent: what it did is not recorded."
+)
+_UNPREPARED: Final = (
+    "This process has no `history_processor` hook; if the one that sent it had one, that is not recorded."
+)
 _TOOLS: Final = "The definitions of the tools are those of this process: a journal does not keep them."
 _NO_TOOLS: Final = "This process does not have the agent's tools, and a journal does not keep their definitions."
 _BUDGET: Final = "What is said of the budget is as this process would say it."
@@ -50,7 +54,7 @@ _MOST_NAMED: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class ShownRequest:
     """A message that was sent, its number in the request, and in a line what it is."""
 
     number: int
@@ -75,8 +79,8 @@ class RequestView:
     max_tokens: int | None = None
     window: Window | None = None
     same: int = 0
-    known: tuple[Sent, ...] = ()
-    new: tuple[Sent, ...] = ()
+    known: tuple[ShownRequest, ...] = ()
+    new: tuple[ShownRequest, ...] = ()
     first: bool = False
     tools: tuple[ToolSpec, ...] = ()
     body: str = ""
@@ -87,7 +91,7 @@ class RequestView:
     missing: str = ""
 
 
-def view(looked: Looked) -> RequestView:
+def view(looked: TabContext) -> RequestView:
     """The request of the chosen step, or of the last one."""
     steps, turn, setup = looked.turn.steps, looked.turn, looked.engine.setup
     step = looked.step or (steps[-1] if steps else None)
@@ -96,7 +100,7 @@ def view(looked: Looked) -> RequestView:
     try:
         agent = Agent.from_json(turn.started.agent)
         tools = _tools(setup, agent)
-        rebuilt = Rebuilt(turn.row.id, turn.facts, agent, tools, looked.history, setup.tell_budget)
+        rebuilt = Rebuilt(turn.row.id, turn.facts, agent, tools, looked.history, setup.show_budget_to_model)
         sendings = rebuilt.sendings(step)
         place = steps.index(step)
         before = rebuilt.last(steps[place - 1]) if place else None
@@ -110,7 +114,7 @@ def view(looked: Looked) -> RequestView:
         same = 0  # the instructions alone
     window = Window.of(len(request.messages), _PAGE, looked.until)
     numbers = range(window.first, window.last + 1)
-    sent = [Sent(number, one, title_of(one)) for number in numbers for one in (request.messages[number - 1],)]
+    sent = [ShownRequest(number, one, title_of(one)) for number in numbers for one in (request.messages[number - 1],)]
     body, written = _body(turn.started.model, request)
     return RequestView(
         step=step,
@@ -131,7 +135,7 @@ def view(looked: Looked) -> RequestView:
     )
 
 
-def _body(model: str, request: Request) -> tuple[str, int]:
+def _body(model: str, request: ModelRequest) -> tuple[str, int]:
     """The request in the form of chat completions, and how many of its messages are in that."""
     size = written = 0
     for one in request.messages:
@@ -139,13 +143,13 @@ def _body(model: str, request: Request) -> tuple[str, int]:
             break
         size, written = size + len(str(one.to_json())), written + 1
     try:
-        body = Encoder(model).encode(structs.replace(request, messages=request.messages[:written]))
+        body = OpenAIEncoder(model).encode(structs.replace(request, messages=request.messages[:written]))
         return json_text(redactor().hide_in(json.loads(body))), written
     except (TurnwrightError, ValueError) as error:  # chat completions have no place for everything
         return f"It has no such form: {error}", written
 
 
-def _tools(setup: Setup, agent: Agent) -> tuple[ToolSpec, ...]:
+def _tools(setup: Dependencies, agent: Agent) -> tuple[ToolSpec, ...]:
     try:
         return tuple(tool.spec for tool in setup.tools_for(agent).values())
     except TurnwrightError:
@@ -163,17 +167,17 @@ def _differences(sendings: Sequence[Sending]) -> Iterator[str]:
             yield f"Attempt {number} was sent with max_tokens {request.max_tokens}."
 
 
-def _notes(looked: Looked, step: Step, sending: Sending, tools: Sequence[ToolSpec]) -> Iterator[str]:
+def _notes(looked: TabContext, step: Step, sending: Sending, tools: Sequence[ToolSpec]) -> Iterator[str]:
     turn, setup, request = looked.turn, looked.engine.setup, sending.request
     if not sending.answered:
         yield _UNANSWERED
     yield _TOOLS if tools else _NO_TOOLS
-    yield _UNPREPARED if setup.prepare is None else _PREPARED
+    yield _UNPREPARED if setup.history_processor is None else _PREPARED
     if request.tool_choice != "none":
-        yield _BUDGET if setup.tell_budget else _NO_BUDGET
-    if turn.started.continues is not None and not looked.history:
+        yield _BUDGET if setup.show_budget_to_model else _NO_BUDGET
+    if turn.started.continue_from is not None and not looked.history:
         yield _UNREAD
-    elif turn.started.continues is not None or turn.started.session is not None:
+    elif turn.started.continue_from is not None or turn.started.session is not None:
         yield _EARLIER
     if any(step.first < stretch.first <= sending.after + 1 for stretch in turn.stretches):
         yield _TAKEN_UP

@@ -12,9 +12,9 @@ from itertools import pairwise
 from typing import Final
 
 from turnwright.inspector.views.pagination import Window
-from turnwright.inspector.views.steps import Call, Step
-from turnwright.inspector.views.tab_context import Looked
-from turnwright.inspector.views.turn_record import Recorded
+from turnwright.inspector.views.steps import CallView, Step
+from turnwright.inspector.views.tab_context import TabContext
+from turnwright.inspector.views.turn_record import TurnRecord
 
 #: The width of a lane in its own units.
 WIDTH: Final = 1000.0
@@ -27,7 +27,7 @@ _LEAST: Final = 1e-9
 _MOST: Final = 1e12
 
 
-class Kind(StrEnum):
+class BarKind(StrEnum):
     """What a bar stands for."""
 
     STEP = "step"
@@ -43,7 +43,7 @@ class Kind(StrEnum):
 class Bar:
     """A bar from `x` on, `width` wide, both of `WIDTH`. `title` says in words what it is and how long it took."""
 
-    kind: Kind
+    kind: BarKind
     x: float
     width: float
     title: str
@@ -51,7 +51,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class TimelineLane:
     """A row of the waterfall. `step` is the key of the step that it belongs to; `depth` is 1 for what is in a step.
 
     `child` is the turn that the call drove.
@@ -90,8 +90,8 @@ class TimelineView:
 
     seconds: float
     marks: tuple[tuple[float, float], ...]
-    processes: tuple[Lane, ...]
-    lanes: tuple[Lane, ...]
+    processes: tuple[TimelineLane, ...]
+    lanes: tuple[TimelineLane, ...]
     window: Window
     boundaries: tuple[Boundary, ...]
 
@@ -105,7 +105,7 @@ class _Scale:
 
     def bar(
         self,
-        kind: Kind,
+        kind: BarKind,
         began: float,
         ended: float,
         title: str,
@@ -119,12 +119,12 @@ class _Scale:
         return Bar(kind, x, max(min(self.at(ended), high) - x, _NARROWEST), title, status)
 
 
-def view(looked: Looked) -> TimelineView:
+def view(looked: TabContext) -> TimelineView:
     """The waterfall of the turn as far as it is looked at."""
     turn = looked.turn
     total = turn.facts[-1][1].elapsed
     scale = _Scale(total or 1.0)
-    lanes: list[Lane] = []
+    lanes: list[TimelineLane] = []
     for step in turn.steps:
         lanes += _lanes(step, scale, total, chosen=looked.step is step)
     chosen = [number for number, lane in enumerate(lanes, start=1) if lane.chosen]
@@ -139,25 +139,25 @@ def view(looked: Looked) -> TimelineView:
     )
 
 
-def _lanes(step: Step, scale: _Scale, now: float, *, chosen: bool) -> Iterator[Lane]:
-    whole = scale.bar(Kind.STEP, step.began, step.ended, f"{step.title}: {step.seconds:.3f} s")
+def _lanes(step: Step, scale: _Scale, now: float, *, chosen: bool) -> Iterator[TimelineLane]:
+    whole = scale.bar(BarKind.STEP, step.began, step.ended, f"{step.title}: {step.seconds:.3f} s")
     bars, began = [whole], step.began
     for failed in step.attempts:
         began = min(began, failed.at)
         title = f"attempt {failed.number} failed: {failed.cause}, after {failed.at - began:.3f} s"
-        bars.append(scale.bar(Kind.FAILED, began, failed.at, title, within=whole))
+        bars.append(scale.bar(BarKind.FAILED, began, failed.at, title, within=whole))
         began = failed.at + failed.wait
     if step.replied_at is not None:
         began = min(began, step.replied_at)
         title = f"model call: {step.replied_at - began:.3f} s"
-        bars.append(scale.bar(Kind.MODEL, began, step.replied_at, title, within=whole))
+        bars.append(scale.bar(BarKind.MODEL, began, step.replied_at, title, within=whole))
     detail = ", ".join(dict.fromkeys(call.made.name for call in step.calls)) or step.text
-    yield Lane(step.title, detail, tuple(bars), step.seconds, step.key, 0, chosen)
+    yield TimelineLane(step.title, detail, tuple(bars), step.seconds, step.key, 0, chosen)
     for call in step.calls:
         yield _of_call(call, step, scale, now, whole, chosen=chosen)
 
 
-def _of_call(call: Call, step: Step, scale: _Scale, now: float, whole: Bar, *, chosen: bool) -> Lane:
+def _of_call(call: CallView, step: Step, scale: _Scale, now: float, whole: Bar, *, chosen: bool) -> TimelineLane:
     starts = [at for at, _ in call.attempts]
     ended = now if call.ended is None else call.ended
     bars = []
@@ -166,12 +166,12 @@ def _of_call(call: Call, step: Step, scale: _Scale, now: float, whole: Bar, *, c
         asked = "asked a person, and was run again" if call.interrupt is not None else "cut off: it was run again"
         how = call.status if last else asked
         title = f"{call.made.name} {call.made.id}, attempt {number}: {how}, {end - start:.3f} s"
-        bars.append(scale.bar(Kind.CALL, start, end, title, status=call.status if last else "cut", within=whole))
+        bars.append(scale.bar(BarKind.CALL, start, end, title, status=call.status if last else "cut", within=whole))
     detail = call.status if starts else f"{call.status}, did not run"
-    return Lane(call.made.name, detail, tuple(bars), call.seconds, step.key, 1, chosen, call.child)
+    return TimelineLane(call.made.name, detail, tuple(bars), call.seconds, step.key, 1, chosen, call.child)
 
 
-def _processes(turn: Recorded, scale: _Scale) -> Iterator[Lane]:
+def _processes(turn: TurnRecord, scale: _Scale) -> Iterator[TimelineLane]:
     """A lane for each stretch of driving: what it was given, and what it did."""
     stretches = [stretch for stretch in turn.stretches if stretch.first <= turn.at]
     ends = [stretch.first - 1 for stretch in stretches[1:]] + [turn.at][: len(stretches)]  # there may be none
@@ -182,22 +182,22 @@ def _processes(turn: Recorded, scale: _Scale) -> Iterator[Lane]:
         bars = []
         if number == 1 and copied:
             bars.append(
-                scale.bar(Kind.COPIED, 0.0, _elapsed(turn, min(copied, last)), f"facts 1 to {copied} are copied")
+                scale.bar(BarKind.COPIED, 0.0, _elapsed(turn, min(copied, last)), f"facts 1 to {copied} are copied")
             )
             began = _elapsed(turn, min(copied, last))
         elif stretch.first > 1:
             title = f"facts 1 to {stretch.first - 1} were read from the journal, and not run again"
-            bars.append(scale.bar(Kind.READ, 0.0, began, title))
+            bars.append(scale.bar(BarKind.READ, 0.0, began, title))
         if not (number == 1 and copied >= last):
             title = f"facts {max(stretch.first, copied + 1 if number == 1 else 0)} to {last} were executed here"
-            bars.append(scale.bar(Kind.DRIVEN, began, ended, title))
+            bars.append(scale.bar(BarKind.DRIVEN, began, ended, title))
         detail = f"driver {stretch.owner}, epoch {stretch.epoch}"
         known = owners.setdefault(stretch.owner, len(owners) + 1)
         again = " again" if number > 1 and stretch.owner in [one.owner for one in stretches[: number - 1]] else ""
-        yield Lane(f"Process {known}{again}", detail, tuple(bars), ended - began, "", 0, chosen=False)
+        yield TimelineLane(f"Process {known}{again}", detail, tuple(bars), ended - began, "", 0, chosen=False)
 
 
-def _boundaries(turn: Recorded, scale: _Scale) -> Iterator[Boundary]:
+def _boundaries(turn: TurnRecord, scale: _Scale) -> Iterator[Boundary]:
     for before, after in pairwise(turn.stretches):
         if after.first <= turn.at:
             rested = max(after.began - before.ended, 0.0)
@@ -206,7 +206,7 @@ def _boundaries(turn: Recorded, scale: _Scale) -> Iterator[Boundary]:
             )
 
 
-def _elapsed(turn: Recorded, seq: int) -> float:
+def _elapsed(turn: TurnRecord, seq: int) -> float:
     return turn.journal[seq - 1][1].elapsed if seq else 0.0
 
 

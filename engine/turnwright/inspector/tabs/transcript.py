@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnwright.inspector.views.pagination import Window
-from turnwright.inspector.views.steps import Call, Step
-from turnwright.inspector.views.tab_context import Looked
+from turnwright.inspector.views.steps import CallView, Step
+from turnwright.inspector.views.tab_context import TabContext
 from turnwright.message import Message, Part, ToolCallPart, ToolResultPart
 from turnwright.transcript.tool_phase import message_ids
 from turnwright.transcript.transcript import fact_of
@@ -18,17 +18,17 @@ _BEFORE: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TranscriptPart:
     """A part of a message, and the call that it belongs to, if it does. `kind` is the part's type."""
 
     kind: str
     part: Part
     fact: int
-    call: Call | None = None
+    call: CallView | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TranscriptLine:
     """A message: its number, its id, its role, its parts, and the step in which it was said.
 
     `chosen` if that is the chosen one.
@@ -37,7 +37,7 @@ class Line:
     number: int
     id: str
     role: str
-    parts: tuple[Said, ...]
+    parts: tuple[TranscriptPart, ...]
     step: Step | None
     chosen: bool
 
@@ -52,11 +52,11 @@ class TranscriptView:
     instructions: str
     before: Sequence[Message]
     missing: int
-    lines: tuple[Line, ...]
+    lines: tuple[TranscriptLine, ...]
     window: Window
 
 
-def view(looked: Looked) -> TranscriptView:
+def view(looked: TabContext) -> TranscriptView:
     """The transcript of the turn, with what belongs to the chosen step marked."""
     turn, messages = looked.turn, looked.turn.result.messages
     firsts = [_first(message) for message in messages]
@@ -81,15 +81,15 @@ def _lines_of(step: Step | None, firsts: Sequence[int]) -> tuple[int, int] | Non
     return (numbers[0], numbers[-1]) if numbers else None
 
 
-def _line(number: int, name: str, message: Message, looked: Looked) -> Line:
+def _line(number: int, name: str, message: Message, looked: TabContext) -> TranscriptLine:
     steps, first = looked.turn.steps, _first(message)
     place = bisect_right(steps, first, key=lambda step: step.first)
     step = steps[place - 1] if place and first <= steps[place - 1].last else None
-    parts = tuple(Said(part.type, part, fact_of(part), _call_of(part, step)) for part in message.parts)
-    return Line(number, name, message.role, parts, step, looked.step is not None and step is looked.step)
+    parts = tuple(TranscriptPart(part.type, part, fact_of(part), _call_of(part, step)) for part in message.parts)
+    return TranscriptLine(number, name, message.role, parts, step, looked.step is not None and step is looked.step)
 
 
-def _call_of(part: Part, step: Step | None) -> Call | None:
+def _call_of(part: Part, step: Step | None) -> CallView | None:
     if step is None:
         return None
     if isinstance(part, ToolCallPart):

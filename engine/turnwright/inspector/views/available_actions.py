@@ -6,22 +6,22 @@ from typing import Final
 
 from turnwright._base.ids import root_of
 from turnwright.engine import Engine
-from turnwright.events import Pending
-from turnwright.inspector.pages.background_turns import Crew
+from turnwright.events import Interrupt
+from turnwright.inspector.pages.background_turns import BackgroundTurns
 from turnwright.journal.inbox import CALLS, answers_in, steers
 from turnwright.result import TurnResult, result_of
 from turnwright.store import InboxItem, InboxKind
 from turnwright_states import InterruptKind, State
 
 from .cli_commands import begun_elsewhere, fork_place, resume_command, show_command
-from .turn_record import Recorded
+from .turn_record import TurnRecord
 
-#: What may be granted or denied, with words for the model.
-_GRANTS: Final = frozenset({InterruptKind.APPROVAL, InterruptKind.GRANT})
+#: What may be approved or rejected, with words for the model.
+_APPROVALS: Final = frozenset({InterruptKind.APPROVAL, InterruptKind.GRANT})
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PostedItem:
     """What was tried and was not done: `message` says why. `fields` is what was typed, for another try."""
 
     message: str
@@ -29,21 +29,21 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OpenQuestion:
     """What a person is asked. `name` is what the answer names, where it is taken; `answered`: one waits there."""
 
     name: str
-    pending: Pending
+    pending: Interrupt
     answered: bool
 
     @property
     def form(self) -> str:
-        """Which form it is answered with: `question`, `grant`, `doom_loop` or `unknown_outcome`."""
-        return "grant" if self.pending.kind in _GRANTS else str(self.pending.kind)
+        """Which form it is answered with: `question`, `approval`, `doom_loop` or `unknown_outcome`."""
+        return "approval" if self.pending.kind in _APPROVALS else str(self.pending.kind)
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class AvailableActions:
     """What can be done with a turn now. A sub-agent's is answered, steered and stopped in its `root`.
 
     `live`: it has not ended. `due`: driving it would do something, and nobody does. `driven`: somebody drives it.
@@ -61,7 +61,7 @@ class Offer:
     driven: bool
     drives: bool
     stopping: bool
-    asked: tuple[Asked, ...]
+    asked: tuple[OpenQuestion, ...]
     said: tuple[str, ...]
     fork_at: int | None
     command: str
@@ -80,7 +80,9 @@ class Offer:
         return not self.live and self.fork_at is None
 
 
-async def offer_of(engine: Engine, crew: Crew, turn: Recorded, upto: int, *, store: str) -> Offer:
+async def offer_of(
+    engine: Engine, crew: BackgroundTurns, turn: TurnRecord, upto: int, *, store: str
+) -> AvailableActions:
     """What can be done with a turn now, looked at up to the fact `upto`. `store` is its store's address for commands.
 
     Raises `StoreError`.
@@ -94,7 +96,7 @@ async def offer_of(engine: Engine, crew: Crew, turn: Recorded, upto: int, *, sto
     answered = answers_in(inbox)
     called = any(item.kind in CALLS for item in turn.inbox)
     elsewhere = begun_elsewhere(turn)
-    return Offer(
+    return AvailableActions(
         turn=name,
         root=root,
         live=live,
@@ -103,7 +105,7 @@ async def offer_of(engine: Engine, crew: Crew, turn: Recorded, upto: int, *, sto
         driven=turn.driven,
         drives=crew.drives,
         stopping=live and any(item.kind is InboxKind.ABORT for item in turn.inbox),
-        asked=tuple(Asked(call, one, call in answered) for call, one in asking),
+        asked=tuple(OpenQuestion(call, one, call in answered) for call, one in asking),
         said=tuple(steers(turn.inbox).values()) if live else (),
         fork_at=fork_place(turn, upto),
         command=resume_command(name, store, elsewhere=elsewhere),
@@ -115,12 +117,12 @@ async def offer_of(engine: Engine, crew: Crew, turn: Recorded, upto: int, *, sto
 
 async def _asking(
     engine: Engine, result: TurnResult, inbox: Sequence[InboxItem]
-) -> tuple[list[tuple[str, Pending]], Sequence[InboxItem]]:
+) -> tuple[list[tuple[str, Interrupt]], Sequence[InboxItem]]:
     """What a turn asks, each with its name in the turn that takes the answer, and the inbox of that one."""
     root, _, calls = result.id.partition(":")
-    if not calls or not result.pending:
-        return [(one.id, one) for one in result.pending], inbox
+    if not calls or not result.interrupts:
+        return [(one.id, one) for one in result.interrupts], inbox
     # What a sub-agent asks is answered where a person began, and there one thing at a time is asked.
-    forwarded = {one.id for one in (await engine.get(root)).pending}
-    names = [(f"{calls.replace(':', '/')}/{one.id}", one) for one in result.pending]
+    forwarded = {one.id for one in (await engine.get(root)).interrupts}
+    names = [(f"{calls.replace(':', '/')}/{one.id}", one) for one in result.interrupts]
     return [(name, one) for name, one in names if name in forwarded], await engine.store.inbox(root)

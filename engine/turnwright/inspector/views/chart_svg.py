@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from turnwright.draw import Arrow, Kind, Line, extract
+from turnwright.draw import Arrow, NodeKind, TextLine, extract
 from turnwright_states import State
 
 FILE: Final = Path(__file__).parents[1] / "static" / "turn.svg"
@@ -147,7 +147,7 @@ def _name(element: ET.Element, name: str, arrows: Mapping[tuple[State, State], A
     element.set("data-rows", " ".join(map(str, sorted(numbers))))
 
 
-_KINDS: Final = {kind: f"kind-{kind}" for kind in Kind}
+_KINDS: Final = {kind: f"kind-{kind}" for kind in NodeKind}
 
 
 def _card_of(name: str) -> str:
@@ -160,7 +160,7 @@ def _widen(arrow: ET.Element) -> None:
     ET.SubElement(arrow, "path", {"class": "reach", "d": path.get("d", ""), "fill": "none"})
 
 
-def _set_rows(card: ET.Element, lines: Sequence[Line]) -> None:
+def _set_rows(card: ET.Element, lines: Sequence[TextLine]) -> None:
     """Put the text of each row of a card into a group of its own, on a ground that can be lit."""
     left, _, right, _ = _box(card)
     ground, *texts, border = card.findall("path")[:1] + card.findall("text") + card.findall("path")[1:]

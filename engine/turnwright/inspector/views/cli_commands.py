@@ -6,7 +6,7 @@ from typing import Final
 from turnwright._base.ids import root_of
 from turnwright.journal.driving_status import by_command_line
 
-from .turn_record import Recorded
+from .turn_record import TurnRecord
 
 #: Said beside a command where the inspector was made without the store's address.
 NO_ADDRESS: Final = (
@@ -27,9 +27,9 @@ def store_flag(store: str) -> str:
     return f" --store {shlex.quote(store)}" if store else ""
 
 
-def begun_elsewhere(turn: Recorded) -> bool:
+def begun_elsewhere(turn: TurnRecord) -> bool:
     """Whether another program began the turn, so that no command line knows its model and its tools."""
-    return turn.started.parent_turn is None and not by_command_line(turn.started.context)
+    return turn.started.parent_turn is None and not by_command_line(turn.started.metadata)
 
 
 def resume_command(turn: str, store: str, *, elsewhere: bool) -> str:
@@ -43,13 +43,13 @@ def continue_command(turn: str, store: str, *, elsewhere: bool) -> str:
     return f'turnwright run --continue {shlex.quote(turn)} "Go on."{store_flag(store)}{told}'
 
 
-def fork_command(turn: Recorded, at: int, store: str) -> str:
+def fork_command(turn: TurnRecord, at: int, store: str) -> str:
     """The command that goes on in a copy of the turn's first `at` facts. Of a sub-agent's no journal says all."""
     told = _TO_TELL if lacks_model(turn) else ""
     return f"turnwright fork {shlex.quote(turn.row.id)} --at {at}{store_flag(store)}{told}"
 
 
-def lacks_model(turn: Recorded) -> bool:
+def lacks_model(turn: TurnRecord) -> bool:
     """Whether a command that runs this very turn's model and tools is to be told them: its journal does not say."""
     return turn.started.parent_turn is not None or begun_elsewhere(turn)
 
@@ -59,7 +59,7 @@ def show_command(turn: str, store: str) -> str:
     return f"turnwright show {shlex.quote(turn)}{store_flag(store)}"
 
 
-def fork_place(turn: Recorded, upto: int) -> int | None:
+def fork_place(turn: TurnRecord, upto: int) -> int | None:
     """The last place up to the fact `upto` after which the turn can be forked; None where there is none."""
     ends = [group.last for group in turn.replayed.groups if group.state.outcome is None and group.last <= upto]
     return ends[-1] if ends and not turn.fault else None

@@ -5,8 +5,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
-from turnwright.events import Piece, TextPiece
-from turnwright.inspector.http.event_stream import Told
+from turnwright.events import DeltaEvent, TextDeltaEvent
+from turnwright.inspector.http.event_stream import PageEvent
 from turnwright.privacy.redaction import opened_in, redactor
 
 #: Behind these a word of a reply is whole: a blank, and a letter that no secret has.
@@ -25,9 +25,9 @@ class Replies:
     """The pieces of replies that somebody hears, by their turns, for those who begin to listen in the middle of one."""
 
     def __init__(self) -> None:
-        self._pieces: OrderedDict[tuple[str, int], dict[int, Piece]] = OrderedDict()
+        self._pieces: OrderedDict[tuple[str, int], dict[int, DeltaEvent]] = OrderedDict()
 
-    def take(self, piece: Piece) -> dict[int, Piece]:
+    def take(self, piece: DeltaEvent) -> dict[int, DeltaEvent]:
         """The pieces of this one's reply that are known, by their places. It is one of them from now on."""
         pieces = self._pieces.setdefault((piece.turn, piece.seq), {})
         if piece.index == 0:
@@ -50,12 +50,12 @@ class Words:
         #: The last that was told, as it was written; how long that is without secrets; and what is not told yet.
         self._before, self._shown, self._held = "", 0, ""
 
-    def add(self, piece: Piece) -> Iterator[Told]:
+    def add(self, piece: DeltaEvent) -> Iterator[PageEvent]:
         """What can be told now that this was written; from the beginning of its reply, if the listener came later."""
         pieces = self._replies.take(piece)
         if piece.index != self._due:
             self.forget()
-            yield Told.of("piece", kind="restarted", index=0, text="")
+            yield PageEvent.of("piece", kind="restarted", index=0, text="")
             missing = False
             for known in range(piece.index):
                 if known in pieces:
@@ -66,7 +66,7 @@ class Words:
             yield from self._add(piece)
         self._due = piece.index + 1
 
-    def rest(self) -> Iterator[Told]:
+    def rest(self) -> Iterator[PageEvent]:
         """What was not told yet, now that the reply is whole."""
         yield from self._flush()
         self.forget()
@@ -76,15 +76,15 @@ class Words:
         self._due, self._cut = 0, False
         self._before, self._shown, self._held = "", 0, ""
 
-    def _add(self, piece: Piece, *, cut: bool = False) -> Iterator[Told]:
+    def _add(self, piece: DeltaEvent, *, cut: bool = False) -> Iterator[PageEvent]:
         """Take a piece in. `cut`: nobody heard what came before it."""
-        kind, text = "text" if isinstance(piece, TextPiece) else "reasoning", piece.text
+        kind, text = "text" if isinstance(piece, TextDeltaEvent) else "reasoning", piece.text
         if cut or kind != self._kind:
             yield from self._flush()
             self._kind = kind
         if cut:
             self._cut = True
-            yield Told.of("piece", kind=kind, index=piece.index, text=_MISSING)
+            yield PageEvent.of("piece", kind=kind, index=piece.index, text=_MISSING)
         if self._cut:
             begins = _BREAK.search(text)
             self._cut = begins is None
@@ -101,15 +101,15 @@ class Words:
             yield from self._tell(self._held + text[:end])
             self._held = text[end:]
 
-    def _flush(self) -> Iterator[Told]:
+    def _flush(self) -> Iterator[PageEvent]:
         yield from self._tell(self._held)
         self._before, self._shown, self._held = "", 0, ""
 
-    def _tell(self, words: str) -> Iterator[Told]:
+    def _tell(self, words: str) -> Iterator[PageEvent]:
         written = self._before + words
         shown = redactor().hide(written)
         if len(shown) > self._shown:
-            yield Told.of("piece", kind=self._kind, index=self._due, text=shown[self._shown :])
+            yield PageEvent.of("piece", kind=self._kind, index=self._due, text=shown[self._shown :])
         kept = _needed(written)
         self._shown = max(self._shown, len(shown)) if kept == written else len(redactor().hide(kept))
         self._before = kept

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from turnwright.agent import Agent
 from turnwright.message import Message
-from turnwright.model.protocol import Request, ToolSpec
+from turnwright.model.protocol import ModelRequest, ToolSpec
 from turnwright.transcript.pairing import renamed, repaired
 from turnwright.transcript.request_builder import Conversation
 from turnwright.transcript.transcript import Transcript, reading
@@ -20,7 +20,7 @@ from .turn_record import Journal
 class Sending:
     """A request as an attempt sent it, after the fact `after`. `answered`: the journal has what came of it."""
 
-    request: Request
+    request: ModelRequest
     after: int
     answered: bool
 
@@ -29,7 +29,7 @@ class Sending:
 class Rebuilt:
     """Builds the requests of a turn again. `tools` are the definitions that each request carried.
 
-    `history` is what was said before the turn, `tell_budget` the engine's setting of that name.
+    `history` is what was said before the turn, `show_budget_to_model` the engine's setting of that name.
     """
 
     turn_id: str
@@ -37,7 +37,7 @@ class Rebuilt:
     agent: Agent
     tools: tuple[ToolSpec, ...]
     history: Sequence[Message]
-    tell_budget: bool | str
+    show_budget_to_model: bool | str
 
     @property
     def before(self) -> tuple[Message, ...]:
@@ -54,12 +54,12 @@ class Rebuilt:
         made = ((self._request(after), after, answered) for after, answered in _attempts(self.journal, step))
         return tuple(Sending(request, after, answered) for request, after, answered in made if request is not None)
 
-    def last(self, step: Step) -> Request | None:
+    def last(self, step: Step) -> ModelRequest | None:
         """What the last attempt of the step sent, whether it was answered or not."""
         places = list(_attempts(self.journal, step))
         return self._request(places[-1][0]) if places else None
 
-    def _request(self, after: int) -> Request | None:
+    def _request(self, after: int) -> ModelRequest | None:
         facts = self.journal[:after]
         with reading(self.turn_id):
             machine = TurnMachine.resume(fact for _, fact in facts)
@@ -71,7 +71,7 @@ class Rebuilt:
             history=renamed(repaired(self.history)[0]),
             transcript=transcript,
             tools=self.tools,
-            tell_budget=self.tell_budget,
+            show_budget_to_model=self.show_budget_to_model,
             turn_id=self.turn_id,
         )
         return said.request(action, machine.turn)
@@ -88,7 +88,7 @@ def _attempts(journal: Journal, step: Step) -> Iterator[tuple[int, bool]]:
             case f.ModelReplied() | f.Concluded() | f.AttemptFailed():
                 yield seq - 1, True
                 return
-            case f.StepFinished() | f.Halted():
+            case f.StepFinished() | f.TurnEnded():
                 yield seq - 1, False
                 return
             case _:

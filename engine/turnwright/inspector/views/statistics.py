@@ -13,7 +13,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from turnwright.agents.bounds import LIMITS
-from turnwright.errors import UnknownTurn, UnreadableTurnError
+from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.store import Store, TurnRow
 from turnwright_states import REASONS, CallStatus, EndReason, Outcome, State, Usage
 
@@ -57,7 +57,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ColumnPart:
     """A rectangle of a drawn column: so many turns that stand so. Places and sizes are parts of a hundred."""
 
     began: float
@@ -70,7 +70,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TurnGroup:
     """How many turns took so many steps."""
 
     label: str
@@ -117,7 +117,7 @@ class Statistics:
     columns: tuple[Column, ...]
     untimed: int
     unreadable: int
-    steps: tuple[Group, ...]
+    steps: tuple[TurnGroup, ...]
     limits: tuple[Fired, ...]
     reasons: tuple[tuple[EndReason, int], ...]
     tools: tuple[ToolTimes, ...]
@@ -132,9 +132,9 @@ class Statistics:
         return max((column.total for column in self.columns), default=0)
 
     @property
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[ColumnPart]:
         """The columns as rectangles, on the ground of a picture that is as high as the highest of them."""
-        drawn: list[Piece] = []
+        drawn: list[ColumnPart] = []
         width = 100 / max(len(self.columns), _FEWEST)
         for place, column in enumerate(self.columns):
             y = 100.0
@@ -142,7 +142,7 @@ class Statistics:
                 if count:
                     height = 100 * count / self.highest
                     y -= height
-                    drawn.append(Piece(column.began, standing, count, place * width, y, width * _FILLED, height))
+                    drawn.append(ColumnPart(column.began, standing, count, place * width, y, width * _FILLED, height))
         return drawn
 
 
@@ -161,7 +161,7 @@ async def statistics_of(store: Store, digests: Digests, *, last: int = LAST, age
         if not place % _AT_ONCE:
             await anyio.lowlevel.checkpoint()
         if not agent or row.agent == agent:
-            with suppress(UnknownTurn):  # deleted since
+            with suppress(TurnNotFoundError):  # deleted since
                 seen.append((row, digest := await digests.of(row)))
                 below += [one async for one in _below(store, digests, digest)]
     return await anyio.to_thread.run_sync(partial(_counted_up, seen, below, whole=whole, now=time.time()))
@@ -198,7 +198,7 @@ def _counted_up(
 async def _below(store: Store, digests: Digests, digest: Digest) -> AsyncIterator[Digest]:
     """The digests of the turns of its sub-agents, and of theirs."""
     for child in digest.children:
-        with suppress(UnknownTurn, UnreadableTurnError):  # it never began, was deleted, or is damaged
+        with suppress(TurnNotFoundError, UnreadableTurnError):  # it never began, was deleted, or is damaged
             one = await digests.of(await store.get(child))
             yield one
             async for other in _below(store, digests, one):
@@ -231,11 +231,11 @@ def _columns(rows: Sequence[TurnRow], width: float) -> Iterable[Column]:
         yield Column(place * width, _counted(places.get(place, ())))
 
 
-def _steps(rows: Sequence[TurnRow]) -> Iterable[Group]:
+def _steps(rows: Sequence[TurnRow]) -> Iterable[TurnGroup]:
     low = 0
     for high in _STEPS:
         label = str(high) if low == high else f"{low}-{high}"
-        yield Group(label, sum(low <= row.status.steps <= high for row in rows))
+        yield TurnGroup(label, sum(low <= row.status.steps <= high for row in rows))
         low = high + 1
 
 

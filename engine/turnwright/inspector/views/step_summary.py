@@ -18,7 +18,7 @@ _MOST_TOOLS: Final = 4
 _OF_CALLS: Final = {
     CallStatus.ERROR: ("error", "bad", "call failed", "calls failed"),
     CallStatus.UNKNOWN: ("unknown", "bad", "outcome unknown", "outcomes unknown"),
-    CallStatus.DENIED: ("denied", "warn", "call denied", "calls denied"),
+    CallStatus.REJECTED: ("rejected", "warn", "call rejected", "calls rejected"),
     CallStatus.REFUSED: ("refused", "warn", "call refused", "calls refused"),
     CallStatus.ABORTED: ("aborted", "quiet", "call aborted", "calls aborted"),
     "waiting": ("paused", "paused", "call waits for a person", "calls wait for a person"),
@@ -26,7 +26,7 @@ _OF_CALLS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Badge:
     """Something that stands out: an icon with its tone, and what it means."""
 
     icon: str
@@ -35,21 +35,22 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class StepSummary:
     """A step in a list. `share` is its part of the longest step's time, `tools` says that `what` names tools."""
 
     step: Step
     what: str
     tools: bool
-    marks: tuple[Mark, ...]
+    marks: tuple[Badge, ...]
     share: float
 
 
-def glances(steps: Sequence[Step]) -> tuple[Glance, ...]:
+def glances(steps: Sequence[Step]) -> tuple[StepSummary, ...]:
     """Each step at a glance."""
     longest = max((step.seconds for step in steps), default=0.0)
     return tuple(
-        Glance(step, *_what(step), tuple(_marks(step)), step.seconds / longest if longest else 0.0) for step in steps
+        StepSummary(step, *_what(step), tuple(_marks(step)), step.seconds / longest if longest else 0.0)
+        for step in steps
     )
 
 
@@ -71,22 +72,22 @@ def _what(step: Step) -> tuple[str, bool]:
     return "waits for the model", False
 
 
-def _marks(step: Step) -> Iterator[Mark]:
+def _marks(step: Step) -> Iterator[Badge]:
     found = Counter(call.status for call in step.calls)
     for status, (icon, tone, one, several) in _OF_CALLS.items():
         count = found[str(status)]
         if count:
-            yield Mark(icon, tone, f"{count} {one if count == 1 else several}")
+            yield Badge(icon, tone, f"{count} {one if count == 1 else several}")
     for attempt in step.attempts:
         again = "tried again" if attempt.retry else "not tried again"
-        yield Mark("retry", "warn" if attempt.retry else "bad", f"attempt {attempt.number}: {attempt.cause}, {again}")
+        yield Badge("retry", "warn" if attempt.retry else "bad", f"attempt {attempt.number}: {attempt.cause}, {again}")
     if step.nudge:
-        yield Mark("nudge", "warn", "the model was told that it repeats itself")
+        yield Badge("nudge", "warn", "the model was told that it repeats itself")
     if step.said:
-        yield Mark("steer", "info", "a person sent a message")
+        yield Badge("steer", "info", "a person sent a message")
     if step.answers:
-        yield Mark("person", "paused", "a person answered")
+        yield Badge("person", "paused", "a person answered")
     if any(call.child for call in step.calls):
-        yield Mark("child", "info", "a sub-agent ran")
+        yield Badge("child", "info", "a sub-agent ran")
     for notice in step.notices:
-        yield Mark("warn", "warn", f"notice: {notice.limit}")
+        yield Badge("warn", "warn", f"notice: {notice.limit}")

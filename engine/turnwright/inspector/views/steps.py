@@ -7,7 +7,7 @@ from typing import Final
 from turnwright_states import Cause, State, Usage
 from turnwright_states import facts as f
 from turnwright_states.chart import CHART, Row
-from turnwright_states.replay import Group
+from turnwright_states.replay import FactGroup
 
 #: The keys of what is no numbered step, as they stand in an address.
 CONCLUDE: Final = "conclude"
@@ -30,7 +30,7 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Call:
+class CallView:
     """A call of a step: what was asked, and what came of it. Times are in seconds of driving.
 
     `status` is that of its result, or `running`, `waiting` (for a person) or `open` (it has not started). `attempts`
@@ -75,7 +75,7 @@ class Step:
     replied: int | None = None
     replied_at: float | None = None
     usage: Usage = field(default_factory=Usage)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[CallView] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     answers: list[f.Answered] = field(default_factory=list)
@@ -87,12 +87,12 @@ class Step:
         """How long it took, in seconds of driving."""
         return self.ended - self.began
 
-    def call(self, name: str) -> Call | None:
+    def call(self, name: str) -> CallView | None:
         """The call of that id."""
         return next((call for call in self.calls if call.made.id == name), None)
 
 
-def steps_of(facts: Iterable[tuple[int, f.Fact]], groups: Sequence[Group]) -> tuple[Step, ...]:
+def steps_of(facts: Iterable[tuple[int, f.Fact]], groups: Sequence[FactGroup]) -> tuple[Step, ...]:
     """The steps that these facts tell of, oldest first. `groups` are their events, as far as a replay found them."""
     steps: list[Step] = []
     for seq, fact in facts:
@@ -128,7 +128,7 @@ def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901 (one cas
         case f.ModelReplied():
             step.text, step.reasoning, step.finish = fact.text, fact.reasoning, str(fact.finish)
             step.replied, step.replied_at = seq, fact.elapsed
-            step.calls = [Call(made) for made in fact.calls]
+            step.calls = [CallView(made) for made in fact.calls]
         case f.Concluded(retry=True, refused=refused):
             said = f"The reply had no text, only calls: {', '.join(refused)}." if refused else "The reply had no text."
             number = len(step.attempts) + 1
@@ -146,7 +146,7 @@ def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901 (one cas
             step.answers.append(fact)
         case f.Notice():
             step.notices.append(fact)
-        case f.Halted(partial=text):
+        case f.TurnEnded(partial=text):
             step.text = step.text or text
         case _:
             _take_in_call(step, seq, fact)
@@ -168,7 +168,7 @@ def _take_in_call(step: Step, seq: int, fact: f.Fact) -> None:
             pass
 
 
-def _lay_rows(steps: Sequence[Step], groups: Sequence[Group]) -> None:
+def _lay_rows(steps: Sequence[Step], groups: Sequence[FactGroup]) -> None:
     """Give each step the rows that it took. The look at the limits belongs to the step that it lets begin."""
     for group in groups:
         inside = [step for step in steps if group.first <= step.last and step.first <= group.last]

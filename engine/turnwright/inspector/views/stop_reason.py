@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnwright.agents.bounds import LIMITS, figures, nearest
-from turnwright.events import Pending
+from turnwright.events import Interrupt
 from turnwright.journal.inbox import answers_in
 from turnwright.store import InboxKind
 from turnwright.transcript.transcript import Transcript
 from turnwright_states import REASONS, EndReason, InterruptKind, State, Turn
 
 from .cli_commands import NO_ADDRESS, begun_elsewhere, resume_command
-from .tab_context import Looked
+from .tab_context import TabContext
 
 #: The names of the limits by the reasons that they give, and what `Turn.use` calls them.
 _LIMITS: Final = {reason: (words, name) for name, (words, reason) in LIMITS.items()}
@@ -39,13 +39,13 @@ _REQUESTED: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopReason:
     """How a turn stands and why.
 
     `what` is an outcome, `paused`, `running`, `waiting` (for a driver), or `past` where an earlier place is shown.
     `title` says it in a line, `means` in a sentence, and `next_step` what to do. `further` has a line each for what
-    else there is to know; `pending` is what a paused turn asks; `command` takes up a turn that nobody drives. `fault`
-    is what is wrong with the journal, `error` what failed.
+    else there is to know; `interrupts` is what a paused turn asks; `command` takes up a turn that nobody drives.
+    `fault` is what is wrong with the journal, `error` what failed.
     """
 
     what: str
@@ -53,13 +53,13 @@ class Stop:
     means: str = ""
     next_step: str = ""
     further: tuple[str, ...] = ()
-    pending: tuple[Pending, ...] = ()
+    interrupts: tuple[Interrupt, ...] = ()
     command: str = ""
     fault: str = ""
     error: str = ""
 
 
-def stop_of(looked: Looked) -> Stop:
+def stop_of(looked: TabContext) -> StopReason:
     """Why the turn stopped, as it stood where it is looked at; for one that has not, what it does or waits for."""
     turn = looked.turn
     folded = Transcript.of(turn.facts).turn
@@ -73,29 +73,29 @@ def stop_of(looked: Looked) -> Stop:
     further = (*asked, f"The nearest limit is {near}.") if near else asked
     if folded.state is State.PAUSED:
         given = answers_in(turn.inbox)
-        count = sum(one.id not in given for one in turn.result.pending)
+        count = sum(one.id not in given for one in turn.result.interrupts)
         title = f"Paused: it waits for {count} {'answer' if count == 1 else 'answers'}"
         told = "Nothing runs, and no time is counted, until a person has answered."
         if not count:
             title = "Answered, and not taken up yet"
             told = "Nothing runs, and no time is counted, until it is driven on."
-        return Stop("paused", title, told, "", further, turn.result.pending, fault=turn.fault)
+        return StopReason("paused", title, told, "", further, turn.result.interrupts, fault=turn.fault)
     if turn.driven:
         title = f"Running in {folded.state}"
-        return Stop("running", title, _AT_WORK[folded.state], "", further, fault=turn.fault)
+        return StopReason("running", title, _AT_WORK[folded.state], "", further, fault=turn.fault)
     return _undriven(looked, folded.state, further)
 
 
-def kind_of_question(pending: Pending) -> str:
+def kind_of_question(pending: Interrupt) -> str:
     """What a person is asked, by its kind."""
     return _ASKED.get(pending.kind, str(pending.kind))
 
 
-def _over(looked: Looked, folded: Turn) -> Stop:
+def _over(looked: TabContext, folded: Turn) -> StopReason:
     turn, result = looked.turn, looked.turn.result
     reason, outcome = result.reason, result.outcome
     if reason is None or outcome is None:
-        return Stop("failed", "It ended, and its journal does not say why", fault=turn.fault)
+        return StopReason("failed", "It ended, and its journal does not say why", fault=turn.fault)
     further = []
     if reason in _LIMITS and result.next_limit:
         further.append(_would(result.next_limit))
@@ -107,7 +107,7 @@ def _over(looked: Looked, folded: Turn) -> Stop:
     further += [f"Not delivered: {text}" for text in result.undelivered]
     meaning = REASONS[reason]
     error = result.error if result.error.rstrip(".") not in meaning.means else ""
-    return Stop(
+    return StopReason(
         str(outcome),
         _title(reason, folded),
         meaning.means,
@@ -141,15 +141,15 @@ def _would(limit: str) -> str:
     return f"{name[0].upper()}{name[1:]} would have stopped it next: {figures}."
 
 
-def _past(looked: Looked, folded: Turn) -> Stop:
+def _past(looked: TabContext, folded: Turn) -> StopReason:
     turn = looked.turn
     near, _ = nearest(folded)
     further = (f"The nearest limit was {near}.",) if near else ()
     title = f"As it stood after fact {turn.at} of {turn.length}, in {folded.state}"
-    return Stop("past", title, "", "", further, turn.result.pending, fault=turn.fault)
+    return StopReason("past", title, "", "", further, turn.result.interrupts, fault=turn.fault)
 
 
-def _undriven(looked: Looked, state: State, further: tuple[str, ...]) -> Stop:
+def _undriven(looked: TabContext, state: State, further: tuple[str, ...]) -> StopReason:
     turn, row = looked.turn, looked.turn.row
     elsewhere, how = begun_elsewhere(turn), "" if looked.store else f" {NO_ADDRESS}"
     command = resume_command(row.id, looked.store, elsewhere=elsewhere)
@@ -157,7 +157,7 @@ def _undriven(looked: Looked, state: State, further: tuple[str, ...]) -> Stop:
         how += " The command is to be told the program's model and tools."
     if row.epoch == 0:
         told = "It was submitted. A worker that drives turns of this store takes it up, or `turnwright resume` does."
-        return Stop(
+        return StopReason(
             "waiting",
             "Queued: no worker has taken it up yet",
             told + how,
@@ -171,7 +171,7 @@ def _undriven(looked: Looked, state: State, further: tuple[str, ...]) -> Stop:
     else:
         gone = f"Whoever drove it is gone{f' ({row.owner})' if row.owner else ''}."
     told = f"{gone} Calls that finished never run again. `Engine.recover()` takes it up, or `turnwright resume`."
-    return Stop(
+    return StopReason(
         "waiting", f"Nobody drives it: it was left in {state}", told + how, "", further, (), command, turn.fault
     )
 

@@ -7,11 +7,11 @@ from turnwright.engine import Engine
 from turnwright.message import Message
 
 from .steps import Step
-from .turn_record import Recorded
+from .turn_record import TurnRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class TabContext:
     """A turn, and the step of it that was chosen; None stands for the whole turn.
 
     `store` is the address of the store as commands take it, without a password. `history` is what was said before, for
@@ -19,7 +19,7 @@ class Looked:
     """
 
     engine: Engine
-    turn: Recorded
+    turn: TurnRecord
     step: Step | None
     store: str
     history: Sequence[Message]

@@ -8,8 +8,8 @@ from typing import Final
 import anyio.lowlevel
 
 from turnwright._base.ids import root_of
-from turnwright.errors import UnknownTurn, UnreadableTurnError
-from turnwright.journal.driving_status import Driver, seen_to
+from turnwright.errors import TurnNotFoundError, UnreadableTurnError
+from turnwright.journal.driving_status import DriverStatus, seen_to
 from turnwright.store import Store, TurnRow
 from turnwright_states import EndReason, Outcome, State
 
@@ -70,7 +70,7 @@ class Listed:
     """A turn in the list, with those of its sub-agents below it. `driver` is None where nobody needs to drive it."""
 
     row: TurnRow
-    driver: Driver | None
+    driver: DriverStatus | None
     digest: Digest
     children: tuple["Listed", ...]
 
@@ -138,7 +138,7 @@ async def _answers(store: Store, digests: Digests, row: TurnRow, query: Query) -
     text = query.text.casefold()
     if not text or any(text in (field or "").casefold() for field in (row.id, row.agent, row.model, row.session)):
         return True
-    with suppress(UnknownTurn):
+    with suppress(TurnNotFoundError):
         return text in (await digests.of(row)).prompt.casefold()
     return False
 
@@ -152,8 +152,8 @@ async def _stands(store: Store, row: TurnRow, standing: str) -> bool:
     if standing == UNFINISHED:
         return outcome is None and state is not State.PAUSED
     if standing == DEAD:
-        with suppress(UnknownTurn):
-            return (await seen_to(store, row))[1] is Driver.CRASHED
+        with suppress(TurnNotFoundError):
+            return (await seen_to(store, row))[1] is DriverStatus.CRASHED
         return False
     return outcome == standing
 
@@ -170,11 +170,11 @@ async def _listed(store: Store, digests: Digests, row: TurnRow) -> Listed | None
     try:
         row, driver = await seen_to(store, row)
         digest = await digests.of(row)
-    except UnknownTurn:
+    except TurnNotFoundError:
         return None
     children: list[Listed] = []
     for child in digest.children:
-        with suppress(UnknownTurn):  # it never began, or was deleted
+        with suppress(TurnNotFoundError):  # it never began, or was deleted
             below = await _listed(store, digests, await _row(store, child))
             if below is not None:
                 children.append(below)

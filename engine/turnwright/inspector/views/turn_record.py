@@ -15,7 +15,7 @@ from turnwright.journal.subturns import sub_turns
 from turnwright.journal.turn_journal import beginning
 from turnwright.message import Message
 from turnwright.result import TurnResult, result_of
-from turnwright.store import InboxItem, Store, Stretch, TurnRow
+from turnwright.store import ClaimSpan, InboxItem, Store, TurnRow
 from turnwright.transcript.transcript import reading
 from turnwright_states import facts as f
 from turnwright_states.replay import Replayed, replay
@@ -34,7 +34,7 @@ _NOTHING: Final[tuple[Message, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class TurnRecord:
     """A turn, looked at as it stood after the fact `at`.
 
     `facts` and `steps` go as far as that; `journal` has every fact, and `replayed` is what a replay made of them all.
@@ -47,7 +47,7 @@ class Recorded:
     journal: Journal
     started: f.TurnStarted
     replayed: Replayed
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[ClaimSpan, ...]
     driven: bool
     inbox: tuple[InboxItem, ...]
     children: dict[str, TurnRow]
@@ -85,7 +85,7 @@ class Recorded:
         return next((step for step in self.steps if step.key == key), None)
 
 
-async def read_turn(store: Store, turn_id: str, at: int | None = None) -> Recorded:
+async def read_turn(store: Store, turn_id: str, at: int | None = None) -> TurnRecord:
     """Read a turn once. See `Turns.read`."""
     return await Turns(store).read(turn_id, at)
 
@@ -123,10 +123,10 @@ class Turns:
         self._store = store
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
-    async def read(self, turn_id: str, at: int | None = None) -> Recorded:
+    async def read(self, turn_id: str, at: int | None = None) -> TurnRecord:
         """Read a turn, to look at it as it stood after the fact `at`, or at the nearest place before it.
 
-        Raises `UnknownTurn`, and `StoreError` for a journal that cannot be read.
+        Raises `TurnNotFoundError`, and `StoreError` for a journal that cannot be read.
         """
         store, row = self._store, await self._store.get(turn_id)
         kept = self._of(row)
@@ -147,7 +147,7 @@ class Turns:
             standing = kept.stood[place]
             while len(kept.stood) > _PLACES:
                 kept.stood.popitem(last=False)
-        return Recorded(
+        return TurnRecord(
             row=row,
             at=standing.at,
             journal=known,
@@ -185,7 +185,7 @@ def _stood(turn_id: str, facts: Journal, replayed: Replayed, place: int) -> _Sta
     return _Standing(place, result, steps)
 
 
-async def history_of(store: Store, turn: Recorded) -> Sequence[Message]:
+async def history_of(store: Store, turn: TurnRecord) -> Sequence[Message]:
     """What was said before the turn, as its model was told; nothing where that cannot be read any more."""
     with suppress(StoreError):
         return await said_before(store, turn.row.id, turn.started)

@@ -8,7 +8,7 @@ from typing import Final
 import anyio.lowlevel
 
 from turnwright._base.ids import child_id
-from turnwright.errors import StoreError, UnknownTurn, UnreadableTurnError
+from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.subturns import lent_to
 from turnwright.store import Store, TurnRow
 from turnwright.transcript.transcript import reading
@@ -75,7 +75,10 @@ class Digests:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     async def of(self, row: TurnRow) -> Digest:
-        """The digest of a turn; an empty one with a fault where its journal cannot be read. Raises `UnknownTurn`."""
+        """The digest of a turn; an empty one with a fault where its journal cannot be read.
+
+        Raises `TurnNotFoundError`.
+        """
         if row.fault:
             return Digest(fault=row.fault)
         kept = self._kept.get(row.id)
@@ -92,7 +95,7 @@ class Digests:
     async def _is_new(self, turn: str, kept: _Kept) -> bool:
         try:
             return not await self._store.facts(turn, after=kept.last)
-        except UnknownTurn:
+        except TurnNotFoundError:
             raise
         except StoreError:
             return False
@@ -112,7 +115,7 @@ def _made(row: TurnRow) -> tuple[int, float]:
 
 
 def _digest(turn_id: str, facts: Sequence[f.Fact]) -> Digest:
-    """The digest of these facts. Raises `BadJournal` where they do not follow from each other."""
+    """The digest of these facts. Raises `InvalidJournalError` where they do not follow from each other."""
     turn = TurnMachine.resume(facts).turn
     first = facts[0]
     copied = max(first.forked_at or 0, 0) if isinstance(first, f.TurnStarted) else 0

@@ -2,7 +2,7 @@
 
 A reply of ours is a text, a reasoning and calls; a reply of the Messages API is a row of blocks, and one that thinks
 between its texts and its calls must come back with each thinking at its place. Where that is not what the usual order
-gives (thinking, text, calls), one entry of `Reply.reasoning_details` says it:
+gives (thinking, text, calls), one entry of `ModelResponse.reasoning_details` says it:
 `{"type": "block_order", "blocks": ["thinking", 6, "thinking", "call"]}`, a number being the length of a text.
 Source: "Extended thinking" of Anthropic's documentation.
 """

@@ -10,10 +10,10 @@ from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.client import HttpModel
 from turnwright.model.http.endpoint import ANTHROPIC_API, Endpoint
 from turnwright.model.http.known_servers import known_capabilities
-from turnwright.model.http.timeouts import REPLY_TIMEOUT, Patience
-from turnwright.model.protocol import Request, ToolChoice
+from turnwright.model.http.timeouts import REPLY_TIMEOUT, Timeouts
+from turnwright.model.protocol import ModelRequest, ToolChoice
 
-from .request import Encoder
+from .request import AnthropicEncoder
 from .stream import MessagesStream
 
 if TYPE_CHECKING:
@@ -79,12 +79,12 @@ class AnthropicMessages(HttpModel[MessagesStream]):
             model,
             endpoint,
             capabilities=capabilities,
-            patience=Patience(
+            patience=Timeouts(
                 connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout, reply=reply_timeout
             ),
             transport=transport,
         )
-        self._encoder = Encoder(
+        self._encoder = AnthropicEncoder(
             model,
             max_tokens=max_tokens,
             thinking=thinking,
@@ -94,7 +94,7 @@ class AnthropicMessages(HttpModel[MessagesStream]):
             capabilities=capabilities,
         )
 
-    def _encode(self, request: Request) -> bytes:
+    def _encode(self, request: ModelRequest) -> bytes:
         return self._encoder.encode(request)
 
     def _decoder(self) -> MessagesStream:

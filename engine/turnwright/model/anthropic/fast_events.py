@@ -1,6 +1,6 @@
 """The event of the Messages API that nearly all events are: a piece of text, of thinking, or of a call's arguments.
 
-The plain way reads an event as JSON of any shape (see `anthropic_reply`, `reply_stream`). From the bytes to the delta
+The plain way reads an event as JSON of any shape (see `reply_builder`, `reply_stream`). From the bytes to the delta
 that is 110 function calls and 12 us, and a long reply has thousands of events. This is read at once, into the fields
 that matter: 18 calls and 2 us. Each field that the plain way looks into is either given here or must be null, so that
 an event that says anything else is no `QuickEvent` and goes the plain way. A test holds the two together.
@@ -11,7 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 
-class QuickDelta(msgspec.Struct, gc=False):
+class FastDelta(msgspec.Struct, gc=False):
     """What an event adds: of these fields, the one that its type names."""
 
     type: Literal["text_delta", "thinking_delta", "input_json_delta"]
@@ -25,7 +25,7 @@ class QuickEvent(msgspec.Struct, gc=False):
 
     type: Literal["content_block_delta"]
     index: int
-    delta: QuickDelta
+    delta: FastDelta
     error: None = None
     object: None = None
 

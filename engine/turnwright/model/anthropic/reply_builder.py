@@ -1,4 +1,4 @@
-"""A reply of the Messages API, put together from its events: already parsed JSON in, deltas and a `Reply` out. No I/O.
+"""A reply of the Messages API, built from its events: parsed JSON in, deltas and a `ModelResponse` out. No I/O.
 
 An event may lack anything, and anything in it may be null or of another type: what is not understood is skipped.
 Each rule below is one of STREAMS.
@@ -12,8 +12,16 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_count, whole_object
-from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, Meter, Pieces, TooLarge, mend
-from turnwright.model.protocol import Delta, ReasoningDelta, Reply, ReplyCall, ResponseInfo, TextDelta, read_name
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, Meter, Pieces, TooLargeError, mend
+from turnwright.model.protocol import (
+    Delta,
+    ModelResponse,
+    ReasoningDelta,
+    ResponseInfo,
+    ResponseToolCall,
+    TextDelta,
+    read_name,
+)
 from turnwright_states import Finish, Usage
 
 from .block_order import CALL, THINKING, order_of
@@ -79,7 +87,7 @@ class MessageBuilder:
     def add(self, event: Mapping[str, JsonValue]) -> list[Delta]:
         """Take one event, or a whole `message`; return what it added to the text and the reasoning.
 
-        Raises `TooLarge` once the reply passes a bound; what came before is kept.
+        Raises `TooLargeError` once the reply passes a bound; what came before is kept.
         """
         kind, message, delta = event.get("type"), _dict(event.get("message")), _dict(event.get("delta"))
         if isinstance(kind, str) and kind in _TELLING:
@@ -107,7 +115,7 @@ class MessageBuilder:
     def add_quickly(self, data: bytes, deltas: list[Delta]) -> bool:
         """Take the data of a delta that goes on with its block, and add to `deltas`; return whether it did.
 
-        Raises one of `NOT_QUICK` where the event is not quick, and `TooLarge` as `add` does; then it adds nothing.
+        Raises one of `NOT_QUICK` where the event is not quick, and `TooLargeError` as `add` does; then it adds nothing.
         """
         event = read_event(data)
         block, delta = self._by_index.get(event.index), event.delta
@@ -138,11 +146,11 @@ class MessageBuilder:
         """Whether `message_stop` has come."""
         return self._stopped
 
-    def reply(self) -> Reply:
+    def reply(self) -> ModelResponse:
         """Give the reply as far as it has come."""
         counts = self._counts
         usage = Usage(input_tokens=counts.get("input_tokens", 0), output_tokens=counts.get("output_tokens", 0))
-        return Reply(
+        return ModelResponse(
             text="".join(str(block.text) for block in self._blocks),
             reasoning="".join(str(block.thinking) for block in self._blocks),
             reasoning_details=(*(detail for block in self._blocks for detail in block.details()), *self._order()),
@@ -252,7 +260,7 @@ class MessageBuilder:
         if kind == _TOOL:
             self._calls += 1
             if self._calls > MAX_CALLS:
-                raise TooLarge(f"the reply asks for more than {MAX_CALLS:,} calls")
+                raise TooLargeError(f"the reply asks for more than {MAX_CALLS:,} calls")
         if self._first is None:
             self._first = time.perf_counter() - self._made
         block = _Block(kind, self._meter, self._max_arguments)
@@ -314,11 +322,11 @@ class _Block:
         """Whether it asks for one of our tools; a block that was only opened asks for nothing."""
         return self.kind == _TOOL and bool(self._id or self._name or self._input or len(self._arguments))
 
-    def call(self) -> ReplyCall:
+    def call(self) -> ResponseToolCall:
         """Give the call. Nothing but blanks in the arguments says no more than nothing at all."""
         raw = str(self._arguments)
         raw = raw if raw.strip() else self._input
-        return ReplyCall(name=self._name, arguments=whole_object(raw), raw=raw, id=self._id)
+        return ResponseToolCall(name=self._name, arguments=whole_object(raw), raw=raw, id=self._id)
 
     def details(self) -> Iterator[Mapping[str, JsonValue]]:
         """Give what of the reasoning must go back unchanged: it was signed, or encrypted."""
@@ -344,7 +352,7 @@ class _Block:
 
     def _check(self, length: int) -> None:
         if length > self._max_arguments:
-            raise TooLarge(f"the arguments of a call are longer than {self._max_arguments:,} characters")
+            raise TooLargeError(f"the arguments of a call are longer than {self._max_arguments:,} characters")
 
     def _frozen(self, content: Mapping[str, JsonValue]) -> Mapping[str, JsonValue] | None:
         raw = json.dumps(content, ensure_ascii=False)

@@ -8,12 +8,12 @@ from pydantic import JsonValue
 from turnwright.errors import ConfigError
 from turnwright.message import Message
 from turnwright.model.capabilities import Capabilities
-from turnwright.model.http.encoding import Kept, checked_extra, dump
-from turnwright.model.http.prefix_cache import Beginnings
-from turnwright.model.protocol import Request, ToolChoice, ToolSpec
+from turnwright.model.http.encoding import EncodedMessage, checked_extra, dump
+from turnwright.model.http.prefix_cache import PrefixCache
+from turnwright.model.protocol import ModelRequest, ToolChoice, ToolSpec
 
 from .blocks import Blocks, encode_blocks
-from .turn_order import CACHED, Begun, Row
+from .turn_order import CACHED, OpenedTurn, OrderRule
 
 #: What a request is made of here, so that nobody else may set it.
 RESERVED: Final = frozenset({"model", "messages", "system", "tools", "stream", "max_tokens", "thinking"})
@@ -26,8 +26,8 @@ MIN_BUDGET: Final = 1024
 _DEFAULTS: Final = Capabilities()
 
 
-class Encoder:
-    """Makes the body of a request, and keeps what it encodes for as long as it lives (see `Kept` and `Beginnings`).
+class AnthropicEncoder:
+    """Makes the body of a request, and keeps what it encodes (`EncodedMessage`, `PrefixCache`) as long as it lives.
 
     `max_tokens` bounds every reply, a request's own bound if it is smaller; by default `MAX_TOKENS`, and the budget
     for thinking on top. `thinking` is sent as it is, but for its budget (see `encode`). `cache` marks what the
@@ -64,18 +64,18 @@ class Encoder:
         self._tool_choice_first: ToolChoice | None = tool_choice_first
         self._parallel = capabilities.parallel_tool_calls
         self._prefill = capabilities.allows_prefill
-        self._tools: Kept[ToolSpec, bytes] = Kept(_tool)
-        kept: Kept[Message, Blocks] = Kept(encode_blocks)
+        self._tools: EncodedMessage[ToolSpec, bytes] = EncodedMessage(_tool)
+        kept: EncodedMessage[Message, Blocks] = EncodedMessage(encode_blocks)
         self._kept = kept
-        self._beginnings = Beginnings(
-            Begun(),
-            lambda begun, messages: Row(begun).take(map(kept.of, messages)).begun(),
+        self._beginnings = PrefixCache(
+            OpenedTurn(),
+            lambda begun, messages: OrderRule(begun).take(map(kept.of, messages)).begun(),
             is_sent=lambda message: bool(kept.of(message).content),
             # What the provider may keep is marked behind the last reply but one.
             steps=2,
         )
 
-    def encode(self, request: Request) -> bytes:
+    def encode(self, request: ModelRequest) -> bytes:
         """Make the JSON body that asks for a streamed reply to `request`.
 
         Instructions at the beginning are the system prompt, later ones the user's words. Results follow their calls
@@ -87,7 +87,7 @@ class Encoder:
         refuses to be made to use a tool while it thinks: then it may choose.
         """
         begun, rest = self._beginnings.of(request.messages)
-        row = Row(begun).take(map(self._kept.of, rest)).close(prefill=self._prefill)
+        row = OrderRule(begun).take(map(self._kept.of, rest)).close(prefill=self._prefill)
         max_tokens = self._max_tokens if request.max_tokens is None else min(self._max_tokens, request.max_tokens)
         thinking, thought = self._thinking_for(max_tokens, row)
         body: dict[str, JsonValue] = {"model": self._model, "max_tokens": max_tokens, "stream": True}
@@ -110,7 +110,7 @@ class Encoder:
         """How many messages are kept encoded."""
         return len(self._kept)
 
-    def _thinking_for(self, max_tokens: int, row: Row) -> tuple[dict[str, JsonValue] | None, bool]:
+    def _thinking_for(self, max_tokens: int, row: OrderRule) -> tuple[dict[str, JsonValue] | None, bool]:
         """What this call says of thinking, and whether what was thought before goes along.
 
         Where nothing is said, models think or not as they are made; what they thought goes back. Where thinking is

@@ -25,7 +25,7 @@ _BETWEEN: Final = {
 _GO_ON: Final = Blocks.of("user", [{"type": "text", "text": "Go on."}])
 
 
-class Begun(NamedTuple):
+class OpenedTurn(NamedTuple):
     """The beginning of a conversation, behind which the assistant speaks, or nothing.
 
     `system` are the instructions. Of the messages, `content` is without the thinking, `thought` with it, and the same
@@ -41,10 +41,10 @@ class Begun(NamedTuple):
     thinks: bool | None = None
 
 
-class Row:
+class OrderRule:
     """A conversation: a beginning, and what is taken in behind it."""
 
-    def __init__(self, begun: Begun) -> None:
+    def __init__(self, begun: OpenedTurn) -> None:
         self._begun = begun
         self._system = list(begun.system)
         #: Whether the instructions are over.
@@ -76,13 +76,13 @@ class Row:
             self._put(_GO_ON)
         return self
 
-    def begun(self) -> Begun:
+    def begun(self) -> OpenedTurn:
         """The conversation so far, as the beginning of longer ones, which go on with an assistant's message."""
         before = self._begun
         content = lengthened(before.content, self._pieces(thought=False))
         same = before.thought is before.content and all(blocks.thought is blocks.content for blocks in self._sent)
         thought = content if same else lengthened(before.thought, self._pieces(thought=True))
-        return Begun(tuple(self._system), content, thought, self._side, self.thinks)
+        return OpenedTurn(tuple(self._system), content, thought, self._side, self.thinks)
 
     def system(self, *, cache: bool) -> list[bytes]:
         """The instructions, up to which the provider may keep the request with `cache`; nothing if there are none."""

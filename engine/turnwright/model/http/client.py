@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 from turnwright.errors import ConfigError
 from turnwright.model.capabilities import Capabilities, checked_capabilities
 from turnwright.model.fit import fit
-from turnwright.model.protocol import ModelError, ReasoningDelta, Reply, Request, TextDelta
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
 
 from .endpoint import Endpoint
 from .exchange import Poster
 from .reply_stream import ReplyStream
-from .timeouts import Patience
+from .timeouts import Timeouts
 
 if TYPE_CHECKING:
     import httpx
@@ -33,7 +33,7 @@ class HttpModel(ABC, Generic[Decoder]):
         endpoint: Endpoint,
         *,
         capabilities: Capabilities,
-        patience: Patience,
+        patience: Timeouts,
         transport: "httpx.AsyncBaseTransport | None",
     ) -> None:
         if not model:
@@ -74,8 +74,8 @@ class HttpModel(ABC, Generic[Decoder]):
         """Close the connections of this event loop. The next call opens new ones."""
         await self._poster.aclose()
 
-    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | ReasoningDelta | Reply, None]:
-        """Stream the reply to `request`: deltas as they come, then the whole `Reply`.
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ReasoningDelta | ModelResponse, None]:
+        """Stream the reply to `request`: deltas as they come, then the whole `ModelResponse`.
 
         Raises `ModelError` with its cause, and with the partial reply if it broke off, for everything that the
         network, the server or the model can do wrong. Cancelling it closes the connection.
@@ -102,7 +102,7 @@ class HttpModel(ABC, Generic[Decoder]):
         yield decoder.reply()
 
     @abstractmethod
-    def _encode(self, request: Request) -> bytes:
+    def _encode(self, request: ModelRequest) -> bytes:
         """Make the body of a request that fits the model."""
 
     @abstractmethod

@@ -25,7 +25,7 @@ _NOT_IN_A_NAME: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_NAME: Final = 64
 
 
-class Kept(Generic[Source, Encoded]):
+class EncodedMessage(Generic[Source, Encoded]):
     """Keeps what `encode` makes of each message, or of whatever else never changes, for as long as that lives.
 
     A turn sends its messages again with every step. Encoding them once keeps the steps equally cheap (DESIGN 10).

@@ -18,7 +18,7 @@ _LONGEST: Final = 100_000
 _WORDS: Final = ("message", "detail", "error_description", "msg", "Message")
 
 
-class Said(NamedTuple):
+class ErrorBody(NamedTuple):
     """What an error body says: its words, the names it gives, and a status if it holds one.
 
     `names` are in lower case. `wait` is in seconds. `headers` are the ones that a gateway passes on from behind it.
@@ -31,7 +31,7 @@ class Said(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
-def understand(value: JsonValue) -> Said:
+def understand(value: JsonValue) -> ErrorBody:
     """Read an error body: `error` as an object or a text, `message` or `detail` without one, a list of one, a text.
 
     A gateway's own words (`Provider returned error`) give way to those of the provider behind it.
@@ -40,7 +40,7 @@ def understand(value: JsonValue) -> Said:
         value = value[0] if value else None
     if not isinstance(value, dict):
         words = value[:_LONGEST] if isinstance(value, str) else ""
-        return Said(words, wait=wait_in_words(words))
+        return ErrorBody(words, wait=wait_in_words(words))
     inner = value.get("error") or _first(value.get("errors"))
     error = inner if isinstance(inner, dict) else value
     words = next((text for text in _words_of(inner, error) if text), "")[:_LONGEST]
@@ -62,7 +62,7 @@ def understand(value: JsonValue) -> Said:
     words = behind.words or words
     for found in (wait_in_words(words), behind.wait):
         wait = found if wait is None else wait
-    return Said(words, frozenset(names | behind.names), status or behind.status, wait, headers)
+    return ErrorBody(words, frozenset(names | behind.names), status or behind.status, wait, headers)
 
 
 def plain_name(name: str) -> str:
@@ -70,12 +70,12 @@ def plain_name(name: str) -> str:
     return name.rpartition("#")[2].partition(":")[0].lower()
 
 
-def _behind(raw: JsonValue) -> Said:
+def _behind(raw: JsonValue) -> ErrorBody:
     if isinstance(raw, str):
         try:
             return understand(read_json(raw))
         except ValueError:
-            return Said(raw)
+            return ErrorBody(raw)
     return understand(raw)
 
 

@@ -12,11 +12,11 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.model.protocol import ModelError, Reply
+from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.privacy.secrets import Secrets
 from turnwright_states import Cause
 
-from .error_body import Said, plain_name, understand
+from .error_body import ErrorBody, plain_name, understand
 from .json_text import read_json
 from .retry_after import retry_after
 from .text_buffer import mend
@@ -216,7 +216,7 @@ def http_failure(
     try:
         said = understand(read_json(text))
     except ValueError:
-        said = Said(without_tags(text))
+        said = ErrorBody(without_tags(text))
     if 300 <= status < 400:  # noqa: PLR2004 (the redirects)
         target = excerpt(headers.get("location", ""), secrets) if status != _NOT_MODIFIED else ""
         hint = (
@@ -235,7 +235,7 @@ def http_failure(
     )
 
 
-def stream_failure(error: JsonValue, *, partial: Reply, secrets: Collection[str] = ()) -> ModelError:
+def stream_failure(error: JsonValue, *, partial: ModelResponse, secrets: Collection[str] = ()) -> ModelError:
     """Make the error for one that came inside a reply whose HTTP status was 200. `error` is its JSON, or a text."""
     said = understand(error)
     cause = classify(None, said)
@@ -243,7 +243,7 @@ def stream_failure(error: JsonValue, *, partial: Reply, secrets: Collection[str]
     return ModelError(message, cause=cause, status=said.status, retry_after=said.wait, partial=partial)
 
 
-def classify(status: int | None, said: Said) -> Cause:
+def classify(status: int | None, said: ErrorBody) -> Cause:
     """Reduce a failure to its cause. `status` is the HTTP status; None where the headers had promised success."""
     status = status or said.status
     return (
@@ -254,7 +254,7 @@ def classify(status: int | None, said: Said) -> Cause:
     )
 
 
-def _by_words(status: int | None, said: Said) -> Cause | None:
+def _by_words(status: int | None, said: ErrorBody) -> Cause | None:
     """What only a sentence says, where its status or its name does not say that it means something else."""
     limited = status in _NEVER_OVERFLOW or said.names & _RATE_LIMITS
     if (not limited and _OVERFLOW.search(said.words)) or _NEVER_FITS.search(said.words):
@@ -309,7 +309,7 @@ def _charset(body: bytes) -> str:
     return marked or _BY_NULS.get(tuple(map(bool, body[:4])), "utf-8")
 
 
-def _sentence(what: str, said: Said, cause: Cause, secrets: Collection[str], key_variable: str = "") -> str:
+def _sentence(what: str, said: ErrorBody, cause: Cause, secrets: Collection[str], key_variable: str = "") -> str:
     words = excerpt(said.words, secrets)
     quoted = f"{what}: {words}" if words else what
     hint = NEXT_STEPS.get(cause, "")

@@ -23,8 +23,8 @@ from .connect_errors import unreachable
 from .decompression import UnknownEncodingError, Unpacker, UnpackError
 from .endpoint import Endpoint
 from .errors import MIN_SECRET, excerpt, http_failure
-from .read_timeout import TooLate, alarm
-from .timeouts import Patience, Waiting
+from .read_timeout import ReadTimedOutError, alarm
+from .timeouts import Timeouts, Waiting
 
 if TYPE_CHECKING:
     import httpx
@@ -44,7 +44,7 @@ class Poster:
     """Posts to one endpoint. It makes one HTTP client for each event loop that it is used in, at the first request."""
 
     def __init__(
-        self, endpoint: Endpoint, patience: Patience, transport: "httpx.AsyncBaseTransport | None" = None
+        self, endpoint: Endpoint, patience: Timeouts, transport: "httpx.AsyncBaseTransport | None" = None
     ) -> None:
         self._endpoint = endpoint
         self._patience = patience
@@ -61,7 +61,7 @@ class Poster:
         if client is not None:
             await client.aclose()
 
-    async def post(self, body: bytes) -> "Answer":
+    async def post(self, body: bytes) -> "HttpResponse":
         """Post a JSON body; return the answer once its headers say that all is well.
 
         Raises `ModelError`: the server was not reached, was silent, or answered with an error or a redirect.
@@ -113,7 +113,7 @@ class Poster:
                     f"{where}: {said}. {hint}", cause=Cause.REJECTED, status=response.status_code
                 ) from error
             raise self._failure(response, said.encode()) from error
-        answer = Answer(response, unpacker, self._endpoint, waiting, self._unsaid)
+        answer = HttpResponse(response, unpacker, self._endpoint, waiting, self._unsaid)
         if response.is_success:
             return answer
         async with answer:
@@ -166,7 +166,7 @@ class Poster:
         return client
 
 
-class Answer:
+class HttpResponse:
     """The bytes of one answer, unpacked, as they come. `async with` closes the connection, also when cancelled."""
 
     def __init__(
@@ -222,7 +222,7 @@ class Answer:
         """Return the next bytes, empty at the end.
 
         `came` is how far the reply has come, a number that changes with each part of it, and `whole` whether it is
-        complete: how long is waited depends on them (see `Patience`).
+        complete: how long is waited depends on them (see `Timeouts`).
 
         Raises `ModelError`, without a partial reply, if that is too long, or the connection breaks.
         """
@@ -237,7 +237,7 @@ class Answer:
                     data = await self._packed.__anext__() or await self._next()
         except StopAsyncIteration:
             data = b""
-        except (TooLate, self._late) as error:
+        except (ReadTimedOutError, self._late) as error:
             raise self._waiting.over() from error
         except self._broken as error:
             said = excerpt(str(error) or type(error).__name__, self._endpoint.secrets)

@@ -2,9 +2,9 @@
 
 `sse` frames whatever the format allows, and `json_text` reads whatever servers take for JSON. Most events need neither:
 where they are as servers write them, their data is cut out of the bytes as it stands (`reply_stream`), and read into
-the few fields that matter (`openai_quick`, `anthropic_quick`). What is not so for certain is left to the plain way,
-from that event on. Tests hold the two ways together, over events of all kinds and over what providers send with any of
-its bytes changed.
+the few fields that matter (`openai_chat.fast_events`, `anthropic.fast_events`). What is not so for certain is left to
+the plain way, from that event on. Tests hold the two ways together, over events of all kinds and over what providers
+send with any of its bytes changed.
 """
 
 from typing import Final

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from turnwright._base.frozen import deeper_than
 
-from .text_buffer import TooLarge, mend
+from .text_buffer import TooLargeError, mend
 
 #: What is nested deeper is not read. Nothing that we know goes near it, and whatever walks the value later may recurse.
 MAX_DEPTH: Final = 100
@@ -29,8 +29,8 @@ _HALF_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
 def read_json(text: str) -> JsonValue:
     """Read `text` as leniently as it is safe to: NaN, the infinities and numbers too large for a float are None.
 
-    Raises `ValueError`, and nothing else, where it cannot be read or is nested deeper than `MAX_DEPTH`; `TooLarge`,
-    which is one, where it holds more than `MAX_PARTS`.
+    Raises `ValueError`, and nothing else, where it cannot be read or is nested deeper than `MAX_DEPTH`;
+    `TooLargeError`, which is one, where it holds more than `MAX_PARTS`.
     """
     return _read(text, strict=False)
 
@@ -81,7 +81,7 @@ def _read(text: str, *, strict: bool) -> JsonValue:
     # Counting costs little, and settles all but the strangest texts.
     brackets = text.count("{") + text.count("[")
     if brackets + text.count(",") > MAX_PARTS:
-        raise TooLarge(f"the JSON has more than {MAX_PARTS:,} parts")
+        raise TooLargeError(f"the JSON has more than {MAX_PARTS:,} parts")
     try:
         value: JsonValue = (_STRICT if strict else _LENIENT).decode(text)
     except RecursionError:

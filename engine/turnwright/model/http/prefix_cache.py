@@ -1,10 +1,10 @@
 """What was made of the beginning of a conversation, kept for the next request, which begins with it again. No I/O.
 
 A turn sends all its messages again with every step. What one of them is on the wire is kept for as long as it lives
-(`Kept`), but to walk over all of them and put that together takes longer with every step. Kept beginnings leave of it
-one look, in C, at whether the messages are still the same objects: 15 ns each. In the last 50 of 200 steps of two calls
-a body of chat completions takes 35 us of CPU instead of 330, and 60 instead of 600 where the messages must be made to
-fit (`bench/bodies.py`).
+(`EncodedMessage`), but to walk over all of them and put that together takes longer with every step. Kept beginnings
+leave of it one look, in C, at whether the messages are still the same objects: 15 ns each. In the last 50 of 200 steps
+of two calls a body of chat completions takes 35 us of CPU instead of 330, and 60 instead of 600 where the messages must
+be made to fit (`bench/bodies.py`).
 """
 
 import weakref
@@ -26,7 +26,7 @@ class _Beginning(NamedTuple, Generic[Made]):
     made: Made
 
 
-class Beginnings(Generic[Made]):
+class PrefixCache(Generic[Made]):
     """Keeps one beginning of each conversation that goes on, whatever other conversations go on beside it.
 
     `add` makes more of what was made of a beginning, and of the messages that follow it; `nothing` is what is made of

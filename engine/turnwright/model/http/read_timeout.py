@@ -17,11 +17,11 @@ from typing import Protocol, Self
 import anyio
 
 
-class TooLate(Exception):  # noqa: N818 (reads as what happened)
+class ReadTimedOutError(Exception):
     """A read took longer than it may."""
 
 
-class Alarm(Protocol):
+class ReadTimeout(Protocol):
     """Bounds the reads of one stream, one after the other."""
 
     def now(self) -> float:
@@ -29,7 +29,10 @@ class Alarm(Protocol):
         ...
 
     def until(self, moment: float) -> AbstractContextManager[object]:
-        """Make what bounds one read: what is inside of it is cancelled at `moment`, and it raises `TooLate`."""
+        """Make what bounds one read.
+
+        What is inside of it is cancelled at `moment`, and it raises `ReadTimedOutError`.
+        """
         ...
 
     def off(self) -> None:
@@ -46,11 +49,14 @@ class AnyAlarm:
 
     @contextmanager
     def until(self, moment: float) -> Iterator[None]:
-        """Make what bounds one read: what is inside of it is cancelled at `moment`, and it raises `TooLate`."""
+        """Make what bounds one read.
+
+        What is inside of it is cancelled at `moment`, and it raises `ReadTimedOutError`.
+        """
         with anyio.CancelScope(deadline=moment) as scope:
             yield
         if scope.cancelled_caught:
-            raise TooLate
+            raise ReadTimedOutError
 
     def off(self) -> None:
         """Say that nothing more is read."""
@@ -73,7 +79,10 @@ class LoopAlarm:
         self._rang = False
 
     def until(self, moment: float) -> Self:
-        """Make what bounds one read: what is inside of it is cancelled at `moment`, and it raises `TooLate`."""
+        """Make what bounds one read.
+
+        What is inside of it is cancelled at `moment`, and it raises `ReadTimedOutError`.
+        """
         self._until = moment
         if moment < self._rings:
             self._set(moment)
@@ -98,7 +107,7 @@ class LoopAlarm:
             self._rang = False
             # Where others have cancelled the task too, theirs goes on.
             if reader.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
-                raise TooLate from error
+                raise ReadTimedOutError from error
 
     def _set(self, moment: float) -> None:
         if self._timer is not None:
@@ -118,7 +127,7 @@ class LoopAlarm:
         self._reader.cancel()
 
 
-def alarm() -> Alarm:
+def alarm() -> ReadTimeout:
     """Make the alarm that the event loop at hand takes."""
     try:
         loop = asyncio.get_running_loop()

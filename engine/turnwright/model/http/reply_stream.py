@@ -13,15 +13,15 @@ from typing import ClassVar, Final, Literal, Protocol
 
 from pydantic import JsonValue
 
-from turnwright.model.protocol import Delta, ModelError, Reply
+from turnwright.model.protocol import Delta, ModelError, ModelResponse
 from turnwright_states import Cause
 
 from .error_body import understand
 from .errors import NEXT_STEPS, excerpt, stream_failure, without_tags
 from .fast_json import MOST, NOT_QUICK, is_flat
 from .json_text import read_json
-from .sse import MAX_LINES, Event, EventReader, EventTooLong
-from .text_buffer import MAX_BYTES, MAX_CHUNKS, TooLarge
+from .sse import MAX_LINES, EventReader, EventTooLongError, ServerSentEvent
+from .text_buffer import MAX_BYTES, MAX_CHUNKS, TooLargeError
 
 #: What errors call the server of a decoder that was told no name.
 SERVER: Final = "the server"
@@ -52,17 +52,17 @@ class Builder(Protocol):
         ...
 
     def add(self, chunk: Mapping[str, JsonValue], /) -> list[Delta]:
-        """Take the JSON of one event; return what it added. Raises `TooLarge` once the reply passes a bound."""
+        """Take the JSON of one event; return what it added. Raises `TooLargeError` once the reply passes a bound."""
         ...
 
     def add_quickly(self, data: bytes, deltas: list[Delta], /) -> bool:
         """Take the data of an event that goes on with what has begun, and add to `deltas`; return whether it did.
 
-        Raises one of `NOT_QUICK` where the event is not quick, and `TooLarge` as `add` does; then it adds nothing.
+        Raises one of `NOT_QUICK` where the event is not quick, and `TooLargeError` as `add` does; then it adds nothing.
         """
         ...
 
-    def reply(self) -> Reply:
+    def reply(self) -> ModelResponse:
         """Give the reply as far as it has come."""
         ...
 
@@ -150,7 +150,7 @@ class ReplyStream(ABC):
         self.complete = self._is_complete()
         return deltas
 
-    def reply(self) -> Reply:
+    def reply(self) -> ModelResponse:
         """Give the whole reply, ending the stream if `end` was not called.
 
         Raises `ModelError`, with what had arrived as its `partial`, if the provider reported an error, the stream
@@ -177,7 +177,7 @@ class ReplyStream(ABC):
         return self._error
 
     @property
-    def partial(self) -> Reply:
+    def partial(self) -> ModelResponse:
         """The reply as far as it has come, whole or not."""
         return self._builder.reply()
 
@@ -225,7 +225,7 @@ class ReplyStream(ABC):
                 begin = at + len(head) - 1
         except NOT_QUICK:
             pass
-        except TooLarge as error:
+        except TooLargeError as error:
             self._stop(str(error))
             self.complete = self._quick = False
             return b""
@@ -247,14 +247,14 @@ class ReplyStream(ABC):
             self._stop(f"the reply is longer than {self._max_event:,} bytes")
         return []
 
-    def _take_all(self, events: Iterable[Event]) -> list[Delta]:
+    def _take_all(self, events: Iterable[ServerSentEvent]) -> list[Delta]:
         deltas: list[Delta] = []
         try:
             for event in events:
                 deltas += self._take(event.name, event.data)
                 if self.done:
                     break
-        except (EventTooLong, TooLarge) as error:
+        except (EventTooLongError, TooLargeError) as error:
             self._stop(str(error))
         return deltas
 
@@ -271,7 +271,7 @@ class ReplyStream(ABC):
         except ValueError as error:
             if "\n" in data:
                 return self._take_lines(event, data)
-            if isinstance(error, TooLarge):
+            if isinstance(error, TooLargeError):
                 raise
             # What would have been a chunk is lost, and a reply without a piece of it is another reply: `{"n": 1` and
             # `}` are whole arguments without the `000` between them. What was never JSON is somebody's keep-alive.
@@ -296,7 +296,7 @@ class ReplyStream(ABC):
     def _add(self, event: str, chunk: JsonValue) -> list[Delta]:
         if isinstance(chunk, list):
             if len(chunk) > MAX_LINES:
-                raise TooLarge(f"an event holds more than {MAX_LINES:,} chunks")
+                raise TooLargeError(f"an event holds more than {MAX_LINES:,} chunks")
             deltas: list[Delta] = []
             for item in chunk:
                 if isinstance(item, dict) and not self.done:
@@ -325,7 +325,7 @@ class ReplyStream(ABC):
         if isinstance(first, dict) and (self._is_reply(first) or self._is_event(first) or first.get("error")):
             try:
                 deltas = self._add("message", body)
-            except TooLarge as error:
+            except TooLargeError as error:
                 self._stop(str(error))
                 return []
             self._whole = self._error is None and (self._whole or self._is_reply(first))

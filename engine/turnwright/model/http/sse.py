@@ -33,14 +33,14 @@ _EMPTY_LINE: Final = re.compile(rb"[\r\n]\r|\n\n")
 _BARE_JSON: Final = frozenset('{}[]" \t')
 
 
-class Event(NamedTuple):
+class ServerSentEvent(NamedTuple):
     """One event: its name, `message` if it has none of its own, and its data."""
 
     name: str
     data: str
 
 
-class EventTooLong(ValueError):  # noqa: N818 (reads as what happened)
+class EventTooLongError(ValueError):
     """An event is longer than the reader takes. The events before it have been given."""
 
 
@@ -58,11 +58,11 @@ class EventReader:
         self._searched = 0
         self._at_start = True
 
-    def feed(self, data: bytes) -> Iterator[Event]:
+    def feed(self, data: bytes) -> Iterator[ServerSentEvent]:
         """Give the events that `data` completes.
 
         The result must be iterated, and may be left early by who wants no more events at all.
-        Raises `EventTooLong` after the last event that is not too long.
+        Raises `EventTooLongError` after the last event that is not too long.
         """
         self._rest += data
         end = 0
@@ -76,14 +76,14 @@ class EventReader:
         if whole:
             yield from self._decode(whole)
         if len(self._rest) > self._max_event:
-            raise EventTooLong(f"an event is longer than {self._max_event:,} bytes")
+            raise EventTooLongError(f"an event is longer than {self._max_event:,} bytes")
 
     @property
     def between(self) -> bool:
         """Whether the stream has begun and no event is open."""
         return not self._rest and not self._at_start
 
-    def close(self) -> Iterator[Event]:
+    def close(self) -> Iterator[ServerSentEvent]:
         """Give the last event, if the bytes ended without the empty line that should end it."""
         rest = bytes(self._rest)
         self._rest.clear()
@@ -91,7 +91,7 @@ class EventReader:
         if rest:
             yield from self._decode(rest + b"\n\n")
 
-    def _decode(self, events: bytes) -> Iterator[Event]:
+    def _decode(self, events: bytes) -> Iterator[ServerSentEvent]:
         if self._at_start:
             self._at_start = False
             events = events.removeprefix(codecs.BOM_UTF8)
@@ -101,14 +101,14 @@ class EventReader:
         for ended in io.StringIO(events.decode("utf-8", "replace"), newline=None):
             line = ended.removesuffix("\n")
             if not line:
-                event = Event(name or "message", "\n".join(data))
+                event = ServerSentEvent(name or "message", "\n".join(data))
                 if event.data or event.name != "message":
                     yield event
                 name, data, lines = "", [], 0
                 continue
             lines += 1
             if lines > MAX_LINES:
-                raise EventTooLong(f"an event has more than {MAX_LINES:,} lines")
+                raise EventTooLongError(f"an event has more than {MAX_LINES:,} lines")
             if line[0] in _BARE_JSON:
                 data.append(line)
                 continue

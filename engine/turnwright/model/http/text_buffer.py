@@ -3,7 +3,7 @@
 import io
 from typing import Final
 
-from turnwright_states.limits import MAX_CALLS_A_REPLY
+from turnwright_states.limits import MAX_CALLS_PER_REPLY
 
 #: The longest reply, in characters, of text, reasoning, calls and details together: far more than any model writes.
 MAX_REPLY: Final = 8 * 1024 * 1024
@@ -15,10 +15,10 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 #: The most chunks of one response: some eight times as many as the tokens of the longest replies.
 MAX_CHUNKS: Final = 1_000_000
 #: The most calls of one reply: a longer one is cut off here, before the machine would refuse it.
-MAX_CALLS: Final = MAX_CALLS_A_REPLY
+MAX_CALLS: Final = MAX_CALLS_PER_REPLY
 
 
-class TooLarge(ValueError):  # noqa: N818 (reads as what happened)
+class TooLargeError(ValueError):
     """A reply is larger than we take. The message says which part of it, and the bound."""
 
 
@@ -37,15 +37,15 @@ class Meter:
         self._largest: dict[str, int] = {}
 
     def take(self, size: int) -> None:
-        """Count `size` more characters of the reply. Raises `TooLarge` once the bound is passed."""
+        """Count `size` more characters of the reply. Raises `TooLargeError` once the bound is passed."""
         self.progress += size
         self.reserve(size)
 
     def reserve(self, size: int) -> None:
-        """Count memory that holds no part of the reply yet. Raises `TooLarge` once the bound is passed."""
+        """Count memory that holds no part of the reply yet. Raises `TooLargeError` once the bound is passed."""
         self._kept += size
         if self._kept > self._most:
-            raise TooLarge(f"the reply is longer than {self._most:,} characters")
+            raise TooLargeError(f"the reply is longer than {self._most:,} characters")
 
     def grow(self, counts: dict[str, int], name: str, count: int) -> None:
         """Set a count of tokens in `counts`. Only one that is larger than all before is progress: servers repeat them.
@@ -76,7 +76,7 @@ class Pieces:
         return self._length
 
     def add(self, piece: str) -> str:
-        """Append `piece`; return what of the text became readable. Raises `TooLarge`."""
+        """Append `piece`; return what of the text became readable. Raises `TooLargeError`."""
         if not piece:
             return ""
         self._meter.take(len(piece))

@@ -22,7 +22,7 @@ REPLY_TIMEOUT: Final = 6 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Timeouts:
     """How long to wait, in seconds: to connect, until a reply begins, while it is silent, and after it is whole.
 
     `first_byte` is counted from the request to the first event with a part of the reply in it, whatever else comes
@@ -52,7 +52,7 @@ class Waiting:
     What the bytes meant is known only to who decodes them, and is told before each read.
     """
 
-    def __init__(self, patience: Patience, where: str, now: float) -> None:
+    def __init__(self, patience: Timeouts, where: str, now: float) -> None:
         self._patience = patience
         self._where = where
         # Since when the reply has not come on.

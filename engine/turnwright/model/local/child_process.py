@@ -1,7 +1,7 @@
 """The child process of the local model: llama.cpp's own HTTP server, which ends when its parent ends.
 
 It is run by its path, not as a module of the package, and imports nothing of it: so it starts without loading
-httpx and pydantic. `local_server.py` is its only caller.
+httpx and pydantic. `server.py` is its only caller.
 """
 
 import http.client
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from xllamacpp import CommonParams, Server  # pyright: ignore[reportAttributeAccessIssue, reportMissingImports]
 
 
-class Settings(TypedDict):
+class ChildSettings(TypedDict):
     """What the parent writes, as one line of JSON, before it leaves the pipe open and silent."""
 
     weights: str
@@ -45,7 +45,7 @@ def end_with(parent: int, lifeline: int) -> None:
     os._exit(0)
 
 
-def server(settings: Settings) -> Server:
+def server(settings: ChildSettings) -> Server:
     """Load the weights and start the server, in threads of its own. It stops when it is collected.
 
     Raises RuntimeError when llama.cpp cannot; why stands in its log.
@@ -91,7 +91,7 @@ def main() -> None:
     # The parent reads our standard output, so llama.cpp's prints must not land there.
     answer = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    settings: Settings = json.loads(sys.stdin.readline())
+    settings: ChildSettings = json.loads(sys.stdin.readline())
     watch = threading.Thread(target=end_with, args=(settings["parent"], sys.stdin.fileno()), daemon=True)
     watch.start()
     try:

@@ -13,8 +13,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_index, whole_object
-from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, Meter, Pieces, TooLarge, mend
-from turnwright.model.protocol import ReplyCall
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, Meter, Pieces, TooLargeError, mend
+from turnwright.model.protocol import ResponseToolCall
 
 from .fast_events import QuickCall
 
@@ -62,7 +62,7 @@ class _Call:
     def add_arguments(self, piece: str) -> None:
         """Take a piece of the arguments."""
         if len(self.arguments) + len(piece) > self._max_arguments:
-            raise TooLarge(f"the arguments of a call are longer than {self._max_arguments:,} characters")
+            raise TooLargeError(f"the arguments of a call are longer than {self._max_arguments:,} characters")
         self.arguments.add(piece)
         self._follow(piece)
 
@@ -103,9 +103,9 @@ class _Call:
         """Whether there is nothing in it: some servers open a list of calls and never fill it."""
         return not self.name and not len(self.arguments)
 
-    def reply(self) -> ReplyCall:
+    def reply(self) -> ResponseToolCall:
         raw = str(self.arguments)
-        return ReplyCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self.id)
+        return ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self.id)
 
     def _follow(self, arguments: str) -> None:
         self._end = arguments.rstrip()[-1:] or self._end
@@ -162,7 +162,7 @@ class CallAssembler:
         return bool(self._found())
 
     def add(self, entries: Sequence[JsonValue]) -> None:
-        """Take the entries of one delta. What is no object is skipped. Raises `TooLarge`."""
+        """Take the entries of one delta. What is no object is skipped. Raises `TooLargeError`."""
         for entry in entries:
             if isinstance(entry, dict):
                 function = entry.get("function")
@@ -178,12 +178,12 @@ class CallAssembler:
         return all(entry.index in self._by_index for entry in entries)
 
     def add_function_call(self, function: dict[str, JsonValue]) -> None:
-        """Take a delta of the deprecated `function_call`: one call at most, without an id. Raises `TooLarge`."""
+        """Take a delta of the deprecated `function_call`: one call at most, without an id. Raises `TooLargeError`."""
         if self._legacy is None:
             self._legacy = _Call(self._meter, self._max_arguments)
         self._legacy.add("", function)
 
-    def calls(self) -> tuple[ReplyCall, ...]:
+    def calls(self) -> tuple[ResponseToolCall, ...]:
         """Give the calls so far."""
         return tuple(call.reply() for call in self._found())
 
@@ -222,7 +222,7 @@ class CallAssembler:
 
     def _begin(self) -> _Call:
         if len(self._calls) == MAX_CALLS:
-            raise TooLarge(f"the reply asks for more than {MAX_CALLS:,} calls")
+            raise TooLargeError(f"the reply asks for more than {MAX_CALLS:,} calls")
         call = _Call(self._meter, self._max_arguments)
         self._calls.append(call)
         return call

@@ -9,10 +9,10 @@ from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.client import HttpModel
 from turnwright.model.http.endpoint import OPENAI_API, Endpoint
 from turnwright.model.http.known_servers import known_capabilities
-from turnwright.model.http.timeouts import REPLY_TIMEOUT, Patience
-from turnwright.model.protocol import Request, ToolChoice
+from turnwright.model.http.timeouts import REPLY_TIMEOUT, Timeouts
+from turnwright.model.protocol import ModelRequest, ToolChoice
 
-from .request import Encoder, MaxTokensField
+from .request import MaxTokensField, OpenAIEncoder
 from .stream import ChatStream
 
 if TYPE_CHECKING:
@@ -70,12 +70,12 @@ class OpenAIChat(HttpModel[ChatStream]):
             model,
             endpoint,
             capabilities=capabilities,
-            patience=Patience(
+            patience=Timeouts(
                 connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout, reply=reply_timeout
             ),
             transport=transport,
         )
-        self._encoder = Encoder(
+        self._encoder = OpenAIEncoder(
             model,
             max_tokens_field=max_tokens_field or ("max_completion_tokens" if endpoint.own else "max_tokens"),
             extra_body=extra_body,
@@ -83,7 +83,7 @@ class OpenAIChat(HttpModel[ChatStream]):
             capabilities=capabilities,
         )
 
-    def _encode(self, request: Request) -> bytes:
+    def _encode(self, request: ModelRequest) -> bytes:
         return self._encoder.encode(request)
 
     def _decoder(self) -> ChatStream:

@@ -1,7 +1,7 @@
 """The chunk of a chat completion that nearly all chunks are: a piece of text, of reasoning, or of a call's arguments.
 
 The plain way reads a chunk as JSON of any shape and looks into every field in which some provider has put something
-(see `openai_reply`, `reply_stream`). From the bytes to the delta that is 160 function calls and 20 us a chunk, and a
+(see `reply_builder`, `reply_stream`). From the bytes to the delta that is 160 function calls and 20 us a chunk, and a
 long reply has thousands. This is read at once, into the fields that matter: 20 calls and 2.5 us. Each field that the
 plain way looks into is either given here or must be null, so that a chunk that says anything else is no `QuickChunk`
 and goes the plain way; a field that is not listed is one that the plain way does not look into either. A test holds
@@ -31,7 +31,7 @@ class QuickCall(msgspec.Struct, gc=False):
     extra_content: None = None
 
 
-class QuickDelta(msgspec.Struct, gc=False):
+class FastChoiceDelta(msgspec.Struct, gc=False):
     """What a chunk adds."""
 
     content: str | None = None
@@ -49,7 +49,7 @@ class QuickDelta(msgspec.Struct, gc=False):
 class QuickChoice(msgspec.Struct, gc=False):
     """The choice of index 0, going on."""
 
-    delta: QuickDelta
+    delta: FastChoiceDelta
     index: Literal[0] | None = 0
     finish_reason: Nothing = None
     message: None = None

@@ -42,7 +42,7 @@ class Details:
         return bool(self._entries)
 
     def add(self, pieces: JsonValue) -> None:
-        """Take the details of one delta. What is no object is skipped. Raises `TooLarge`."""
+        """Take the details of one delta. What is no object is skipped. Raises `TooLargeError`."""
         for piece in pieces if isinstance(pieces, list) else ():
             if isinstance(piece, dict) and piece:
                 self._add(piece)

@@ -1,4 +1,4 @@
-"""A chat completion, put together from its chunks: already parsed JSON in, deltas and a `Reply` out. No I/O.
+"""A chat completion, put together from its chunks: already parsed JSON in, deltas and a `ModelResponse` out. No I/O.
 
 A chunk may lack anything, and anything in it may be null or of another type: what is not understood is skipped.
 Each rule below is one of STREAMS.
@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_count, read_index
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY, Meter, Pieces, mend
-from turnwright.model.protocol import Delta, ReasoningDelta, Reply, ResponseInfo, TextDelta, read_name
+from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, ResponseInfo, TextDelta, read_name
 from turnwright_states import Cause, Finish, Usage
 
 from .call_deltas import CallAssembler
@@ -73,7 +73,7 @@ class ReplyBuilder:
     def add(self, chunk: Mapping[str, JsonValue]) -> list[Delta]:
         """Take one chunk, or a whole `chat.completion`; return what it added to the text and the reasoning.
 
-        Raises `TooLarge` once the reply passes a bound; what came before is kept.
+        Raises `TooLargeError` once the reply passes a bound; what came before is kept.
         """
         deltas: list[Delta] = []
         choices = chunk.get("choices")
@@ -106,7 +106,7 @@ class ReplyBuilder:
     def add_quickly(self, data: bytes, deltas: list[Delta]) -> bool:
         """Take the data of a chunk that goes on with what has begun, and add to `deltas`; return whether it did.
 
-        Raises one of `NOT_QUICK` where the chunk is not quick, and `TooLarge` as `add` does; then it adds nothing.
+        Raises one of `NOT_QUICK` where the chunk is not quick, and `TooLargeError` as `add` does; then it adds nothing.
         """
         chunk = read_chunk(data)
         main = self._choices.get(0)
@@ -153,13 +153,13 @@ class ReplyBuilder:
         main = self._main
         return str(main.refusal) if main and not len(main.text) and not main.calls.any else ""
 
-    def reply(self) -> Reply:
+    def reply(self) -> ModelResponse:
         """Give the reply as far as it has come."""
         main = self._main
         usage = Usage(input_tokens=self._counts.get("input", 0), output_tokens=self._counts.get("output", 0))
         if main is None:
-            return Reply(usage=usage if self._counts else None, response=self._response())
-        return Reply(
+            return ModelResponse(usage=usage if self._counts else None, response=self._response())
+        return ModelResponse(
             text=str(main.text) or self.refusal,
             reasoning=str(main.reasoning),
             reasoning_details=(*main.details.entries(), *main.calls.extras()),

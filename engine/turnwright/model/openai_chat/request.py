@@ -9,9 +9,9 @@ from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolC
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import BRIDGE
 from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of
-from turnwright.model.http.encoding import Kept, checked_extra, dump, lengthened, sendable_name
-from turnwright.model.http.prefix_cache import Beginnings
-from turnwright.model.protocol import Request, ToolChoice, ToolSpec
+from turnwright.model.http.encoding import EncodedMessage, checked_extra, dump, lengthened, sendable_name
+from turnwright.model.http.prefix_cache import PrefixCache
+from turnwright.model.protocol import ModelRequest, ToolChoice, ToolSpec
 
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 
@@ -25,8 +25,8 @@ _EXTRA: Final = "extra_content"
 _NOT_SENT: Final = frozenset({_EXTRA, "thinking", "redacted_thinking", "block_order", "pydantic_ai"})
 
 
-class Encoder:
-    """Makes the body of a request, and keeps what it encodes for as long as it lives (see `Kept` and `Beginnings`).
+class OpenAIEncoder:
+    """Makes the body of a request, and keeps what it encodes (`EncodedMessage`, `PrefixCache`) as long as it lives.
 
     `max_tokens_field` is the name under which the provider takes `Request.max_tokens`. `extra_body` is added to every
     request and goes before what stands here; a None in it removes a field. `tool_choice_first` takes the place of
@@ -49,12 +49,12 @@ class Encoder:
         self._extra_body = checked_extra(extra_body, RESERVED)
         self._tool_choice_first = tool_choice_first
         self._capabilities = capabilities
-        self._tools: Kept[ToolSpec, bytes] = Kept(_tool)
+        self._tools: EncodedMessage[ToolSpec, bytes] = EncodedMessage(_tool)
         self._row = _Row(capabilities)
         # The last reply may be the `BRIDGE` to a word for one call only, and go with it.
-        self._beginnings = Beginnings(_Begun(), self._row.add, is_sent=self._row.is_sent, steps=2)
+        self._beginnings = PrefixCache(_Begun(), self._row.add, is_sent=self._row.is_sent, steps=2)
 
-    def encode(self, request: Request) -> bytes:
+    def encode(self, request: ModelRequest) -> bytes:
         """Make the JSON body that asks for a streamed reply to `request`.
 
         What a provider does not know (steps, sentinels, reasoning that it did not ask for) is left out, and so is an
@@ -100,7 +100,7 @@ class _Row:
     def __init__(self, capabilities: Capabilities) -> None:
         self._capabilities = capabilities
         #: Each message, and the files that a result shows.
-        self.kept: Kept[Message, tuple[bytes, bytes]] = Kept(
+        self.kept: EncodedMessage[Message, tuple[bytes, bytes]] = EncodedMessage(
             lambda message: (_joined(to_wire(message, capabilities)), _joined(_shown_by(message)))
         )
 

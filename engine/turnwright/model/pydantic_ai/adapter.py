@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import anyio
 from pydantic_ai import direct
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import ModelResponse as PydanticResponse
 from pydantic_ai.models import Model, StreamedResponse, infer_model
 from pydantic_ai.settings import ModelSettings
 
@@ -19,9 +19,9 @@ from turnwright.errors import ConfigError
 from turnwright.model.capabilities import Capabilities, checked_capabilities
 from turnwright.model.fit import fit
 from turnwright.model.http.errors import MIN_SECRET
-from turnwright.model.http.read_timeout import Alarm, TooLate, alarm
-from turnwright.model.http.timeouts import Patience, Waiting
-from turnwright.model.protocol import Delta, Reply, Request
+from turnwright.model.http.read_timeout import ReadTimedOutError, ReadTimeout, alarm
+from turnwright.model.http.timeouts import Timeouts, Waiting
+from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
 from turnwright.privacy.secrets import HTTP_LOGGERS, Secrets
 
 from .errors import failure
@@ -51,7 +51,7 @@ class PydanticAIModel:
     ) -> None:
         self._model = model
         # pydantic-ai shows no bytes, so silence and bytes without a part of the reply look the same.
-        self._patience = Patience(first_byte=idle_timeout, idle=idle_timeout)
+        self._patience = Timeouts(first_byte=idle_timeout, idle=idle_timeout)
         self._name = name or model.model_id
         self._capabilities = Capabilities() if capabilities is None else checked_capabilities(capabilities)
         self._settings: dict[str, object] = {**(model.settings or {}), **(settings or {})}
@@ -106,8 +106,8 @@ class PydanticAIModel:
         async with self._model:
             pass  # whoever leaves last closes
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
-        """Stream the reply to `request`: deltas as they come, then the whole `Reply`.
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelResponse, None]:
+        """Stream the reply to `request`: deltas as they come, then the whole `ModelResponse`.
 
         A model that cannot stream is asked for its reply at once. Raises `ModelError` with its cause, and with the
         partial reply if it broke off, for everything that goes wrong. Cancelling it closes the connection.
@@ -119,7 +119,7 @@ class PydanticAIModel:
         waiting = Waiting(self._patience, self._name, clock.now())
         try:
             async with self._asked(fit(request, self._capabilities), clock) as answer:
-                if isinstance(answer, ModelResponse):
+                if isinstance(answer, PydanticResponse):
                     response = answer
                 else:
                     stream = answer
@@ -139,7 +139,7 @@ class PydanticAIModel:
             for delta in hearing.rest(reply):
                 yield delta
             yield reply
-        except TooLate as late:
+        except ReadTimedOutError as late:
             over = waiting.over()
             over.partial = None if stream is None else _partial(stream, first)
             raise over from late
@@ -150,7 +150,9 @@ class PydanticAIModel:
             clock.off()
 
     @asynccontextmanager
-    async def _asked(self, request: Request, clock: Alarm) -> AsyncGenerator[StreamedResponse | ModelResponse, None]:
+    async def _asked(
+        self, request: ModelRequest, clock: ReadTimeout
+    ) -> AsyncGenerator[StreamedResponse | PydanticResponse, None]:
         """Send the request: a response to stream, or a whole one from a model that cannot."""
         # Connections belong to their event loop. pydantic-ai's own agents do this when a run begins.
         refresh = getattr(self._model, "_refresh_http_client", None)
@@ -161,7 +163,7 @@ class PydanticAIModel:
         settings = self._settings_for(request)
         async with AsyncExitStack() as stack:
             stack.enter_context(self._unsaid.hidden_in(*HTTP_LOGGERS, *_LOGGERS))
-            answer: StreamedResponse | ModelResponse
+            answer: StreamedResponse | PydanticResponse
             try:
                 with clock.until(clock.now() + self._patience.first_byte):
                     answer = await stack.enter_async_context(
@@ -179,7 +181,7 @@ class PydanticAIModel:
                     )
             yield answer
 
-    def _settings_for(self, request: Request) -> ModelSettings:
+    def _settings_for(self, request: ModelRequest) -> ModelSettings:
         settings = dict(self._settings)
         # Without tools there is nothing to choose from, and a choice of none is refused like any other.
         settings["tool_choice"] = request.tool_choice if request.tools else "auto"
@@ -212,7 +214,7 @@ async def _close(stream: StreamedResponse) -> None:
         await stream.cancel()
 
 
-def _partial(stream: StreamedResponse, first: float | None) -> Reply | None:
+def _partial(stream: StreamedResponse, first: float | None) -> ModelResponse | None:
     """What had arrived of a response that broke off; None where nothing had."""
     with suppress(Exception):
         reply = reply_of(stream.get(), first)

@@ -14,8 +14,8 @@ from pydantic_ai import exceptions
 
 from turnwright.model.http.errors import excerpt, http_failure, stream_failure, without_tags
 from turnwright.model.http.json_text import read_json
-from turnwright.model.http.text_buffer import TooLarge
-from turnwright.model.protocol import ModelError, Reply
+from turnwright.model.http.text_buffer import TooLargeError
+from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright_states import Cause
 
 # What pydantic-ai has found out, in the words that `failure` knows: these say more than a status.
@@ -49,7 +49,9 @@ _BROKEN: Final = frozenset(
 )
 
 
-def failure(error: Exception, *, where: str, partial: Reply | None = None, secrets: Collection[str] = ()) -> ModelError:
+def failure(
+    error: Exception, *, where: str, partial: ModelResponse | None = None, secrets: Collection[str] = ()
+) -> ModelError:
     """Make the error for one that pydantic-ai raised.
 
     `where` names the model in the message; `partial` is what had arrived; `secrets` are never quoted.
@@ -82,13 +84,15 @@ def _with_status(error: Exception, status: int, where: str, secrets: Collection[
     return ModelError(f"{made} {said}", cause=made.cause, status=status, retry_after=made.retry_after)
 
 
-def _without_status(error: Exception, where: str, partial: Reply | None, secrets: Collection[str]) -> ModelError:
+def _without_status(
+    error: Exception, where: str, partial: ModelResponse | None, secrets: Collection[str]
+) -> ModelError:
     cause = _cause(error, begun=partial is not None)
     if cause is not None:
         words = excerpt(_words(error), secrets) or type(error).__name__
         made = ModelError(f"{where}: {words}", cause=cause, partial=partial)
     elif isinstance(error, exceptions.ModelAPIError):
-        told = stream_failure(read_json(_body(error).decode()), partial=partial or Reply(), secrets=secrets)
+        told = stream_failure(read_json(_body(error).decode()), partial=partial or ModelResponse(), secrets=secrets)
         made = ModelError(f"{where}: {told}", cause=told.cause, retry_after=told.retry_after, partial=partial)
     else:
         kind, words = type(error).__name__, excerpt(str(error), secrets)
@@ -109,7 +113,7 @@ def _cause(error: Exception, *, begun: bool) -> Cause | None:
         (lambda: isinstance(error, exceptions.ContentFilterError), Cause.CONTENT_FILTER),
         # How adapters of pydantic-ai say that their provider does not take what is in the request: sound, say.
         (lambda: isinstance(error, exceptions.UserError | NotImplementedError), Cause.BAD_REQUEST),
-        (lambda: isinstance(error, TooLarge), Cause.REJECTED),
+        (lambda: isinstance(error, TooLargeError), Cause.REJECTED),
         (lambda: any("timeout" in name.lower() for name in names), Cause.TIMEOUT),
         (lambda: bool(names & _BROKEN), Cause.INTERRUPTED if begun else Cause.CONNECTION),
         (lambda: any("credential" in name.lower() for name in names), Cause.AUTHENTICATION),

@@ -2,8 +2,8 @@
 
 A reply of ours is a text, a reasoning and calls. A response of pydantic-ai is a row of parts, and providers check that
 row: a signature belongs to one thinking, Gemini signs single calls and texts, and what was thought between two calls
-must come back between them. One entry of `Reply.reasoning_details` keeps the row: each part with its signature and
-details, but without its text and arguments, which the journal has already.
+must come back between them. One entry of `ModelResponse.reasoning_details` keeps the row: each part with its signature
+and details, but without its text and arguments, which the journal has already.
 """
 
 import dataclasses

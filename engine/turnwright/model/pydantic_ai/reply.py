@@ -6,7 +6,9 @@ from typing import Final
 
 from pydantic import JsonValue
 from pydantic_ai.messages import (
-    ModelResponse,
+    ModelResponse as PydanticResponse,
+)
+from pydantic_ai.messages import (
     ModelResponseStreamEvent,
     PartDeltaEvent,
     PartStartEvent,
@@ -20,14 +22,14 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage
 
 from turnwright.model.http.json_text import read_count, whole_object
-from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_CHUNKS, Meter, Pieces, TooLarge, mend
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_CHUNKS, Meter, Pieces, TooLargeError, mend
 from turnwright.model.protocol import (
     Delta,
     ModelError,
+    ModelResponse,
     ReasoningDelta,
-    Reply,
-    ReplyCall,
     ResponseInfo,
+    ResponseToolCall,
     TextDelta,
     read_name,
 )
@@ -59,10 +61,13 @@ class Hearing:
         return self._meter.progress
 
     def take(self, event: ModelResponseStreamEvent) -> Iterator[Delta]:
-        """Give what an event adds to the text or the reasoning. Raises `TooLarge` once the reply passes a bound."""
+        """Give what an event adds to the text or the reasoning.
+
+        Raises `TooLargeError` once the reply passes a bound.
+        """
         self._left -= 1
         if self._left < 0:
-            raise TooLarge(f"the response has more than {MAX_CHUNKS:,} chunks")
+            raise TooLargeError(f"the response has more than {MAX_CHUNKS:,} chunks")
         match event:
             case PartStartEvent(part=TextPart(content=piece)):
                 yield from self._texted(piece)
@@ -80,7 +85,7 @@ class Hearing:
             case _:
                 pass
 
-    def rest(self, reply: Reply) -> Iterator[Delta]:
+    def rest(self, reply: ModelResponse) -> Iterator[Delta]:
         """Give what of the whole reply has not been given yet: some of it only stands in the whole."""
         for told, whole, give in (
             (str(self._reasoning), reply.reasoning, self._thought),
@@ -93,7 +98,7 @@ class Hearing:
         if is_call:
             self._calls.add(index)
             if len(self._calls) > MAX_CALLS:
-                raise TooLarge(_MANY_CALLS)
+                raise TooLargeError(_MANY_CALLS)
         if index not in self._parts:
             self._parts.add(index)
             self._meter.take(1)
@@ -110,15 +115,16 @@ class Hearing:
             yield ReasoningDelta(text)
 
 
-def whole_reply(response: ModelResponse, first: float | None = None) -> Reply:
+def whole_reply(response: PydanticResponse, first: float | None = None) -> ModelResponse:
     """Translate a whole response. `first` is when its first chunk came, in seconds, if it was streamed.
 
     Raises `ModelError` with what there is as its `partial` for one that broke off, that failed at the provider's side,
-    or that the provider would have us wait for; `TooLarge` for arguments that are too long, and for too many calls.
+    or that the provider would have us wait for; `TooLargeError` for arguments that are too long, and for too many
+    calls.
     """
     reply = reply_of(response, first)
     if len(reply.calls) > MAX_CALLS:
-        raise TooLarge(_MANY_CALLS)
+        raise TooLargeError(_MANY_CALLS)
     if response.state == "suspended":
         why = "the provider has not finished: it runs tools of its own, or works in the background"
         raise ModelError(f"{why}. Switch that off in the settings.", cause=Cause.REJECTED, partial=reply)
@@ -130,12 +136,12 @@ def whole_reply(response: ModelResponse, first: float | None = None) -> Reply:
     return reply
 
 
-def reply_of(response: ModelResponse, first: float | None = None) -> Reply:
+def reply_of(response: PydanticResponse, first: float | None = None) -> ModelResponse:
     """Translate a response as far as it has come. Parts that are no text, thinking or call of ours are left out.
 
     `first` is when its first chunk came, in seconds, if it was streamed.
     """
-    return Reply(
+    return ModelResponse(
         text="".join(mend(part.content) for part in response.parts if isinstance(part, TextPart)),
         reasoning="".join(mend(part.content) for part in response.parts if isinstance(part, ThinkingPart)),
         reasoning_details=details_of(response),
@@ -154,12 +160,12 @@ def reply_of(response: ModelResponse, first: float | None = None) -> Reply:
     )
 
 
-def _call(part: ToolCallPart) -> ReplyCall:
+def _call(part: ToolCallPart) -> ResponseToolCall:
     raw = part.args if isinstance(part.args, str) else _dumped(part.args)
     if len(raw) > MAX_ARGUMENTS:
-        raise TooLarge(f"the arguments of a call are longer than {MAX_ARGUMENTS:,} characters")
+        raise TooLargeError(f"the arguments of a call are longer than {MAX_ARGUMENTS:,} characters")
     raw = mend(raw)
-    return ReplyCall(name=mend(part.tool_name), arguments=whole_object(raw), raw=raw, id=mend(part.tool_call_id))
+    return ResponseToolCall(name=mend(part.tool_name), arguments=whole_object(raw), raw=raw, id=mend(part.tool_call_id))
 
 
 def _dumped(arguments: Mapping[str, JsonValue] | None) -> str:
@@ -178,6 +184,6 @@ def _usage(usage: RequestUsage) -> Usage | None:
     return Usage(input_tokens=read or 0, output_tokens=written or 0) if read or written else None
 
 
-def _word(response: ModelResponse) -> str | None:
+def _word(response: PydanticResponse) -> str | None:
     said = (response.provider_details or {}).get("finish_reason")
     return said if isinstance(said, str) else response.finish_reason

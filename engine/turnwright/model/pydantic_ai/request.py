@@ -10,9 +10,7 @@ from pydantic_ai.messages import (
     DocumentUrl,
     ImageUrl,
     ModelMessage,
-    ModelRequest,
     ModelRequestPart,
-    ModelResponse,
     MultiModalContent,
     SystemPromptPart,
     ToolReturnPart,
@@ -20,12 +18,18 @@ from pydantic_ai.messages import (
     UserPromptPart,
     VideoUrl,
 )
+from pydantic_ai.messages import (
+    ModelRequest as PydanticRequest,
+)
+from pydantic_ai.messages import (
+    ModelResponse as PydanticResponse,
+)
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
 from turnwright.message import FilePart, Message, ToolResultPart
-from turnwright.model.http.encoding import Kept
-from turnwright.model.http.prefix_cache import Beginnings
+from turnwright.model.http.encoding import EncodedMessage
+from turnwright.model.http.prefix_cache import PrefixCache
 from turnwright.model.protocol import ToolSpec
 from turnwright_states import CallStatus
 
@@ -37,7 +41,7 @@ Outcome = Literal["success", "failed", "denied", "interrupted"]
 _OUTCOMES: Final[Mapping[CallStatus, Outcome]] = {
     CallStatus.OK: "success",
     CallStatus.ERROR: "failed",
-    CallStatus.DENIED: "denied",
+    CallStatus.REJECTED: "denied",
     CallStatus.REFUSED: "denied",
     CallStatus.ABORTED: "interrupted",
     CallStatus.UNKNOWN: "interrupted",
@@ -63,7 +67,7 @@ def messages_of(messages: Sequence[Message]) -> list[ModelMessage]:
     same object each time: pydantic-ai leaves a history as it is.
     """
     begun, said = _longer(*_BEGINNINGS.of(tuple(messages)))
-    return [*begun, ModelRequest(parts=[*said])] if said else [*begun]
+    return [*begun, PydanticRequest(parts=[*said])] if said else [*begun]
 
 
 def _longer(begun: _Begun, messages: Sequence[Message]) -> _Begun:
@@ -77,7 +81,7 @@ def _longer(begun: _Begun, messages: Sequence[Message]) -> _Begun:
         if response is None:
             continue
         if said:
-            done.append(ModelRequest(parts=said))
+            done.append(PydanticRequest(parts=said))
             said = []
         done.append(response)
     return _Begun((*begun.done, *done), tuple(said))
@@ -132,6 +136,8 @@ def _file(part: FilePart) -> MultiModalContent:
     return kind(url=part.url, media_type=media_type, identifier=name)
 
 
-_REQUESTS: Final[Kept[Message, tuple[ModelRequestPart, ...]]] = Kept(lambda message: tuple(_request_parts(message)))
-_RESPONSES: Final[Kept[Message, ModelResponse | None]] = Kept(response_of)
-_BEGINNINGS: Final = Beginnings(_Begun(), _longer)
+_REQUESTS: Final[EncodedMessage[Message, tuple[ModelRequestPart, ...]]] = EncodedMessage(
+    lambda message: tuple(_request_parts(message))
+)
+_RESPONSES: Final[EncodedMessage[Message, PydanticResponse | None]] = EncodedMessage(response_of)
+_BEGINNINGS: Final = PrefixCache(_Begun(), _longer)

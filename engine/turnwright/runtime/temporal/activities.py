@@ -11,9 +11,9 @@ import anyio
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from turnwright.errors import ConfigError, StoreError, TurnBusy, TurnwrightError, UnknownTurn
-from turnwright.runtime.protocol import Job, Stand, Work
-from turnwright.store import GivenUp
+from turnwright.errors import ConfigError, StoreError, TurnBusyError, TurnNotFoundError, TurnwrightError
+from turnwright.runtime.protocol import Job, TurnStatus, WorkerApi
+from turnwright.store import AbandonedDrivers
 
 from .names import ABORT_ACTIVITY, DRIVE_ACTIVITY, GIVEN_UP, LET_GO, SWEEP_ACTIVITY, segment_in
 
@@ -40,13 +40,13 @@ class Activities:
     behind, both in seconds. `submit` starts a job unless it runs already, and says whether it did.
     """
 
-    def __init__(self, work: Work, submit: Callable[[Job], Awaitable[bool]], *, beat: float, idle: float) -> None:
+    def __init__(self, work: WorkerApi, submit: Callable[[Job], Awaitable[bool]], *, beat: float, idle: float) -> None:
         self._work = work
         self._submit = submit
         self._beat = beat
         self._idle = idle
         #: What is being driven.
-        self._drives: set[asyncio.Task[Stand]] = set()
+        self._drives: set[asyncio.Task[TurnStatus]] = set()
         self._leaving = False
 
     def let_go(self) -> None:
@@ -91,8 +91,8 @@ class Activities:
     @activity.defn(name=ABORT_ACTIVITY)
     async def abort(self, turn_id: str, owners: Sequence[str] = (), epochs: Sequence[int] = ()) -> dict[str, str]:
         """End a turn as aborted; whoever drives it is told, unless it was given up under one of these claims."""
-        await self._work.abort(turn_id, over=GivenUp(frozenset(owners), frozenset(epochs)))
-        return _shown(await self._work.stand(turn_id))
+        await self._work.abort(turn_id, over=AbandonedDrivers(frozenset(owners), frozenset(epochs)))
+        return _shown(await self._work.status(turn_id))
 
     @activity.defn(name=SWEEP_ACTIVITY)
     async def sweep(self) -> int:
@@ -108,13 +108,13 @@ class Activities:
             async with limiter:
                 submitted += await self._submit(job)
 
-        due = await self._work.due(idle=self._idle, most=_MOST)
+        due = await self._work.pending(idle=self._idle, most=_MOST)
         async with anyio.create_task_group() as group:
             for job in due:
                 group.start_soon(submit, job)
         return submitted
 
-    async def _ended(self, drive: "asyncio.Task[Stand]", turn_id: str) -> Stand:
+    async def _ended(self, drive: "asyncio.Task[TurnStatus]", turn_id: str) -> TurnStatus:
         """What came of a drive, which is told when this activity is cancelled."""
         try:
             return await asyncio.shield(drive)
@@ -134,10 +134,10 @@ class Activities:
             drive.cancel()
             await asyncio.wait([drive])
 
-    async def _patiently(self, turn_id: str, segment: int, over: GivenUp, trail: "_Trail") -> Stand:
-        """Drive a turn, when whoever has it has let go of it. Raises `TurnBusy` when that takes too long."""
+    async def _patiently(self, turn_id: str, segment: int, over: AbandonedDrivers, trail: "_Trail") -> TurnStatus:
+        """Drive a turn, when whoever has it has let go of it. Raises `TurnBusyError` when that takes too long."""
         for pause in _PAUSES:
-            with suppress(TurnBusy):
+            with suppress(TurnBusyError):
                 return await self._work.drive(turn_id, segment, over=over, claimed=trail.claimed)
             trail.waits()
             await asyncio.sleep(pause)
@@ -170,9 +170,9 @@ class _Trail:
         return cls({str(name) for name in owners}, {int(epoch) for epoch in epochs})
 
     @property
-    def given_up(self) -> GivenUp:
+    def given_up(self) -> AbandonedDrivers:
         """Those before this attempt, from whom it takes the turn."""
-        return GivenUp(frozenset(self._owners), frozenset(self._epochs))
+        return AbandonedDrivers(frozenset(self._owners), frozenset(self._epochs))
 
     def claimed(self, epoch: int) -> None:
         """The attempt has claimed the turn; the next heartbeat says so."""
@@ -204,15 +204,15 @@ def _failure(error: Exception) -> ApplicationError:
     kind = type(error).__name__
     ours = isinstance(error, TurnwrightError) and error.__cause__ is None
     words = str(error) if ours else f"{kind}: the log of the worker says why"
-    if isinstance(error, UnknownTurn):
+    if isinstance(error, TurnNotFoundError):
         words = f"the store of the workers has no turn {error.turn}: it was deleted, or their queue is another store's"
-    if isinstance(error, TurnBusy):
+    if isinstance(error, TurnBusyError):
         return ApplicationError(words, type=kind, next_retry_delay=_BUSY_PAUSE, category=_USUAL)
     # Another driver has it, it was deleted, it cannot be driven here; or it is a bug, there at each of fifty attempts.
     return ApplicationError(words, type=kind, non_retryable=not isinstance(error, StoreError), category=_USUAL)
 
 
-def _shown(stand: Stand) -> dict[str, str]:
+def _shown(stand: TurnStatus) -> dict[str, str]:
     """How a turn stands, for the workflow: each of these is a search attribute."""
     outcome = stand.state.outcome
     return {"state": stand.state, "outcome": outcome or "", "reason": stand.reason or ""}

@@ -23,7 +23,7 @@ SEARCHABLE: Final = "turnwright_searchable"
 
 #: Types of failures.
 LET_GO: Final = "LetGo"
-GIVEN_UP: Final = "GivenUp"
+GIVEN_UP: Final = "AbandonedDrivers"
 
 
 def workflow_id(turn_id: str, segment: int) -> str:

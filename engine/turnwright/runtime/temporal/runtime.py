@@ -22,8 +22,8 @@ from temporalio.envconfig import ClientConfig
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from turnwright.errors import ConfigError, RuntimeUnavailable
-from turnwright.runtime.protocol import Job, Work
+from turnwright.errors import ConfigError, RuntimeUnavailableError
+from turnwright.runtime.protocol import Job, WorkerApi
 
 from .names import AGENT, PATIENCE, SEARCHABLE, SUBMITTED, TURN_WORKFLOW, workflow_id
 from .worker import TemporalWorker, has_attributes
@@ -60,7 +60,7 @@ class Temporal:
     configuration of Temporal's that cannot be read. Source: DESIGN 6.
     """
 
-    here = False
+    embedded = False
 
     def __init__(
         self,
@@ -102,12 +102,12 @@ class Temporal:
         self._searchable = bool(search_attributes)
         #: When a namespace is asked again whether it has search attributes.
         self._asks_again = 0.0
-        self._bound: Work | None = None
+        self._bound: WorkerApi | None = None
         self._client: Client | None = None
         self._working = False
         self._connecting = anyio.Lock()
 
-    def bind(self, work: Work) -> None:
+    def bind(self, work: WorkerApi) -> None:
         """See `Runtime.bind`."""
         if self._bound is not None:
             raise ConfigError("this runtime is another engine's: give each engine one of its own")
@@ -181,7 +181,7 @@ class Temporal:
         self._client = None
 
     @property
-    def _work(self) -> Work:
+    def _work(self) -> WorkerApi:
         if self._bound is None:
             raise ConfigError("this runtime belongs to no engine: give it to one, Engine(runtime=...)")
         return self._bound
@@ -251,10 +251,10 @@ class Temporal:
         except (RuntimeError, OSError) as error:
             raise self._unavailable(error) from error
 
-    def _unavailable(self, error: Exception) -> RuntimeUnavailable:
+    def _unavailable(self, error: Exception) -> RuntimeUnavailableError:
         # The client quotes the whole of what its own library says; what is wrong stands in the last text of it.
         said = _TEXTS.findall(str(error))
-        return RuntimeUnavailable(f"Temporal at {self._address}: {said[-1] if said else error}")
+        return RuntimeUnavailableError(f"Temporal at {self._address}: {said[-1] if said else error}")
 
 
 def _check(**numbers: float | None) -> None:

@@ -25,7 +25,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
-from turnwright.runtime.protocol import Job, Work
+from turnwright.runtime.protocol import Job, WorkerApi
 
 from .activities import Activities
 from .names import ATTRIBUTES, SWEEP_WORKFLOW, schedule_id
@@ -46,7 +46,7 @@ class TemporalWorker:
     def __init__(
         self,
         client: Client,
-        work: Work,
+        work: WorkerApi,
         start: Callable[[Job], Awaitable[bool]],
         *,
         queue: str,

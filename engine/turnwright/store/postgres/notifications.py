@@ -24,7 +24,7 @@ from .statements import CHANNEL
 _PAUSE: Final = 1.0
 
 
-class News:
+class Notifications:
     """Tells those who watch turns that something was written to them. `conninfo` is psycopg's connection string."""
 
     def __init__(self, conninfo: str) -> None:

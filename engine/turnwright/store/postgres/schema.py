@@ -12,12 +12,43 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from turnwright.errors import ConfigError
+from turnwright.store.old_words import KINDS, renamed, with_hash
 
 Connection = AsyncConnection[TupleRow]
+#: Statements, each of which ends in a semicolon and has none in it, or a function.
+Step = LiteralString | Callable[[Connection], Awaitable[None]]
 
-#: From version n to n + 1, at place n. Statements end in a semicolon, and none stands within one. Ids compare as bytes,
-#: whatever the database's locale is: sub-turns are found by how their ids begin.
-STEPS: Final[tuple[LiteralString, ...]] = (
+
+async def _rename_words(connection: Connection) -> None:
+    """Write journals and inboxes in the words of today."""
+
+    async def rows(query: LiteralString, *values: object) -> list[TupleRow]:
+        return await (await connection.execute(query, values)).fetchall()
+
+    some: LiteralString = (
+        "SELECT turn_id, seq, payload FROM turnwright_facts WHERE kind = %s AND (turn_id, seq) > (%s, %s)"
+        " ORDER BY turn_id, seq LIMIT 500"
+    )
+    for old, new in KINDS.items():
+        after = ("", 0)
+        while found := await rows(some, old, *after):
+            for turn, seq, payload in found:
+                change = "UPDATE turnwright_facts SET kind = %s, payload = %s WHERE turn_id = %s AND seq = %s"
+                await connection.execute(change, (new, renamed(payload), turn, seq))
+            after = found[-1][:2]
+    for (turn,) in await rows("SELECT turn_id FROM turnwright_turns WHERE reason = 'synthesised'"):
+        journal = await rows("SELECT kind, payload, seq FROM turnwright_facts WHERE turn_id = %s ORDER BY seq", turn)
+        last = with_hash([(kind, payload) for kind, payload, _ in journal])
+        change = "UPDATE turnwright_facts SET payload = %s WHERE turn_id = %s AND seq = %s"
+        await connection.execute(change, (last, turn, journal[-1][2]))
+    await connection.execute("UPDATE turnwright_turns SET reason = 'synthesized' WHERE reason = 'synthesised'")
+    for number, payload in await rows("SELECT n, payload FROM turnwright_inbox WHERE kind = 'answer'"):
+        await connection.execute("UPDATE turnwright_inbox SET payload = %s WHERE n = %s", (renamed(payload), number))
+
+
+#: From version n to n + 1, at place n. Ids compare as bytes, whatever the database's locale is: sub-turns are found by
+#: how their ids begin.
+STEPS: Final[tuple[Step, ...]] = (
     """
     CREATE TABLE turnwright_turns (
         turn_id text COLLATE "C" PRIMARY KEY,
@@ -59,6 +90,7 @@ STEPS: Final[tuple[LiteralString, ...]] = (
     """
     ALTER TABLE turnwright_facts ADD COLUMN epoch bigint, ADD COLUMN owner text COLLATE "C";
     """,
+    _rename_words,
 )
 
 SCHEMA_VERSION: Final = len(STEPS)
@@ -80,7 +112,7 @@ async def migrate(
     connection: Connection,
     place: str,
     refuse_if_driven: Callable[[], Awaitable[None]],
-    steps: Sequence[LiteralString] = STEPS,
+    steps: Sequence[Step] = STEPS,
 ) -> tuple[int, int]:
     """Take those of `steps` that the store has not taken yet, and return the versions before and after.
 
@@ -103,8 +135,11 @@ async def migrate(
         # epoch 0, by which a turn is known that waits for its first one.
         await connection.execute("UPDATE turnwright_turns SET epoch = epoch + 1 WHERE epoch > 0")
     for step in steps[version:]:
-        for statement in step.split(";"):
-            await connection.execute(statement)
+        if callable(step):
+            await step(connection)
+        else:
+            for statement in step.split(";"):
+                await connection.execute(statement)
     await connection.execute("DELETE FROM turnwright_schema")
     await connection.execute("INSERT INTO turnwright_schema VALUES (%s)", (len(steps),))
     return version, len(steps)

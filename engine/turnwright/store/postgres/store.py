@@ -11,19 +11,26 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import LiteralString
 
-from turnwright.errors import ConfigError, Fenced, SessionBusy, StoreError, TurnBusy, UnknownTurn
+from turnwright.errors import (
+    ConfigError,
+    LeaseLostError,
+    SessionBusyError,
+    StoreError,
+    TurnBusyError,
+    TurnNotFoundError,
+)
 from turnwright.store.posting import addressee, in_the_way
 from turnwright.store.protocol import (
     NOBODY,
-    NOBODY_GIVEN_UP,
+    NONE_ABANDONED,
+    AbandonedDrivers,
     Changed,
     Claim,
-    GivenUp,
+    ClaimSpan,
     InboxItem,
     InboxKind,
     NewTurn,
     Status,
-    Stretch,
     TurnRow,
 )
 from turnwright.store.rows import Columns, claimed, facts_of, readable, requests_of, stretches_of, turn_row, waiting
@@ -31,7 +38,7 @@ from turnwright_states.facts import Fact
 
 from .address import parse_address
 from .connections import Connections
-from .notifications import News
+from .notifications import Notifications
 from .owner_lock import OwnerSession, is_held
 from .rows import COLUMNS, parameters_of, status_of
 from .schema import Connection, migrate
@@ -64,7 +71,7 @@ class PostgresStore:
     def __init__(self, address: str, *, patience: float = 10.0, connections: int = 4, notify: bool = False) -> None:
         conninfo, self.place = parse_address(address, patience)
         self._writes = TELLING if notify else QUIET
-        self._news = News(conninfo)
+        self._news = Notifications(conninfo)
         self._connections = Connections(conninfo, self.place, patience, connections)
         self._owner = OwnerSession(conninfo, patience)
         #: What this process drives, by turn.
@@ -91,14 +98,14 @@ class PostgresStore:
             await connection.execute(self._writes.begin, {**row, "signs": name})
         return claim
 
-    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
+    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         """See `Store.claim`."""
         claim = Claim(turn=turn_id, epoch=0, seq=0)
         async with self._claiming(claim) as connection:
             # Of two that claim at once the second waits here, and then sees what the first one wrote.
             epoch, owner, _ = claimed(turn_id, await _one(connection, LOCKED, turn_id), self._where)
             if owner and not over.covers(owner, epoch) and await self._lives(connection, turn_id, owner):
-                raise TurnBusy(turn_id, owner)
+                raise TurnBusyError(turn_id, owner)
             claim.signs, claim.crashed = self._owner.name, owner is not None
             cursor = await connection.execute(
                 "UPDATE turnwright_turns SET epoch = epoch + 1, owner = %s WHERE turn_id = %s RETURNING epoch, owner,"
@@ -129,7 +136,7 @@ class PostgresStore:
         async with self._connections.one(self._owner.keep, writes=True) as connection:
             cursor = await connection.execute(self._writes.append, {**turn, **status_of(status), **written})
             if await cursor.fetchone() is None:
-                raise Fenced(claim.turn, claim.epoch)
+                raise LeaseLostError(claim.turn, claim.epoch)
         if facts:
             claim.seq += len(facts)
             claim.signs = None
@@ -145,21 +152,21 @@ class PostgresStore:
             (after, turn_id),
         )
         if not rows:
-            raise UnknownTurn(turn_id)
+            raise TurnNotFoundError(turn_id)
         return facts_of(turn_id, (row for row in rows if row != (None, None, None)), self._where)
 
-    async def stretches(self, turn_id: str) -> list[Stretch]:
+    async def stretches(self, turn_id: str) -> list[ClaimSpan]:
         """See `Store.stretches`."""
         rows = await self._connections.read(STRETCHES, (turn_id,))
         if not rows:
-            raise UnknownTurn(turn_id)
+            raise TurnNotFoundError(turn_id)
         return stretches_of(turn_id, (row for row in rows if row[0] is not None), self._where)
 
     async def get(self, turn_id: str) -> TurnRow:
         """See `Store.get`."""
         for row in await self._connections.read(ONE, (turn_id,)):
             return readable(turn_row(row), self._where)
-        raise UnknownTurn(turn_id)
+        raise TurnNotFoundError(turn_id)
 
     def has(self, turn_id: str) -> None:
         """See `Store.has`."""
@@ -228,7 +235,7 @@ class PostgresStore:
             )
             for name, owner in await cursor.fetchall():
                 if owner and await self._lives(connection, name, owner):
-                    raise TurnBusy(name, owner)
+                    raise TurnBusyError(name, owner)
             await connection.execute(f"DELETE FROM turnwright_facts WHERE {FAMILY}", family)
             await connection.execute(f"DELETE FROM turnwright_inbox WHERE {FAMILY}", family)
             deleted = await connection.execute(f"DELETE FROM turnwright_turns WHERE {FAMILY}", family)
@@ -271,7 +278,7 @@ class PostgresStore:
         for (name,) in await cursor.fetchall():
             if name == new.id or new.session is None:
                 raise StoreError(f"store {self.place}: turn {name} is there already")
-            raise SessionBusy(new.session, name)
+            raise SessionBusyError(new.session, name)
 
     @asynccontextmanager
     async def _claiming(self, claim: Claim) -> AsyncIterator[Connection]:
@@ -291,5 +298,5 @@ class PostgresStore:
 async def _one(connection: Connection, query: LiteralString, turn_id: str) -> Columns:
     row = await (await connection.execute(query, (turn_id,))).fetchone()
     if row is None:
-        raise UnknownTurn(turn_id)
+        raise TurnNotFoundError(turn_id)
     return row

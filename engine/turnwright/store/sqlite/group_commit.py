@@ -18,7 +18,7 @@ from turnwright.errors import StoreError, StoreReplacedError
 from .writes import Write
 
 
-class Group:
+class CommitGroup:
     """Collects writes, of which `write` writes any number in one transaction or raises.
 
     `explain` makes the store's error of an error of `sqlite3`, and leaves any other as it is.

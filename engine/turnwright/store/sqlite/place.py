@@ -11,7 +11,7 @@ from pathlib import Path
 from turnwright.errors import StoreReplacedError
 
 
-class Place:
+class StoreFiles:
     """The files of a store that was just opened at `path`, and is at `place` without links: the numbers that they have.
 
     Beside the database these are its log and the log's index, through which processes keep out of each other's way.

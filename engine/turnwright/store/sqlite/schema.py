@@ -12,9 +12,29 @@ from pathlib import Path
 from typing import Final
 
 from turnwright.errors import ConfigError
+from turnwright.store.old_words import KINDS, renamed, with_hash
 
-#: From version n to n + 1, at place n. Statements end in a semicolon, and none stands within one.
-_STEPS: Final = (
+
+def _rename_words(db: sqlite3.Connection) -> None:
+    """Write journals and inboxes in the words of today."""
+    for old, new in KINDS.items():
+        after = 0
+        some = "SELECT rowid, payload FROM facts WHERE kind = ? AND rowid > ? ORDER BY rowid LIMIT 500"
+        while rows := db.execute(some, (old, after)).fetchall():
+            changed = [(new, renamed(payload), number) for number, payload in rows if isinstance(payload, str)]
+            db.executemany("UPDATE facts SET kind = ?, payload = ? WHERE rowid = ?", changed)
+            after = rows[-1][0]
+    ended = db.execute("SELECT rowid, turn FROM facts WHERE reason = 'synthesised'").fetchall()
+    for number, turn in ended:
+        journal = db.execute("SELECT kind, payload FROM facts WHERE turn = ? ORDER BY seq", (turn,)).fetchall()
+        change = (with_hash(journal), number)
+        db.execute("UPDATE facts SET payload = ?, reason = 'synthesized' WHERE rowid = ?", change)
+    answers = db.execute("SELECT n, payload FROM inbox WHERE kind = 'answer'").fetchall()
+    db.executemany("UPDATE inbox SET payload = ? WHERE n = ?", [(renamed(payload), n) for n, payload in answers])
+
+
+#: From version n to n + 1, at place n: statements, each of which ends in a semicolon and has none in it, or a function.
+_STEPS: Final[tuple[str | Callable[[sqlite3.Connection], None], ...]] = (
     """
     CREATE TABLE turns (
         turn_id TEXT PRIMARY KEY,
@@ -136,6 +156,7 @@ _STEPS: Final = (
     ALTER TABLE facts ADD COLUMN epoch INTEGER;
     ALTER TABLE facts ADD COLUMN owner TEXT;
     """,
+    _rename_words,
 )
 
 SCHEMA_VERSION: Final = len(_STEPS)
@@ -203,9 +224,12 @@ def migrate(db: sqlite3.Connection, path: Path, refuse_if_driven: Callable[[], N
         if 0 < before < SCHEMA_VERSION:
             refuse_if_driven()
         # All steps or none: nobody may take a new file for one that an older release left.
-        for version, script in enumerate(_STEPS[before:], start=before + 1):
-            for statement in script.split(";"):
-                db.execute(statement)
+        for version, step in enumerate(_STEPS[before:], start=before + 1):
+            if isinstance(step, str):
+                for statement in step.split(";"):
+                    db.execute(statement)
+            else:
+                step(db)
             db.execute(f"PRAGMA user_version={version}")
     return before, SCHEMA_VERSION
 

@@ -14,30 +14,30 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from turnwright.errors import ConfigError, StoreError, TurnBusy, UnknownTurn
+from turnwright.errors import ConfigError, StoreError, TurnBusyError, TurnNotFoundError
 from turnwright.store.posting import addressee, in_the_way
 from turnwright.store.protocol import (
-    NOBODY_GIVEN_UP,
+    NONE_ABANDONED,
+    AbandonedDrivers,
     Changed,
     Claim,
-    GivenUp,
+    ClaimSpan,
     InboxItem,
     InboxKind,
     NewTurn,
     Status,
-    Stretch,
     TurnRow,
 )
 from turnwright.store.rows import Columns, claimed, facts_of, readable, requests_of, stretches_of, turn_row, waiting
 from turnwright.store.watching import untold
 from turnwright_states.facts import Fact
 
-from .group_commit import Group
+from .group_commit import CommitGroup
 from .owner_lock import OwnerLock
-from .place import Place
+from .place import StoreFiles
 from .rows import CLAIMED, FAMILY, STRETCHES, TURNS
 from .schema import check, immediate, migrate, prepare
-from .writes import Append, Create, LetGo, Write, write
+from .writes import Append, Create, ReleaseWrite, Write, write
 
 Durability = Literal["full", "normal"]
 
@@ -95,7 +95,7 @@ class SqliteStore:
             self._db.execute("PRAGMA secure_delete=ON")
             # A text that is no UTF-8 is its row's trouble; by itself the module would read none of the rows beside it.
             self._db.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
-            self._place = Place(self.path, place)
+            self._place = StoreFiles(self.path, place)
         except (sqlite3.Error, OSError, ConfigError) as error:
             self._db.close()
             raise (error if isinstance(error, ConfigError) else self._unusable(error)) from None
@@ -104,7 +104,7 @@ class SqliteStore:
         crowd = _CROWDS[durability] if crowd is None else crowd
         # What a subclass puts in the place of these may suspend.
         self._crowd = crowd if own.append is SqliteStore.append and own.inbox is SqliteStore.inbox else 0
-        self._group = Group(self._write, self._explained)
+        self._group = CommitGroup(self._write, self._explained)
         #: What `PRAGMA data_version` said when the schema was found to be right, and the turns that this process drives
         #: whose inboxes were empty then.
         self._seen: object = None
@@ -142,13 +142,13 @@ class SqliteStore:
             raise
         return one.claim
 
-    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
+    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         """See `Store.claim`."""
         owner = self._owner.take()
         with self._transaction():
             epoch, was, seq = claimed(turn_id, self._one(CLAIMED, turn_id), self._where)
             if was and not over.covers(was, epoch) and self._lives(turn_id, was):
-                raise TurnBusy(turn_id, was)
+                raise TurnBusyError(turn_id, was)
             self._db.execute("UPDATE turns SET epoch = epoch + 1, owner = ? WHERE turn_id = ?", (owner, turn_id))
         self._driving[turn_id] = epoch + 1
         return Claim(turn=turn_id, epoch=epoch + 1, seq=seq, crashed=was is not None, signs=owner)
@@ -156,7 +156,7 @@ class SqliteStore:
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         """See `Store.release`."""
         try:
-            await self._make(LetGo(claim, crashed=crashed))
+            await self._make(ReleaseWrite(claim, crashed=crashed))
         finally:
             # Not before: until its row says that it was let go of, the turn would look crashed to a claim from here.
             if self._driving.get(claim.turn) == claim.epoch:
@@ -177,7 +177,7 @@ class SqliteStore:
             ).fetchall()
         return facts_of(turn_id, rows, self._where)
 
-    async def stretches(self, turn_id: str) -> list[Stretch]:
+    async def stretches(self, turn_id: str) -> list[ClaimSpan]:
         """See `Store.stretches`."""
         with self._reading():
             (number,) = self._one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
@@ -270,7 +270,7 @@ class SqliteStore:
         with self._transaction():
             self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
             for name, owner in self._driven(FAMILY, turn_id):
-                raise TurnBusy(name, owner)
+                raise TurnBusyError(name, owner)
             numbers = f"SELECT number FROM turns WHERE {FAMILY}"  # noqa: S608 (constant)
             self._db.execute(f"DELETE FROM facts WHERE turn IN ({numbers})", {"id": turn_id})  # noqa: S608 (constant)
             for table in ("inbox", "turns"):
@@ -327,7 +327,7 @@ class SqliteStore:
     def _one(self, query: str, turn_id: str) -> Columns:
         row: Columns | None = self._db.execute(query, (turn_id,)).fetchone()
         if row is None:
-            raise UnknownTurn(turn_id)
+            raise TurnNotFoundError(turn_id)
         return row
 
     # Every method looks at the version, and whether the file is still in its place: somebody may have migrated it since

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from turnwright.errors import Fenced, SessionBusy, StoreError, TurnwrightError
+from turnwright.errors import LeaseLostError, SessionBusyError, StoreError, TurnwrightError
 from turnwright.store.protocol import NOBODY, Claim, NewTurn, Status
 from turnwright_states.facts import Fact, ModelReplied
 from turnwright_states.state import FINAL
 
-from .place import Place
+from .place import StoreFiles
 from .schema import check
 
 #: One statement is the fence too: under an epoch that is another's it finds no turn to write for.
@@ -99,7 +99,7 @@ class Append(Write):
         if not self.rows:
             columns = (*_texts(status), status.steps, status.tool_calls, turn, epoch)
             if cursor.execute(_WRITE_STATUS, columns).rowcount == 0:
-                raise Fenced(turn, epoch)
+                raise LeaseLostError(turn, epoch)
         if status.state in FINAL:
             cursor.execute("UPDATE turns SET live = 0 WHERE turn_id = ?", (turn,))
         if self._consumed:
@@ -140,7 +140,7 @@ class Create(Write):
         if new.session is not None:
             busy = cursor.execute("SELECT turn_id FROM turns WHERE session = ? AND live = 1", (new.session,)).fetchone()
             if busy is not None:
-                raise SessionBusy(new.session, busy[0])
+                raise SessionBusyError(new.session, busy[0])
         row = (new.id, new.session, new.agent, new.model, new.created_at, self.claim.epoch, self._owner, self._live)
         cursor.execute(_WRITE_TURN, row)
 
@@ -152,7 +152,7 @@ class Create(Write):
         self.waits = False
 
 
-class LetGo(Write):
+class ReleaseWrite(Write):
     """See `Store.release`."""
 
     __slots__ = ("_claim", "_owner")
@@ -171,10 +171,10 @@ class LetGo(Write):
         )
 
 
-def write(cursor: sqlite3.Cursor, path: Path, place: Place, together: Sequence[Write]) -> None:
+def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Sequence[Write]) -> None:
     """Make writes in one transaction. One that an error of Turnwright keeps out is given up, and the rest is made.
 
-    Raises what `sqlite3` raises, and `Fenced` where one of the appends is; then nothing was written. Raises
+    Raises what `sqlite3` raises, and `LeaseLostError` where one of the appends is; then nothing was written. Raises
     `StoreReplacedError` where it was written to a file that is not in its place any more.
     """
     located = False
@@ -209,7 +209,7 @@ def _write_facts(cursor: sqlite3.Cursor, rows: Sequence[_FactRow]) -> None:
     if made.rowcount != len(rows):
         # Where there are several turns this may be another's; each is then told its own.
         turn, epoch = rows[0][-2:]
-        raise Fenced(turn, epoch)
+        raise LeaseLostError(turn, epoch)
 
 
 def _rows(claim: Claim, facts: Sequence[Fact], status: Status, at: float) -> list[_FactRow]:

@@ -10,7 +10,7 @@ from .disk import full_disk
 from .kill import KillAt, KillingStore, kill_this_process
 from .process import DriverProcess
 from .store import FaultyStore
-from .witness import Line, Ran, Witness
+from .witness import Ran, Witness, WitnessLine
 from .wrapper import StoreWrapper
 
 __all__ = [
@@ -19,10 +19,10 @@ __all__ = [
     "JumpingClock",
     "KillAt",
     "KillingStore",
-    "Line",
     "Ran",
     "StoreWrapper",
     "Witness",
+    "WitnessLine",
     "full_disk",
     "kill_this_process",
 ]

@@ -16,7 +16,7 @@ from turnwright_states.verdict import Verdict
 
 from .plan import Kill, KillAfter, KillIn
 from .trial import Seen
-from .witness import Line, Witness, executions
+from .witness import Witness, WitnessLine, executions
 from .worker_process import checksum, tools_of
 
 F = TypeVar("F", bound=f.Fact)
@@ -77,7 +77,7 @@ class _Trial:
         self.facts = dict(seen.facts)
         self.ran = executions(seen.lines)
         self.settled = {fact.call: seq for seq, fact in seen.facts if isinstance(fact, f.CallSettled)}
-        self.halted = next((fact for fact in self.facts.values() if isinstance(fact, f.Halted)), None)
+        self.turn_ended = next((fact for fact in self.facts.values() if isinstance(fact, f.TurnEnded)), None)
 
     @cached_property
     def state(self) -> State | None:
@@ -87,8 +87,8 @@ class _Trial:
     @property
     def ending(self) -> str:
         """How the turn ended, in a word or two."""
-        if self.halted is not None:
-            return f"{self.halted.outcome}/{self.halted.reason}"
+        if self.turn_ended is not None:
+            return f"{self.turn_ended.outcome}/{self.turn_ended.reason}"
         return str(self.state).lower() if self.state else "never begun"
 
     @cached_property
@@ -117,7 +117,7 @@ class _Trial:
         """Whether another process claimed the turn when this one was dead."""
         return self._claim_after(process) is not None
 
-    def _claim_after(self, process: int) -> Line | None:
+    def _claim_after(self, process: int) -> WitnessLine | None:
         last = max(place for place, line in enumerate(self.lines) if line.process == process)
         return next((line for line in self.lines[last + 1 :] if line.words[0] == "claimed"), None)
 
@@ -170,7 +170,7 @@ def _run_twice(trial: _Trial) -> Iterator[str]:
 def _neither(trial: _Trial) -> Iterator[str]:
     if trial.seen.wrong:
         yield trial.seen.wrong
-    elif trial.state is None or (trial.halted is None and trial.state is not State.PAUSED):
+    elif trial.state is None or (trial.turn_ended is None and trial.state is not State.PAUSED):
         yield f"it stands in {trial.state}"
 
 
@@ -192,7 +192,7 @@ def _answers(trial: _Trial) -> Iterator[str]:
         if line.words[0] == "posted" and line.words[2].startswith("answer:"):
             accepted.setdefault(line.words[2].removeprefix("answer:"), line.words[3])
     decided = {fact.interrupt: fact.decision for fact in trial.of(f.Answered)}
-    aborted = trial.halted is not None and trial.halted.outcome is Outcome.ABORTED
+    aborted = trial.turn_ended is not None and trial.turn_ended.outcome is Outcome.ABORTED
     for interrupt, decision in accepted.items():
         if interrupt in decided and decided[interrupt] != Decision(decision):
             yield f"{interrupt} was answered with {decision}, and the journal says {decided[interrupt]}"
@@ -202,13 +202,13 @@ def _answers(trial: _Trial) -> Iterator[str]:
 
 def _words(trial: _Trial) -> Iterator[str]:
     """What was accepted into the inbox took effect, or was given back."""
-    if trial.seen.aborted and (trial.halted is None or trial.halted.outcome is not Outcome.ABORTED):
+    if trial.seen.aborted and (trial.turn_ended is None or trial.turn_ended.outcome is not Outcome.ABORTED):
         yield f"it was aborted, and ended as {trial.ending}"
     taken = [fact.text for fact in trial.of(f.MessageAdded)]
-    given_back = list(trial.halted.undelivered) if trial.halted else []
+    given_back = list(trial.turn_ended.undelivered) if trial.turn_ended else []
     for text in trial.seen.messages:
         times = taken.count(text) + given_back.count(text)
-        if times > 1 or (times == 0 and trial.halted is not None):
+        if times > 1 or (times == 0 and trial.turn_ended is not None):
             yield f"{text} was taken in {times} times"
 
 

@@ -14,7 +14,7 @@ from turnwright.testing.postgres_server import PostgresServer
 
 from .audit import Audit, audit
 from .process import CONTEXT, PRELOADED
-from .report import Report
+from .report import FaultReport
 from .trial import run_trial
 
 #: Called with the audit of each trial as it comes, with the kind of its store.
@@ -26,7 +26,7 @@ POSTGRES: Final = "postgres"
 
 def run_campaign(
     *, sqlite: int, postgres: int, seed: int, processes: int = 2, progress: Progress | None = None
-) -> Report:
+) -> FaultReport:
     """Run so many trials on each kind of store, `processes` at once, and report.
 
     The trials of a seed are always the same, apart from those that are killed at a random time. For PostgreSQL a
@@ -41,7 +41,7 @@ def run_campaign(
                     audits[kind].append(done.result())
                     if progress is not None:
                         progress(kind, audits[kind][-1])
-    return Report.of(seed, audits)
+    return FaultReport.of(seed, audits)
 
 
 def one_trial(seed: int, number: int) -> Audit:

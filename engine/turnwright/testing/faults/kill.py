@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
-from turnwright.store import NOBODY_GIVEN_UP, Claim, GivenUp, NewTurn, Status, Store
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, NewTurn, Status, Store
 from turnwright_states.facts import Fact
 
 from .wrapper import StoreWrapper
@@ -50,7 +50,7 @@ class KillingStore(StoreWrapper):
         with self._perilous("create", facts):
             return await self.inner.create(new, facts, status, driven=driven)
 
-    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
+    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         """See `Store.claim`."""
         with self._perilous("claim"):
             return await self.inner.claim(turn_id, over=over)

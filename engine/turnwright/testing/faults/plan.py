@@ -12,13 +12,13 @@ from .kill import KillAt, Write
 
 #: One call: the tool, and the number that it is given.
 Planned = tuple[str, int]
-#: Tools of `actor.py` by how often they are drawn.
+#: Tools of `worker_process.py` by how often they are drawn.
 TOOLS: Final = {"put": 6, "send": 4, "pay": 2, "erase": 2, "ask_user_input": 2, "fail": 1}
 #: Kinds of facts at whose append a process dies, by how often they are drawn. Those that most turns have only once, or
 #: not at all, would be drawn in vain; the first two are written as a turn is made.
 _KINDS: Final = dict.fromkeys((kind for kind in KINDS if kind not in ("turn_started", "step_started")), 2) | {
-    "halted": 1,
-    "synthesised": 1,
+    "turn_ended": 1,
+    "synthesized": 1,
 }
 _WRITES: Final[tuple[Write, ...]] = ("create", "claim", "release")
 
@@ -43,7 +43,7 @@ Kill = KillAt | KillIn | KillAfter
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class PlanWord:
     """Somebody aborts or steers the turn: before its `drive`-th process begins, or while that runs (`live`)."""
 
     what: Literal["abort", "steer"]
@@ -55,9 +55,9 @@ class Word:
 class Plan:
     """One trial.
 
-    `steps` are the calls of each step, of which `parallel` run at once; `failures` are the attempts that fail before
-    each step's reply, and before the answer. `kills` are those of the trial's processes, in turn. `synthesis` is the
-    step whose batch is synthesised. `answers` is how many pauses are answered before the turn is left to rest; None
+    `steps` are the calls of each step, of which `max_parallel_tools` run at once; `failures` are the attempts that fail
+    before each step's reply, and before the answer. `kills` are those of the trial's processes, in turn. `synthesis` is
+    the step whose batch is synthesized. `answers` is how many pauses are answered before the turn is left to rest; None
     answers all.
     """
 
@@ -69,7 +69,7 @@ class Plan:
     failures: tuple[int, ...] = ()
     synthesis: int | None = None
     answers: int | None = None
-    words: tuple[Word, ...] = ()
+    words: tuple[PlanWord, ...] = ()
     kills: tuple[Kill, ...] = ()
 
     @classmethod
@@ -116,12 +116,12 @@ def _limits(draw: Random) -> Limits:
     )
 
 
-def _words(draw: Random) -> tuple[Word, ...]:
-    drawn: list[Word] = []
+def _words(draw: Random) -> tuple[PlanWord, ...]:
+    drawn: list[PlanWord] = []
     if _one_in(draw, 12):
-        drawn.append(Word("abort", draw.randint(1, 3), live=_one_in(draw, 2)))
+        drawn.append(PlanWord("abort", draw.randint(1, 3), live=_one_in(draw, 2)))
     if _one_in(draw, 6):
-        drawn.append(Word("steer", draw.randint(1, 3), live=_one_in(draw, 2)))
+        drawn.append(PlanWord("steer", draw.randint(1, 3), live=_one_in(draw, 2)))
     return tuple(drawn)
 
 

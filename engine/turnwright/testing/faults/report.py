@@ -61,7 +61,7 @@ class StoreReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class FaultReport:
     """A campaign. It holds no date and no name of a machine: the same seed gives nearly the same one again."""
 
     version: str
@@ -69,7 +69,7 @@ class Report:
     stores: Mapping[str, StoreReport]
 
     @classmethod
-    def of(cls, seed: int, audits: Mapping[str, Sequence[Audit]]) -> "Report":
+    def of(cls, seed: int, audits: Mapping[str, Sequence[Audit]]) -> "FaultReport":
         """The report on the trials of each kind of store."""
         stores: dict[str, StoreReport] = {}
         for name, of_store in audits.items():
@@ -78,7 +78,7 @@ class Report:
         return cls(version("turnwright"), seed, stores)
 
     @classmethod
-    def from_json(cls, text: str) -> "Report":
+    def from_json(cls, text: str) -> "FaultReport":
         """Read what `to_json` wrote. Raises `TypeError` or `ValueError` for anything else."""
         read = json.loads(text)
         return cls(read["version"], read["seed"], {name: StoreReport(**one) for name, one in read["stores"].items()})
@@ -146,7 +146,7 @@ _COUNTED: Final = {
 }
 
 
-def put_into(page: str, report: Report) -> str:
+def put_into(page: str, report: FaultReport) -> str:
     """The page with the report's tables between its marks. Raises `ValueError` for a page without marks."""
     made, count = re.subn(f"(?<={_BEGIN}\n).*?(?={_END})", lambda _: f"\n{report.tables()}\n\n", page, flags=re.DOTALL)
     if count != 1:

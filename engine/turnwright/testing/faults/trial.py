@@ -11,15 +11,15 @@ from random import Random
 import anyio
 
 from turnwright.engine import Engine
-from turnwright.errors import TurnEnded
-from turnwright.journal.answers import Reply
+from turnwright.errors import TurnAlreadyEndedError
+from turnwright.journal.answers import Answer
 from turnwright.store import open_store
 from turnwright_states import InterruptKind, State
 from turnwright_states.facts import Fact
 
-from .plan import Kill, KillAfter, Plan, Word
+from .plan import Kill, KillAfter, Plan, PlanWord
 from .process import DriverProcess
-from .witness import Line, Witness
+from .witness import Witness, WitnessLine
 from .worker_process import Role, act
 
 #: Seconds after which a process that neither ends nor rests is a fault.
@@ -35,7 +35,7 @@ class Seen:
     plan: Plan
     turn: str = ""
     facts: list[tuple[int, Fact]] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    lines: list[WitnessLine] = field(default_factory=list)
     #: The processes that were killed while they drove the turn, with the place that was meant.
     killed: list[tuple[int, Kill]] = field(default_factory=list)
     #: Kills that came when the process was over, or before it drove.
@@ -109,12 +109,12 @@ class _Trial:
 
     def _role(self, kill: Kill | None) -> Role:
         pending = self._pending()
-        answers: dict[str, Reply] = {}
+        answers: dict[str, Answer] = {}
         if pending:
             # After a kill somebody else may answer, and not know what was answered; some answer only in part.
             other, some = self._draw.randrange(3) == 0, self._draw.randrange(5) == 0
             for name, kind in pending[: 1 if some else None]:
-                answers[name] = Reply(*self._plan.answer(name, kind, other=other))
+                answers[name] = Answer(*self._plan.answer(name, kind, other=other))
         sweep = self._draw.choice((True, False))
         return Role(self._plan, self._address, self._witness.path, self.seen.turn, answers, sweep, kill)
 
@@ -142,7 +142,7 @@ class _Trial:
                 await self._say(word)
             await _until(lambda: process.ended)
 
-    async def _say(self, word: Word) -> None:
+    async def _say(self, word: PlanWord) -> None:
         """Abort or steer the turn from this process, if there is one to be told."""
         turn = self.seen.turn or next(
             (line.words[1] for line in self._witness.lines() if line.words[0] == "claimed"), ""
@@ -157,11 +157,11 @@ class _Trial:
                 self.seen.aborted = self.seen.aborted or not word.live
                 return
             text = f"message-{word.drive}"
-            with suppress(TurnEnded):  # it may have ended since we looked
+            with suppress(TurnAlreadyEndedError):  # it may have ended since we looked
                 await engine.steer(turn, text)
                 self.seen.messages.append(text)
 
-    def _goes_on(self, lines: list[Line]) -> bool:
+    def _goes_on(self, lines: list[WitnessLine]) -> bool:
         state = next((line.words[1] for line in reversed(lines) if line.words[0] == "stands"), "")
         if not state:
             self.seen.wrong = "its only driver was overtaken"

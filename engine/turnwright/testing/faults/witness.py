@@ -21,7 +21,7 @@ _ENDS: Final = "end"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class WitnessLine:
     """One line: the process that wrote it, and its words."""
 
     process: int
@@ -61,9 +61,9 @@ class Witness:
     @contextmanager
     def runs(self, context: ToolContext) -> Iterator[None]:
         """Around the work of a tool: writes `{turn} {call} {attempt} start`, and when it is done, `... end`."""
-        self.note(context.turn, context.call, context.attempt, _BEGINS)
+        self.note(context.turn_id, context.call_id, context.attempt, _BEGINS)
         yield
-        self.note(context.turn, context.call, context.attempt, _ENDS)
+        self.note(context.turn_id, context.call_id, context.attempt, _ENDS)
 
     def open_gate(self, number: int) -> None:
         """Let everybody go on, in whatever process, who waits at this gate or comes to it later."""
@@ -78,19 +78,19 @@ class Witness:
     def _gate(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}-gate-{number}")
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[WitnessLine]:
         """What was written so far, oldest first; nothing where there is no file yet."""
         if not self.path.exists():
             return []
         split = (line.split() for line in self.path.read_text(encoding="utf-8").splitlines())
-        return [Line(int(process), tuple(words)) for process, *words in split]
+        return [WitnessLine(int(process), tuple(words)) for process, *words in split]
 
     def ran(self) -> list[Ran]:
         """Every time that a tool was begun, oldest first."""
         return executions(self.lines())
 
 
-def executions(lines: list[Line]) -> list[Ran]:
+def executions(lines: list[WitnessLine]) -> list[Ran]:
     """Every time that a tool was begun, by the lines that `Witness.runs` wrote; other lines are left out."""
     ended = {(line.process, line.words[:3]) for line in lines if line.words[3:] == (_ENDS,)}
     return [

@@ -12,13 +12,13 @@ import anyio
 
 from turnwright.agent import Agent
 from turnwright.engine import Engine
-from turnwright.errors import BadAnswer, Fenced, TurnBusy, TurnEnded
-from turnwright.journal.answers import Reply as PersonsReply
+from turnwright.errors import InvalidAnswerError, LeaseLostError, TurnAlreadyEndedError, TurnBusyError
+from turnwright.journal.answers import Answer as PersonsReply
 from turnwright.journal.dependencies import FinishedCall, Synthesis
-from turnwright.model.protocol import ModelError, Reply, Request, TextDelta
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import asks_for
-from turnwright.store import NOBODY_GIVEN_UP, Claim, GivenUp, InboxItem, NewTurn, Status, Store, open_store
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, NewTurn, Status, Store, open_store
 from turnwright.tools import Tool, ToolContext, ToolError, builtin_tools, tool
 from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright_states import Cause, Usage
@@ -55,7 +55,7 @@ class Role:
 
 
 async def act(role: Role) -> None:
-    """Drive until the turn ends or rests; then the last line says how it stands (`stands`, and what is `pending`).
+    """Drive until the turn ends or rests; then the last line says how it stands (`stands`, and what is `interrupts`).
 
     One that was overtaken says `fenced`.
     """
@@ -65,11 +65,11 @@ async def act(role: Role) -> None:
             turn_id = role.turn or (await engine.run(AGENT, "hi")).id
             if role.turn:
                 await _take_up(engine, role, witness)
-        except Fenced as fenced:
+        except LeaseLostError as fenced:
             witness.note("fenced", fenced.turn, fenced.epoch)
             return
         turn = await engine.get(turn_id)
-        pending = [("pending", one.id, one.kind) for one in turn.pending]
+        pending = [("pending", one.id, one.kind) for one in turn.interrupts]
         witness.note_all([*pending, ("stands", turn.state)])
 
 
@@ -85,10 +85,10 @@ def engine_of(role: Role, witness: Witness) -> Engine:
         tools=tools_of(witness, inside),
         store=store,
         limits=role.plan.limits,
-        synthesise=_synthesis(role.plan),
+        synthesize=_synthesis(role.plan),
         backoff=_NEVER_WAIT,
-        parallel=role.plan.parallel,
-        grace=0.01,
+        max_parallel_tools=role.plan.parallel,
+        cancel_grace=0.01,
     )
 
 
@@ -103,13 +103,13 @@ async def _take_up(engine: Engine, role: Role, witness: Witness) -> None:
             else:
                 await engine.resume(role.turn, answers)
                 return
-        except TurnEnded:
+        except TurnAlreadyEndedError:
             return
-        except BadAnswer:  # somebody was faster: a process that was killed when it had answered
+        except InvalidAnswerError:  # somebody was faster: a process that was killed when it had answered
             witness.note("refused", role.turn)
             answers = {}
             continue
-        except TurnBusy:
+        except TurnBusyError:
             if time.monotonic() > ends:
                 raise
         await anyio.sleep(0.005)
@@ -133,7 +133,7 @@ class NotingStore(StoreWrapper):
         self._note(claim, 0, facts)
         return claim
 
-    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
+    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         """See `Store.claim`."""
         claim = await super().claim(turn_id, over=over)
         self._witness.note("claimed", turn_id, claim.epoch, claim.seq)
@@ -188,7 +188,7 @@ class PlannedModel:
         self._calls = 0
         self._failed: dict[int, int] = {}
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         """Stream the reply. See `Model.stream`."""
         self._witness.note("asked", paired(request))
         self._calls += 1
@@ -198,14 +198,14 @@ class PlannedModel:
             kill_this_process()
         yield self._reply(request)
 
-    def _reply(self, request: Request) -> Reply:
+    def _reply(self, request: ModelRequest) -> ModelResponse:
         step = sum(bool(message.calls) for message in request.messages)
         done = step >= len(self._plan.steps)
         if self._failed.get(step, 0) < dict(enumerate(self._plan.failures)).get(step, 0):
             self._failed[step] = self._failed.get(step, 0) + 1
             raise ModelError("overloaded", cause=Cause.OVERLOADED)
         if done or request.tool_choice == "none":
-            return Reply(text="Well, that is all.", usage=_USAGE)
+            return ModelResponse(text="Well, that is all.", usage=_USAGE)
         return asks_for(*(_call(*one) for one in self._plan.steps[step]), text="Well", usage=_USAGE)
 
 
@@ -213,7 +213,7 @@ def _call(name: str, number: int) -> tuple[str, Mapping[str, int | str]]:
     return name, {"question": f"What about {number}?"} if name == "ask_user_input" else {"n": number}
 
 
-def paired(request: Request) -> str:
+def paired(request: ModelRequest) -> str:
     """`paired`, or `unpaired` where a call of the request has no result: what a model notes of what it is asked."""
     try:
         check_pairing(request.messages)
@@ -227,11 +227,11 @@ def _synthesis(plan: Plan) -> Synthesis | None:
         return None
     calls = len(plan.steps[plan.synthesis - 1])
 
-    async def synthesise(batch: tuple[FinishedCall, ...]) -> str | None:
+    async def synthesize(batch: tuple[FinishedCall, ...]) -> str | None:
         await anyio.sleep(0.001)
         return "All in one." if len(batch) == calls else None
 
-    return synthesise
+    return synthesize
 
 
 def tools_of(witness: Witness, kill: KillIn | None) -> list[Tool]:
@@ -262,7 +262,7 @@ def tools_of(witness: Witness, kill: KillIn | None) -> list[Tool]:
         """Pay something; a person decides whether to pay again."""
         return await work(context, n)
 
-    @tool(approval=True)
+    @tool(needs_approval=True)
     async def erase(context: ToolContext, n: int) -> str:
         """Erase something, with leave."""
         return await work(context, n)

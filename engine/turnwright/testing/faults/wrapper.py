@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
 from turnwright.store import (
-    NOBODY_GIVEN_UP,
+    NONE_ABANDONED,
+    AbandonedDrivers,
     Changed,
     Claim,
-    GivenUp,
+    ClaimSpan,
     InboxItem,
     InboxKind,
     NewTurn,
     Status,
     Store,
-    Stretch,
     TurnRow,
 )
 from turnwright_states.facts import Fact
@@ -50,7 +50,7 @@ class StoreWrapper:
         self.enter()
         return await self.inner.create(new, facts, status, driven=driven)
 
-    async def claim(self, turn_id: str, *, over: GivenUp = NOBODY_GIVEN_UP) -> Claim:
+    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         """See `Store.claim`."""
         self.enter()
         return await self.inner.claim(turn_id, over=over)
@@ -70,7 +70,7 @@ class StoreWrapper:
         self.enter()
         return await self.inner.facts(turn_id, after)
 
-    async def stretches(self, turn_id: str) -> list[Stretch]:
+    async def stretches(self, turn_id: str) -> list[ClaimSpan]:
         """See `Store.stretches`."""
         self.enter()
         return await self.inner.stretches(turn_id)

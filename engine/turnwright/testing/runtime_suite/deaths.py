@@ -50,7 +50,7 @@ class DeathFacts:
             await scene.begun(turn, "call00001")
             worker.kill()
             scene.worker()
-            (asked,) = (await scene.paused(turn)).pending
+            (asked,) = (await scene.paused(turn)).interrupts
             assert asked.kind is InterruptKind.UNKNOWN_OUTCOME
             scene.witness.open_gate(1)
             await scene.client.answer(turn, {asked.id: "rerun"})

@@ -25,7 +25,7 @@ class DeployFacts:
         async with Scene(bench, tmp_path) as scene:
             old = scene.worker()
             turn = await scene.submit(*_STEPS)
-            (asked,) = (await scene.paused(turn)).pending
+            (asked,) = (await scene.paused(turn)).interrupts
             await scene.told_to_stop(old)
             await scene.gone(old)
             scene.worker(NEW)
@@ -41,7 +41,7 @@ class DeployFacts:
         async with Scene(bench, tmp_path) as scene:
             old = scene.worker()
             turn = await scene.submit(*_STEPS)
-            (asked,) = (await scene.paused(turn)).pending
+            (asked,) = (await scene.paused(turn)).interrupts
             await scene.told_to_stop(old)
             await scene.gone(old)
             written = await scene.client.store.facts(turn)

@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 
 from turnwright.engine import Engine
-from turnwright.events import FactEvent, TurnEvent, TurnHalted, TurnPaused
+from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright.result import TurnResult
 from turnwright.runtime import Local
 from turnwright_states import CallStatus, Outcome
@@ -60,12 +60,12 @@ class DrivingFacts:
             worker = scene.worker()
             one, other = await scene.client.run(AGENT, _PLAN), await alone.run(AGENT, _PLAN)
             assert _told(one) == _told(other)
-            (asked,) = one.pending
+            (asked,) = one.interrupts
             answered = await scene.client.resume(one.id, {asked.id: "This."})
             assert _told(answered) == _told(await alone.resume(other.id, {asked.id: "This."}))
             assert answered.outcome is Outcome.FINISHED
             await scene.ended(one.id)
-            driver = os.getpid() if scene.runtime.here else worker.pid
+            driver = os.getpid() if scene.runtime.embedded else worker.pid
             assert {run.process for run in scene.runs(one.id)} == {driver}
 
     async def test_to_stream_a_turn_shows_what_it_shows_in_one_process(
@@ -84,7 +84,7 @@ class DrivingFacts:
             scene.worker()
             await scene.ended(turn)
             events = [event async for event in scene.user().events(turn)]
-            assert isinstance(events[-1], TurnHalted)
+            assert isinstance(events[-1], TurnEndedEvent)
             assert [event.seq for event in events] == sorted(event.seq for event in events)
 
     async def test_a_segment_that_is_submitted_again_is_driven_once(self, bench: RuntimeBench, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def _alone(folder: Path) -> Engine:
 def _told(turn: TurnResult) -> object:
     """What is the same of two turns that did the same."""
     said = [(message.role, message.text, [(call.name, call.id) for call in message.calls]) for message in turn.messages]
-    asked = [(one.id, one.kind, one.question) for one in turn.pending]
+    asked = [(one.id, one.kind, one.question) for one in turn.interrupts]
     return turn.state, turn.reason, turn.text, turn.steps, turn.tool_calls, turn.usage, turn.path, said, asked
 
 
@@ -140,10 +140,10 @@ async def _streamed(engine: Engine) -> list[tuple[int, str, str]]:
     async with engine.stream(AGENT, _PLAN) as stream:
         events += [event async for event in stream]
     paused = events[-1]
-    assert isinstance(paused, TurnPaused)
-    async with engine.stream_resume(paused.turn, {paused.pending[0].id: "This."}) as stream:
+    assert isinstance(paused, TurnPausedEvent)
+    async with engine.stream_resume(paused.turn, {paused.interrupts[0].id: "This."}) as stream:
         events += [event async for event in stream]
-    return [_shown(event) for event in events if isinstance(event, FactEvent | TurnPaused | TurnHalted)]
+    return [_shown(event) for event in events if isinstance(event, FactEvent | TurnPausedEvent | TurnEndedEvent)]
 
 
 def _shown(event: TurnEvent) -> tuple[int, str, str]:

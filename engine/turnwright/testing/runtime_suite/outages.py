@@ -18,7 +18,7 @@ class OutageFacts:
         async with Scene(bench, tmp_path) as scene:
             worker = scene.worker()
             turn = await scene.submit([("send", 1)], [("erase", 2), ("put", 3)])
-            (asked,) = (await scene.paused(turn)).pending
+            (asked,) = (await scene.paused(turn)).interrupts
             worker.kill()
             await scene.close(scene.client)
             for restart in (bench.restart_store, bench.restart_service):
@@ -74,7 +74,7 @@ class OutageFacts:
         async with Scene(bench, tmp_path) as scene:
             scene.worker()
             turn = await scene.submit([("erase", 1)])
-            (asked,) = (await scene.paused(turn)).pending
+            (asked,) = (await scene.paused(turn)).interrupts
             await scene.restart_service()
             await scene.client.answer(turn, {asked.id: True})
             assert (await scene.ended(turn)).outcome is Outcome.FINISHED

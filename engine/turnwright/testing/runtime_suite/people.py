@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 
 from turnwright.engine import Engine
-from turnwright.errors import BadAnswer, TurnEnded
+from turnwright.errors import InvalidAnswerError, TurnAlreadyEndedError
 from turnwright_states import CallStatus, EndReason, Outcome
 from turnwright_states import facts as f
 
@@ -32,7 +32,7 @@ class PeopleFacts:
             scene.workers(2)
             turn = await scene.submit(_ASKS, [("erase", 1)])
             for answer in ("This.", True):
-                (asked,) = (await scene.paused(turn)).pending
+                (asked,) = (await scene.paused(turn)).interrupts
                 await scene.client.answer(turn, {asked.id: answer})
                 await scene.answered(turn, asked.id)
             assert (await scene.ended(turn)).outcome is Outcome.FINISHED
@@ -136,7 +136,7 @@ async def _asking(scene: Scene) -> tuple[str, str, int]:
     """A turn that waits for an answer, what it waits for, and the worker that drove it, which is there no more."""
     worker = scene.worker()
     turn = await scene.submit(_ASKS, [("send", 1)])
-    (asked,) = (await scene.paused(turn)).pending
+    (asked,) = (await scene.paused(turn)).interrupts
     worker.kill()
     return turn, asked.id, worker.pid
 
@@ -156,7 +156,7 @@ async def _at_once(scene: Scene, say: Callable[[Engine, str], Awaitable[None]], 
     async def one(user: Engine, words: str) -> None:
         try:
             await say(user, words)
-        except (BadAnswer, TurnEnded):
+        except (InvalidAnswerError, TurnAlreadyEndedError):
             refused.append(words)
 
     async with anyio.create_task_group() as group:

@@ -7,9 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from turnwright.errors import RuntimeUnavailable
+from turnwright.errors import RuntimeUnavailableError
 from turnwright.journal.inbox import abort_item
-from turnwright.runtime import Work
+from turnwright.runtime import WorkerApi
 from turnwright.testing.faults.process import DriverProcess
 from turnwright_states import Outcome
 
@@ -26,12 +26,12 @@ class SweepFacts:
         async with Scene(bench, tmp_path) as scene:
             scene.worker()
             answered, aborted = [await scene.submit([("ask_user_input", {"question": "Which?"})]) for _ in range(2)]
-            (asked,) = (await scene.paused(answered)).pending
+            (asked,) = (await scene.paused(answered)).interrupts
             await scene.paused(aborted)
             lost = scene.user(OutOfReach())
-            with pytest.raises(RuntimeUnavailable):
+            with pytest.raises(RuntimeUnavailableError):
                 await lost.submit(AGENT, prompt([("put", 1)]))
-            with pytest.raises(RuntimeUnavailable):
+            with pytest.raises(RuntimeUnavailableError):
                 await lost.answer(answered, {asked.id: "This."})
             await scene.client.store.post(abort_item(aborted))
             for row in await scene.client.store.turns():
@@ -41,13 +41,13 @@ class SweepFacts:
     async def test_a_turn_outlives_whoever_began_it(self, bench: RuntimeBench, tmp_path: Path) -> None:
         """They were killed while they ran it, or waited for it: with workers there, it ends all the same."""
         async with Scene(bench, tmp_path) as scene:
-            if not scene.runtime.here:
+            if not scene.runtime.embedded:
                 scene.worker()
             with DriverProcess(begin, scene.shift(), prompt([("keep", 1)], [("send", 2)])) as user:
                 await scene.until(lambda: bool(scene.witness.ran()))
                 (row,) = await scene.client.store.turns()
                 user.kill()
-            if scene.runtime.here:
+            if scene.runtime.embedded:
                 scene.worker()
             scene.witness.open_gate(1)
             assert (await scene.ended(row.id)).outcome is Outcome.FINISHED
@@ -56,26 +56,26 @@ class SweepFacts:
 class OutOfReach:
     """A runtime whose service cannot be reached: what a client is left with that dies before it has submitted."""
 
-    here = False
+    embedded = False
 
-    def bind(self, work: Work) -> None:
+    def bind(self, work: WorkerApi) -> None:
         """See `Runtime.bind`."""
 
     async def submit(self, turn_id: str, segment: int) -> None:
         """See `Runtime.submit`. It never comes to that."""
-        raise RuntimeUnavailable(f"turn {turn_id}, segment {segment}: there is nobody to submit it to")
+        raise RuntimeUnavailableError(f"turn {turn_id}, segment {segment}: there is nobody to submit it to")
 
     async def cancel(self, turn_id: str) -> None:
         """See `Runtime.cancel`."""
-        raise RuntimeUnavailable(f"turn {turn_id}: there is nobody to tell")
+        raise RuntimeUnavailableError(f"turn {turn_id}: there is nobody to tell")
 
     async def failure(self, turn_id: str, segment: int) -> str | None:
         """See `Runtime.failure`."""
-        raise RuntimeUnavailable(f"turn {turn_id}, segment {segment}: there is nobody to ask")
+        raise RuntimeUnavailableError(f"turn {turn_id}, segment {segment}: there is nobody to ask")
 
     async def run_worker(self, stopping: anyio.Event | None = None) -> None:
         """See `Runtime.run_worker`."""
-        raise RuntimeUnavailable(f"there is nothing to work for (stopping: {stopping})")
+        raise RuntimeUnavailableError(f"there is nothing to work for (stopping: {stopping})")
 
     async def aclose(self) -> None:
         """See `Runtime.aclose`."""

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from turnwright.agent import Agent
 from turnwright.driver.subagents import agent_tool
 from turnwright.engine import Engine
-from turnwright.model.protocol import Reply, Request, TextDelta
+from turnwright.model.protocol import ModelRequest, ModelResponse, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import asks_for
 from turnwright.runtime import Runtime
@@ -74,7 +74,7 @@ async def work(shift: Shift) -> None:
 
             group.start_soon(listen)
             witness.note("works")
-            await engine.work(stopping)
+            await engine.run_worker(stopping)
             group.cancel_scope.cancel()
 
 
@@ -92,8 +92,8 @@ def engine_of(shift: Shift, runtime: Runtime) -> Engine:
         tools=_tools(witness, shift.version),
         store=NotingStore(open_store(shift.address), witness),
         backoff=Backoff(initial=0.0, max_retry_after=0.0),
-        grace=0.1,
-        poll=0.05,
+        cancel_grace=0.1,
+        poll_interval=0.05,
         runtime=runtime,
     )
 
@@ -121,7 +121,7 @@ class PromptedModel:
     def __init__(self, witness: Witness) -> None:
         self._witness = witness
 
-    async def stream(self, request: Request) -> AsyncIterator[TextDelta | Reply]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         """Stream the reply. See `Model.stream`."""
         self._witness.note("asked", paired(request))
         said = [message.text for message in request.messages if message.role == "user"]
@@ -130,7 +130,7 @@ class PromptedModel:
         yield TextDelta("Well")
         if step >= len(steps) or request.tool_choice == "none":
             heard = "".join(f" {text}" for text in said[1:])
-            yield Reply(text=f"Well, that is all.{heard}", usage=_USAGE)
+            yield ModelResponse(text=f"Well, that is all.{heard}", usage=_USAGE)
             return
         for name, gate in steps[step]:
             if name == _THINKS and isinstance(gate, int):
@@ -146,7 +146,7 @@ def _call(name: str, given: int | Mapping[str, JsonValue]) -> tuple[str, Mapping
 def _tools(witness: Witness, version: int) -> list[Tool]:
     """The tools of one release: the new one erases otherwise, and has `stamp` too; the poor one does not erase."""
 
-    @tool(approval=True)
+    @tool(needs_approval=True)
     async def erase(context: ToolContext, n: int) -> str:
         """Erase something for good, with leave."""
         with witness.runs(context):

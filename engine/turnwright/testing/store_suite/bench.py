@@ -4,7 +4,16 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from turnwright.store import Claim, NewTurn, Status, Store
-from turnwright_states import Abort, CallWaits, InterruptKind, ModelReplied, Started, ToolCall, TurnMachine, Usage
+from turnwright_states import (
+    AbortInput,
+    CallWaitingInput,
+    InterruptKind,
+    ModelRepliedInput,
+    StartedInput,
+    ToolCall,
+    TurnMachine,
+    Usage,
+)
 from turnwright_states.facts import Fact
 
 #: When the youngest turn was made.
@@ -27,7 +36,7 @@ class Written:
     """A turn that a test writes by hand: its machine, its claim, and the facts that should be in the store."""
 
     def __init__(self, turn_id: str = "t1", *, session: str | None = None, prompt: str = "hi", age: float = 0) -> None:
-        self.machine, first = TurnMachine.start(Started(prompt=prompt, session=session))
+        self.machine, first = TurnMachine.start(StartedInput(prompt=prompt, session=session))
         self.facts: list[Fact] = list(first)
         self.new = NewTurn(id=turn_id, session=session, agent="Tidier", model="scripted", created_at=NOW - age)
 
@@ -44,22 +53,26 @@ class Written:
         """The facts of a reply that asks for these tools."""
         calls = tuple(ToolCall(name=name, arguments={"n": 1}) for name in names)
         return self._keep(
-            self.machine.feed(ModelReplied(text=text, calls=calls, usage=Usage(input_tokens=3, cost=0.1), elapsed=0.5))
+            self.machine.feed(
+                ModelRepliedInput(text=text, calls=calls, usage=Usage(input_tokens=3, cost=0.1), elapsed=0.5)
+            )
         )
 
     def answer(self, text: str = "done") -> Sequence[Fact]:
         """The facts of a reply that ends the turn."""
-        return self._keep(self.machine.feed(ModelReplied(text=text, elapsed=1.25)))
+        return self._keep(self.machine.feed(ModelRepliedInput(text=text, elapsed=1.25)))
 
     def pause(self) -> Sequence[Fact]:
         """The facts of a reply whose one call waits for a person."""
-        asked = list(self.machine.feed(ModelReplied(calls=(ToolCall(name="delete_file", arguments={}),), elapsed=0.5)))
+        asked = list(
+            self.machine.feed(ModelRepliedInput(calls=(ToolCall(name="delete_file", arguments={}),), elapsed=0.5))
+        )
         (call,) = self.machine.turn.batch
-        return self._keep(asked + self.machine.feed(CallWaits(call=call, interrupt_kind=InterruptKind.APPROVAL)))
+        return self._keep(asked + self.machine.feed(CallWaitingInput(call=call, interrupt_kind=InterruptKind.APPROVAL)))
 
     def abort(self) -> Sequence[Fact]:
         """The facts of an abort."""
-        return self._keep(self.machine.feed(Abort(elapsed=2)))
+        return self._keep(self.machine.feed(AbortInput(elapsed=2)))
 
     def _keep(self, facts: list[Fact]) -> Sequence[Fact]:
         self.facts += facts

@@ -8,8 +8,8 @@ from typing import Final
 import anyio
 import pytest
 
-from turnwright.errors import Fenced, TurnBusy, UnknownTurn
-from turnwright.store import NOBODY, QUEUED, Claim, GivenUp, InboxItem, InboxKind, Store
+from turnwright.errors import LeaseLostError, TurnBusyError, TurnNotFoundError
+from turnwright.store import NOBODY, QUEUED, AbandonedDrivers, Claim, InboxItem, InboxKind, Store
 
 from .bench import NOW, Bench, Written
 
@@ -37,7 +37,7 @@ class ClaimFacts:
         claim = await written.create(store)
         for handle in (store, other):
             assert await handle.is_driven("t1")
-            with pytest.raises(TurnBusy, match="t1"):
+            with pytest.raises(TurnBusyError, match="t1"):
                 await handle.claim("t1")
         await store.append(claim, written.answer(), written.status)
 
@@ -79,7 +79,7 @@ class ClaimFacts:
         assert (claim.epoch, claim.seq, claim.crashed) == (2, len(written.facts), True)
 
     async def test_who_was_overtaken_writes_nothing(self, bench: Bench) -> None:
-        """An append under an old epoch is `Fenced`: no fact, no status, no item of the inbox consumed."""
+        """An append under an old epoch is `LeaseLostError`: no fact, no status, no item of the inbox consumed."""
         store, written = await bench.open(), Written()
         loser = await written.create(store)
         await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
@@ -87,7 +87,7 @@ class ClaimFacts:
         other = await bench.open()
         winner = await other.claim("t1")
         before = list(written.facts)
-        with pytest.raises(Fenced, match="t1"):
+        with pytest.raises(LeaseLostError, match="t1"):
             await store.append(loser, written.abort(), written.status, ("abort",))
         assert loser.seq == len(before)
         assert await other.facts("t1") == list(enumerate(before, start=1))
@@ -105,7 +105,7 @@ class ClaimFacts:
         await store.release(loser)
         assert await other.is_driven("t1")
         assert (await other.get("t1")).epoch == winner.epoch
-        with pytest.raises(TurnBusy):
+        with pytest.raises(TurnBusyError):
             await other.claim("t1")
 
     async def test_who_lets_go_twice_does_not_let_go_for_the_next_one(self, bench: Bench) -> None:
@@ -116,7 +116,7 @@ class ClaimFacts:
         second = await store.claim("t1")
         await store.release(first)
         assert await store.is_driven("t1")
-        with pytest.raises(TurnBusy):
+        with pytest.raises(TurnBusyError):
             await store.claim("t1")
         await store.append(second, written.answer(), written.status)
 
@@ -135,9 +135,9 @@ class ClaimFacts:
         store, other, written = await bench.open(), await bench.open(), Written()
         loser = await written.create(store)
         before = len(written.facts)
-        winner = await other.claim("t1", over=GivenUp(frozenset({"nobody that we know", store.owner})))
+        winner = await other.claim("t1", over=AbandonedDrivers(frozenset({"nobody that we know", store.owner})))
         assert (winner.epoch, winner.seq, winner.crashed) == (2, before, True)
-        with pytest.raises(Fenced, match="t1"):
+        with pytest.raises(LeaseLostError, match="t1"):
             await store.append(loser, written.answer(), written.status)
         await store.release(loser)
         assert (await store.get("t1")).owner == other.owner
@@ -151,8 +151,8 @@ class ClaimFacts:
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         for handle in (store, other):
-            with pytest.raises(TurnBusy, match="t1"):
-                await handle.claim("t1", over=GivenUp(frozenset({NOBODY, f"not {store.owner}"})))
+            with pytest.raises(TurnBusyError, match="t1"):
+                await handle.claim("t1", over=AbandonedDrivers(frozenset({NOBODY, f"not {store.owner}"})))
         await store.append(claim, written.answer(), written.status)
 
     async def test_a_later_claim_of_an_owner_that_was_given_up_stands(self, bench: Bench) -> None:
@@ -160,9 +160,9 @@ class ClaimFacts:
         store, other, written = await bench.open(), await bench.open(), Written()
         await store.release(await written.create(store))
         claim = await store.claim("t1")
-        with pytest.raises(TurnBusy, match="t1"):
-            await other.claim("t1", over=GivenUp(frozenset({store.owner}), frozenset({claim.epoch - 1})))
-        over = GivenUp(frozenset({store.owner}), frozenset({claim.epoch - 1, claim.epoch}))
+        with pytest.raises(TurnBusyError, match="t1"):
+            await other.claim("t1", over=AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch - 1})))
+        over = AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch - 1, claim.epoch}))
         assert (await other.claim("t1", over=over)).epoch == claim.epoch + 1
 
     async def test_a_turn_may_be_made_for_others_to_drive(self, bench: Bench) -> None:
@@ -183,7 +183,7 @@ class ClaimFacts:
         """A turn that was let go of is claimed as ever, and does not look crashed."""
         store, other, written = await bench.open(), await bench.open(), Written()
         await store.release(await written.create(store))
-        claim = await other.claim("t1", over=GivenUp(frozenset({store.owner})))
+        claim = await other.claim("t1", over=AbandonedDrivers(frozenset({store.owner})))
         assert (claim.epoch, claim.crashed) == (2, False)
 
     async def test_of_two_that_claim_at_once_one_gets_the_turn(self, bench: Bench) -> None:
@@ -192,12 +192,12 @@ class ClaimFacts:
         handles = [store, await bench.open(), await bench.open()]
         await store.release(await written.create(store))
         claims: list[Claim] = []
-        refused: list[TurnBusy] = []
+        refused: list[TurnBusyError] = []
 
         async def claim(handle: Store) -> None:
             try:
                 claims.append(await handle.claim("t1"))
-            except TurnBusy as busy:
+            except TurnBusyError as busy:
                 refused.append(busy)
 
         async with anyio.create_task_group() as group:
@@ -247,5 +247,5 @@ class ClaimFacts:
 
 async def _claim(store: Store, claims: list[Claim], turn_id: str = "t1") -> None:
     """Add the claim to `claims`, unless somebody else has the turn, or it is not there yet."""
-    with suppress(TurnBusy, UnknownTurn):
+    with suppress(TurnBusyError, TurnNotFoundError):
         claims.append(await store.claim(turn_id))

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from turnwright.errors import Fenced, SessionBusy, StoreError
+from turnwright.errors import LeaseLostError, SessionBusyError, StoreError
 from turnwright.store import Claim, InboxItem, InboxKind, Store
 
 from .bench import Bench, Written
@@ -32,7 +32,7 @@ class _Driven:
         facts = self.written.calls("read_file", "read_file")
         try:
             seq = await store.append(self.claim, facts, self.written.status, ("steer",))
-        except Fenced:
+        except LeaseLostError:
             self.fenced = True
         else:
             assert seq == self.claim.seq == len(self.written.facts)
@@ -113,7 +113,7 @@ class CrowdFacts:
             await Written(f"{turn.id}-next", session=turn.written.new.session).create(other)
 
     async def test_who_was_overtaken_is_told_alone(self, bench: Bench) -> None:
-        """Of those that append at once some are `Fenced`, and have written nothing; all others have."""
+        """Of those that append at once some are `LeaseLostError`, and have written nothing; all others have."""
         store = await bench.open()
         turns = await _driven(store)
         await bench.bury(store)
@@ -141,13 +141,13 @@ class CrowdFacts:
         async def make(number: int) -> None:
             try:
                 await Written(f"t{number}", session=f"s{number}").create(store)
-            except (StoreError, SessionBusy) as error:
+            except (StoreError, SessionBusyError) as error:
                 refused[f"t{number}"] = type(error)
 
         async with anyio.create_task_group() as group:
             for number in range(_MANY):
                 group.start_soon(make, number)
-        assert refused == {"t3": StoreError, "t5": SessionBusy}
+        assert refused == {"t3": StoreError, "t5": SessionBusyError}
         assert len(await other.turns()) == _MANY  # two that were there, and all but two
         for number in set(range(_MANY)) - {5}:
             assert await other.is_driven(f"t{number}")

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from turnwright.errors import Fenced, TurnBusy, UnknownTurn
+from turnwright.errors import LeaseLostError, TurnBusyError, TurnNotFoundError
 from turnwright.store import InboxItem, InboxKind, Store
 
 from .bench import Bench, Written
@@ -38,7 +38,7 @@ class DeletionFacts:
         assert await _there(other) == set(_OTHERS)
         for turn_id in _FAMILY:
             for handle in (store, other):
-                with pytest.raises(UnknownTurn):
+                with pytest.raises(TurnNotFoundError):
                     await handle.facts(turn_id)
                 assert await handle.inbox(turn_id) == []
         for turn_id in _OTHERS:
@@ -59,7 +59,7 @@ class DeletionFacts:
         for driven in ("t_1", "t_1:c1:c9"):
             claim = await store.claim(driven)
             for handle in (store, other):
-                with pytest.raises(TurnBusy) as busy:
+                with pytest.raises(TurnBusyError) as busy:
                     await handle.delete("t_1")
                 assert busy.value.turn == driven
             assert await _there(other) == set(_FAMILY)
@@ -75,7 +75,7 @@ class DeletionFacts:
         await bench.bury(store)
         other = await bench.open()
         assert await other.delete("t1") == 1
-        with pytest.raises(Fenced, match="t1"):
+        with pytest.raises(LeaseLostError, match="t1"):
             await store.append(claim, written.answer(), written.status)
         await store.release(claim)
         assert await _there(other) == set()

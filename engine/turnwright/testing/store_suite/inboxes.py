@@ -5,7 +5,7 @@
 import anyio
 import pytest
 
-from turnwright.errors import UnknownTurn
+from turnwright.errors import TurnNotFoundError
 from turnwright.store import InboxItem, InboxKind, Store
 
 from .bench import Bench, Written
@@ -208,6 +208,6 @@ class InboxFacts:
     async def test_nothing_is_posted_to_a_turn_that_is_not_there(self, bench: Bench) -> None:
         """It is said to be unknown, and its inbox is empty."""
         store = await bench.open()
-        with pytest.raises(UnknownTurn, match="nobody"):
+        with pytest.raises(TurnNotFoundError, match="nobody"):
             await store.post(_answer("q-1", turn="nobody"), _answer("q-2", turn="nobody"))
         assert await store.inbox("nobody") == []

@@ -8,8 +8,8 @@ from contextlib import suppress
 import anyio
 import pytest
 
-from turnwright.errors import Fenced, StoreError, UnknownTurn
-from turnwright.store import GivenUp, InboxItem, InboxKind, Store
+from turnwright.errors import LeaseLostError, StoreError, TurnNotFoundError
+from turnwright.store import AbandonedDrivers, InboxItem, InboxKind, Store
 
 from .bench import NOW, Bench, Written
 
@@ -92,11 +92,11 @@ class StretchFacts:
         other = await bench.open()
         winner = await other.claim("t1")
         facts = written.answer()
-        with pytest.raises(Fenced):
+        with pytest.raises(LeaseLostError):
             await store.append(loser, facts, written.status)
         assert await _who(other) == [(1, 1, name)]
         await other.append(winner, facts, written.status)
-        with pytest.raises(Fenced):
+        with pytest.raises(LeaseLostError):
             await store.append(loser, facts, written.status)
         assert await _who(other) == [(1, 1, name), (at, 2, other.owner)]
 
@@ -105,9 +105,9 @@ class StretchFacts:
         store, other, third, written = await bench.open(), await bench.open(), await bench.open(), Written()
         await store.release(await written.create(store))
         loser = await other.claim("t1")
-        winner = await third.claim("t1", over=GivenUp(frozenset({other.owner})))
+        winner = await third.claim("t1", over=AbandonedDrivers(frozenset({other.owner})))
         at, facts = len(written.facts) + 1, written.answer()
-        with pytest.raises(Fenced):
+        with pytest.raises(LeaseLostError):
             await other.append(loser, facts, written.status)
         await third.append(winner, facts, written.status)
         assert await _who(store) == [(1, 1, store.owner), (at, 3, third.owner)]
@@ -169,7 +169,7 @@ class StretchFacts:
         await store.delete("t1")
         for turn_id in ("t1", "nobody"):
             for handle in (store, other):
-                with pytest.raises(UnknownTurn, match=turn_id):
+                with pytest.raises(TurnNotFoundError, match=turn_id):
                     await handle.stretches(turn_id)
         await Written(prompt="again").create(other)
         assert await _who(store) == [(1, 1, other.owner)]

@@ -4,7 +4,7 @@
 
 import pytest
 
-from turnwright.errors import SessionBusy, StoreError, UnknownTurn
+from turnwright.errors import SessionBusyError, StoreError, TurnNotFoundError
 from turnwright.store import InboxItem, InboxKind
 
 from .bench import Bench, Written
@@ -17,9 +17,9 @@ class TurnFacts:
         """By everything that needs it to be there."""
         store = await bench.open()
         for call in (store.get, store.facts, store.stretches, store.claim, store.is_driven, store.delete):
-            with pytest.raises(UnknownTurn, match="nobody"):
+            with pytest.raises(TurnNotFoundError, match="nobody"):
                 await call("nobody")
-        with pytest.raises(UnknownTurn, match="nobody"):
+        with pytest.raises(TurnNotFoundError, match="nobody"):
             await store.post(InboxItem("nobody", "abort", InboxKind.ABORT))
 
     async def test_a_store_that_knows_at_once_whether_a_turn_is_there_says_so(self, bench: Bench) -> None:
@@ -42,10 +42,10 @@ class TurnFacts:
         store, other, written = await bench.open(), await bench.open(), Written("t1", session="s1")
         claim = await written.create(store)
         for handle in (store, other):
-            with pytest.raises(SessionBusy, match="t1") as busy:
+            with pytest.raises(SessionBusyError, match="t1") as busy:
                 await Written("t2", session="s1").create(handle)
             assert (busy.value.session, busy.value.turn) == ("s1", "t1")
-            with pytest.raises(UnknownTurn):
+            with pytest.raises(TurnNotFoundError):
                 await handle.get("t2")
         await Written("t3", session="s2").create(store)
         await store.append(claim, written.answer(), written.status)
@@ -58,7 +58,7 @@ class TurnFacts:
         await store.append(claim, written.pause(), written.status)
         await store.release(claim)
         for handle in (store, other):
-            with pytest.raises(SessionBusy, match="t1"):
+            with pytest.raises(SessionBusyError, match="t1"):
                 await Written("t2", session="s1").create(handle)
             assert [row.id for row in await handle.turns(live=True)] == ["t1"]
 

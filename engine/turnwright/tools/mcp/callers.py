@@ -13,12 +13,12 @@ from typing import Final
 import anyio
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 
-from turnwright.tools.context import NeedsPerson, ToolContext
+from turnwright.tools.context import NeedsPersonError, ToolContext
 from turnwright.tools.text import shorten
 from turnwright.tools.timing import uncounted
 from turnwright_states import Decision
 
-from .form import BadAnswer, describe_form, read_form
+from .form import FormAnswerError, describe_form, read_form
 
 #: What a person says who has done what a page asked.
 DONE: Final = "done"
@@ -38,7 +38,7 @@ class Caller:
         self.server = server
         self.context = context
         #: The call has no reply yet for what the server asked. It ends, and waits for a person.
-        self.needs: NeedsPerson | None = None
+        self.needs: NeedsPersonError | None = None
         #: The server asked something while it could not be told for which call: it is made again, alone.
         self.muddled = False
         #: The server had forgotten the session once, and was greeted again.
@@ -60,13 +60,13 @@ class Caller:
                 self.visit(asked)
                 return ElicitResult(action="accept")
             return ElicitResult.model_validate({"action": "accept", "content": self._fill(asked)})
-        except NeedsPerson as needs:
+        except NeedsPersonError as needs:
             self.needs = needs
             self.scope.deadline = min(self.scope.deadline, anyio.current_time() + _TO_END)
             return None
 
     def visit(self, asked: ElicitRequestURLParams) -> None:
-        """Have a person open an address, and say so: nothing else is taken for consent. Raises `NeedsPerson`."""
+        """Have a person open an address, and say so: nothing else is taken for consent. Raises `NeedsPersonError`."""
         question = f"{self.server} asks: {asked.message}\nOpen {asked.url}, then answer {DONE}."
         why = ""
         while (said := self.context.ask(f"{why}{question}", [DONE]).strip()).lower() != DONE:
@@ -79,7 +79,7 @@ class Caller:
             said = self.context.ask(f"{why}{question}", choices)
             try:
                 return dict(read_form(said, asked.requested_schema))
-            except BadAnswer as bad:
+            except FormAnswerError as bad:
                 why = f"That does not fit: {bad}\n"
 
 

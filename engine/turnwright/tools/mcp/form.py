@@ -31,7 +31,7 @@ _HINTS: Final[Mapping[str, str]] = {
 }
 
 
-class BadAnswer(ValueError):  # noqa: N818 (reads as what happened)
+class FormAnswerError(ValueError):
     """The answer does not fit the form. The message says why, and what would."""
 
 
@@ -52,7 +52,7 @@ def describe_form(message: str, schema: Schema) -> tuple[str, tuple[str, ...]]:
 
 
 def read_form(answer: str, schema: Schema) -> dict[str, JsonValue]:
-    """Read a person's answer to a form. Fields that it leaves out take their defaults. Raises `BadAnswer`."""
+    """Read a person's answer to a form. Fields that it leaves out take their defaults. Raises `InvalidAnswerError`."""
     fields = _fields(schema)
     given = _given(answer, fields)
     content: dict[str, JsonValue] = {}
@@ -66,23 +66,23 @@ def read_form(answer: str, schema: Schema) -> dict[str, JsonValue]:
             Draft202012Validator(_quick(schema), format_checker=FormatChecker()).iter_errors(content), key=str
         )
     except SchemaError as error:
-        raise BadAnswer(f"the server's form is broken ({type(error).__name__})") from None
+        raise FormAnswerError(f"the server's form is broken ({type(error).__name__})") from None
     if wrong:
-        raise BadAnswer("; ".join(f"{one.json_path.removeprefix('$.')}: {one.message}" for one in wrong))
+        raise FormAnswerError("; ".join(f"{one.json_path.removeprefix('$.')}: {one.message}" for one in wrong))
     return content
 
 
 def _quick(schema: Schema) -> dict[str, object]:
     """The schema without patterns, which are the server's to check: they can take for ever over a few letters.
 
-    Raises `BadAnswer` for a form that no answer is checked against, because that may take as long.
+    Raises `InvalidAnswerError` for a form that no answer is checked against, because that may take as long.
     """
     rest = {key: said for key, said in schema.items() if key != "properties"}
     fields = {
         name: {key: said for key, said in field.items() if key != "pattern"} for name, field in _fields(schema).items()
     }
     if not all(map(is_quick, (rest, *fields.values()))):
-        raise BadAnswer("the server's form is broken (it is no flat list of fields)")
+        raise FormAnswerError("the server's form is broken (it is no flat list of fields)")
     return {**rest, "properties": fields}
 
 
@@ -145,14 +145,14 @@ def _given(answer: str, fields: Mapping[str, Schema]) -> dict[str, object]:
         try:
             return _known(json.loads(text), fields)
         except (ValueError, RecursionError) as error:
-            if isinstance(error, BadAnswer):
+            if isinstance(error, FormAnswerError):
                 raise
-            raise BadAnswer("it is not a JSON object, though it begins like one") from None
+            raise FormAnswerError("it is not a JSON object, though it begins like one") from None
     lines = [line for line in text.splitlines() if line.strip()]
     matches = [_LINE.fullmatch(line) for line in lines]
     for line, match in zip(lines, matches, strict=True):
         if match is None:
-            raise BadAnswer(f"{line!r} is not NAME=VALUE")
+            raise FormAnswerError(f"{line!r} is not NAME=VALUE")
     return _known({match[1]: match[2] for match in matches if match}, fields)
 
 
@@ -172,7 +172,7 @@ def _alone(text: str, item: tuple[str, Schema]) -> dict[str, object]:
 def _known(said: Mapping[str, object], fields: Mapping[str, Schema]) -> dict[str, object]:
     strange = [name for name in said if name not in fields]
     if strange:
-        raise BadAnswer(f"there is no field {strange[0]!r} (there are {', '.join(fields)})")
+        raise FormAnswerError(f"there is no field {strange[0]!r} (there are {', '.join(fields)})")
     return dict(said)
 
 
@@ -184,12 +184,12 @@ def _value(name: str, field: Schema, said: object) -> JsonValue:
     if kind == "boolean":
         if text.lower() in _TRUE | _FALSE:
             return text.lower() in _TRUE
-        raise BadAnswer(f"{name}: {said!r} is neither yes nor no")
+        raise FormAnswerError(f"{name}: {said!r} is neither yes nor no")
     if kind in ("integer", "number"):
         try:
             return int(text) if kind == "integer" or re.fullmatch(r"[+-]?\d+", text) else float(text)
         except ValueError:
-            raise BadAnswer(f"{name}: {said!r} is no {'whole ' if kind == 'integer' else ''}number") from None
+            raise FormAnswerError(f"{name}: {said!r} is no {'whole ' if kind == 'integer' else ''}number") from None
     if kind == "array":
         parts = _listed(text)
         return [_option(part, field) for part in parts]
@@ -201,7 +201,7 @@ def _listed(text: str) -> list[str]:
         try:
             return [str(one) for one in json.loads(text)]
         except (ValueError, RecursionError):
-            raise BadAnswer("it is not a JSON list, though it begins like one") from None
+            raise FormAnswerError("it is not a JSON list, though it begins like one") from None
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

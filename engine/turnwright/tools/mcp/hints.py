@@ -42,7 +42,7 @@ class McpHints:
         )
 
 
-#: The policy for approvals: one of its names, or a function that says for a tool what `Tool(approval=...)` takes.
+#: The policy for approvals: one of its names, or a function that says for a tool what `Tool(needs_approval=...)` takes.
 Policy = Approve | Callable[[McpHints], Approval]
 
 

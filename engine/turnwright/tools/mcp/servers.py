@@ -50,8 +50,8 @@ async def mcp_tools(
 
     A tool is called `server__tool`; see `tool_names` for what happens to long and strange names. `approve` decides
     whose calls wait for a person: `annotated` (the server's hints say it, see `approval_for`), `always`, `never`, or a
-    function of a tool's `McpHints` that gives what `Tool(approval=...)` takes. Tools in a server's `auto_approve` do
-    not wait. `timeout` is for one call, `startup` for one server to start and to tell its tools, both in seconds; a
+    function of a tool's `McpHints` that gives what `Tool(needs_approval=...)` takes. Tools in a server's `auto_approve`
+    do not wait. `timeout` is for one call, `startup` for one server to start and to tell its tools, both in seconds; a
     server's configuration may say otherwise.
 
     Raises `ConfigError` when the extra is not installed, when a configuration is wrong, when two servers have one name,
@@ -135,7 +135,7 @@ def _way(name: str, target: object) -> "Way":
 
 async def _start(sessions: "Sequence[McpSession]") -> "list[list[Listed]]":
     """Start all servers at once. Raises `ConfigError` that names each one that does not start."""
-    from .session import ServerDown  # noqa: PLC0415 (an optional extra)
+    from .session import ServerDownError  # noqa: PLC0415 (an optional extra)
 
     listed: dict[int, list[Listed]] = {}
     down: list[str] = []
@@ -143,7 +143,7 @@ async def _start(sessions: "Sequence[McpSession]") -> "list[list[Listed]]":
     async def one(number: int, session: "McpSession") -> None:
         try:
             listed[number] = await session.start()
-        except ServerDown as error:
+        except ServerDownError as error:
             down.append(f"MCP server {session.name!r} does not start: {error}")
 
     async with anyio.create_task_group() as group:

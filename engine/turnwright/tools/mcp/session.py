@@ -59,7 +59,7 @@ _MOST_PAGES: Final = 1_000
 _MOST_ROUNDS: Final = 100
 
 
-class ServerDown(Exception):  # noqa: N818 (reads as what happened)
+class ServerDownError(Exception):
     """The server cannot be reached. The message says why, without secrets."""
 
 
@@ -113,7 +113,7 @@ class McpSession:
         self._callers = Callers()
 
     async def start(self) -> list[Tool]:
-        """Open it, and give its tools. Raises `ServerDown`."""
+        """Open it, and give its tools. Raises `ServerDownError`."""
         return (await self._alive()).tools
 
     async def close(self) -> None:
@@ -128,14 +128,14 @@ class McpSession:
     async def call(self, tool: str, arguments: Mapping[str, JsonValue], context: ToolContext) -> CallToolResult:
         """Call a tool.
 
-        Raises `NeedsPerson` where the server asks what nobody has answered yet, and `ToolError` for an error of the
-        protocol and for a server that is dead. A cancellation is passed on to the server.
+        Raises `NeedsPersonError` where the server asks what nobody has answered yet, and `ToolError` for an error of
+        the protocol and for a server that is dead. A cancellation is passed on to the server.
         """
         caller = Caller(self.name, context)
         while True:
             try:
                 life = await self._alive()
-            except ServerDown as down:
+            except ServerDownError as down:
                 raise ToolError(f"server {self.name} does not run, and could not be started again: {down}") from None
             try:
                 result = await self._send(life, tool, dict(arguments), caller)
@@ -167,7 +167,7 @@ class McpSession:
         return None if caller.needs is not None or caller.muddled else result
 
     async def _consider(self, error: MCPError, life: _Life, caller: Caller) -> None:
-        """Return where the call is to be made again. Raises `NeedsPerson` or `ToolError` where it is not."""
+        """Return where the call is to be made again. Raises `NeedsPersonError` or `ToolError` where it is not."""
         if caller.needs is not None:
             raise caller.needs from None
         if error.code == URL_ELICITATION_REQUIRED:
@@ -178,7 +178,7 @@ class McpSession:
             raise await self._explained(life, error) from None
 
     def _visit(self, caller: Caller, error: MCPError) -> None:
-        """Have a person open the addresses without which the server does not go on. Raises `NeedsPerson`."""
+        """Have a person open the addresses without which the server does not go on. Raises `NeedsPersonError`."""
         try:
             asked = UrlElicitationRequiredError.from_error(error.error).elicitations
         except (ValidationError, AttributeError):
@@ -236,7 +236,7 @@ class McpSession:
         if life.client is not None:
             return life
         await _gone_soon(life)
-        raise ServerDown(self._why(life))
+        raise ServerDownError(self._why(life))
 
     def _why(self, life: _Life) -> str:
         error: BaseException | None = life.error
@@ -246,7 +246,7 @@ class McpSession:
             return self.hide(life.diary.refused)
         if error is None:
             said = f"it was not ready within {self._startup:g} s"
-        elif isinstance(error, ServerDown):
+        elif isinstance(error, ServerDownError):
             said = str(error)
         elif isinstance(error, MCPError):
             said = "it ended before it was ready" if error.code == CONNECTION_CLOSED else error.message
@@ -323,9 +323,9 @@ async def _end(life: _Life) -> None:
 def _meta(context: ToolContext) -> RequestParamsMeta:
     """What the server is told of the call: with the key it can see that it has done it before."""
     return {
-        "turnwright/key": context.key,
-        "turnwright/turn": context.turn,
-        "turnwright/call": context.call,
+        "turnwright/key": context.idempotency_key,
+        "turnwright/turn": context.turn_id,
+        "turnwright/call": context.call_id,
         "turnwright/attempt": context.attempt,
     }  # type: ignore[typeddict-unknown-key]  # it is an open map, which mypy does not know yet
 
@@ -340,7 +340,7 @@ async def _listed(client: Client) -> list[Tool]:
         page = await client.list_tools(cursor=cursor)
         tools += page.tools
         if len(tools) > MOST_TOOLS:
-            raise ServerDown(TOO_MANY_TOOLS)
+            raise ServerDownError(TOO_MANY_TOOLS)
         cursor = page.next_cursor
         if cursor is None:
             break

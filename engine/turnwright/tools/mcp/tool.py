@@ -40,7 +40,7 @@ class McpTool(Tool):
             name=name,
             description=listed.description or listed.title or "",
             parameters={"type": "object", "properties": {}, **listed.input_schema},
-            approval=not approved and approval_for(hints, policy),
+            needs_approval=not approved and approval_for(hints, policy),
             timeout=timeout,
             idempotent=trusted and hints.idempotent,
             read_only=_read_only(listed) if trusted else None,
@@ -52,7 +52,7 @@ class McpTool(Tool):
         self._schema = schema if isinstance(schema, dict) and is_quick(schema) else None
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> ToolResult:
-        """Call it at its server. Raises `NeedsPerson` where the server asks for one."""
+        """Call it at its server. Raises `NeedsPersonError` where the server asks for one."""
         arguments = cast("Mapping[str, JsonValue]", values)  # of a call's JSON, which `parse` left as it is
         result = await self._session.call(self.hints.tool, arguments, context)
         if self._schema is not None and not result.is_error:

@@ -20,7 +20,7 @@ mtype reason;                  /* the reason that a conclusion carries, then the
 /* What an event brings along; forgotten once its row is taken. */
 mtype event, given;            /* given: the reason that comes with the event, a cause or who aborted */
 byte made, runs, used;         /* calls asked for; those of them that may run; calls that a sub-agent ran */
-bool filtered, truncated, lends, may_pass, no_text, synthesised, doom_asked, go_on;
+bool filtered, truncated, lends, may_pass, no_text, synthesized, doom_asked, go_on;
 mtype before;                  /* the state in which the event came */
 byte row;                      /* the row that was taken; 0: none accepts the event */
 
@@ -172,7 +172,7 @@ inline the_calls_run() {
   :: ready + ready_counted + running == 0 && waiting > 0 -> event = settled
   :: ready + ready_counted + running == 0 && waiting == 0 ->
      if
-     :: event = settled; perhaps(synthesised)
+     :: event = settled; perhaps(synthesized)
      :: retries_left > 0 -> retries_left--                 /* the synthesis failed, and is tried again */
      fi
   :: event = expire; the_sub_agents_are_counted()
@@ -215,7 +215,7 @@ inline something_comes_late() {
   :: event = proceed
   :: event = replied; select (made : 0 .. 1); perhaps(filtered); perhaps(truncated)
   :: an_attempt_fails()
-  :: event = settled; perhaps(synthesised)
+  :: event = settled; perhaps(synthesized)
   :: event = answered; perhaps(doom_asked); perhaps(go_on)
   :: event = concluded; perhaps(no_text)
   :: event = expire
@@ -278,7 +278,7 @@ inline the_row_is_followed() {
 inline the_event_is_forgotten() {
   event = 0; given = 0; before = 0; row = 0; made = 0; runs = 0; used = 0;
   filtered = false; truncated = false; lends = false; may_pass = false; no_text = false;
-  synthesised = false; doom_asked = false; go_on = false
+  synthesized = false; doom_asked = false; go_on = false
 }
 
 /* ---- Who acts --------------------------------------------------------------------------------------------------- */
@@ -366,7 +366,7 @@ ltl closed_steps_are_settled   { [] (open_calls == 0 || state == TOOL_EXEC || st
 ltl every_event_finds_a_row    { [] !refused }
 ltl reasons_fit_their_outcomes { [] ((state == FINISHED -> reason == why_answered || reason == why_text_only ||
                                                            reason == why_truncated) &&
-                                     (state == SYNTHESIS_DONE -> reason == why_synthesised) &&
+                                     (state == SYNTHESIS_DONE -> reason == why_synthesized) &&
                                      (state == CAP_HIT -> reason == why_step_cap || reason == why_budget ||
                                                           reason == why_tokens || reason == why_cost ||
                                                           reason == why_deadline) &&

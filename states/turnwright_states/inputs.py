@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
-from .limits import MAX_CALLS_A_REPLY, Limits
+from .limits import MAX_CALLS_PER_REPLY, Limits
 from .reasons import Cause, EndReason
 
 JsonObject = Mapping[str, JsonValue]
@@ -95,7 +95,7 @@ class CallStatus(StrEnum):
 
     OK = "ok"
     ERROR = "error"
-    DENIED = "denied"
+    REJECTED = "rejected"
     REFUSED = "refused"
     ABORTED = "aborted"
     UNKNOWN = "unknown"
@@ -115,8 +115,8 @@ class Decision(StrEnum):
     """What a person decided. `DECISIONS` says which kind of interrupt takes which."""
 
     REPLY = "reply"
-    GRANT = "grant"
-    DENY = "deny"
+    APPROVE = "approve"
+    REJECT = "reject"
     RERUN = "rerun"
     UNKNOWN = "unknown"
     GO_ON = "go_on"
@@ -125,9 +125,9 @@ class Decision(StrEnum):
 
 
 DECISIONS: Final[dict[InterruptKind, tuple[Decision, ...]]] = {
-    InterruptKind.QUESTION: (Decision.REPLY, Decision.DENY),
-    InterruptKind.GRANT: (Decision.GRANT, Decision.DENY),
-    InterruptKind.APPROVAL: (Decision.GRANT, Decision.DENY),
+    InterruptKind.QUESTION: (Decision.REPLY, Decision.REJECT),
+    InterruptKind.GRANT: (Decision.APPROVE, Decision.REJECT),
+    InterruptKind.APPROVAL: (Decision.APPROVE, Decision.REJECT),
     InterruptKind.UNKNOWN_OUTCOME: (Decision.RERUN, Decision.UNKNOWN),
     InterruptKind.DOOM_LOOP: (Decision.GO_ON, Decision.ALWAYS, Decision.STOP),
 }
@@ -149,24 +149,29 @@ class ToolCall(Frozen):
     #: What the doom-loop detector compares instead of the arguments, where the tool names it.
     loop_key: str | None = None
     #: A polling tool: the doom-loop detector does not see its calls.
-    exempt: bool = False
+    ignore_in_loop_detection: bool = False
     #: The call runs a sub-agent: it leases its share of what the turn has left (rule 14).
     delegates: bool = False
 
 
 #: The calls of one reply.
-Calls = Annotated[tuple[ToolCall, ...], Field(max_length=MAX_CALLS_A_REPLY)]
+Calls = Annotated[tuple[ToolCall, ...], Field(max_length=MAX_CALLS_PER_REPLY)]
 
 
-class Event(Frozen):
+class Input(Frozen):
     """Something that happened, `elapsed` seconds of driving after the turn began."""
 
     elapsed: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     #: Messages to the running turn that were not taken in: kept with its end, if this event ends it (rule 15).
     undelivered: tuple[str, ...] = ()
 
+    @classmethod
+    def title(cls) -> str:
+        """What happened, in one word: `CallSettled` for a `CallSettledInput`."""
+        return cls.__name__.removesuffix("Input") or "Input"
 
-class Started(Event):
+
+class StartedInput(Input):
     """A turn begins. Everything that its resumption needs to know is in here."""
 
     prompt: str
@@ -179,22 +184,22 @@ class Started(Event):
     #: What came with the prompt (pictures, documents), each as the engine wrote it: kept, not read.
     files: tuple[JsonObject, ...] = ()
     #: The messages before the prompt, where the embedder brought them: kept, not read.
-    history: tuple[JsonObject, ...] = ()
+    message_history: tuple[JsonObject, ...] = ()
     #: Whether the embedder has a synthesis that is offered each finished batch.
     synthesis: bool = False
     parent_turn: str | None = None
     parent_call: str | None = None
     depth: Annotated[int, Field(ge=0)] = 0
     #: The turn that this one goes on from, after a limit (rule 16).
-    continues: str | None = None
+    continue_from: str | None = None
     #: The turn that this one is a copy of, as far as that turn's fact `forked_at`.
     forked_from: str | None = None
     forked_at: Annotated[int, Field(ge=1)] | None = None
     #: What the embedder wants to find again when the turn is resumed: kept, not read.
-    context: JsonObject = Field(default_factory=dict)
+    metadata: JsonObject = Field(default_factory=dict)
 
 
-class ModelReplied(Event):
+class ModelRepliedInput(Input):
     """The model's reply is whole. One with blank text and no calls is taken as a failed attempt (rule 9)."""
 
     text: str = ""
@@ -206,7 +211,7 @@ class ModelReplied(Event):
     usage: Usage | None = None
 
 
-class AttemptFailed(Event):
+class AttemptFailedInput(Input):
     """A model call, or the synthesis, failed. Its retry is allowed or refused by the chart."""
 
     cause: Cause
@@ -218,7 +223,7 @@ class AttemptFailed(Event):
     wait: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
 
 
-class CallStarted(Event):
+class CallStartedInput(Input):
     """A tool call is about to run. Journalled before it runs; a second one for the same call is a rerun."""
 
     call: str
@@ -226,7 +231,7 @@ class CallStarted(Event):
     child: str | None = None
 
 
-class CallSettled(Event):
+class CallSettledInput(Input):
     """A tool call has its result."""
 
     call: str
@@ -238,7 +243,7 @@ class CallSettled(Event):
     spent: Spent | None = None
 
 
-class CallWaits(Event):
+class CallWaitingInput(Input):
     """A tool call needs a person before it can go on."""
 
     call: str
@@ -255,13 +260,13 @@ class CallWaits(Event):
     forwarded: Writable | None = None
 
 
-class Synthesised(Event):
+class SynthesizedInput(Input):
     """The embedder's synthesis has looked at the batch: the final text, or None (or a blank text) to go on."""
 
     text: str | None = None
 
 
-class Answered(Event):
+class AnsweredInput(Input):
     """A person answered one interrupt."""
 
     interrupt: str
@@ -269,13 +274,13 @@ class Answered(Event):
     text: str = ""
 
 
-class Steered(Event):
+class SteeredInput(Input):
     """A message to the running turn, taken in before its next model call, or while its batch is open (rule 15)."""
 
     text: str
 
 
-class Concluded(Event):
+class ConcludedInput(Input):
     """The concluding call answered: text or None, and the calls that it asked for all the same, which do not run.
 
     A blank text is none. A reply without text is asked for once more where a retry is left.
@@ -286,7 +291,7 @@ class Concluded(Event):
     usage: Usage | None = None
 
 
-class Stop(Event):
+class StopInput(Input):
     """What closes the calls that are open: the driver has stopped its I/O, and the sub-agents have ended."""
 
     partial: str = ""
@@ -294,19 +299,19 @@ class Stop(Event):
     spent: Mapping[str, Spent] = Field(default_factory=dict)
 
 
-class Expire(Stop):
+class ExpireInput(StopInput):
     """The deadline passed during I/O, which the driver has stopped."""
 
     usage: Usage | None = None
 
 
-class Abort(Stop):
+class AbortInput(StopInput):
     """Somebody stopped the turn; the driver has stopped its I/O."""
 
     reason: AbortReason = EndReason.ABORTED
 
 
-class Fail(Stop):
+class FailInput(StopInput):
     """The engine, or a hook of its embedder, raised."""
 
     error: str

@@ -1,0 +1,71 @@
+"""Journals that were written when some words were others, in the words of today: what `migrate` writes.
+
+Only words change: the facts, their order and what follows from them stay.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from turnwright_states import MachineError, fold
+from turnwright_states.facts import parse_fact
+
+#: The kinds of facts that had other words, and what they are called now.
+KINDS: Final[Mapping[str, str]] = {
+    "turn_started": "turn_started",
+    "answered": "answered",
+    "call_settled": "call_settled",
+    "synthesised": "synthesized",
+    "halted": "turn_ended",
+}
+
+#: What a journal may be that is damaged: its hash is not what matters then.
+_DAMAGED: Final = (MachineError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+_FIELDS: Final[Mapping[str, str]] = {
+    "history": "message_history",
+    "context": "metadata",
+    "continues": "continue_from",
+    "calls_a_step": "max_calls_per_step",
+}
+_VALUES: Final[Mapping[tuple[str, object], str]] = {
+    ("decision", "grant"): "approve",
+    ("decision", "deny"): "reject",
+    ("status", "denied"): "rejected",
+    ("reason", "synthesised"): "synthesized",
+}
+
+
+def renamed(payload: str) -> str:
+    """The payload of a fact, or of an answer that waits in an inbox. What is no JSON object stays as it is."""
+    try:
+        fields = json.loads(payload)
+    except (ValueError, RecursionError):
+        return payload
+    if not isinstance(fields, dict):
+        return payload
+    written = _renamed(fields)
+    for name in ("limits", "agent"):
+        if isinstance(below := written.get(name), dict):
+            written[name] = _renamed(below)
+    return json.dumps(written, ensure_ascii=False, separators=(",", ":"))
+
+
+def _renamed(fields: Mapping[str, object]) -> dict[str, object]:
+    return {
+        _FIELDS.get(name, name): _VALUES.get((name, value), value) if isinstance(value, str) else value
+        for name, value in fields.items()
+    }
+
+
+def with_hash(facts: Sequence[tuple[str, str]]) -> str:
+    """The last payload of a turn that has ended, with the hash of the words of today: its reason is hashed.
+
+    `facts` are the kinds and payloads of the whole turn. A damaged journal keeps the payload that it has.
+    """
+    last = facts[-1][1]
+    try:
+        turn = fold([parse_fact(kind, payload, seq) for seq, (kind, payload) in enumerate(facts, start=1)])
+    except _DAMAGED:
+        return last
+    return json.dumps(json.loads(last) | {"hash": turn.digest()}, ensure_ascii=False, separators=(",", ":"))
