@@ -17,7 +17,7 @@ from turnwright.events import (
     TurnEvent,
     TurnPausedEvent,
 )
-from turnwright.journal.event_bus import Hub
+from turnwright.journal.event_bus import EventBus
 from turnwright.message import TextPart, ToolCallPart, ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states import EndReason, InterruptKind, Outcome, State, Usage
@@ -186,7 +186,7 @@ def heard_by(log: list[str]) -> Callable[[TurnEvent], None]:
 
 async def test_followers_hear_one_turn_and_observers_all() -> None:
     log: list[str] = []
-    hub = Hub([heard_by(log)])
+    hub = EventBus([heard_by(log)])
     with hub.follow("t1") as events:
         hub.publish(ResponseRestartedEvent("t2", 1))
         hub.publish(ResponseRestartedEvent("t1", 1))
@@ -196,7 +196,7 @@ async def test_followers_hear_one_turn_and_observers_all() -> None:
 
 
 async def test_a_slow_follower_delays_nobody_and_misses_nothing() -> None:
-    hub = Hub()
+    hub = EventBus()
     with hub.follow("t1") as slow, hub.follow("t1") as quick:
         for seq in range(1000):
             hub.publish(ResponseRestartedEvent("t1", seq))
@@ -207,7 +207,7 @@ async def test_a_slow_follower_delays_nobody_and_misses_nothing() -> None:
 
 async def test_a_follower_that_is_gone_is_no_matter() -> None:
     """It closed its end, or was told that nobody drives; who publishes does not notice, and the others hear."""
-    hub = Hub()
+    hub = EventBus()
     with hub.follow("t1") as gone, hub.follow("t1") as there:
         await gone.aclose()
         hub.publish(ResponseRestartedEvent("t1", 1))
@@ -218,7 +218,7 @@ async def test_a_follower_that_is_gone_is_no_matter() -> None:
 
 
 async def test_nothing_is_kept_of_those_who_left() -> None:
-    hub = Hub()
+    hub = EventBus()
     with hub.follow("t1"):
         pass
     hub.publish(ResponseRestartedEvent("t1", 1))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from turnwright_states import EndReason, Limits, Outcome, State, Usage
 
-from ._base.lazy_imports import late
+from ._base.lazy_imports import lazy_imports
 from .agent import Agent, Budget
 from .agents.budgets import Budgets
 from .driver.subagents import AgentTool, agent_tool
@@ -50,7 +50,7 @@ else:
         "load_opencode_agents": ".agents.opencode",
         "parse_agents": ".agents.markdown",
     }
-    __getattr__, __dir__ = late(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_imports(__name__, _HOMES)
 
 __all__ = [
     "QUEUED",

@@ -11,21 +11,28 @@ import anyio
 
 from turnwright_states import Limits
 
-from ._base.background_task import beside
+from ._base.background_task import background_task
 from ._base.ids import new_id
 from .agent import Agent
 from .agents.budgets import Budgets
-from .driver.subagents import callees
+from .driver.subagents import subagent_tools
 from .errors import ConfigError, EngineClosedError, TurnBusyError, TurnNotFoundError, known_options
 from .events import TurnEvent
 from .journal.admission import NewTurnClaim, TurnOptions, admit, ended, limits_for, write_turn
-from .journal.answer_posting import Answers, need_root, post_answers, standing, standing_live, taken_in
+from .journal.answer_posting import (
+    Answers,
+    current_live_result,
+    current_result,
+    need_root,
+    post_answers,
+    result_after_answers,
+)
 from .journal.dependencies import Dependencies, Prepare, Price, Synthesis, tools_by_name
-from .journal.event_bus import Hub, Observer
-from .journal.follow import follow, until_it_rests
+from .journal.event_bus import EventBus, Observer
+from .journal.follow import follow, wait_until_idle
 from .journal.inbox import steer_item
 from .journal.recovery import recover_turns
-from .journal.termination import make_way
+from .journal.termination import supersede_session
 from .journal.upkeep import delete_turn, prune_turns
 from .model.protocol import Model
 from .model.retry import Backoff
@@ -118,7 +125,7 @@ class Engine:
             telemetry=telemetry,
         )
         self._closed = False
-        self._hub = Hub(on_event)
+        self._hub = EventBus(on_event)
         self._runtime = Local() if runtime is None else runtime
         if not self._runtime.embedded and isinstance(store, str) and not self.store.shared:
             raise ConfigError(f"store {store} is this process's alone: name one that the runtime's workers share")
@@ -155,7 +162,7 @@ class Engine:
             return
         with self._hub.follow(turn_id) as followed:
             begun = await self._begin(turn_id, agent, prompt, **options)
-            async with beside(self._turns.run, turn_id, begun):
+            async with background_task(self._turns.run, turn_id, begun):
                 yield followed
 
     async def submit(self, agent: Agent, prompt: str, **options: Unpack[TurnOptions]) -> str:
@@ -191,7 +198,7 @@ class Engine:
         """
         need_root(turn_id)
         if not answers:
-            await standing_live(self._opened, turn_id)
+            await current_live_result(self._opened, turn_id)
             return await self._turns.take_up(turn_id)
         replies = await post_answers(self._opened, turn_id, answers, now=self.setup.now())
         while True:
@@ -199,7 +206,7 @@ class Engine:
                 await self._turns.take_up(turn_id)
                 break
             await anyio.sleep(self.setup.poll_interval)
-        return await taken_in(self._opened, turn_id, replies)
+        return await result_after_answers(self._opened, turn_id, replies)
 
     async def answer(self, turn_id: str, answers: Answers) -> None:
         """Answer a paused turn, and leave it to a worker to drive it on. Takes and raises what `resume` does.
@@ -232,10 +239,10 @@ class Engine:
         `TurnAlreadyEndedError`, and `ConfigError` for a message that says nothing. Source: DESIGN 4.15.
         """
         item = steer_item(turn_id, text)
-        await standing_live(self._opened, turn_id)
+        await current_live_result(self._opened, turn_id)
         await self._opened.post(item)
         if item in await self._opened.inbox(turn_id):
-            await standing_live(self._opened, turn_id)  # it may have ended since it was asked
+            await current_live_result(self._opened, turn_id)  # it may have ended since it was asked
 
     async def fork(self, turn_id: str, *, at: int) -> str:
         """Copy the first `at` facts of a turn into a new turn, which `resume` drives on from there. Returns its id.
@@ -307,7 +314,7 @@ class Engine:
 
     async def get(self, turn_id: str) -> TurnResult:
         """How a turn stands now. Raises `TurnNotFoundError`."""
-        return await standing(self._opened, turn_id)
+        return await current_result(self._opened, turn_id)
 
     async def turns(
         self,
@@ -334,7 +341,7 @@ class Engine:
         return certificate(
             agent,
             setup.limits,
-            callees=partial(callees, setup.tools),
+            subagent_tools=partial(subagent_tools, setup.tools),
             tools_of=lambda one: setup.tools_for(one).values(),
             budgets=setup.budgets,
         )
@@ -381,7 +388,7 @@ class Engine:
             session = session or before.session
             started = started.model_copy(update={"session": session})
         if session is not None:
-            await make_way(self._opened, session, self._hub, self.setup.telemetry)
+            await supersede_session(self._opened, session, self._hub, self.setup.telemetry)
         now, here = self.setup.now(), driven and self._runtime.embedded
         return await write_turn(self._opened, turn_id, agent, started, created_at=now, listeners=self._hub, driven=here)
 
@@ -401,8 +408,8 @@ class Engine:
                 if not self._turns.is_driven(turn_id):
                     self._hub.close(turn_id)  # nothing may have happened that would have ended the waiting
 
-        async with beside(driven):
-            yield until_it_rests(self._follow(turn_id, after, lambda: under_way), turn_id, after, self.get)
+        async with background_task(driven):
+            yield wait_until_idle(self._follow(turn_id, after, lambda: under_way), turn_id, after, self.get)
 
     def _follow(
         self, turn_id: str, after: int, expected: Callable[[], bool] = lambda: False, *, waits: bool = False

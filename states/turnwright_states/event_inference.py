@@ -42,13 +42,13 @@ _GOES_ON: Final = (f.StepStarted, f.CallStarted, f.CallWaiting, f.Paused, f.Answ
 _ABORTED: Final[tuple[AbortReason, ...]] = (EndReason.ABORTED, EndReason.SUPERSEDED)
 
 
-def beginning(fact: f.TurnStarted) -> StartedInput:
+def started_input(fact: f.TurnStarted) -> StartedInput:
     """The event that a journal begins with."""
     shared = StartedInput.model_fields.keys() & set(fact.__struct_fields__)
     return StartedInput.model_validate({name: getattr(fact, name) for name in shared})
 
 
-def origins(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:  # noqa: C901, PLR0912 (one case a fact: flat)
+def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:  # noqa: C901, PLR0912 (one case a fact: flat)
     """The events from which the group that begins at the index `at` may have come, the likeliest first.
 
     `turn` is folded as far as the fact before it.

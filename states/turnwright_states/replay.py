@@ -1,9 +1,9 @@
 """Replays a journal: does each of its facts follow from the ones before?
 
 The fold trusts facts and asks no guard again, so that a new release cannot change the past. Replay does the opposite.
-It reads out of the facts what happened (`origins.py`), feeds that to a machine on the chart that ships, and compares
-what the machine says with what is written, field by field, the time, the state and the hash included. What happened
-is taken from the journal, for nothing else has it; what was decided is not.
+It reads out of the facts what happened (`infer_inputs.py`), feeds that to a machine on the chart that ships, and
+compares what the machine says with what is written, field by field, the time, the state and the hash included. What
+happened is taken from the journal, for nothing else has it; what was decided is not.
 
 Nothing is done again: no model is called, no tool is run, nothing is written. To go on from a place in the past, with
 everything that this does, is a fork (`turnwright.journal.fork`).
@@ -30,7 +30,7 @@ from . import facts as f
 from .chart import CHART, VERSION, Chart, Row
 from .doom import call_key
 from .errors import InvalidJournalError, MachineError
-from .event_inference import beginning, origins
+from .event_inference import infer_inputs, started_input
 from .inputs import Input, ModelRepliedInput
 from .machine import TurnMachine
 from .state import FINAL, State, Trigger
@@ -231,7 +231,7 @@ class _Course:
             )
         else:
             try:
-                event = beginning(head)
+                event = started_input(head)
             except ValidationError as error:
                 yield _impossible(1, head, error)
             else:
@@ -245,7 +245,7 @@ class _Course:
             yield InvalidJournalError(at + 1, f"{head.kind}: the turn had already ended ({machine.state.outcome})")
             return
         try:
-            for event in origins(self._facts, at, machine.turn):
+            for event in infer_inputs(self._facts, at, machine.turn):
                 yield self._fed(machine, event, at)
         except ValidationError as error:
             yield _impossible(at + 1, head, error)

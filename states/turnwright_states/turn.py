@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from . import facts as f
 from .call import Call, CallState
-from .construct import made
+from .construct import construct_unchecked
 from .counters import Counters
 from .doom import Round, looping, make_round, remember
 from .inputs import Decision, Usage
@@ -27,7 +27,7 @@ from .state import LIVE, STAGE, State
 Rank = tuple[int, int, int, int, int, int, int]
 
 _packed: Final = msgpack.Encoder().encode
-_NOTHING_USED: Final = made(Usage)
+_NOTHING_USED: Final = construct_unchecked(Usage)
 _NO_ARGUMENTS: Final[FrozenDict[Any]] = FrozenDict()
 
 
@@ -200,7 +200,7 @@ class Turn:
         self.calls_made += len(fact.calls)
         self.synthesis_done = False
         threshold = self.limits.doom_threshold
-        latest = make_round([(made.name, made.key) for made in fact.calls if made.key])
+        latest = make_round([(call.name, call.key) for call in fact.calls if call.key])
         if threshold is None or latest is None:
             self.counters.doom = False
             return

@@ -11,7 +11,7 @@ import turnwright.model
 import turnwright.model.openai_chat.client
 import turnwright.store
 import turnwright.store.sqlite.store
-from turnwright._base.lazy_imports import late
+from turnwright._base.lazy_imports import lazy_imports
 
 
 def output(code: str) -> str:
@@ -41,7 +41,7 @@ def test_all_of_a_package_can_be_imported_at_once() -> None:
 
 
 def test_a_name_that_is_not_there_is_an_error_like_any_other() -> None:
-    get, _ = late("turnwright", {"Certificate": ".certificate"})
+    get, _ = lazy_imports("turnwright", {"Certificate": ".certificate"})
     with pytest.raises(AttributeError, match="module 'turnwright' has no attribute 'Bogus'") as raised:
         get("Bogus")
     assert (raised.value.name, raised.value.obj) == ("Bogus", turnwright)

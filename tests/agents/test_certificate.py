@@ -203,10 +203,10 @@ def test_the_chart_is_named_by_what_its_rows_say() -> None:
 def calling(**agents: tuple[str, ...]) -> Callable[[Agent], Mapping[str, Agent]]:
     """Who may call whom, by name; what each is called is its name in small letters."""
 
-    def callees(agent: Agent) -> Mapping[str, Agent]:
+    def subagent_tools(agent: Agent) -> Mapping[str, Agent]:
         return {name.lower(): Agent(name=name, steps=len(name)) for name in agents.get(agent.name, ())}
 
-    return callees
+    return subagent_tools
 
 
 def below(certified: Certificate) -> dict[str, tuple[int, tuple[str, ...]]]:
@@ -217,14 +217,17 @@ def below(certified: Certificate) -> dict[str, tuple[int, tuple[str, ...]]]:
 
 def test_an_agent_without_sub_agents_has_the_certificate_that_it_always_had() -> None:
     """Those who read the format from before there were any can read it: the new field is left out."""
-    data = certificate(Agent(name="Tester"), callees=calling()).to_json()
+    data = certificate(Agent(name="Tester"), subagent_tools=calling()).to_json()
     assert set(data) == {"schema", "agent", "chart", "bounds"}
     assert data == certificate(Agent(name="Tester")).to_json()
 
 
 def test_sub_agents_are_certified_with_the_rule_of_their_leases() -> None:
     certified = certificate(
-        Agent(name="Lead"), Limits(nudges=2), steps=9, callees=calling(Lead=("Editor", "Reader"), Editor=("Reader",))
+        Agent(name="Lead"),
+        Limits(nudges=2),
+        steps=9,
+        subagent_tools=calling(Lead=("Editor", "Reader"), Editor=("Reader",)),
     )
     assert below(certified) == {"editor": (1, ("reader",)), "reader": (1, ())}
     assert certified.sub_agents is not None
@@ -240,13 +243,13 @@ def test_sub_agents_are_certified_with_the_rule_of_their_leases() -> None:
 
 
 def test_a_cycle_of_sub_agents_is_shown_once() -> None:
-    certified = certificate(Agent(name="Lead"), callees=calling(Lead=("Lead", "A"), A=("B",), B=("A", "Lead")))
+    certified = certificate(Agent(name="Lead"), subagent_tools=calling(Lead=("Lead", "A"), A=("B",), B=("A", "Lead")))
     assert below(certified) == {"lead": (1, ("lead", "a")), "a": (1, ("b",)), "b": (2, ("a", "lead"))}
 
 
 def test_sub_agents_are_shown_as_deep_as_they_may_be_called() -> None:
     """What the third may call is never run."""
-    certified = certificate(Agent(name="A"), callees=calling(A=("B",), B=("C",), C=("D",), D=("E",)))
+    certified = certificate(Agent(name="A"), subagent_tools=calling(A=("B",), B=("C",), C=("D",), D=("E",)))
     assert below(certified) == {"b": (1, ("c",)), "c": (2, ("d",)), "d": (3, ())}
 
 

@@ -25,7 +25,7 @@ from turnwright import (
     tool,
 )
 from turnwright.agent import Budget
-from turnwright.driver.subagents import AgentTool, agent_tool, callees
+from turnwright.driver.subagents import AgentTool, agent_tool, subagent_tools
 from turnwright.events import TurnEvent
 from turnwright.journal.questions import words
 from turnwright.message import ToolResultPart
@@ -1199,9 +1199,9 @@ def test_the_sub_agents_of_an_agent_are_those_among_its_tools() -> None:
     company = Company()
     company.hire(READER)
     company.hire(WORKER)
-    assert callees(company.tools, LEAD) == {"Reader": READER, "Worker": WORKER}
-    assert callees(company.tools, Agent(name="One", tools=("Worker", "note"))) == {"Worker": WORKER}
-    assert callees(company.tools, Agent(name="None", tools=())) == {}
+    assert subagent_tools(company.tools, LEAD) == {"Reader": READER, "Worker": WORKER}
+    assert subagent_tools(company.tools, Agent(name="One", tools=("Worker", "note"))) == {"Worker": WORKER}
+    assert subagent_tools(company.tools, Agent(name="None", tools=())) == {}
 
 
 @pytest.mark.parametrize("stop", ["abort", "expire"])

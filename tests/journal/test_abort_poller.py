@@ -4,7 +4,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from turnwright.journal.abort_poller import Watch
+from turnwright.journal.abort_poller import AbortPoller
 from turnwright.store import InboxItem, InboxKind, MemoryStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
@@ -31,7 +31,7 @@ class Post:
         self.store = Asked()
         self.told: list[InboxItem] = []
         self._news = anyio.Event()
-        self.watch = Watch(self.store, every, self._tell)
+        self.watch = AbortPoller(self.store, every, self._tell)
 
     def _tell(self, request: InboxItem) -> None:
         self.told.append(request)

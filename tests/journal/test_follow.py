@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from turnwright import Agent, Engine, tool
 from turnwright.events import FactEvent, TextDeltaEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
-from turnwright.journal.event_bus import Hub
+from turnwright.journal.event_bus import EventBus
 from turnwright.journal.follow import follow
 from turnwright.model import ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
@@ -87,7 +87,7 @@ class Growing(StoreWrapper):
     `read` has the seq of each fact that was read, in the order of the reads, and `asked` what each read was after.
     """
 
-    def __init__(self, played: Played, hub: Hub, stretches: Sequence[Stretch]) -> None:
+    def __init__(self, played: Played, hub: EventBus, stretches: Sequence[Stretch]) -> None:
         super().__init__(MemoryStore())
         self.read: list[int] = []
         self.asked: list[int] = []
@@ -134,7 +134,7 @@ class Growing(StoreWrapper):
 
 def heard_of(played: Played, *stretches: Stretch, after: int = 0) -> tuple[list[TurnEvent], Growing]:
     """What a follower hears while the turn is driven in these stretches, then elsewhere; and the store."""
-    hub = Hub()
+    hub = EventBus()
     store = Growing(played, hub, stretches)
 
     async def listen() -> list[TurnEvent]:

@@ -7,8 +7,8 @@ import pytest
 from msgspec import structs
 
 from turnwright import Agent, Engine, StoreError
-from turnwright.journal.message_history import said_before
-from turnwright.journal.turn_journal import beginning
+from turnwright.journal.message_history import messages_before
+from turnwright.journal.turn_journal import first_fact
 from turnwright.model.scripted import ScriptedModel
 from turnwright.store import MemoryStore, NewTurn, Status, Store
 from turnwright_states import TurnMachine
@@ -62,6 +62,6 @@ async def test_turns_that_go_on_from_each_other_in_a_circle_are_named(
     with pytest.raises(StoreError, match=told):
         await engine.run(AGENT, "go on", continue_from="a")
     assert len(model.requests) == 1
-    first = beginning("a", await store.facts("a"))
+    first = first_fact("a", await store.facts("a"))
     with pytest.raises(StoreError, match="in a circle"):
-        await said_before(store, "a", first)
+        await messages_before(store, "a", first)

@@ -1,4 +1,4 @@
-"""What a ledger does with an inbox item that came to nothing."""
+"""What a journal does with an inbox item that came to nothing."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from turnwright import StoreError
-from turnwright.journal.turn_journal import Ledger
+from turnwright.journal.turn_journal import TurnJournal
 from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, NewTurn, Status, Store
 from turnwright.testing import FaultyStore
 from turnwright.testing.faults import StoreWrapper
@@ -20,47 +20,47 @@ REPLY = ModelRepliedInput(text="Done.", elapsed=1.0)
 ITEMS = tuple(InboxItem(TURN, f"answer:{n}", InboxKind.ANSWER) for n in range(2))
 
 
-async def ledger_on(store: Store) -> Ledger:
+async def journal_on(store: Store) -> TurnJournal:
     """A turn that waits for its model, with two items in its inbox."""
     machine, facts = TurnMachine.start(StartedInput(prompt="hi", limits=Limits()))
     new = NewTurn(id=TURN, session=None, agent="Tidier", model="m", created_at=0.0)
     claim = await store.create(new, facts, Status.of(machine.turn))
     await store.post(*ITEMS)
-    return await Ledger.open(store, claim)
+    return await TurnJournal.open(store, claim)
 
 
 async def test_a_dropped_item_is_gone_and_nothing_is_written() -> None:
     store = MemoryStore()
-    ledger = await ledger_on(store)
+    journal = await journal_on(store)
     before, row = await store.facts(TURN), await store.get(TURN)
-    await ledger.drop("answer:0")
+    await journal.drop("answer:0")
     assert await store.inbox(TURN) == [ITEMS[1]]
     assert await store.facts(TURN) == before
     assert (await store.get(TURN)).status == row.status
-    await ledger.feed(REPLY)
+    await journal.feed(REPLY)
     assert (await store.get(TURN)).status.outcome is not None
 
 
 async def test_after_a_failed_append_nothing_is_dropped() -> None:
     """The machine is ahead of the journal then, and so would be the status that is written."""
     store = FaultyStore(MemoryStore(), at=1, heals=True)
-    ledger = await ledger_on(store)
+    journal = await journal_on(store)
     with pytest.raises(StoreError, match="append 1"):
-        await ledger.feed(REPLY)
+        await journal.feed(REPLY)
     with pytest.raises(StoreError, match="an append failed before"):
-        await ledger.drop("answer:0")
+        await journal.drop("answer:0")
     assert store.appends == 1
     assert await store.inbox(TURN) == list(ITEMS)
 
 
 async def test_an_item_that_could_not_be_dropped_waits_and_the_turn_goes_on() -> None:
     store = FaultyStore(MemoryStore(), at=1, heals=True)
-    ledger = await ledger_on(store)
+    journal = await journal_on(store)
     with pytest.raises(StoreError, match="append 1"):
-        await ledger.drop("answer:0")
+        await journal.drop("answer:0")
     assert await store.inbox(TURN) == list(ITEMS)
-    await ledger.drop("answer:0")
-    await ledger.feed(REPLY)
+    await journal.drop("answer:0")
+    await journal.feed(REPLY)
     assert (await store.get(TURN)).status.outcome is not None
 
 
@@ -86,11 +86,11 @@ class Slow(StoreWrapper):
 async def test_an_item_is_dropped_after_what_is_being_written() -> None:
     """Two appends of one claim at once would not know each other's facts."""
     store = Slow(MemoryStore())
-    ledger = await ledger_on(store)
+    journal = await journal_on(store)
     async with anyio.create_task_group() as group:
-        group.start_soon(ledger.feed, REPLY)
+        group.start_soon(journal.feed, REPLY)
         await store.began.wait()
-        group.start_soon(ledger.drop, "answer:0")
+        group.start_soon(journal.drop, "answer:0")
         await anyio.wait_all_tasks_blocked()
         store.go_on.set()
     assert store.most == 1
@@ -100,9 +100,9 @@ async def test_an_item_is_dropped_after_what_is_being_written() -> None:
 
 async def test_an_item_is_dropped_also_when_whoever_drops_it_is_cancelled() -> None:
     store = Slow(MemoryStore())
-    ledger = await ledger_on(store)
+    journal = await journal_on(store)
     async with anyio.create_task_group() as group:
-        group.start_soon(ledger.drop, "answer:0")
+        group.start_soon(journal.drop, "answer:0")
         await store.began.wait()
         group.cancel_scope.cancel()
         store.go_on.set()

@@ -31,7 +31,7 @@ from turnwright_states import (
     ToolCall,
     Usage,
 )
-from turnwright_states.construct import made
+from turnwright_states.construct import construct_unchecked
 from turnwright_states.inputs import Frozen, StopInput
 
 SPENT: Final = Spent(calls=1, tokens=2, cost=0.5)
@@ -74,7 +74,7 @@ def test_one_of_each_kind_is_looked_at() -> None:
 def test_both_ways_make_the_same(checked: Frozen | Limits) -> None:
     """Equal, of the same fields in the same order, the same as text; a copy and what was pickled are no less."""
     given = {name: value for name, value in checked if name in checked.model_fields_set}
-    unchecked = made(type(checked), **given)
+    unchecked = construct_unchecked(type(checked), **given)
     assert unchecked == checked
     assert repr(unchecked) == repr(checked)
     assert unchecked.model_dump() == checked.model_dump()
@@ -88,23 +88,23 @@ def test_both_ways_make_the_same(checked: Frozen | Limits) -> None:
 @pytest.mark.parametrize("checked", ONES, ids=lambda one: type(one).__name__)
 def test_a_change_in_a_copy_leaves_the_others_alone(checked: Frozen | Limits) -> None:
     name = next(iter(type(checked).model_fields))
-    unchecked = made(type(checked), **dict(checked))
+    unchecked = construct_unchecked(type(checked), **dict(checked))
     changed = unchecked.model_copy(update={name: None})
     assert getattr(changed, name) is None
-    assert unchecked == checked == made(type(checked), **dict(checked))
+    assert unchecked == checked == construct_unchecked(type(checked), **dict(checked))
 
 
 def test_it_is_as_frozen_as_the_other() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        made(Usage).input_tokens = 1  # type: ignore[misc]
+        construct_unchecked(Usage).input_tokens = 1  # type: ignore[misc]
 
 
 def test_a_default_that_is_made_anew_is_nobody_elses() -> None:
-    one, other = made(StartedInput, prompt="x"), made(StartedInput, prompt="x")
+    one, other = construct_unchecked(StartedInput, prompt="x"), construct_unchecked(StartedInput, prompt="x")
     assert (one.agent, one.limits) == ({}, Limits())
     assert one.agent is not other.agent
 
 
 def test_nothing_is_looked_at() -> None:
     """So it is for values that were looked at before."""
-    assert made(Usage, input_tokens=-1).input_tokens == -1
+    assert construct_unchecked(Usage, input_tokens=-1).input_tokens == -1

@@ -11,7 +11,7 @@ from turnwright_states.counters import NAMES, Counters
 from turnwright_states.guards import WORDS, Guard
 from turnwright_states.state import LIVE
 from turnwright_states.verify.cycles import Placed, endless
-from turnwright_states.verify.guard_cases import choices, names_in
+from turnwright_states.verify.guard_cases import guard_cases, names_in
 
 Rows = tuple[Row, ...]
 
@@ -22,13 +22,13 @@ ATOMS: Final = {atom: Guard(atom) for atom in WORDS}
 def test_small_values_tell_apart_all_that_guards_can() -> None:
     """Over CHECK's rows: no counters, however large, make the atoms true and false as no small ones do."""
     group = [Placed(number, row) for number, row in enumerate(ROWS, start=1) if row.source is State.CHECK]
-    first = next(iter(choices(group, (), ())))
+    first = next(iter(guard_cases(group, (), ())))
     atoms = [guard for guard in ATOMS.values() if set(names_in([guard])) <= set(first.names)]
 
     def truths(counters: Counters) -> tuple[bool, ...]:
         return tuple(guard.holds(counters) for guard in atoms)
 
-    small = {truths(choice.counters) for choice in choices(group, (), ())}
+    small = {truths(choice.counters) for choice in guard_cases(group, (), ())}
     assert len(small) > 500
 
     @given(st.fixed_dictionaries({name: st.integers(0, 3) | st.integers(0, 10**6) for name in NUMBERS}), st.data())

@@ -42,7 +42,7 @@ from turnwright_states import (
 )
 from turnwright_states import facts as f
 from turnwright_states.chart import CHART, ROWS, VERSION, Chart
-from turnwright_states.event_inference import origins
+from turnwright_states.event_inference import infer_inputs
 from turnwright_states.facts import Fact, parse_fact
 from turnwright_states.inputs import StopInput
 from turnwright_states.replay import CLAIM, Replayed, replay
@@ -843,7 +843,7 @@ def test_a_call_that_settles_while_its_turn_goes_on_is_read_as_no_stop(begin: Be
         turn.feed(CallSettledInput(call=call, status=CallStatus.REJECTED, result="no"))
     at = next(place for place, fact in enumerate(turn.facts) if isinstance(fact, f.CallSettled))
     folded = TurnMachine.resume(turn.facts[:at]).turn
-    assert [type(event) for event in origins(turn.facts, at, folded)] == [CallSettledInput]
+    assert [type(event) for event in infer_inputs(turn.facts, at, folded)] == [CallSettledInput]
     assert checked(turn.facts).check.verdict is Verdict.HOLDS
 
 

@@ -36,7 +36,7 @@ from turnwright_states.verify import (
     grid,
     walk,
 )
-from turnwright_states.verify.path import told
+from turnwright_states.verify.path import describe_path
 
 AGENT: Final = ToolCall(name="agent", arguments={}, delegates=True)
 SMALL: Final = Case(Limits(steps=1, tool_calls=1, max_pauses=1, max_retries=0, doom_threshold=None), widest=1)
@@ -180,7 +180,7 @@ def test_a_stop_says_what_the_open_sub_agents_used_and_in_words() -> None:
     assert [(type(stop), dict(stop.spent)) for stop in stops if stop.spent] == [
         (kind, {"call00001": Spent(calls=1, tokens=5)}) for kind in (ExpireInput, AbortInput, FailInput)
     ]
-    assert [told(stop, machine.turn) for stop in stops] == [
+    assert [describe_path(stop, machine.turn) for stop in stops] == [
         *("the time is up", "somebody aborts the turn", "the engine fails"),
         "the time is up, its sub-agent made 1 call",
         "somebody aborts the turn, its sub-agent made 1 call",

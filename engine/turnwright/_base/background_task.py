@@ -10,7 +10,7 @@ Args = TypeVarTuple("Args")
 
 
 @asynccontextmanager
-async def beside(task: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> AsyncIterator[None]:
+async def background_task(task: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> AsyncIterator[None]:
     """Run `task(*args)` while the block runs, and cancel it when the block is over.
 
     What the block or the task raises comes out as it is, without a group around it, and the block's first. A task

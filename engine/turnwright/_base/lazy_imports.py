@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 
 
-def late(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+def lazy_imports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """The `__getattr__` and the `__dir__` of a package: `homes` gives the module of each late name, as `.module`.
 
     Type checkers read the same imports written out under `if TYPE_CHECKING`. What is found is kept, so a name is looked

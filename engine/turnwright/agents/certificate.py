@@ -26,7 +26,7 @@ Format = Literal["turnwright/certificate/1"]
 SCHEMA: Final[Format] = "turnwright/certificate/1"
 
 #: Tells the sub-agents that a turn of an agent may call, by the names that models call them.
-Callees = Callable[[Agent], Mapping[str, Agent]]
+SubagentTools = Callable[[Agent], Mapping[str, Agent]]
 #: Tells the tools of an agent.
 ToolsOf = Callable[[Agent], Iterable[Tool]]
 
@@ -166,14 +166,14 @@ def certificate(
     engine_limits: Limits | None = None,
     *,
     steps: int | None = None,
-    callees: Callees | None = None,
+    subagent_tools: SubagentTools | None = None,
     tools_of: ToolsOf | None = None,
     budgets: Budgets | None = None,
 ) -> Certificate:
     """What bounds the turns of this agent, and who set it.
 
     `engine_limits` are those of the engine, `Limits()` when it has none. `steps` is what a command line puts in place
-    of the agent's. `callees` tells the sub-agents of an agent; without it there are none.
+    of the agent's. `subagent_tools` tells the sub-agents of an agent; without it there are none.
     `tools_of` tells the tools of an agent, which choose among `budgets` where nobody set `tool_calls`; without it they
     are not known, and the default of `Limits` is told. A value belongs to whoever
     wrote it last, also one who wrote what it would have been anyway; a value that nobody wrote is the default's.
@@ -189,7 +189,7 @@ def certificate(
             "agent": agent.name,
             "chart": _stamp(),
             "bounds": _bounds(agent, base, flags, classed),
-            "sub_agents": None if callees is None else _sub_agents(agent, base, callees, classed),
+            "sub_agents": None if subagent_tools is None else _sub_agents(agent, base, subagent_tools, classed),
         }
     )
 
@@ -217,14 +217,14 @@ def _bounds(
     return tuple(_certified(bound, limits, written) for bound in bounds_of(limits, by_class))
 
 
-def _sub_agents(agent: Agent, base: Limits, callees: Callees, classed: Classed | None) -> SubAgents | None:
+def _sub_agents(agent: Agent, base: Limits, subagent_tools: SubagentTools, classed: Classed | None) -> SubAgents | None:
     """Every sub-agent that can be reached, each at the smallest depth at which it can."""
     found: dict[str, CertifiedSubAgent] = {}
-    level = dict(callees(agent))
+    level = dict(subagent_tools(agent))
     for depth in range(1, MAX_DEPTH + 1):
         below: dict[str, Agent] = {}
         for name, one in level.items():
-            may_call = callees(one) if depth < MAX_DEPTH else {}
+            may_call = subagent_tools(one) if depth < MAX_DEPTH else {}
             found[name] = CertifiedSubAgent(
                 tool=name, agent=one.name, depth=depth, calls=tuple(may_call), bounds=_bounds(one, base, {}, classed)
             )

@@ -11,7 +11,7 @@ import typer
 from turnwright.agent import Agent
 from turnwright.agents.bounds import EXACTNESS
 from turnwright.agents.certificate import Certificate, CertifiedBound, CertifiedSubAgent, SubAgents, certificate
-from turnwright.driver.subagents import callees
+from turnwright.driver.subagents import subagent_tools
 from turnwright.driver.team import agent_tools
 from turnwright.tools import Tool
 from turnwright_states import REASONS
@@ -60,7 +60,7 @@ def explain(
         chosen,
         said.limits(),
         steps=steps,
-        callees=partial(callees, helpers),
+        subagent_tools=partial(subagent_tools, helpers),
         tools_of=_tools_of(offered) if offered.keys() >= set(chosen.tools_needed) else None,
         budgets=said.settings.budgets,
     )

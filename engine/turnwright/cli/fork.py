@@ -10,7 +10,7 @@ from turnwright.engine import Engine
 from turnwright.events import FactEvent
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.fork import fork_places
-from turnwright.journal.turn_journal import beginning
+from turnwright.journal.turn_journal import first_fact
 from turnwright.result import result_of
 from turnwright.store import Store, open_store
 from turnwright_states import facts as f
@@ -68,7 +68,7 @@ def fork(
         _copy(store, turn, at, as_json=as_json)
         return
     display = choose_display(as_json=as_json, store=store)
-    started, opened = beginning(turn, journal), open_store(store, create=False)
+    started, opened = first_fact(turn, journal), open_store(store, create=False)
     exporting = Exporting()
     opening = engine_for(
         turn,
@@ -107,7 +107,7 @@ def _copy(store: str, turn: str, at: int, *, as_json: bool) -> None:
         echo_json(FactEvent(turn=copied, seq=1, fact=facts[0][1]).to_json())
         return
     echo(f"turn {copied}, forked from {turn} at fact {at}: nothing was run yet")
-    elsewhere = not by_command_line(beginning(copied, facts).metadata)
+    elsewhere = not by_command_line(first_fact(copied, facts).metadata)
     result = result_of(copied, facts)
     print_closing(result, closing_lines(result, store=store, elsewhere=elsewhere), flags=store_flag(store))
 

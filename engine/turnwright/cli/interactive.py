@@ -14,7 +14,7 @@ from typing import Final
 import anyio
 import typer
 
-from turnwright._base.background_task import beside
+from turnwright._base.background_task import background_task
 from turnwright.engine import Engine
 from turnwright.result import TurnResult
 
@@ -66,7 +66,7 @@ async def _drive(display: Display, opening: Opening, work: Work, followed: Follo
             signal.signal(signal.SIGINT, RepeatedSignal((math.inf, ORDERLY), _farewell(display, _PRESSED)))
             signal.signal(signal.SIGTERM, RepeatedSignal((patience,), _farewell(display, _TOLD)))
             try:
-                async with beside(_heed, signals, display, engine, followed):
+                async with background_task(_heed, signals, display, engine, followed):
                     result = await work(engine)
             except QuitError:
                 if display.view.state.outcome is None:

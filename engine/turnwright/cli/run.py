@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from turnwright._base.background_task import beside
+from turnwright._base.background_task import background_task
 from turnwright._base.ids import root_of
 from turnwright.agent import Agent
 from turnwright.driver.team import agent_tools
@@ -19,7 +19,7 @@ from turnwright.journal.admission import TurnOptions
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.inbox import answers_in
 from turnwright.journal.subturns import unfinished_below
-from turnwright.journal.turn_journal import beginning
+from turnwright.journal.turn_journal import first_fact
 from turnwright.message import FilePart
 from turnwright.result import TurnResult
 from turnwright.store import Store, TurnRow
@@ -110,7 +110,7 @@ def run(
     said = _prompt(prompt, going_on=continues is not None)
     shown = [FilePart.read(file) for file in files or ()]
     continues = None if continues is None else find_turn(store, continues)
-    before = None if continues is None else beginning(continues, read_journal(store, continues))
+    before = None if continues is None else first_fact(continues, read_journal(store, continues))
     kept = SavedOptions() if before is None else SavedOptions.from_json(before.metadata)
     if before is not None and not by_command_line(before.metadata) and model is None and base_url is None:
         raise ConfigError(
@@ -217,7 +217,7 @@ def resume(
     followed = Followed(display.hear, row, facts, driven=driven)
     still_open = [one for one in followed.open if one not in answered]
     answers = read_answers(AnswerFlags("--answer", answer or [], grants or [], denials or []), still_open, answered)
-    started, opened = beginning(turn, facts), service.store(store, create=False)
+    started, opened = first_fact(turn, facts), service.store(store, create=False)
     opening: Opening
     exporting = Exporting()
     if service.embedded:
@@ -240,7 +240,7 @@ def resume(
 
     async def work(engine: Engine) -> TurnResult:
         try:
-            async with beside(followed.follow, engine):
+            async with background_task(followed.follow, engine):
                 result = await engine.resume(turn, answers)
         except TurnBusyError as error:
             raise ConfigError(f"{error}{_to_answer([one for one in followed.open if one not in answered])}") from None

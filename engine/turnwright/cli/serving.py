@@ -9,7 +9,7 @@ import anyio
 import typer
 import uvicorn
 
-from turnwright._base.background_task import beside
+from turnwright._base.background_task import background_task
 from turnwright.engine import Engine
 from turnwright.inspector import Token, inspector_app
 
@@ -23,7 +23,7 @@ from .signals import RepeatedSignal
 _DRAIN: Final = 2
 #: Seconds after which a process is ended that has not left: a tool may block it.
 _BEYOND: Final = 5.0
-_LAST_WORDS: Final = "left at once"
+_STOPPED_AT_ONCE: Final = "left at once"
 
 #: Runs beside the pages.
 Beside = Callable[[Engine], Awaitable[object]]
@@ -75,10 +75,10 @@ def serve_pages(
                 )
                 with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                     # As where a turn is driven: a tool may block the loop, which then hears of no signal.
-                    insistence = RepeatedSignal((_BEYOND, ORDERLY), lambda: _LAST_WORDS)
+                    insistence = RepeatedSignal((_BEYOND, ORDERLY), lambda: _STOPPED_AT_ONCE)
                     for number in (signal.SIGINT, signal.SIGTERM):
                         signal.signal(number, insistence)
-                    async with beside(_heed, signals, server), beside(task or _nothing, engine):
+                    async with background_task(_heed, signals, server), background_task(task or _nothing, engine):
                         # Where others reach it, what is printed is kept by some log.
                         told(app.entry(first_page) if place.is_loopback else f"{first_page}/")
                         await server.serve([listening])
@@ -104,7 +104,7 @@ async def _heed(signals: AsyncIterator[signal.Signals], server: uvicorn.Server) 
     """Have the server stop, or raise `Left`."""
     async for number in signals:
         if server.should_exit:
-            raise QuitError(codes.TERMINATED if number == signal.SIGTERM else codes.ABORTED, _LAST_WORDS)
+            raise QuitError(codes.TERMINATED if number == signal.SIGTERM else codes.ABORTED, _STOPPED_AT_ONCE)
         server.handle_exit(number, None)  # streams of events look out for this too
 
 

@@ -18,10 +18,10 @@ from turnwright.engine import Engine
 from turnwright.errors import ConfigError, TurnNotFoundError
 from turnwright.events import without_content
 from turnwright.journal.driving_status import by_command_line
-from turnwright.journal.message_history import said_before
+from turnwright.journal.message_history import messages_before
 from turnwright.journal.questions import call_lines
 from turnwright.journal.subturns import sub_turns
-from turnwright.journal.turn_journal import beginning
+from turnwright.journal.turn_journal import first_fact
 from turnwright.message import (
     AnyPart,
     FilePart,
@@ -72,7 +72,7 @@ def show(
         _print_test(use_store(store, partial(_read_incident, turn=turn)))
         return
     result, facts, below, begun, told_to_stop = use_store(store, partial(_turn, turn=turn))
-    started = beginning(turn, facts)
+    started = first_fact(turn, facts)
     if journal:
         for seq, fact in facts:
             kept = json.loads(fact.payload())
@@ -97,10 +97,10 @@ async def _turn(
     And whether it was told to stop, and has not heard of it.
     """
     result, facts = await Engine(store=store).get(turn), await store.facts(turn)
-    begun, root = beginning(turn, facts), root_of(turn)
+    begun, root = first_fact(turn, facts), root_of(turn)
     if root != turn:
         with suppress(TurnNotFoundError):  # somebody made a turn with such an id
-            begun = beginning(root, await store.facts(root))
+            begun = first_fact(root, await store.facts(root))
     told_to_stop = any(item.kind is InboxKind.ABORT for item in await store.inbox(turn))
     return result, facts, await sub_turns(store, turn, facts), begun, told_to_stop
 
@@ -119,7 +119,7 @@ async def _read_incident(store: Store, *, turn: str) -> Callable[[], str]:
     from turnwright.testing.regression_test import as_test  # noqa: PLC0415
 
     row, facts = await store.get(turn), await store.facts(turn)
-    history = await said_before(store, turn, beginning(turn, facts))
+    history = await messages_before(store, turn, first_fact(turn, facts))
     return partial(as_test, turn, facts, history=history, recorded=_day(row.created_at))
 
 

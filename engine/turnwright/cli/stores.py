@@ -12,7 +12,7 @@ import anyio
 
 from turnwright.errors import ConfigError, TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.driving_status import by_command_line
-from turnwright.journal.turn_journal import beginning
+from turnwright.journal.turn_journal import first_fact
 from turnwright.store import Store, open_store
 from turnwright_states.facts import Fact
 
@@ -80,7 +80,7 @@ def listed(names: Sequence[str]) -> str:
 async def is_elsewhere(store: Store, turn: str) -> bool:
     """Return whether another program began the turn, and alone has its model and its tools."""
     with suppress(TurnNotFoundError, UnreadableTurnError):
-        return not by_command_line(beginning(turn, await store.facts(turn)).metadata)
+        return not by_command_line(first_fact(turn, await store.facts(turn)).metadata)
     return False
 
 

@@ -12,8 +12,8 @@ from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
-from turnwright.journal.answer_posting import standing
-from turnwright.journal.driving_status import DriverStatus, seen_to
+from turnwright.journal.answer_posting import current_result
+from turnwright.journal.driving_status import DriverStatus, driving_status
 from turnwright.store import InboxKind, Store, TurnRow
 
 from .columns import print_columns
@@ -94,7 +94,7 @@ async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: 
     for root in roots:
         for row in (root, *(one for one in below if root_of(one.id) == root.id)):
             with suppress(TurnNotFoundError):  # somebody has just deleted it
-                seen, driver = await seen_to(store, row)
+                seen, driver = await driving_status(store, row)
                 listed.append((seen, driver))
                 if row.id in replied and driver is None and await _is_answered(store, row.id):
                     answered.add(row.id)
@@ -108,7 +108,7 @@ async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: 
 async def _is_answered(store: Store, turn: str) -> bool:
     """Return whether a turn is paused, and each of its interrupts has an answer that nobody has taken in yet."""
     with suppress(TurnNotFoundError, UnreadableTurnError):
-        result = await standing(store, turn)
+        result = await current_result(store, turn)
         return result.paused and len(result.answered) == len(result.interrupts)
     return False
 

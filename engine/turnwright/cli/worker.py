@@ -11,7 +11,7 @@ import anyio
 import typer
 from pydantic import JsonValue
 
-from turnwright._base.background_task import beside
+from turnwright._base.background_task import background_task
 from turnwright.runtime import Runtime, TurnStatus
 from turnwright.store import InboxKind
 
@@ -224,7 +224,7 @@ async def _work(
             insistence = RepeatedSignal((drain + _BEYOND, ORDERLY), partial(_last_words, overheard))
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, insistence)
-            async with beside(_heed, signals, stopping, overheard, told, drain):
+            async with background_task(_heed, signals, stopping, overheard, told, drain):
                 # What is wrong with the store, or with the way to the service, is said before anything begins.
                 await engine.store.requests(InboxKind.ABORT)
                 await overheard.reach()

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import anyio
 
-from turnwright._base.background_task import beside
+from turnwright._base.background_task import background_task
 from turnwright._base.ids import root_of
 from turnwright.errors import ConfigError, StoreError, TurnBusyError, TurnwrightError
 from turnwright.events import TurnEvent
@@ -108,7 +108,7 @@ class ObservedRuntime:
         before, one = self._tries.get(turn_id), _Try()
         self._tries[turn_id] = one
         try:
-            async with beside(self._look, turn_id, one):
+            async with background_task(self._look, turn_id, one):
                 stand = await driving
         except TurnBusyError:
             raise  # another driver has it

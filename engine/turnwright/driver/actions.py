@@ -295,12 +295,12 @@ def _looked_up(segment: Segment, call: ResponseToolCall, checked: list[Values | 
 
 
 async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Input | None:
-    await run_batch(calls, segment.batch_context(), segment.ledger.feed, segment.setup.max_parallel_tools)
+    await run_batch(calls, segment.batch_context(), segment.journal.feed, segment.setup.max_parallel_tools)
     return None
 
 
 async def _settle_started(segment: Segment, calls: tuple[Call, ...]) -> Input | None:
-    await settle_after_crash(calls, segment.batch_context(), segment.ledger.feed)
+    await settle_after_crash(calls, segment.batch_context(), segment.journal.feed)
     return None
 
 
@@ -315,7 +315,7 @@ async def _synthesize(segment: Segment) -> Input:
 
 
 def _finished(segment: Segment) -> tuple[FinishedCall, ...]:
-    results = segment.ledger.transcript.results
+    results = segment.journal.transcript.results
     return tuple(
         FinishedCall(call.name, call.arguments, results[call.id].status, results[call.id].text)
         for call in segment.machine.turn.batch.values()

@@ -10,9 +10,9 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from turnwright._base.background_task import beside
+from turnwright._base.background_task import background_task
 from turnwright.errors import CannotRunError, ConfigError, LeaseLostError, StoreError, StoreReplacedError, TurnBusyError
-from turnwright.journal.abort_poller import Watch
+from turnwright.journal.abort_poller import AbortPoller
 from turnwright.journal.admission import NewTurnClaim
 from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.inbox import CALLS
@@ -44,7 +44,7 @@ class Driver:
         self._listeners = listeners
         #: The turns that are being driven here, by id.
         self.segments: dict[str, Segment] = {}
-        self._watch = Watch(store, setup.poll_interval, self.abort)
+        self._watch = AbortPoller(store, setup.poll_interval, self.abort)
 
     async def drive(
         self,
@@ -112,7 +112,7 @@ class Driver:
             # A store that fails beside the work raises where the watch ends, and the telemetry is to hear of it.
             with segment.watched or nullcontext():
                 # A store of this process alone needs no watch: who posts here tells the driver.
-                async with beside(self._watch.keep) if self._store.shared else nullcontext():
+                async with background_task(self._watch.keep) if self._store.shared else nullcontext():
                     await _feed(segment, await account_for_crash(segment, crashed=crashed))
                     crashed = False
                     yield segment
@@ -158,7 +158,7 @@ async def _go_on(segment: Segment) -> bool:
             if kind is Halt or (event is None and kind is AwaitPerson):
                 return True
             # Tools let others run; between two actions of a kind none ran, and a model need not have waited at all.
-            if kind is before or segment.ledger.heard:
+            if kind is before or segment.journal.heard:
                 await anyio.lowlevel.checkpoint()
             before = kind
             try:
@@ -166,7 +166,7 @@ async def _go_on(segment: Segment) -> bool:
             except (StoreError, LeaseLostError, CannotRunError):
                 raise
             except Exception as error:  # noqa: BLE001 (whatever it is, the turn ends and says so)
-                name, steps = segment.ledger.turn_id, machine.turn.counters.steps
+                name, steps = segment.journal.turn_id, machine.turn.counters.steps
                 about = {"turn": name, "step": steps, "state": str(machine.state)}
                 _LOG.exception("turn %s failed in %s", name, machine.state, extra=about)
                 raised = error.__cause__ if isinstance(error, HookError) and error.__cause__ else error
@@ -181,5 +181,5 @@ async def _feed(segment: Segment, event: Input | None) -> None:
     if event is None:
         return
     if type(event) in _STOPS:
-        event = event.model_copy(update={"spent": await end_children(segment.ledger)})
+        event = event.model_copy(update={"spent": await end_children(segment.journal)})
     await segment.feed(event)

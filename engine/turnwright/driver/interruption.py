@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import anyio
 
 from turnwright.journal.dependencies import Dependencies
-from turnwright.journal.turn_journal import Ledger
+from turnwright.journal.turn_journal import TurnJournal
 from turnwright.store import InboxItem, InboxKind
 from turnwright.tools.context import AbortSignal
 from turnwright_states import AbortInput, ExpireInput, Input, State
@@ -24,9 +24,9 @@ class Interruption:
     """
 
     def __init__(
-        self, ledger: Ledger, setup: Dependencies, *, elapsed: Callable[[], float], partial: Callable[[], str]
+        self, journal: TurnJournal, setup: Dependencies, *, elapsed: Callable[[], float], partial: Callable[[], str]
     ) -> None:
-        self._ledger = ledger
+        self._journal = journal
         self._setup = setup
         self._elapsed = elapsed
         self._partial = partial
@@ -62,8 +62,8 @@ class Interruption:
         """
         if self._abort is not None:
             return self._abortion()
-        state, limit, scope = self._ledger.machine.state, None, self._scope
-        if deadline and (limit := self._ledger.machine.turn.limits.seconds) is not None and scope is not None:
+        state, limit, scope = self._journal.machine.state, None, self._scope
+        if deadline and (limit := self._journal.machine.turn.limits.seconds) is not None and scope is not None:
             left = limit - self._elapsed()
             if left <= 0:
                 return self._expiry(limit)
@@ -80,7 +80,7 @@ class Interruption:
         """What to feed for an action that was interrupted."""
         if self._abort is not None:
             return self._abortion()
-        machine = self._ledger.machine
+        machine = self._journal.machine
         if machine.state is not self._began:
             return None  # its last append was under way when the time was up: there is nothing left to stop
         return self._expiry(machine.turn.limits.seconds or 0.0)
@@ -96,7 +96,7 @@ class Interruption:
         self.signal.set()
         if not self._busy or self._scope is None:
             return
-        if self._ledger.machine.state is State.TOOL_EXEC:
+        if self._journal.machine.state is State.TOOL_EXEC:
             # A tool that is about to finish need not lose its result.
             ends = anyio.current_time() + self._setup.cancel_grace
             self._scope.deadline = min(self._scope.deadline, ends)
@@ -105,7 +105,7 @@ class Interruption:
 
     async def look(self) -> Sequence[InboxItem]:
         """What waits in the inbox. An abort that is among it is taken in."""
-        items = await self._ledger.store.inbox(self._ledger.turn_id)
+        items = await self._journal.store.inbox(self._journal.turn_id)
         for item in items:
             if item.kind is InboxKind.ABORT:
                 self.abort(item)

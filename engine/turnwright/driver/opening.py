@@ -9,8 +9,8 @@ from turnwright.agent import Agent
 from turnwright.errors import ConfigError, UnreadableTurnError
 from turnwright.journal.admission import NewTurnClaim
 from turnwright.journal.dependencies import Dependencies
-from turnwright.journal.message_history import said_before
-from turnwright.journal.turn_journal import Ledger, Listeners
+from turnwright.journal.message_history import messages_before
+from turnwright.journal.turn_journal import Listeners, TurnJournal
 from turnwright.message import Message
 from turnwright.store import Claim, Store
 from turnwright.transcript.pairing import UnpairedError, check_pairing, renamed, repaired
@@ -32,31 +32,31 @@ async def open_segment(
     not paired and the setup is strict about it, and `StoreError` when its journal cannot be read.
     """
     if begun is None:
-        ledger = await Ledger.open(store, claim, listeners, setup.telemetry, setup.now)
-        now = ledger.machine.turn
+        journal = await TurnJournal.open(store, claim, listeners, setup.telemetry, setup.now)
+        now = journal.machine.turn
         about = {"turn": claim.turn, "step": now.counters.steps, "state": str(now.state)}
         _LOG.info("turn %s: taken up in %s, step %d", claim.turn, now.state, now.counters.steps, extra=about)
-        agent = _agent(ledger)
+        agent = _agent(journal)
     else:
         facts = list(enumerate(begun.facts, start=1))
-        ledger = Ledger(store, claim, facts, listeners, begun.machine, telemetry=setup.telemetry, now=setup.now)
+        journal = TurnJournal(store, claim, facts, listeners, begun.machine, telemetry=setup.telemetry, now=setup.now)
         agent = begun.agent
-        ledger.log(begun.facts)
-    _need_tools(claim.turn, ledger.machine.turn, setup)
+        journal.log(begun.facts)
+    _need_tools(claim.turn, journal.machine.turn, setup)
     model = setup.model_for(agent)
-    if model.name != ledger.started.model:
+    if model.name != journal.started.model:
         facts = [(seq, _unsigned_fact(fact)) for seq, fact in await store.facts(claim.turn)]
-        ledger.transcript = Transcript.following(ledger.machine.turn, facts)
-    history = _paired(claim.turn, await said_before(store, claim.turn, ledger.started, model.name), setup)
-    return Segment(setup, ledger, agent=agent, model=model, history=tuple(renamed(history)))
+        journal.transcript = Transcript.following(journal.machine.turn, facts)
+    history = _paired(claim.turn, await messages_before(store, claim.turn, journal.started, model.name), setup)
+    return Segment(setup, journal, agent=agent, model=model, history=tuple(renamed(history)))
 
 
-def _agent(ledger: Ledger) -> Agent:
+def _agent(journal: TurnJournal) -> Agent:
     try:
-        return Agent.from_json(ledger.started.agent)
+        return Agent.from_json(journal.started.agent)
     except ValidationError as error:
         said = error.errors()[0]["msg"]
-        raise UnreadableTurnError(ledger.turn_id, f"its agent cannot be read: {said}") from error
+        raise UnreadableTurnError(journal.turn_id, f"its agent cannot be read: {said}") from error
 
 
 def _paired(turn_id: str, history: list[Message], setup: Dependencies) -> list[Message]:

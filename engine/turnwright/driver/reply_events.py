@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from turnwright._base.frozen import MOST_NESTED, deeper_than
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright_states import Finish, ModelRepliedInput, ToolCall, Usage
-from turnwright_states.construct import made
+from turnwright_states.construct import construct_unchecked
 from turnwright_states.payload import FrozenDict
 
 #: Why a call is refused, with whatever its tool said of it.
@@ -52,7 +52,7 @@ def call_heard(
             ignore_in_loop_detection=ignore_in_loop_detection,
             delegates=delegates,
         )
-    return made(
+    return construct_unchecked(
         ToolCall,
         name=call.name,
         arguments=simple,
@@ -72,7 +72,7 @@ def reply_heard(
     fine = type(reply.text) is str and type(reply.reasoning) is str and type(reply.finish) is Finish
     simple = fine and not reply.reasoning_details and (usage is None or type(usage) is Usage)
     if simple:
-        return made(
+        return construct_unchecked(
             ModelRepliedInput,
             text=reply.text,
             reasoning=reply.reasoning,

@@ -7,7 +7,7 @@ from turnwright.events import ReasoningDeltaEvent, ResponseRestartedEvent, TextD
 from turnwright.journal.answers import unanswered
 from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.inbox import answered
-from turnwright.journal.turn_journal import Ledger
+from turnwright.journal.turn_journal import TurnJournal
 from turnwright.message import Message
 from turnwright.model.protocol import Model, ReasoningDelta, TextDelta
 from turnwright.result import TurnResult
@@ -31,21 +31,21 @@ class ReplyDraft:
 
 
 class Segment:
-    """A turn that is being driven: its ledger, and what driving needs beside it."""
+    """A turn that is being driven: its journal, and what driving needs beside it."""
 
     def __init__(
         self,
         setup: Dependencies,
-        ledger: Ledger,
+        journal: TurnJournal,
         *,
         agent: Agent,
         model: Model,
         history: tuple[Message, ...],
     ) -> None:
         self.setup = setup
-        self.ledger = ledger
-        self.machine = ledger.machine
-        self.watched = ledger.watched
+        self.journal = journal
+        self.machine = journal.machine
+        self.watched = journal.watched
         if self.watched is not None:
             self.watched.work.model = model
         self.model = model
@@ -53,11 +53,11 @@ class Segment:
         self.conversation = Conversation(
             agent,
             history=history,
-            transcript=ledger.transcript,
+            transcript=journal.transcript,
             tools=[tool.spec for tool in self.tools.values()],
             mode=setup.unpaired,
             show_budget_to_model=setup.show_budget_to_model,
-            turn_id=ledger.turn_id,
+            turn_id=journal.turn_id,
         )
         #: Drives its sub-agents: set by whoever drives turns.
         self.delegate: Delegate = nobody_delegates
@@ -68,9 +68,9 @@ class Segment:
         self._draft = ReplyDraft()
         self._base = self.machine.turn.elapsed
         self._began = setup.clock()
-        self.interruption = Interruption(ledger, setup, elapsed=self.elapsed, partial=lambda: self.partial)
+        self.interruption = Interruption(journal, setup, elapsed=self.elapsed, partial=lambda: self.partial)
         self._around = BatchContext(
-            turn=ledger.turn_id,
+            turn=journal.turn_id,
             tools=setup.tools,
             grants=(),
             elapsed=self.elapsed,
@@ -101,11 +101,11 @@ class Segment:
 
         That of a turn which another model began is without that one's signatures.
         """
-        return self.ledger.result() if self.model.name == self.ledger.started.model else None
+        return self.journal.result() if self.model.name == self.journal.started.model else None
 
     async def feed(self, event: Input) -> None:
-        """Feed the ledger. An abort takes its inbox item along."""
-        await self.ledger.feed(event, consumed=self.interruption.consumed if type(event) is AbortInput else ())
+        """Feed the journal. An abort takes its inbox item along."""
+        await self.journal.feed(event, consumed=self.interruption.consumed if type(event) is AbortInput else ())
 
     # The reply that streams in.
 
@@ -116,12 +116,12 @@ class Segment:
 
     def hear(self, delta: TextDelta | ReasoningDelta) -> None:
         """Take a piece of the reply in, and pass it on to the listeners."""
-        draft, ledger = self._draft, self.ledger
+        draft, journal = self._draft, self.journal
         if isinstance(delta, TextDelta):
             draft.text.append(delta.text)
-        if ledger.heard:
+        if journal.heard:
             piece = TextDeltaEvent if isinstance(delta, TextDelta) else ReasoningDeltaEvent
-            ledger.publish(piece(turn=ledger.turn_id, seq=ledger.claim.seq, index=draft.pieces, text=delta.text))
+            journal.publish(piece(turn=journal.turn_id, seq=journal.claim.seq, index=draft.pieces, text=delta.text))
         draft.pieces += 1
 
     def heard(self) -> None:
@@ -131,17 +131,17 @@ class Segment:
     def restart(self) -> None:
         """Begin a reply. Listeners that heard pieces of one that failed are told to drop them."""
         if self._draft.pieces:
-            self.ledger.publish(ResponseRestartedEvent(turn=self.ledger.turn_id, seq=self.ledger.claim.seq))
+            self.journal.publish(ResponseRestartedEvent(turn=self.journal.turn_id, seq=self.journal.claim.seq))
             self._draft = ReplyDraft()
 
     def _hear_of_call(self, call: Call, progress: float, total: float | None, message: str) -> None:
         """Pass on to the listeners how far a call is."""
-        ledger = self.ledger
-        if ledger.heard:
-            ledger.publish(
+        journal = self.journal
+        if journal.heard:
+            journal.publish(
                 ToolProgressEvent(
-                    turn=ledger.turn_id,
-                    seq=ledger.claim.seq,
+                    turn=journal.turn_id,
+                    seq=journal.claim.seq,
                     call=call.id,
                     tool=call.name,
                     progress=progress,
@@ -173,20 +173,20 @@ class Segment:
 
     async def hear_messages(self) -> None:
         """Take in what people said while the next attempt was waited for."""
-        await self._hear(await self.ledger.store.inbox(self.ledger.turn_id))
+        await self._hear(await self.journal.store.inbox(self.journal.turn_id))
 
     async def _hear(self, items: Sequence[InboxItem]) -> None:
-        await self.ledger.take_in(items, self.elapsed())
+        await self.journal.take_in(items, self.elapsed())
 
     async def _answer(self, item: InboxItem) -> None:
         event = answered(item, self.elapsed())
         try:
             if event is not None:
-                return await self.ledger.feed(event, consumed=(item.id,))
+                return await self.journal.feed(event, consumed=(item.id,))
         except AnswerMismatchError:
             # It fitted when it was posted; since then somebody else answered, or the interrupt expired.
             pass
-        await self.ledger.drop(item.id)
+        await self.journal.drop(item.id)
         return None
 
     async def _expire_interrupts(self) -> None:

@@ -8,7 +8,7 @@ from typing import Final, TypedDict, Unpack
 import anyio
 from pydantic import JsonValue
 
-from turnwright._base.background_task import beside
+from turnwright._base.background_task import background_task
 from turnwright._base.ids import child_id
 from turnwright.agent import Agent
 from turnwright.errors import CannotRunError, ConfigError, TurnBusyError, TurnNotFoundError
@@ -18,7 +18,7 @@ from turnwright.journal.answers import Answer, unanswered
 from turnwright.journal.inbox import abort_item, answer_item
 from turnwright.journal.questions import question
 from turnwright.journal.termination import end_child, spent_by
-from turnwright.journal.turn_journal import beginning
+from turnwright.journal.turn_journal import first_fact
 from turnwright.result import TurnResult, result_of
 from turnwright.store import InboxItem
 from turnwright.tools.context import ToolContext
@@ -127,7 +127,7 @@ def agent_tool(
     return AgentTool(agent, name=called, description=told, **options)
 
 
-def callees(tools: Mapping[str, Tool], agent: Agent) -> dict[str, Agent]:
+def subagent_tools(tools: Mapping[str, Tool], agent: Agent) -> dict[str, Agent]:
     """The sub-agents among `tools` that a turn of this agent may call, by the names that models call them."""
     return {
         name: tool.agent
@@ -144,7 +144,7 @@ class Children:
 
     def __init__(self, segment: Segment, drive: Drive, abort: Callable[[InboxItem], None]) -> None:
         self._segment = segment
-        self._store = segment.ledger.store
+        self._store = segment.journal.store
         self._drive = drive
         self._abort = abort
 
@@ -155,7 +155,7 @@ class Children:
         meanwhile. Where this turn may not pause any more, what it asks is turned down. One that cannot run here, or
         that somebody has deleted, is the call's result and not this turn's end. Why it cannot run is logged.
         """
-        child = child_id(self._segment.ledger.turn_id, call.id)
+        child = child_id(self._segment.journal.turn_id, call.id)
         try:
             return await self._drive_on(child, call, await self._begin(child, call))
         except TurnNotFoundError:
@@ -163,13 +163,13 @@ class Children:
         except CannotRunError:
             raise  # it began where it could run, and may go on there: so it is left alone, and this turn too
         except ConfigError as error:
-            known = {"turn": self._segment.ledger.turn_id, "call": call.id, "tool": call.name}
+            known = {"turn": self._segment.journal.turn_id, "call": call.id, "tool": call.name}
             _LOG.warning("turn %s: sub-agent %s cannot run here: %s", known["turn"], call.name, error, extra=known)
             spent = Spent()
             with suppress(TurnNotFoundError):  # it never began
-                ledger = self._segment.ledger
-                over = ledger.claim.over.for_children
-                await end_child(self._store, child, ledger.listeners, ledger.telemetry, over=over)
+                journal = self._segment.journal
+                over = journal.claim.over.for_children
+                await end_child(self._store, child, journal.listeners, journal.telemetry, over=over)
                 spent = spent_by(result_of(child, await self._store.facts(child)))
             return self._settled(call, CallStatus.ERROR, _CANNOT_RUN, spent)
 
@@ -177,7 +177,7 @@ class Children:
         self, child: str, call: Call, begun: NewTurnClaim | None
     ) -> CallSettledInput | CallWaitingInput:
         while True:
-            async with beside(self._pass_on_an_abort, child):
+            async with background_task(self._pass_on_an_abort, child):
                 await self._drive_when_free(child, begun)
             begun = None
             facts = await self._store.facts(child)
@@ -186,7 +186,7 @@ class Children:
                 status = _STATUS.get(result.outcome, CallStatus.OK)
                 return self._settled(call, status, _report(result), spent_by(result))
             if self._segment.machine.turn.counters.pauses_left:
-                return self._forwarded(call, result.interrupts[0], str(beginning(child, facts).agent["name"]))
+                return self._forwarded(call, result.interrupts[0], str(first_fact(child, facts).agent["name"]))
             for asked in result.interrupts:
                 await self._store.post(answer_item(child, asked.id, Answer(unanswered(asked.kind), _NO_PAUSE)))
 
@@ -213,7 +213,7 @@ class Children:
                 raise
             # Between here and the driver, which lets go of what it was given, nothing may be cancelled.
             with anyio.CancelScope(shield=True):
-                listeners, now = self._segment.ledger.listeners, self._segment.setup.now()
+                listeners, now = self._segment.journal.listeners, self._segment.setup.now()
                 agent, started = self._started(call)
                 return await write_turn(self._store, child, agent, started, created_at=now, listeners=listeners)
         await self._hand_down(child, call)
@@ -227,13 +227,13 @@ class Children:
         turn, setup = segment.machine.turn, segment.setup
         started = admit(setup, tool.agent, str(call.arguments["prompt"]), {})
         left = None if turn.limits.seconds is None else max(turn.limits.seconds - segment.elapsed(), 0.001)
-        limits = lent(started.limits, call.made.lease or f.Lease(), left)
+        limits = leased_limits(started.limits, call.made.lease or f.Lease(), left)
         if limits.cost is not None and started.model not in setup.prices:
             raise ConfigError(
                 f"agent {tool.agent.name!r}: the calling turn has a cost budget, which needs the price of model"
                 f" {started.model!r}: give the engine prices={{name: Price(input=..., output=...)}}"
             )
-        lineage = {"parent_turn": segment.ledger.turn_id, "parent_call": call.id, "depth": turn.depth + 1}
+        lineage = {"parent_turn": segment.journal.turn_id, "parent_call": call.id, "depth": turn.depth + 1}
         return tool.agent, started.model_copy(update={"limits": limits, **lineage})
 
     async def _hand_down(self, child: str, call: Call) -> None:
@@ -298,7 +298,7 @@ def _report(result: TurnResult) -> str:
     return f"{said}[sub-agent: {result.outcome}, {result.reason}{why}; turn {result.id}]"
 
 
-def lent(limits: Limits, lease: f.Lease, seconds: float | None) -> Limits:
+def leased_limits(limits: Limits, lease: f.Lease, seconds: float | None) -> Limits:
     """A sub-agent's limits: its own, and no more than it is lent. `seconds` is what is left of its parent's time."""
     lowest = {
         "tool_calls": (limits.tool_calls, lease.calls),

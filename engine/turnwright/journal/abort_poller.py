@@ -10,7 +10,7 @@ import anyio
 from turnwright.store import InboxItem, InboxKind, Store
 
 
-class Watch:
+class AbortPoller:
     """Who looks, and who does it next. The task of one turn does, and when it ends that of another one.
 
     `store` is asked every `every` seconds for the requests to stop; `abort` is told each.

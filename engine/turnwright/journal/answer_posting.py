@@ -25,7 +25,7 @@ def need_root(turn_id: str, do: str = "resume") -> None:
         raise ConfigError(f"turn {turn_id} is a sub-agent's, and its parent drives it: {do} turn {root}")
 
 
-async def standing(store: Store, turn_id: str) -> TurnResult:
+async def current_result(store: Store, turn_id: str) -> TurnResult:
     """How a turn stands now. Raises `TurnNotFoundError`."""
     facts, inbox = await store.facts(turn_id), await store.inbox(turn_id)
     result = result_of(turn_id, facts, tuple(steers(inbox).values()))
@@ -35,12 +35,12 @@ async def standing(store: Store, turn_id: str) -> TurnResult:
     return replace(result, answered=answers_in(inbox) & {one.id for one in result.interrupts})
 
 
-async def standing_live(store: Store, turn_id: str) -> TurnResult:
+async def current_live_result(store: Store, turn_id: str) -> TurnResult:
     """How a turn stands that has not ended.
 
     Raises `TurnNotFoundError`, and `TurnAlreadyEndedError` for one that has.
     """
-    result = await standing(store, turn_id)
+    result = await current_result(store, turn_id)
     if result.outcome is not None and result.reason is not None:
         raise TurnAlreadyEndedError(turn_id, result.outcome, result.reason)
     return result
@@ -50,9 +50,9 @@ async def post_answers(store: Store, turn_id: str, answers: Answers, *, now: flo
     """Put the answers into the turn's inbox, if all of them fit. Returns what they decide, by interrupt.
 
     `now` is in seconds since the epoch of Unix. Raises `InvalidAnswerError`, naming what is open, and what
-    `standing_live` does.
+    `current_live_result` does.
     """
-    before = await standing_live(store, turn_id)
+    before = await current_live_result(store, turn_id)
     if not isinstance(answers, Mapping):
         raise ConfigError(f"answers are a mapping of each interrupt's id to its answer, and not {answers!r}")
     replies = {
@@ -68,12 +68,12 @@ async def post_answers(store: Store, turn_id: str, answers: Answers, *, now: flo
     return replies
 
 
-async def taken_in(store: Store, turn_id: str, replies: Mapping[str, Answer]) -> TurnResult:
+async def result_after_answers(store: Store, turn_id: str, replies: Mapping[str, Answer]) -> TurnResult:
     """How the turn stands that was answered so.
 
     Raises `InvalidAnswerError` if somebody else's answer was taken instead.
     """
-    result = await standing(store, turn_id)
+    result = await current_result(store, turn_id)
     decided = {
         fact.interrupt: Answer(fact.decision, fact.text)
         for _, fact in await store.facts(turn_id)

@@ -26,7 +26,7 @@ def by_command_line(context: Mapping[str, JsonValue]) -> bool:
     return "model" in context or "root" in context
 
 
-async def seen_to(store: Store, row: TurnRow) -> tuple[TurnRow, DriverStatus | None]:
+async def driving_status(store: Store, row: TurnRow) -> tuple[TurnRow, DriverStatus | None]:
     """A turn's row, as it is now if that was asked, and who sees to it; None where nobody needs to.
 
     Of a row that cannot be read nobody knows. Raises `TurnNotFoundError` for one that was deleted since.

@@ -29,7 +29,7 @@ class _All:
 _ALL: Final = _All()
 
 
-class Hub:
+class EventBus:
     """Every event of an engine goes through here, in the order in which the journal has it."""
 
     def __init__(self, observers: Sequence[Observer] = ()) -> None:

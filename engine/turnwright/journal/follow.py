@@ -10,7 +10,7 @@ from turnwright.result import TurnResult
 from turnwright.store import Store
 from turnwright.transcript.transcript import Transcript, reading
 
-from .event_bus import Hub
+from .event_bus import EventBus
 
 #: Seconds without a driver after which whoever waits for a turn is told that no worker runs.
 _PATIENCE: Final = 5.0
@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 async def follow(
     store: Store,
-    hub: Hub,
+    hub: EventBus,
     turn_id: str,
     *,
     after: int,
@@ -107,7 +107,7 @@ async def _live(followed: AsyncIterator[TurnEvent], journal: "_Journal", seq: in
             yield event
 
 
-async def until_it_rests(
+async def wait_until_idle(
     events: AsyncIterator[TurnEvent], turn_id: str, after: int, stands: Callable[[str], Awaitable[TurnResult]]
 ) -> AsyncIterator[TurnEvent]:
     """The events, which begin after the fact `after`; and, if the turn rests behind the last, what it waits for.

@@ -18,8 +18,8 @@ from turnwright_states.facts import Fact
 from turnwright_states.replay import FactGroup, replay
 from turnwright_states.verdict import Verdict
 
-from .message_history import said_before
-from .turn_journal import beginning
+from .message_history import messages_before
+from .turn_journal import first_fact
 
 
 async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str) -> str:
@@ -35,8 +35,8 @@ async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str) -> str:
     row = await store.get(turn_id)
     journal = await store.facts(turn_id)
     _need_place(turn_id, at, fork_places(turn_id, journal), len(journal))
-    first = beginning(turn_id, journal)
-    history = await said_before(store, turn_id, first)
+    first = first_fact(turn_id, journal)
+    history = await messages_before(store, turn_id, first)
     started = structs.replace(
         first,
         session=None,

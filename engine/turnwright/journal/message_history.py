@@ -12,7 +12,7 @@ from turnwright.store import Store
 from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states.facts import TurnStarted
 
-from .turn_journal import beginning
+from .turn_journal import first_fact
 
 _LOG = logging.getLogger(__name__)
 #: How many turns of a circle an error names, and how many characters of each.
@@ -21,7 +21,7 @@ _NAMED: Final = 60
 _UNREAD: Final = "turn %s: what was said in turn %s, earlier in its session, is left out, for it cannot be read: %s"
 
 
-async def said_before(store: Store, turn_id: str, started: TurnStarted, model: str | None = None) -> list[Message]:
+async def messages_before(store: Store, turn_id: str, started: TurnStarted, model: str | None = None) -> list[Message]:
     """The messages that the embedder brought, the turn that this one goes on from, the session's earlier turns.
 
     They are as they may be sent to `model`, by default the one that the turn began with: without the signatures of
@@ -84,7 +84,7 @@ async def _said_up_to(store: Store, last: str, *, before: str, within: Collectio
             told = "turn %s was deleted, and what it said is missing from what is said before a later one"
             _LOG.warning(told, other, extra={"turn": other})
             break
-        first = beginning(other, facts)
+        first = first_fact(other, facts)
         with reading(other):
             given, spoken = _brought(other, first), Transcript.of(facts).messages
         if first.model != model:

@@ -10,7 +10,7 @@ from turnwright_states import facts as f
 from turnwright_states.facts import Fact
 
 
-def lent_to(facts: Iterable[Fact]) -> Iterator[str]:
+def leased_calls(facts: Iterable[Fact]) -> Iterator[str]:
     """The calls that were given a share of what is left, for a turn of their own; oldest first. Not all began one."""
     return (call.id for fact in facts if isinstance(fact, f.ModelReplied) for call in fact.calls if call.lease)
 
@@ -21,7 +21,7 @@ async def sub_turns(store: Store, turn: str, facts: Iterable[tuple[int, Fact]]) 
     `facts` are the turn's own.
     """
     found: dict[str, TurnRow] = {}
-    for call in lent_to(fact for _, fact in facts):
+    for call in leased_calls(fact for _, fact in facts):
         with suppress(TurnNotFoundError, UnreadableTurnError):  # it never began, or is damaged
             found[call] = await store.get(child_id(turn, call))
     return found

@@ -16,7 +16,7 @@ from turnwright_states.inputs import AbortReason
 
 from .answers import Answer, unanswered
 from .inbox import ABORT, abort_item, answer_item
-from .turn_journal import Ledger, Listeners
+from .turn_journal import Listeners, TurnJournal
 
 if TYPE_CHECKING:
     from turnwright.telemetry import Telemetry
@@ -46,7 +46,7 @@ async def end_turn(
             await _withdraw(store, turn_id)
 
 
-async def make_way(
+async def supersede_session(
     store: Store, session: str, listeners: Listeners | None = None, telemetry: "Telemetry | None" = None
 ) -> None:
     """End the paused turn of a session, for a new message came: what it waits for is denied (DESIGN 4.12).
@@ -72,9 +72,9 @@ async def supersede(
 
     Raises `TurnBusyError` if somebody drives it, and `StoreError`. One that has gone on meanwhile is left alone.
     """
-    async with _claimed(store, turn_id, listeners, telemetry) as ledger:
-        if ledger.machine.state is State.PAUSED:
-            await _end(ledger, EndReason.SUPERSEDED)
+    async with _claimed(store, turn_id, listeners, telemetry) as journal:
+        if journal.machine.state is State.PAUSED:
+            await _end(journal, EndReason.SUPERSEDED)
 
 
 @asynccontextmanager
@@ -84,35 +84,35 @@ async def _claimed(
     listeners: Listeners | None,
     telemetry: "Telemetry | None",
     over: AbandonedDrivers = NONE_ABANDONED,
-) -> AsyncIterator[Ledger]:
+) -> AsyncIterator[TurnJournal]:
     """A turn that nobody drives. A crash that its end does not settle is left for the next driver to account for."""
     claim = await store.claim(turn_id, over=over)
     claim.over = over
     crashed = claim.crashed
     try:
-        ledger = await Ledger.open(store, claim, listeners, telemetry)
-        with going_on(turn_id), ledger.watched or nullcontext():
-            yield ledger
-        crashed = crashed and ledger.machine.turn.state.outcome is None
+        journal = await TurnJournal.open(store, claim, listeners, telemetry)
+        with going_on(turn_id), journal.watched or nullcontext():
+            yield journal
+        crashed = crashed and journal.machine.turn.state.outcome is None
     finally:
         with anyio.CancelScope(shield=True):
             await store.release(claim, crashed=crashed)
 
 
-async def end_children(ledger: Ledger) -> dict[str, Spent]:
+async def end_children(journal: TurnJournal) -> dict[str, Spent]:
     """Abort the sub-agents of a turn's open batch that have not ended, theirs before them.
 
     Returns what they used, by call.
     """
     spent: dict[str, Spent] = {}
-    for call in ledger.machine.turn.open_calls():
+    for call in journal.machine.turn.open_calls():
         if call.made.lease is not None and call.counted:
-            child = child_id(ledger.turn_id, call.id)
+            child = child_id(journal.turn_id, call.id)
             # It never began, or nobody knows what it used: then what it was lent is spent.
             with suppress(TurnNotFoundError, UnreadableTurnError):
-                over = ledger.claim.over.for_children
-                await end_child(ledger.store, child, ledger.listeners, ledger.telemetry, over=over)
-                spent[call.id] = spent_by(result_of(child, await ledger.store.facts(child)))
+                over = journal.claim.over.for_children
+                await end_child(journal.store, child, journal.listeners, journal.telemetry, over=over)
+                spent[call.id] = spent_by(result_of(child, await journal.store.facts(child)))
     return spent
 
 
@@ -146,13 +146,13 @@ async def end_child(
 async def _end_claimed(
     store: Store, turn_id: str, listeners: Listeners | None, telemetry: "Telemetry | None", over: AbandonedDrivers
 ) -> None:
-    async with _claimed(store, turn_id, listeners, telemetry, over) as ledger:
-        await _end(ledger, EndReason.ABORTED)
+    async with _claimed(store, turn_id, listeners, telemetry, over) as journal:
+        await _end(journal, EndReason.ABORTED)
 
 
-async def _end(ledger: Ledger, reason: AbortReason) -> None:
-    if ledger.machine.turn.state.outcome is None:
-        await ledger.feed(AbortInput(reason=reason, spent=await end_children(ledger)), consumed=(ABORT,))
+async def _end(journal: TurnJournal, reason: AbortReason) -> None:
+    if journal.machine.turn.state.outcome is None:
+        await journal.feed(AbortInput(reason=reason, spent=await end_children(journal)), consumed=(ABORT,))
 
 
 async def _withdraw(store: Store, turn_id: str) -> None:

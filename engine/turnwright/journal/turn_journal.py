@@ -71,7 +71,7 @@ class Listeners(Protocol):
         ...
 
 
-class Ledger:
+class TurnJournal:
     """One claimed turn, folded from `facts`; or with the machine that made them.
 
     Raises `StoreError` when they are no journal of a turn.
@@ -91,7 +91,7 @@ class Ledger:
         self.store = store
         self._now = now
         self.claim = claim
-        self.started = beginning(claim.turn, facts)
+        self.started = first_fact(claim.turn, facts)
         with reading(claim.turn):
             self.machine = machine or TurnMachine.resume(fact for _, fact in facts)
             self.transcript = Transcript.following(self.machine.turn, facts)
@@ -115,7 +115,7 @@ class Ledger:
         listeners: Listeners | None = None,
         telemetry: "Telemetry | None" = None,
         now: Callable[[], float] = time.time,
-    ) -> "Ledger":
+    ) -> "TurnJournal":
         """Read the journal of a claimed turn. `now` gives seconds since the epoch of Unix. Raises `StoreError`."""
         return cls(store, claim, await store.facts(claim.turn), listeners, telemetry=telemetry, now=now)
 
@@ -281,7 +281,7 @@ def stamp(facts: Sequence[Fact], now: float) -> None:
             force_setattr(fact, "started_at", f"{text[:-6]}Z")
 
 
-def beginning(turn_id: str, facts: Sequence[tuple[int, Fact]]) -> TurnStarted:
+def first_fact(turn_id: str, facts: Sequence[tuple[int, Fact]]) -> TurnStarted:
     """The fact that a journal begins with. Raises `UnreadableTurnError` for one that begins otherwise."""
     if not facts or not isinstance(facts[0][1], TurnStarted):
         raise UnreadableTurnError(turn_id, "its journal does not begin with turn_started")

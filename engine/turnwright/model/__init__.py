@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from turnwright._base.lazy_imports import late
+from turnwright._base.lazy_imports import lazy_imports
 
 from .capabilities import Capabilities
 from .protocol import (
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .local.model import LocalModel
     from .openai_chat.client import OpenAIChat
 else:
-    __getattr__, __dir__ = late(
+    __getattr__, __dir__ = lazy_imports(
         __name__,
         {"AnthropicMessages": ".anthropic.client", "LocalModel": ".local.model", "OpenAIChat": ".openai_chat.client"},
     )

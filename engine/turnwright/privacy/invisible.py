@@ -31,7 +31,7 @@ _UNPLAIN: Final = re.compile(rf"\\|[ ]+|\{{|([^\w\x20-\x7e]|[{_FILLERS}])\1*")
 #: Spaces at the beginning of a line that are shown as they are: indentation.
 _INDENTATION: Final = 24
 #: So many equal escapes in a row are one, with a count.
-_A_RUN: Final = 4
+_RUN_LENGTH: Final = 4
 
 
 def replaced(text: str, sign: Callable[[str], str]) -> str:
@@ -84,7 +84,7 @@ def exact(text: str) -> str:
             return run
         last = found.end()
         sign, times = escape(run[0]), len(run) - kept
-        return run[:kept] + (f"{sign}{{{times}}}" if times >= _A_RUN else sign * times)
+        return run[:kept] + (f"{sign}{{{times}}}" if times >= _RUN_LENGTH else sign * times)
 
     return _UNPLAIN.sub(written, text)
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from turnwright._base.lazy_imports import late
+from turnwright._base.lazy_imports import lazy_imports
 
 from .local import Local
 from .protocol import Job, Runtime, TurnStatus, WorkerApi
@@ -11,6 +11,6 @@ from .protocol import Job, Runtime, TurnStatus, WorkerApi
 if TYPE_CHECKING:
     from .temporal.runtime import Temporal
 else:
-    __getattr__, __dir__ = late(__name__, {"Temporal": ".temporal.runtime"})
+    __getattr__, __dir__ = lazy_imports(__name__, {"Temporal": ".temporal.runtime"})
 
 __all__ = ["Job", "Local", "Runtime", "Temporal", "TurnStatus", "WorkerApi"]

@@ -10,9 +10,9 @@ import anyio.lowlevel
 from turnwright.driver.driver import Driver
 from turnwright.errors import StoreError, TurnBusyError, TurnNotFoundError
 from turnwright.journal.admission import NewTurnClaim
-from turnwright.journal.answer_posting import standing
+from turnwright.journal.answer_posting import current_result
 from turnwright.journal.dependencies import Dependencies
-from turnwright.journal.event_bus import Hub
+from turnwright.journal.event_bus import EventBus
 from turnwright.journal.inbox import abort_item, steers
 from turnwright.journal.recovery import Sweep
 from turnwright.journal.termination import end_turn
@@ -29,7 +29,7 @@ class InProcessTurns:
     It is the `Work` of a runtime's workers too.
     """
 
-    def __init__(self, store: Store, setup: Dependencies, hub: Hub) -> None:
+    def __init__(self, store: Store, setup: Dependencies, hub: EventBus) -> None:
         self._store = store
         self._setup = setup
         self._hub = hub
@@ -55,7 +55,7 @@ class InProcessTurns:
         while True:
             # Somebody may have answered just now, and drive it on: that end or pause is waited for.
             driven = await self._store.is_driven(turn_id)
-            result = await standing(self._store, turn_id)
+            result = await current_result(self._store, turn_id)
             if result.outcome is not None or result.paused or not driven:
                 return result
             await anyio.sleep(self._setup.poll_interval)

@@ -11,7 +11,7 @@ from typing import Final
 
 import anyio
 
-from turnwright._base.background_task import beside
+from turnwright._base.background_task import background_task
 from turnwright.errors import ConfigError, LeaseLostError, StoreError, TurnBusyError, TurnNotFoundError, TurnwrightError
 
 from .protocol import Job, WorkerApi
@@ -74,7 +74,7 @@ class Local:
         """See `Runtime.run_worker`. A store that cannot be reached is waited for."""
         stop = anyio.Event() if stopping is None else stopping
         failures: list[TurnwrightError] = []
-        async with beside(self._wake, stop), anyio.create_task_group() as jobs:
+        async with background_task(self._wake, stop), anyio.create_task_group() as jobs:
             try:
                 while not stop.is_set():
                     self._woken = anyio.Event()

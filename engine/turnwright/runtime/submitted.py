@@ -7,7 +7,7 @@ import anyio
 
 from turnwright.errors import CannotRunError, RuntimeUnavailableError
 from turnwright.journal.admission import NewTurnClaim
-from turnwright.journal.answer_posting import standing
+from turnwright.journal.answer_posting import current_result
 from turnwright.journal.dependencies import Dependencies
 from turnwright.result import TurnResult
 from turnwright.store import Store
@@ -84,7 +84,7 @@ class SubmittedTurns:
                     if asked == _ASKED:
                         _LOG.warning("turn %s is waited for, and no worker has it", turn_id, extra={"turn": turn_id})
                 await changed(self._setup.poll_interval)
-        return await standing(self._store, turn_id)
+        return await current_result(self._store, turn_id)
 
     async def _raise_if_given_up(self, turn_id: str) -> None:
         job = await self._here.job(turn_id)

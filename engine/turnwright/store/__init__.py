@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from turnwright._base.lazy_imports import late
+from turnwright._base.lazy_imports import lazy_imports
 
 from .address import open_store
 from .memory import MemoryStore
@@ -27,7 +27,7 @@ from .protocol import (
 if TYPE_CHECKING:
     from .sqlite.store import SqliteStore
 else:
-    __getattr__, __dir__ = late(__name__, {"SqliteStore": ".sqlite.store"})
+    __getattr__, __dir__ = lazy_imports(__name__, {"SqliteStore": ".sqlite.store"})
 
 __all__ = [
     "NOBODY",

@@ -9,7 +9,7 @@ from itertools import count
 from turnwright.errors import LeaseLostError, SessionBusyError, StoreError, TurnBusyError, TurnNotFoundError
 from turnwright_states.facts import Fact
 
-from .posting import addressee, in_the_way
+from .posting import addressee, conflicting_items
 from .protocol import (
     NOBODY,
     NONE_ABANDONED,
@@ -185,7 +185,7 @@ class MemoryStore:
         if not items:
             return ()
         inbox = self._kept(addressee(items)).inbox
-        blocking = in_the_way(inbox.values(), items)
+        blocking = conflicting_items(inbox.values(), items)
         if not blocking:
             for item in items:
                 inbox.setdefault(item.id, item)

@@ -19,7 +19,7 @@ def addressee(items: Sequence[InboxItem]) -> str:
     return turns.pop()
 
 
-def in_the_way(waiting: Iterable[InboxItem], items: Sequence[InboxItem]) -> tuple[InboxItem, ...]:
+def conflicting_items(waiting: Iterable[InboxItem], items: Sequence[InboxItem]) -> tuple[InboxItem, ...]:
     """What waits under an id of one of `items` with something else in it, in the order of `waiting`."""
     wanted = {item.id: item for item in items}
     return tuple(one for one in waiting if wanted.get(one.id, one) != one)

@@ -37,7 +37,7 @@ from .call_reader import CallReader, sub_agents
 from .recording import At, Broke, Recording, Unfinished
 
 #: Seconds that a turn may take at the least, so that its time does not run out because the machine is slow.
-_PLENTY: Final = 60.0
+_REPLAY_SECONDS: Final = 60.0
 #: The states in which a model is called.
 _CALLING: Final = frozenset({State.STREAM, State.CONCLUDE, State.TEXT_ONLY})
 #: What a text of a script stands for; see `ScriptedModel`.
@@ -317,7 +317,7 @@ class _Reader:
         """The limits with seconds that the test keeps, on whatever machine it runs."""
         if limits.seconds is None:
             return limits
-        seconds = max(limits.seconds, _PLENTY)
+        seconds = max(limits.seconds, _REPLAY_SECONDS)
         if seconds != limits.seconds:
             self._notes.append(
                 f"Its limit of {limits.seconds:g} seconds is {seconds:g} here, for machines differ in speed."

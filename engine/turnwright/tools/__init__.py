@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from turnwright._base.lazy_imports import late
+from turnwright._base.lazy_imports import lazy_imports
 
 from .context import AbortSignal, Ask, GivenAnswer, NeedsPersonError, ToolContext
 from .errors import ToolError, ToolFailedError, ToolInputError, ToolTimeoutError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .builtin import builtin_tools
     from .load import load_tools
 else:
-    __getattr__, __dir__ = late(__name__, {"builtin_tools": ".builtin", "load_tools": ".load"})
+    __getattr__, __dir__ = lazy_imports(__name__, {"builtin_tools": ".builtin", "load_tools": ".load"})
 
 __all__ = [
     "RESULT_LIMIT",

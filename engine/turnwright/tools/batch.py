@@ -20,7 +20,7 @@ from turnwright_states import (
     InterruptKind,
     InvalidCallError,
 )
-from turnwright_states.construct import made
+from turnwright_states.construct import construct_unchecked
 
 from .batch_context import BatchContext, Values
 from .context import NeedsPersonError
@@ -86,7 +86,7 @@ async def _start_together(calls: Sequence[Call], around: BatchContext, report: C
     if around.stopping():
         return
     elapsed = around.elapsed()
-    first, *more = [made(CallStartedInput, call=call.id, elapsed=elapsed) for call in calls]
+    first, *more = [construct_unchecked(CallStartedInput, call=call.id, elapsed=elapsed) for call in calls]
     await report(first, *more)
     if around.watched is None:
         work = [ToolWork(call, around.tools[call.name], around, report, around.checked.pop(call.id)) for call in calls]
@@ -252,7 +252,7 @@ async def _execute(  # noqa: PLR0917 (they go down together, as far as the tool)
     values: Values | None = None,
 ) -> None:
     child = child_id(around.turn, call.id) if call.made.lease is not None else None
-    await report(made(CallStartedInput, call=call.id, child=child, elapsed=around.elapsed()))
+    await report(construct_unchecked(CallStartedInput, call=call.id, child=child, elapsed=around.elapsed()))
     if call.state is not CallState.STARTED:  # a rerun without a retry left was settled instead
         return
     if place is not None:
@@ -267,14 +267,14 @@ async def _execution(
     delegates = call.made.lease is not None
     if around.watched is None:
         return await (around.delegate(call) if delegates else outcome_of(call, tool, around, values))
-    from .traced_call import told  # noqa: PLC0415 (most programs have no telemetry)
+    from .traced_call import traced_call  # noqa: PLC0415 (most programs have no telemetry)
 
     child = child_id(around.turn, call.id) if delegates else ""
 
     def run(work: "CallWork") -> Awaitable[CallSettledInput | CallWaitingInput]:
         return around.delegate(call) if delegates else outcome_of(call, tool, around, values, work)
 
-    return await told(around.watched, call, tool, child, run)
+    return await traced_call(around.watched, call, tool, child, run)
 
 
 def _is_taken_up(call: Call) -> bool:

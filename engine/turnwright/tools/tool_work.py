@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 
 from turnwright_states import Call, CallSettledInput, CallStatus, CallWaitingInput
-from turnwright_states.construct import made
+from turnwright_states.construct import construct_unchecked
 
 from .batch_context import BatchContext, Values
 from .context import AbortSignal, Ask, GivenAnswer, NeedsPersonError, ProgressLine, ToolContext
@@ -244,7 +244,7 @@ _UNSEEN: Final = ToolContext(turn_id="", call_id="")
 def settled(call: Call, status: CallStatus, result: ToolResult, around: BatchContext) -> CallSettledInput:
     """The event that a call has this result."""
     result = bounded(result)
-    return made(
+    return construct_unchecked(
         CallSettledInput,
         call=call.id,
         status=status,

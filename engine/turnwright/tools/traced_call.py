@@ -8,7 +8,7 @@ from turnwright_states import Call, CallSettledInput, CallStatus, CallWaitingInp
 from .tool import Tool
 
 
-async def told(
+async def traced_call(
     watched: Watched,
     call: Call,
     tool: Tool,

@@ -69,7 +69,7 @@ class Choice(NamedTuple):
         return ", ".join(f"{name} = {int(getattr(self.counters, name))}" for name in self.names)
 
 
-def choices(group: Sequence[Placed], also: Iterable[Guard], assumed: Iterable[Assumption]) -> Iterator[Choice]:
+def guard_cases(group: Sequence[Placed], also: Iterable[Guard], assumed: Iterable[Assumption]) -> Iterator[Choice]:
     """Every small configuration of the counters that a pair's rows and the guards `also` use, and the row it takes.
 
     Configurations that an assumption about the pair rules out are left out.

@@ -17,7 +17,7 @@ from turnwright_states.state import FINAL, Outcome, State, Trigger
 from turnwright_states.verdict import Check, Verdict
 
 from .cycles import INTERRUPTS, PAUSES, RETRIES, STEPS, Placed, cyclic, endless, lowers, reachable, way
-from .guard_cases import ASSUMED, Assumption, Choice, choices
+from .guard_cases import ASSUMED, Assumption, Choice, guard_cases
 
 #: What must hold where a row lowers a component of the rank. A step also needs a budget to spend and, in a doom loop,
 #: a nudge to give.
@@ -53,7 +53,7 @@ class Survey:
         also = [guard for guards in self.needs.values() for guard in guards]
         if any(one.row.reason is ReasonFrom.CARRIED for one in group):
             also.append(_CARRIED_DOOM)
-        for choice in choices(group, also, assumed):
+        for choice in guard_cases(group, also, assumed):
             self._take_in(choice)
 
     def _take_in(self, choice: Choice) -> None:

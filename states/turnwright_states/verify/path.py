@@ -63,14 +63,14 @@ def retrace(case: Case, events: Iterable[Input], chart: Chart = CHART) -> tuple[
     assert isinstance(machine, WalkedMachine)  # noqa: S101 (start builds its own class)
     path = [Edge("the turn begins", "Started", State.CHECK, tuple(machine.rows), machine.state)]
     for event in events:
-        happened, source = told(event, machine.turn), machine.state
+        happened, source = describe_path(event, machine.turn), machine.state
         machine.rows = []
         machine.feed(event)
         path.append(Edge(happened, event.title(), source, tuple(machine.rows), machine.state))
     return tuple(path), machine
 
 
-def told(event: Input, turn: Turn) -> str:  # noqa: C901, PLR0911 (one case an event: flat)
+def describe_path(event: Input, turn: Turn) -> str:  # noqa: C901, PLR0911 (one case an event: flat)
     """What happened, in words; `turn` is the turn that it happens to."""
     match event:
         case ModelRepliedInput():

@@ -26,7 +26,7 @@ from .claims import Property, ViolationError
 from .configuration import Key, WalkedMachine, key_of, whole_key_of
 from .environment import Environment
 from .invariants import fault_of, fault_of_end
-from .path import Edge, Path, told
+from .path import Edge, Path, describe_path
 
 #: The most configurations of one walk; what is cut here is said to be cut.
 MOST: Final = 2_000_000
@@ -227,7 +227,7 @@ class _Walker:
         after = [place.machine for place in self.stack[1:]] + ([there] if there is not None else [])
         edges = (
             Edge(
-                told(place.event, place.machine.turn),
+                describe_path(place.event, place.machine.turn),
                 place.event.title(),
                 place.machine.state,
                 tuple(next_.rows),

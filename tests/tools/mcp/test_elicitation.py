@@ -14,7 +14,7 @@ import pytest
 from mcp.shared.exceptions import UrlElicitationRequiredError
 
 from turnwright import Agent, Engine, TurnResult, reject
-from turnwright._base.background_task import beside
+from turnwright._base.background_task import background_task
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore
@@ -180,7 +180,7 @@ async def test_a_question_waits_until_it_is_clear_whose_it_is(stage: Stage) -> N
 
     model = ScriptedModel(asks_for(("s__ask", {}), ("s__long", {})), "Done.")
     async with mcp_tools({"s": stage.old}) as tools, Engine(model=model, tools=tools) as engine:
-        async with beside(watch):
+        async with background_task(watch):
             paused = await engine.run(AGENT, "hi")
         done = await engine.resume(paused.id, {paused.interrupts[0].id: "Ada"})
     assert [text for _, text in results(done)] == ["[{'name': 'Ada'}]", "long ago"]

@@ -9,7 +9,7 @@ import anyio.lowlevel
 
 from turnwright._base.ids import root_of
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
-from turnwright.journal.driving_status import DriverStatus, seen_to
+from turnwright.journal.driving_status import DriverStatus, driving_status
 from turnwright.store import Store, TurnRow
 from turnwright_states import EndReason, Outcome, State
 
@@ -153,7 +153,7 @@ async def _stands(store: Store, row: TurnRow, standing: str) -> bool:
         return outcome is None and state is not State.PAUSED
     if standing == DEAD:
         with suppress(TurnNotFoundError):
-            return (await seen_to(store, row))[1] is DriverStatus.CRASHED
+            return (await driving_status(store, row))[1] is DriverStatus.CRASHED
         return False
     return outcome == standing
 
@@ -168,7 +168,7 @@ async def _row(store: Store, turn: str) -> TurnRow:
 async def _listed(store: Store, digests: Digests, row: TurnRow) -> Listed | None:
     """The turn as it is listed; None for one that was deleted meanwhile."""
     try:
-        row, driver = await seen_to(store, row)
+        row, driver = await driving_status(store, row)
         digest = await digests.of(row)
     except TurnNotFoundError:
         return None

@@ -10,9 +10,9 @@ import anyio
 import anyio.to_thread
 
 from turnwright.errors import StoreError, UnreadableTurnError
-from turnwright.journal.message_history import said_before
+from turnwright.journal.message_history import messages_before
 from turnwright.journal.subturns import sub_turns
-from turnwright.journal.turn_journal import beginning
+from turnwright.journal.turn_journal import first_fact
 from turnwright.message import Message
 from turnwright.result import TurnResult, result_of
 from turnwright.store import ClaimSpan, InboxItem, Store, TurnRow
@@ -139,7 +139,7 @@ class Turns:
                 kept.journal = journal
                 kept.stood.clear()
             known, replayed = kept.journal, kept.replayed
-            started = beginning(turn_id, known)
+            started = first_fact(turn_id, known)
             places = _places(replayed, len(known))
             place = max((one for one in places if at is None or one <= at), default=places[0])
             if place not in kept.stood:
@@ -188,7 +188,7 @@ def _stood(turn_id: str, facts: Journal, replayed: Replayed, place: int) -> _Sta
 async def history_of(store: Store, turn: TurnRecord) -> Sequence[Message]:
     """What was said before the turn, as its model was told; nothing where that cannot be read any more."""
     with suppress(StoreError):
-        return await said_before(store, turn.row.id, turn.started)
+        return await messages_before(store, turn.row.id, turn.started)
     return _NOTHING
 
 

@@ -9,7 +9,7 @@ import anyio.lowlevel
 
 from turnwright._base.ids import child_id
 from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
-from turnwright.journal.subturns import lent_to
+from turnwright.journal.subturns import leased_calls
 from turnwright.store import Store, TurnRow
 from turnwright.transcript.transcript import reading
 from turnwright_states import CallStatus, EndReason, TurnMachine, Usage
@@ -143,7 +143,7 @@ def _digest(turn_id: str, facts: Sequence[f.Fact]) -> Digest:
         runs=tuple(runs),
         retries=sum(isinstance(fact, f.AttemptFailed | f.Concluded) and fact.retry for fact in facts[copied:]),
         pauses=sum(isinstance(fact, f.Paused) for fact in facts[copied:]),
-        children=tuple(child_id(turn_id, call) for call in lent_to(facts)),
+        children=tuple(child_id(turn_id, call) for call in leased_calls(facts)),
     )
 
 

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from turnwright._base.lazy_imports import late
+from turnwright._base.lazy_imports import lazy_imports
 
 # The address can be read without the driver of the database.
 if TYPE_CHECKING:
     from .store import PostgresStore
 else:
-    __getattr__, __dir__ = late(__name__, {"PostgresStore": ".store"})
+    __getattr__, __dir__ = lazy_imports(__name__, {"PostgresStore": ".store"})
 
 __all__ = ["PostgresStore"]

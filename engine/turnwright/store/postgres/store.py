@@ -19,7 +19,7 @@ from turnwright.errors import (
     TurnBusyError,
     TurnNotFoundError,
 )
-from turnwright.store.posting import addressee, in_the_way
+from turnwright.store.posting import addressee, conflicting_items
 from turnwright.store.protocol import (
     NOBODY,
     NONE_ABANDONED,
@@ -203,7 +203,7 @@ class PostgresStore:
             # Posts to one turn follow each other, as they will stand in its inbox.
             await _one(connection, f"{ONE} FOR UPDATE", turn_id)
             there = waiting(turn_id, await (await connection.execute(WAITING, (turn_id,))).fetchall(), self._where)
-            blocking = in_the_way(there, items)
+            blocking = conflicting_items(there, items)
             if not blocking:
                 ids, kinds, payloads = zip(*((item.id, item.kind.value, item.payload) for item in items), strict=True)
                 arrays = {"ids": list(ids), "kinds": list(kinds), "payloads": list(payloads)}

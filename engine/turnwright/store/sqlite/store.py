@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from turnwright.errors import ConfigError, StoreError, TurnBusyError, TurnNotFoundError
-from turnwright.store.posting import addressee, in_the_way
+from turnwright.store.posting import addressee, conflicting_items
 from turnwright.store.protocol import (
     NONE_ABANDONED,
     AbandonedDrivers,
@@ -225,7 +225,7 @@ class SqliteStore:
         self._empty.discard(turn_id)
         with self._transaction():
             self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
-            blocking = in_the_way(self._waiting(turn_id), items)
+            blocking = conflicting_items(self._waiting(turn_id), items)
             if not blocking:
                 self._db.executemany(
                     "INSERT OR IGNORE INTO inbox (turn_id, id, kind, payload, at) VALUES (?, ?, ?, ?, ?)",

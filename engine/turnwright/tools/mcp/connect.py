@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server import MCPServer, Server
 from mcp.shared.message import SessionMessage
 
-from turnwright._base.background_task import beside
+from turnwright._base.background_task import background_task
 from turnwright.privacy.secrets import HTTP_LOGGERS, Secrets
 from turnwright.tools.text import one_line
 
@@ -183,7 +183,7 @@ async def _stdio(server: McpServer, diary: Diary) -> AsyncIterator[Streams]:
     mine, its = os.pipe()
     try:
         os.set_blocking(mine, False)
-        async with beside(_read_stderr, mine, diary), AsyncExitStack() as stack:
+        async with background_task(_read_stderr, mine, diary), AsyncExitStack() as stack:
             told = refused.set(diary.refuse)
             try:
                 with os.fdopen(its, "w") as errlog:

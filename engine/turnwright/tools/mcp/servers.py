@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import anyio
 
-from turnwright._base.background_task import beside
+from turnwright._base.background_task import background_task
 from turnwright.errors import ConfigError
 from turnwright.tools.tool import Tool
 
@@ -63,7 +63,7 @@ async def mcp_tools(
         raise ConfigError(f"MCP servers need the extra: pip install 'turnwright[mcp]' ({error})") from None
     targets = _targets(sources)
     keeper = _Keeper()
-    async with beside(keeper.keep):
+    async with background_task(keeper.keep):
         await keeper.ready.wait()
         opened = []
         for name, target in targets.items():

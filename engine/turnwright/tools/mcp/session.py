@@ -45,11 +45,11 @@ from .wire import MOST_TOOLS, TOO_MANY_TOOLS
 Way: TypeAlias = Connect | InProcess | Client
 
 _LOG: Final = logging.getLogger(__name__)
-_ME: Final = Implementation(name="turnwright", version=version("turnwright"))
+_CLIENT_INFO: Final = Implementation(name="turnwright", version=version("turnwright"))
 #: Seconds for a server to leave in order.
-_FAREWELL: Final = 8.0
+_SHUTDOWN_SECONDS: Final = 8.0
 #: Seconds that a call waits for what a server has to say that is dying. It may take longer to be gone.
-_LAST_WORDS: Final = 0.5
+_EXIT_MESSAGE_SECONDS: Final = 0.5
 #: With these an HTTP server turns a session down that it does not know.
 _REFUSED: Final = (400, 404)
 #: How the SDK says, in small letters, that the refusal was not written in the protocol.
@@ -271,7 +271,7 @@ class McpSession:
     def _client(self, way: Connect | InProcess, life: _Life) -> Client:
         return Client(
             heard(way, life.diary) if callable(way) else way,
-            client_info=_ME,
+            client_info=_CLIENT_INFO,
             elicitation_callback=self._answer,
             message_handler=partial(self._hear, life),
             input_required_max_rounds=_MOST_ROUNDS,
@@ -307,14 +307,14 @@ class McpSession:
 
 
 async def _gone_soon(life: _Life) -> None:
-    with anyio.move_on_after(_LAST_WORDS):
+    with anyio.move_on_after(_EXIT_MESSAGE_SECONDS):
         await life.gone.wait()
 
 
 async def _end(life: _Life) -> None:
     life.leave.set()
     with anyio.CancelScope(shield=True):
-        with anyio.move_on_after(_FAREWELL):
+        with anyio.move_on_after(_SHUTDOWN_SECONDS):
             await life.gone.wait()
         life.scope.cancel()
         await life.gone.wait()
