@@ -68,4 +68,4 @@ def test_importing_turnwright_loads_none_of_its_own_rooms_that_few_need() -> Non
 def test_the_names_of_the_design_are_public() -> None:
     assert {"Agent", "Engine", "tool"} <= set(turnwright.__all__)
     assert "OpenAIChat" in turnwright.model.__all__
-    assert {"Limits", "ModelReplied", "Started", "ToolCall", "TurnMachine"} <= set(turnwright_states.__all__)
+    assert {"Limits", "ModelRepliedInput", "StartedInput", "ToolCall", "TurnMachine"} <= set(turnwright_states.__all__)

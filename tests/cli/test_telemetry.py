@@ -67,7 +67,8 @@ def test_a_real_collector_receives_the_spans_and_the_metrics_of_a_turn(
 ) -> None:
     endpoint.calls(("look", {"place": 1})).says("Done.")
     with collector(sink, cli.folder) as url:
-        done = cli.run(*RUN, env={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+        # A collector is given its time: on a busy machine three seconds may be too short for it.
+        done = cli.run(*RUN, env={"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_TIMEOUT": "120"})
         assert (done.code, done.err) == (0, "")
         cli.await_until(lambda: len(sink.spans) == 5 and sink.metrics)
     names = {span.span_id: span.name for span in sink.spans}

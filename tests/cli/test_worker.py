@@ -31,7 +31,7 @@ from turnwright import ToolContext, tool
 async def meet(context: ToolContext) -> str:
     """Say that it runs, and wait until it may end."""
     with Path("met").open("a") as file:
-        file.write(f"{context.turn} {os.getpid()}\\n")
+        file.write(f"{context.turn_id} {os.getpid()}\\n")
     while not Path("go").exists():
         await anyio.sleep(0.02)
     return "met"

@@ -62,7 +62,7 @@ def test_the_loop_charges_twice_and_loses_the_conversation() -> None:
     """What the page begins with is really so: a crash duplicates work, and a failed tool spoils the messages."""
     said = printed_by("step_0_loop.py")
     assert "the ledger has 2 charge(s)" in said
-    assert "BadRequest: 400: no tool message for tool_call_id id1" in said
+    assert "BadRequestError: 400: no tool message for tool_call_id id1" in said
     assert "says nothing: None" in said
     assert said.count("PluggedOutError") == 2
 

@@ -9,7 +9,7 @@ from turnwright.journal.dependencies import Dependencies
 from turnwright.model.scripted import ScriptedModel
 
 AGENT = Agent(name="Tidier")
-ALL = "session, history, files, continues, context"
+ALL = "session, message_history, files, continue_from, metadata"
 
 
 def given(**options: object) -> TurnOptions:
@@ -24,7 +24,7 @@ def given(**options: object) -> TurnOptions:
     [
         ("sesion", f"'sesion' is no option of a turn: did you mean 'session'? The options are {ALL}"),
         ("Session", f"'Session' is no option of a turn: did you mean 'session'? The options are {ALL}"),
-        ("continue_", f"'continue_' is no option of a turn: did you mean 'continues'? The options are {ALL}"),
+        ("continue_", f"'continue_' is no option of a turn: did you mean 'continue_from'? The options are {ALL}"),
         ("steps", f"'steps' is no option of a turn: use one of {ALL}"),
         ("x" * 1000, f"'{'x' * 40}' is no option of a turn: use one of {ALL}"),
     ],

@@ -246,7 +246,7 @@ async def test_of_two_different_answers_one_stands(desk: Desk, replies: tuple[An
     assert (answered.decision, answered.text) == (stands.decision, stands.text)
     assert "approval-1" in str(refused[0])
     assert "open" in str(refused[0])
-    assert desk.done == (["erase x"] if stands.decision == "grant" else [])
+    assert desk.done == (["erase x"] if stands.decision == "approve" else [])
     assert (await engines[0].get(paused.id)).outcome is Outcome.FINISHED
 
 

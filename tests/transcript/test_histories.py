@@ -245,5 +245,5 @@ async def test_a_strict_engine_leaves_alone_what_another_let_pass() -> None:
 
 
 def test_messages_are_not_given_to_the_engine() -> None:
-    with pytest.raises(ConfigError, match="messages are what a run is given as its history"):
+    with pytest.raises(ConfigError, match=r"give messages of your own to `run\(message_history="):
         Engine(model=ScriptedModel(), unpaired=[Message.user("hi")])  # type: ignore[arg-type]

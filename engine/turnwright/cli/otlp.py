@@ -10,7 +10,7 @@ from typing import Final
 from opentelemetry import metrics, trace
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE
+from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE, OTEL_EXPORTER_OTLP_TIMEOUT
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 from turnwright.otel import OpenTelemetry
 
-#: Seconds in which what is left has to be sent when the command is over.
+#: Seconds in which what is left has to be sent when the command is over, where the environment sets no time-out.
 _LAST: Final = 3.0
 _NAMELESS: Final = "unknown_service"
 #: How many spans may wait to be sent where the environment does not say: what OpenTelemetry's specification says.
@@ -59,8 +59,8 @@ class Sender:
         self.telemetry = OpenTelemetry(self._tracers, self._meters)
 
     def close(self) -> None:
-        """Send what is left, in a few seconds at most."""
-        ends = time.monotonic() + _LAST
+        """Send what is left: within the exporter's time-out where the environment sets one, else in a few seconds."""
+        ends = time.monotonic() + _seconds_to_send()
         last = [threading.Thread(target=one.shutdown, daemon=True) for one in (self._tracers, self._meters)]
         for thread in last:
             thread.start()
@@ -163,6 +163,13 @@ class _Metrics(OTLPMetricExporter):
         if result is not MetricExportResult.SUCCESS:
             self._complain()
         return result
+
+
+def _seconds_to_send() -> float:
+    try:
+        return float(os.environ[OTEL_EXPORTER_OTLP_TIMEOUT])
+    except (KeyError, ValueError):  # the exporter says so where it is no number
+        return _LAST
 
 
 def _queue_size() -> int:

@@ -48,7 +48,7 @@ def renamed(payload: str) -> str:
     for name in ("limits", "agent"):
         if isinstance(below := written.get(name), dict):
             written[name] = _renamed(below)
-    return json.dumps(written, ensure_ascii=False, separators=(",", ":"))
+    return payload if written == fields else json.dumps(written, ensure_ascii=False, separators=(",", ":"))
 
 
 def _renamed(fields: Mapping[str, object]) -> dict[str, object]:

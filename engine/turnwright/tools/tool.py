@@ -243,7 +243,7 @@ class Tool(ABC, Generic[F_co]):
         others that are no `Exception`: a tool must not end the process, nor the turn; and for data that is not JSON.
         Raises `NeedsPersonError` where the tool asks a person, also from within a group. Ctrl-C passes through, for it
         is a person who wants all of this to stop; so does a cancellation, for whoever runs the call knows whether
-        somebody asked for it. `context.abort` is set then, and when the time is over.
+        somebody asked for it. `context.abort_signal` is set then, and when the time is over.
         """
         with limited(self.timeout):
             try:

@@ -157,7 +157,7 @@ async def test_a_submitted_turn_says_that_nobody_drives_it_yet() -> None:
 
 async def test_what_a_command_line_began_needs_nothing_named() -> None:
     def began(turn: TurnRecord) -> TurnRecord:
-        return replace(turn, started=structs.replace(turn.started, context={"root": "/"}))
+        return replace(turn, started=structs.replace(turn.started, metadata={"root": "/"}))
 
     stop = await submitted(began)
     assert stop.command.endswith(" --store sqlite:///turns.db")
