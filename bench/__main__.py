@@ -2,7 +2,7 @@
 
     python -m bench [--only PART,...] [--quick] [--report-only]
 
-The parts are `bare`, `turnwright_turns`, `streams`, `bodies`, `guard`, and the files of `bench/peers` whose
+The parts are `bare_loop`, `turnwright_turns`, `streams`, `bodies`, `guard`, and the files of `bench/peers` whose
 environments `make bench-peers` has made. What is not measured this time is kept as it was. `--quick` measures little,
 and writes nothing: it is for seeing that all goes well.
 """

@@ -4,7 +4,7 @@ It streams, collects text and calls, runs the calls of a step at once, keeps the
 be sent, and has a cap. It has no limits but that, no retries, no events, no validation and no journal; in its second
 form it commits each step's messages to SQLite, with sqlite3 itself and nothing between.
 
-    python -m bench.bare
+    python -m bench.bare_loop
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from bench.yardstick import PROMPT, Script, Subject, look, main, sqlite_bytes
+from bench.yardstick import PROMPT, Script, Subject, look, sqlite_bytes
 
 CAP: Final = 200
 Chunk = dict[str, Any]  # a piece of a reply, as a provider's stream has it: a text, a call, or the end
@@ -131,7 +131,3 @@ class BareSqliteFull(BareSqlite):
 
     name = "bare loop, SQLite FULL"
     synchronous = "full"
-
-
-if __name__ == "__main__":
-    main(Bare(), BareSqlite(), BareSqliteFull())

@@ -13,7 +13,7 @@ from bench.results import FOLDER, Results, machine
 ROOT: Final = FOLDER.parent
 ENVIRONMENTS: Final = ROOT / ".venv-peers"
 REQUIREMENTS: Final = FOLDER / "peers" / "requirements"
-OWN: Final = ("bare", "turnwright_turns")
+OWN: Final = ("bare_loop", "turnwright_turns")
 
 
 @dataclass(frozen=True, slots=True)

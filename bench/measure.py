@@ -38,6 +38,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from bench.bare import Bare
 from bench.measured import Bytes, Flight, Growth, Measured, Steps
 from bench.yardstick import Gate, Looks, Script, Subject, installed, run
 
@@ -52,8 +53,8 @@ IMPORTS: Final = 7
 EDGE: Final = 50  # how many steps at either end are compared for growth
 
 
-def command(subjects: Sequence[Subject]) -> None:
-    """The command line of every file of subjects."""
+def main(*subjects: Subject) -> None:
+    """Measure subjects as the command line asks, and print one JSON object: `{"subjects": [...]}`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--list", action="store_true", help="print the subjects' names, and measure nothing")
     parser.add_argument("--only", metavar="NAME", help="measure this subject alone")
@@ -162,8 +163,6 @@ def _run(subject: Subject, measure: Callable[[], Coroutine[Any, Any, dict[str, A
 
 async def steps(subject: Subject, *, quick: bool) -> dict[str, Any]:
     """CPU a step beside the bare loop's, and growth with the turn."""
-    from bench.bare import Bare  # noqa: PLC0415 (it imports this module)
-
     bare = Bare()
     await _cpu(bare, SIZES[0])
     await _cpu(subject, SIZES[0])

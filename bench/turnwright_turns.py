@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import ClassVar, Final
 
-from bench.yardstick import PROMPT, Script, Subject, current, look, main
+from bench.measure import main
+from bench.yardstick import PROMPT, Script, Subject, current, look
 
 from turnwright import Agent, Engine, Usage, tool
 from turnwright.model.protocol import ModelRequest, ModelResponse, ResponseToolCall, TextDelta

@@ -3,7 +3,8 @@
 Standard library only, for it runs in the environment of every peer. A file of subjects looks like this, and is run from
 the root of the checkout as a module (`python -m bench.peers.langgraph`; as a file it would shadow what it imports):
 
-    from bench.yardstick import FINAL, PROMPT, Script, Subject, current, installed, look, main
+    from bench.measure import main
+    from bench.yardstick import FINAL, PROMPT, Script, Subject, current, installed, look
 
     class Graph(Subject):
         name = "langgraph StateGraph"
@@ -237,10 +238,3 @@ def _table_bytes(connection: sqlite3.Connection, table: str) -> int:
     lengths = " + ".join(f'ifnull(length(cast("{column}" as blob)), 0)' for column in columns)
     (total,) = connection.execute(f'select ifnull(sum({lengths}), 0) from "{table}"').fetchone()  # noqa: S608
     return int(total)
-
-
-def main(*subjects: Subject) -> None:
-    """Measure subjects as the command line asks, and print one JSON object: `{"subjects": [...]}`."""
-    from bench.measure import command  # noqa: PLC0415 (the other way round it is imported at the top)
-
-    command(subjects)

@@ -22,8 +22,9 @@ from autogen_core.models import (  # pyright: ignore[reportMissingImports]
     RequestUsage,
 )
 from autogen_core.tools import FunctionTool  # pyright: ignore[reportMissingImports]
+from bench.measure import main
 from bench.peers.history import check
-from bench.yardstick import PROMPT, Script, Subject, current, look, main
+from bench.yardstick import PROMPT, Script, Subject, current, look
 
 INFO: Final = ModelInfo(
     vision=False, function_calling=True, json_output=False, family=ModelFamily.UNKNOWN, structured_output=False

@@ -16,8 +16,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, NotRequired, Protocol, TypedDict
 
+from bench.measure import main
 from bench.peers.history import check
-from bench.yardstick import PROMPT, Call, Script, Subject, current, look, main, sqlite_bytes
+from bench.yardstick import PROMPT, Call, Script, Subject, current, look, sqlite_bytes
 
 # Peers are installed in environments of their own: who checks types need not have them.
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver  # pyright: ignore[reportMissingImports]

@@ -12,8 +12,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
+from bench.measure import main
 from bench.peers.history import check
-from bench.yardstick import PROMPT, Script, Subject, current, look, main, sqlite_bytes
+from bench.yardstick import PROMPT, Script, Subject, current, look, sqlite_bytes
 
 # Peers are installed in environments of their own: who checks types need not have them.
 from langchain.agents import create_agent  # pyright: ignore[reportMissingImports]

@@ -12,8 +12,9 @@ from typing import ClassVar, Final
 # Peers are installed in environments of their own: who checks types need not have them.
 from agents import Agent, Model, RunConfig, Runner, function_tool  # pyright: ignore[reportMissingImports]
 from agents.items import ModelResponse, TResponseInputItem  # pyright: ignore[reportMissingImports]
+from bench.measure import main
 from bench.peers.history import check
-from bench.yardstick import PROMPT, Move, Script, Subject, current, look, main
+from bench.yardstick import PROMPT, Move, Script, Subject, current, look
 from openai.types.responses import (  # pyright: ignore[reportMissingImports]
     Response,
     ResponseCompletedEvent,

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar, Final
 
+from bench.measure import main
 from bench.peers.history import check
-from bench.yardstick import PROMPT, Script, Subject, current, look, main
+from bench.yardstick import PROMPT, Script, Subject, current, look
 from pydantic_ai import Agent, UsageLimits
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel

@@ -12,8 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import ClassVar, Final
 
+from bench.measure import main
 from bench.peers.history import check
-from bench.yardstick import PROMPT, Move, Script, Subject, current, look_now, main
+from bench.yardstick import PROMPT, Move, Script, Subject, current, look_now
 
 # Peers are installed in environments of their own: who checks types need not have them.
 from rich.console import Console  # pyright: ignore[reportMissingImports]

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
+from bench.measure import main
 from bench.peers.history import check
-from bench.yardstick import PROMPT, Script, Subject, current, look, main
+from bench.yardstick import PROMPT, Script, Subject, current, look
 
 # Peers are installed in environments of their own: who checks types need not have them.
 from strands import Agent, tool  # pyright: ignore[reportMissingImports]
