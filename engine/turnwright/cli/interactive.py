@@ -17,6 +17,7 @@ import typer
 from turnwright._base.background_task import background_task
 from turnwright.engine import Engine
 from turnwright.result import TurnResult
+from turnwright.store.address import outlives_process
 
 from . import codes, process
 from .display import Display
@@ -108,7 +109,7 @@ def _farewell(display: Display, how: str) -> Callable[[], str]:
         turn = display.view.turn
         if not turn:
             return f"{how}, before there was a turn"
-        if display.store.startswith("memory:"):
+        if not outlives_process(display.store):
             return f"{how}, and turn {turn} is gone with its store, which was in memory"
         hint = f" ({password_hint(display.store)})" if password_hint(display.store) else ""
         told, elsewhere = display.view.told_to_stop, display.view.begun_elsewhere

@@ -13,6 +13,7 @@ from turnwright.agents.markdown import find_agent
 from turnwright.driver.subagents import AgentTool
 from turnwright.driver.team import agent_tools, primary_agents
 from turnwright.errors import ConfigError
+from turnwright.store.address import SCHEMES
 from turnwright.tools import Tool, builtin_tools, load_tools
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ StoreOption = Annotated[
         "--store",
         metavar="URL",
         callback=_store,
-        help="memory:, sqlite:///relative.db, sqlite:////absolute.db or postgresql://user@host/name.",
+        help=f"{', '.join(one.example for one in SCHEMES)}, or one that a package adds.",
     ),
 ]
 ToolsOption = Annotated[

@@ -58,7 +58,9 @@ def _text(value: object) -> str | None:
 
 def unknown_words(turn: str, store: str, flags: str) -> str:
     """Say that there is no such turn in the store of that address, which commands find by `flags`."""
-    if store.startswith("memory:"):
+    from turnwright.store.address import outlives_process  # noqa: PLC0415 (likewise)
+
+    if not outlives_process(store):
         return f"there is no turn {turn!r}: a store in memory is empty when a command begins: name another --store"
     every = " --all" if ":" in turn else ""
     return f"there is no turn {turn!r} in this store: `turnwright turns{every}{flags}` lists them"

@@ -11,6 +11,7 @@ from turnwright.errors import ConfigError
 from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
 from turnwright.runtime import Local, Runtime
 from turnwright.store import Store, open_store
+from turnwright.store.address import SCHEMES, find_scheme
 
 from .models import ANTHROPIC, model_named
 
@@ -22,7 +23,6 @@ QUEUE: Final = "turnwright"
 #: How many turns of each queue a worker of a service drives at once, where nobody says.
 _AT_ONCE: Final = 100
 _HIGHEST_PORT: Final = 65_535
-_POSTGRES: Final = ("postgresql://", "postgres://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,19 +158,17 @@ def shared_store(address: str, *, create: bool = False, notify: bool = False) ->
 
     Raises `ConfigError` for one that they cannot share, and for one that cannot notify.
     """
-    store = open_store(address, create=create)
+    scheme = find_scheme(address)
+    if notify and scheme is not None and not scheme.notifies:
+        able = " or ".join(one.help for one in SCHEMES if one.notifies)
+        raise ConfigError(f"--notify: is for {able}; others are looked at again and again")
+    store = open_store(address, create=create, notify=notify)
     if not store.shared:
         raise ConfigError(
             "--store memory: is this process's alone: name a store that its workers share, such as"
             " sqlite:///turns.db or postgresql://host/database"
         )
-    if not notify:
-        return store
-    if not address.startswith(_POSTGRES):
-        raise ConfigError("--notify: is for a PostgreSQL store; others are looked at again and again")
-    from turnwright.store.postgres.store import PostgresStore  # noqa: PLC0415 (an extra, which `open_store` has found)
-
-    return PostgresStore(address, notify=True)
+    return store
 
 
 class WorkersModel:

@@ -14,6 +14,7 @@ from turnwright.errors import ConfigError, TurnNotFoundError, UnreadableTurnErro
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.turn_journal import first_fact
 from turnwright.store import Store, open_store
+from turnwright.store.address import split_file
 from turnwright_states.facts import Fact
 
 from .options import configuration
@@ -90,10 +91,9 @@ def read_journal(address: str, turn: str) -> Journal:
 
 
 def missing_file(address: str) -> Path | None:
-    """The file of a SQLite store that is not there yet; None for one that is, and for any other store."""
-    scheme, _, path = address.partition(":///")
-    file = Path(path.partition("?")[0])
-    return file if scheme == "sqlite" and not file.exists() else None
+    """Return the file of a store that is not there yet; None for one that is, and for a store that is no file."""
+    path = split_file(address)[1].partition("?")[0]
+    return Path(path) if path and not Path(path).exists() else None
 
 
 def store_flag(address: str) -> str:

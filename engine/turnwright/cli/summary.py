@@ -8,6 +8,7 @@ from turnwright.agents.bounds import LIMITS
 from turnwright.journal.questions import words
 from turnwright.result import TurnResult
 from turnwright.store import QUEUED
+from turnwright.store.address import outlives_process
 from turnwright_states import REASONS, EndReason, InterruptKind, Outcome, State
 
 from .options import DEFAULT_STORE
@@ -47,7 +48,7 @@ def closing_lines(
     `elsewhere`: another program began the turn, and only that program has its model and tools. `told_to_stop`: a
     request to stop is in its inbox.
     """
-    flags, lost = store_flag(store) + service, store.startswith("memory:")
+    flags, lost = store_flag(store) + service, not outlives_process(store)
     if result.paused:
         lines = _paused(result, flags, lost=lost, elsewhere=elsewhere)
     elif result.outcome is None:

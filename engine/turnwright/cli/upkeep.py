@@ -8,7 +8,8 @@ import typer
 from turnwright._base.ids import root_of
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
-from turnwright.store import MemoryStore, Store
+from turnwright.store import Store
+from turnwright.store.address import find_scheme
 
 from .options import DEFAULT_STORE, StoreOption, TurnArgument
 from .process import echo
@@ -61,14 +62,10 @@ def migrate(*, store: StoreOption = DEFAULT_STORE) -> None:
     if file is not None:
         echo(f"there is no store {file} yet: whoever uses it first makes it with the schema of this release")
         return
-    shown = without_password(store)
-
-    async def bring_up(opened: Store) -> tuple[int, int] | None:
-        return None if isinstance(opened, MemoryStore) else await opened.migrate()
-
-    versions = use_store(store, bring_up)
-    if versions is None:
-        echo(f"{shown}: a store in memory has nothing to migrate")
+    shown, scheme = without_password(store), find_scheme(store)
+    versions = use_store(store, lambda opened: opened.migrate())
+    if scheme is not None and not scheme.migrates:
+        echo(f"{shown}: {scheme.help} has nothing to migrate")
     elif versions[0] == versions[1]:
         echo(f"{shown}: schema {versions[1]}, as this release needs it; nothing to migrate")
     else:

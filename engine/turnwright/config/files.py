@@ -22,6 +22,7 @@ from turnwright._base.regular_files import FileTooLargeError, read_regular
 from turnwright.errors import ConfigError
 from turnwright.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
 from turnwright.model.local.weights import WEIGHTS_VARIABLE
+from turnwright.store.address import split_file
 
 from .settings import SETTINGS, Settings, unknown
 
@@ -51,7 +52,6 @@ _PIECES: Final = re.compile(
 
 _HEADER: Final = ("tool", "turnwright")
 _TOO_DEEP: Final = f"{{}}: nests tables more than {_MAX_DEPTH} deep: settings are at most three deep"
-_SQLITE: Final = "sqlite:///"
 #: Kubernetes gives these to every container beside a service that is called `turnwright`.
 _SERVICE_LINK: Final = re.compile(
     r"TURNWRIGHT_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_[A-Z]+(_(PROTO|PORT|ADDR))?)?)"
@@ -197,8 +197,9 @@ def beside(path: Path, key: str, value: object) -> object:
             return _from(folder, value)
         case "tools", str() if value.endswith(".py"):
             return _from(folder, value)
-        case "store", str() if value.startswith(_SQLITE) and value != _SQLITE:
-            return _SQLITE + _from(folder, value.removeprefix(_SQLITE))
+        case "store", str():
+            before, file = split_file(value)
+            return before + _from(folder, file) if file else value
         case _:
             return value
 

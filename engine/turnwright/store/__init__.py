@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from turnwright._base.lazy_imports import lazy_imports
 
-from .address import open_store
+from .address import StoreScheme, open_store
 from .memory import MemoryStore
 from .protocol import (
     NOBODY,
@@ -45,6 +45,7 @@ __all__ = [
     "SqliteStore",
     "Status",
     "Store",
+    "StoreScheme",
     "TurnRow",
     "open_store",
 ]

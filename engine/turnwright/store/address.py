@@ -1,67 +1,142 @@
-"""The address of a store, as a flag or a configuration spells it."""
+"""The address of a store, as a flag or a configuration spells it, and the registry of its schemes.
 
-from pathlib import Path
-from typing import Final, get_args
-from urllib.parse import parse_qsl
+A built-in scheme is a line of `SCHEMES`. Another package adds one by an entry point in the group `turnwright.stores`,
+whose name is the scheme and whose object is a `StoreScheme`.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final
 
 from turnwright.errors import ConfigError
 
-from .memory import MemoryStore
 from .protocol import Store
 
-_POSTGRES: Final = ("postgresql://", "postgres://")
+GROUP: Final = "turnwright.stores"
 
 
-def open_store(address: str, *, create: bool = True) -> Store:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreScheme:
+    """One kind of store: how it is opened, and its abilities.
+
+    `name` is the part of an address before the first colon. `opener` names a function as `module:function`, which is
+    imported when the first store is opened: `function(address, *, create)` returns a `Store`, or raises `ConfigError`
+    for an address that it cannot read and, without `create`, for a store that is not there. `help` says in a few words
+    what the store is (`a SQLite file`), `example` shows its addresses, `install` is the command that installs what the
+    opener imports.
+    """
+
+    name: str
+    opener: str
+    help: str
+    example: str
+    install: str = ""
+    #: Other spellings of the scheme.
+    aliases: tuple[str, ...] = ()
+    #: The address is `NAME:///PATH?OPTIONS`. A relative path in a configuration file starts at the file's folder.
+    in_file: bool = False
+    #: Turns outlive the process that made them.
+    outlives_process: bool = True
+    #: The opener takes `notify=True`: each append then tells the processes that watch.
+    notifies: bool = False
+    #: The store has a schema that `turnwright migrate` brings up to date.
+    migrates: bool = True
+
+
+SCHEMES: Final = (
+    StoreScheme(
+        name="memory",
+        opener="turnwright.store.memory:open_memory",
+        help="a store in memory",
+        example="memory:",
+        outlives_process=False,
+        migrates=False,
+    ),
+    StoreScheme(
+        name="sqlite",
+        opener="turnwright.store.sqlite.address:open_sqlite",
+        help="a SQLite file",
+        example="sqlite:///relative.db, sqlite:////absolute.db",
+        in_file=True,
+    ),
+    StoreScheme(
+        name="postgresql",
+        opener="turnwright.store.postgres.store:open_postgres",
+        help="a PostgreSQL database",
+        example="postgresql://user@host/name",
+        install="pip install 'turnwright[postgres]'",
+        aliases=("postgres",),
+        notifies=True,
+    ),
+)
+_BUILT_IN: Final = {name: scheme for scheme in SCHEMES for name in (scheme.name, *scheme.aliases)}
+
+
+def find_scheme(address: str) -> StoreScheme | None:
+    """Return the scheme of an address, or None where nobody knows it.
+
+    Raises `ConfigError` for one whose entry point is broken, or that two packages add.
+    """
+    name = address.partition(":")[0]
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    from turnwright._base.entry_points import find_added  # noqa: PLC0415 (slow, and few stores are of other packages)
+
+    return find_added(GROUP, name, StoreScheme, ConfigError)
+
+
+def open_store(address: str, *, create: bool = True, notify: bool = False) -> Store:
     """Open the store at `address`.
 
     - `memory:`
     - `sqlite:///relative.db` or `sqlite:////absolute.db`, with `?durability=normal` if an acknowledged append need not
       survive a loss of power (`full`, the default: it does)
     - `postgresql://user:password@host:port/database`, which goes to libpq as it is, options too. Nothing is connected
-      before the first use.
+      before the first use. With `notify` each append tells the processes that watch.
+    - whatever an installed package adds (`StoreScheme`)
 
     Raises `ConfigError` for another address or option, for a file that cannot be used, without `create` for one that is
-    not there, and where psycopg is needed and not installed. No message repeats a password.
+    not there, for `notify` where the store cannot, and where something that the store needs is not installed. No
+    message repeats a password.
     """
-    if address in ("memory:", "memory://"):
-        return MemoryStore()
-    if address.startswith(_POSTGRES):
-        return _postgres(address)
-    scheme, separator, rest = address.partition(":///")
-    path, _, options = rest.partition("?")
-    if scheme == "sqlite" and separator and path and path != "/":
-        return _sqlite(path, options, create=create)
-    raise ConfigError(
-        f"store {_without_password(address)!r} is no address that can be opened: use memory:, sqlite:///relative.db,"
-        " sqlite:////absolute.db or postgresql://user:password@host/database"
-    )
+    scheme = find_scheme(address)
+    if scheme is None:
+        from turnwright._base.entry_points import added_names  # noqa: PLC0415 (slow, and only a mistake needs them)
 
-
-def _postgres(address: str) -> Store:
-    try:
-        from .postgres.store import PostgresStore  # noqa: PLC0415 (an extra: who does not use it need not have psycopg)
-    except ImportError as error:
+        examples = [one.example + (f" ({one.install})" if one.install else "") for one in SCHEMES]
+        added = [f"{name}:..." for name in added_names(GROUP) if name not in _BUILT_IN]
         raise ConfigError(
-            f"store postgresql://...: psycopg cannot be imported ({error}): pip install 'turnwright[postgres]'"
-        ) from error
-    return PostgresStore(address)
+            f"store {_without_password(address)!r} is no address that can be opened: use {', '.join(examples + added)}"
+        )
+    if notify and not scheme.notifies:
+        raise ConfigError(f"store {scheme.name}:...: {scheme.help} cannot notify: whoever waits looks again and again")
+    module, _, function = scheme.opener.partition(":")
+    try:
+        opener: Callable[..., Store] = getattr(import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        hint = scheme.install or "install what its package needs, or another version of the package"
+        raise ConfigError(f"store {scheme.name}:...: {module} cannot be used ({error}): {hint}") from error
+    return opener(address, create=create, notify=True) if notify else opener(address, create=create)
 
 
-def _sqlite(path: str, options: str, *, create: bool) -> Store:
-    from .sqlite.store import Durability, SqliteStore  # noqa: PLC0415 (who keeps turns elsewhere needs no SQLite)
+def outlives_process(address: str) -> bool:
+    """Whether the turns of a store are there for the next process. A text that is no store's address may be a name."""
+    with suppress(ConfigError):
+        scheme = find_scheme(address)
+        return scheme is None or scheme.outlives_process
+    return True
 
-    durability: Durability = "full"
-    for name, value in parse_qsl(options, keep_blank_values=True):
-        known = next((known for known in get_args(Durability) if (name, value) == ("durability", known)), None)
-        if known is None:
-            raise ConfigError(
-                f"store sqlite:///{path}: {name}={value} is no option: use durability=full or durability=normal"
-            )
-        durability = known
-    if not create and not Path(path).exists():
-        raise ConfigError(f"there is no store {path}: name the file that the turns were written to (--store)")
-    return SqliteStore(Path(path), durability=durability)
+
+def split_file(address: str) -> tuple[str, str]:
+    """Split the address of a store in a file before its path, which has the options: `sqlite:///`, `turns.db`.
+
+    Of any other store the path is empty.
+    """
+    before, separator, path = address.partition(":///")
+    scheme = find_scheme(address) if path and ":" not in before else None
+    return (before + separator, path) if scheme is not None and scheme.in_file else (address, "")
 
 
 def _without_password(address: str) -> str:

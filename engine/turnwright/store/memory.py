@@ -6,7 +6,14 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from itertools import count
 
-from turnwright.errors import LeaseLostError, SessionBusyError, StoreError, TurnBusyError, TurnNotFoundError
+from turnwright.errors import (
+    ConfigError,
+    LeaseLostError,
+    SessionBusyError,
+    StoreError,
+    TurnBusyError,
+    TurnNotFoundError,
+)
 from turnwright_states.facts import Fact
 
 from .posting import addressee, conflicting_items
@@ -228,3 +235,10 @@ class MemoryStore:
         if turn_id not in self._turns:
             raise TurnNotFoundError(turn_id)
         return self._turns[turn_id]
+
+
+def open_memory(address: str, *, create: bool) -> MemoryStore:  # noqa: ARG001 (there is never a store to find)
+    """Open a new store for `memory:`. Raises `ConfigError` where more follows."""
+    if address not in ("memory:", "memory://"):
+        raise ConfigError("store memory:...: nothing may follow: write memory:, or sqlite:///relative.db for a file")
+    return MemoryStore()

@@ -23,6 +23,7 @@ from turnwright.inspector.views.tab_context import TabContext
 from turnwright.inspector.views.turn_record import Journal, TurnRecord
 from turnwright.message import Message
 from turnwright.privacy.redaction import redactor, without_secrets
+from turnwright.store.address import outlives_process
 from turnwright.testing.regression_test import as_test
 from turnwright_states import InvalidJournalError, Outcome
 
@@ -86,7 +87,7 @@ def _lacks(looked: TabContext, commands: Sequence[Command]) -> str:
 
 
 def _is_in_memory(looked: TabContext) -> bool:
-    return looked.store.startswith("memory:") or not (looked.store or looked.engine.store.shared)
+    return not (outlives_process(looked.store) if looked.store else looked.engine.store.shared)
 
 
 def _is_large(facts: Journal) -> bool:

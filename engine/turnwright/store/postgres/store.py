@@ -300,3 +300,8 @@ async def _one(connection: Connection, query: LiteralString, turn_id: str) -> Co
     if row is None:
         raise TurnNotFoundError(turn_id)
     return row
+
+
+def open_postgres(address: str, *, create: bool, notify: bool = False) -> PostgresStore:  # noqa: ARG001 (it is never made)
+    """Open the store at `address`, which is connected at its first use. Raises `ConfigError` (see `open_store`)."""
+    return PostgresStore(address, notify=notify)

@@ -1,0 +1,49 @@
+"""Records that installed packages add under a group of entry points.
+
+Reading them takes some ten milliseconds, so nothing reads them while it is imported.
+"""
+
+from importlib.metadata import entry_points
+from typing import Protocol, TypeVar
+
+
+class Named(Protocol):
+    """A record with a name."""
+
+    @property
+    def name(self) -> str:
+        """The name by which it is found."""
+        ...
+
+
+Record = TypeVar("Record", bound=Named)
+
+
+def added_names(group: str) -> list[str]:
+    """Return the names that packages add, without loading anything."""
+    return sorted({entry.name for entry in entry_points(group=group)})
+
+
+def find_added(group: str, name: str, kind: type[Record], error: type[Exception]) -> Record | None:
+    """Load the record that a package adds under `name`; None where no package does.
+
+    Raises `error`, which names the package, for one that cannot be loaded or is no `kind` of this name, and for a name
+    that two packages add. Other names are not affected: nothing else is loaded.
+    """
+    found = list(entry_points(group=group, name=name))
+    if not found:
+        return None
+    packages = sorted(one.dist.name if one.dist else "a package without a name" for one in found)
+    if len(found) > 1:
+        raise error(f"{group}: {name!r} is added by {' and by '.join(packages)}: uninstall all but one of them")
+    (entry,) = found
+    where = f"the entry point `{name} = {entry.value}` ({group}) of the package {packages[0]}"
+    try:
+        record: object = entry.load()
+    except Exception as failure:
+        why = f"{type(failure).__name__}: {failure}"
+        raise error(f"{where} cannot be loaded ({why}): upgrade the package, or uninstall it") from failure
+    if not isinstance(record, kind) or record.name != name:
+        wanted = f"{kind.__module__}.{kind.__qualname__}"
+        raise error(f"{where} is no {wanted} of that name, but {record!r:.200}: upgrade the package, or uninstall it")
+    return record
