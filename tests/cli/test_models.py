@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright.agent import Agent
-from turnwright.cli.models import make_model, model_named, models_for
+from turnwright.cli.models import model_named, models_for
 from turnwright.model.openai_chat.client import OpenAIChat
+from turnwright.model.providers import open_model
 
 if TYPE_CHECKING:
     from .conftest import Cli, Endpoint, Json
@@ -79,7 +80,7 @@ def test_an_address_is_that_of_its_own_api_alone(monkeypatch: pytest.MonkeyPatch
     """A sub-agent that names Claude is not asked at the address of the turn's own model, and another one is."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
-    served = make_model("small", "http://localhost:8080/v1")
+    served = open_model("small", base_url="http://localhost:8080/v1")
     find = models_for(served, "small", Agent(name="A"), "http://localhost:8080/v1")
     assert find("small") is served
     assert "localhost:8080" in repr(find("large"))

@@ -227,7 +227,7 @@ class TestPydanticAI:
 
     async def test_the_provider_knows_a_model_by_another_name_than_people(self) -> None:
         model = pydantic_ai_model(Served("gpt-x"), name="house")
-        assert (model.name, model.model_name, model.system) == ("house", "gpt-x", "openai")
+        assert (model.name, model.model_name, model.provider_name) == ("house", "gpt-x", "openai")
         assert pydantic_ai_model(Served("gpt-x")).name == "openai:gpt-x"
 
     async def test_the_server_is_that_of_the_model_where_there_is_one(self) -> None:

@@ -1,23 +1,18 @@
 """`turnwright decode`: recorded streams of model providers, read as the clients read them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, BinaryIO, Final
 
 import typer
 from pydantic import JsonValue
 
 from turnwright._base.regular_files import open_regular
-from turnwright.model.anthropic.stream import MessagesStream
+from turnwright.errors import ConfigError
 from turnwright.model.http.reply_stream import ReplyStream
-from turnwright.model.openai_chat.stream import ChatStream
+from turnwright.model.providers import DECODED, find_decoder
 
 from .process import echo, echo_json
 
-# What each API's responses are decoded by.
-_APIS: Final[Mapping[str, Callable[[], ReplyStream]]] = {
-    "openai-chat": ChatStream,
-    "anthropic-messages": MessagesStream,
-}
 # How much of a file is read at once, in bytes.
 _PIECE: Final = 64 * 1024
 
@@ -28,20 +23,29 @@ def decode(
     files: Annotated[
         list[str], typer.Argument(metavar="FILE", help="Recorded response bodies; - reads standard input.")
     ],
-    api: Annotated[str, typer.Option("--api", metavar="|".join(_APIS), help="The API that the bodies came from.")],
+    api: Annotated[
+        str,
+        typer.Option(
+            "--api",
+            metavar="|".join(DECODED),
+            help="The API that the bodies came from.",
+        ),
+    ],
 ) -> None:
     """Print the reply that each recorded stream holds: one JSON object a line, in the order of the files.
 
     A stream that broke off or holds an error is printed with what had arrived and an `error`. Exit code 2 means that
     a file could not be read; the others are printed all the same.
     """
-    if api not in _APIS:
-        echo(f"turnwright decode: --api {api!r} is not known: use {', '.join(_APIS)}", err=True)
-        raise typer.Exit(_USAGE_ERROR)
+    try:
+        provider = find_decoder(api)
+    except ConfigError as error:
+        echo(f"turnwright decode: {error}", err=True)
+        raise typer.Exit(_USAGE_ERROR) from None
     unreadable = False
     for file in files:
         try:
-            decoded = _decode(file, _APIS[api]())
+            decoded = _decode(file, provider.new_decoder())
         except OSError as error:
             echo(f"turnwright decode: cannot read {file}: {error.strerror or error}", err=True)
             unreadable = True

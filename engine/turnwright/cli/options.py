@@ -13,6 +13,7 @@ from turnwright.agents.markdown import find_agent
 from turnwright.driver.subagents import AgentTool
 from turnwright.driver.team import agent_tools, primary_agents
 from turnwright.errors import ConfigError
+from turnwright.model.providers import PROVIDERS
 from turnwright.store.address import SCHEMES
 from turnwright.tools import Tool, builtin_tools, load_tools
 
@@ -124,7 +125,7 @@ ModelOption = Annotated[
     typer.Option(
         "--model",
         metavar="ID",
-        help="The model: an id, anthropic:ID, pydantic-ai:PROVIDER:ID, or local, the embedded one.",
+        help=f"The model: {', '.join(one.help for one in PROVIDERS)}, or PROVIDER:ID of one that a package adds.",
     ),
 ]
 AgentOption = Annotated[str | None, typer.Option("--agent", metavar="NAME", help="The agent to run.")]

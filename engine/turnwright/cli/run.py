@@ -21,6 +21,7 @@ from turnwright.journal.inbox import answers_in
 from turnwright.journal.subturns import unfinished_below
 from turnwright.journal.turn_journal import first_fact
 from turnwright.message import FilePart
+from turnwright.model.providers import open_model
 from turnwright.result import TurnResult
 from turnwright.store import Store, TurnRow
 from turnwright.telemetry import Telemetry
@@ -31,7 +32,7 @@ from .display import choose_display
 from .following import Followed
 from .interactive import Opening, execute
 from .mcp import with_mcp
-from .models import make_model, model_named, models_for
+from .models import model_named, models_for
 from .options import (
     DEFAULT_STORE,
     AddressOption,
@@ -134,7 +135,7 @@ def run(
     named = model_named(asked, url)
     if not service.embedded and model is not None:
         chosen = chosen.model_copy(update={"model": named})  # all that workers know of a turn is what it says itself
-    served = make_model(named, url, timeout) if service.embedded else WorkersModel(named)
+    served = open_model(named, base_url=url, timeout=timeout) if service.embedded else WorkersModel(named)
     tools, root = tools or kept.tools or said_so.settings.tools, root or kept.root or Path(said_so.settings.root)
     servers = mcp or kept.mcp or tuple(map(Path, said_so.settings.mcp))
     exporting = Exporting()
@@ -281,7 +282,7 @@ def engine_for(
     url = kept.endpoint(base_url)
     patience = kept.timeout if timeout is None and kept.timeout is not None else said_so.settings.timeout
     named = model_named(kept.model or started.model, url)
-    served = make_model(named, url, patience)
+    served = open_model(named, base_url=url, timeout=patience)
     options = said_so.engine_options()
     make = partial(
         Engine,

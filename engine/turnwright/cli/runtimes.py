@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final, Self
 
 from turnwright.errors import ConfigError
 from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
+from turnwright.model.providers import split_name
 from turnwright.runtime import Local, Runtime
 from turnwright.store import Store, open_store
 from turnwright.store.address import SCHEMES, find_scheme
 
-from .models import ANTHROPIC, model_named
+from .models import model_named
 
 if TYPE_CHECKING:
     from turnwright.runtime import Temporal
@@ -175,7 +176,7 @@ class WorkersModel:
     """A model that only workers have: its name is written down, and here it is never asked."""
 
     def __init__(self, name: str) -> None:
-        self.name = name.removeprefix(f"{ANTHROPIC}:")
+        self.name = split_name(name)[1] or name
 
     @classmethod
     def named(cls, name: str) -> Self:

@@ -12,10 +12,9 @@ from turnwright.agent import Agent
 from turnwright.driver.subagents import AgentTool
 from turnwright.driver.team import agent_tools
 from turnwright.errors import ConfigError
+from turnwright.model.providers import BASE_URL_VARIABLE
 from turnwright_states import Limits
 from turnwright_states.inputs import JsonObject
-
-_VARIABLE = "OPENAI_BASE_URL"
 
 
 class SavedOptions(BaseModel):
@@ -84,11 +83,13 @@ class SavedOptions(BaseModel):
 
         Raises `ConfigError` when it was not kept and nothing else names one.
         """
-        named = flag or (self.base_url if self.from_flag else None) or os.environ.get(_VARIABLE) or self.base_url
+        named = (
+            flag or (self.base_url if self.from_flag else None) or os.environ.get(BASE_URL_VARIABLE) or self.base_url
+        )
         if named is None and self.withheld:
             raise ConfigError(
                 "the turn's base URL was not kept, for it may hold a secret: give it again, with --base-url or"
-                f" {_VARIABLE}"
+                f" {BASE_URL_VARIABLE}"
             )
         return named
 

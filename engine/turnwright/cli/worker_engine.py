@@ -10,13 +10,14 @@ from turnwright.driver.team import agent_tools
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.journal.event_bus import Observer
+from turnwright.model.providers import LOCAL, open_model
 from turnwright.runtime import Runtime
 from turnwright.store import Store
 from turnwright.telemetry import Telemetry
 
 from .interactive import Opening
 from .mcp import with_mcp
-from .models import LOCAL, make_model, model_named, models_for
+from .models import model_named, models_for
 from .options import choose_tools
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def driving_model(said: "Config", model: str | None) -> str:
     """
     settings = said.settings
     named = model_named(model or settings.model, settings.base_url)
-    if named == LOCAL and not (model or settings.model):
+    if named == LOCAL.name and not (model or settings.model):
         raise ConfigError("no model: name the one that turns are driven with, by --model, and --base-url for a server")
     return named
 
@@ -55,7 +56,7 @@ def driving(
     an agent that is not to be had.
     """
     settings, options = said.settings, said.engine_options()
-    served = make_model(named, settings.base_url, settings.timeout)
+    served = open_model(named, base_url=settings.base_url, timeout=settings.timeout)
     files = (agents,) if agents is not None else said.agent_files() if settings.agents else ()
     helpers = agent_tools(said.prepared(one) for one in read_agents(*files, limits=options["limits"])) if files else []
     make = partial(

@@ -22,6 +22,7 @@ from turnwright._base.regular_files import FileTooLargeError, read_regular
 from turnwright.errors import ConfigError
 from turnwright.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
 from turnwright.model.local.weights import WEIGHTS_VARIABLE
+from turnwright.model.providers import BASE_URL_VARIABLE
 from turnwright.store.address import split_file
 
 from .settings import SETTINGS, Settings, unknown
@@ -33,8 +34,6 @@ PREFIX: Final = "TURNWRIGHT_"
 CONFIG_VARIABLE: Final = "TURNWRIGHT_CONFIG"
 #: The token of the inspector (`turnwright serve`): a secret, which stands in no file.
 TOKEN_VARIABLE: Final = "TURNWRIGHT_TOKEN"  # noqa: S105 (a name)
-#: What other clients of such endpoints read; it stands for `base_url` where the variable of that name is not set.
-BASE_URL_VARIABLE: Final = "OPENAI_BASE_URL"
 MAX_BYTES: Final = 1024 * 1024
 #: Tables and lists inside each other. A `pyproject.toml` holds the settings of other tools too.
 _MAX_DEPTH: Final = 50

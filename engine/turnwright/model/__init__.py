@@ -26,10 +26,16 @@ if TYPE_CHECKING:
     from .anthropic.client import AnthropicMessages
     from .local.model import LocalModel
     from .openai_chat.client import OpenAIChat
+    from .providers import Provider
 else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
-        {"AnthropicMessages": ".anthropic.client", "LocalModel": ".local.model", "OpenAIChat": ".openai_chat.client"},
+        {
+            "AnthropicMessages": ".anthropic.client",
+            "LocalModel": ".local.model",
+            "OpenAIChat": ".openai_chat.client",
+            "Provider": ".providers",
+        },
     )
 
 __all__ = [
@@ -42,6 +48,7 @@ __all__ = [
     "ModelRequest",
     "ModelResponse",
     "OpenAIChat",
+    "Provider",
     "ReasoningDelta",
     "ResponseInfo",
     "ResponseToolCall",

@@ -29,31 +29,6 @@ _HOSTS: Final = (
     ("api.perplexity.ai", "perplexity"),
     ("api.x.ai", "x_ai"),
 )
-#: Whose format our own classes speak: what the name stands for where nobody knows the server.
-_FORMATS: Final = {
-    ("turnwright.model.openai_chat.client", "OpenAIChat"): "openai",
-    ("turnwright.model.anthropic.client", "AnthropicMessages"): "anthropic",
-}
-#: What pydantic-ai calls them.
-_SYSTEMS: Final = {
-    "anthropic": "anthropic",
-    "azure": "azure.ai.openai",
-    "bedrock": "aws.bedrock",
-    "bedrock-mantle": "aws.bedrock",
-    "cohere": "cohere",
-    "deepseek": "deepseek",
-    "google": "gcp.gemini",
-    "google-cloud": "gcp.vertex_ai",
-    "google-gla": "gcp.gemini",
-    "google-vertex": "gcp.vertex_ai",
-    "grok": "x_ai",
-    "groq": "groq",
-    "mistral": "mistral_ai",
-    "moonshotai": "moonshot_ai",
-    "openai": "openai",
-    "xai": "x_ai",
-}
-_PYDANTIC_AI: Final = ("turnwright.model.pydantic_ai.adapter", "PydanticAIModel")
 
 
 @runtime_checkable
@@ -87,23 +62,18 @@ def requested_from(model: Model) -> str:
 
 def streams(model: Model) -> bool:
     """Whether a model is certain to ask for a stream. The others can only say so once one has come."""
-    return any((kind.__module__, kind.__qualname__) in _FORMATS for kind in type(model).__mro__)
+    return getattr(model, "always_streams", False) is True
 
 
 def provider_of(model: Model) -> str:
-    """The provider of a model: by its server, by what pydantic-ai calls it, by the format it speaks, or `_OTHER`."""
+    """The provider of a model: by its server, or else as the model's class says it (`provider_name`), or `_OTHER`."""
     server = server_of(model)
     if server is not None:
         for pattern, name in _HOSTS:
             if fnmatchcase(server[0].lower(), pattern):
                 return name
-    for kind in type(model).__mro__:
-        ours = (kind.__module__, kind.__qualname__)
-        if ours in _FORMATS:
-            return _FORMATS[ours]
-        if ours == _PYDANTIC_AI:
-            return _SYSTEMS.get(str(getattr(model, "system", "")), OTHER)
-    return OTHER
+    said = getattr(model, "provider_name", OTHER)
+    return said if isinstance(said, str) and said else OTHER
 
 
 def server_of(model: Model) -> tuple[str, int] | None:

@@ -11,9 +11,8 @@ from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
 from turnwright.message import Message, ToolCallPart
-from turnwright.model.anthropic.client import AnthropicMessages
+from turnwright.model.anthropic.client import ANTHROPIC_API, AnthropicMessages
 from turnwright.model.capabilities import Capabilities
-from turnwright.model.http.endpoint import ANTHROPIC_API
 from turnwright.model.protocol import (
     Model,
     ModelError,

@@ -1,7 +1,9 @@
 import pytest
 
 from turnwright.errors import ConfigError
-from turnwright.model.http.endpoint import ANTHROPIC, ANTHROPIC_API, OPENAI, OPENAI_API, Api, Endpoint
+from turnwright.model.anthropic.client import ANTHROPIC_API
+from turnwright.model.http.endpoint import Api, Endpoint
+from turnwright.model.openai_chat.client import OPENAI_API
 
 APIS = pytest.mark.parametrize("api", [OPENAI_API, ANTHROPIC_API], ids=["openai", "anthropic"])
 
@@ -23,7 +25,7 @@ class TestOpenAI:
         with pytest.raises(ConfigError, match="set OPENAI_API_KEY"):
             Endpoint.of(OPENAI_API)
         endpoint = Endpoint.of(OPENAI_API, api_key="sk-secret")
-        assert (str(endpoint.url), endpoint.own) == (f"{OPENAI}/chat/completions", True)
+        assert (str(endpoint.url), endpoint.own) == (f"{OPENAI_API.address}/chat/completions", True)
         assert endpoint.headers == {"authorization": "Bearer sk-secret"}
 
     @pytest.mark.parametrize(
@@ -50,10 +52,12 @@ class TestOpenAI:
 
 class TestAnthropic:
     def test_the_default_is_anthropic_and_needs_a_key(self) -> None:
-        with pytest.raises(ConfigError, match=f"no API key for {ANTHROPIC}: set ANTHROPIC_API_KEY.*ANTHROPIC_BASE_URL"):
+        with pytest.raises(
+            ConfigError, match=f"no API key for {ANTHROPIC_API.address}: set ANTHROPIC_API_KEY.*ANTHROPIC_BASE_URL"
+        ):
             Endpoint.of(ANTHROPIC_API)
         endpoint = Endpoint.of(ANTHROPIC_API, api_key="sk-secret")
-        assert (str(endpoint.url), endpoint.own) == (f"{ANTHROPIC}/v1/messages", True)
+        assert (str(endpoint.url), endpoint.own) == (f"{ANTHROPIC_API.address}/v1/messages", True)
         assert endpoint.headers == {"x-api-key": "sk-secret", "anthropic-version": "2023-06-01"}
 
     @pytest.mark.parametrize(

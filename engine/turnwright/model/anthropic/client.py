@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import JsonValue
 
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.client import HttpModel
-from turnwright.model.http.endpoint import ANTHROPIC_API, Endpoint
+from turnwright.model.http.endpoint import Api, Endpoint
 from turnwright.model.http.known_servers import known_capabilities
-from turnwright.model.http.timeouts import REPLY_TIMEOUT, Timeouts
+from turnwright.model.http.timeouts import REPLY_TIMEOUT, Timeouts, silence
 from turnwright.model.protocol import ModelRequest, ToolChoice
 
 from .request import AnthropicEncoder
@@ -18,6 +18,19 @@ from .stream import MessagesStream
 
 if TYPE_CHECKING:
     import httpx
+
+
+ANTHROPIC_API: Final = Api(
+    address="https://api.anthropic.com",
+    host="api.anthropic.com",
+    version="/v1",
+    path="/messages",
+    address_variable="ANTHROPIC_BASE_URL",
+    key_variable="ANTHROPIC_API_KEY",
+    token_variable="ANTHROPIC_AUTH_TOKEN",  # noqa: S106 (the name of a variable)
+    key_header="x-api-key",
+    headers={"anthropic-version": "2023-06-01"},
+)
 
 
 class AnthropicMessages(HttpModel[MessagesStream]):
@@ -51,6 +64,8 @@ class AnthropicMessages(HttpModel[MessagesStream]):
     Raises `ConfigError` for an address, a key, a header or an option that cannot be used, and for Anthropic's own
     address without a key.
     """
+
+    provider_name: ClassVar[str] = "anthropic"
 
     def __init__(
         self,
@@ -99,3 +114,8 @@ class AnthropicMessages(HttpModel[MessagesStream]):
 
     def _decoder(self) -> MessagesStream:
         return MessagesStream(secrets=self._endpoint.secrets, where=self._endpoint.shown)
+
+
+def open_model(model: str, *, base_url: str | None = None, timeout: float | None = None) -> AnthropicMessages:
+    """See `Provider.opener`."""
+    return AnthropicMessages(model, base_url=base_url, **silence(timeout))

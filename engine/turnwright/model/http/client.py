@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar
 
 from turnwright.errors import ConfigError
 from turnwright.model.capabilities import Capabilities, checked_capabilities
@@ -26,6 +26,8 @@ class HttpModel(ABC, Generic[Decoder]):
 
     Raises `ConfigError` for a model without a name.
     """
+
+    always_streams: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -12,9 +12,6 @@ from turnwright.errors import ConfigError
 if TYPE_CHECKING:
     import httpx
 
-OPENAI: Final = "https://api.openai.com/v1"
-ANTHROPIC: Final = "https://api.anthropic.com"
-
 _PORTS: Final = 65536
 # A header or a query parameter whose name holds one of these carries a secret.
 _SECRET_NAMES: Final = ("auth", "key", "token", "secret", "cookie", "password")
@@ -58,26 +55,6 @@ class Api:
                 return "authorization", _key(token, self.token_variable)
             api_key = os.environ.get(self.key_variable, "")
         return (self.key_header, _key(api_key, self.key_variable)) if api_key else ("", "")
-
-
-OPENAI_API: Final = Api(
-    address=OPENAI,
-    host="api.openai.com",
-    path="/chat/completions",
-    address_variable="OPENAI_BASE_URL",
-    key_variable="OPENAI_API_KEY",
-)
-ANTHROPIC_API: Final = Api(
-    address=ANTHROPIC,
-    host="api.anthropic.com",
-    version="/v1",
-    path="/messages",
-    address_variable="ANTHROPIC_BASE_URL",
-    key_variable="ANTHROPIC_API_KEY",
-    token_variable="ANTHROPIC_AUTH_TOKEN",  # noqa: S106 (the name of a variable)
-    key_header="x-api-key",
-    headers={"anthropic-version": "2023-06-01"},
-)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -8,7 +8,7 @@ part of the reply is said by `turnwright.model.http.text_buffer.Meter.progress`.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypedDict
 
 from turnwright.errors import ConfigError
 from turnwright.model.protocol import ModelError
@@ -112,3 +112,25 @@ class Waiting:
         else:
             said = f"{self._where} did not begin to answer within {self._bound:g} s. {again} (first_byte_timeout)."
         return ModelError(said, cause=Cause.TIMEOUT)
+
+
+class Silence(TypedDict, total=False):
+    """The keywords of a client that one time-out sets."""
+
+    connect_timeout: float
+    first_byte_timeout: float
+    idle_timeout: float
+
+
+def silence(timeout: float | None) -> Silence:
+    """How long an endpoint may be silent, as keywords of a client. Connecting takes no longer than it does by default.
+
+    None leaves a client its defaults.
+    """
+    if timeout is None:
+        return {}
+    return {
+        "connect_timeout": min(timeout, Timeouts().connect),
+        "first_byte_timeout": timeout,
+        "idle_timeout": timeout,
+    }

@@ -1,15 +1,15 @@
 """Models that speak OpenAI's chat completions over HTTP: OpenAI, llama.cpp, vLLM, Ollama and dozens of others."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import JsonValue
 
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.client import HttpModel
-from turnwright.model.http.endpoint import OPENAI_API, Endpoint
+from turnwright.model.http.endpoint import Api, Endpoint
 from turnwright.model.http.known_servers import known_capabilities
-from turnwright.model.http.timeouts import REPLY_TIMEOUT, Timeouts
+from turnwright.model.http.timeouts import REPLY_TIMEOUT, Timeouts, silence
 from turnwright.model.protocol import ModelRequest, ToolChoice
 
 from .request import MaxTokensField, OpenAIEncoder
@@ -17,6 +17,15 @@ from .stream import ChatStream
 
 if TYPE_CHECKING:
     import httpx
+
+
+OPENAI_API: Final = Api(
+    address="https://api.openai.com/v1",
+    host="api.openai.com",
+    path="/chat/completions",
+    address_variable="OPENAI_BASE_URL",
+    key_variable="OPENAI_API_KEY",
+)
 
 
 class OpenAIChat(HttpModel[ChatStream]):
@@ -45,6 +54,8 @@ class OpenAIChat(HttpModel[ChatStream]):
     Raises `ConfigError` for an address, a key, a header or an option that cannot be used, and for OpenAI's own address
     without a key.
     """
+
+    provider_name: ClassVar[str] = "openai"
 
     def __init__(
         self,
@@ -88,3 +99,8 @@ class OpenAIChat(HttpModel[ChatStream]):
 
     def _decoder(self) -> ChatStream:
         return ChatStream(secrets=self._endpoint.secrets, where=self._endpoint.shown)
+
+
+def open_model(model: str, *, base_url: str | None = None, timeout: float | None = None) -> OpenAIChat:
+    """See `Provider.opener`."""
+    return OpenAIChat(model, base_url=base_url, **silence(timeout))

@@ -35,6 +35,25 @@ _CLOSING: Final = 2.0
 # The clients that log the headers of what they get.
 _LOGGERS: Final = ("anthropic._base_client", "openai._base_client")
 _SECRET_NAMES: Final = ("api_key", "auth_token", "_api_key")
+#: By pydantic-ai's name of a provider: its name in the conventions of OpenTelemetry.
+_PROVIDERS: Final = {
+    "anthropic": "anthropic",
+    "azure": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "bedrock-mantle": "aws.bedrock",
+    "cohere": "cohere",
+    "deepseek": "deepseek",
+    "google": "gcp.gemini",
+    "google-cloud": "gcp.vertex_ai",
+    "google-gla": "gcp.gemini",
+    "google-vertex": "gcp.vertex_ai",
+    "grok": "x_ai",
+    "groq": "groq",
+    "mistral": "mistral_ai",
+    "moonshotai": "moonshot_ai",
+    "openai": "openai",
+    "xai": "x_ai",
+}
 
 
 class PydanticAIModel:
@@ -77,9 +96,9 @@ class PydanticAIModel:
         return self._model.model_name
 
     @property
-    def system(self) -> str:
-        """What pydantic-ai calls the provider."""
-        return self._model.system
+    def provider_name(self) -> str:
+        """The provider in telemetry; empty where the conventions have no name for it."""
+        return _PROVIDERS.get(self._model.system, "")
 
     @property
     def server(self) -> tuple[str, int] | None:

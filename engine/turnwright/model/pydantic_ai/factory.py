@@ -67,3 +67,10 @@ def pydantic_ai_model(
 
 def _name_of(model: "Model | str") -> str | None:
     return model if isinstance(model, str) else None
+
+
+def open_model(model: str, *, timeout: float | None = None) -> "PydanticAIModel":
+    """See `Provider.opener`."""
+    if timeout is None:
+        return pydantic_ai_model(model)
+    return pydantic_ai_model(model, settings={"timeout": timeout}, idle_timeout=timeout)

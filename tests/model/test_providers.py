@@ -1,0 +1,128 @@
+"""The providers of models: built in, or added by a package's entry point, and what is said of one that is broken."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from tests.added_packages import install
+from typer.testing import CliRunner
+
+from turnwright.cli.decode import decode
+from turnwright.cli.models import model_named, models_for
+from turnwright.errors import ConfigError
+from turnwright.model.openai_chat.client import OpenAIChat
+from turnwright.model.providers import GROUP, find_decoder, find_provider, open_model, split_name
+from turnwright.otel.provider import provider_of, streams
+
+PROVIDER = """
+from turnwright.model import Provider, ScriptedModel
+from turnwright.model.openai_chat.stream import ChatStream
+
+class OtherModel(ScriptedModel):
+    provider_name = "other.ai"
+    always_streams = True
+
+def open_other(model, *, base_url=None, timeout=None):
+    made = OtherModel("Done.", name=model)
+    made.told = (base_url, timeout)
+    return made
+
+OTHER = Provider(
+    name="other",
+    opener="other_models:open_other",
+    help="other:ID",
+    options=frozenset({"base_url", "timeout"}),
+    decoder="other_models:ChatStream",
+)
+WRONG = Provider(name="wrong", opener="other_models:nothing", help="wrong:ID")
+NO_PROVIDER = 5
+"""
+
+
+@pytest.fixture(autouse=True)
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package on the path that adds a good provider and broken ones, and another that adds one of the same name."""
+    entries = {
+        "other": "other_models:OTHER",
+        "wrong": "other_models:WRONG",
+        "number": "other_models:NO_PROVIDER",
+        "gone": "no_such_module:PROVIDER",
+        "twice": "other_models:OTHER",
+        "anthropic": "other_models:OTHER",
+    }
+    install(tmp_path, "other-models", GROUP, entries, PROVIDER)
+    install(tmp_path, "second-models", GROUP, {"twice": "second_models:PROVIDER"}, "")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "other_models", raising=False)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:8080/v1")
+
+
+def test_a_model_of_a_package_is_made_by_its_whole_name_with_the_options_that_are_set() -> None:
+    model = open_model("other:x:y", base_url="http://there", timeout=2.5)
+    assert (model.name, vars(model)["told"]) == ("x:y", ("http://there", 2.5))
+    assert vars(open_model("other:x"))["told"] == (None, None)
+    assert model_named("other:x", None) == "other:x"
+
+
+def test_the_address_in_openais_variable_is_not_another_providers() -> None:
+    assert vars(open_model("other:x", base_url="http://localhost:8080/v1"))["told"] == (None, None)
+
+
+def test_a_sub_agent_may_name_a_model_of_a_package() -> None:
+    """It is not asked at the address of the turn's own model."""
+    find = models_for(open_model("small"), "small", None, "http://elsewhere/v1")
+    assert vars(find("other:x"))["told"] == (None, None)
+
+
+def test_telemetry_asks_the_class_of_a_model() -> None:
+    model = open_model("other:x")
+    assert (provider_of(model), streams(model)) == ("other.ai", True)
+
+
+@pytest.mark.parametrize("name", ["qwen3:8b", "gpt-5-mini", "other", "local:x", "anthropic"])
+def test_a_name_that_begins_with_no_provider_is_an_id_of_chat_completions(name: str) -> None:
+    provider, model = split_name(name)
+    assert (provider.name, model) == ("openai-chat", name)
+    assert isinstance(open_model(name), OpenAIChat)
+
+
+def test_the_provider_of_ids_without_a_prefix_has_a_name_too() -> None:
+    """So that an id can be asked for which begins like the name of an installed provider."""
+    assert open_model("openai-chat:other:x").name == "other:x"
+
+
+def test_a_built_in_provider_cannot_be_taken() -> None:
+    found = find_provider("anthropic")
+    assert found is not None
+    assert found.opener.startswith("turnwright.")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gone:x", r"`gone = no_such_module:PROVIDER` \(turnwright.providers\) of the package other-models cannot be"),
+        ("number:x", "is no turnwright.model.providers.Provider of that name, but 5: upgrade the package"),
+        ("twice:x", "'twice' is added by other-models and by second-models: uninstall all but one"),
+        ("wrong:x", "provider wrong: other_models:nothing cannot be used .*install what its package needs"),
+    ],
+)
+def test_a_broken_entry_point_is_named_with_its_package_and_breaks_no_other(name: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        open_model(name)
+    assert open_model("other:x").name == "x"
+
+
+def test_the_streams_of_a_package_are_decoded(tmp_path: Path) -> None:
+    body = tmp_path / "body.sse"
+    body.write_text('data: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n')
+    app = typer.Typer()
+    app.command()(decode)
+    done = CliRunner().invoke(app, ["--api", "other", str(body)])
+    assert (done.exit_code, '"text":"a"' in done.stdout.replace(" ", "")) == (0, True)
+
+
+@pytest.mark.parametrize("api", ["telepathy", "wrong", "local"])
+def test_an_api_that_cannot_be_decoded_is_refused_with_all_that_there_are(api: str) -> None:
+    with pytest.raises(ConfigError, match="use openai-chat, anthropic-messages, gone, number, other, twice, wrong"):
+        find_decoder(api)
