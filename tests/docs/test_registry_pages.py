@@ -1,0 +1,50 @@
+"""docs/add-a-provider.md and docs/add-a-store.md tell the truth: their packages work, and their tables are whole."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from tests.added_packages import install
+
+from turnwright.model import Provider
+from turnwright.store import StoreScheme
+
+from .page_blocks import blocks_of, commands_of, text_of
+
+PAGES = pytest.mark.parametrize("page", ["add-a-provider.md", "add-a-store.md"])
+
+
+@PAGES
+def test_the_package_of_the_page_does_what_the_page_shows(tmp_path: Path, page: str) -> None:
+    code, project, shown = blocks_of(page)
+    about = tomllib.loads(project.text)["project"]
+    ((group, entries),) = about["entry-points"].items()
+    install(tmp_path, about["name"], group, entries, code.text)
+    assert (tmp_path / code.title).read_text() == code.text
+    for command, output in commands_of(shown):
+        program, *arguments = [word.strip('"') for word in command.split()]
+        assert program == "turnwright"
+        ran = subprocess.run(
+            [sys.executable, "-W", "error", "-m", "turnwright", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": str(tmp_path)},
+        )
+        assert output in ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("page", "record", "hidden"),
+    [("add-a-provider.md", Provider, {"api", "ids", "takes_model"}), ("add-a-store.md", StoreScheme, set[str]())],
+)
+def test_every_field_of_the_record_is_told(page: str, record: type, hidden: set[str]) -> None:
+    """But for those that only built-in providers have."""
+    told = set(re.findall(r"^\| `(\w+)` \|", text_of(page), re.MULTILINE))
+    assert told == {field.name for field in fields(record)} - hidden
