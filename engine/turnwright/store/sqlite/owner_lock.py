@@ -8,12 +8,12 @@ and nobody can take a paused process for a dead one. The lock is the driver's al
 import fcntl
 import os
 import re
-import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 from weakref import WeakSet
 
+from turnwright._base.ids import process_name
 from turnwright.errors import StoreError
 
 
@@ -23,7 +23,7 @@ class OwnerLock:
     def __init__(self, store: Path) -> None:
         self._folder = store.parent
         self._stem = store.name
-        self.name = _new_name()
+        self.name = process_name()
         self._file: IO[bytes] | None = None
         _LOCKS.add(self)
 
@@ -68,7 +68,7 @@ class OwnerLock:
 
     def leave_to_parent(self) -> None:
         """In a process that was just forked: neither hold nor give up the lock, which is the parent's."""
-        self.name = _new_name()
+        self.name = process_name()
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -77,15 +77,10 @@ class OwnerLock:
         return self._folder / f"{self._stem}-owner-{owner}"
 
 
-#: The form of what `_new_name` makes.
+#: The form of what `process_name` makes.
 _NAME: Final = re.compile(r"[0-9]{1,20}-[0-9a-f]{1,40}")
 #: Those of this process.
 _LOCKS: Final[WeakSet[OwnerLock]] = WeakSet()
-
-
-def _new_name() -> str:
-    # Readable, and never used twice: a process number alone would come again.
-    return f"{os.getpid()}-{secrets.token_hex(6)}"
 
 
 def _leave_to_parent() -> None:

@@ -62,6 +62,8 @@ _ERRORS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
 class SqliteStore:
     """Keeps turns in the SQLite file `path`, which is made, for this user only, if it is not there.
 
+    Its methods are described at `Store`.
+
     `durability`: `full` survives a loss of power, `normal` survives a crash of the process. `patience`: how many
     seconds a call waits while another process writes. Raises `ConfigError` when the file cannot be made, is no
     database, is another program's, or was written by a newer release. A file of an older release is left as it is:
@@ -112,12 +114,10 @@ class SqliteStore:
 
     @property
     def inline(self) -> bool:
-        """See `Store.inline`."""
         return self._group.under_way == 0 and len(self._driving) < self._crowd
 
     @property
     def owner(self) -> str:
-        """See `Store.owner`."""
         return self._owner.name
 
     @property
@@ -128,7 +128,6 @@ class SqliteStore:
         return ConfigError(f"store {self.path}: {_explain(error)}")
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
-        """See `Store.create`."""
         if driven:
             one = Create(new, facts, status, self._owner.take(), self._driving)
         else:
@@ -143,7 +142,6 @@ class SqliteStore:
         return one.claim
 
     async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-        """See `Store.claim`."""
         owner = self._owner.take()
         with self._transaction():
             epoch, was, seq = claimed(turn_id, self._one(CLAIMED, turn_id), self._where)
@@ -154,7 +152,6 @@ class SqliteStore:
         return Claim(turn=turn_id, epoch=epoch + 1, seq=seq, crashed=was is not None, signs=owner)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
-        """See `Store.release`."""
         try:
             await self._make(ReleaseWrite(claim, crashed=crashed))
         finally:
@@ -164,12 +161,10 @@ class SqliteStore:
                 self._empty.discard(claim.turn)
 
     async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
-        """See `Store.append`."""
         await self._make(Append(claim, facts, status, consumed))
         return claim.seq
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        """See `Store.facts`."""
         with self._reading():
             (number,) = self._one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
             rows = self._db.execute(
@@ -178,19 +173,16 @@ class SqliteStore:
         return facts_of(turn_id, rows, self._where)
 
     async def stretches(self, turn_id: str) -> list[ClaimSpan]:
-        """See `Store.stretches`."""
         with self._reading():
             (number,) = self._one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
             rows = self._db.execute(STRETCHES, {"turn": number}).fetchall()
         return stretches_of(turn_id, rows, self._where)
 
     async def get(self, turn_id: str) -> TurnRow:
-        """See `Store.get`."""
         with self._reading():
             return readable(turn_row(self._one(f"{TURNS} WHERE turn_id = ?", turn_id)), self._where)
 
     def has(self, turn_id: str) -> bool:
-        """See `Store.has`."""
         with self._reading():
             return self._db.execute("SELECT 1 FROM turns WHERE turn_id = ?", (turn_id,)).fetchone() is not None
 
@@ -202,7 +194,6 @@ class SqliteStore:
         limit: int | None = None,
         before: int | None = None,
     ) -> list[TurnRow]:
-        """See `Store.turns`."""
         wanted = {"session =": session, "live =": live, "number <": before}
         where = " AND ".join(f"{column} ?" for column, value in wanted.items() if value is not None)
         with self._reading():
@@ -213,12 +204,10 @@ class SqliteStore:
         return [turn_row(row) for row in rows]
 
     async def is_driven(self, turn_id: str) -> bool:
-        """See `Store.is_driven`."""
         owner = (await self.get(turn_id)).owner
         return self._lives(turn_id, owner) if owner else False
 
     async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
-        """See `Store.post`."""
         if not items:
             return ()
         turn_id, now = addressee(items), time.time()
@@ -234,7 +223,6 @@ class SqliteStore:
         return blocking
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
-        """See `Store.inbox`."""
         try:
             # It is another one whenever another connection has committed anything: until then, what was seen holds.
             seen = self._cursor.execute("PRAGMA data_version").fetchone()
@@ -252,7 +240,6 @@ class SqliteStore:
         return items
 
     async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
-        """See `Store.requests`."""
         asked = ", ".join("?" * len(kinds))
         with self._reading():
             rows = self._db.execute(
@@ -262,11 +249,9 @@ class SqliteStore:
         return requests_of(rows)
 
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
-        """See `Store.watching`."""
         return untold(turn_id)
 
     async def delete(self, turn_id: str) -> int:
-        """See `Store.delete`."""
         with self._transaction():
             self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
             for name, owner in self._driven(FAMILY, turn_id):
@@ -283,7 +268,6 @@ class SqliteStore:
             return migrate(self._db, self.path, self._refuse_if_driven)
 
     async def aclose(self) -> None:
-        """See `Store.aclose`."""
         self._driving.clear()
         self._db.close()
         self._owner.let_go()
