@@ -116,6 +116,8 @@ def open_store(address: str, *, create: bool = True, notify: bool = False) -> St
     try:
         opener: Callable[..., Store] = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
+        if scheme in SCHEMES and not scheme.install:
+            raise  # a part of Python is missing, and no package brings it
         hint = scheme.install or "install what its package needs, or another version of the package"
         raise ConfigError(f"store {scheme.name}:...: {module} cannot be used ({error}): {hint}") from error
     return opener(address, create=create, notify=True) if notify else opener(address, create=create)
