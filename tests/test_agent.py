@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from turnwright import tool
-from turnwright.agent import Agent, Budget
+from turnwright.agent import BUDGET_FIELDS, Agent
 from turnwright_states import Limits
 
 #: Uses every kind of deferred model for the first time in many threads at once, and prints what they raised.
 IN_MANY_THREADS = """
 import sys, threading
-from turnwright import Agent, Budget, Budgets, Limits
+from turnwright import Agent, Limits, ToolCallLimits
 sys.setswitchinterval(1e-6)
 uses = [
     lambda: Agent(name="A", steps=3, budget={"tool_calls": 3}),
     lambda: Agent.model_validate({"name": "A", "tools": ["read_file"]}).to_json(),
-    lambda: Budget(tokens=3).model_dump(),
-    lambda: (Limits(steps=4), Budgets(writing=2)),
+    lambda: Limits(tokens=3).model_dump(),
+    lambda: (Limits(steps=4), ToolCallLimits(writing=2)),
 ] * 4
 together, raised = threading.Barrier(len(uses)), []
 def use(one):
@@ -72,8 +72,8 @@ def problem(values: dict[str, object]) -> str:
 def test_every_limit_but_the_ceiling_can_be_set_on_an_agent() -> None:
     """How often notice is given is no limit: the engine's preset says it."""
     own = set(Agent.model_fields) & set(Limits.model_fields)
-    assert own | set(Budget.model_fields) == set(Limits.model_fields) - {"ceiling", "step_notices"}
-    assert not own & set(Budget.model_fields)
+    assert own | set(BUDGET_FIELDS) == set(Limits.model_fields) - {"ceiling", "step_notices"}
+    assert not own & set(BUDGET_FIELDS)
 
 
 def test_an_agent_without_limits_leaves_the_engines_alone() -> None:
@@ -84,7 +84,7 @@ def test_an_agent_without_limits_leaves_the_engines_alone() -> None:
 
 def test_what_an_agent_sets_replaces_the_engines_value() -> None:
     agent = Agent(
-        name="Architect", steps=20, budget=Budget(tokens=100, cost=1.5), doom_threshold=4, concluding="within"
+        name="Architect", steps=20, budget=Limits(tokens=100, cost=1.5), doom_threshold=4, concluding="within"
     )
     base = Limits(steps=3, tool_calls=7)
     assert agent.limits_for(base) == Limits(
@@ -122,7 +122,7 @@ def test_in_a_budget_null_is_off_and_absent_is_the_engines(
     budget: object, tool_calls: int | None, tokens: int | None
 ) -> None:
     limits = Agent.model_validate({"name": "Explorer", "budget": budget}).limits_for(Limits(tokens=1000))
-    assert (limits.tool_calls, limits.tokens) == (tool_calls, tokens)
+    assert (limits.call_limit, limits.tokens) == (tool_calls, tokens)
 
 
 def test_a_limit_of_none_is_not_a_limit_that_is_absent() -> None:
@@ -131,7 +131,7 @@ def test_a_limit_of_none_is_not_a_limit_that_is_absent() -> None:
     assert off != absent
     assert off.limits_for().doom_threshold is None
     assert absent.limits_for().doom_threshold == Limits().doom_threshold
-    assert Agent(name="Explorer", budget=Budget(tokens=None)) != Agent(name="Explorer", budget=Budget())
+    assert Agent(name="Explorer", budget=Limits(tokens=None)) != Agent(name="Explorer", budget=Limits())
 
 
 def test_fields_that_are_no_limits_compare_by_value_alone() -> None:
@@ -141,8 +141,8 @@ def test_fields_that_are_no_limits_compare_by_value_alone() -> None:
 
 
 def test_the_repr_shows_what_was_set() -> None:
-    agent = Agent(name="Refactorer", steps=0, budget=Budget(tokens=None))
-    assert repr(agent) == "Agent(name='Refactorer', steps=0, budget=Budget(tokens=None))"
+    agent = Agent(name="Refactorer", steps=0, budget=Limits(tokens=None))
+    assert repr(agent) == "Agent(name='Refactorer', steps=0, budget={'tokens': None})"
 
 
 @given(AGENTS)
@@ -160,7 +160,7 @@ def test_an_agent_inside_another_model_keeps_the_difference_too() -> None:
     class Fact(BaseModel):
         agent: Agent
 
-    fact = Fact(agent=Agent(name="Explorer", steps=None, budget=Budget(cost=None)))
+    fact = Fact(agent=Agent(name="Explorer", steps=None, budget=Limits(cost=None)))
     assert fact.model_dump_json() == '{"agent":{"name":"Explorer","steps":null,"budget":{"cost":null}}}'
     assert Fact.model_validate_json(fact.model_dump_json()) == fact
 

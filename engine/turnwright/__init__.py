@@ -5,11 +5,10 @@ from ._base import startup  # noqa: F401 (the first of all: see there)
 # isort: split
 from typing import TYPE_CHECKING
 
-from turnwright_states import EndReason, Limits, Outcome, State, Usage
+from turnwright_states import EndReason, Limits, Outcome, State, ToolCallLimits, Usage
 
 from ._base.lazy_imports import lazy_imports
-from .agent import Agent, Budget
-from .agents.budgets import Budgets
+from .agent import Agent
 from .driver.subagents import AgentTool, agent_tool
 from .driver.team import agent_tools
 from .engine import Engine
@@ -59,8 +58,6 @@ __all__ = [
     "AgentTool",
     "Answer",
     "Ask",
-    "Budget",
-    "Budgets",
     "CannotRunError",
     "Certificate",
     "ConfigError",
@@ -81,6 +78,7 @@ __all__ = [
     "StoreError",
     "StoreReplacedError",
     "Tool",
+    "ToolCallLimits",
     "ToolContext",
     "ToolError",
     "ToolResult",

@@ -16,11 +16,13 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    FieldSerializationInfo,
     JsonValue,
     ModelWrapValidatorHandler,
     SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
+    field_serializer,
     field_validator,
     model_serializer,
     model_validator,
@@ -33,6 +35,8 @@ from turnwright_states.limits import Concluding, DoomResponse
 from ._base.field_docs import described
 from .errors import ConfigError
 
+#: The limits that an agent sets in its `budget`.
+BUDGET_FIELDS: Final = ("tool_calls", "tokens", "cost", "seconds")
 Mode = Literal["primary", "subagent", "all"]
 
 #: Control characters, line and paragraph separators, halves of surrogate pairs: a name with one of them would
@@ -88,23 +92,63 @@ class MisfitLimitError(ConfigError):
         super().__init__(f"agent {_shown(agent)}: {field}: {why}")
 
 
-class _Overlay(BaseModel):
-    """Values to lay over an engine's `Limits`, under the names and the checks that `Limits` has."""
+class Agent(BaseModel):
+    """Who works in a turn: a name, instructions, and limits of its own.
+
+    Every limit but `ceiling`, which is the engine's, can be set here under the name that `Limits` gives it; the
+    four of a budget stand in `budget`. `Limits` says what each means and checks it.
+
+    Raises pydantic's `ValidationError` (a `ValueError`) for a value that cannot be used; the message names the
+    agent, the field and the value. Source: DESIGN 1, 4.2, 4.5, 4.7.
+    """
 
     # Built by the first agent that is made: importing this is to cost little.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, json_schema_extra=described)
 
-    @property
-    def overrides(self) -> dict[str, object]:
-        """The limits that are set here, by the names of `Limits`; what is absent stays the engine's."""
-        return {name: getattr(self, name) for name in Limits.model_fields if name in self.model_fields_set}
+    name: Name
+    """What people call it; one line, not blank."""
+    description: Text = ""
+    """What it is for, in a sentence: people read it, and the models that may call a sub-agent choose by it."""
+    mode: Mode = "primary"
+    """Whether people run it (`primary`), other agents call it (`subagent`), or both (`all`)."""
+    instructions: Text = ""
+    """The system prompt: in a Markdown file, the text below the front matter."""
+    steps: int | None = None
+    """Steps that a turn may take; at least 0, and cut to the engine's ceiling. None means the ceiling."""
+    budget: int | Limits | None = None
+    """What the whole turn may use: `Limits` that set some of `tool_calls`, `tokens`, `cost` and `seconds`, and nothing
+    else. A number, or None, is short for `Limits(tool_calls=...)`."""
+    tools: tuple[Name, ...] | None = None
+    """Names of the tools that it may use; sub-agents are named as models see them. None means all that are offered, but
+    no sub-agents to a sub-agent; `()` means none.
+
+    With a `*` (any text), a `?` (any character) or a leading `!` (not this one) among them they are rules: what the
+    last one that fits says holds. A list that begins with a `!` begins with all tools, another one with none. A rule
+    may fit no tool, and a `*` gives no sub-agents to a sub-agent."""
+    model: Name | None = None
+    """The model's id; None means the engine's. Another one than the engine's needs `Engine(models=...)`."""
+    conclude_prompt: Text | None = None
+    """What the model is told in the concluding call instead of `prompts/conclude.txt`; None means that file."""
+
+    # None below means "not set" as long as the field is not in `model_fields_set`. A limit that `Limits` cannot
+    # switch off does not take an explicit None.
+    concluding: Concluding | None = None
+    max_calls_per_step: int | None = None
+    doom_threshold: int | None = None
+    doom_response: DoomResponse | None = None
+    nudges: int | None = None
+    max_retries: int | None = None
+    max_pauses: int | None = None
+    conclude_seconds: float | None = None
+    conclude_tokens: int | None = None
 
     def __eq__(self, other: object) -> bool:
         """Equal fields, and the same limits set: one that is None is not one that is absent."""
-        return isinstance(other, _Overlay) and super().__eq__(other) and self.overrides == other.overrides
+        return isinstance(other, Agent) and super().__eq__(other) and self.overrides == other.overrides
 
-    # Python drops the hash of a class that defines equality; pydantic's hash of a frozen model fits this equality.
-    __hash__ = BaseModel.__hash__
+    # Python drops the hash of a class that defines equality.
+    def __hash__(self) -> int:
+        return hash(tuple(self.__dict__.values()))
 
     @field_validator("*", mode="before")
     @classmethod
@@ -137,88 +181,31 @@ class _Overlay(BaseModel):
 
     def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
         """Only what is set: the two dozen limits that are not would drown it."""
-        return ((name, value) for name, value in super().__repr_args__() if name in self.model_fields_set)
+        for name, value in super().__repr_args__():
+            if name in self.model_fields_set:
+                yield name, _set_in(value) if isinstance(value, Limits) else value
 
     @model_serializer(mode="wrap")
     def _only_what_is_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         given = self.model_fields_set
         return {name: value for name, value in handler(self).items() if name in given}
 
-
-class Budget(_Overlay):
-    """How much the whole turn may use. A name that is absent stays the engine's, `None` is no limit.
-
-    Raises pydantic's `ValidationError` (a `ValueError`), naming field and value. Source: DESIGN 4.5.
-    """
-
-    tool_calls: int | None = None
-    """Tool calls; at least 0."""
-    tokens: int | None = None
-    """Input and output tokens; at least 1. One reply and the conclusion may overshoot it."""
-    cost: float | None = None
-    """Money, in the currency of the model's prices; above 0. One reply and the conclusion may overshoot it."""
-    seconds: float | None = None
-    """Seconds of driving; above 0."""
-
-
-class Agent(_Overlay):
-    """Who works in a turn: a name, instructions, and limits of its own.
-
-    Every limit but `ceiling`, which is the engine's, can be set here under the name that `Limits` gives it; the
-    four of a budget stand in `budget`. `Limits` says what each means and checks it.
-
-    Raises pydantic's `ValidationError` (a `ValueError`) for a value that cannot be used; the message names the
-    agent, the field and the value. Source: DESIGN 1, 4.2, 4.5, 4.7.
-    """
-
-    name: Name
-    """What people call it; one line, not blank."""
-    description: Text = ""
-    """What it is for, in a sentence: people read it, and the models that may call a sub-agent choose by it."""
-    mode: Mode = "primary"
-    """Whether people run it (`primary`), other agents call it (`subagent`), or both (`all`)."""
-    instructions: Text = ""
-    """The system prompt: in a Markdown file, the text below the front matter."""
-    steps: int | None = None
-    """Steps that a turn may take; at least 0, and cut to the engine's ceiling. None means the ceiling."""
-    budget: int | Budget | None = None
-    """What the whole turn may use. A bare number, or None, is short for `Budget(tool_calls=...)`."""
-    tools: tuple[Name, ...] | None = None
-    """Names of the tools that it may use; sub-agents are named as models see them. None means all that are offered, but
-    no sub-agents to a sub-agent; `()` means none.
-
-    With a `*` (any text), a `?` (any character) or a leading `!` (not this one) among them they are rules: what the
-    last one that fits says holds. A list that begins with a `!` begins with all tools, another one with none. A rule
-    may fit no tool, and a `*` gives no sub-agents to a sub-agent."""
-    model: Name | None = None
-    """The model's id; None means the engine's. Another one than the engine's needs `Engine(models=...)`."""
-    conclude_prompt: Text | None = None
-    """What the model is told in the concluding call instead of `prompts/conclude.txt`; None means that file."""
-
-    # None below means "not set" as long as the field is not in `model_fields_set`. A limit that `Limits` cannot
-    # switch off does not take an explicit None.
-    concluding: Concluding | None = None
-    max_calls_per_step: int | None = None
-    doom_threshold: int | None = None
-    doom_response: DoomResponse | None = None
-    nudges: int | None = None
-    max_retries: int | None = None
-    max_pauses: int | None = None
-    conclude_seconds: float | None = None
-    conclude_tokens: int | None = None
-
     @field_validator("budget", mode="before")
     @classmethod
     def _budget(cls, value: object) -> object:
+        if isinstance(value, Limits):
+            value = _set_in(value)
         if isinstance(value, Mapping):
-            return Budget.model_validate(value)
-        if isinstance(value, Budget):
-            return value
+            return _budget_of(value)
         if value is not None and not isinstance(value, int | float):
-            names = ", ".join(Budget.model_fields)
+            names = ", ".join(BUDGET_FIELDS)
             raise ValueError(f"must be a number of tool calls, or a mapping of {names}; not {_shown(value)}")
         _check_limit("tool_calls", value)
         return value
+
+    @field_serializer("budget")
+    def _only_what_the_budget_sets(self, value: object, info: FieldSerializationInfo) -> object:
+        return value.model_dump(mode=info.mode, exclude_unset=True) if isinstance(value, Limits) else value
 
     @field_validator("mode")
     @classmethod
@@ -244,11 +231,12 @@ class Agent(_Overlay):
 
     @property
     def overrides(self) -> dict[str, object]:
-        """The limits that this agent sets, by the names of `Limits`, those of its budget among them."""
+        """The limits that this agent sets, by the names of `Limits`; what is absent stays the engine's."""
+        own = {name: getattr(self, name) for name in Limits.model_fields if name in self.model_fields_set}
         if "budget" not in self.model_fields_set:
-            return super().overrides
-        budget = self.budget.overrides if isinstance(self.budget, Budget) else {"tool_calls": self.budget}
-        return super().overrides | budget
+            return own
+        budget = self.budget
+        return own | (_set_in(budget) if isinstance(budget, Limits) else {"tool_calls": budget})
 
     def limits_for(self, base: Limits | None = None) -> Limits:
         """This agent's limits laid over `base`, the engine's, or `Limits()`; the ceiling stays the engine's.
@@ -258,11 +246,11 @@ class Agent(_Overlay):
         """
         base = base or Limits()
         try:
-            laid = type(base).model_validate(base.model_dump() | self.overrides)
+            laid = type(base).model_validate(dict(base) | self.overrides)
         except ValidationError as error:
             said = _problem(error.errors()[0], ())
             raise MisfitLimitError(self.name, *said.split(" ", 1)) from None
-        return Limits.model_validate(laid.model_dump())
+        return Limits.model_validate(dict(laid))
 
     @property
     def tool_name(self) -> str:
@@ -296,6 +284,26 @@ class Agent(_Overlay):
         return cls.model_validate(data)
 
 
+def _set_in(limits: Limits) -> dict[str, object]:
+    return {name: value for name, value in limits if name in limits.model_fields_set}
+
+
+def _budget_of(given: Mapping[str, object]) -> Limits:
+    """The limits of a budget. Raises `ValidationError`, with every mistake in it."""
+    mistakes: list[InitErrorDetails] = []
+    for name, value in given.items():
+        try:
+            if name not in BUDGET_FIELDS:
+                raise ValueError(_unknown(name, BUDGET_FIELDS))  # noqa: TRY301 (told with the others)
+            _check_limit(name, value)
+        except ValueError as error:
+            problem = PydanticCustomError("agent", "{problem}", {"problem": str(error)})
+            mistakes.append(InitErrorDetails(type=problem, loc=(name,), input=value))
+    if mistakes:
+        raise ValidationError.from_exception_data("budget", mistakes)
+    return Limits.model_validate(dict(given))
+
+
 def _is_rule(name: str) -> bool:
     return name.startswith("!") or "*" in name or "?" in name
 
@@ -315,7 +323,9 @@ def _check_limit(name: str, value: object) -> None:
         if value is None:
             raise ValueError("cannot be switched off: leave it out to keep the engine's value") from None
         # What `Limits` says of the whole object begins with the field's name, and the caller puts it there too.
-        raise ValueError(_problem(error.errors()[0], ()).removeprefix(f"{name} ")) from None
+        details = error.errors()[0]
+        within = "".join(f"{part}: " for part in details["loc"][1:])
+        raise ValueError(within + _problem(details, ()).removeprefix(f"{name} ")) from None
 
 
 def _problem(details: ErrorDetails, known: Collection[str]) -> str:
@@ -347,8 +357,8 @@ def _unknown(name: str, known: Collection[str]) -> str:
 
     if name == "ceiling":
         return "is the engine's, not an agent's: set `steps`"
-    probably = name if name in Budget.model_fields else meant(name, (*known, *Budget.model_fields))
-    if probably in Budget.model_fields and probably not in known:
+    probably = name if name in BUDGET_FIELDS else meant(name, (*known, *BUDGET_FIELDS))
+    if probably in BUDGET_FIELDS and probably not in known:
         return f"is not a field of its own: write it under `budget`, as in `budget: {{{probably}: ...}}`"
     return unknown(name, known)
 

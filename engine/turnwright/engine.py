@@ -14,7 +14,6 @@ from turnwright_states import Limits
 from ._base.background_task import background_task
 from ._base.ids import new_id
 from .agent import Agent
-from .agents.budgets import Budgets
 from .driver.subagents import subagent_tools
 from .errors import ConfigError, EngineClosedError, TurnBusyError, TurnNotFoundError, known_options
 from .events import TurnEvent
@@ -62,8 +61,7 @@ class Engine:
     `history_processor(messages)` may change what is sent to a model, never what is stored. `synthesize(batch)` is
     offered each finished batch, and ends the turn when it returns a text. Each of `on_event` is called with every
     event. `unpaired` says what becomes of messages that are not paired, an embedder's own or `history_processor`'s:
-    they are repaired when they are sent, or refused (`reject`). `budgets` are the budgets of tool calls by the class of
-    an agent's tools, where neither the agent nor `limits` set one. With `show_budget_to_model` the model hears what is
+    they are repaired when they are sent, or refused (`reject`). With `show_budget_to_model` the model hears what is
     left: in our words, or in those given. `max_parallel_tools` calls of a turn run at once; after an abort tools have
     `cancel_grace` seconds to end, and an inbox that other processes may write is looked at every `poll_interval`
     seconds. `now` is the wall clock, in seconds since the epoch of Unix; `clock` never goes back. `telemetry` is told
@@ -96,7 +94,6 @@ class Engine:
         cancel_grace: float = 1.0,
         poll_interval: float = 0.25,
         unpaired: Unpaired = "repair",
-        budgets: Budgets | None = None,
         show_budget_to_model: bool | str = False,
         runtime: Runtime | None = None,
         now: Callable[[], float] = time.time,
@@ -116,7 +113,6 @@ class Engine:
             backoff=backoff or Backoff(),
             max_parallel_tools=max_parallel_tools,
             unpaired=unpaired,
-            budgets=budgets or Budgets(),
             show_budget_to_model=show_budget_to_model,
             cancel_grace=cancel_grace,
             poll_interval=poll_interval,
@@ -343,7 +339,6 @@ class Engine:
             setup.limits,
             subagent_tools=partial(subagent_tools, setup.tools),
             tools_of=lambda one: setup.tools_for(one).values(),
-            budgets=setup.budgets,
         )
 
     async def aclose(self) -> None:

@@ -28,7 +28,7 @@ from .inputs import (
     ToolCall,
     Usage,
 )
-from .limits import MAX_STEPS, Limits
+from .limits import MAX_STEPS, Limits, ToolCallLimits
 from .loop_guard import CallDecision, LoopGuard, NeedsAnswer, Proceed, ResultsMissing, Stopped
 from .machine import TurnMachine
 from .reasons import REASONS, REASONS_OF, Cause, EndReason, Meaning
@@ -86,6 +86,7 @@ __all__ = [
     "Synthesize",
     "SynthesizedInput",
     "ToolCall",
+    "ToolCallLimits",
     "Trigger",
     "Turn",
     "TurnMachine",

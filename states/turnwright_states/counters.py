@@ -78,8 +78,8 @@ class Counters:
     def __init__(self, limits: Limits) -> None:
         self.steps = self.calls = self.waiting = self.made = 0
         self.allowance = limits.allowance
-        self.budgeted = limits.tool_calls is not None
-        self.budget = limits.tool_calls or 0
+        self.budgeted = limits.call_limit is not None
+        self.budget = limits.call_limit or 0
         self.tokens_spent = self.cost_spent = self.time_spent = False
         self.doom = self.carried_doom = self.second_try = False
         self.doom_asks = limits.doom_response == "ask"

@@ -28,7 +28,7 @@ class LimitThresholds(NamedTuple):
 
         Steps are noticed while at least one more remains, and again at each of them where the limits say so.
         """
-        cap, budgets = limits.cap, (limits.tool_calls, limits.tokens, limits.cost, limits.seconds)
+        cap, budgets = limits.cap, (limits.call_limit, limits.tokens, limits.cost, limits.seconds)
         due = -(-4 * cap // 5)
         if "steps" in noticed:
             due = max(due, steps + 1) if limits.step_notices == "each" else cap

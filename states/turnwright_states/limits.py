@@ -1,8 +1,9 @@
 """What a turn may use: one frozen object, on by default."""
 
+from collections.abc import Mapping
 from typing import Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 MAX_STEPS: Final = 200
@@ -19,10 +20,17 @@ COUNTS_BELOW: Final = 2**31 - 1
 Concluding = Literal["after", "within"]
 DoomResponse = Literal["stop", "ask"]
 StepNotices = Literal["once", "each"]
-PresetName = Literal["boocode", "opencode", "glm-cli"]
+PresetName = Literal["default", "boocode", "opencode", "glm-cli"]
+ToolClass = Literal["read_only", "writing", "default"]
 
 _PRESETS: Final[dict[PresetName, dict[str, object]]] = {
-    "boocode": {},
+    "default": {},
+    "boocode": {
+        "concluding": "after",
+        "doom_threshold": 3,
+        "doom_response": "stop",
+        "tool_calls": {"read_only": 50, "writing": 10, "default": 50},
+    },
     "opencode": {"concluding": "within", "doom_response": "ask"},
     "glm-cli": {"concluding": "within", "steps": 25, "step_notices": "each"},
 }
@@ -30,14 +38,59 @@ _PRESETS: Final[dict[PresetName, dict[str, object]]] = {
 _NO_STEPS: Final = "steps must be at least 1 under the preset opencode, not 0"
 
 
-class Limits(BaseModel):
+class _Checked(BaseModel):
+    """Limits under names that are all known. A mistake names the field that was probably meant."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, data: object) -> object:
+        if not isinstance(data, dict) or data.keys() <= cls.model_fields.keys():
+            return data
+        from .meant import unknown  # noqa: PLC0415 (only for who made a mistake)
+
+        raise ValidationError.from_exception_data(
+            cls.__name__,
+            [
+                InitErrorDetails(
+                    type=PydanticCustomError("extra_forbidden", "{why}", {"why": unknown(name, cls.model_fields)}),
+                    loc=(name,),
+                    input=value,
+                )
+                for name, value in data.items()
+                if name not in cls.model_fields
+            ],
+        )
+
+
+class ToolCallLimits(_Checked):
+    """Tool calls that a turn may run, by what its agent's tools do. `None` is no limit; 0 is the number zero."""
+
+    read_only: int | None = 50
+    """For an agent all of whose tools only read, or that has none."""
+    writing: int | None = 10
+    """For an agent with a tool that writes: what it does wrong is not undone by stopping it later."""
+    default: int | None = 50
+    """For every other agent: none of its tools is known to write, and of some it is not known what they do."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _count(cls, value: object) -> object:
+        return _whole(value, least=0)
+
+    def of(self, tools: ToolClass) -> int | None:
+        """The limit of an agent whose tools are of this class."""
+        limit: int | None = getattr(self, tools)
+        return limit
+
+
+class Limits(_Checked):
     """What a turn may use. `None` switches a limit off; `0` is the number zero.
 
     Raises pydantic's `ValidationError` (a `ValueError`) for a value outside its range; the message names the
     field and the value. Source: DESIGN 1 and 4.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     steps: int | None = None
     """Steps that a turn may take; at least 0. None means `ceiling`."""
@@ -45,8 +98,8 @@ class Limits(BaseModel):
     """The ceiling of `steps`: an engine may lower it, nobody can raise it above 200."""
     concluding: Concluding = "after"
     """Whether the concluding call comes after the cap (`after`) or is the cap-th call (`within`)."""
-    tool_calls: int | None = 50
-    """Tool calls that the whole turn may run; at least 0."""
+    tool_calls: int | ToolCallLimits | None = Field(default_factory=ToolCallLimits)
+    """Tool calls that the whole turn may run; at least 0. One number, or one by what the agent's tools do."""
     max_calls_per_step: int = MAX_CALLS_PER_STEP
     """Tool calls that one step may run, 1 to 32; the rest of a larger batch is refused."""
     tokens: int | None = None
@@ -72,30 +125,17 @@ class Limits(BaseModel):
     conclude_tokens: int = 1024
     """Tokens that the concluding call may write; at least 1."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _known(cls, data: object) -> object:
-        if not isinstance(data, dict) or data.keys() <= cls.model_fields.keys():
-            return data
-        from .meant import unknown  # noqa: PLC0415 (only for who made a mistake)
-
-        raise ValidationError.from_exception_data(
-            cls.__name__,
-            [
-                InitErrorDetails(
-                    type=PydanticCustomError("extra_forbidden", "{why}", {"why": unknown(name, cls.model_fields)}),
-                    loc=(name,),
-                    input=value,
-                )
-                for name, value in data.items()
-                if name not in cls.model_fields
-            ],
-        )
-
-    @field_validator("steps", "ceiling", "tool_calls", "nudges", "max_retries", "max_pauses", mode="before")
+    @field_validator("steps", "ceiling", "nudges", "max_retries", "max_pauses", mode="before")
     @classmethod
     def _count(cls, value: object) -> object:
         return _whole(value, least=0)
+
+    @field_validator("tool_calls", mode="before")
+    @classmethod
+    def _count_by_class(cls, value: object) -> object:
+        if isinstance(value, Mapping):
+            return ToolCallLimits.model_validate(value)
+        return value if isinstance(value, ToolCallLimits) else _whole(value, least=0)
 
     @field_validator("tokens", "conclude_tokens", "max_calls_per_step", mode="before")
     @classmethod
@@ -127,7 +167,7 @@ class Limits(BaseModel):
 
     @classmethod
     def preset(cls, name: PresetName, **changes: object) -> "Limits":
-        """The limits of one of the three systems (`boocode`, `opencode`, `glm-cli`), with changes by field name.
+        """The limits of `default` or of one of three systems (`boocode`, `opencode`, `glm-cli`), with changes by name.
 
         Raises `ValueError` for another name, and for a value that the preset does not allow: opencode has no
         step limit of 0.
@@ -140,6 +180,18 @@ class Limits(BaseModel):
         if limits.cap < 1:
             raise ValueError(_NO_STEPS)
         return _OpencodeLimits.model_validate(limits.model_dump(exclude_unset=True))
+
+    def for_tools(self, tools: ToolClass) -> "Limits":
+        """The same limits with one number of tool calls: that of an agent whose tools are of this class."""
+        if not isinstance(self.tool_calls, ToolCallLimits):
+            return self
+        return self.model_copy(update={"tool_calls": self.tool_calls.of(tools)})
+
+    @property
+    def call_limit(self) -> int | None:
+        """`tool_calls` as one number: by class it is that of `default`, since the machine knows no tools."""
+        calls = self.tool_calls
+        return calls.default if isinstance(calls, ToolCallLimits) else calls
 
     @property
     def cap(self) -> int:

@@ -69,7 +69,7 @@ class TurnMachine(Moves):
             machine._elapsed,
             State.TEXT_ONLY if row.dest is State.TEXT_ONLY else State.CHECK,
             prompt=event.prompt,
-            limits=event.limits,
+            limits=event.limits.for_tools("default"),
             session=event.session,
             model=event.model,
             agent=event.agent,

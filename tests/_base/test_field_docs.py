@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from turnwright import Agent
 from turnwright._base.field_docs import attribute_docs, described
-from turnwright.agents.budgets import Budgets
+from turnwright.agents.certificate import AgentSetting
 
 
 class Shape(BaseModel):
@@ -65,6 +65,6 @@ def test_what_a_field_refers_to_says_the_same_once() -> None:
     assert "description" not in Shape.model_json_schema()["properties"]["extent"]
 
 
-def test_the_schemas_of_agents_and_budgets_have_them() -> None:
+def test_the_schemas_of_agents_and_their_settings_have_them() -> None:
     assert Agent.model_json_schema()["properties"]["model"]["description"].startswith("The model's id; None means")
-    assert all("description" in one for one in Budgets.model_json_schema()["properties"].values())
+    assert all("description" in one for one in AgentSetting.model_json_schema()["properties"].values())

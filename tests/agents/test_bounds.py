@@ -2,8 +2,9 @@
 
 import pytest
 
-from turnwright import Agent, Budget, Engine
+from turnwright import Agent, Engine
 from turnwright.model import ScriptedModel
+from turnwright_states import Limits
 
 pytestmark = pytest.mark.anyio
 
@@ -14,5 +15,5 @@ async def test_a_limit_of_zero_is_not_the_nearest_one() -> None:
         without_steps = await engine.run(Agent(name="A", steps=0), "hi")
         assert "(0 of 0)" not in without_steps.next_limit
         assert without_steps.next_limit_used < 1
-        without_calls = await engine.run(Agent(name="A", steps=4, budget=Budget(tool_calls=0)), "hi")
+        without_calls = await engine.run(Agent(name="A", steps=4, budget=Limits(tool_calls=0)), "hi")
         assert (without_calls.next_limit, without_calls.next_limit_used) == ("the step cap (0 of 4)", 0.0)

@@ -64,7 +64,7 @@ def named(certified: Certificate) -> dict[str, CertifiedBound]:
 
 def in_force(engine: Values, agent: Values, steps: int | None) -> Limits:
     """The limits of a turn: what is written later replaces what was written before."""
-    return Limits.model_validate(engine | agent | ({} if steps is None else {"steps": steps}))
+    return Limits.model_validate(engine | agent | ({} if steps is None else {"steps": steps})).for_tools("default")
 
 
 def who_wrote(name: str, engine: Values, agent: Values, steps: int | None) -> str:

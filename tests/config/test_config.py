@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from turnwright import Agent, ConfigError, Engine, Limits, Price
-from turnwright.agents.budgets import Budgets
 from turnwright.agents.markdown import parse_agents
 from turnwright.cli.config import settings_table
 from turnwright.config.config import Config, SettingSource, load_config
 from turnwright.config.files import MAX_BYTES, VARIABLES, variable
 from turnwright.config.settings import SETTINGS, PriceRow
+from turnwright_states import ToolCallLimits
 from turnwright_states.limits import PresetName
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ class TestEachSource:
         assert config.file is None
         assert {origin.source for origin in config.origins.values()} == {SettingSource.DEFAULT}
         assert (config.limits(), config.limits().model_fields_set) == (Limits(), set())
-        assert config.settings.budgets == Budgets()
+        assert config.limits().tool_calls == ToolCallLimits()
 
     def test_a_file_sets_every_kind_of_value(self, tmp_path: Path) -> None:
         config = load(
@@ -77,7 +77,7 @@ class TestEachSource:
             steps = 9
             cost = 0.5
             doom_response = "stop"
-            [budgets]
+            [limits.tool_calls]
             writing = 3
             [prices."gpt-5.1"]
             input = 1
@@ -89,7 +89,7 @@ class TestEachSource:
         assert (said.model, said.base_url, said.timeout) == ("gpt-5-mini", "http://localhost:8000/v1", 2.5)
         assert (said.store, said.agents, said.tools) == ("memory:", ("/a.md", "/b.md"), "package.tools")
         assert (said.root, said.unpaired, said.show_budget_to_model) == ("/src", "reject", True)
-        assert said.budgets == Budgets(writing=3)
+        assert said.limits.tool_calls == ToolCallLimits(writing=3)
         assert config.prices() == {"gpt-5.1": Price(1, 2.5)}
         assert str(config.origins["limits.cost"]) == f"file {tmp_path / 'turnwright.toml'}: limits.cost"
         assert str(config.origins["limits.concluding"]) == "preset opencode"
@@ -102,7 +102,7 @@ class TestEachSource:
 
     @pytest.mark.parametrize("key", [key for key in SETTINGS if key != "behavior.max_steps"])
     def test_each_setting_has_a_variable(self, tmp_path: Path, key: str) -> None:
-        text, value = EXAMPLES[key.rpartition(".")[2] if key.startswith("budgets.") else key]
+        text, value = EXAMPLES[key]
         prompt = tmp_path / "prompt.txt"
         prompt.write_text("Sum up.", encoding="utf-8")
         config = load_config(tmp_path, environ={variable(key): text.replace("PROMPT", str(prompt))})
@@ -160,9 +160,6 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "limits.max_pauses": ("0", 0),
     "limits.conclude_seconds": ("1.5", 1.5),
     "limits.conclude_tokens": ("64", 64),
-    "read_only": ("0", 0),
-    "writing": ("1", 1),
-    "default": ("unlimited", None),
     "model": ("5", "5"),
     "base_url": ("http://h", "http://h"),
     "timeout": ("0.5", 0.5),
@@ -176,6 +173,38 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "conclude_prompt_file": ("PROMPT", "PROMPT"),
     "show_budget_to_model": ("true", True),
 }
+
+
+class TestToolCalls:
+    """One number, or a table by what the agent's tools do, from every source."""
+
+    BY_CLASS = ToolCallLimits(read_only=0, writing=1, default=None)
+
+    @pytest.mark.parametrize(("written", "calls"), [("30", 30), ("0", 0), ("'unlimited'", None)])
+    def test_a_file_may_write_one_number(self, tmp_path: Path, written: str, calls: int | None) -> None:
+        assert load(tmp_path, f"limits.tool_calls = {written}").limits().tool_calls == calls
+
+    def test_a_file_may_write_a_table(self, tmp_path: Path) -> None:
+        text = "[limits.tool_calls]\nread_only = 0\nwriting = 1\ndefault = 'unlimited'\n"
+        assert load(tmp_path, text).limits().tool_calls == self.BY_CLASS
+
+    def test_a_variable_may_hold_a_number_or_a_table(self, tmp_path: Path) -> None:
+        def said(text: str) -> object:
+            return load(tmp_path, environ={"TURNWRIGHT_LIMITS__TOOL_CALLS": text}).limits().tool_calls
+
+        assert (said("30"), said("unlimited")) == (30, None)
+        assert said('{"read_only": 0, "writing": 1, "default": "unlimited"}') == self.BY_CLASS
+
+    def test_code_may_give_a_mapping(self, tmp_path: Path) -> None:
+        config = load(tmp_path, limits__tool_calls={"writing": 3})
+        assert config.limits().tool_calls == ToolCallLimits(writing=3)
+        assert config.limits() == Limits(tool_calls=ToolCallLimits(writing=3))
+
+    def test_the_first_source_decides_the_whole_table(self, tmp_path: Path) -> None:
+        environ = {"TURNWRIGHT_LIMITS__TOOL_CALLS": '{"writing": 1}'}
+        limits = load(tmp_path, "[limits.tool_calls]\nread_only = 7\n", environ=environ).limits()
+        assert limits.tool_calls == ToolCallLimits(writing=1)
+        assert load(tmp_path, "limits.tool_calls = 9", environ=environ).limits() == limits
 
 
 class TestPrecedence:
@@ -249,7 +278,7 @@ VALUES: dict[str, list[object]] = {
     "limits.tokens": [1, 10, None],
     "limits.seconds": [0.5, 60.0, None],
     "limits.concluding": ["after", "within"],
-    "budgets.writing": [0, 10, None],
+    "limits.tool_calls": [0, 10, None],
     "model": ["a", "b"],
     "show_budget_to_model": [True, False],
     "unpaired": ["repair", "reject"],
@@ -257,7 +286,7 @@ VALUES: dict[str, list[object]] = {
 SAID = st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key, values in VALUES.items()})
 
 
-@given(SAID, SAID, SAID, st.sampled_from(["boocode", "glm-cli"]))
+@given(SAID, SAID, SAID, st.sampled_from(["default", "boocode", "glm-cli"]))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_the_first_source_that_has_a_setting_decides_it(
     tmp_path: Path, code: dict[str, object], environ: dict[str, object], file: dict[str, object], preset: PresetName
@@ -361,7 +390,10 @@ class TestMistakes:
             ("limits.tokens = 0", "limits.tokens: must be a whole number of at least 1, not 0"),
             ("limits.cost = nan", "limits.cost: must be a number above 0, not nan"),
             ("limits.seconds = inf", "limits.seconds: must be a number above 0, not inf"),
-            ("budgets.writing = -1", "budgets.writing: must be a whole number of at least 0, not -1"),
+            (
+                "limits.tool_calls.writing = -1",
+                "limits.tool_calls.writing: must be a whole number of at least 0, not -1",
+            ),
         ],
     )
     def test_a_wrong_number_is_told_with_file_and_key(self, tmp_path: Path, text: str, said: str) -> None:
@@ -374,7 +406,7 @@ class TestMistakes:
             ("limits = 5", "limits: must be a table, not 5"),
             ("timeout = 0", "timeout: must be a number above 0, not 0"),
             ("timeout = true", "timeout: must be a number above 0, not True"),
-            ("preset = 'claude'", "preset: must be 'boocode', 'opencode' or 'glm-cli', not 'claude'"),
+            ("preset = 'claude'", "preset: must be 'default', 'boocode', 'opencode' or 'glm-cli', not 'claude'"),
             ("unpaired = 5", "unpaired: must be 'repair' or 'reject', not 5"),
             ("model = 5", "model: must be text, not 5"),
             ("model = ' '", "model: must not be blank: leave it out"),
@@ -403,7 +435,7 @@ class TestMistakes:
             ("modle = 'm'", "model"),
             ("Model = 'm'", "model"),
             ("baseurl = 'x'", "base_url"),
-            ("budgets.readonly = 5", "budgets.read_only"),
+            ("tool_call = 5", "limits.tool_calls"),
         ],
     )
     def test_an_unknown_key_is_told_with_the_one_that_is_near(self, tmp_path: Path, text: str, near: str) -> None:

@@ -18,8 +18,9 @@ import pytest
 from bench.report import page as results_page
 from bench.results import read
 
-from turnwright import Budgets, Limits
+from turnwright import Limits
 from turnwright.runtime import Temporal
+from turnwright_states import ToolCallLimits
 from turnwright_states.chart import ROWS
 from turnwright_states.verify import BOUND, lint
 
@@ -107,7 +108,7 @@ SENTENCES: Final = {
         says("A turn also pauses at most {} times (a call that would ask once more is refused;", LIMITS.max_pauses),
         says("runs at most {} calls a step, and tries each model call at most", LIMITS.max_calls_per_step),
         says("tries each model call at most {} times.", 1 + LIMITS.max_retries),
-        says("(`@tool(read_only=False)`) may run {} calls where nobody sets a budget", Budgets().writing),
+        says("(`@tool(read_only=False)`) may run {} calls where nobody sets a budget", ToolCallLimits().writing),
     ],
     "docs/proof.md": [
         says("the {} rows alone", len(ROWS)),
@@ -151,8 +152,8 @@ SENTENCES: Final = {
     ],
     "docs/chart.md": [says("costs one of its pauses, of which it has {}.", LIMITS.max_pauses)],
     "docs/reasons.md": [
-        says("The tool calls are spent: {} unless somebody said otherwise", LIMITS.tool_calls),
-        says("{} for an agent with a tool that is declared to write.", Budgets().writing),
+        says("The tool calls are spent: {} unless somebody said otherwise", LIMITS.call_limit),
+        says("{} for an agent with a tool that is declared to write.", ToolCallLimits().writing),
         says("leave `steps` out for {}.", LIMITS.cap),
         says("`max_retries`, {} in each phase", LIMITS.max_retries),
         says("No call, and no text or a blank one, {} times.", WORDS[1 + LIMITS.max_retries]),

@@ -23,7 +23,7 @@ BOUNDS = {
 }
 DEFAULTS = {
     "steps": Limits().cap,
-    "tool calls": Limits().tool_calls,
+    "tool calls": Limits().call_limit,
     "tokens": Limits().tokens,
     "cost": Limits().cost,
     "seconds": Limits().seconds,

@@ -24,7 +24,6 @@ from turnwright import (
     reject,
     tool,
 )
-from turnwright.agent import Budget
 from turnwright.driver.subagents import AgentTool, agent_tool, subagent_tools
 from turnwright.events import TurnEvent
 from turnwright.journal.questions import words
@@ -676,7 +675,7 @@ async def test_time_that_is_spent_below_is_spent_above() -> None:
 
 async def test_its_own_time_holds_where_it_is_shorter() -> None:
     company = Office(lead=[send("Brief"), "All told."])
-    company.hire(Agent(name="Brief", description="Is brief.", model="silent", budget=Budget(seconds=5)))
+    company.hire(Agent(name="Brief", description="Is brief.", model="silent", budget=Limits(seconds=5)))
     company.hire(MUTE)
     engine = Engine(
         models=company.find,
@@ -693,7 +692,7 @@ async def test_the_callers_deadline_ends_those_that_it_called() -> None:
     """And theirs: nobody is left running when it concludes."""
     company = Office(lead=[send("Manager", "Mute"), "Out of time."], manager=[send("Mute"), "never said"])
     company.hire(MUTE)
-    company.hire(Agent(name="Manager", description="Delegates.", model="manager", budget=Budget(seconds=100)))
+    company.hire(Agent(name="Manager", description="Delegates.", model="manager", budget=Limits(seconds=100)))
     heard: list[TurnEvent] = []
     engine = company.engine(limits=Limits(seconds=50), on_event=[heard.append], clock=anyio.current_time)
     turn = await engine.run(LEAD, "hi")
@@ -906,7 +905,7 @@ async def test_a_lent_cost_needs_the_price_of_the_sub_agents_model(caplog: pytes
     company = Company(lead=[send("Reader"), "I see."], reader="Done.")
     company.hire(READER)
     engine = company.engine(prices={"lead": Price(input=1, output=1)})
-    costly = LEAD.model_copy(update={"budget": Budget(cost=5.0)})
+    costly = LEAD.model_copy(update={"budget": Limits(cost=5.0)})
     turn = await engine.run(Agent(name="Lead", model="lead", budget=costly.budget), "hi")
     ((status, told),) = results(turn)
     assert (status, told) == (CallStatus.ERROR, CANNOT_RUN)

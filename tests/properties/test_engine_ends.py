@@ -189,8 +189,8 @@ def test_every_script_ends_within_its_bounds(path: Path, run: Run) -> None:
     assert turn.reason is not EndReason.ENGINE_ERROR, turn.error
     assert turn.steps <= bounds.allowance <= min(bounds.cap, MAX_STEPS)
     assert len(run.model.requests) <= bounds.model_calls
-    if bounds.tool_calls is not None:
-        assert turn.tool_calls <= bounds.tool_calls
+    if bounds.call_limit is not None:
+        assert turn.tool_calls <= bounds.call_limit
     assert turn.steps == sum(isinstance(fact, f.StepStarted) for _, fact in run.facts)
     assert [fact.kind for _, fact in run.facts].count("turn_ended") == 1
     assert sum(isinstance(fact, f.Paused) for _, fact in run.facts) <= bounds.max_pauses
@@ -247,8 +247,8 @@ def test_a_death_anywhere_changes_none_of_this(run: Run, at: int, after: bool) -
     assert turn.reason is not EndReason.ENGINE_ERROR, turn.error
     assert turn.steps <= run.limits.allowance
     assert len(run.model.requests) <= run.limits.model_calls
-    if run.limits.tool_calls is not None:
-        assert turn.tool_calls <= run.limits.tool_calls
+    if run.limits.call_limit is not None:
+        assert turn.tool_calls <= run.limits.call_limit
     check_pairing(turn.messages)
     for request in run.model.requests:
         check_pairing(request.messages)

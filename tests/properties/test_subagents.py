@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwright import Agent, EndReason, Engine, Price, StoreError, TurnResult, tool
-from turnwright.agent import Budget
 from turnwright.driver.subagents import agent_tool
 from turnwright.message import ToolCallPart, ToolResultPart
 from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, ResponseToolCall
@@ -72,7 +71,7 @@ own: st.SearchStrategy[dict[str, object]] = st.fixed_dictionaries(
     optional={
         "steps": st.integers(1, 3),
         "max_pauses": st.integers(0, 2),
-        "budget": st.builds(Budget, tool_calls=st.none() | st.integers(1, 6), tokens=st.none() | st.integers(20, 200)),
+        "budget": st.builds(Limits, tool_calls=st.none() | st.integers(1, 6), tokens=st.none() | st.integers(20, 200)),
     },
 )
 limits = st.builds(
@@ -220,8 +219,8 @@ def test_a_tree_ends_within_the_budgets_of_its_root(tree: Tree, at: int, after: 
     total = sum(map(started_calls, tree.journals.values()))
     tokens = sum(map(own_tokens, tree.journals.values()))
     overshoot = len(tree.turns) * 2 * (1 + bounds.max_retries) * MOST
-    if bounds.tool_calls is not None:
-        assert total <= bounds.tool_calls
+    if bounds.call_limit is not None:
+        assert total <= bounds.call_limit
     if bounds.tokens is not None:
         assert tokens <= bounds.tokens + overshoot
     if bounds.cost is not None:
@@ -230,7 +229,7 @@ def test_a_tree_ends_within_the_budgets_of_its_root(tree: Tree, at: int, after: 
     for name, journal in tree.journals.items():
         below = [other for other in tree.journals if other.startswith(f"{name}:")]
         used = started_calls(journal) + sum(started_calls(tree.journals[other]) for other in below)
-        lent = limits_of(journal).tool_calls
+        lent = limits_of(journal).call_limit
         assert lent is None or used <= lent, f"{name} was lent {lent}"
         assert tree.turns[name].steps <= limits_of(journal).allowance
 

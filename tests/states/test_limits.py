@@ -7,8 +7,9 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from turnwright_states import MAX_STEPS, Limits
-from turnwright_states.limits import COUNTS_BELOW, MAX_CALLS_PER_STEP, PresetName
+from turnwright_states import MAX_STEPS, Limits, StartedInput, ToolCallLimits, TurnMachine
+from turnwright_states.facts import TurnStarted
+from turnwright_states.limits import COUNTS_BELOW, MAX_CALLS_PER_STEP, PresetName, ToolClass
 
 COUNTS = ("steps", "ceiling", "tool_calls", "nudges", "max_retries", "max_pauses")
 POSITIVE_COUNTS = ("tokens", "conclude_tokens", "max_calls_per_step")
@@ -18,7 +19,8 @@ AMOUNTS = ("cost", "seconds", "conclude_seconds")
 def test_defaults_are_those_of_the_design() -> None:
     limits = Limits()
     assert (limits.steps, limits.ceiling, limits.concluding) == (None, 200, "after")
-    assert (limits.tool_calls, limits.max_calls_per_step) == (50, 32)
+    assert (limits.tool_calls, limits.max_calls_per_step) == (ToolCallLimits(), 32)
+    assert limits.call_limit == 50
     assert (limits.tokens, limits.cost, limits.seconds) == (None, None, None)
     assert (limits.doom_threshold, limits.doom_response, limits.nudges) == (3, "stop", 0)
     assert (limits.max_retries, limits.max_pauses) == (3, 100)
@@ -149,7 +151,7 @@ def test_model_calls_follow_the_formula(steps: int | None, retries: int, calls: 
 
 
 def test_the_presets_are_the_three_systems() -> None:
-    assert Limits.preset("boocode") == Limits()
+    assert Limits.preset("default") == Limits.preset("boocode") == Limits()
     assert Limits.preset("opencode").concluding == "within"
     assert Limits.preset("opencode", steps=1).allowance == 0
     assert Limits.preset("glm-cli").concluding == "within"
@@ -165,13 +167,14 @@ def test_a_preset_knows_what_it_says_and_what_it_leaves_to_the_defaults() -> Non
     """The certificate tells the two apart."""
     said = {name: Limits.preset(name, tokens=9).model_fields_set for name in get_args(PresetName)}
     assert said == {
-        "boocode": {"tokens"},
+        "default": {"tokens"},
+        "boocode": {"tokens", "concluding", "doom_threshold", "doom_response", "tool_calls"},
         "opencode": {"tokens", "concluding", "doom_response"},
         "glm-cli": {"tokens", "concluding", "steps", "step_notices"},
     }
 
 
-@pytest.mark.parametrize("name", ["boocode", "glm-cli"])
+@pytest.mark.parametrize("name", ["default", "boocode", "glm-cli"])
 def test_the_other_presets_take_0(name: PresetName) -> None:
     assert Limits.preset(name, steps=0).allowance == 0
 
@@ -179,7 +182,7 @@ def test_the_other_presets_take_0(name: PresetName) -> None:
 def test_a_preset_checks_its_changes() -> None:
     with pytest.raises(ValidationError, match="seconds"):
         Limits.preset("boocode", seconds=0)
-    with pytest.raises(ValueError, match="preset must be one of boocode, opencode, glm-cli, not 'cursor'"):
+    with pytest.raises(ValueError, match="preset must be one of default, boocode, opencode, glm-cli, not 'cursor'"):
         Limits.preset("cursor")  # type: ignore[arg-type]
 
 
@@ -212,3 +215,57 @@ def test_what_is_laid_over_the_preset_opencode_is_held_to_it(changes: dict[str, 
     assert held.model_validate({"steps": 1}).cap == 1
     with pytest.raises(ValueError, match="steps must be at least 1 under the preset opencode, not 0"):
         held.model_validate(changes)
+
+
+# Tool calls by what an agent's tools do.
+
+
+def test_each_class_of_tools_has_a_limit() -> None:
+    classes = get_args(ToolClass)
+    assert {one: ToolCallLimits().of(one) for one in classes} == {"read_only": 50, "writing": 10, "default": 50}
+    assert set(ToolCallLimits.model_fields) == set(classes)
+    assert ToolCallLimits(writing=None).of("writing") is None
+
+
+@pytest.mark.parametrize("value", [-1, True, 1.5, "10", float("nan"), 2**31])
+def test_what_is_no_number_of_calls_is_refused_with_field_and_value(value: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Limits.model_validate({"tool_calls": {"writing": value}})
+    (error,) = caught.value.errors()
+    assert error["loc"] == ("tool_calls", "writing")
+    assert "must be" in error["msg"]
+    assert str(value) in error["msg"]
+
+
+def test_another_class_is_refused() -> None:
+    with pytest.raises(ValidationError, match="reading"):
+        Limits.model_validate({"tool_calls": {"reading": 5}})
+
+
+def test_a_mapping_is_short_for_limits_by_class() -> None:
+    """What it leaves out keeps its default, and one that sets all of them is equal to one that sets none."""
+    limits = Limits.model_validate({"tool_calls": {"writing": 3}})
+    assert limits == Limits(tool_calls=ToolCallLimits(writing=3))
+    assert limits.tool_calls == ToolCallLimits(read_only=50, writing=3, default=50)
+
+
+@pytest.mark.parametrize(("tools", "calls"), [("read_only", 7), ("writing", 0), ("default", None)])
+def test_the_class_of_an_agents_tools_makes_one_number_of_them(tools: ToolClass, calls: int | None) -> None:
+    """None is no limit and 0 is a number, as where one number is given."""
+    limits = Limits(steps=4, tool_calls=ToolCallLimits(read_only=7, writing=0, default=None))
+    assert limits.for_tools(tools) == Limits(steps=4, tool_calls=calls)
+
+
+@pytest.mark.parametrize("calls", [0, 30, None])
+def test_one_number_holds_whatever_the_tools_do(calls: int | None) -> None:
+    limits = Limits(tool_calls=calls)
+    assert {limits.for_tools(one).tool_calls for one in get_args(ToolClass)} == {calls}
+    assert limits.call_limit == calls
+
+
+def test_a_machine_knows_no_tools_and_writes_down_the_number_of_the_default_class() -> None:
+    limits = Limits(tool_calls=ToolCallLimits(read_only=7, writing=0, default=3))
+    machine, facts = TurnMachine.start(StartedInput(prompt="x", limits=limits))
+    assert limits.call_limit == machine.turn.counters.budget == 3
+    assert isinstance(facts[0], TurnStarted)
+    assert facts[0].limits == Limits(tool_calls=3)

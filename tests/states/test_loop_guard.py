@@ -274,7 +274,7 @@ def test_a_turn_without_a_step_is_answered_in_text() -> None:
 
 
 def test_without_limits_the_defaults_hold() -> None:
-    assert LoopGuard().machine.turn.limits == Limits()
+    assert LoopGuard().machine.turn.limits == Limits().for_tools("default")
 
 
 #: Each verb of the guard with no more than it must have, told to a guard whose one call has started.
@@ -412,7 +412,7 @@ def test_any_loop_that_obeys_its_guard_ends_within_its_limits(limits: Limits, th
                     guarded.started(permit.id)
                     guarded.result(permit.id)
             may = guarded.may_call_model()
-    assert limits.tool_calls is None or tool_calls <= limits.tool_calls
+    assert limits.call_limit is None or tool_calls <= limits.call_limit
     assert guarded.machine.turn.counters.steps <= limits.allowance
     assert isinstance(guarded.machine.action, Halt)
     assert guarded.outcome is may.outcome

@@ -69,7 +69,7 @@ def test_the_example_of_the_design() -> None:
 def test_a_turn_starts_with_all_that_its_resumption_needs() -> None:
     event = StartedInput(
         prompt="x",
-        limits=Limits(steps=3),
+        limits=Limits(steps=3, tool_calls=7),
         agent={"name": "Refactorer"},
         message_history=({"role": "user"},),
         synthesis=True,

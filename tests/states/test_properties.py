@@ -262,7 +262,7 @@ def test_every_turn_ends_within_its_limits(setting: Setting) -> None:
     assert played.model_calls <= limits.model_calls
     started = {fact.call for fact in journal if isinstance(fact, facts.CallStarted)}
     lent = sum(fact.spent.calls for fact in journal if isinstance(fact, facts.CallSettled) and fact.spent)
-    assert limits.tool_calls is None or len(started) + lent <= limits.tool_calls
+    assert limits.call_limit is None or len(started) + lent <= limits.call_limit
     assert of(journal, facts.Paused) <= limits.max_pauses
 
 

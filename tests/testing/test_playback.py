@@ -8,7 +8,6 @@ import pytest
 from turnwright import (
     Agent,
     Ask,
-    Budget,
     ConfigError,
     EndReason,
     FilePart,
@@ -59,7 +58,7 @@ def test_two_results_are_equal_when_text_and_status_data_and_files_are() -> None
 
 
 def test_the_limits_and_the_tools_of_the_recording_hold_not_those_of_its_agent() -> None:
-    agent = Agent(name="Anybody", steps=0, tools=("other",), model="gone", budget=Budget(cost=1.0))
+    agent = Agent(name="Anybody", steps=0, tools=("other",), model="gone", budget=Limits(cost=1.0))
     turn = playback(replace(TWO, agent=agent, limits=Limits(steps=1)))
     assert (turn.outcome, turn.reason, turn.steps) == (Outcome.CAP_HIT, EndReason.STEP_CAP, 1)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from turnwright import Agent, Answer, Budget, FinishedCall, Limits, Message, Outcome, Price, approve, reject
+from turnwright import Agent, Answer, FinishedCall, Limits, Message, Outcome, Price, ToolCallLimits, approve, reject
 from turnwright.message import AnyPart, StepStartPart, TextPart, ToolCallPart
 from turnwright.model import ModelError, ModelResponse, ResponseToolCall, asks_for
 from turnwright.testing import At, Recorded, Stalls
@@ -60,7 +60,7 @@ agents = st.builds(
         {},
         optional={
             "steps": st.none() | st.integers(0, 9),
-            "budget": st.none() | st.just(5) | st.builds(Budget, tokens=st.none() | st.just(9)),
+            "budget": st.none() | st.just(5) | st.builds(Limits, tokens=st.none() | st.just(9)),
             "instructions": st.just("Do\n\n`this`."),
             "tools": st.just(("a", "b")),
         },
@@ -137,7 +137,7 @@ def test_numbers_that_are_none_come_back() -> None:
 
 
 def test_defaults_are_left_out() -> None:
-    assert written(Limits(steps=2, tool_calls=50)) == "Limits(steps=2)"
+    assert written(Limits(steps=2, tool_calls=ToolCallLimits())) == "Limits(steps=2)"
     assert written(Usage(input_tokens=3)) == "Usage(input_tokens=3)"
     assert written(Recorded("a", attempt=1)) == 'Recorded("a")'
     assert written(Stalls(seconds=0.5)) == "Stalls(seconds=0.5)"
@@ -146,7 +146,7 @@ def test_defaults_are_left_out() -> None:
 def test_what_an_agent_sets_to_its_default_is_kept() -> None:
     """There `None` is a limit that is off, and no limit is the engine's."""
     assert written(Agent(name="a", steps=None)) == 'Agent(name="a", steps=None)'
-    assert written(Agent(name="a", budget=Budget(tokens=None))) == 'Agent(name="a", budget=Budget(tokens=None))'
+    assert written(Agent(name="a", budget=Limits(tokens=None))) == 'Agent(name="a", budget=Limits(tokens=None))'
 
 
 def test_replies_are_written_as_people_write_them() -> None:

@@ -15,7 +15,6 @@ from pydantic import JsonValue
 
 from turnwright import (
     Agent,
-    Budget,
     ConfigError,
     EndReason,
     Engine,
@@ -344,7 +343,7 @@ def scripted(
 HANGS = asks_for(("hang", {}), ("read_file", {"path": "a.py"}))
 FICKLE = asks_for(("read_file", {"path": "a.py"}), ("fickle", {}))
 BLOCKS = asks_for(("read_file", {"path": "a.py"}), ("block", {}))
-LATE = Agent(name="Late", budget=Budget(seconds=3600))
+LATE = Agent(name="Late", budget=Limits(seconds=3600))
 
 DRIVEN: dict[str, Callable[[], Awaitable[Facts]]] = {
     "aborted: aborted in a reply": lambda: drive(Engine(model=Interrupted(), tools=TOOLS)),
@@ -434,7 +433,7 @@ CHANGES = [
     ("finished: answered", 'turn.text == "Done."', 'turn.text == "Dane."'),
     ("finished: answered", '("read_file", {"path": "a.py"})', '("no_such_tool", {"path": "a.py"})'),
     ("finished: answered", '"Done."', '"Done?"'),
-    ("cap_hit: step_cap", "Limits(steps=2)", "Limits(steps=3)"),
+    ("cap_hit: step_cap", "Limits(steps=2, ", "Limits(steps=3, "),
     ("cap_hit: budget", "tool_calls=3", "tool_calls=4"),
     ("cap_hit: cost", "cost=3.5", "cost=350"),
     ("cap_hit: deadline in a call", '"deadline"', '"abort"'),
@@ -516,9 +515,9 @@ def test_data_files_and_questions_in_the_middle_are_printed(printed: dict[str, s
 def test_what_is_changed_to_be_played_is_said(printed: dict[str, str]) -> None:
     in_a_call = " ".join(printed["cap_hit: deadline in a call"].split())
     assert "Its limit of 20 seconds is 60 here" in in_a_call
-    assert "limits=Limits(seconds=60.0)" in in_a_call
+    assert "limits=Limits(tool_calls=50, seconds=60.0)" in in_a_call
     held_up = " ".join(printed["cap_hit: deadline in a process that was held up"].split())
-    assert "limits=Limits(seconds=3600.0)" in held_up
+    assert "limits=Limits(tool_calls=50, seconds=3600.0)" in held_up
     assert 'At(6, "delay")' in held_up
 
 

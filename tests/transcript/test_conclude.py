@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import anyio
 import pytest
 
-from turnwright import Agent, Budget, Engine, Price, StoreError, TurnResult, agent_tool, tool
+from turnwright import Agent, Engine, Price, StoreError, TurnResult, agent_tool, tool
 from turnwright.events import ResponseRestartedEvent, TextDeltaEvent, TurnEvent
 from turnwright.message import SentinelPart, ToolResultPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall, TextDelta
@@ -105,7 +105,7 @@ async def test_the_sentinel_names_no_setting_and_the_advice_does() -> None:
         (AGENT, Limits(tool_calls=None), "The ceiling of 200 steps binds, and cannot be raised"),
         (Agent(name="a", budget=2), Limits(), "Raise `tool_calls` in the agent's budget (now 2)."),
         (AGENT, Limits(tool_calls=2), "Raise `tool_calls` in the agent's budget or in the engine's limits (now 2)."),
-        (Agent(name="a", budget=Budget(tokens=1)), Limits(), "Raise `tokens` in the agent's budget (now 1)."),
+        (Agent(name="a", budget=Limits(tokens=1)), Limits(), "Raise `tokens` in the agent's budget (now 1)."),
     ],
     ids=["steps", "engine's steps", "ceiling", "both", "200", "budget", "engine's budget", "tokens"],
 )
@@ -419,7 +419,7 @@ async def test_the_tool_budget_concludes_and_says_how_much_it_was() -> None:
 
 async def test_tokens_are_checked_between_calls_and_clamp_what_is_asked_for() -> None:
     model = Counting(usage=Usage(input_tokens=30, output_tokens=10))
-    turn = await Engine(model=model, tools=[note]).run(Agent(name="Tidier", budget=Budget(tokens=100)), "hi")
+    turn = await Engine(model=model, tools=[note]).run(Agent(name="Tidier", budget=Limits(tokens=100)), "hi")
     assert (turn.outcome, turn.reason, turn.steps) == (Outcome.CAP_HIT, EndReason.TOKENS, 3)
     assert [request.max_tokens for request in model.requests] == [100, 60, 20, 1024]
     assert "of 100)" in sentinel(turn)
@@ -428,7 +428,7 @@ async def test_tokens_are_checked_between_calls_and_clamp_what_is_asked_for() ->
 async def test_cost_is_what_the_price_makes_of_the_tokens() -> None:
     model = Counting(usage=Usage(input_tokens=100_000, output_tokens=10_000))
     engine = Engine(model=model, tools=[note], prices={"scripted": Price(input=1.0, output=10.0)})
-    turn = await engine.run(Agent(name="Tidier", budget=Budget(cost=0.5)), "hi")
+    turn = await engine.run(Agent(name="Tidier", budget=Limits(cost=0.5)), "hi")
     assert (turn.reason, turn.steps) == (EndReason.COST, 3)
     assert turn.usage.cost == pytest.approx(0.6, abs=1e-3)
     assert sentinel(turn).startswith("Stopped at the cost limit (0.6")

@@ -1,1 +1,1 @@
-"""Agents from files, their budgets and the bounds that follow from them."""
+"""Agents from files, and the bounds of their turns."""

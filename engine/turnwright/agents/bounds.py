@@ -3,15 +3,15 @@
 The certificate (`turnwright explain`) and the closing line of a run are made from here.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
-from turnwright_states import EndReason, Limits, Turn
-
-from .budgets import ToolClass
+from turnwright.tools.tool import Tool
+from turnwright_states import EndReason, Limits, ToolCallLimits, Turn
+from turnwright_states.limits import ToolClass
 
 
 class Exactness(StrEnum):
@@ -47,18 +47,32 @@ class Bound(msgspec.Struct, frozen=True):
     reason: EndReason | None = None
 
 
-def bounds_of(limits: Limits, by_class: ToolClass | None = None) -> tuple[Bound, ...]:
+def class_of(tools: Iterable[Tool]) -> ToolClass:
+    """The class of an agent with these tools, as each declares itself (`@tool(read_only=...)`).
+
+    One tool that writes makes the agent a writing one; one that does not say makes it a default one. An agent without
+    tools can only read.
+    """
+    declared = {tool.read_only for tool in tools}
+    if False in declared:
+        return "writing"
+    return "default" if None in declared else "read_only"
+
+
+def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ...]:
     """Every bound that these limits put on a turn. Source: DESIGN 4.1, 4.5, 4.6.
 
-    `by_class` is the class of the agent's tools, where that is what chose the budget of tool calls.
+    `tools` is the class of the agent's tools, or None where they are not known.
     """
+    by_class = tools is not None and isinstance(limits.tool_calls, ToolCallLimits)
+    limits = limits.for_tools(tools or "default")
     exact, reply, cancelling = Exactness.EXACT, Exactness.OVERSHOT_BY_ONE_REPLY, Exactness.OVERSHOT_BY_CANCELLING
     cap = f"min({'unset' if limits.steps is None else limits.steps}, {limits.ceiling})"
     allowed = "cap" if limits.concluding == "after" else "max(cap - 1, 0)"
     calls = f"({limits.allowance} + 1) x (1 + {limits.max_retries})"
     repeats = f"{limits.doom_threshold} identical rounds, or a cycle of 2 to 4 repeated as often"
     then = "a person is asked" if limits.doom_response == "ask" else "the turn stops"
-    budget = "tool_calls" if by_class is None else f"tool_calls, not set: budgets.{by_class}"
+    calls_from = f"tool_calls.{tools}" if by_class else "tool_calls"
     of_steps = ("steps", "ceiling")
     of_allowance = (*of_steps, "concluding")
     return (
@@ -71,7 +85,7 @@ def bounds_of(limits: Limits, by_class: ToolClass | None = None) -> tuple[Bound,
             exact,
             (*of_allowance, "max_retries"),
         ),
-        Bound("tool calls", limits.tool_calls, budget, exact, ("tool_calls",), EndReason.BUDGET),
+        Bound("tool calls", limits.call_limit, calls_from, exact, ("tool_calls",), EndReason.BUDGET),
         Bound("tool calls a step", limits.max_calls_per_step, "max_calls_per_step", exact, ("max_calls_per_step",)),
         Bound("tokens", limits.tokens, "tokens, in and out", reply, ("tokens",), EndReason.TOKENS),
         Bound("cost", limits.cost, "cost", reply, ("cost",), EndReason.COST),

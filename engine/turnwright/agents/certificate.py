@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from functools import partial
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -15,12 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from turnwright._base.field_docs import described
 from turnwright.agent import Agent
 from turnwright.tools.tool import Tool
-from turnwright_states import EndReason, Limits
+from turnwright_states import EndReason, Limits, ToolCallLimits
 from turnwright_states.chart import ROWS, VERSION
 from turnwright_states.limits import MAX_DEPTH
 
-from .bounds import EXACTNESS, Bound, Exactness, bounds_of
-from .budgets import Budgets, ToolClass, class_of
+from .bounds import EXACTNESS, Bound, Exactness, bounds_of, class_of
 
 Format = Literal["turnwright/certificate/1"]
 SCHEMA: Final[Format] = "turnwright/certificate/1"
@@ -45,10 +43,6 @@ class SetBy(StrEnum):
     CONFIGURATION = "configuration"
     DEFAULT = "default"
     CEILING = "ceiling"
-
-
-#: Tells the class of an agent's tools, the budget of that class, and who set it.
-Classed = Callable[[Agent], tuple[ToolClass, int | None, SetBy]]
 
 
 def _headed(schema: dict[str, JsonValue], model: type[BaseModel]) -> None:
@@ -168,40 +162,32 @@ def certificate(
     steps: int | None = None,
     subagent_tools: SubagentTools | None = None,
     tools_of: ToolsOf | None = None,
-    budgets: Budgets | None = None,
 ) -> Certificate:
     """What bounds the turns of this agent, and who set it.
 
     `engine_limits` are those of the engine, `Limits()` when it has none. `steps` is what a command line puts in place
     of the agent's. `subagent_tools` tells the sub-agents of an agent; without it there are none.
-    `tools_of` tells the tools of an agent, which choose among `budgets` where nobody set `tool_calls`; without it they
-    are not known, and the default of `Limits` is told. A value belongs to whoever
-    wrote it last, also one who wrote what it would have been anyway; a value that nobody wrote is the default's.
+    `tools_of` tells the tools of an agent, which choose among `tool_calls` by class; without it they are not known,
+    and the number of the class `default` is told. A value belongs to whoever wrote it last, also one who wrote what it
+    would have been anyway; a value that nobody wrote is the default's.
     Raises pydantic's `ValidationError` for `steps` out of range.
     """
     base = Limits() if engine_limits is None else engine_limits
     flags = {} if steps is None else {"steps": Limits(steps=steps).steps}
-    classed = None if tools_of is None else partial(_classed, tools_of, budgets or Budgets())
     # By mapping: the type checkers know no argument of the name `schema`.
     return Certificate.model_validate(
         {
             "schema": SCHEMA,
             "agent": agent.name,
             "chart": _stamp(),
-            "bounds": _bounds(agent, base, flags, classed),
-            "sub_agents": None if subagent_tools is None else _sub_agents(agent, base, subagent_tools, classed),
+            "bounds": _bounds(agent, base, flags, tools_of),
+            "sub_agents": None if subagent_tools is None else _sub_agents(agent, base, subagent_tools, tools_of),
         }
     )
 
 
-def _classed(tools_of: ToolsOf, budgets: Budgets, agent: Agent) -> tuple[ToolClass, int | None, SetBy]:
-    """The class of the agent's tools, its budget, and who set that."""
-    tools = class_of(tools_of(agent))
-    return tools, budgets.of(tools), SetBy.CONFIGURATION if tools in budgets.model_fields_set else SetBy.DEFAULT
-
-
 def _bounds(
-    agent: Agent, base: Limits, flags: Mapping[str, int | None], classed: Classed | None
+    agent: Agent, base: Limits, flags: Mapping[str, int | None], tools_of: ToolsOf | None
 ) -> tuple[CertifiedBound, ...]:
     limits = agent.limits_for(base).model_copy(update=flags)
     written = (
@@ -210,14 +196,16 @@ def _bounds(
         | dict.fromkeys(agent.overrides, SetBy.AGENT)
         | dict.fromkeys(flags, SetBy.CONFIGURATION)
     )
-    by_class: ToolClass | None = None
-    if classed is not None and written["tool_calls"] is SetBy.DEFAULT:
-        by_class, calls, written["tool_calls"] = classed(agent)
-        limits = limits.model_copy(update={"tool_calls": calls})
-    return tuple(_certified(bound, limits, written) for bound in bounds_of(limits, by_class))
+    tools = None if tools_of is None else class_of(tools_of(agent))
+    if isinstance(limits.tool_calls, ToolCallLimits) and (tools or "default") not in limits.tool_calls.model_fields_set:
+        written["tool_calls"] = SetBy.DEFAULT
+    resolved = limits.for_tools(tools or "default")
+    return tuple(_certified(bound, resolved, written) for bound in bounds_of(limits, tools))
 
 
-def _sub_agents(agent: Agent, base: Limits, subagent_tools: SubagentTools, classed: Classed | None) -> SubAgents | None:
+def _sub_agents(
+    agent: Agent, base: Limits, subagent_tools: SubagentTools, tools_of: ToolsOf | None
+) -> SubAgents | None:
     """Every sub-agent that can be reached, each at the smallest depth at which it can."""
     found: dict[str, CertifiedSubAgent] = {}
     level = dict(subagent_tools(agent))
@@ -226,7 +214,7 @@ def _sub_agents(agent: Agent, base: Limits, subagent_tools: SubagentTools, class
         for name, one in level.items():
             may_call = subagent_tools(one) if depth < MAX_DEPTH else {}
             found[name] = CertifiedSubAgent(
-                tool=name, agent=one.name, depth=depth, calls=tuple(may_call), bounds=_bounds(one, base, {}, classed)
+                tool=name, agent=one.name, depth=depth, calls=tuple(may_call), bounds=_bounds(one, base, {}, tools_of)
             )
             below |= may_call
         level = {name: one for name, one in below.items() if name not in found}

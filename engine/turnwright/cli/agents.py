@@ -36,8 +36,8 @@ def agents(
     STEPS is as written, and CAP is min(steps, 200).
     ALLOWANCE is how many steps may call tools: concluding comes after the cap,
     or is the last call within it.
-    What an agent leaves out is shown as the configuration fills it in (see `config`); where nobody sets a budget
-    of tool calls, `explain` knows which class of tools decides.
+    What an agent leaves out is shown as the configuration fills it in (see `config`). Where the tool calls go by
+    what the agent's tools do, the number of the class "default" is shown: `explain` knows the agent's class.
     """
     try:
         said = configuration(config)
@@ -58,7 +58,7 @@ def record(agent: Agent, engine: Limits) -> dict[str, object]:
 
     `engine` are the limits that the agent's own are laid over.
     """
-    limits = agent.limits_for(engine)
+    limits = agent.limits_for(engine).for_tools("default")
     return {
         "name": agent.name,
         "description": agent.description,
@@ -86,7 +86,7 @@ def plain(found: Sequence[Agent], engine: Limits | None = None) -> str:
 def _row(agent: Agent, engine: Limits) -> tuple[str, ...]:
     limits = agent.limits_for(engine)
     budgets = (
-        "calls unlimited" if limits.tool_calls is None else f"{limits.tool_calls} calls",
+        "calls unlimited" if limits.call_limit is None else f"{limits.call_limit} calls",
         None if limits.tokens is None else f"{limits.tokens} tokens",
         None if limits.cost is None else f"cost {limits.cost:g}",
         None if limits.seconds is None else f"{limits.seconds:g} s",

@@ -4,13 +4,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit, urlunsplit
 
 import typer
 
 from turnwright.agents.certificate import CertifiedBound, certificate
 from turnwright.journal.dependencies import Price
+from turnwright_states import ToolCallLimits
 
 from .columns import print_columns
 from .process import echo, echo_json
@@ -19,10 +20,6 @@ from .stores import without_password
 if TYPE_CHECKING:
     from turnwright.config.config import SettingOrigin
     from turnwright.config.settings import Setting
-
-
-#: Limits that hold by other settings while nobody sets them: the ceiling, and the budgets by class.
-_ELSEWHERE: Final = frozenset({"limits.steps", "limits.tool_calls"})
 
 
 def config(
@@ -78,8 +75,8 @@ def settings_table() -> str:
 def _default(setting: "Setting") -> str:
     if setting.default is None:
         return '`"unlimited"`' if setting.may_be_off and not setting.key.endswith("steps") else "unset"
-    if setting.key == "limits.tool_calls":
-        return "one of `budgets`"
+    if isinstance(setting.default, ToolCallLimits):
+        return f"`{json.dumps(setting.default.model_dump())}`"
     return f"`{json.dumps(setting.default)}`" if setting.default not in ((), {}) else "none"
 
 
@@ -106,13 +103,15 @@ def _value(key: str, origin: "SettingOrigin") -> object:
             return _without_key(address)
         case _, Price() as price:
             return asdict(price)
+        case _, ToolCallLimits() as by_class:
+            return by_class.model_dump()
         case _, value:
             return value
 
 
 def _text(key: str, origin: "SettingOrigin") -> str:
     match _value(key, origin):
-        case None if key.startswith(("limits.", "budgets.")) and not (key in _ELSEWHERE and origin.source == "default"):
+        case None if key.startswith("limits.") and not (key == "limits.steps" and origin.source == "default"):
             return "unlimited"
         case None:
             return "unset"

@@ -342,7 +342,7 @@ def choose_display(*, as_json: bool, store: str = DEFAULT_STORE, service: str = 
 
 def headline(view: TurnView) -> str:
     """The first line: which turn, which agent, which model, which bounds."""
-    calls = "unlimited" if view.limits.tool_calls is None else f"{view.limits.tool_calls}"
+    calls = "unlimited" if view.limits.call_limit is None else f"{view.limits.call_limit}"
     agent, model = one_line(view.agent), one_line(view.model)
     return f"turn {view.turn}  agent {agent}  model {model}  cap {view.limits.cap} steps  budget {calls} tool calls"
 
@@ -360,7 +360,7 @@ def forked(started: f.TurnStarted) -> list[str]:
 
 
 def _progress(view: TurnView) -> str:
-    calls = "" if view.limits.tool_calls is None else f" of {view.limits.tool_calls}"
+    calls = "" if view.limits.call_limit is None else f" of {view.limits.call_limit}"
     return f"step {view.step} of {view.limits.cap}  ·  {view.calls_run}{calls} tool calls  ·  {view.tokens} tokens"
 
 

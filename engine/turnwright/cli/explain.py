@@ -62,7 +62,6 @@ def explain(
         steps=steps,
         subagent_tools=partial(subagent_tools, helpers),
         tools_of=_tools_of(offered) if offered.keys() >= set(chosen.tools_needed) else None,
-        budgets=said.settings.budgets,
     )
     if as_json:
         echo_json(certified.to_json())

@@ -149,7 +149,6 @@ def run(
         limits=options["limits"],
         prices=options["prices"],
         unpaired=options["unpaired"],
-        budgets=options["budgets"],
         show_budget_to_model=options["show_budget_to_model"],
         on_event=[display.hear] if service.embedded else [],
     )
@@ -290,7 +289,6 @@ def engine_for(
         models=models_for(served, named, _same_agent(started), url, patience),
         prices=options["prices"],
         unpaired=options["unpaired"],
-        budgets=options["budgets"],
         show_budget_to_model=options["show_budget_to_model"],
         store=store,
         limits=kept.limits,

@@ -70,7 +70,6 @@ def driving(
         limits=options["limits"],
         prices=options["prices"],
         unpaired=options["unpaired"],
-        budgets=options["budgets"],
         show_budget_to_model=options["show_budget_to_model"],
     )
     own = choose_tools(tools or settings.tools, root or Path(settings.root))

@@ -25,8 +25,7 @@ from typing import Final, Self, TypedDict
 
 from pydantic import BaseModel
 
-from turnwright.agent import Agent, Budget
-from turnwright.agents.budgets import Budgets
+from turnwright.agent import BUDGET_FIELDS, Agent
 from turnwright.agents.certificate import SetBy, certificate
 from turnwright.agents.files import read_agents
 from turnwright.agents.markdown import find_agent
@@ -39,8 +38,6 @@ from . import files
 from .settings import SETTINGS, Settings, check
 
 AGENTS_FILE: Final = "AGENTS.md"
-#: Where `limits.tool_calls` comes from if nobody sets it: the one of `budgets` that fits the agent's tools.
-BY_CLASS: Final = "by the agent's tools: budgets"
 
 
 class SettingSource(StrEnum):
@@ -76,7 +73,6 @@ class EngineOptions(TypedDict):
     limits: Limits
     prices: Mapping[str, Price]
     unpaired: Unpaired
-    budgets: Budgets
     show_budget_to_model: bool
 
 
@@ -108,7 +104,6 @@ class Config:
             limits=self.limits(),
             prices=self.prices(),
             unpaired=self.settings.unpaired,
-            budgets=self.settings.budgets,
             show_budget_to_model=self.settings.show_budget_to_model,
         )
 
@@ -134,11 +129,11 @@ class Config:
         Raises `ConfigError` for limits that the preset does not allow.
         """
         limits = {key.removeprefix("limits."): value for key, value in self._nearer("limits.").items()}
-        budget = {name: limits.pop(name) for name in tuple(limits) if name in Budget.model_fields}
+        budget = {name: limits.pop(name) for name in tuple(limits) if name in BUDGET_FIELDS}
         limits.pop("ceiling", None)  # the engine's, and it holds there
         ready = agent.to_json() | limits | self._nearer("model")
         if budget:
-            of_agent = {name: value for name, value in agent.overrides.items() if name in Budget.model_fields}
+            of_agent = {name: value for name, value in agent.overrides.items() if name in BUDGET_FIELDS}
             ready["budget"] = of_agent | budget
         if self.conclude_prompt is not None and (
             "conclude_prompt" not in ready or self._nearer("conclude_prompt_file")
@@ -325,8 +320,6 @@ def _merged(layers: list[_Layer]) -> Iterator[tuple[str, SettingOrigin]]:
             yield key, said
         elif key != limit and limit in laid.model_fields_set:
             yield key, SettingOrigin(getattr(laid, limit), SettingSource.PRESET, str(name))
-        elif limit == "tool_calls":
-            yield key, SettingOrigin(None, SettingSource.DEFAULT, BY_CLASS)
         else:
             yield key, SettingOrigin(setting.default, SettingSource.DEFAULT)
 

@@ -1,6 +1,6 @@
 """The settings: each with its key, its type, its default and what it means. What reads them is in `files.py`.
 
-The keys of `[limits]` are the fields of `Limits`, those of `[budgets]` the fields of `Budgets`; both check themselves.
+The keys of `[limits]` are the fields of `Limits`, which checks itself.
 """
 
 import dataclasses
@@ -8,18 +8,17 @@ import difflib
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import NoneType
-from typing import Annotated, Final, Literal, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Final, Literal, Union, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from turnwright._base.field_docs import attribute_docs
-from turnwright.agents.budgets import Budgets
 from turnwright.journal.dependencies import Price
 from turnwright.transcript.pairing import Unpaired
-from turnwright_states import Limits
+from turnwright_states import Limits, ToolCallLimits
 from turnwright_states.limits import PresetName
 
 #: What stands for "no limit" where there is no None: in a file and in the environment.
@@ -87,10 +86,9 @@ class PriceRow(_Section):
 class Settings(_Section):
     """Every setting. What a source leaves out is not in `model_fields_set`."""
 
-    preset: PresetName = "boocode"
+    preset: PresetName = "default"
     """Whose rules hold where nobody says otherwise: limits that the preset sets lie under all others."""
     limits: Limits = Limits()
-    budgets: Budgets = Budgets()
     behavior: Behavior = Behavior()
     model: Text | None = None
     """The model of agents that name none; `local` is the embedded one."""
@@ -117,15 +115,10 @@ class Settings(_Section):
     show_budget_to_model: bool = False
     """Whether the model is told what is left of its budgets."""
 
-    @field_validator("limits", "budgets", "behavior", mode="before")
+    @field_validator("limits", "behavior", mode="before")
     @classmethod
     def _without_limit(cls, value: object, info: ValidationInfo) -> object:
-        if not isinstance(value, Mapping):
-            return value
-        return {
-            name: None if entry in NO_LIMIT and _may_be_off(f"{info.field_name}.{name}") else entry
-            for name, entry in value.items()
-        }
+        return _switched_off(str(info.field_name), value)
 
     @field_validator("timeout", mode="before")
     @classmethod
@@ -184,21 +177,17 @@ def _all_settings() -> Iterator[Setting]:
 
 
 def _setting(key: str, section: type[BaseModel], field: FieldInfo, *, limit: bool) -> Setting:
-    choices = [one for one in get_args(field.annotation) if one is not NoneType]
-    nullable = NoneType in get_args(field.annotation)
-    whole = choices[0] if nullable else field.annotation
-    whole = get_args(whole)[0] if get_origin(whole) is Annotated else whole
-    off = limit and nullable
-    if get_origin(whole) is Literal:
-        kind = " or ".join(f'"{one}"' for one in get_args(whole))
-    else:
-        kind = _KINDS[get_origin(whole) or whole]
+    united = get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else (field.annotation,)
+    types = [get_args(one)[0] if get_origin(one) is Annotated else one for one in united if one is not NoneType]
+    off = limit and NoneType in united
+    words = get_args(types[0]) if get_origin(types[0]) is Literal else ()
+    kinds = [f'"{word}"' for word in words] or [_KINDS[get_origin(one) or one] for one in types]
     return Setting(
         key=key,
-        kind=f'{kind} or "{NO_LIMIT[0]}"' if off else kind,
-        default=field.default,
+        kind=" or ".join([*kinds, f'"{NO_LIMIT[0]}"'] if off else kinds),
+        default=field.get_default(call_default_factory=True),
         section=section,
-        number=whole in (int, float, bool),
+        number=types[0] in (int, float, bool),
         may_be_off=off,
     )
 
@@ -210,6 +199,7 @@ _KINDS: Final[Mapping[object, str]] = {
     str: "text",
     tuple: "list of texts, or one text",
     dict: "table",
+    ToolCallLimits: "table",
 }
 
 #: Every setting by its key, in the order of the documentation.
@@ -217,7 +207,14 @@ SETTINGS: Final[Mapping[str, Setting]] = {setting.key: setting for setting in _a
 
 
 def _may_be_off(key: str) -> bool:
-    return key in SETTINGS and SETTINGS[key].may_be_off
+    return (key in SETTINGS and SETTINGS[key].may_be_off) or key.startswith(_BY_CLASS)
+
+
+def _switched_off(key: str, value: object) -> object:
+    """The value with None for each word of `NO_LIMIT` in it that stands for a limit."""
+    if isinstance(value, Mapping):
+        return {name: _switched_off(f"{key}.{name}", entry) for name, entry in value.items()}
+    return None if value in NO_LIMIT and _may_be_off(key) else value
 
 
 def check(
@@ -290,6 +287,7 @@ def _problem(key: str, details: ErrorDetails) -> str:
 
 
 _MAX_MESSAGE: Final = 200
+_BY_CLASS: Final = "limits.tool_calls."
 
 
 def unknown(key: str, spelled: Callable[[str], str] | None = None) -> str:
@@ -297,6 +295,8 @@ def unknown(key: str, spelled: Callable[[str], str] | None = None) -> str:
     tail = key.rpartition(".")[2]
     if tail.lower().replace("_", "").replace("-", "").endswith("apikey"):
         return _KEY_ADVICE
+    if key.startswith(_BY_CLASS):
+        return f"is unknown: the classes of tools are {', '.join(ToolCallLimits.model_fields)}"
     if key.startswith("prices."):
         return f"is unknown: a price is {' and '.join(f'`{name}`' for name in PriceRow.model_fields)}"
     by_tail = {known.rpartition(".")[2]: known for known in reversed(tuple(SETTINGS))}

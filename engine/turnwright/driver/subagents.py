@@ -301,7 +301,7 @@ def _report(result: TurnResult) -> str:
 def leased_limits(limits: Limits, lease: f.Lease, seconds: float | None) -> Limits:
     """A sub-agent's limits: its own, and no more than it is lent. `seconds` is what is left of its parent's time."""
     lowest = {
-        "tool_calls": (limits.tool_calls, lease.calls),
+        "tool_calls": (limits.call_limit, lease.calls),
         "tokens": (limits.tokens, lease.tokens),
         "cost": (limits.cost, lease.cost),
         "seconds": (limits.seconds, seconds),

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from turnwright._base.frozen import MOST_NESTED, deeper_than
 from turnwright.agent import Agent
-from turnwright.agents.budgets import class_of
+from turnwright.agents.bounds import class_of
 from turnwright.errors import ConfigError
 from turnwright.events import first_events
 from turnwright.message import FilePart, Message
@@ -125,7 +125,7 @@ async def ended(store: Store, turn_id: str) -> TurnRow:
 
 
 def limits_for(agent: Agent, setup: Dependencies) -> Limits:
-    """The limits of a turn of this agent: its own, over the engine's, over the budget of the class of its tools.
+    """The limits of a turn of this agent: its own over the engine's, tool calls as one number.
 
     Turns of one agent share what was found once. Raises `ConfigError` for what is no agent, for limits that do not
     fit, and for a tool that is not there.
@@ -135,10 +135,7 @@ def limits_for(agent: Agent, setup: Dependencies) -> Limits:
     known = setup.laid.get(id(agent))
     if known is not None:
         return known[1]
-    limits, tools = agent.limits_for(setup.limits), setup.tools_for(agent)
-    # None is a value like any other: whoever wrote it has switched the budget off.
-    if "tool_calls" not in setup.limits.model_fields_set | agent.overrides.keys():
-        limits = limits.model_copy(update={"tool_calls": setup.budgets.of(class_of(tools.values()))})
+    limits = agent.limits_for(setup.limits).for_tools(class_of(setup.tools_for(agent).values()))
     if len(setup.laid) >= _LAID:
         setup.laid.clear()
     setup.laid[id(agent)] = (agent, limits)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, get_args
 import msgspec
 
 from turnwright.agent import Agent
-from turnwright.agents.budgets import Budgets
 from turnwright.errors import ConfigError
 from turnwright.message import Message
 from turnwright.model.protocol import Model
@@ -64,17 +63,16 @@ class Dependencies(msgspec.Struct, frozen=True):
     """What a driver is given.
 
     `model` serves every agent that names none; `models` returns the model that an agent names. Without `models` an
-    agent may name no model but `model`. `limits` are the defaults that an agent's own are laid over; `budgets` hold
-    where neither sets a budget of tool calls. `history_processor` may change what is sent, never what is stored.
-    `synthesize` is offered each finished batch. `max_parallel_tools` bounds the calls that run at once in a turn.
-    `history` says whether messages that are not paired are repaired when they are sent, or refused. With
-    `show_budget_to_model` the model hears before each step what is left, in the words of `prompts/budget.txt`, or of
-    the text that is given (`{left}` in it stands for the figures). `cancel_grace` is how long tools may go on after an
-    abort, `poll_interval` how often the inbox of a store that others write to is looked at (both in seconds). `now` is
-    the wall clock, for the expiry of interrupts; `clock`, which never goes back, measures the seconds of driving.
-    `telemetry` is told of the work as it is done.
+    agent may name no model but `model`. `limits` are the defaults that an agent's own are laid over.
+    `history_processor` may change what is sent, never what is stored. `synthesize` is offered each finished batch.
+    `max_parallel_tools` bounds the calls that run at once in a turn. `unpaired` says whether messages that are not
+    paired are repaired when they are sent, or refused. With `show_budget_to_model` the model hears before each step
+    what is left, in the words of `prompts/budget.txt`, or of the text that is given (`{left}` in it stands for the
+    figures). `cancel_grace` is how long tools may go on after an abort, `poll_interval` how often the inbox of a store
+    that others write to is looked at (both in seconds). `now` is the wall clock, for the expiry of interrupts; `clock`,
+    which never goes back, measures the seconds of driving. `telemetry` is told of the work as it is done.
 
-    Raises `ConfigError` for a number out of its range, a `history` that is no `Unpaired`, and a blank text to tell.
+    Raises `ConfigError` for a number out of its range, an `unpaired` that is no `Unpaired`, and a blank text to tell.
     """
 
     model: Model | None = None
@@ -87,7 +85,6 @@ class Dependencies(msgspec.Struct, frozen=True):
     backoff: Backoff = msgspec.field(default_factory=Backoff)
     max_parallel_tools: int = 8
     unpaired: Unpaired = "repair"
-    budgets: Budgets = msgspec.field(default_factory=Budgets)
     show_budget_to_model: bool | str = False
     cancel_grace: float = 1.0
     poll_interval: float = 0.25

@@ -99,8 +99,8 @@ def within_calls(driven: Driven) -> Check:
         elif isinstance(fact, f.CallStarted):
             whole.add(fact.call)
             of_step.add(fact.call)
-            if limits.tool_calls is not None and len(whole) > limits.tool_calls:
-                faults.append(f"fact {seq}: call {len(whole)} of {limits.tool_calls} starts")
+            if limits.call_limit is not None and len(whole) > limits.call_limit:
+                faults.append(f"fact {seq}: call {len(whole)} of {limits.call_limit} starts")
             if len(of_step) > limits.max_calls_per_step:
                 faults.append(f"fact {seq}: call {len(of_step)} of {limits.max_calls_per_step} of its step starts")
     return _check("calls started <= tool_calls, and <= max_calls_per_step in each step", faults)

@@ -20,16 +20,16 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import Enum
 from importlib import import_module
 from inspect import Parameter, signature
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from pydantic import BaseModel
 
-from turnwright.agent import Agent, Budget
+from turnwright.agent import Agent
 from turnwright.journal import answers
 from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
 from turnwright.model.scripted import asks_for
-from turnwright_states import Decision, Finish, Usage
+from turnwright_states import Decision, Finish, Limits, Usage
 
 #: Columns that a line may take.
 WIDTH: Final = 100
@@ -61,6 +61,12 @@ class PythonSource:
     """Source that `code` puts in as it stands. It must be one expression in one line."""
 
     text: str
+
+
+class _Budget(NamedTuple):
+    """The budget of an agent, in which a limit that is set to its default is not one that is absent."""
+
+    limits: Limits
 
 
 class Imports:
@@ -157,6 +163,9 @@ def _node(value: object, imports: Imports, depth: int) -> _Node:  # noqa: C901, 
             return _call(imports.name(answers.approve), [], imports, depth)
         case ModelResponse() if _asks(value):
             return _asking(value, imports, depth)
+        case _Budget(limits):
+            written = [(name, one) for name, one in limits if name in limits.model_fields_set]
+            return _call(imports.name(Limits), written, imports, depth)
         case list() | Mapping() if depth >= _DEEPEST or _has_long_keys(value):
             return _as_json(value, imports)
         case list():
@@ -233,8 +242,9 @@ def _said_of(error: ModelError) -> Iterator[tuple[str, object]]:
 def _fields_of_model(model: BaseModel) -> Iterator[tuple[str, object]]:
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
-        if isinstance(model, Agent | Budget):  # there a field that is set to its default is not one that is absent
+        if isinstance(model, Agent):  # there a field that is set to its default is not one that is absent
             differs = name in model.model_fields_set
+            value = _Budget(value) if isinstance(value, Limits) else value
         else:
             differs = field.is_required() or value != field.get_default(call_default_factory=True)
         if differs:

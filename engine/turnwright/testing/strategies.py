@@ -7,7 +7,7 @@ failing example shrinks to a short one. Needs Hypothesis (`pip install 'turnwrig
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -46,7 +46,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-_PRESETS: Final[tuple[PresetName, ...]] = ("boocode", "opencode", "glm-cli")
+_PRESETS: Final[tuple[PresetName, ...]] = get_args(PresetName)
 _TEXTS: Final = ("Done.", "I look.", "", " ", "naïve ☃ \ud83d", "a b c " * 400)
 _CUT_OFF: Final = ('{"path": "a', "{", "[1, 2]", "nonsense", '{"a": 1} {"a": 2}')
 _NO_TOOL: Final = ("no_such_tool", "", "Read File")

@@ -46,7 +46,7 @@ class _Tracer:
                     turn=turn,
                     limits=traces.TraceLimits(
                         steps=limits.allowance,
-                        tool_calls=limits.tool_calls,
+                        tool_calls=limits.call_limit,
                         max_retries=limits.max_retries,
                         model_calls=limits.model_calls,
                     ),

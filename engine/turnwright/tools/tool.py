@@ -74,7 +74,7 @@ class Tool(ABC, Generic[F_co]):
     and compares `loop_key(arguments)` where given. With `needs_approval` a person is asked before a call runs: always,
     or where a function returns True that is called with the arguments of the call by keyword (`ApprovalCheck`).
     `expires_in` is the time to answer in seconds. `read_only` says that no call changes anything, or (False) that a
-    call may; None that it is not known. The tool budget of an agent that sets none is chosen by it (`Budgets`).
+    call may; None that it is not known. An agent's tool-call limit is chosen by it (`ToolCallLimits`).
 
     The calls of a step run side by side, but a `sequential` one only when those before it are settled or wait for a
     person, and those after it only when it is or does. At most `concurrency` calls of the tool run at once in an event

@@ -85,7 +85,7 @@ def holding(turn: Turn) -> list[EndReason]:
     used = (
         (EndReason.STEP_CAP, c.steps, limits.allowance),
         (EndReason.DOOM_LOOP, len(turn.loop_tools), 1),
-        (EndReason.BUDGET, c.calls, limits.tool_calls),
+        (EndReason.BUDGET, c.calls, limits.call_limit),
         (EndReason.TOKENS, turn.input_tokens + turn.output_tokens, limits.tokens),
         (EndReason.COST, turn.cost, limits.cost),
         (EndReason.DEADLINE, turn.elapsed, limits.seconds),

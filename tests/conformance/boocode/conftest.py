@@ -9,7 +9,6 @@ import anyio
 import pytest
 
 from turnwright import Agent, Engine, TurnResult, tool
-from turnwright.agents.budgets import Budgets
 from turnwright.events import TurnEvent
 from turnwright.journal.dependencies import Price, Synthesis
 from turnwright.message import Message, Part, SentinelPart
@@ -94,7 +93,6 @@ class Play(Protocol):
         agent: Agent = ...,
         limits: Limits | None = ...,
         tools: Sequence[Tool] | None = ...,
-        budgets: Budgets | None = ...,
         show_budget_to_model: bool | str = ...,
         prices: dict[str, Price] | None = ...,
         synthesize: Synthesis | None = ...,
@@ -132,7 +130,6 @@ class _Player:
         agent: Agent = AGENT,
         limits: Limits | None = None,
         tools: Sequence[Tool] | None = None,
-        budgets: Budgets | None = None,
         show_budget_to_model: bool | str = False,
         prices: dict[str, Price] | None = None,
         synthesize: Synthesis | None = None,
@@ -142,7 +139,6 @@ class _Player:
             model=model,
             tools=self.tools if tools is None else tools,
             limits=Limits.preset("boocode") if limits is None else limits,
-            budgets=budgets,
             show_budget_to_model=show_budget_to_model,
             prices=prices,
             synthesize=synthesize,

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from turnwright import Agent, Budget, Engine, tool
-from turnwright.agents.budgets import Budgets
+from turnwright import Agent, Engine, tool
 from turnwright.driver.subagents import agent_tool
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
@@ -49,6 +48,10 @@ def budget_of(engine: Engine, agent: Agent) -> tuple[float | None, str]:
     return bound.value, bound.set_by
 
 
+def by_class(**calls: int | None) -> Limits:
+    return Limits.preset("boocode", tool_calls=calls)
+
+
 @pytest.mark.parametrize(
     ("tools", "budget"),
     [
@@ -71,37 +74,37 @@ async def test_it_is_50_for_readers_10_for_writers_and_50_for_others(
     limits = turn.said("turn_started")[0]["limits"]
     assert isinstance(limits, dict)
     assert limits["tool_calls"] == budget
-    assert budget_of(turn.engine, agent) == (budget, "default")
+    assert budget_of(turn.engine, agent) == (budget, "configuration")
 
 
 @pytest.mark.parametrize(("tools", "budget"), [(("look",), 3), (("write",), 1), (("note",), 2)])
 async def test_each_class_can_be_configured(play: "Play", tools: tuple[str, ...], budget: int) -> None:
     agent = Agent(name="Tidier", tools=tools)
     asked = [asks_for((tools[0], {"n": n})) for n in range(9)]
-    turn = await play(*asked, agent=agent, tools=ALL, budgets=Budgets(read_only=3, writing=1, default=2))
+    turn = await play(*asked, agent=agent, tools=ALL, limits=by_class(read_only=3, writing=1, default=2))
     assert (turn.ended, turn.result.tool_calls) == (("cap_hit", "budget"), budget)
     assert turn.sentinels[0][2] == f"Stopped at the tool-call limit ({budget} of {budget} calls)"
     assert budget_of(turn.engine, agent) == (budget, "configuration")
 
 
 async def test_none_switches_the_budget_of_a_class_off(play: "Play") -> None:
-    turn = await play(play.endless(32, answer_at=3), budgets=Budgets(default=None))
+    turn = await play(play.endless(32, answer_at=3), limits=by_class(default=None))
     assert (turn.ended[0], turn.result.tool_calls) == ("finished", 64)
 
 
 async def test_0_is_a_number_of_its_own(play: "Play") -> None:
-    turn = await play("I would write.", tools=[write], budgets=Budgets(writing=0))
+    turn = await play("I would write.", tools=[write], limits=by_class(writing=0))
     assert turn.ended == ("finished", "text_only")
 
 
-@pytest.mark.parametrize("budget", [20, Budget(tool_calls=20), None, 50, 0])
-async def test_an_agent_that_sets_a_budget_has_that_one(play: "Play", budget: int | Budget | None) -> None:
+@pytest.mark.parametrize("budget", [20, Limits(tool_calls=20), None, 50, 0])
+async def test_an_agent_that_sets_a_budget_has_that_one(play: "Play", budget: int | Limits | None) -> None:
     """Also where it is the default's number, none at all, or 0."""
     agent = Agent(name="Tidier", tools=("write",), budget=budget)
     turn = await play("Tidy.", agent=agent, tools=ALL)
     limits = turn.said("turn_started")[0]["limits"]
     assert isinstance(limits, dict)
-    own = budget.tool_calls if isinstance(budget, Budget) else budget
+    own = budget.tool_calls if isinstance(budget, Limits) else budget
     assert limits["tool_calls"] == own
     assert budget_of(turn.engine, agent) == (own, "agent")
 
@@ -117,9 +120,9 @@ async def test_an_engine_that_sets_a_budget_has_that_one(play: "Play", budget: i
 
 
 async def test_a_budget_of_something_else_leaves_the_class_to_choose(play: "Play") -> None:
-    agent = Agent(name="Tidier", tools=("write",), budget=Budget(tokens=1000))
+    agent = Agent(name="Tidier", tools=("write",), budget=Limits(tokens=1000))
     turn = await play("Tidy.", agent=agent, tools=ALL)
-    assert budget_of(turn.engine, agent) == (10, "default")
+    assert budget_of(turn.engine, agent) == (10, "configuration")
 
 
 async def test_a_sub_agent_has_the_budget_of_its_own_class() -> None:

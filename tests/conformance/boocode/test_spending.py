@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from turnwright import Agent, Budget, ConfigError, Price
+from turnwright import Agent, ConfigError, Price
 from turnwright.model.protocol import ModelResponse
 from turnwright.model.scripted import asks_for
 from turnwright_states import Limits, Usage
@@ -41,7 +41,7 @@ def outcome(turn: "Turn", reason: str) -> str:
 async def test_tokens(play: "Play", beside: int, ended: str) -> None:
     """Input and output together."""
     used = Usage(input_tokens=90, output_tokens=10 + beside)
-    turn = await play(asks_for(("note", {}), usage=used), "Tidy.", agent=Agent(name="T", budget=Budget(tokens=100)))
+    turn = await play(asks_for(("note", {}), usage=used), "Tidy.", agent=Agent(name="T", budget=Limits(tokens=100)))
     assert outcome(turn, "tokens") == ended
     if ended == "cap_hit":
         assert turn.sentinels[0][2].startswith("Stopped at the token limit (")
@@ -51,7 +51,7 @@ async def test_tokens(play: "Play", beside: int, ended: str) -> None:
 async def test_cost(play: "Play", beside: int, ended: str) -> None:
     """N is 0.5: 500 thousandths."""
     used = Usage(input_tokens=450 + beside, output_tokens=10)
-    agent = Agent(name="T", budget=Budget(cost=0.5))
+    agent = Agent(name="T", budget=Limits(cost=0.5))
     turn = await play(
         asks_for(("note", {}), usage=used), ModelResponse(text="Tidy.", usage=Usage()), agent=agent, prices=PRICES
     )
@@ -63,7 +63,7 @@ async def test_cost(play: "Play", beside: int, ended: str) -> None:
 async def test_seconds(play: "Play", beside: int, ended: str) -> None:
     """A tool takes 59, 60 or 61 of 60 seconds."""
     asked = asks_for(("work", {"seconds": 60 + beside}))
-    turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Budget(seconds=60)))
+    turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Limits(seconds=60)))
     assert outcome(turn, "deadline") == ended
     assert turn.result.seconds == 60 + beside
 
@@ -80,13 +80,13 @@ async def test_what_is_used_adds_up_over_the_turn(play: "Play", beside: int, end
     """No step reaches a limit alone."""
     used = [Usage(input_tokens=30, output_tokens=20), Usage(input_tokens=30, output_tokens=20 + beside)]
     script = [asks_for(("note", {"n": n}), usage=usage) for n, usage in enumerate(used)]
-    turn = await play(*script, "Tidy.", agent=Agent(name="T", budget=Budget(tokens=100)))
+    turn = await play(*script, "Tidy.", agent=Agent(name="T", budget=Limits(tokens=100)))
     assert (turn.ended[0], turn.result.steps) == (ended, 2 if ended == "cap_hit" else 3)
 
 
 async def test_paused_time_is_not_counted(play: "Play") -> None:
     asked = asks_for(("ask_user_input", {"question": "Which?"}))
-    turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Budget(seconds=60)))
+    turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Limits(seconds=60)))
     play.clock.now += 3600
     await turn.answer(question_1="both")
     assert (turn.ended, turn.result.seconds) == (("finished", "answered"), 0)
@@ -96,7 +96,7 @@ async def test_paused_time_is_not_counted(play: "Play") -> None:
 async def test_max_tokens_is_what_the_token_budget_leaves(play: "Play", used: int, left: int | None) -> None:
     """When nothing is left there is no step any more; the concluding call has a number of its own."""
     asked = asks_for(("note", {}), usage=Usage(input_tokens=used, output_tokens=0))
-    turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Budget(tokens=100)))
+    turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Limits(tokens=100)))
     second = Limits().conclude_tokens if left is None else left
     assert [request.max_tokens for request in turn.sent] == [100, second]
 
@@ -107,24 +107,24 @@ async def test_without_a_token_budget_max_tokens_is_left_to_the_provider(play: "
 
 
 async def test_a_text_only_call_is_clamped_too(play: "Play") -> None:
-    turn = await play("Tidy.", agent=Agent(name="T", steps=0, budget=Budget(tokens=100)))
+    turn = await play("Tidy.", agent=Agent(name="T", steps=0, budget=Limits(tokens=100)))
     assert [request.max_tokens for request in turn.sent] == [100]
 
 
 async def test_a_conclusion_may_overshoot_tokens_and_cost_and_the_turn_says_so(play: "Play") -> None:
     """By the attempts of one reply and the concluding call, and by no more (DESIGN 4.1)."""
     used = Usage(input_tokens=100, output_tokens=10)
-    turn = await play(play.endless(usage=used), agent=Agent(name="T", budget=Budget(tokens=100)))
+    turn = await play(play.endless(usage=used), agent=Agent(name="T", budget=Limits(tokens=100)))
     assert (turn.ended, turn.result.usage.tokens) == (("cap_hit", "tokens"), 220)
 
 
 async def test_a_cost_budget_without_a_price_is_an_error_of_configuration(play: "Play") -> None:
     with pytest.raises(ConfigError, match="cost: a cost budget needs the price of model 'scripted'"):
-        await play("Tidy.", agent=Agent(name="T", budget=Budget(cost=0.5)))
+        await play("Tidy.", agent=Agent(name="T", budget=Limits(cost=0.5)))
 
 
 @pytest.mark.parametrize("name", ["tokens", "cost", "seconds"])
 @pytest.mark.parametrize("value", [0, -1, True, float("nan")])
 def test_a_budget_that_is_no_number_above_0_is_refused(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=name):
-        Budget.model_validate({name: value})
+        Agent.model_validate({"name": "T", "budget": {name: value}})

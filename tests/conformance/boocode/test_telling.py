@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from turnwright import Agent, Budget, ConfigError, Engine, Price
+from turnwright import Agent, ConfigError, Engine, Price
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.model.scripted import asks_for
 from turnwright.transcript.wording import notice_text
@@ -51,7 +51,7 @@ async def test_80_percent_of_the_tool_calls(play: "Play", calls: int, told: list
 @pytest.mark.parametrize(("tokens", "told"), [(799, []), (800, [800]), (801, [801])])
 async def test_80_percent_of_the_tokens(play: "Play", tokens: int, told: list[int]) -> None:
     reply = ModelResponse(text="Tidy.", usage=Usage(input_tokens=tokens - 5, output_tokens=5))
-    turn = await play(reply, agent=Agent(name="T", budget=Budget(tokens=1000)))
+    turn = await play(reply, agent=Agent(name="T", budget=Limits(tokens=1000)))
     assert await turn.notices() == [("tokens", used, 1000) for used in told]
     assert texts(turn, "tokens") == [f"Tokens {used}/1000 - {1000 - used} remaining" for used in told]
 
@@ -59,14 +59,14 @@ async def test_80_percent_of_the_tokens(play: "Play", tokens: int, told: list[in
 @pytest.mark.parametrize(("used", "told"), [(39, []), (40, ["0.4/0.5 - 0.1"]), (41, ["0.41/0.5 - 0.09"])])
 async def test_80_percent_of_the_cost(play: "Play", used: int, told: list[str]) -> None:
     reply = ModelResponse(text="Tidy.", usage=Usage(input_tokens=used, output_tokens=0))
-    turn = await play(reply, agent=Agent(name="T", budget=Budget(cost=0.5)), prices=PRICES)
+    turn = await play(reply, agent=Agent(name="T", budget=Limits(cost=0.5)), prices=PRICES)
     assert texts(turn, "cost") == [f"Cost {figures} remaining" for figures in told]
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(47.9, []), (48, ["48/60 - 12"]), (48.5, ["48.5/60 - 11.5"])])
 async def test_80_percent_of_the_seconds(play: "Play", seconds: float, told: list[str]) -> None:
     asked = asks_for(("work", {"seconds": seconds}))
-    turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Budget(seconds=60)))
+    turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Limits(seconds=60)))
     assert texts(turn, "seconds") == [f"Seconds {figures} remaining" for figures in told]
 
 
@@ -112,7 +112,7 @@ def told(turn: "Turn") -> list[str]:
 async def test_the_model_is_told_what_is_left_before_each_step(play: "Play") -> None:
     """The step that begins is no longer left. A conclusion is told of the limit that was reached, and nothing else."""
     usage = Usage(input_tokens=40, output_tokens=2)
-    agent = Agent(name="T", steps=2, budget=Budget(tool_calls=9, tokens=1000, cost=2.0, seconds=60))
+    agent = Agent(name="T", steps=2, budget=Limits(tool_calls=9, tokens=1000, cost=2.0, seconds=60))
     timed = ModelResponse(calls=(ResponseToolCall("work", {"seconds": 1.5}), ResponseToolCall("note", {})), usage=usage)
     turn = await play(
         timed, play.endless(3, usage=usage), "Enough.", agent=agent, show_budget_to_model="Left: {left}.", prices=PRICES

@@ -12,7 +12,6 @@ from pydantic import JsonValue
 from tests.inspector.turns_made import AGENT, TOOLS, kept, look, look_at_each_step, rows_of
 
 from turnwright import Agent, Engine, StoreError
-from turnwright.agent import Budget
 from turnwright.driver.subagents import agent_tool
 from turnwright.inspector.tabs import request as tab
 from turnwright.inspector.views.request_replay import Rebuilt
@@ -104,7 +103,7 @@ pytestmark = pytest.mark.anyio
 async def test_what_is_left_of_the_budget_is_told_as_it_was_then() -> None:
     model = ScriptedModel(asks_for(("ok", {"n": 1})), asks_for(("ok", {"n": 2})), "done")
     async with Engine(model=model, tools=TOOLS, show_budget_to_model=True) as engine:
-        turn = await engine.run(Agent(name="A", steps=3, budget=Budget(tokens=1000)), "hi")
+        turn = await engine.run(Agent(name="A", steps=3, budget=Limits(tokens=1000)), "hi")
         await check(engine, turn.id, model.requests)
         view = tab.view(await look(engine, turn.id))
         assert "What is said of the budget is as this process would say it." in view.notes

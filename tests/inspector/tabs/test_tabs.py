@@ -20,7 +20,6 @@ from tests.inspector.turns_made import AGENT, TOOLS, kept, look, look_at_each_st
 from tests.secrets_made import SECRETS
 
 from turnwright import Agent, Engine, StoreError
-from turnwright.agent import Budget
 from turnwright.inspector import Open, inspector_app
 from turnwright.inspector.http.render import beginning
 from turnwright.inspector.tabs import budgets, journal, reproduce, timeline, transcript
@@ -161,7 +160,7 @@ async def a_capped_turn(file: Path) -> str:
     async with Engine(
         model=ScriptedModel(*lines), tools=TOOLS, store=f"sqlite:///{file}", backoff=NEVER_WAIT
     ) as engine:
-        return (await engine.run(Agent(name="A", steps=2, budget=Budget(tokens=500)), f"hi, {SECRETS[1]}")).id
+        return (await engine.run(Agent(name="A", steps=2, budget=Limits(tokens=500)), f"hi, {SECRETS[1]}")).id
 
 
 def test_each_test_that_is_shown_is_green_as_it_stands(tmp_path: Path) -> None:
