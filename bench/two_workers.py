@@ -105,7 +105,7 @@ class _Stage:
         self.lines: list[_Line] = []
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self._folder = folder
-        self._where = ["--store", store, "--address", address, "--tools", "tools.py", "--json"]
+        self._where = ["--store", store, "--temporal-address", address, "--tools", "tools.py", "--json"]
         self._model = ["--model", "orders", "--base-url", model]
 
     def worker(self, who: str) -> None:

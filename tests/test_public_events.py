@@ -204,7 +204,7 @@ async def test_ag_ui_is_told_no_more(fails: bool) -> None:
 
 
 def test_an_interrupt_is_public_as_a_browser_is_sent_it() -> None:
-    """`TurnResult.pending` is sent to a browser as well."""
+    """`TurnResult.interrupts` is sent to a browser as well."""
     rule = PUBLIC["paused"]["interrupts"]
     assert rule is not None
     assert set(Interrupt.__dataclass_fields__) - set(rule) == {"grant"}

@@ -33,7 +33,7 @@ def user(content: JsonValue, name: str = "m1") -> dict[str, JsonValue]:
 def test_the_thread_is_the_session_and_the_last_message_the_prompt() -> None:
     request = read(user("hi"), {"id": "m2", "role": "assistant", "content": "Hello."}, user("Tidy up.", "m3"))
     assert (request.session, request.run, request.prompt, request.turn) == ("s1", "r1", "Tidy up.", "")
-    assert [(one.role, one.text) for one in request.history] == [("user", "hi"), ("assistant", "Hello.")]
+    assert [(one.role, one.text) for one in request.message_history] == [("user", "hi"), ("assistant", "Hello.")]
 
 
 def test_calls_and_results_of_the_history_are_paired_by_their_ids_and_named() -> None:
@@ -46,7 +46,7 @@ def test_calls_and_results_of_the_history_are_paired_by_their_ids_and_named() ->
         {"id": "m5", "role": "activity", "activityType": "x", "content": {}},
         user("Go on."),
     )
-    system, assistant, result = request.history
+    system, assistant, result = request.message_history
     assert (system.role, system.text) == ("system", "Be brief.")
     assert [(call.id, call.name, call.arguments) for call in assistant.calls] == [("c1", "note", {"n": 1})]
     (part,) = result.parts

@@ -94,10 +94,11 @@ def test_what_another_program_began_is_not_resumed_but_can_be_ended(cli: "Cli", 
 
 
 def test_a_services_flags_are_in_what_is_advised() -> None:
-    words = busy_words(SessionBusyError("s", "t"), "", service=" --address here:7233", driven=False, elsewhere=False)
+    service = " --temporal-address here:7233"
+    words = busy_words(SessionBusyError("s", "t"), "", service=service, driven=False, elsewhere=False)
     assert commands_in(words) == [
-        ["resume", "t", "--address", "here:7233"],
-        ["abort", "t", "--address", "here:7233"],
+        ["resume", "t", "--temporal-address", "here:7233"],
+        ["abort", "t", "--temporal-address", "here:7233"],
     ]
 
 

@@ -22,7 +22,7 @@ def test_without_an_address_turns_are_driven_here() -> None:
 
 def test_the_flags_of_a_service_can_be_pasted() -> None:
     service = Service.of("temporal.host:7233", None, "it's mine")
-    assert shlex.split(service.flags) == ["--address", "temporal.host:7233", "--queue", "it's mine"]
+    assert shlex.split(service.flags) == ["--temporal-address", "temporal.host:7233", "--queue", "it's mine"]
     assert not service.embedded
     service = Service.of("host:1", None, None, ["Old Painter=gpu", "a=b=c"])
     assert shlex.split(service.flags)[2:] == ["--agent-queue", "Old Painter=gpu", "--agent-queue", "a=b=c"]
@@ -50,12 +50,12 @@ def test_the_extra_that_is_missing_is_named(command: tuple[str, ...], tmp_path_f
     folder = tmp_path_factory.mktemp("bare")
     (folder / "turns.db").touch()
     ran = subprocess.run(
-        [sys.executable, "-c", WITHOUT, *command, "--address", "localhost:7233"],
+        [sys.executable, "-c", WITHOUT, *command, "--temporal-address", "localhost:7233"],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
     assert ran.returncode == 2
-    assert ran.stderr.startswith("turnwright: --address: Temporal's client cannot be imported (")
+    assert ran.stderr.startswith("turnwright: --temporal-address: Temporal's client cannot be imported (")
     assert ran.stderr.endswith("): pip install 'turnwright[temporal]'\n")

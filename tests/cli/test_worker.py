@@ -285,14 +285,25 @@ def test_a_worker_killed_in_the_middle_of_a_tool_is_followed_by_another(
         pytest.param(("--store", "memory:"), 2, "--store memory: is this process's alone", id="memory"),
         pytest.param(("--store", "sqlite:///none/x.db"), 2, "store none/x.db: No such file", id="no folder"),
         pytest.param(("--notify", "--store", "sqlite:///made.db"), 2, "--notify: is for a PostgreSQL", id="notify"),
-        pytest.param(("--rate", "2"), 2, "--rate: is for a Temporal server: name it with --address", id="rate"),
+        pytest.param(
+            ("--rate", "2"), 2, "--rate: is for a Temporal server: name it with --temporal-address", id="rate"
+        ),
         pytest.param(("--queue", "q"), 2, "--queue: is for a Temporal server", id="queue"),
         pytest.param(("--serves", "q"), 2, "--serves: is for a Temporal server", id="serves"),
-        pytest.param(("--address", "h:1", "--serves", "q"), 2, "--serves q: is no queue here", id="no such queue"),
+        pytest.param(
+            ("--temporal-address", "h:1", "--serves", "q"), 2, "--serves q: is no queue here", id="no such queue"
+        ),
         pytest.param(("--namespace", "n"), 2, "--namespace: is for a Temporal server", id="namespace"),
-        pytest.param(("--address", "host"), 2, "--address host: write the Temporal server's HOST:PORT", id="address"),
-        pytest.param(("--address", "http://h:1"), 2, "write the Temporal server's HOST:PORT", id="a URL"),
-        pytest.param(("--address", "h:1", "--rate", "0"), 2, "--rate: is a number of turns a second", id="no rate"),
+        pytest.param(
+            ("--temporal-address", "host"),
+            2,
+            "--temporal-address host: write the Temporal server's HOST:PORT",
+            id="address",
+        ),
+        pytest.param(("--temporal-address", "http://h:1"), 2, "write the Temporal server's HOST:PORT", id="a URL"),
+        pytest.param(
+            ("--temporal-address", "h:1", "--rate", "0"), 2, "--rate: is a number of turns a second", id="no rate"
+        ),
         pytest.param(("--drain", "-1"), 2, "--drain: is a number of seconds, at least 0, and not -1", id="drain"),
         pytest.param(("--concurrency", "0"), 2, "concurrency is how many turns", id="concurrency"),
         pytest.param(
@@ -314,12 +325,12 @@ def test_flags_of_a_service_need_its_address(cli: "Cli", command: str) -> None:
     done = cli.run(command, "x", "--queue", "q")
     assert (done.code, done.err) == (
         2,
-        "turnwright: --queue: is for a Temporal server: name it with --address HOST:PORT\n",
+        "turnwright: --queue: is for a Temporal server: name it with --temporal-address HOST:PORT\n",
     )
 
 
 def test_what_is_submitted_needs_a_store_that_workers_share(cli: "Cli") -> None:
-    done = cli.run("run", "Work", "--address", "127.0.0.1:1", "--store", "memory:")
+    done = cli.run("run", "Work", "--temporal-address", "127.0.0.1:1", "--store", "memory:")
     assert (done.code, "--store memory: is this process's alone" in done.err) == (2, True)
 
 

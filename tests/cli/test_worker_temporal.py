@@ -59,7 +59,7 @@ def flags(cli: "Cli", temporal: str, postgres: str, request: pytest.FixtureReque
     """The flags of every command: a database that is ready, the server, and a queue of the test's own."""
     cli.write("mine.py", TOOLS)
     assert cli.run("migrate", "--store", postgres).code == 0
-    return ("--store", postgres, "--address", temporal, "--queue", request.node.name[:60])
+    return ("--store", postgres, "--temporal-address", temporal, "--queue", request.node.name[:60])
 
 
 def started(cli: "Cli", *flags: str) -> "Child":
@@ -90,7 +90,7 @@ def test_when_a_worker_is_killed_in_the_middle_of_a_tool_another_finishes(
 ) -> None:
     endpoint.calls(("meet", {})).says("Done.")
     workers = [started(cli, *flags, "--tools", "mine.py") for _ in range(2)]
-    client = cli.start("resume", submitted(*flags), "--json", "--address", flags[3], *flags[:2])
+    client = cli.start("resume", submitted(*flags), "--json", "--temporal-address", flags[3], *flags[:2])
     cli.await_file("met")
     pid = int((cli.folder / "met").read_text())
     dead, alive = sorted(workers, key=lambda worker: worker.process.pid != pid)
@@ -114,7 +114,7 @@ def test_a_pause_is_answered_from_anywhere_with_the_command_that_was_printed(
     paused = cli.run("run", "Tidy up", "--model", "special", *flags)
     assert paused.code == 3
     (command,) = re.findall(
-        r"turnwright (resume \w+ --store \S+ --address \S+ --queue \S+ --approve approval-1)", paused.out
+        r"turnwright (resume \w+ --store \S+ --temporal-address \S+ --queue \S+ --approve approval-1)", paused.out
     )
     words = command.split()
     assert worker.until("at_rest")["state"] == "PAUSED"
@@ -165,14 +165,15 @@ def test_a_turn_that_its_workers_cannot_drive_is_left_alone_and_its_client_hears
 def test_what_only_workers_have_is_refused_where_a_turn_is_resumed(cli: "Cli", endpoint: "Endpoint", flag: str) -> None:
     endpoint.calls(("ask_user_input", {"question": "Which?"}))
     turn = cli.run("run", "Work", "--json").turn
-    done = cli.run("resume", turn, "--address", NOBODY, flag, "x")
+    done = cli.run("resume", turn, "--temporal-address", NOBODY, flag, "x")
     assert done.code == 2
-    assert done.err == (f"turnwright: {flag}: with --address the workers have the tools and the models: leave it out\n")
+    why = "with --temporal-address the workers have the tools and the models"
+    assert done.err == f"turnwright: {flag}: {why}: leave it out\n"
 
 
 def test_a_server_that_cannot_be_reached_is_one_line_and_the_turn_is_kept(cli: "Cli", endpoint: "Endpoint") -> None:
-    lost = cli.run("run", "Work", "--json", "--address", NOBODY)
+    lost = cli.run("run", "Work", "--json", "--temporal-address", NOBODY)
     assert (lost.code, lost.turn in lost.err, lost.err.count("\n")) == (1, True, 1)
-    idle = cli.run("worker", "--address", NOBODY)
+    idle = cli.run("worker", "--temporal-address", NOBODY)
     assert (idle.code, idle.out, NOBODY in idle.err, idle.err.count("\n")) == (1, "", True, 1)
     assert endpoint.requests == []

@@ -487,7 +487,7 @@ class TestMistakes:
             tmp_path,
             "modle = 'm'\n[limits]\nsteps = -1\ntokens = 0\n",
             environ={"TURNWRIGHT_TIMEOUT": "0", "TURNWRIGHT_X": "1"},
-            history="lax",
+            unpaired="lax",
         )
         assert [line.partition(":")[0] for line in said] == [
             "TURNWRIGHT_X",

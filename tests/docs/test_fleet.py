@@ -159,7 +159,7 @@ def fleet_of(store: str, model: str, temporal: str | None = None) -> Iterator[Fl
         port = free.getsockname()[1]
     known = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "FLEET", "TEMPORAL"))}
     environment = known | {"FLEET_STORE": store, "FLEET_TEMPORAL": temporal or "", "FLEET_PORT": str(port)}
-    flags = ["--store", store, "--notify", "--base-url", model, *(["--address", temporal] if temporal else [])]
+    flags = ["--store", store, "--notify", "--base-url", model, *(["--temporal-address", temporal] if temporal else [])]
     transport = httpx.HTTPTransport(retries=10)
     with (
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=SOON, transport=transport) as client,

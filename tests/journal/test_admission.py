@@ -52,7 +52,7 @@ def test_a_context_that_is_nested_too_deep_to_be_kept_is_a_mistake(levels: int) 
 
     setup = Dependencies(model=ScriptedModel())
     assert admit(setup, AGENT, "hi", TurnOptions(metadata=nested(250))).metadata == nested(250)
-    with pytest.raises(ConfigError, match=r"^context: nests more than 250 lists and objects"):
+    with pytest.raises(ConfigError, match=r"^metadata: nests more than 250 lists and objects"):
         admit(setup, AGENT, "hi", TurnOptions(metadata=nested(levels)))
 
 

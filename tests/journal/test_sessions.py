@@ -293,7 +293,7 @@ async def test_a_history_is_kept_for_whoever_resumes() -> None:
 @pytest.mark.parametrize("broken", [HISTORY[:2], HISTORY[2:], [*HISTORY[:2], HISTORY[3]]])
 async def test_a_history_without_pairs_is_refused_by_a_strict_engine(broken: Sequence[Message]) -> None:
     engine = Engine(model=ScriptedModel("Done."), tools=[note], unpaired="reject")
-    with pytest.raises(ConfigError, match=r"history: message \d: .*: a provider would refuse it"):
+    with pytest.raises(ConfigError, match=r"message_history: message \d: .*: a provider would refuse it"):
         await engine.run(AGENT, "And now?", message_history=broken)
     assert await engine.store.turns() == []
 

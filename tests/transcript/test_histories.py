@@ -98,7 +98,7 @@ async def test_a_message_that_is_none_is_refused_by_its_number_and_its_field(mes
     engine = Engine(model=ScriptedModel("Done."))
     with pytest.raises(ConfigError) as error:
         await engine.run(AGENT, "And now?", message_history=[Message.user("hi"), message])
-    assert str(error.value).startswith(f"history: message 1: {why}")
+    assert str(error.value).startswith(f"message_history: message 1: {why}")
     assert await engine.store.turns() == []
 
 
@@ -202,7 +202,7 @@ async def test_a_strict_engine_refuses_what_is_not_paired_and_says_where(
     engine = Engine(model=ScriptedModel("Done."), tools=[note], unpaired="reject")
     with pytest.raises(ConfigError) as error:
         await engine.run(AGENT, "And now?", message_history=history)
-    assert str(error.value) == f"history: {why}: a provider would refuse it"
+    assert str(error.value) == f"message_history: {why}: a provider would refuse it"
     assert await engine.store.turns() == []
 
 
@@ -238,7 +238,7 @@ async def test_a_strict_engine_leaves_alone_what_another_let_pass() -> None:
         await strict.resume(paused.id, {"approval-1": False})
     assert str(error.value) == (
         f"turn {paused.id}: what was said before it: message 1: call 'c1' has no result before message 2:"
-        ' a provider would refuse it; drive the turn with history="repair"'
+        ' a provider would refuse it; drive the turn with unpaired="repair"'
     )
     mild = Engine(model=ScriptedModel("Done."), tools=[erase], store=store)
     assert (await mild.resume(paused.id)).outcome is Outcome.FINISHED

@@ -52,20 +52,20 @@ class RunRequest:
     run: str
     prompt: str = ""
     files: tuple[FilePart, ...] = ()
-    history: tuple[Message, ...] = ()
+    message_history: tuple[Message, ...] = ()
     turn: str = ""
     context: str = ""
     left_out: tuple[str, ...] = ()
     #: The entries of the resume, by the ids that the turn's interrupts have with us.
     entries: Mapping[str, ResumeEntry] = field(default_factory=dict)
 
-    def answers(self, pending: Sequence[Interrupt]) -> dict[str, str | bool | Answer]:
-        """What to resume the turn with. `interrupts` is what it waits for: `(await engine.get(turn)).pending`.
+    def answers(self, interrupts: Sequence[Interrupt]) -> dict[str, str | bool | Answer]:
+        """What to resume the turn with. `interrupts` is what it waits for: `(await engine.get(turn)).interrupts`.
 
         An abandoned interrupt is decided as one that nobody answers in time. Raises `InvalidAnswerError` for an
         interrupt that the resume leaves uncovered, and for a payload that does not fit.
         """
-        return answers_of(pending, self.entries)
+        return answers_of(interrupts, self.entries)
 
 
 def read_input(run: RunAgentInput) -> RunRequest:
@@ -104,7 +104,7 @@ def read_input(run: RunAgentInput) -> RunRequest:
         run.run_id,
         prompt=prompt,
         files=files,
-        history=history,
+        message_history=history,
         context=context,
         left_out=tuple(left_out),
     )

@@ -44,7 +44,7 @@ async def look_up(word: str) -> str:
 
 @tool(needs_approval=True)
 async def delete_file(path: str) -> str:
-    """Delete a file; a person must allow it."""
+    """Delete a file; a person must approve it."""
     return f"{path} is deleted (not really: this is a demonstration)"
 
 

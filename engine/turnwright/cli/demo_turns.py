@@ -63,7 +63,7 @@ async def measure(place: str, seconds: float) -> str:
 
 @tool(needs_approval=True)
 async def delete_file(path: str) -> str:
-    """Delete a file; a person must allow it."""
+    """Delete a file; a person must approve it."""
     return f"{path} is deleted (not really: this is a demonstration)"
 
 

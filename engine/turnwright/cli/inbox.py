@@ -41,7 +41,7 @@ def abort(
 ) -> None:
     """Stop a turn, whatever it is doing, from this process or another. A sub-agent's may be stopped alone.
 
-    With --address the Temporal server is told too, whose jobs are then cancelled; workers hear of it anyway.
+    With --temporal-address the Temporal server is told too, whose jobs are then cancelled; workers hear of it anyway.
     """
     service = Service.of(address, namespace, queue)
     turn = find_turn(store, turn)
@@ -89,7 +89,7 @@ def answer(
 
     That is a worker, the program that began the turn, or `resume`. An ID may be the beginning of an interrupt's.
 
-    With --address the workers of a Temporal server are told.
+    With --temporal-address the workers of a Temporal server are told.
     """
     service = Service.of(address, namespace, queue, agent_queues)
     turn = find_turn(store, turn)

@@ -98,7 +98,9 @@ ConfigOption = Annotated[
 ]
 AddressOption = Annotated[
     str | None,
-    typer.Option("--address", metavar="HOST:PORT", help="The Temporal server that has turns driven by its workers."),
+    typer.Option(
+        "--temporal-address", metavar="HOST:PORT", help="The Temporal server that has turns driven by its workers."
+    ),
 ]
 NamespaceOption = Annotated[
     str | None, typer.Option("--namespace", metavar="NAME", help="The namespace there [default: default].")

@@ -103,8 +103,8 @@ def run(
 
     Ctrl-C aborts the turn, twice leaves at once: then `resume` ends it. After SIGTERM `resume` takes it up again.
 
-    With --address the workers of a Temporal server drive the turn (`turnwright worker`), with their tools, and their
-    model unless --model or the agent names one. What is shown is what they write down.
+    With --temporal-address the workers of a Temporal server drive the turn (`turnwright worker`), with their tools, and
+    their model unless --model or the agent names one. What is shown is what they write down.
     """
     service = Service.of(address, namespace, queue, agent_queues)
     display = choose_display(as_json=as_json, store=store, service=service.flags)
@@ -183,10 +183,10 @@ def resume(
     answer: Annotated[
         list[str] | None, typer.Option("--answer", metavar="ID=TEXT", help="Answer an interrupt; may be repeated.")
     ] = None,
-    grants: Annotated[
+    approvals: Annotated[
         list[str] | None, typer.Option("--approve", metavar="ID", help="Approve what an interrupt asks.")
     ] = None,
-    denials: Annotated[
+    rejections: Annotated[
         list[str] | None, typer.Option("--reject", metavar="ID[=WORDS]", help="Reject it, with words for the model.")
     ] = None,
     store: StoreOption = DEFAULT_STORE,
@@ -206,7 +206,7 @@ def resume(
     An ID may be the beginning of an interrupt's, where no other one begins so.
     Agent, limits, model, tools and root are those that the turn began with, unless a flag says otherwise.
 
-    With --address the workers of a Temporal server drive it on, and what they write down is shown.
+    With --temporal-address the workers of a Temporal server drive it on, and what they write down is shown.
     """
     service = Service.of(address, namespace, queue, agent_queues)
     display = choose_display(as_json=as_json, store=store, service=service.flags)
@@ -216,7 +216,8 @@ def resume(
         display.view.recall(name, [fact for _, fact in journal])
     followed = Followed(display.hear, row, facts, driven=driven)
     still_open = [one for one in followed.open if one not in answered]
-    answers = read_answers(AnswerFlags("--answer", answer or [], grants or [], denials or []), still_open, answered)
+    flags = AnswerFlags("--answer", answer or [], approvals or [], rejections or [])
+    answers = read_answers(flags, still_open, answered)
     started, opened = first_fact(turn, facts), service.store(store, create=False)
     opening: Opening
     exporting = Exporting()

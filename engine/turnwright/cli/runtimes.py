@@ -55,7 +55,7 @@ class Service:
     @property
     def flags(self) -> str:
         """What a command needs to find the same service: flags that begin with a space, or nothing."""
-        given = {"--address": self.address, "--namespace": self.namespace, "--queue": self.queue}
+        given = {"--temporal-address": self.address, "--namespace": self.namespace, "--queue": self.queue}
         named = [(flag, value) for flag, value in given.items() if value is not None]
         named += [("--agent-queue", f"{agent}={queue}") for agent, queue in self.queues]
         return "".join(f" {flag} {shlex.quote(value)}" for flag, value in named)
@@ -70,7 +70,8 @@ class Service:
         """Raise `ConfigError` for any of `flags` that was given: they say how a turn is driven here."""
         given = _first_given(flags)
         if given is not None:
-            raise ConfigError(f"{given}: with --address the workers have the tools and the models: leave it out")
+            why = "with --temporal-address the workers have the tools and the models"
+            raise ConfigError(f"{given}: {why}: leave it out")
 
     def store(self, address: str, *, create: bool = True) -> Store:
         """The store of the turns: where a service has them driven, one that its workers share.
@@ -126,7 +127,7 @@ def temporal() -> "type[Temporal]":
         from turnwright.runtime import Temporal  # noqa: PLC0415 (an extra: who drives turns here need not have it)
     except ImportError as error:
         raise ConfigError(
-            f"--address: Temporal's client cannot be imported ({error}): pip install 'turnwright[temporal]'"
+            f"--temporal-address: Temporal's client cannot be imported ({error}): pip install 'turnwright[temporal]'"
         ) from error
     _quieten()
     return Temporal
@@ -147,11 +148,13 @@ def check_flags(address: str | None, flags: Mapping[str, object]) -> None:
     if address is None:
         given = _first_given(flags)
         if given is not None:
-            raise ConfigError(f"{given}: is for a Temporal server: name it with --address HOST:PORT")
+            raise ConfigError(f"{given}: is for a Temporal server: name it with --temporal-address HOST:PORT")
         return
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal() or not 0 < int(port) <= _HIGHEST_PORT:
-        raise ConfigError(f"--address {address}: write the Temporal server's HOST:PORT, such as localhost:7233")
+        raise ConfigError(
+            f"--temporal-address {address}: write the Temporal server's HOST:PORT, such as localhost:7233"
+        )
 
 
 def shared_store(address: str, *, create: bool = False, notify: bool = False) -> Store:

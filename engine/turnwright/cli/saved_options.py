@@ -109,7 +109,7 @@ class SavedOptions(BaseModel):
         try:
             return cls.model_validate(kept)
         except ValidationError as error:
-            raise ConfigError(f"the turn's context cannot be read: {error.errors()[0]['msg']}") from None
+            raise ConfigError(f"the turn's metadata cannot be read: {error.errors()[0]['msg']}") from None
 
 
 def _may_hold_secret(address: str) -> bool:

@@ -73,7 +73,7 @@ def worker(
         typer.Option(
             "--concurrency",
             metavar="N",
-            help="How many turns it drives at once [default: 8; with --address 100 of each queue].",
+            help="How many turns it drives at once [default: 8; with --temporal-address 100 of each queue].",
         ),
     ] = None,
     rate: Annotated[
@@ -94,9 +94,9 @@ def worker(
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
-    """Drive turns that others submit (`Engine.submit`, `run --address`) or left behind, until told to stop.
+    """Drive turns that others submit (`Engine.submit`, `run --temporal-address`) or left behind, until told to stop.
 
-    Without --address the worker finds them in the store, which any number of workers share.
+    Without --temporal-address the worker finds them in the store, which any number of workers share.
     With it a Temporal server, which all of them name, says who drives what.
 
     A turn runs with the worker's tools, and with its own agent's model or else the worker's. One that needs others is

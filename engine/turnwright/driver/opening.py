@@ -67,7 +67,7 @@ def _paired(turn_id: str, history: list[Message], setup: Dependencies) -> list[M
         except UnpairedError as error:
             raise ConfigError(
                 f"turn {turn_id}: what was said before it: {error}: a provider would refuse it;"
-                ' drive the turn with history="repair"'
+                ' drive the turn with unpaired="repair"'
             ) from None
         return history
     paired, notes = repaired(history)

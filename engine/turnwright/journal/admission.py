@@ -62,7 +62,7 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
     history = _messages(options.get("message_history", ()), strict=setup.unpaired == "reject")
     context = options.get("metadata", {})
     if isinstance(context, Mapping) and deeper_than(dict(context), MOST_NESTED):
-        raise ConfigError(f"context: nests more than {MOST_NESTED} lists and objects: give one that is flatter")
+        raise ConfigError(f"metadata: nests more than {MOST_NESTED} lists and objects: give one that is flatter")
     return StartedInput(
         prompt=prompt,
         limits=limits,
@@ -169,10 +169,10 @@ def _messages(history: Sequence[Message | Mapping[str, JsonValue]], *, strict: b
             brought = message if isinstance(message, Message) else Message.from_chat(message)
             messages.append(Message.of_json(brought.to_json()))
         except ValueError as error:
-            raise ConfigError(f"history: message {number}: {error}") from None
+            raise ConfigError(f"message_history: message {number}: {error}") from None
     if strict:
         try:
             check_pairing(messages)
         except UnpairedError as error:
-            raise ConfigError(f"history: {error}: a provider would refuse it") from None
+            raise ConfigError(f"message_history: {error}: a provider would refuse it") from None
     return messages

@@ -34,7 +34,7 @@ def reject(words: str = "") -> Answer:
 
 
 def approve() -> Answer:
-    """Allow a call, or what it asks leave for."""
+    """Approve a call, or the read access that it asks for."""
     return Answer(Decision.APPROVE)
 
 

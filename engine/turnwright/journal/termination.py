@@ -49,7 +49,7 @@ async def end_turn(
 async def supersede_session(
     store: Store, session: str, listeners: Listeners | None = None, telemetry: "Telemetry | None" = None
 ) -> None:
-    """End the paused turn of a session, for a new message came: what it waits for is denied (DESIGN 4.12).
+    """End the paused turn of a session, for a new message came: what it waits for is rejected (DESIGN 4.12).
 
     Raises `SessionBusyError` where a turn of the session is live and not paused, or somebody drives it, and
     `UnreadableTurnError` where it is not known how that stands.

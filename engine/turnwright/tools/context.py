@@ -36,7 +36,7 @@ class Ask:
     """A call wants a person before it runs, or before it goes on.
 
     `question` and `choices` are shown to the person. `grant` is what saying yes would allow. `expires_in` is the
-    time to answer in seconds, after which the call is denied; None waits for ever.
+    time to answer in seconds, after which the call is rejected; None waits for ever.
     """
 
     kind: InterruptKind
@@ -212,7 +212,7 @@ class ToolContext:
         requests of several round trips in MCP.
 
         `choices` are shown; a person may say something else. `expires_in` is the time to answer in seconds. Whoever is
-        turned down, or not answered in time, does not run again: the call is denied. Where the turn may not pause any
+        turned down, or not answered in time, does not run again: the call is rejected. Where the turn may not pause any
         more, the outcome of the call is unknown. Replies to what the tool's `asks` asked count too.
 
         Raises `NeedsPersonError`, which no tool should catch, `ValueError` for a question that says nothing or a time

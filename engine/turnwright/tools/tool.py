@@ -208,7 +208,7 @@ class Tool(ABC, Generic[F_co]):
     def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
         """Say what this call wants of a person before it runs, or None; raises `ToolInputError`.
 
-        None as well when `context` already holds the answer. A denied call is not asked about again: the batch
+        None as well when `context` already holds the answer. A rejected call is not asked about again: the batch
         settles it. A function given as `needs_approval` is asked after this (`asks_first`).
         """
         if not self._always_asks or _is_granted(context):

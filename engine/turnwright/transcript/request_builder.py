@@ -47,7 +47,7 @@ class Conversation:
         self._transcript = transcript
         self._tools = tuple(tools)
         self._mode: Unpaired = mode
-        self._tell_budget = show_budget_to_model
+        self._show_budget = show_budget_to_model
         self._turn_id = turn_id
         #: The instructions, the history and as many of the transcript's closed messages as `_taken` says, without those
         #: that say nothing.
@@ -88,8 +88,8 @@ class Conversation:
         if not action.tools and limits.concluding == "within" and limits.cap and not limits.allowance:
             # The one step is the last one: its call concludes.
             said.append(Message.user(conclude_instruction(turn, EndReason.STEP_CAP, self._conclude_prompt)))
-        if self._tell_budget and action.tools:
-            template = self._tell_budget if isinstance(self._tell_budget, str) else None
+        if self._show_budget and action.tools:
+            template = self._show_budget if isinstance(self._show_budget, str) else None
             said.append(Message.user(budget_told(turn, template)))
         if action.nudge:
             said.append(Message.user(prompt("nudge").strip()))
