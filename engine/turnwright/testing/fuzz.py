@@ -109,7 +109,7 @@ class FuzzReport:
 _INTERRUPTED: Final = "it was interrupted"
 
 
-class _Stopped(BaseException):
+class _StoppedError(BaseException):
     """Stops the run, and says why. No `Exception`, for that would pass for a failing example."""
 
 
@@ -157,7 +157,7 @@ class _Run:
             pass
         except Flaky:
             self._came_once()
-        except _Stopped as stopped:
+        except _StoppedError as stopped:
             self._stop(str(stopped))
         except KeyboardInterrupt:
             self._stop(_INTERRUPTED)
@@ -211,9 +211,9 @@ class _Run:
 
     def _example(self, agent: Agent, scenario: Scenario) -> None:
         if self._interrupted:
-            raise _Stopped(_INTERRUPTED)
+            raise _StoppedError(_INTERRUPTED)
         if self._ends is not None and time.monotonic() >= self._ends:
-            raise _Stopped("the time was up")
+            raise _StoppedError("the time was up")
         report = self.report
         turns = self.target.play(agent, scenario)
         if report.found is None:

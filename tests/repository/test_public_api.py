@@ -1,0 +1,77 @@
+"""The public API is a list of names, each with one line that says what it is."""
+
+import importlib
+import inspect
+import pkgutil
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import pytest
+
+LISTED: Final[dict[str, dict[str, str]]] = tomllib.loads(
+    (Path(__file__).parent / "public_api.toml").read_text(encoding="utf-8")
+)
+#: Packages whose `__all__` is for the rest of this project.
+INTERNAL: Final = {"turnwright.cli", "turnwright.inspector.tabs", "turnwright.otel.api"}
+LONGEST: Final = 100
+
+
+def modules() -> Iterator[ModuleType]:
+    """Every module of both distributions, imported."""
+    for root in ("turnwright", "turnwright_states"):
+        yield (package := importlib.import_module(root))
+        for found in pkgutil.walk_packages(package.__path__, f"{root}."):
+            if not found.name.endswith("__main__"):
+                yield importlib.import_module(found.name)
+
+
+@pytest.mark.parametrize("package", LISTED)
+def test_a_package_exports_the_names_that_are_listed(package: str) -> None:
+    assert sorted(LISTED[package]) == sorted(importlib.import_module(package).__all__)
+
+
+def test_every_package_that_exports_names_is_listed() -> None:
+    exporting = {module.__name__ for module in modules() if hasattr(module, "__all__")}
+    assert exporting - INTERNAL == set(LISTED)
+
+
+@pytest.mark.parametrize(
+    "line", [f"{package}.{name}: {line}" for package, names in LISTED.items() for name, line in names.items()]
+)
+def test_a_description_is_one_plain_sentence(line: str) -> None:
+    text = line.partition(": ")[2]
+    assert text.endswith(".")
+    assert len(text) <= LONGEST
+    assert text.split()[0] not in {"What", "Who", "Whether"}
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    """Also across packages: one that several packages export is the same class in each."""
+    found: dict[str, set[type]] = {}
+    for package, names in LISTED.items():
+        for name in names:
+            value = getattr(importlib.import_module(package), name)
+            if isinstance(value, type):
+                found.setdefault(name, set()).add(value)
+    assert {name: classes for name, classes in found.items() if len(classes) > 1} == {}
+
+
+def test_a_name_is_described_alike_wherever_it_is_exported() -> None:
+    said: dict[str, set[str]] = {}
+    for names in LISTED.values():
+        for name, line in names.items():
+            said.setdefault(name, set()).add(line)
+    assert {name: lines for name, lines in said.items() if len(lines) > 1} == {}
+
+
+def test_every_exception_ends_in_error() -> None:
+    """Private ones too."""
+    assert [
+        f"{module.__name__}.{name}"
+        for module in modules()
+        for name, value in inspect.getmembers(module, inspect.isclass)
+        if issubclass(value, BaseException) and value.__module__ == module.__name__ and not name.endswith("Error")
+    ] == []
