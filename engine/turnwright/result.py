@@ -58,7 +58,7 @@ class TurnResult:
     interrupts: tuple[Interrupt, ...]
     messages: tuple[Message, ...]
     path: tuple[State, ...]
-    #: The limit that would have stopped the turn next, in words: "the tool budget (48 of 50)".
+    #: The limit that would have stopped the turn next, in words: "the tool-call limit (48 of 50)".
     next_limit: str = ""
     #: The share of that limit that is used: 0.96.
     next_limit_used: float = 0.0

@@ -139,9 +139,7 @@ REASONS: Final[dict[EndReason, Meaning]] = {
     EndReason.STEP_CAP: Meaning(
         "The turn took all the steps that it may take.", _RAISE.format(what="the agent's `steps`"), _CONTINUE
     ),
-    EndReason.BUDGET: Meaning(
-        "The turn spent its budget of tool calls.", _RAISE.format(what="`tool_calls`"), _CONTINUE
-    ),
+    EndReason.BUDGET: Meaning("The turn reached its tool-call limit.", _RAISE.format(what="`tool_calls`"), _CONTINUE),
     EndReason.TOKENS: Meaning("The turn spent its budget of tokens.", _RAISE.format(what="`tokens`"), _CONTINUE),
     EndReason.COST: Meaning("The turn spent its budget of money.", _RAISE.format(what="`cost`"), _CONTINUE),
     EndReason.DEADLINE: Meaning("The turn used up its time.", _RAISE.format(what="`seconds`"), _CONTINUE),

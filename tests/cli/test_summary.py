@@ -79,7 +79,7 @@ def ended(outcome: Outcome, reason: EndReason, used: float) -> list[str]:
         outcome=outcome,
         reason=reason,
         interrupts=(),
-        next_limit="the tool budget (n of 50)",
+        next_limit="the tool-call limit (n of 50)",
         next_limit_used=used,
     )
     return closing_lines(turn)
@@ -101,7 +101,7 @@ def test_the_nearest_limit_is_named_where_a_limit_stopped_the_turn_or_one_is_nea
     outcome: Outcome, reason: EndReason, used: float, shown: bool
 ) -> None:
     lines = ended(outcome, reason, used)
-    assert ("next:  the nearest other limit is the tool budget (n of 50)" in lines) == shown
+    assert ("next:  the nearest other limit is the tool-call limit (n of 50)" in lines) == shown
 
 
 def test_what_another_program_began_is_not_to_be_resumed_here() -> None:

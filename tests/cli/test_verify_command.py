@@ -144,7 +144,7 @@ def test_a_way_is_drawn_with_the_limits_the_states_and_the_numbers_of_the_rows(
         "    ├─ 37  concluded / carried",
         "    ▼",
         "  CAP_HIT",
-        "    budget: The turn spent its budget of tool calls.",
+        "    budget: The turn reached its tool-call limit.",
     ]
 
 

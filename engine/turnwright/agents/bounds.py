@@ -130,7 +130,7 @@ _MOST_COUNTED: Final = 1e300
 #: The limits that stop a turn, by what `Turn.use` calls them: their names, and the reasons that they give.
 LIMITS: Final = {
     "steps": ("the step cap", EndReason.STEP_CAP),
-    "tool_calls": ("the tool budget", EndReason.BUDGET),
+    "tool_calls": ("the tool-call limit", EndReason.BUDGET),
     "tokens": ("the token budget", EndReason.TOKENS),
     "cost": ("the cost budget", EndReason.COST),
     "seconds": ("the deadline", EndReason.DEADLINE),

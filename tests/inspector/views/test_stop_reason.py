@@ -80,20 +80,20 @@ async def test_the_step_cap_is_told_with_its_figures_and_what_would_have_been_ne
     stop = await explained([searching(calls=2)], steps=5, budget={"tool_calls": 11})
     assert stop.what == "cap_hit"
     assert stop.title == "Stopped by the step cap: 5 of 5"
-    assert "The tool budget would have stopped it next: 10 of 11." in stop.further
+    assert "The tool-call limit would have stopped it next: 10 of 11." in stop.further
     assert stop.next_step == "Raise the agent's `steps` (now 5)."
 
 
 async def test_the_tool_budget_is_told_likewise() -> None:
     stop = await explained([searching()], steps=9, budget={"tool_calls": 2})
-    assert stop.title == "Stopped by the tool budget: 2 of 2"
+    assert stop.title == "Stopped by the tool-call limit: 2 of 2"
     assert "The step cap would have stopped it next: 2 of 9." in stop.further
 
 
 async def test_limits_that_were_reached_too_are_named() -> None:
     stop = await explained([searching()], steps=2, budget={"tool_calls": 2})
     assert stop.title == "Stopped by the step cap: 2 of 2"
-    assert "Also reached: the tool budget." in stop.further
+    assert "Also reached: the tool-call limit." in stop.further
 
 
 async def test_a_doom_loop_says_what_to_do() -> None:

@@ -136,7 +136,7 @@ def _figures(name: str, folded: Turn) -> str:
 
 
 def _would(limit: str) -> str:
-    """`the tool budget (48 of 50)` as a sentence."""
+    """`the tool-call limit (48 of 50)` as a sentence."""
     name, _, figures = limit.removesuffix(")").partition(" (")
     return f"{name[0].upper()}{name[1:]} would have stopped it next: {figures}."
 
