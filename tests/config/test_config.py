@@ -195,6 +195,15 @@ class TestToolCalls:
         assert (said("30"), said("unlimited")) == (30, None)
         assert said('{"read_only": 0, "writing": 1, "default": "unlimited"}') == self.BY_CLASS
 
+    def test_a_mistake_in_a_variables_table_names_the_variable(self, tmp_path: Path) -> None:
+        def said(text: str) -> str:
+            return mistake(tmp_path, environ={"TURNWRIGHT_LIMITS__TOOL_CALLS": text})
+
+        name = "TURNWRIGHT_LIMITS__TOOL_CALLS"
+        wrong = f'{name}: must be a whole number of at least 0, not -1; "unlimited" is no limit'
+        assert said('{"writing": -1}') == wrong
+        assert said('{"reading": 1}') == (f"{name}: is unknown: the classes of tools are read_only, writing, default")
+
     def test_code_may_give_a_mapping(self, tmp_path: Path) -> None:
         config = load(tmp_path, limits__tool_calls={"writing": 3})
         assert config.limits().tool_calls == ToolCallLimits(writing=3)

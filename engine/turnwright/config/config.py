@@ -281,8 +281,8 @@ def _of_file(
 
 
 def _variable(key: str, names: Mapping[str, str]) -> str:
-    known = next((one for one in (key, key.partition(".")[0]) if one in names), None)
-    return files.variable(key) if known is None else names[known]
+    around = (key, key.rpartition(".")[0], key.partition(".")[0])
+    return next((names[one] for one in around if one in names), files.variable(key))
 
 
 def _nested(overrides: Mapping[str, object]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Where settings are written: files in TOML and the environment, read with pydantic-settings."""
+"""Places where settings are written: files in TOML, and the environment, read with pydantic-settings."""
 
 import json
 import os
@@ -6,16 +6,10 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pydantic.fields import FieldInfo
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    PyprojectTomlConfigSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from turnwright._base.frozen import deeper_than
 from turnwright._base.regular_files import FileTooLargeError, read_regular
@@ -62,11 +56,7 @@ class _Sources(BaseSettings, Settings):  # pyright: ignore[reportIncompatibleVar
     """Tells pydantic-settings which settings there are. It reads; `settings.check` judges."""
 
     model_config = SettingsConfigDict(
-        case_sensitive=True,
-        env_prefix=PREFIX.lower(),
-        env_nested_delimiter="__",
-        pyproject_toml_table_header=_HEADER,
-        extra="forbid",
+        case_sensitive=True, env_prefix=PREFIX.lower(), env_nested_delimiter="__", extra="forbid"
     )
 
 
@@ -77,16 +67,6 @@ def variable(key: str) -> str:
 
 #: Every setting's key by its variable.
 VARIABLES: Final[Mapping[str, str]] = {variable(key): key for key in SETTINGS}
-
-
-class _File(TomlConfigSettingsSource):
-    def _read_file(self, file_path: Any) -> dict[str, Any]:  # noqa: ANN401 (the base's, and it differs by release)
-        return dict(_document(Path(str(file_path))))
-
-
-class _Project(PyprojectTomlConfigSettingsSource):
-    def _read_file(self, file_path: Any) -> dict[str, Any]:  # noqa: ANN401 (the base's, and it differs by release)
-        return dict(_document(Path(str(file_path))))
 
 
 class _Environment(EnvSettingsSource):
@@ -123,19 +103,17 @@ def find_file(start: Path, home: Path | None) -> Path | None:
         if os.path.lexists(folder / FILE_NAME):
             return folder / FILE_NAME
         project = folder / PROJECT_NAME
-        if os.path.lexists(project) and _has_table(project):
+        if os.path.lexists(project) and _table(project) is not None:
             return project
     return None
 
 
 def read_file(path: Path) -> dict[str, object]:
     """What a file says. In a `pyproject.toml` that is its table `[tool.turnwright]`. Raises `ConfigError`."""
-    document = _document(path)
-    if path.name != PROJECT_NAME:
-        return dict(_File(_Sources, path)()) if document else {}
-    if not _has_table(path):
+    said = _table(path) if path.name == PROJECT_NAME else _document(path)
+    if said is None:
         raise ConfigError(f"{path}: has no [{'.'.join(_HEADER)}]: write it, or name another file")
-    return dict(_Project(_Sources, path)())
+    return dict(said)
 
 
 def key_in(path: Path, key: str) -> str:
@@ -213,18 +191,19 @@ def mistakes_of_files(leaves: Mapping[str, object]) -> Iterator[tuple[str, str]]
         yield "base_url", f"holds a key or a password: keep it in the environment, in {variable('base_url')}"
 
 
-def _has_table(path: Path) -> bool:
-    table: object = _document(path)
+def _table(path: Path) -> Mapping[str, object] | None:
+    """The file's `[tool.turnwright]`, or None where it has none."""
+    said: object = _document(path)
     for key in _HEADER:
-        if not isinstance(table, Mapping) or key not in table:
-            return False
-        table = table[key]
-    if not isinstance(table, Mapping):
-        raise ConfigError(f"{path}: {'.'.join(_HEADER)}: must be a table, not a {type(table).__name__}")
-    return True
+        if not isinstance(said, dict) or key not in said:
+            return None
+        said = said[key]
+    if not isinstance(said, dict):
+        raise ConfigError(f"{path}: {'.'.join(_HEADER)}: must be a table, not a {type(said).__name__}")
+    return said
 
 
-def _document(path: Path) -> Mapping[str, object]:
+def _document(path: Path) -> dict[str, object]:
     """The file's TOML. Raises `ConfigError`, with the line, when there is none to be had."""
     text = read_text(path)
     # A key takes a time to be parsed that grows with the square of its parts.
