@@ -232,11 +232,12 @@ class Agent(BaseModel):
     @property
     def overrides(self) -> dict[str, object]:
         """The limits that this agent sets, by the names of `Limits`; what is absent stays the engine's."""
-        own = {name: getattr(self, name) for name in Limits.model_fields if name in self.model_fields_set}
+        own: dict[str, object] = {
+            name: getattr(self, name) for name in Limits.model_fields if name in self.model_fields_set
+        }
         if "budget" not in self.model_fields_set:
             return own
-        budget = self.budget
-        return own | (_set_in(budget) if isinstance(budget, Limits) else {"tool_calls": budget})
+        return own | (_set_in(self.budget) if isinstance(self.budget, Limits) else {"tool_calls": self.budget})
 
     def limits_for(self, base: Limits | None = None) -> Limits:
         """This agent's limits laid over `base`, the engine's, or `Limits()`; the ceiling stays the engine's.

@@ -139,8 +139,8 @@ class Turn:
         """How much of each limit that is set is used: (name, used, limit)."""
         c, limits = self.counters, self.limits
         yield "steps", c.steps, limits.cap
-        if (calls := limits.call_limit) is not None:
-            yield "tool_calls", c.calls, calls
+        if c.budgeted:
+            yield "tool_calls", c.calls, c.budget
         if limits.tokens is not None:
             yield "tokens", self.tokens, limits.tokens
         if limits.cost is not None:

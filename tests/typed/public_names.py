@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import assert_type
 
-from turnwright import Agent, Engine, Tool, ToolContext, TurnResult, agent_tool, tool
+from turnwright import Agent, Engine, Limits, Tool, ToolCallLimits, ToolContext, TurnResult, agent_tool, tool
 from turnwright.message import SentinelPart, TextPart, ToolCallPart, ToolResultPart
 from turnwright.tools import ToolResult
 
@@ -21,6 +21,13 @@ async def look(place: str, context: ToolContext) -> ToolResult:
 
 @tool
 def stop() -> None: ...
+
+
+def tool_calls_are_a_number_or_go_by_the_tools() -> None:
+    assert_type(Limits(tool_calls=ToolCallLimits(writing=3)).tool_calls, int | ToolCallLimits | None)
+    assert_type(Limits(tool_calls=30).for_tools("writing").call_limit, int | None)
+    Agent(name="A", budget=Limits(tool_calls=3, tokens=1000))
+    Agent(name="A", budget=3)
 
 
 def takes_a_list(tools: list[Tool]) -> Sequence[Tool]:
