@@ -126,7 +126,7 @@ def test_a_test_of_a_session_is_given_what_was_said_before(cli: "Cli", endpoint:
     second = cli.run("run", "Go on", "--session", "s1", "--json")
     shown = cli.run("show", second.turn, "--as-test")
     assert (shown.code, shown.err) == (0, "")
-    history = shown.out.partition("    history=(")[2].partition("\n    model=")[0]
+    history = shown.out.partition("    message_history=(")[2].partition("\n    model=")[0]
     assert [history.count(f'role="{role}"') for role in ("user", "assistant", "tool")] == [1, 2, 2]
     run_printed(shown.out)
 

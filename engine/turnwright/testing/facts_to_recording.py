@@ -110,7 +110,7 @@ class _Reader:
             prompt=started.prompt,
             files=tuple(map(FilePart.of_json, started.files)),
             limits=self._limits(started.limits),
-            history=tuple(_bare(message) for message in said if message.says_something),
+            message_history=tuple(_bare(message) for message in said if message.says_something),
             model=tuple(self._lines),
             tools=self._calls.tools,
             ignore_in_loop_detection=tuple(sorted(self._calls.exempt)),

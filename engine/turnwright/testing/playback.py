@@ -97,7 +97,7 @@ class _Player:
         recorded = self._recording
         agent = Agent.model_validate(recorded.agent.model_dump(include=_WHO))
         begin = partial(
-            self._engine.run, agent, recorded.prompt, files=recorded.files, message_history=recorded.history
+            self._engine.run, agent, recorded.prompt, files=recorded.files, message_history=recorded.message_history
         )
         await self._drive(begin)
         while self._then:

@@ -81,7 +81,7 @@ class Recording:
     """What the agent's and the engine's limits came to."""
     files: tuple[FilePart, ...] = ()
     """What was shown with the prompt."""
-    history: tuple[Message, ...] = ()
+    message_history: tuple[Message, ...] = ()
     """What was said before."""
     model: tuple[str | ModelResponse | ModelError | Unfinished | Broke, ...] = ()
     """What the model said, one line a call, the concluding ones at the end. A `ModelError` streams the text of its
