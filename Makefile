@@ -132,10 +132,10 @@ format: $(VENV)/.dev ## Format, and mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The inspector has its own copy of the picture: it runs where there is no checkout.
-diagrams: $(VENV)/.installed ## Draw diagrams/ again
+# The inspector has its own copy of the pictures: it runs where there is no checkout.
+diagrams: $(VENV)/.installed ## Draw diagrams/ again: the main way (turn.*) and the full chart (turn-full.*)
 	$(BIN)/turnwright diagram --write diagrams
-	cp diagrams/turn.svg engine/turnwright/inspector/static/turn.svg
+	cp diagrams/turn.svg diagrams/turn-full.svg engine/turnwright/inspector/static/
 
 reference: $(VENV)/.dev ## Write again what the documentation takes from the code: commands, API, reasons, llms.txt
 	$(BIN)/python .ci/make_reference.py

@@ -30,10 +30,10 @@ DOCS: Final = ROOT / "docs"
 FOLDER: Final = "repository"
 MEDIA: Final = frozenset({".svg", ".png"})
 LANGUAGES: Final = {".py": "python", ".toml": "toml", ".md": "markdown", ".json": "json", ".yml": "yaml", ".pml": "c"}
-#: What takes the place of a page's Mermaid block.
+#: What takes the place of a page's Mermaid blocks, in their order.
 DRAWN: Final = {
-    "diagrams/turn.md": "[![The chart](turn.svg)](turn.svg)",
-    "docs/first-turn.md": "![The way of the first turn](assets/first-turn.svg)",
+    "diagrams/turn.md": ("[![The main way](turn.svg)](turn.svg)", "[![The full chart](turn-full.svg)](turn-full.svg)"),
+    "docs/first-turn.md": ("![The way of the first turn](assets/first-turn.svg)",),
 }
 
 _FENCE: Final = re.compile(r"^ *(`{3,}|~{3,})")
@@ -75,10 +75,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Lead the links to where things are in the site."""
     path = _path(page.file.src_uri)
     markdown = _outside_fences(markdown, lambda text: _COMMENT.sub("", text))
-    picture = DRAWN.get(str(path.relative_to(ROOT)))
-    if picture is None and _MERMAID.search(markdown) and not _is_source(path):
+    pictures = DRAWN.get(str(path.relative_to(ROOT)), ())
+    if len(_MERMAID.findall(markdown)) > len(pictures) and not _is_source(path):
         raise PluginError(f"{page.file.src_uri}: a Mermaid block needs a drawing in {Path(__file__).name}")
-    markdown = _MERMAID.sub(lambda _: f"{picture}\n", markdown)
+    following = iter(pictures)
+    markdown = _MERMAID.sub(lambda _: f"{next(following, '')}\n", markdown)
 
     def lead(found: re.Match[str]) -> str:
         target, anchor = _target(path, found[1])

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from turnwright import Agent, Engine, tool
 from turnwright.cli.diagram import diagram
-from turnwright.draw import RowCounts, coverage_overlay, extract, to_dot, to_mermaid, to_promela, to_table
+from turnwright.draw import RowCounts, coverage_overlay, extract, main_way, to_dot, to_mermaid, to_promela, to_table
 from turnwright.draw.svg import is_fresh
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states.chart import ROWS, VERSION
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from .conftest import Cli
 
 COMMITTED = Path(__file__).parents[2] / "diagrams"
-NAMES = ("turn.mmd", "turn.dot", "turn.pml", "turn.md", "turn.svg")
+NAMES = (
+    *("turn.mmd", "turn-full.mmd", "turn.dot", "turn-full.dot"),
+    *("turn.pml", "turn.md", "turn.svg", "turn-full.svg"),
+)
 needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 
 
@@ -40,6 +43,8 @@ def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
         (("--format", "dot"), to_dot),
         (("--format", "table"), to_table),
         (("--format", "promela"), lambda _: to_promela()),
+        (("--main",), lambda picture: to_mermaid(main_way(picture))),
+        (("--main", "--format", "dot"), lambda picture: to_dot(main_way(picture))),
     ],
 )
 def test_a_format_is_printed_and_nothing_else(options: tuple[str, ...], text: object) -> None:
@@ -114,6 +119,7 @@ def test_a_directory_that_cannot_be_made_is_an_error_without_a_traceback(tmp_pat
         ("--format", "dot", "--write", "x"),
         ("--turn", "x", "--write", "x"),
         ("--coverage", "x", "--check", "x"),
+        ("--main", "--check", "x"),
         ("--coverage", "x", "--turn", "x"),
     ],
 )
@@ -121,6 +127,13 @@ def test_two_things_at_once_are_refused(options: tuple[str, ...]) -> None:
     result = run(*options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "give one of them" in result.stderr
+
+
+@pytest.mark.parametrize("options", [("--turn", "x"), ("--coverage", "x"), ("--format", "table")])
+def test_the_main_way_is_a_picture_without_an_overlay(options: tuple[str, ...]) -> None:
+    result = run("--main", *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--turn and --coverage need the full chart" in result.stderr
 
 
 @pytest.mark.parametrize("overlay", ["--turn", "--coverage"])

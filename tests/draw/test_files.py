@@ -11,7 +11,10 @@ from turnwright_states.chart import ROWS, Chart
 
 needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 COMMITTED = Path(__file__).parents[2] / "diagrams"
-NAMES = ("turn.mmd", "turn.dot", "turn.pml", "turn.md", "turn.svg")
+NAMES = (
+    *("turn.mmd", "turn-full.mmd", "turn.dot", "turn-full.dot"),
+    *("turn.pml", "turn.md", "turn.svg", "turn-full.svg"),
+)
 
 
 @pytest.fixture
@@ -75,7 +78,7 @@ def test_a_fresh_svg_is_left_alone(copy: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_graphviz")
-def test_without_graphviz_everything_but_the_svg_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"turn\.svg was not written, the other files were: .*not on PATH"):
+def test_without_graphviz_everything_but_the_drawings_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"turn\.svg was not written, the text files were: .*not on PATH"):
         write(tmp_path / "made")
-    assert stale(tmp_path / "made") == {"turn.svg": "missing"}
+    assert stale(tmp_path / "made") == {"turn.svg": "missing", "turn-full.svg": "missing"}

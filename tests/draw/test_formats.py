@@ -7,7 +7,18 @@ from collections.abc import Callable
 
 import pytest
 
-from turnwright.draw import Arrow, NodeKind, Picture, TextLine, extract, to_dot, to_mermaid, to_page, to_table
+from turnwright.draw import (
+    Arrow,
+    NodeKind,
+    Picture,
+    TextLine,
+    extract,
+    main_way,
+    to_dot,
+    to_mermaid,
+    to_page,
+    to_table,
+)
 from turnwright.draw.layout_hints import HINTS, Hints
 from turnwright_states.chart import ROWS, Chart
 from turnwright_states.reasons import REASONS
@@ -72,6 +83,36 @@ def test_dot_leads_every_arrow_through_a_card_with_its_rows(picture: Picture) ->
     assert len(re.findall(r"^  .* -> ", text, flags=re.MULTILINE)) == 1 + 2 * len(picture.arrows) + len(HINTS.sides)
 
 
+def _entries(picture: Picture) -> list[str]:
+    """The note, stop by stop: the numbers of its rows, what stops the turn, from where, and its end."""
+    return [
+        " ".join(
+            (
+                ", ".join(str(line.number) for line in stop.lines),
+                _shown(stop.lines[0], event=True).partition(" ")[2],
+                f"from {', '.join(stop.sources)} to {stop.dest}",
+            )
+        )
+        for stop in main_way(picture).stops
+    ]
+
+
+def test_dot_has_the_stops_of_the_main_way_in_a_note(picture: Picture) -> None:
+    text = to_dot(main_way(picture))
+    label = re.search(r"^  stops \[shape=plain label=<(.*)>\]$", text, flags=re.MULTILINE)
+    assert label is not None
+    assert _plain(label[1]) == " ".join(("These stops leave several states alike:", *_entries(picture)))
+    assert re.findall(r"^  stops -> (\w+) ", text, flags=re.MULTILINE) == ["FAILED", "ABORTED"]
+    assert "stops [" not in to_dot(picture)
+
+
+def test_mermaid_has_the_stops_of_the_main_way_in_a_note(picture: Picture) -> None:
+    note = re.search(r"    note right of [A-Z]+\n([^:]*)    end note\n", to_mermaid(main_way(picture)))
+    assert note is not None
+    assert " ".join(note[1].split()) == " ".join(_entries(picture))
+    assert "note" not in to_mermaid(picture)
+
+
 def test_dot_shows_the_kinds_apart(picture: Picture) -> None:
     text = to_dot(picture)
     looks = {
@@ -106,8 +147,9 @@ def test_the_table_is_the_chart_row_by_row(picture: Picture) -> None:
         assert shown[4:] == [row.dest, row.reason or ""]
 
 
-def test_the_page_holds_the_picture_the_rows_and_every_reason(picture: Picture) -> None:
+def test_the_page_holds_both_views_the_rows_and_every_reason(picture: Picture) -> None:
     page = to_page(picture)
+    assert f"```mermaid\n{to_mermaid(main_way(picture))}```\n" in page
     assert f"```mermaid\n{to_mermaid(picture)}```\n" in page
     assert to_table(picture) in page
     for reason, meaning in REASONS.items():

@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 
-from turnwright.draw import NodeKind, Picture, extract
+from turnwright.draw import NodeKind, Picture, extract, main_way
 from turnwright.draw.model import endings
 from turnwright_states.chart import CHART, ROWS, Chart, ReasonFrom
 from turnwright_states.reasons import REASONS, EndReason
@@ -92,6 +92,38 @@ def test_quiet_arrows_are_aborts_and_failures_of_the_engine(picture: Picture) ->
     for arrow in picture.arrows:
         rows = [row for row in ROWS if (row.source, row.dest) == (arrow.source, arrow.dest)]
         assert arrow.stops == all(row.trigger in {"abort", "fail"} for row in rows)
+
+
+def test_each_row_is_in_one_place_of_the_main_way(picture: Picture) -> None:
+    main = main_way(picture)
+    drawn = {line.number: (arrow.source, arrow.dest) for arrow in main.arrows for line in arrow.lines}
+    folded = {
+        line.number: (source, stop.dest)
+        for stop in main.stops
+        for source, line in zip(stop.sources, stop.lines, strict=True)
+    }
+    assert len(drawn) + len(folded) == len(ROWS) == len(drawn | folded)
+    assert drawn | folded == {number: (row.source, row.dest) for number, row in enumerate(ROWS, start=1)}
+    assert main.nodes == picture.nodes
+    assert picture.stops == ()
+
+
+def test_a_row_is_folded_that_names_a_reason_and_stops_another_state_alike(picture: Picture) -> None:
+    folded = {line.number for stop in main_way(picture).stops for line in stop.lines}
+    for number, row in enumerate(ROWS, start=1):
+        alike = [one for one in ROWS if one[1:3] == row[1:3] and one.reason == row.reason and one.source != row.source]
+        assert (number in folded) == (row.reason is not None and alike != [])
+
+
+def test_the_note_lists_each_stop_once_with_its_event_guard_and_reason(picture: Picture) -> None:
+    stops = [
+        (stop.lines[0].event, stop.lines[0].guard, stop.lines[0].reason, stop.dest) for stop in main_way(picture).stops
+    ]
+    assert len(set(stops)) == len(stops)
+    for stop in main_way(picture).stops:
+        assert len({(line.event, line.guard, line.reason) for line in stop.lines}) == 1
+        assert len(set(stop.sources)) == len(stop.sources)
+    assert {event for event, *_ in stops} == {"abort", "fail", "expire", "attempt_failed", "replied"}
 
 
 def test_another_chart_gives_another_picture() -> None:

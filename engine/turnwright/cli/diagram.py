@@ -8,9 +8,11 @@ import typer
 
 from turnwright.draw import (
     Overlay,
+    Picture,
     RowCounts,
     coverage_overlay,
     extract,
+    main_way,
     stale,
     to_dot,
     to_mermaid,
@@ -47,6 +49,9 @@ def diagram(
         Format | None,
         typer.Option("--format", help="How to print it: mermaid, unless said otherwise.", show_default=False),
     ] = None,
+    main: Annotated[
+        bool, typer.Option("--main", help="Draw the main way: the stops that leave several states alike are one note.")
+    ] = False,
     turn: Annotated[
         str | None, typer.Option("--turn", metavar="ID", help="Draw over it what this recorded turn took.")
     ] = None,
@@ -62,7 +67,11 @@ def diagram(
     store: StoreOption = DEFAULT_STORE,
     write_to: Annotated[
         Path | None,
-        typer.Option("--write", metavar="DIR", help="Write turn.mmd, .dot, .pml, .md and .svg there."),
+        typer.Option(
+            "--write",
+            metavar="DIR",
+            help="Write the main way (turn.svg, .dot, .mmd), the full chart (turn-full.*), turn.md and turn.pml there.",
+        ),
     ] = None,
     check: Annotated[
         Path | None, typer.Option("--check", metavar="DIR", help="Name the files there that are stale or missing.")
@@ -70,16 +79,20 @@ def diagram(
 ) -> None:
     """Draw the states of a turn, and the rows of the chart that lead from one to the next.
 
-    Everything is taken from the chart that runs. Without options it is printed as Mermaid. SVG needs Graphviz's
-    `dot` on PATH, and the other formats nothing.
+    Everything is taken from the chart that runs. Without options the full chart is printed as Mermaid; --main prints
+    the main way. SVG needs Graphviz's `dot` on PATH, and the other formats nothing.
     --turn marks the rows that a recorded turn took, how often, and where it stands; it exits with 1 if the journal
     does not follow from the chart. --coverage colours each row by how often tests took it.
     --check exits with 1 if a file is stale or missing, and needs no Graphviz.
     """
-    if sum(map(bool, (form or turn or coverage, write_to, check))) > 1:
+    if sum(map(bool, (form or main or turn or coverage, write_to, check))) > 1:
         _refuse("to print a picture, to --write the files and to --check them are three things to do: give one of them")
     if turn and coverage:
         _refuse("--turn and --coverage are two overlays: give one of them")
+    if main and (turn or coverage or form in {Format.PROMELA, Format.TABLE}):
+        _refuse(
+            "--main is a picture in mermaid, dot or svg without an overlay: --turn and --coverage need the full chart"
+        )
     if (turn or coverage) and form is Format.PROMELA:
         _refuse("a Promela model is checked, and nothing is drawn over it: use mermaid, dot, svg or table")
     try:
@@ -89,13 +102,12 @@ def diagram(
             _check(check)
         else:
             overlay = _turn(turn, store) if turn else _coverage(coverage) if coverage else None
-            echo(_text(form or Format.MERMAID, overlay).removesuffix("\n"))
+            echo(_text(form or Format.MERMAID, overlay, main_way(extract()) if main else extract()).removesuffix("\n"))
     except (ConfigError, OSError) as error:
         _refuse(str(error))
 
 
-def _text(form: Format, overlay: Overlay | None) -> str:
-    picture = extract()
+def _text(form: Format, overlay: Overlay | None, picture: Picture) -> str:
     match form:
         case Format.MERMAID:
             return to_mermaid(picture, overlay)

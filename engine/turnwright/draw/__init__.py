@@ -3,7 +3,7 @@
 from .dot import to_dot
 from .files import stale, write
 from .mermaid import to_mermaid
-from .model import Arrow, Node, NodeKind, Picture, TextLine, extract
+from .model import Arrow, Node, NodeKind, Picture, Stop, TextLine, extract, main_way
 from .overlay import Laid, Overlay, coverage_overlay
 from .promela import to_promela
 from .recorded import turn_overlay
@@ -19,9 +19,11 @@ __all__ = [
     "Overlay",
     "Picture",
     "RowCounts",
+    "Stop",
     "TextLine",
     "coverage_overlay",
     "extract",
+    "main_way",
     "stale",
     "to_dot",
     "to_mermaid",

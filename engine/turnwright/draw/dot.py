@@ -8,11 +8,11 @@ picture fits the width of a page. Source: DESIGN 2 (guards printed as words), EX
 from collections.abc import Iterator
 from typing import Final
 
-from .labels import NAME_SIZE, card_label, name_label, picture_label
-from .layout_hints import COUNTED, HINTS, Hints
+from .labels import NAME_SIZE, card_label, name_label, note_label, picture_label
+from .layout_hints import COUNTED, HINTS, MAIN_WAY, Hints
 from .model import Arrow, NodeKind, Picture
 from .overlay import Overlay
-from .style import NAME, PAPER, Style, style_of
+from .style import NAME, PAPER, QUIET, Style, style_of
 
 FONT: Final = "Arial"
 _MADE: Final = "// Made by `turnwright diagram` from the chart: edit the chart, not this file."
@@ -20,7 +20,7 @@ _MADE: Final = "// Made by `turnwright diagram` from the chart: edit the chart, 
 
 def to_dot(picture: Picture, hints: Hints | None = None, *, overlay: Overlay | None = None) -> str:
     """The picture as the text of a DOT file, the same for the same picture, hints and overlay."""
-    hints = hints or (HINTS if overlay is None else COUNTED)
+    hints = hints or (MAIN_WAY if picture.stops else HINTS if overlay is None else COUNTED)
     lines = _document(style_of(picture, hints, overlay), hints)
     return "\n".join((_MADE, "digraph turn {", *(f"  {line}" for line in lines), "}", ""))
 
@@ -40,6 +40,16 @@ def _document(style: Style, hints: Hints) -> Iterator[str]:
     yield f"start -> {style.picture.initial} [weight=100 {style.start}]"
     for arrow in style.picture.arrows:
         yield from _arrow(arrow, style, hints)
+    if style.picture.stops:
+        yield from _note(style.picture, hints)
+
+
+def _note(picture: Picture, hints: Hints) -> Iterator[str]:
+    """The note, with a line to each state that is reached by its stops alone."""
+    yield f"stops [shape=plain label={note_label(picture.stops, hints.note)}]"
+    reached = {arrow.dest for arrow in picture.arrows}
+    for dest in dict.fromkeys(stop.dest for stop in picture.stops if stop.dest not in reached):
+        yield f'stops -> {dest} [color="{QUIET}"]'
 
 
 def _sides(picture: Picture, hints: Hints) -> Iterator[str]:

@@ -1,43 +1,57 @@
-"""What stands on an arrow: its rows in the notation of statecharts, broken into lines of a given width."""
+"""The words of an arrow and of the note, in the notation of statecharts, broken into lines of a given width."""
 
 from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 from typing import NamedTuple
 
-from .model import Arrow, TextLine
+from .model import Arrow, Stop, TextLine
 
 
 class LabelPart(Enum):
-    """The parts of `event [guard] / reason`."""
+    """The parts of `event [guard] / reason`, and of a stop also the states that it joins."""
 
     EVENT = auto()
     GUARD = auto()
     REASON = auto()
+    STATES = auto()
 
 
 class LabelWord(NamedTuple):
-    """What is not broken over two lines."""
+    """A text that is never broken over two lines."""
 
     text: str
     part: LabelPart
 
 
-class CardRow(NamedTuple):
-    """One row on a card: the lines that it takes, each with its words."""
+class LabelRow(NamedTuple):
+    """One entry of a label: the rows of the chart that it stands for, and its words, line by line."""
 
-    line: TextLine
-    broken: tuple[tuple[LabelWord, ...], ...]
+    rows: tuple[TextLine, ...]
+    lines: tuple[tuple[LabelWord, ...], ...]
+
+    @property
+    def numbers(self) -> str:
+        """The numbers of its rows."""
+        return ", ".join(str(row.number) for row in self.rows)
 
 
-def card_rows(arrow: Arrow, columns: int) -> Iterator[CardRow]:
-    """The rows of an arrow's card, in lines of at most `columns` characters unless a single word is longer.
+def label_rows(arrow: Arrow, columns: int) -> Iterator[LabelRow]:
+    """The rows of an arrow, in lines of at most `columns` characters unless a single word is longer.
 
     An event is not said again on the rows below it, and an abort's reason is left to the state where it leads.
     """
     said = None
     for line in arrow.lines:
-        yield CardRow(line, tuple(_wrapped(_words(line, say_event=line.event != said), columns)))
+        yield LabelRow((line,), tuple(_wrapped(_words(line, say_event=line.event != said), columns)))
         said = line.event
+
+
+def note_rows(stops: Iterable[Stop], columns: int) -> Iterator[LabelRow]:
+    """The entries of the note: each stop with the states that it leaves and the one where it leads."""
+    for stop in stops:
+        states = f"from {', '.join(stop.sources)} to {stop.dest}".split()
+        words = (*_words(stop.lines[0], say_event=True), *(LabelWord(word, LabelPart.STATES) for word in states))
+        yield LabelRow(stop.lines, tuple(_wrapped(words, columns)))
 
 
 def _words(line: TextLine, *, say_event: bool) -> Iterator[LabelWord]:

@@ -1,4 +1,7 @@
-"""The committed files: written from the chart, and compared with it."""
+"""The committed files of the chart: written from it, and compared with it.
+
+`turn.svg`, `.dot` and `.mmd` show the main way, `turn-full.svg`, `.dot` and `.mmd` every arrow. `turn.md` has both.
+"""
 
 from pathlib import Path
 from typing import Final
@@ -9,17 +12,16 @@ from turnwright_states.chart import CHART, Chart
 
 from .dot import to_dot
 from .mermaid import to_mermaid
-from .model import extract
+from .model import Picture, extract, main_way
 from .promela import to_promela
 from .svg import is_fresh, to_svg
 from .table import to_page
 
-_SVG: Final = "turn.svg"
 _MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 def stale(directory: Path, chart: Chart = CHART) -> dict[str, str]:
-    """The files of a directory that do not show the chart: each name with `missing` or `stale`.
+    """Return the files of a directory that do not show the chart: each name with `missing` or `stale`.
 
     `chart` is another one than ours only in a test. Needs no Graphviz. Text is compared as text: a checkout that turned
     the line ends is not stale. Raises `OSError` when a file is there and cannot be read.
@@ -28,17 +30,18 @@ def stale(directory: Path, chart: Chart = CHART) -> dict[str, str]:
     for name, text in _texts(chart).items():
         if (there := _read(directory / name)) != text:
             found[name] = "missing" if there is None else "stale"
-    drawing = _read(directory / _SVG)
-    if drawing is None or not is_fresh(drawing, to_dot(extract(chart))):
-        found[_SVG] = "missing" if drawing is None else "stale"
+    for view, picture in _views(chart).items():
+        drawing = _read(directory / f"{view}.svg")
+        if drawing is None or not is_fresh(drawing, to_dot(picture)):
+            found[f"{view}.svg"] = "missing" if drawing is None else "stale"
     return found
 
 
 def write(directory: Path, chart: Chart = CHART) -> tuple[str, ...]:
-    """Write what is missing or stale, the SVG last, and return the names. The directory is made if need be.
+    """Write what is missing or stale, the drawings last, and return the names. Make the directory if need be.
 
     A fresh SVG is left alone: another version of Graphviz would only draw it differently. Raises `OSError` when a
-    file cannot be written, and `ConfigError`, once the others are written, when the SVG has to be drawn and Graphviz
+    file cannot be written, and `ConfigError`, once the others are written, when an SVG has to be drawn and Graphviz
     is missing.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -46,22 +49,29 @@ def write(directory: Path, chart: Chart = CHART) -> tuple[str, ...]:
     for name, text in _texts(chart).items():
         if name in names:
             write_regular(directory / name, text.encode())
-    if _SVG in names:
-        try:
-            drawing = to_svg(to_dot(extract(chart)))
-        except ConfigError as error:
-            raise ConfigError(f"{directory / _SVG} was not written, the other files were: {error}") from None
-        write_regular(directory / _SVG, drawing.encode())
+    for view, picture in _views(chart).items():
+        if (name := f"{view}.svg") in names:
+            try:
+                drawing = to_svg(to_dot(picture))
+            except ConfigError as error:
+                raise ConfigError(f"{directory / name} was not written, the text files were: {error}") from None
+            write_regular(directory / name, drawing.encode())
     return tuple(names)
 
 
+def _views(chart: Chart) -> dict[str, Picture]:
+    """The two views of the chart, by the name of their files."""
+    full = extract(chart)
+    return {"turn": main_way(full), "turn-full": full}
+
+
 def _texts(chart: Chart) -> dict[str, str]:
-    picture = extract(chart)
+    views = _views(chart)
     return {
-        "turn.mmd": to_mermaid(picture),
-        "turn.dot": to_dot(picture),
+        **{f"{view}.mmd": to_mermaid(picture) for view, picture in views.items()},
+        **{f"{view}.dot": to_dot(picture) for view, picture in views.items()},
         "turn.pml": to_promela(chart),
-        "turn.md": to_page(picture),
+        "turn.md": to_page(views["turn-full"]),
     }
 
 

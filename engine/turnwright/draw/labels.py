@@ -5,12 +5,13 @@ The text of a state, the card of an arrow, and what stands around the picture: t
 
 import re
 import textwrap
+from collections.abc import Iterable
 from html import escape
 from itertools import groupby
 from typing import Final
 
-from .edge_label import CardRow, LabelPart, LabelWord, card_rows
-from .model import Arrow, Node, NodeKind
+from .edge_label import LabelPart, LabelRow, LabelWord, label_rows, note_rows
+from .model import Arrow, Node, NodeKind, Stop
 from .style import DIM, INK, RULE, SWATCHES, Mark, NameLook, RowLook, Style
 
 NAME_SIZE: Final = 13
@@ -20,6 +21,7 @@ _COUNT_WIDTH: Final = 25
 #: Characters of a line of a caption, and how many lines one item of it may take.
 _CAPTION_COLUMNS: Final = 125
 _CAPTION_LINES: Final = 3
+_NOTE: Final = "These stops leave several states alike:"
 
 
 def name_label(node: Node, looks: NameLook) -> str:
@@ -37,12 +39,15 @@ def name_label(node: Node, looks: NameLook) -> str:
 
 def card_label(arrow: Arrow, style: Style, columns: int) -> str:
     """The card of an arrow: its rows, at most `columns` characters wide without their numbers and counts."""
-    rows = "".join(_row(row, style.row(arrow, row.line)) for row in card_rows(arrow, columns))
-    # Graphviz sets its lines high.
-    above = '<TR><TD HEIGHT="2" CELLPADDING="0"></TD></TR>'
+    rows = "".join(_row(row, style.row(arrow, row.rows[0])) for row in label_rows(arrow, columns))
     # A count fills the edge of its card, and would stick out of a round corner.
-    corners = "" if style.counts else ' STYLE="ROUNDED"'
-    return _table(above + rows, f'BORDER="1"{corners} COLOR="{RULE}" BGCOLOR="#ffffff" CELLPADDING="1"')
+    return _card(rows, "" if style.counts else ' STYLE="ROUNDED"')
+
+
+def note_label(stops: Iterable[Stop], columns: int) -> str:
+    """The note of the main way: the stops that are folded into it."""
+    title = f'<TR><TD></TD><TD COLSPAN="4" ALIGN="LEFT"><B>{_font(_NOTE, INK, _TEXT)}</B></TD></TR>'
+    return _card(title + "".join(_row(row, RowLook()) for row in note_rows(stops, columns)), ' STYLE="ROUNDED"')
 
 
 def picture_label(style: Style) -> str:
@@ -58,14 +63,22 @@ def picture_label(style: Style) -> str:
     return _table("".join(f'<TR><TD ALIGN="LEFT">{line}</TD></TR>' for line in lines), 'BORDER="0" CELLPADDING="2"')
 
 
-def _row(row: CardRow, looks: RowLook) -> str:
+def _card(rows: str, corners: str) -> str:
+    # Graphviz sets its lines high.
+    above = '<TR><TD HEIGHT="2" CELLPADDING="0"></TD></TR>'
+    return _table(above + rows, f'BORDER="1"{corners} COLOR="{RULE}" BGCOLOR="#ffffff" CELLPADDING="1"')
+
+
+def _row(row: LabelRow, looks: RowLook) -> str:
     ground = f' BGCOLOR="{looks.ground}"' if looks.ground else ""
+    # Many numbers are wider in the fonts of some readers than Graphviz took them to be.
+    gap = 2 * len(row.rows) - 1
     lines = []
-    for place, words in enumerate(row.broken):
-        number = "" if place else _font(str(row.line.number), DIM, _NUMBER)
-        count = "" if place or looks.mark is None else _count(looks.mark, len(row.broken))
+    for place, words in enumerate(row.lines):
+        number = "" if place else _font(row.numbers, DIM, _NUMBER)
+        count = "" if place or looks.mark is None else _count(looks.mark, len(row.lines))
         lines.append(
-            f'<TR><TD WIDTH="1"{ground}></TD><TD ALIGN="RIGHT"{ground}>{number}</TD><TD WIDTH="1"{ground}></TD>'
+            f'<TR><TD WIDTH="1"{ground}></TD><TD ALIGN="RIGHT"{ground}>{number}</TD><TD WIDTH="{gap}"{ground}></TD>'
             f'<TD ALIGN="LEFT"{ground}>{_font(_set(words, looks), looks.ink, _TEXT)}</TD>'
             f'<TD WIDTH="6"{ground}></TD>{count}</TR>'
         )

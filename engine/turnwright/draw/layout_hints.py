@@ -20,12 +20,14 @@ class Hints:
 
     `spine`: the states of the loop, which stand below each other in a straight line. `sides`: states that stand side
     by side, from left to right. `columns`: how many characters a line of a card takes, and `wide` for the cards that
-    differ. `stretch`: by how many levels an arrow is longer than usual, before its card and after it.
+    differ. `note`: the same for the note. `stretch`: by how many levels an arrow is longer than usual, before its card
+    and after it.
     """
 
     spine: tuple[State, ...] = ()
     sides: tuple[tuple[State, ...], ...] = ()
     columns: int = 20
+    note: int = 40
     wide: Mapping[Pair, int] = field(default_factory=dict)
     stretch: Mapping[Pair, tuple[int, int]] = field(default_factory=dict)
 
@@ -63,7 +65,18 @@ HINTS: Final = Hints(
     },
 )
 
-#: The same with a column for counts on each card: the text leaves the room for it. Found in the same way.
+#: For the main way: without the stops there is room.
+MAIN_WAY: Final = replace(
+    HINTS,
+    sides=(
+        HINTS.sides[0],
+        (State.FINISHED, State.FAILED, State.ABORTED, State.CAP_HIT, State.DOOM_LOOP, State.SYNTHESIS_DONE),
+    ),
+    note=36,
+    stretch={(State.TOOL_EXEC, State.SYNTHESIS_DONE): (2, 0)},
+)
+
+#: The full chart's with a column for counts on each card: the text leaves the room for it. Found in the same way.
 COUNTED: Final = replace(
     HINTS,
     columns=14,

@@ -11,11 +11,12 @@ from typing import Final
 
 from turnwright_states.state import State
 
-from .edge_label import card_rows
+from .edge_label import LabelRow, label_rows, note_rows
 from .model import Arrow, NodeKind, Picture, TextLine
 from .overlay import Laid, Overlay, brief
 
 _COLUMNS: Final = 18  # and the number before it
+_NOTE_COLUMNS: Final = 60
 #: Mermaid starts its search for few crossings from the order in which states are declared.
 _ORDER: Final = (
     State.CHECK,
@@ -79,6 +80,11 @@ def _document(picture: Picture, overlay: Overlay | None) -> Iterator[str]:
     yield f"    [*] --> {picture.initial}"
     for arrow in picture.arrows:
         yield f"    {arrow.source} --> {arrow.dest} : {_label(arrow, overlay)}"
+    if picture.stops:
+        yield f"    note right of {picture.stops[-1].dest}"
+        for row in note_rows(picture.stops, _NOTE_COLUMNS):
+            yield from (f"        {line}" for line in _lines(row, ""))
+        yield "    end note"
     reached = None if overlay is None else overlay.reached(picture)
     for node in picture.nodes:
         if overlay is not None and node.state is overlay.stands:
@@ -90,13 +96,15 @@ def _document(picture: Picture, overlay: Overlay | None) -> Iterator[str]:
 
 
 def _label(arrow: Arrow, overlay: Overlay | None) -> str:
-    lines = (
-        " ".join((*(() if place else (str(row.line.number),)), *(word.text for word in words)))
-        + (_count(overlay, row.line) if place == len(row.broken) - 1 else "")
-        for row in card_rows(arrow, _COLUMNS)
-        for place, words in enumerate(row.broken)
-    )
-    return "<br/>".join(_BREAKS.sub(" ", line) for line in lines)
+    rows = label_rows(arrow, _COLUMNS)
+    return "<br/>".join(line for row in rows for line in _lines(row, _count(overlay, row.rows[0])))
+
+
+def _lines(row: LabelRow, count: str) -> Iterator[str]:
+    lines = [" ".join(word.text for word in words) for words in row.lines]
+    lines[0] = f"{row.numbers} {lines[0]}"
+    lines[-1] += count
+    return (_BREAKS.sub(" ", line) for line in lines)
 
 
 def _count(overlay: Overlay | None, line: TextLine) -> str:

@@ -89,12 +89,25 @@ class Arrow:
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """Rows that stop a turn alike: they have one event, guard, reason and destination, each from another state."""
+
+    sources: tuple[State, ...]
+    dest: State
+    lines: tuple[TextLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
-    """The chart as nodes and arrows. Nodes stand in the order of `State`, arrows in that of their first rows."""
+    """The chart as nodes and arrows. Nodes stand in the order of `State`, arrows in that of their first rows.
+
+    `stops` are the rows that the main way folds into its note; the full chart has none.
+    """
 
     initial: State
     nodes: tuple[Node, ...]
     arrows: tuple[Arrow, ...]
+    stops: tuple[Stop, ...] = ()
 
 
 def extract(chart: Chart = CHART) -> Picture:
@@ -111,6 +124,28 @@ def extract(chart: Chart = CHART) -> Picture:
         nodes=tuple(Node(state, _kind(state), reasons.get(state, ())) for state in State),
         arrows=tuple(arrows.values()),
     )
+
+
+def main_way(picture: Picture) -> Picture:
+    """Fold the stops that leave several states alike, so that the way of most turns is seen.
+
+    A row is folded when it names a reason, and another state has a row with the same event, guard and reason.
+    """
+    alike: dict[tuple[str, ...], dict[State, list[tuple[State, TextLine]]]] = {}
+    for arrow in picture.arrows:
+        for line in arrow.lines:
+            if line.reason:
+                to = alike.setdefault((line.event, line.guard, line.reason), {})
+                to.setdefault(arrow.dest, []).append((arrow.source, line))
+    stops = tuple(
+        Stop(tuple(source for source, _ in rows), dest, tuple(line for _, line in rows))
+        for to in alike.values()
+        if sum(map(len, to.values())) > 1
+        for dest, rows in to.items()
+    )
+    folded = {line for stop in stops for line in stop.lines}
+    left = (replace(arrow, lines=tuple(one for one in arrow.lines if one not in folded)) for arrow in picture.arrows)
+    return replace(picture, arrows=tuple(arrow for arrow in left if arrow.lines), stops=stops)
 
 
 def endings(picture: Picture) -> dict[EndReason, tuple[State, ...]]:

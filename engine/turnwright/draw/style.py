@@ -15,7 +15,7 @@ from .overlay import Laid, Overlay, brief, shade, shade_words
 PAPER: Final = "#f8fafc"
 NAME, INK, DIM, RULE = "#111827", "#1f2937", "#5b6678", "#dbe2ea"
 _REASON: Final = "#9a3412"
-_LINE, _QUIET, _LOOP = "#475569", "#8a97a8", "#1d4ed8"
+_LINE, QUIET, _LOOP = "#475569", "#8a97a8", "#1d4ed8"
 #: What an overlay sets back: legible, and not what the eye meets first.
 _FADED, _FADED_LINE = "#6f7d91", "#c3cdd9"
 _TAKEN_ROW, _TAKEN, _HERE = "#e4eefd", "#1d4ed8", "#c2410c"
@@ -114,7 +114,7 @@ class Style:
     def edge(self, arrow: Arrow) -> str:
         """The attributes of both halves of an arrow."""
         if arrow.stops:
-            return f'color="{_QUIET}"'
+            return f'color="{QUIET}"'
         return f'color="{_LOOP}" penwidth=2' if self._hints.looping((arrow.source, arrow.dest)) else f'color="{_LINE}"'
 
     def row(self, arrow: Arrow, line: TextLine) -> RowLook:

@@ -27,14 +27,14 @@ _FONTS: Final = f"{FONT}, Helvetica, Liberation Sans, sans-serif"
 _TITLE: Final = "One turn of an agent as a state machine"
 _DESCRIPTION: Final = (
     "The states of a turn, and the arrows between them with their events, guards and reasons. "
-    "The page turn.md holds the same as a picture in Mermaid and as tables."
+    "The page turn.md holds the same as pictures in Mermaid and as tables."
 )
 _OPENED: Final = re.compile(r'<svg\b[^>]* ?viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"[^>]*>')
 _RUN: Final = re.compile(r'<text (text-anchor="\w+" x="[^"]*" y="[^"]*") ([^>]*)>([^<]*)</text>')
 #: A piece of a line that others follow ends in a space that does not break.
 _SPACE: Final = re.compile(r"\xa0|&#160;")
 _RUNS: Final = re.compile(rf"(?:<text [^>]*>[^<]*(?:{_SPACE.pattern})</text>\n)+<text [^>]*>[^<]*</text>")
-_MADE_FROM: Final = re.compile(r"<!-- Drawn from turn\.dot\. dot sha256:([0-9a-f]{64}) svg sha256:([0-9a-f]{64}) -->\n")
+_MADE_FROM: Final = re.compile(r"<!-- Drawn from DOT\. dot sha256:([0-9a-f]{64}) svg sha256:([0-9a-f]{64}) -->\n")
 
 
 def to_svg(dot: str, overlay: Overlay | None = None) -> str:
@@ -59,7 +59,7 @@ def to_svg(dot: str, overlay: Overlay | None = None) -> str:
     if overlay is not None:
         return _finished(done.stdout, f"{_TITLE}: {overlay.caption[0]}", " ".join(overlay.caption[1:]) or _DESCRIPTION)
     text = _finished(done.stdout, _TITLE, _DESCRIPTION)
-    return f"<!-- Drawn from turn.dot. dot sha256:{_digest(dot)} svg sha256:{_digest(text)} -->\n{text}"
+    return f"<!-- Drawn from DOT. dot sha256:{_digest(dot)} svg sha256:{_digest(text)} -->\n{text}"
 
 
 def is_fresh(svg: str, dot: str) -> bool:

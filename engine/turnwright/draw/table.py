@@ -7,7 +7,7 @@ from turnwright_states.reasons import REASONS
 from turnwright_states.state import OUTCOMES
 
 from .mermaid import to_mermaid
-from .model import NodeKind, Picture, endings
+from .model import NodeKind, Picture, endings, main_way
 from .overlay import Laid, Overlay
 
 #: A column is padded up to this width; a longer cell sticks out, rather than making every line as long.
@@ -19,15 +19,23 @@ _PAGE: Final = """\
 # One turn
 
 Made by `turnwright diagram --write` from `states/turnwright_states/chart.py`: edit the chart, not this page.
-The same picture, laid out for the width of a page, is [turn.svg](turn.svg); the chart as a model for SPIN is
-[turn.pml](turn.pml).
+[turn.svg](turn.svg) shows the main way and [turn-full.svg](turn-full.svg) the full chart, both laid out for the width
+of a page. [turn.pml](turn.pml) is the chart as a model for SPIN.
+
+## The main way
 
 ```mermaid
-{mermaid}```
+{main}```
 
 An arrow carries rows of the chart: number, `event [guard] / reason`. An event is not repeated on the lines below it.
+The note holds the rows that stop a turn with the same event, guard and reason from two states or more.
 
 {kinds}
+
+## The full chart
+
+```mermaid
+{full}```
 
 ## Rows
 
@@ -65,7 +73,7 @@ def to_table(picture: Picture, overlay: Overlay | None = None) -> str:
 
 
 def to_page(picture: Picture) -> str:
-    """The page `turn.md`: the Mermaid picture, the kinds of states, the rows, and what each reason means."""
+    """The page `turn.md`: both views in Mermaid, the kinds of states, the rows, and what each reason means."""
     kinds = [
         (kind, ", ".join(node.state for node in picture.nodes if node.kind is kind), kind.means) for kind in NodeKind
     ]
@@ -79,7 +87,8 @@ def to_page(picture: Picture) -> str:
         for reason, states in endings(picture).items()
     ]
     return _PAGE.format(
-        mermaid=to_mermaid(picture),
+        main=to_mermaid(main_way(picture)),
+        full=to_mermaid(picture),
         kinds=_table(("kind", "states", "means"), kinds),
         rows=to_table(picture).rstrip(),
         reasons=_table(("reason", "outcome", "means", "what to do next"), reasons),

@@ -74,7 +74,7 @@ class Pages:
         step = turn.step(asked.get("step"))
         tab = TABS.get(asked.get("tab", ""), TABS[_FIRST_TAB])
         history = await history_of(self._engine.store, turn) if tab.history else ()
-        looked = TabContext(self._engine, turn, step, self._store, history, until)
+        looked = TabContext(self._engine, turn, step, self._store, history, until, asked.get("chart") == "full")
         upto = turn.at if step is None else step.last
         values = {
             "turn": turn,
@@ -82,7 +82,7 @@ class Pages:
             "tab": tab,
             "tabs": TABS.values(),
             "asks": kind_of_question,
-            "link": _Links(path, turn.at if turn.cut else None, step, tab),
+            "link": _Links(path, turn.at if turn.cut else None, step, tab, full_chart=looked.full_chart),
             "offer": await offer_of(self._engine, self._crew, turn, upto, store=self._store),
             "said": said,
         }
@@ -125,11 +125,12 @@ def query_before(request: Request, path: str) -> str:
 
 
 class _Links:
-    """Addresses of this page with another step, tab or place; what is not named stays as it is."""
+    """Addresses of this page with another step, tab, place or view of the chart; what is not named stays as it is."""
 
-    def __init__(self, path: str, at: int | None, step: object, tab: object) -> None:
+    def __init__(self, path: str, at: int | None, step: object, tab: object, *, full_chart: bool) -> None:
         self._path = path
         self._now = {"step": getattr(step, "key", None), "tab": getattr(tab, "name", None), "at": at}
+        self._now["chart"] = "full" if full_chart else None
 
     def __call__(self, **changed: object) -> str:
         query = {name: value for name, value in (self._now | changed).items() if value is not None}

@@ -35,7 +35,7 @@ function noted() {
     taken: new Set(all(".chart-picture .taken", shown).map((one) => one.id)),
     what: shown.dataset.what,
     turn: shown.dataset.turn,
-    tab: find("#tab", shown)?.dataset.tab,
+    tab: find("#tab", shown)?.dataset.tab + (find("#chart-view", shown)?.search ?? ""),
   };
 }
 

@@ -7,7 +7,7 @@ from typing import Final
 from markupsafe import Markup
 
 from turnwright.draw import extract
-from turnwright.inspector.views.chart_svg import Lit, picture
+from turnwright.inspector.views.chart_svg import Lit, chart_svg
 from turnwright.inspector.views.pagination import Window
 from turnwright.inspector.views.steps import Step
 from turnwright.inspector.views.tab_context import TabContext
@@ -48,10 +48,12 @@ class StateSpan:
 class ChartView:
     """The picture, and the rows that the chosen step took, or the steps one after the other, as many as a page has.
 
+    `full`: the picture has every arrow; else it is the main way.
     `taken` counts what the whole turn took so far, `kinds` how many different rows that were, of `rows`.
     """
 
     picture: Markup
+    full: bool
     way: tuple[StateSpan, ...]
     window: Window
     taken: int
@@ -68,4 +70,6 @@ def view(looked: TabContext) -> ChartView:
     window = Window.of(len(turn.steps) if step is None else 1, _PAGE, looked.until)
     shown = turn.steps[window.part] if step is None else (step,)
     way = tuple(StateSpan(one, tuple(map(Taken.of, one.rows))) for one in shown)
-    return ChartView(picture(lit), way, window, counts.total(), len(counts), len(_WORDS))
+    return ChartView(
+        chart_svg(lit, full=looked.full_chart), looked.full_chart, way, window, counts.total(), len(counts), len(_WORDS)
+    )

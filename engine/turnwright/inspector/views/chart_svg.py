@@ -1,8 +1,9 @@
-"""The committed drawing of the chart, taken apart so that what a turn took of it can be lit.
+"""The committed drawings of the chart, taken apart so that what a turn took of them can be lit.
 
 Graphviz names what it draws: a state by its name, the card of an arrow `STREAM to FAILED`, and the two halves of the
-arrow `STREAM->STREAM to FAILED` and `STREAM to FAILED->FAILED`. Each gets the numbers of the chart's rows that it
-stands for. Colours stay as they are drawn; the style sheet gives them those of the theme.
+arrow `STREAM->STREAM to FAILED` and `STREAM to FAILED->FAILED`. The note of the main way is `stops`, and an arrow from
+it `stops->FAILED`. Each gets the numbers of the chart's rows that it stands for. Colors stay as they are drawn; the
+style sheet gives them those of the theme.
 """
 
 import re
@@ -16,10 +17,13 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from turnwright.draw import Arrow, NodeKind, TextLine, extract
+from turnwright.draw import NodeKind, Picture, extract, main_way
 from turnwright_states import State
 
-FILE: Final = Path(__file__).parents[1] / "static" / "turn.svg"
+_STATIC: Final = Path(__file__).parents[1] / "static"
+#: The drawings: the main way, and the full chart.
+MAIN_FILE: Final = _STATIC / "turn.svg"
+FULL_FILE: Final = _STATIC / "turn-full.svg"
 
 _NAMESPACE: Final = re.compile(r"^\{[^}]*\}")
 _POINT: Final = re.compile(r"(-?[\d.]+),(-?[\d.]+)")
@@ -42,9 +46,9 @@ class Lit:
     ended: bool
 
 
-def picture(lit: Lit) -> Markup:
-    """The drawing with what a turn took of it lit, to stand in a page."""
-    root = deepcopy(_drawing())
+def chart_svg(lit: Lit, *, full: bool = False) -> Markup:
+    """The drawing of the main way, or of the full chart, with what a turn took of it lit, to stand in a page."""
+    root = deepcopy(_drawing(full))
     root.set("class", "chart-picture" + (" has-chosen" if lit.chosen is not None else ""))
     counts = [count for element in root.iter("g") if (count := _light(element, lit)) is not None]
     # Above all else: what is drawn later lies on top.
@@ -77,6 +81,8 @@ def _words(element: ET.Element, count: int, *, here: bool, ended: bool) -> str:
     if "data-state" in element.attrib:
         standing = (" The turn ended here." if ended else " The turn stands here.") if here else ""
         return f"{element.get('data-state')}.{standing}"
+    if "data-from" not in element.attrib:
+        return f"Stops that leave several states alike, taken {count} times"
     return f"{element.get('data-from')} to {element.get('data-to')}, taken {count} times"
 
 
@@ -95,9 +101,10 @@ def _counted(card: ET.Element, count: int) -> ET.Element:
 
 
 @cache
-def _drawing() -> ET.Element:
+def _drawing(full: bool) -> ET.Element:
     """The drawing with classes and row numbers, as each turn's begins."""
-    root = ET.parse(FILE).getroot()  # noqa: S314 (our own file)
+    root = ET.parse(FULL_FILE if full else MAIN_FILE).getroot()  # noqa: S314 (our own file)
+    picture = extract() if full else main_way(extract())
     for element in root.iter():
         element.tag = _NAMESPACE.sub("", element.tag)
         element.tail = None
@@ -108,30 +115,28 @@ def _drawing() -> ET.Element:
     root.set("aria-labelledby", "chart-turn-title")
     _child(root, "title").text = "The chart, with the way of the turn lit"
     _child(root, "rect").set("class", "paper")
-    arrows = {(arrow.source, arrow.dest): arrow for arrow in extract().arrows}
     for element in root.iter("g"):
         title = element.find("title")
         if title is not None and element.get("class") in ("node", "edge"):
-            _name(element, title.text or "", arrows)
+            _name(element, title.text or "", picture)
             element.remove(title)
     graph = _child(root, "g")
     graph.remove(_child(graph, "title"))
     return root
 
 
-def _name(element: ET.Element, name: str, arrows: Mapping[tuple[State, State], Arrow]) -> None:
+def _name(element: ET.Element, name: str, picture: Picture) -> None:
     """Say of an element what it stands for."""
     if name in State.__members__:
         state = State[name]
-        numbers = [
-            line.number for arrow in arrows.values() if state in (arrow.source, arrow.dest) for line in arrow.lines
-        ]
+        at_state = (arrow.lines for arrow in extract().arrows if state in (arrow.source, arrow.dest))
+        numbers = [line.number for lines in at_state for line in lines]
         kind = next(node.kind for node in extract().nodes if node.state is state)
         element.set("class", f"state {_KINDS[kind]}" + (f" is-{state.outcome}" if state.outcome else ""))
         element.set("data-state", state)
     elif " to " in name:
         source, _, dest = _card_of(name).partition(" to ")
-        lines = arrows[State[source], State[dest]].lines
+        (lines,) = (one.lines for one in picture.arrows if (one.source, one.dest) == (source, dest))
         numbers = [line.number for line in lines]
         element.set("data-from", source)
         element.set("data-to", dest)
@@ -140,7 +145,17 @@ def _name(element: ET.Element, name: str, arrows: Mapping[tuple[State, State], A
             _widen(element)
         else:
             element.set("class", "card")
-            _set_rows(element, lines)
+            _set_rows(element, [[number] for number in numbers])
+    elif name.startswith("stops"):
+        dest = name.removeprefix("stops").removeprefix("->")
+        rows = [[line.number for line in stop.lines] for stop in picture.stops if dest in ("", stop.dest)]
+        numbers = [number for row in rows for number in row]
+        if dest:
+            element.set("class", "arrow")
+            _widen(element)
+        else:
+            element.set("class", "card note")
+            _set_rows(element, rows)
     else:
         element.set("class", "start")
         return
@@ -160,16 +175,20 @@ def _widen(arrow: ET.Element) -> None:
     ET.SubElement(arrow, "path", {"class": "reach", "d": path.get("d", ""), "fill": "none"})
 
 
-def _set_rows(card: ET.Element, lines: Sequence[TextLine]) -> None:
-    """Put the text of each row of a card into a group of its own, on a ground that can be lit."""
+def _set_rows(card: ET.Element, rows: Sequence[Sequence[int]]) -> None:
+    """Put the text of each row of a card, or of each stop of the note, into a group on a ground that can be lit."""
     left, _, right, _ = _box(card)
     ground, *texts, border = card.findall("path")[:1] + card.findall("text") + card.findall("path")[1:]
     for text in texts:
         card.remove(text)
     card.remove(border)
-    for line, found in zip(lines, _by_row(texts), strict=True):
+    heading, *groups = _by_row(texts)
+    card.extend(heading)
+    for numbers, found in zip(rows, groups, strict=True):
         group = ET.SubElement(
-            card, "g", {"class": "line-of-card", "data-rows": str(line.number), "id": f"chart-row-{line.number}"}
+            card,
+            "g",
+            {"class": "line-of-card", "data-rows": " ".join(map(str, numbers)), "id": f"chart-row-{numbers[0]}"},
         )
         heights = [float(text.get("y", "0")) for text in found]
         top, low = min(heights) - _ABOVE, max(heights) + _BELOW
@@ -182,9 +201,10 @@ def _set_rows(card: ET.Element, lines: Sequence[TextLine]) -> None:
 
 
 def _by_row(texts: Sequence[ET.Element]) -> Iterator[list[ET.Element]]:
+    """The texts before the first number, then those of each row."""
     row: list[ET.Element] = []
     for text in texts:
-        if text.get("font-size") == _NUMBER_SIZE and row:
+        if text.get("font-size") == _NUMBER_SIZE:
             yield row
             row = []
         row.append(text)
@@ -200,5 +220,7 @@ def _box(element: ET.Element) -> tuple[float, float, float, float]:
 def _child(element: ET.Element, tag: str) -> ET.Element:
     found = element.find(tag)
     if found is None:
-        raise ValueError(f"{FILE.name}: a {element.tag} has no {tag}: draw it anew with `turnwright diagram`")
+        raise ValueError(
+            f"the drawing of the chart: a {element.tag} has no {tag}: draw it anew with `turnwright diagram`"
+        )
     return found

@@ -16,6 +16,7 @@ class TabContext:
 
     `store` is the address of the store as commands take it, without a password. `history` is what was said before, for
     a tab that asks for it. `until` is where what a tab shows of many rows ends; None leaves it to the tab.
+    `full_chart`: the chart is shown with every arrow, and not its main way.
     """
 
     engine: Engine
@@ -24,3 +25,4 @@ class TabContext:
     store: str
     history: Sequence[Message]
     until: int | None = None
+    full_chart: bool = False
