@@ -76,7 +76,7 @@ PAGES: Final = {
     "states": Page(
         "turnwright_states",
         "The pure machine: events in, facts and the next action out, and the facts of the journal.",
-        ("turnwright_states", "turnwright_states.facts"),
+        ("turnwright_states", "turnwright_states.fact", "turnwright_states.facts", "turnwright_states.fact_parser"),
     ),
     "replay": Page(
         "turnwright_states.replay",

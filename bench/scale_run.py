@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from turnwright.store import open_store
 from turnwright.testing.faults import DriverProcess, Witness
-from turnwright_states.facts import parse_fact
+from turnwright_states.fact_parser import parse_fact
 
 #: Submissions under way at once.
 _AT_ONCE: Final = 16

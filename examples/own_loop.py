@@ -38,7 +38,8 @@ from turnwright_states import (
     ToolCall,
     TurnMachine,
 )
-from turnwright_states.facts import Fact, parse_fact
+from turnwright_states.fact_parser import parse_fact
+from turnwright_states.facts import Fact
 
 
 class DiedError(Exception):

@@ -1,5 +1,6 @@
 """What of an event may be sent to a browser: the conversation, and nothing that configures or pays for it."""
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -7,11 +8,11 @@ from typing import Any
 import pytest
 from ag_ui.core import RunAgentInput
 from msgspec.structs import fields
-from pydantic import JsonValue
 
 from turnwright import Agent, Engine, FilePart, Limits, Message, Price, ToolResult, tool
 from turnwright.ag_ui import AgUiEncoder
 from turnwright.events import (
+    DeltaEvent,
     FactEvent,
     Interrupt,
     ReasoningDeltaEvent,
@@ -24,23 +25,9 @@ from turnwright.events import (
 )
 from turnwright.message import TextPart
 from turnwright.model import ModelError, ModelResponse, ResponseToolCall, ScriptedModel
-from turnwright.public_events import PUBLIC, Rule, public_line
-from turnwright_states import Cause, Usage
+from turnwright_states import Cause, State, Usage
 from turnwright_states import facts as f
 
-#: What is private, by type of line: with `PUBLIC` each field is in exactly one of the two.
-PRIVATE: Mapping[str, frozenset[str]] = {
-    "turn_started": frozenset(
-        {"limits", "session", "model", "message_history", "synthesis", "forked_from", "forked_at", "metadata", "chart"}
-    ),
-    "model_replied": frozenset({"reasoning", "reasoning_details"}),
-    "attempt_failed": frozenset({"message"}),
-    "call_settled": frozenset({"spent"}),
-    "answered": frozenset({"always_for"}),
-    "turn_ended": frozenset({"error"}),
-    "notice": frozenset({"used", "of"}),
-    "reasoning_delta": frozenset({"text"}),
-}
 #: What is in a line of every type, or in none.
 EVERYWHERE = frozenset({"turn", "seq", "elapsed", "state", "fact", "hash"})
 SECRETS = {
@@ -63,29 +50,32 @@ def names_of(kind: type) -> set[str]:
     return {field.name for field in fields(kind)}
 
 
-def decided(kind: str) -> set[str]:
-    return set(PUBLIC[kind]) | PRIVATE.get(kind, frozenset()) | EVERYWHERE
+#: Whatever lists its public and its private fields.
+DECIDED: Mapping[str, type[f.Fact | TurnEvent]] = {
+    **f.KINDS,
+    "text_delta": TextDeltaEvent,
+    "reasoning_delta": ReasoningDeltaEvent,
+    "response_restarted": ResponseRestartedEvent,
+    "tool_progress": ToolProgressEvent,
+    "turn_paused_event": TurnPausedEvent,
+    "turn_ended_event": TurnEndedEvent,
+}
 
 
-def test_every_field_of_every_fact_is_decided() -> None:
-    for kind, fact in f.KINDS.items():
-        assert names_of(fact) <= decided(kind), kind
-        assert not set(PUBLIC[kind]) & PRIVATE.get(kind, frozenset()), kind
+@pytest.mark.parametrize("kind", DECIDED)
+def test_every_field_of_every_fact_and_event_is_decided(kind: str) -> None:
+    one = DECIDED[kind]
+    assert names_of(one) <= set(one.public_fields) | one.private_fields | EVERYWHERE
+    assert not set(one.public_fields) & one.private_fields
 
 
-def test_every_field_of_every_event_is_decided() -> None:
-    kinds: dict[type[TurnEvent], str] = {
-        TextDeltaEvent: "text_delta",
-        ReasoningDeltaEvent: "reasoning_delta",
-        ResponseRestartedEvent: "response_restarted",
-        ToolProgressEvent: "tool_progress",
-        TurnPausedEvent: "paused",
-        TurnEndedEvent: "turn_ended",
-    }
-    for event, kind in kinds.items():
-        assert names_of(event) <= decided(kind), kind
+def test_every_event_was_looked_at() -> None:
+    assert kinds_of(TurnEvent) - {TurnEvent, FactEvent, DeltaEvent} == set(DECIDED.values()) - set(f.KINDS.values())
     assert names_of(FactEvent) - EVERYWHERE <= {"message", "tools", "text", "tool"}, "of some facts: looked at below"
-    assert set(PUBLIC) == {*f.KINDS, *kinds.values()}
+
+
+def kinds_of(base: type[TurnEvent]) -> set[type[TurnEvent]]:
+    return {base}.union(*map(kinds_of, base.__subclasses__()))
 
 
 @pytest.mark.parametrize(
@@ -98,26 +88,30 @@ def test_every_field_of_every_event_is_decided() -> None:
 )
 def test_every_field_in_a_field_is_decided(place: str, kind: type, private: set[str]) -> None:
     line, name = place.split(".")
-    rule = PUBLIC[line][name]
+    rule = f.KINDS[line].public_fields[name]
     assert rule is not None
     assert set(rule) | private == names_of(kind)
     assert not set(rule) & private
 
 
 def test_usage_is_public_but_for_its_cost() -> None:
-    rules: list[Rule] = [rules["usage"] for rules in PUBLIC.values() if "usage" in rules]
+    rules = [one.public_fields["usage"] for one in DECIDED.values() if "usage" in one.public_fields]
     assert rules
     assert all(rule is not None and set(rule) == set(Usage.model_fields) - {"cost"} for rule in rules)
 
 
-def test_a_field_and_a_type_that_nobody_decided_on_are_private() -> None:
-    line: dict[str, JsonValue] = {"type": "call_settled", "turn": "t", "seq": 1, "result": "ok", "brand_new": "secret"}
-    assert public_line(line) == {"type": "call_settled", "turn": "t", "seq": 1, "result": "ok"}
-    assert public_line({"type": "brand_new", "turn": "t", "seq": 1, "a": 1}) == {
-        "type": "brand_new",
-        "turn": "t",
-        "seq": 1,
-    }
+class BrandNew(f.Fact, frozen=True, kw_only=True):
+    """A fact with a field that nobody decided on, and one that the event has too."""
+
+    kind = "brand_new"
+    text: str
+    message: str = ""
+
+
+def test_a_field_that_nobody_decided_on_is_private() -> None:
+    event = FactEvent(turn="t", seq=1, fact=BrandNew(0.0, State.STREAM, text="secret", message="secret"))
+    assert event.to_json()["text"] == "secret"
+    assert event.public() == {"type": "brand_new", "turn": "t", "seq": 1, "elapsed": 0.0, "state": "STREAM"}
 
 
 @tool(needs_approval=lambda path: path == "ask")
@@ -205,6 +199,6 @@ async def test_ag_ui_is_told_no_more(fails: bool) -> None:
 
 def test_an_interrupt_is_public_as_a_browser_is_sent_it() -> None:
     """`TurnResult.interrupts` is sent to a browser as well."""
-    rule = PUBLIC["paused"]["interrupts"]
+    rule = TurnPausedEvent.public_fields["interrupts"]
     assert rule is not None
-    assert set(Interrupt.__dataclass_fields__) - set(rule) == {"grant"}
+    assert {field.name for field in dataclasses.fields(Interrupt)} - set(rule) == {"grant"} == Interrupt.private_fields

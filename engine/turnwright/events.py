@@ -14,7 +14,7 @@ Ids of messages are `{turn}/assistant-{n}`: step n makes the n-th (`step_started
 the turn comes after. `phase.message_ids` gives the ids of a transcript's messages.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -23,6 +23,7 @@ from pydantic import JsonValue
 
 from turnwright_states import EndReason, InterruptKind, Outcome, Turn, Usage
 from turnwright_states import facts as f
+from turnwright_states.fact import TOKENS, PublicFields, PublicPart, allow
 from turnwright_states.payload import frozen, thawed
 
 from .message import SentinelPart
@@ -51,11 +52,16 @@ JsonLine = dict[str, JsonValue]
 _ALWAYS: Final = frozenset({"status", "finish", "text", "result"})
 #: Fields of facts with files in them, or messages that may have some.
 _WITH_FILES: Final = frozenset({"files", "message_history"})
+#: Fields that are public in every line.
+_EVERYWHERE: Final = allow("type", "turn", "seq", "elapsed", "state")
 
 
 class TurnEvent(msgspec.Struct, frozen=True):
     """Something about the turn `turn`, at its fact `seq`."""
 
+    #: The fields of its line that may be sent to a browser, and those that may not (`turnwright_states.fact`).
+    public_fields: ClassVar[PublicFields] = {}
+    private_fields: ClassVar[frozenset[str]] = frozenset()
     turn: str
     seq: int
 
@@ -75,12 +81,13 @@ class TurnEvent(msgspec.Struct, frozen=True):
         """Return the part of `to_json` that may be sent to a browser: the conversation, and how the turn goes on.
 
         Left out are the agent's instructions, limits, imported history, the caller's context and session, the model's
-        reasoning, prices, and errors, which may name hosts and files (docs/security.md#what-a-browser-is-sent). What is
-        public is listed field by field; a field that is not listed is private.
+        reasoning, prices, and errors, which may name hosts and files (docs/security.md#what-a-browser-is-sent). Each
+        fact and each event lists its public fields; a field that is not listed is private.
         """
-        from .public_events import public_line  # noqa: PLC0415 (who serves no browser needs no list)
+        return _public(self.to_json(), {**_EVERYWHERE, **self._public_fields()})
 
-        return public_line(self.to_json())
+    def _public_fields(self) -> PublicFields:
+        return self.public_fields
 
 
 class FactEvent(TurnEvent, frozen=True):
@@ -125,6 +132,11 @@ class FactEvent(TurnEvent, frozen=True):
             line["text"] = self.text
         return line
 
+    def _public_fields(self) -> PublicFields:
+        # A field of the event takes the place of the fact's field of that name, which may be private.
+        own = allow(*(name for name in ("message", "tool", "tools", "text") if getattr(self, name)))
+        return {**self.fact.public_fields, **own}
+
 
 class DeltaEvent(TurnEvent, frozen=True):
     """A piece of a reply: the `index`-th of this attempt."""
@@ -146,12 +158,15 @@ class DeltaEvent(TurnEvent, frozen=True):
 class TextDeltaEvent(DeltaEvent, frozen=True):
     """A piece of the answer."""
 
+    public_fields = allow("index", "text")
     kind: ClassVar[str] = "text_delta"
 
 
 class ReasoningDeltaEvent(DeltaEvent, frozen=True):
     """A piece of what the model thinks aloud."""
 
+    public_fields = allow("index")
+    private_fields = frozenset({"text"})
     kind: ClassVar[str] = "reasoning_delta"
 
 
@@ -170,6 +185,7 @@ class ToolProgressEvent(TurnEvent, frozen=True):
     It is not journalled, and none comes once the call has its result, or waits for a person.
     """
 
+    public_fields = allow("call", "tool", "progress", "total", "message")
     call: str
     tool: str
     progress: float
@@ -198,6 +214,11 @@ class ToolProgressEvent(TurnEvent, frozen=True):
 @dataclass(frozen=True, slots=True)
 class Interrupt:
     """An open interrupt: what a person is asked, and how it can be answered."""
+
+    public_fields: ClassVar[PublicFields] = allow(
+        "id", "kind", "tool", "question", "arguments", "choices", "expires_at"
+    )
+    private_fields: ClassVar[frozenset[str]] = frozenset({"grant"})
 
     id: str
     kind: InterruptKind
@@ -241,6 +262,7 @@ class Interrupt:
 class TurnPausedEvent(TurnEvent, frozen=True):
     """The turn rests until each of `interrupts` is answered. `tools` is there unless a doom loop is asked about."""
 
+    public_fields = allow("tools", interrupts=Interrupt.public_fields)
     interrupts: tuple[Interrupt, ...]
     tools: ToolPhase | None = None
 
@@ -261,6 +283,12 @@ class TurnPausedEvent(TurnEvent, frozen=True):
 class TurnEndedEvent(TurnEvent, frozen=True):
     """The turn is over: how, why, and what it came to. `sentinel` tells why it was stopped, if it was."""
 
+    public_fields = allow(
+        *("outcome", "reason", "also_reached", "steps", "tool_calls", "text", "partial", "undelivered"),
+        usage=TOKENS,
+        sentinel=allow("kind", "reason", "text"),
+    )
+    private_fields = frozenset({"error"})
     outcome: Outcome
     reason: EndReason
     also_reached: tuple[EndReason, ...]
@@ -305,6 +333,22 @@ class TurnEndedEvent(TurnEvent, frozen=True):
             }
         return line
 
+    def _public_fields(self) -> PublicFields:
+        # The text of a sentinel quotes the error of a turn that failed.
+        return {**self.public_fields, **({"sentinel": allow("kind", "reason")} if self.error else {})}
+
+
+def _public(line: Mapping[str, JsonValue], public: PublicFields) -> JsonLine:
+    return {name: _public_part(value, public[name]) for name, value in line.items() if name in public}
+
+
+def _public_part(value: JsonValue, rule: PublicPart) -> JsonValue:
+    if rule is None or value is None:
+        return value
+    if isinstance(value, list):
+        return [_public_part(one, rule) for one in value]
+    return _public(value, rule) if isinstance(value, dict) else None
+
 
 def without_content(value: JsonValue) -> JsonValue:
     """Files, or messages with files in them, as JSON: with the `size` of a file in bytes for its content (`data`)."""
@@ -347,14 +391,16 @@ def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> Tu
         case f.Paused():
             pending = tuple(Interrupt.of(turn, interrupt) for interrupt in turn.interrupts.values())
             return TurnPausedEvent(turn=turn_id, seq=seq, interrupts=pending, tools=transcript.tools)
-        case f.CallStarted() | f.CallSettled():
-            return FactEvent(turn=turn_id, seq=seq, fact=fact, tool=transcript.calls.get(fact.call, ""))
-        case f.StepStarted():
-            return FactEvent(turn=turn_id, seq=seq, fact=fact, message=assistant_id(turn_id, fact.number))
-        case f.Notice():
-            return FactEvent(turn=turn_id, seq=seq, fact=fact, text=notice_text(fact, turn.limits))
         case _:
-            return FactEvent(turn=turn_id, seq=seq, fact=fact, tools=transcript.tools)
+            return FactEvent(
+                turn=turn_id,
+                seq=seq,
+                fact=fact,
+                message=assistant_id(turn_id, fact.number) if isinstance(fact, f.StepStarted) else "",
+                tool=transcript.calls.get(getattr(fact, "call", ""), ""),
+                tools=transcript.tools,
+                text=notice_text(fact, turn.limits) if isinstance(fact, f.Notice) else "",
+            )
 
 
 def first_events(turn_id: str, facts: Iterable[f.Fact], turn: Turn) -> Iterator[TurnEvent]:

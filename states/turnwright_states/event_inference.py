@@ -6,7 +6,7 @@ end of the group shows. So a group may have several origins, and this room names
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -15,7 +15,6 @@ from .batch import NO_LEASE, TOO_DEEP
 from .inputs import (
     AbortInput,
     AbortReason,
-    AnsweredInput,
     AttemptFailedInput,
     CallSettledInput,
     CallStartedInput,
@@ -27,8 +26,6 @@ from .inputs import (
     Input,
     ModelRepliedInput,
     StartedInput,
-    SteeredInput,
-    SynthesizedInput,
     ToolCall,
     Usage,
 )
@@ -39,16 +36,16 @@ from .turn import Turn
 _CLOSED: Final = (CallStatus.ABORTED, CallStatus.REJECTED)
 #: What no stop leads to. A forger may have put it there; but to try each stop for each call takes minutes.
 _GOES_ON: Final = (f.StepStarted, f.CallStarted, f.CallWaiting, f.Paused, f.Answered, f.ModelReplied)
+_Input = TypeVar("_Input", bound=Input)
 _ABORTED: Final[tuple[AbortReason, ...]] = (EndReason.ABORTED, EndReason.SUPERSEDED)
 
 
 def started_input(fact: f.TurnStarted) -> StartedInput:
     """The event that a journal begins with."""
-    shared = StartedInput.model_fields.keys() & set(fact.__struct_fields__)
-    return StartedInput.model_validate({name: getattr(fact, name) for name in shared})
+    return _same(fact, StartedInput)
 
 
-def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:  # noqa: C901, PLR0912 (one case a fact: flat)
+def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:  # noqa: C901 (one case a fact: flat)
     """The events from which the group that begins at the index `at` may have come, the likeliest first.
 
     `turn` is folded as far as the fact before it.
@@ -63,43 +60,28 @@ def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input
         case f.AttemptFailed():
             if head.cause is Cause.EMPTY_REPLY:
                 yield ModelRepliedInput(elapsed=elapsed, usage=head.usage)
-            yield AttemptFailedInput(
-                elapsed=elapsed,
-                cause=head.cause,
-                message=head.message,
-                partial=head.partial,
-                usage=head.usage,
-                wait=head.wait,
-            )
-        case f.CallStarted():
-            yield CallStartedInput(elapsed=elapsed, call=head.call, child=head.child)
+            yield _same(head, AttemptFailedInput)
         case f.CallSettled():
             if head.status is CallStatus.UNKNOWN:  # perhaps a rerun for which no retry was left
                 yield CallStartedInput(elapsed=elapsed, call=head.call)
-            yield CallSettledInput(
-                elapsed=elapsed,
-                call=head.call,
-                status=head.status,
-                result=head.result,
-                structured=head.structured,
-                files=head.files,
-                spent=head.spent,
-            )
+            yield _same(head, CallSettledInput)
             if head.status in _CLOSED:
                 yield from _stops(facts, at, turn)
         case f.CallWaiting():
             yield _wait(head)
-        case f.Synthesized():
-            yield SynthesizedInput(elapsed=elapsed, text=head.text)
-        case f.Answered():
-            yield AnsweredInput(elapsed=elapsed, interrupt=head.interrupt, decision=head.decision, text=head.text)
-        case f.MessageAdded():
-            yield SteeredInput(elapsed=elapsed, text=head.text)
         case f.Concluded():
             calls = tuple(ToolCall(name=name) for name in head.refused)
             yield ConcludedInput(elapsed=elapsed, text=head.text, calls=calls, usage=head.usage)
         case f.StepFinished() | f.TurnEnded():
             yield from _stops(facts, at, turn)
+        case _ if head.source is not None:
+            yield _same(head, head.source)
+
+
+def _same(fact: f.Fact, kind: type[_Input]) -> _Input:
+    """The input of this kind with the values of the fields that the fact has too."""
+    shared = kind.model_fields.keys() & set(fact.__struct_fields__)
+    return kind.model_validate({name: getattr(fact, name) for name in shared})
 
 
 def _reply(fact: f.ModelReplied) -> ModelRepliedInput:

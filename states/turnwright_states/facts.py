@@ -5,24 +5,35 @@ change the past. Each fact names the state in which the machine stands after it,
 the machine knows then. Payloads are JSON, versioned (`v`), without the fields that are at their empty defaults.
 
 To make a fact checks nothing: the machine makes them, of events that were checked. A journal is checked when it is
-read (`parse_fact`). A fact cannot be changed, nor can a dict or a list in it: whoever is told of facts, and whoever
+read (`fact_parser.py`). A fact cannot be changed, nor can a dict or a list in it: whoever is told of facts, and whoever
 reads them from a store, sees what was decided and changes nothing of it.
+
+A fact also has the words that pages, logs, events and the command line show of it (`fact.py`): a new kind appears there
+without a change to any of them.
 """
 
-import json
-from collections.abc import Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from msgspec import DecodeError, Meta, Struct, convert, field, to_builtins
-from msgspec import ValidationError as Misfit
-from msgspec.json import Decoder
+from msgspec import Meta, field, to_builtins
 from msgspec.structs import force_setattr
 
-from .errors import InvalidJournalError
-from .inputs import CallStatus, Decision, Finish, InterruptKind, Spent, Usage
+from .fact import DEBUG, INFO, TOKENS, WARNING, JournalValue, LoggedTurn, LogLine, allow
+from .fact import Fact as Fact  # noqa: PLC0414 (whoever reads facts finds their base here)
+from .inputs import (
+    AnsweredInput,
+    CallStartedInput,
+    CallStatus,
+    Decision,
+    Finish,
+    InterruptKind,
+    Spent,
+    SteeredInput,
+    SynthesizedInput,
+    Usage,
+)
 from .limits import MAX_CALLS_PER_REPLY, Limits
-from .payload import frozen, misfit, model, nests_deeper, plain, repeated, text_of
+from .payload import frozen, plain, text_of
 from .reasons import Cause, EndReason
 from .state import Outcome, State
 
@@ -34,20 +45,15 @@ else:  # What is any JSON there is to a type checker, msgspec only takes as anyt
     JsonValue = Any
     JsonObject = Mapping[str, Any]
 
-#: The version of the payloads that this release writes.
-PAYLOAD_VERSION: Final = 1
 #: The one zero that `omit_defaults` leaves out, which compares by identity.
 _ZERO: Final = 0.0
 _LARGEST: Final = 1.7976931348623157e308
 
-
-# The garbage collector need not look at what a journal keeps: all that is in it was made before, so no cycle goes
-# through it.
-class _Kept(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """What a journal keeps."""
+#: Neither the content of a file nor its address, which may be signed.
+_FILES: Final = allow("media_type", "name", "size")
 
 
-class Lease(_Kept, frozen=True, kw_only=True):
+class Lease(JournalValue, frozen=True, kw_only=True):
     """The share of what is left that a sub-agent may use; None where the parent has no such budget."""
 
     calls: int | None = None
@@ -58,8 +64,11 @@ class Lease(_Kept, frozen=True, kw_only=True):
         return f"calls={self.calls} tokens={self.tokens} cost={self.cost}"
 
 
-class CallMade(_Kept, frozen=True, kw_only=True):
+class CallMade(JournalValue, frozen=True, kw_only=True):
     """One call of a reply, with what was decided about it."""
+
+    public_fields = allow("id", "name", "arguments", "raw", "refused", "invalid")
+    private_fields = frozenset({"provider_id", "key", "own_key", "lease"})
 
     #: Ours, unique in the turn, and nine letters and digits, which every provider takes.
     id: str
@@ -79,8 +88,10 @@ class CallMade(_Kept, frozen=True, kw_only=True):
     lease: Lease | None = None
 
 
-class InterruptRecord(_Kept, frozen=True, kw_only=True):
+class InterruptRecord(JournalValue, frozen=True, kw_only=True):
     """A person is asked. `call` is empty for a doom loop."""
+
+    public_fields = allow("id", "kind", "call", "tool", "question", "choices", "grant", "arguments", "expires_at")
 
     id: str
     kind: InterruptKind
@@ -100,33 +111,21 @@ class InterruptRecord(_Kept, frozen=True, kw_only=True):
         return bool(self.call) and self.id.startswith(f"{self.call}/")
 
 
-class Fact(_Kept, frozen=True, tag_field="v", tag=PAYLOAD_VERSION):
-    """What every fact carries. `elapsed` is in seconds of driving since the turn began."""
-
-    kind: ClassVar[str]
-
-    elapsed: float
-    state: State
-    hash: str = ""
-
-    def payload(self) -> str:
-        """The fact as the JSON text that a store keeps."""
-        return text_of(self)
-
-    def freeze(self) -> None:
-        """Make the dicts and lists in a fact that was read unchangeable, as they are in one that the machine makes."""
-
-    def to_json(self) -> "dict[str, JsonValue]":
-        """The same as data, without its version. Nothing in it is shared with the fact."""
-        fields: dict[str, JsonValue] = json.loads(text_of(self))
-        del fields["v"]
-        return fields
+def _call(call: str, tools: Mapping[str, str]) -> str:
+    return f"{tools[call]} ({call})" if call in tools else call
 
 
 class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     """The turn began."""
 
     kind = "turn_started"
+    noteworthy = False
+    public_fields = allow(
+        "prompt", "parent_turn", "parent_call", "depth", "continue_from", agent=allow("name"), files=_FILES
+    )
+    private_fields = frozenset(
+        {"limits", "session", "model", "message_history", "synthesis", "forked_from", "forked_at", "metadata", "chart"}
+    )
     prompt: str
     limits: Limits
     session: str | None = None
@@ -162,6 +161,16 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
         del fields["files"]
         return text_of(fields)
 
+    def _words(self, _: Mapping[str, str], /) -> str:
+        return self.prompt
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        return INFO, f"began, with at most {self.limits.cap} steps"
+
+    def log_fields(self) -> dict[str, str]:
+        """See `Fact.log_fields`."""
+        return {"agent": str(self.agent.get("name", ""))}
+
 
 class StepStarted(Fact, frozen=True, kw_only=True):
     """CHECK allowed another step. `nudge`: the model is told that it repeats itself.
@@ -171,15 +180,26 @@ class StepStarted(Fact, frozen=True, kw_only=True):
     """
 
     kind = "step_started"
+    noteworthy = False
+    public_fields = allow("number", "nudge", "started_at")
     number: int
     nudge: bool = False
     started_at: Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")] | None = None
+
+    def _words(self, _: Mapping[str, str], /) -> str:
+        return f"step {self.number}{', with a nudge' if self.nudge else ''}"
+
+    def _logged(self, turn: LoggedTurn, /) -> LogLine:
+        return INFO, f"step {self.number} of at most {turn.limits.cap}"
 
 
 class ModelReplied(Fact, frozen=True, kw_only=True):
     """The model's reply is whole, and it is decided which of its calls run."""
 
     kind = "model_replied"
+    noteworthy = False
+    public_fields = allow("text", "finish", calls=CallMade.public_fields, usage=TOKENS)
+    private_fields = frozenset({"reasoning", "reasoning_details"})
     text: str = ""
     reasoning: str = ""
     reasoning_details: tuple[JsonObject, ...] = ()
@@ -193,11 +213,23 @@ class ModelReplied(Fact, frozen=True, kw_only=True):
         for made in self.calls:
             force_setattr(made, "arguments", frozen(made.arguments))
 
+    def _words(self, _: Mapping[str, str], /) -> str:
+        return ", ".join(f"{call.name} ({call.id})" for call in self.calls) or self.text
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        made, runs = len(self.calls), sum(not call.refused for call in self.calls)
+        if made and self.state is State.TEXT_ONLY:
+            return WARNING, f"the model asked for {made} calls, and may use no tool: all refused"
+        level = INFO if self.state is State.TOOL_EXEC else DEBUG
+        return level, f"the model replied; {runs} of {made} calls run" if made else "the model replied, without calls"
+
 
 class AttemptFailed(Fact, frozen=True, kw_only=True):
     """An attempt failed. `retry`: another one follows, after `wait` seconds."""
 
     kind = "attempt_failed"
+    public_fields = allow("attempt", "cause", "retry", "partial", "wait", usage=TOKENS)
+    private_fields = frozenset({"message"})
     attempt: int
     cause: Cause
     retry: bool = False
@@ -210,14 +242,30 @@ class AttemptFailed(Fact, frozen=True, kw_only=True):
         if not self.wait:
             force_setattr(self, "wait", _ZERO)
 
+    def _words(self, _: Mapping[str, str], /) -> str:
+        return f"attempt {self.attempt}: {self.cause}{', tried again' if self.retry else ''}"
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        after = f"tried again after {self.wait:g} s" if self.retry else "not tried again"
+        return INFO, f"attempt {self.attempt} failed ({self.cause}), {after}"
+
 
 class CallStarted(Fact, frozen=True, kw_only=True):
     """A call is about to run."""
 
     kind = "call_started"
+    noteworthy = False
+    public_fields = allow("call", "attempt", "child")
+    source = CallStartedInput
     call: str
     attempt: int = 1
     child: str | None = None
+
+    def _words(self, tools: Mapping[str, str], /) -> str:
+        return _call(self.call, tools) + (f", attempt {self.attempt}" if self.attempt > 1 else "")
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        return DEBUG, f"call {self.call} started, attempt {self.attempt}"
 
 
 class CallSettled(Fact, frozen=True, kw_only=True):
@@ -227,6 +275,9 @@ class CallSettled(Fact, frozen=True, kw_only=True):
     """
 
     kind = "call_settled"
+    noteworthy = False
+    public_fields = allow("call", "status", "result", "structured", files=_FILES)
+    private_fields = frozenset({"spent"})
     call: str
     status: CallStatus = CallStatus.OK
     result: str = ""
@@ -239,11 +290,19 @@ class CallSettled(Fact, frozen=True, kw_only=True):
         force_setattr(self, "structured", frozen(self.structured))
         force_setattr(self, "files", tuple(map(frozen, self.files)))
 
+    def _words(self, tools: Mapping[str, str], /) -> str:
+        return f"{_call(self.call, tools)}: {self.status}{f': {self.result}' if self.result else ''}"
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        return DEBUG, f"call {self.call} settled: {self.status}"
+
 
 class CallWaiting(Fact, frozen=True, kw_only=True):
     """A call waits for a person."""
 
     kind = "call_waiting"
+    noteworthy = False
+    public_fields = allow("call", interrupt=InterruptRecord.public_fields)
     call: str
     interrupt: InterruptRecord
 
@@ -251,25 +310,52 @@ class CallWaiting(Fact, frozen=True, kw_only=True):
         """See `Fact.freeze`."""
         force_setattr(self.interrupt, "arguments", frozen(self.interrupt.arguments))
 
+    def _words(self, tools: Mapping[str, str], /) -> str:
+        return f"{_call(self.call, tools)} waits for {self.interrupt.id}"
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        return DEBUG, f"call {self.call} waits for a person"
+
 
 class Paused(Fact, frozen=True, kw_only=True):
     """The turn rests. `interrupt` is the doom loop's; those of calls were journalled as they came."""
 
     kind = "paused"
+    noteworthy = False
+    public_fields = allow(interrupt=InterruptRecord.public_fields)
     interrupt: InterruptRecord | None = None
+
+    def _words(self, _: Mapping[str, str], /) -> str:
+        return "" if self.interrupt is None else self.interrupt.question
+
+    def _logged(self, turn: LoggedTurn, /) -> LogLine:
+        return INFO, f"paused: {len(turn.interrupts)} to be answered"
 
 
 class Synthesized(Fact, frozen=True, kw_only=True):
     """The synthesis looked at the batch; null is written too, else a crash would run it twice."""
 
     kind = "synthesized"
+    noteworthy = False
+    public_fields = allow("text")
+    source = SynthesizedInput
     text: str | None = None
+
+    def _words(self, _: Mapping[str, str], /) -> str:
+        return "no answer" if self.text is None else self.text
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        return DEBUG, f"the synthesis gave {'nothing' if self.text is None else 'the answer'}"
 
 
 class Answered(Fact, frozen=True, kw_only=True):
     """A person answered."""
 
     kind = "answered"
+    noteworthy = False
+    public_fields = allow("interrupt", "decision", "text", "grant")
+    private_fields = frozenset({"always_for"})
+    source = AnsweredInput
     interrupt: str
     decision: Decision
     text: str = ""
@@ -278,31 +364,61 @@ class Answered(Fact, frozen=True, kw_only=True):
     #: The tools that the doom-loop detector leaves out for the rest of the turn.
     always_for: tuple[str, ...] = ()
 
+    def _words(self, _: Mapping[str, str], /) -> str:
+        return f"{self.interrupt}: {self.decision}{f': {self.text}' if self.text else ''}"
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        return INFO, f"{self.interrupt} was answered; {self.state}"
+
 
 class StepFinished(Fact, frozen=True, kw_only=True):
     """The step is over: what it used, and how long it took in seconds of driving."""
 
     kind = "step_finished"
+    noteworthy = False
+    public_fields = allow("number", "seconds", usage=TOKENS)
     number: int
     usage: Usage
     seconds: float
+
+    def _words(self, _: Mapping[str, str], /) -> str:
+        return f"step {self.number}, {self.seconds:.2f} s"
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        return DEBUG, f"step {self.number} took {self.seconds:.3f} s, {self.usage.tokens} tokens"
 
 
 class Stopping(Fact, frozen=True, kw_only=True):
     """A limit was reached: the model is asked to conclude."""
 
     kind = "stopping"
+    noteworthy = False
+    public_fields = allow("reason", "also_reached", "partial", usage=TOKENS)
     reason: EndReason
     also_reached: tuple[EndReason, ...] = ()
     partial: str = ""
     usage: Usage | None = None
+
+    def _words(self, _: Mapping[str, str], /) -> str:
+        return str(self.reason)
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        return INFO, f"stopping: {self.reason}"
 
 
 class MessageAdded(Fact, frozen=True, kw_only=True):
     """A message to the running turn was taken in; it is shown after the results of the open batch."""
 
     kind = "message_added"
+    public_fields = allow("text")
+    source = SteeredInput
     text: str
+
+    def _words(self, _: Mapping[str, str], /) -> str:
+        return self.text
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        return DEBUG, "a message to it was taken in"
 
 
 class Concluded(Fact, frozen=True, kw_only=True):
@@ -312,16 +428,32 @@ class Concluded(Fact, frozen=True, kw_only=True):
     """
 
     kind = "concluded"
+    noteworthy = False
+    public_fields = allow("text", "refused", "retry", usage=TOKENS)
     text: str | None = None
     refused: Annotated[tuple[str, ...], Meta(max_length=MAX_CALLS_PER_REPLY)] = ()
     usage: Usage | None = None
     retry: bool = False
+
+    def _words(self, _: Mapping[str, str], /) -> str:
+        if self.text is not None:
+            return self.text
+        refused = f", {', '.join(self.refused)} refused" if self.refused else ""
+        return f"no text{refused}{', asked again' if self.retry else ''}"
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        if self.retry:
+            return INFO, "the conclusion had no text, asked for once more"
+        return DEBUG, "it was concluded" if self.text is not None else "the model did not conclude it"
 
 
 class TurnEnded(Fact, frozen=True, kw_only=True):
     """The turn is over."""
 
     kind = "turn_ended"
+    noteworthy = False
+    public_fields = allow("outcome", "reason", "also_reached", "partial", "undelivered", usage=TOKENS)
+    private_fields = frozenset({"error"})
     outcome: Outcome
     reason: EndReason
     also_reached: tuple[EndReason, ...] = ()
@@ -331,11 +463,19 @@ class TurnEnded(Fact, frozen=True, kw_only=True):
     #: What the attempt that was cut off used.
     usage: Usage | None = None
 
+    def _words(self, _: Mapping[str, str], /) -> str:
+        return f"{self.outcome}: {self.reason}"
+
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        return INFO, f"ended: {self.outcome}: {self.reason}"
+
 
 class Notice(Fact, frozen=True, kw_only=True):
     """Something that people should know, once: a limit at 80 % (`used` of `of`), or usage that is not told."""
 
     kind = "notice"
+    public_fields = allow("limit")
+    private_fields = frozenset({"used", "of"})
     limit: str
     used: Annotated[float, Meta(ge=0)] = _ZERO
     of: Annotated[float, Meta(ge=0)] = _ZERO
@@ -344,100 +484,16 @@ class Notice(Fact, frozen=True, kw_only=True):
         for name in ("used", "of"):
             force_setattr(self, name, float(getattr(self, name)) or _ZERO)
 
+    def _words(self, _: Mapping[str, str], /) -> str:
+        return f"{self.limit} {self.used:g} of {self.of:g}" if self.of else self.limit
 
-KINDS: Final[Mapping[str, type[Fact]]] = {
-    fact.kind: fact
-    for fact in (
-        TurnStarted,
-        StepStarted,
-        ModelReplied,
-        AttemptFailed,
-        CallStarted,
-        CallSettled,
-        CallWaiting,
-        Paused,
-        Synthesized,
-        Answered,
-        StepFinished,
-        Stopping,
-        MessageAdded,
-        Concluded,
-        TurnEnded,
-        Notice,
-    )
-}
+    def _logged(self, _: LoggedTurn, /) -> LogLine:
+        return INFO, f"notice: {self.limit}" + (f", {self.used:g} of {self.of:g}" if self.of else "")
 
 
-#: How many lists and objects of a payload may stand in each other. The machine's events take up to 255 of them in one
-#: value, so that no fact comes near; whatever walks a fact later may recurse.
-MAX_NESTING: Final = 300
-#: The characters of a damaged value that an error quotes.
-_MOST_QUOTED: Final = 60
-#: How each payload begins that this release writes.
-_HEAD: Final = f'{{"v":{PAYLOAD_VERSION},'
+KINDS: Final[Mapping[str, type[Fact]]] = {fact.kind: fact for fact in Fact.__subclasses__()}
 
 
-def parse_fact(kind: object, payload: object, seq: int = 0) -> Fact:
-    """Read one fact from its kind and its JSON text, whatever a store found in their place.
-
-    `seq` is its place in the journal, for the message. Raises `InvalidJournalError` for an unknown kind, a payload of
-    another version, one that does not fit its kind or is no text, one that nests lists and objects more than
-    `MAX_NESTING` deep, and one in which an object has a name twice: readers of JSON differ in which of the two values
-    they take.
-    """
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise InvalidJournalError(seq, f"its kind {_quoted(kind)} is unknown to this release")
-    if not isinstance(payload, str):
-        raise InvalidJournalError(seq, f"its payload {_quoted(payload)} is no text")
-    if nests_deeper(payload, MAX_NESTING):
-        raise InvalidJournalError(seq, f"its payload is nested too deeply: more than {MAX_NESTING} lists and objects")
-    if payload.startswith(_HEAD):
-        try:
-            fact = _decoder(KINDS[kind]).decode(payload)
-            if fact.payload() == payload:  # so no name stands twice in it, of which the decoder takes the last
-                fact.freeze()
-                return fact
-        except (DecodeError, ValueError, RecursionError):
-            pass  # What is wrong with it, if anything is, the slower way finds out.
-    return _parse(kind, payload, seq)
-
-
-@cache
-def _decoder(kind: type[Fact]) -> Decoder[Fact]:
-    return Decoder(kind, dec_hook=model)
-
-
-def _quoted(value: object) -> str:
-    shown = ascii(value)
-    return shown if len(shown) <= _MOST_QUOTED else f"{shown[:_MOST_QUOTED]}..."
-
-
-def _parse(kind: str, payload: str, seq: int) -> Fact:
-    try:
-        fields = json.loads(payload)
-    except (ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict):
-        raise InvalidJournalError(seq, "its payload is not a JSON object")
-    name = repeated(payload)
-    if name is not None:
-        raise InvalidJournalError(seq, f"its payload has {name!r} twice in one object")
-    version = fields.pop("v", None)
-    if type(version) is not int or version != PAYLOAD_VERSION:
-        newer = type(version) is int and version > PAYLOAD_VERSION
-        why = f"its payload has version {version!r}, and this release reads {PAYLOAD_VERSION}"
-        raise InvalidJournalError(seq, why, newer=newer)
-    try:
-        fact = convert(fields, KINDS[kind], dec_hook=model)
-        # Python reads more than JSON is. What cannot be written again would fail wherever the fact is shown.
-        json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
-    except Misfit as error:
-        raise InvalidJournalError(seq, f"its payload does not fit {kind}: {misfit(error)}") from None
-    except UnicodeEncodeError:
-        raise InvalidJournalError(seq, "its payload holds half a surrogate pair, which is no text") from None
-    except (ValueError, RecursionError):
-        raise InvalidJournalError(
-            seq, "its payload holds a number that JSON does not have, or is nested too deeply"
-        ) from None
-    fact.freeze()
-    return fact
+def tool_names(facts: Iterable[Fact]) -> dict[str, str]:
+    """Return the names of the tools that replies asked for, by the ids of the calls: for `Fact.summary`."""
+    return {call.id: call.name for fact in facts if isinstance(fact, ModelReplied) for call in fact.calls}

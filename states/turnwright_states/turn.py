@@ -159,7 +159,7 @@ class Turn:
         except KeyError:
             if type(fact) is f.Fact or not isinstance(fact, f.Fact):
                 raise TypeError(f"{type(fact).__name__} is no fact of a turn") from None
-            take = next(self._TAKES[kind] for kind in type(fact).__mro__ if kind in self._TAKES)
+            take = next((self._TAKES[kind] for kind in type(fact).__mro__ if kind in self._TAKES), Turn._note)
         state = fact.state
         entered = state is not self.state
         self.state = state
@@ -169,6 +169,9 @@ class Turn:
         take(self, fact)
         if entered and state in LIVE:
             self.counters.retries_left = self.limits.max_retries
+
+    def _note(self, fact: f.Fact) -> None:
+        """Take in a fact that changes nothing here: people and programs read it."""
 
     def _begin(self, fact: f.TurnStarted) -> None:
         self.limits = fact.limits

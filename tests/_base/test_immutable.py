@@ -23,6 +23,7 @@ from turnwright.telemetry import AttemptWork, CallWork, Move, TurnWork
 from turnwright.testing.json_values import json_values
 from turnwright.tools import Tool, ToolContext
 from turnwright_states import facts as f
+from turnwright_states.fact_parser import parse_fact
 from turnwright_states.payload import FrozenDict, FrozenList, frozen, thawed
 from turnwright_states.replay import replay
 
@@ -225,11 +226,11 @@ async def test_what_is_read_from_a_journal_cannot_be_changed_either() -> None:
     engine, turn = await drive(stage)
     before = [fact.payload() for _, fact in await engine.store.facts(turn.id)]
     spoil([fact for _, fact in await engine.store.facts(turn.id)])
-    spoil([f.parse_fact(fact.kind, fact.payload()) for _, fact in await engine.store.facts(turn.id)])
+    spoil([parse_fact(fact.kind, fact.payload()) for _, fact in await engine.store.facts(turn.id)])
     spoil(await engine.get(turn.id))
     assert [fact.payload() for _, fact in await engine.store.facts(turn.id)] == before
     for kind, fact in ((fact.kind, fact) for _, fact in await engine.store.facts(turn.id)):
-        read = f.parse_fact(kind, fact.payload())
+        read = parse_fact(kind, fact.payload())
         spoil(read)
         assert read.payload() == fact.payload()
 

@@ -32,10 +32,10 @@ def test_without_a_place_the_places_are_listed_and_nothing_is_done(cli: "Cli", t
     assert [row.split(maxsplit=2) for row in rows] == [
         ["2", "STREAM", "turn_started Paint it"],
         ["3", "TOOL_EXEC", "model_replied ask_user_input (call00001)"],
-        ["5", "PAUSED", "call_waiting ask_user_input (call00001): question-1"],
-        ["6", "TOOL_EXEC", "answered question-1: reply"],
+        ["5", "PAUSED", "call_waiting ask_user_input (call00001) waits for question-1"],
+        ["6", "TOOL_EXEC", "answered question-1: reply: red"],
         ["7", "TOOL_EXEC", "call_started ask_user_input (call00001)"],
-        ["10", "STREAM", "call_settled ask_user_input (call00001): ok"],
+        ["10", "STREAM", "call_settled ask_user_input (call00001): ok: red"],
     ]
     listed = cli.run("fork", turn.turn, "--json").events
     assert [place["at"] for place in listed] == [2, 3, 5, 6, 7, 10]

@@ -87,6 +87,7 @@ def test_the_journal_of_a_turn(cli: "Cli", capped: "Done") -> None:
     plain = cli.run("show", capped.turn, "--journal")
     assert "\x1b" not in plain.out
     assert [line.split()[:2] for line in plain.out.splitlines()] == [[str(f["seq"]), f["kind"]] for f in facts]
+    assert plain.out.splitlines()[-1].endswith("  cap_hit: step_cap")
 
 
 def run_printed(text: str) -> None:
@@ -204,7 +205,7 @@ def test_a_picture_is_shown_as_one_line_that_names_it(cli: "Cli", endpoint: "End
     assert '"size": 3000' in record
     assert '"structured": {"points": 3}' in record
     assert "cG5n" not in record
-    assert "cG5n" in cli.run("show", turn, "--journal").out
+    assert "cG5n" in cli.run("show", turn, "--journal", "--json").out
 
 
 def test_progress_is_a_line_of_json(cli: "Cli", endpoint: "Endpoint") -> None:

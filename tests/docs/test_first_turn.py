@@ -3,7 +3,7 @@
 import json
 import re
 
-from turnwright_states.facts import parse_fact
+from turnwright_states.fact_parser import parse_fact
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
 

@@ -57,6 +57,7 @@ from turnwright_states import (
 )
 from turnwright_states import facts as f
 from turnwright_states.counters import Counters
+from turnwright_states.fact_parser import parse_fact
 
 AGENT = Agent(name="Anybody")
 SESSIONS = st.sampled_from(["s1", "s2", None])
@@ -454,7 +455,7 @@ class Machines(RuleBasedStateMachine):
         """What is left is the journal's text; taken up from it, the turn is what it was."""
         turn = self.turns[which % len(self.turns)]
         before = known(turn.machine)
-        turn.journal = [f.parse_fact(fact.kind, fact.payload(), seq) for seq, fact in enumerate(turn.journal, 1)]
+        turn.journal = [parse_fact(fact.kind, fact.payload(), seq) for seq, fact in enumerate(turn.journal, 1)]
         turn.machine = TurnMachine.resume(turn.journal)
         assert known(turn.machine) == before
 

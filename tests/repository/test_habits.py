@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from turnwright_states.facts import PAYLOAD_VERSION
+from turnwright_states.fact import PAYLOAD_VERSION
 
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -33,7 +33,7 @@ from turnwright_states import (
     ToolCall,
     TurnMachine,
 )
-from turnwright_states.facts import parse_fact
+from turnwright_states.fact_parser import parse_fact
 from turnwright_states.inputs import StopInput
 
 from .conftest import Begin, Script

@@ -27,7 +27,9 @@ from turnwright_states import (
     Usage,
     facts,
 )
-from turnwright_states.facts import KINDS, MAX_NESTING, PAYLOAD_VERSION, Fact, parse_fact
+from turnwright_states.fact import PAYLOAD_VERSION
+from turnwright_states.fact_parser import MAX_NESTING, parse_fact
+from turnwright_states.facts import KINDS, Fact
 from turnwright_states.inputs import JsonObject
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from turnwright_states import (
     TurnMachine,
     Usage,
 )
-from turnwright_states.facts import parse_fact
+from turnwright_states.fact_parser import parse_fact
 from turnwright_states.inputs import JsonObject
 
 from .conftest import Begin, Script

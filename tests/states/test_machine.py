@@ -42,6 +42,7 @@ from turnwright_states import (
     fold,
 )
 from turnwright_states.chart import VERSION
+from turnwright_states.fact_parser import parse_fact
 
 if TYPE_CHECKING:
     from .conftest import Begin, Script
@@ -383,7 +384,7 @@ def test_half_a_surrogate_pair_does_not_part_the_journal_from_the_turn(begin: "B
     turn.feed(CallWaitingInput(call="call00001", interrupt_kind=InterruptKind.GRANT, grant="/\ud800"))
     turn.settle_one("call00002")
     turn.feed(AnsweredInput(interrupt="grant-1", decision=Decision.APPROVE))
-    written = [facts.parse_fact(fact.kind, fact.payload(), seq) for seq, fact in enumerate(turn.facts, start=1)]
+    written = [parse_fact(fact.kind, fact.payload(), seq) for seq, fact in enumerate(turn.facts, start=1)]
     for length, fact in enumerate(written, start=1):
         assert fold(written[:length]).digest() == fact.hash
     assert turn.machine.turn.grants == ("/?",)

@@ -44,7 +44,8 @@ from turnwright_states import (
     Usage,
     facts,
 )
-from turnwright_states.facts import Fact, Lease, parse_fact
+from turnwright_states.fact_parser import parse_fact
+from turnwright_states.facts import Fact, Lease
 from turnwright_states.inputs import StopInput
 from turnwright_states.turn import Turn
 

@@ -43,7 +43,9 @@ from turnwright_states import (
 from turnwright_states import facts as f
 from turnwright_states.chart import CHART, ROWS, VERSION, Chart
 from turnwright_states.event_inference import infer_inputs
-from turnwright_states.facts import Fact, parse_fact
+from turnwright_states.fact import PAYLOAD_VERSION
+from turnwright_states.fact_parser import parse_fact
+from turnwright_states.facts import Fact
 from turnwright_states.inputs import StopInput
 from turnwright_states.replay import CLAIM, Replayed, replay
 from turnwright_states.verdict import Check, Verdict
@@ -391,7 +393,7 @@ def forgeries(journal: Journal) -> Iterator[tuple[int, str, Journal]]:
             if times[f"{fact.kind}.{path}"] > 3:
                 continue
             try:
-                forged = parse_fact(fact.kind, json.dumps({"v": f.PAYLOAD_VERSION, **changed}))
+                forged = parse_fact(fact.kind, json.dumps({"v": PAYLOAD_VERSION, **changed}))
             except InvalidJournalError:
                 continue  # nothing that could stand in a journal
             if forged != fact:

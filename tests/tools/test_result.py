@@ -15,6 +15,7 @@ from turnwright.tools import RESULT_LIMIT, ToolContext, ToolFailedError, ToolRes
 from turnwright.tools.result import FILES_LIMIT, MOST_FILES, STRUCTURED_LIMIT, NotJsonError, bounded, to_result
 from turnwright_states import CallSettledInput, State
 from turnwright_states import facts as f
+from turnwright_states.fact_parser import parse_fact
 
 PICTURE = FilePart.of(b"png", "image/png", "chart.png")
 NAMELESS = FilePart.of(b"pdf", "application/pdf")
@@ -126,7 +127,7 @@ def test_whatever_data_comes_through_is_read_back_from_the_journal_as_it_was(val
         return
     event = CallSettledInput(call="c", result=result.text, structured=result.structured)
     fact = f.CallSettled(elapsed=0, state=State.TOOL_EXEC, call="c", structured=event.structured)
-    read = f.parse_fact(fact.kind, fact.payload())
+    read = parse_fact(fact.kind, fact.payload())
     assert isinstance(read, f.CallSettled)
     assert read.structured == result.structured
     assert json.loads(json.dumps(value)) == result.structured

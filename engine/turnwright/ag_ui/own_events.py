@@ -37,16 +37,10 @@ class OwnEvents:
         """The public part of the fact's line, with the ids that calls and interrupts have here."""
         left_out = _UNTOLD | {"text"} if event.type in _IN_MESSAGES else _UNTOLD
         value = {name: field for name, field in event.public().items() if name not in left_out}
-        match event.fact:
-            case f.CallStarted(call=call):
-                value["call"] = call_id(self._turn, call)
-            case f.CallWaiting(call=call, interrupt=interrupt):
-                value["call"] = call_id(self._turn, call)
-                value["interrupt"] = interrupt_id(self._turn, interrupt.id)
-            case f.Answered(interrupt=interrupt):
-                value["interrupt"] = interrupt_id(self._turn, interrupt)
-            case _:
-                pass
+        if "call" in value:
+            value["call"] = call_id(self._turn, str(value["call"]))
+        if asked := value.get("interrupt"):
+            value["interrupt"] = interrupt_id(self._turn, str(asked["id"] if isinstance(asked, dict) else asked))
         return self.named(event.type, value)
 
     def progress(self, event: ToolProgressEvent) -> ActivitySnapshotEvent:

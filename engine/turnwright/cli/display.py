@@ -29,7 +29,6 @@ _INDENT: Final = "    "
 _HANG: Final = 15
 #: Seconds of waiting that somebody who looks on would notice.
 _WORTH_TELLING: Final = 0.05
-_ASKED_AGAIN: Final = "the conclusion had no text, asking once more"
 _COLOURS = {
     "ok": "green",
     "error": "red",
@@ -161,7 +160,7 @@ def _plain_lines(view: TurnView, event: TurnEvent) -> list[str]:
     return _fact_lines(view, event) if isinstance(event, FactEvent) else []
 
 
-def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: C901, PLR0911 (one case a fact: flat)
+def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911 (one case a fact: flat)
     match event.fact:
         case f.TurnStarted():
             # What a sub-agent was told stands in its call.
@@ -183,16 +182,25 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: C901, P
             return [f"             {line}" for line in lines]
         case f.CallWaiting(interrupt=interrupt):
             return [f"             {interrupt.tool} waits: {view.answered_as(interrupt.id)}"]
-        case f.MessageAdded(text=text):
-            return [f"             message: {one_line(text, 400)}"]
-        case f.AttemptFailed():
-            return [f"             {failed_attempt(event.fact)}"]
         case f.Stopping(reason=reason):
             return [f"CONCLUDE     {reason}"]
+        case _:
+            return [f"             {line}" for line in _note(event)]
+
+
+def _note(event: FactEvent) -> list[str]:
+    """The line for a fact that happens beside the steps and the calls; none for any other."""
+    match event.fact:
+        case f.AttemptFailed() as failed:
+            return [failed_attempt(failed)]
         case f.Concluded(retry=True):
-            return [f"             {_ASKED_AGAIN}"]
+            return ["the conclusion had no text, asking once more"]
+        case f.MessageAdded(text=text):
+            return [f"message: {one_line(text, 400)}"]
         case f.Notice():
-            return [f"             notice: {event.text}"]
+            return [f"notice: {event.text}"]
+        case fact if fact.noteworthy:
+            return [one_line(f"{fact.title}: {fact.summary()}", 400)]
         case _:
             return []
 
@@ -228,7 +236,7 @@ class LiveDisplay(_Quiet):
     ) -> None:
         self._live.stop()
 
-    def hear(self, event: TurnEvent) -> None:  # noqa: C901 (one case a fact: flat)
+    def hear(self, event: TurnEvent) -> None:
         """Show the event; what is over is printed for good."""
         view = self.view.take(event)
         if view is None:
@@ -248,16 +256,11 @@ class LiveDisplay(_Quiet):
             case FactEvent(fact=f.StepFinished()):
                 self._print_step(view)
                 view.text, view.calls = "", {}
-            case FactEvent(fact=f.AttemptFailed() as failed):
-                self._print(view, styled(f"  {failed_attempt(failed)}", style="yellow"))
-            case FactEvent(fact=f.MessageAdded(text=text)):
-                self._print(view, styled(f"  message: {one_line(text, 400)}", style="bold"))
             case FactEvent(fact=f.Stopping(reason=reason)):
                 self._print(view, styled(f"concluding: {reason}", style="yellow"))
-            case FactEvent(fact=f.Concluded(retry=True)):
-                self._print(view, styled(f"  {_ASKED_AGAIN}", style="yellow"))
-            case FactEvent(fact=f.Notice()):
-                self._print(view, styled(f"  notice: {event.text}", style="yellow"))
+            case FactEvent(fact=fact) if notes := _note(event):
+                style = "bold" if isinstance(fact, f.MessageAdded) else "yellow"
+                self._print(view, *(styled(f"  {line}", style=style) for line in notes))
             case _:
                 pass
 

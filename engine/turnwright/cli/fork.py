@@ -1,6 +1,5 @@
 """`turnwright fork`: goes on from a place in a turn's past, in a new turn."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Final
 
@@ -13,7 +12,7 @@ from turnwright.journal.fork import fork_places
 from turnwright.journal.turn_journal import first_fact
 from turnwright.result import result_of
 from turnwright.store import Store, open_store
-from turnwright_states import facts as f
+from turnwright_states.facts import tool_names
 
 from . import codes
 from .columns import print_columns
@@ -90,9 +89,9 @@ def fork(
 
 def _list(turn: str, journal: Journal, *, flags: str, as_json: bool) -> None:
     """Print the places at which a turn can be forked."""
-    replies = [fact for _, fact in journal if isinstance(fact, f.ModelReplied)]
-    tools = {made.id: made.name for reply in replies for made in reply.calls}
-    rows = [(group, _after(journal[group.first - 1][1], tools)) for group in fork_places(turn, journal)]
+    tools = tool_names(fact for _, fact in journal)
+    heads = [(group, journal[group.first - 1][1]) for group in fork_places(turn, journal)]
+    rows = [(group, one_line(f"{head.kind}  {head.summary(tools)}", 100)) for group, head in heads]
     if as_json:
         for group, after in rows:
             echo_json({"turn": turn, "at": group.last, "state": group.state, "after": after})
@@ -115,27 +114,3 @@ def _copy(store: str, turn: str, at: int, *, as_json: bool) -> None:
 async def _forked(store: Store, *, turn: str, at: int) -> tuple[str, Journal]:
     copied = await Engine(store=store).fork(turn, at=at)
     return copied, await store.facts(copied)
-
-
-def _after(fact: f.Fact, tools: Mapping[str, str]) -> str:
-    """What happened, in a line: the first fact of an event tells it. `tools` names the tool of each call."""
-    match fact:
-        case f.TurnStarted(prompt=text) | f.MessageAdded(text=text):
-            told = text
-        case f.ModelReplied(calls=calls, text=text):
-            told = ", ".join(f"{call.name} ({call.id})" for call in calls) or text
-        case f.CallStarted(call=call):
-            told = f"{tools[call]} ({call})"
-        case f.CallSettled(call=call, status=status):
-            told = f"{tools[call]} ({call}): {status}"
-        case f.CallWaiting(call=call, interrupt=asked):
-            told = f"{tools[call]} ({call}): {asked.id}"
-        case f.AttemptFailed(cause=cause):
-            told = cause
-        case f.Concluded(retry=True):
-            told = "no text, asked again"
-        case f.Answered(interrupt=interrupt, decision=decision):
-            told = f"{interrupt}: {decision}"
-        case _:
-            told = ""
-    return one_line(f"{fact.kind}  {told}", 100)

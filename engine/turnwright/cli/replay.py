@@ -12,7 +12,8 @@ from pydantic import JsonValue
 from turnwright.errors import ConfigError, StoreError
 from turnwright_states import InvalidJournalError
 from turnwright_states.chart import ROWS
-from turnwright_states.facts import MAX_NESTING, Fact, parse_fact
+from turnwright_states.fact_parser import MAX_NESTING, parse_fact
+from turnwright_states.facts import Fact
 from turnwright_states.payload import nests_deeper, repeated
 from turnwright_states.replay import Replayed
 from turnwright_states.replay import replay as replayed_from

@@ -3,7 +3,7 @@
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -35,24 +35,29 @@ from turnwright.message import (
 from turnwright.result import TurnResult
 from turnwright.store import InboxKind, Store, TurnRow
 from turnwright.transcript.tool_phase import message_ids
-from turnwright_states.facts import Fact, TurnStarted
+from turnwright_states.facts import Fact, TurnStarted, tool_names
 
 from .display import forked
 from .options import DEFAULT_STORE, JsonOption, StoreOption, TurnArgument
 from .process import echo, echo_json, json_line, spelled
 from .screen import print_lines
-from .stores import find_turn, store_flag, use_store
+from .stores import Journal, find_turn, store_flag, use_store
 from .summary import closing_lines, count, print_closing
 from .view import file_line, one_line
 
 #: Where what is said begins, behind who says it.
 _MARGIN: Final = 11
+#: Characters of a fact's summary.
+_LONGEST: Final = 400
 
 
 def show(
     turn: TurnArgument,
     *,
-    journal: Annotated[bool, typer.Option("--journal", help="Print the facts instead of the transcript.")] = False,
+    journal: Annotated[
+        bool,
+        typer.Option("--journal", help="Print the facts instead of the transcript: a line each; with --json whole."),
+    ] = False,
     as_test: Annotated[
         bool,
         typer.Option(
@@ -74,10 +79,8 @@ def show(
     result, facts, below, begun, told_to_stop = use_store(store, partial(_turn, turn=turn))
     started = first_fact(turn, facts)
     if journal:
-        for seq, fact in facts:
-            kept = json.loads(fact.payload())
-            line = json_line({"seq": seq, "kind": fact.kind, **kept})
-            echo(line if as_json else f"{seq:>4}  {fact.kind:<15} {fact.payload()}")
+        for line in _kept(facts) if as_json else journal_lines(facts):
+            echo(line)
     elif as_json:
         echo_json(_result_record(result) | _origin(started) | _below(below))
     else:
@@ -87,6 +90,19 @@ def show(
         flags, elsewhere = store_flag(store), not by_command_line(begun.metadata)
         closing = closing_lines(result, said=result.text, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop)
         print_closing(result, closing, flags=flags)
+
+
+def journal_lines(facts: Journal) -> Iterator[str]:
+    """Return a line for each fact: its place, its kind, the seconds of driving, and its summary."""
+    tools = tool_names(fact for _, fact in facts)
+    for seq, fact in facts:
+        summary = one_line(fact.summary(tools), _LONGEST)
+        yield f"{seq:>4}  {fact.kind:<15} {fact.elapsed:>9.3f} s  {summary}".rstrip()
+
+
+def _kept(facts: Journal) -> Iterator[str]:
+    for seq, fact in facts:
+        yield json_line({"seq": seq, "kind": fact.kind, **json.loads(fact.payload())})
 
 
 async def _turn(
@@ -152,7 +168,7 @@ def _result_record(result: TurnResult) -> dict[str, JsonValue]:
 
 
 def _parts(message: Message) -> JsonValue:
-    """The parts as JSON, without the contents of files: those are in the journal (`--journal`)."""
+    """The parts as JSON, without the contents of files: those are in the journal (`--journal --json`)."""
     return without_content([part.to_json() for part in message.parts])
 
 

@@ -16,7 +16,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright_states import facts as f
+from turnwright_states.fact import PAYLOAD_VERSION, Fact
+from turnwright_states.fact_parser import parse_fact
 
 from .secrets import Secrets
 
@@ -194,12 +195,12 @@ def redactor() -> Redactor:
     return Redactor(os.environ)
 
 
-def shown_fields(fact: f.Fact, hider: Redactor) -> dict[str, JsonValue]:
+def shown_fields(fact: Fact, hider: Redactor) -> dict[str, JsonValue]:
     """The fields of a fact as JSON, without secrets."""
     return hider.hide_fields(fact.to_json())
 
 
-def without_secrets(fact: f.Fact, hider: Redactor) -> f.Fact:
+def without_secrets(fact: Fact, hider: Redactor) -> Fact:
     """The fact itself, where it has none, or one of its kind without them.
 
     Raises `InvalidJournalError` where there is none.
@@ -208,7 +209,7 @@ def without_secrets(fact: f.Fact, hider: Redactor) -> f.Fact:
     hidden = shown_fields(fact, hider)
     if hidden == fields:
         return fact
-    return f.parse_fact(fact.kind, json.dumps({"v": f.PAYLOAD_VERSION, **hidden}))
+    return parse_fact(fact.kind, json.dumps({"v": PAYLOAD_VERSION, **hidden}))
 
 
 def opened_in(text: str) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from turnwright_states import MachineError, fold
-from turnwright_states.facts import parse_fact
+from turnwright_states.fact_parser import parse_fact
 
 #: The kinds of facts that had other words, and what they are called now.
 KINDS: Final[Mapping[str, str]] = {

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from turnwright.errors import UnreadableTurnError
 from turnwright_states import EndReason, InvalidJournalError, State
-from turnwright_states.facts import Fact, parse_fact
+from turnwright_states.fact_parser import parse_fact
+from turnwright_states.facts import Fact
 
 from .protocol import ClaimSpan, InboxItem, InboxKind, Status, TurnRow
 

@@ -98,8 +98,7 @@ def describe_path(event: Input, turn: Turn) -> str:  # noqa: C901, PLR0911 (one 
                 return "the model concludes"
             return f"the model concludes with nothing{' but calls' if event.calls else ''}"
         case _:
-            assert isinstance(event, StopInput)  # noqa: S101 (a turn that has begun takes no other event)
-            return _stop(event) + _used_inside(event.spent)
+            return _stop(event) + _used_inside(event.spent) if isinstance(event, StopInput) else event.title()
 
 
 def _stop(event: StopInput) -> str:

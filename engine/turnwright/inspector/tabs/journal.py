@@ -61,14 +61,14 @@ def view(looked: TabContext) -> JournalView:
     low, high = shown[0][0], shown[-1][0]
     near = (group for group in turn.replayed.groups if group.first <= high and low <= group.last)
     events = {seq: group for group in near for seq in range(group.first, group.last + 1)}
-    entries = []
+    entries, tools = [], f.tool_names(fact for _, fact in facts)
     for seq, fact in shown:
         group = events.get(seq)
         entries.append(
             FactEntry(
                 seq=seq,
                 fact=fact,
-                summary=_summary(fact),
+                summary=fact.summary(tools),
                 payload=json_text(_shortened(shown_fields(fact, redactor()))),
                 event="" if group is None else type(group.event).__name__,
                 rows=() if group is None or seq != group.first else tuple(row.name for row in group.rows),
@@ -92,38 +92,3 @@ def _shortened(value: JsonValue) -> JsonValue:
             return {name: _shortened(one) for name, one in value.items()}
         case _:
             return value
-
-
-def _summary(fact: f.Fact) -> str:  # noqa: C901, PLR0911, PLR0912 (one line a kind of fact)
-    match fact:
-        case f.TurnStarted(prompt=prompt):
-            return prompt
-        case f.StepStarted(number=number, nudge=nudge):
-            return f"step {number}{', with a nudge' if nudge else ''}"
-        case f.ModelReplied(calls=calls, text=text):
-            return ", ".join(f"{call.id} {call.name}" for call in calls) or text
-        case f.AttemptFailed(attempt=attempt, cause=cause, retry=retry):
-            return f"attempt {attempt}: {cause}{', tried again' if retry else ''}"
-        case f.CallStarted(call=call, attempt=attempt):
-            return call if attempt == 1 else f"{call}, attempt {attempt}"
-        case f.CallSettled(call=call, status=status, result=result):
-            return f"{call} {status}: {result}"
-        case f.CallWaiting(call=call, interrupt=asked):
-            return f"{call} waits: {asked.id}"
-        case f.Answered(interrupt=interrupt, decision=decision, text=text):
-            return f"{interrupt}: {decision}{f': {text}' if text else ''}"
-        case f.StepFinished(number=number, seconds=seconds):
-            return f"step {number}, {seconds:.2f} s"
-        case f.Stopping(reason=reason):
-            return str(reason)
-        case f.MessageAdded(text=text) | f.Synthesized(text=str(text)) | f.Concluded(text=str(text)):
-            return text
-        case f.Concluded(refused=refused, retry=retry):
-            noted = f", {', '.join(refused)} refused" if refused else ""
-            return f"no text{noted}{', asked again' if retry else ''}"
-        case f.TurnEnded(outcome=outcome, reason=reason):
-            return f"{outcome}: {reason}"
-        case f.Notice(limit=limit, used=used, of=most):
-            return f"{limit} {used:g} of {most:g}" if most else limit
-        case _:
-            return ""

@@ -1,0 +1,88 @@
+"""Reads facts from a journal: every payload is checked, whatever a store found in its place."""
+
+import json
+from functools import cache
+from typing import Final
+
+from msgspec import DecodeError, convert
+from msgspec import ValidationError as Misfit
+from msgspec.json import Decoder
+
+from .errors import InvalidJournalError
+from .fact import PAYLOAD_VERSION, Fact
+from .facts import KINDS
+from .payload import misfit, model, nests_deeper, repeated
+
+#: How many lists and objects of a payload may stand in each other. The machine's events take up to 255 of them in one
+#: value, so that no fact comes near; whatever walks a fact later may recurse.
+MAX_NESTING: Final = 300
+#: The characters of a damaged value that an error quotes.
+_MOST_QUOTED: Final = 60
+#: How each payload begins that this release writes.
+_HEAD: Final = f'{{"v":{PAYLOAD_VERSION},'
+
+
+def parse_fact(kind: object, payload: object, seq: int = 0) -> Fact:
+    """Read one fact from its kind and its JSON text, whatever a store found in their place.
+
+    `seq` is its place in the journal, for the message. Raises `InvalidJournalError` for an unknown kind, a payload of
+    another version, one that does not fit its kind or is no text, one that nests lists and objects more than
+    `MAX_NESTING` deep, and one in which an object has a name twice: readers of JSON differ in which of the two values
+    they take.
+    """
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise InvalidJournalError(seq, f"its kind {_quoted(kind)} is unknown to this release")
+    if not isinstance(payload, str):
+        raise InvalidJournalError(seq, f"its payload {_quoted(payload)} is no text")
+    if nests_deeper(payload, MAX_NESTING):
+        raise InvalidJournalError(seq, f"its payload is nested too deeply: more than {MAX_NESTING} lists and objects")
+    if payload.startswith(_HEAD):
+        try:
+            fact = _decoder(KINDS[kind]).decode(payload)
+            if fact.payload() == payload:  # so no name stands twice in it, of which the decoder takes the last
+                fact.freeze()
+                return fact
+        except (DecodeError, ValueError, RecursionError):
+            pass  # What is wrong with it, if anything is, the slower way finds out.
+    return _parse(kind, payload, seq)
+
+
+@cache
+def _decoder(kind: type[Fact]) -> Decoder[Fact]:
+    return Decoder(kind, dec_hook=model)
+
+
+def _quoted(value: object) -> str:
+    shown = ascii(value)
+    return shown if len(shown) <= _MOST_QUOTED else f"{shown[:_MOST_QUOTED]}..."
+
+
+def _parse(kind: str, payload: str, seq: int) -> Fact:
+    try:
+        fields = json.loads(payload)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise InvalidJournalError(seq, "its payload is not a JSON object")
+    name = repeated(payload)
+    if name is not None:
+        raise InvalidJournalError(seq, f"its payload has {name!r} twice in one object")
+    version = fields.pop("v", None)
+    if type(version) is not int or version != PAYLOAD_VERSION:
+        newer = type(version) is int and version > PAYLOAD_VERSION
+        why = f"its payload has version {version!r}, and this release reads {PAYLOAD_VERSION}"
+        raise InvalidJournalError(seq, why, newer=newer)
+    try:
+        fact = convert(fields, KINDS[kind], dec_hook=model)
+        # Python reads more than JSON is. What cannot be written again would fail wherever the fact is shown.
+        json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
+    except Misfit as error:
+        raise InvalidJournalError(seq, f"its payload does not fit {kind}: {misfit(error)}") from None
+    except UnicodeEncodeError:
+        raise InvalidJournalError(seq, "its payload holds half a surrogate pair, which is no text") from None
+    except (ValueError, RecursionError):
+        raise InvalidJournalError(
+            seq, "its payload holds a number that JSON does not have, or is nested too deeply"
+        ) from None
+    fact.freeze()
+    return fact
