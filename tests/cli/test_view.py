@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright.cli.view import CallView
+from turnwright.cli.view import CallLine
 from turnwright_states import CallStatus, State
 from turnwright_states.facts import CallSettled
 
@@ -18,7 +18,7 @@ from turnwright_states.facts import CallSettled
     ],
 )
 def test_a_call_that_failed_shows_the_first_line_with_words(result: str, shown: str) -> None:
-    call = CallView("fail", "")
+    call = CallLine("fail", "")
     call.settle(
         CallSettled(call="c1", status=CallStatus.ERROR, result=result, state=State.TOOL_EXEC, elapsed=0.0), None
     )

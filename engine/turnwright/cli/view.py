@@ -23,7 +23,7 @@ from turnwright_states import facts as f
 
 
 @dataclass(slots=True)
-class CallView:
+class CallLine:
     """One tool call on the screen."""
 
     name: str
@@ -75,7 +75,7 @@ class TurnView:
     text: str = ""
     #: The last text that is on the screen for good.
     said: str = ""
-    calls: dict[str, CallView] = field(default_factory=dict)
+    calls: dict[str, CallLine] = field(default_factory=dict)
     pending: tuple[Interrupt, ...] = ()
     below: "dict[str, TurnView]" = field(default_factory=dict)
     _started_at: dict[str, float] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class TurnView:
                 self.text = fact.text
                 self.tokens += fact.usage.tokens if fact.usage else 0
                 self.calls = {
-                    call.id: CallView(one_line(call.name), shown_arguments(call), delegated=call.lease is not None)
+                    call.id: CallLine(one_line(call.name), shown_arguments(call), delegated=call.lease is not None)
                     for call in fact.calls
                 }
             case f.CallStarted():

@@ -45,7 +45,7 @@ class GuardSettings(TypedDict):
     start_timeout: float
 
 
-class GuardError(Exception):
+class _ServerError(Exception):
     """A command that could not be obeyed."""
 
 
@@ -74,7 +74,7 @@ class PostgresGuard:
         ).wait()
         password.unlink()
         if done != 0:
-            raise GuardError(f"initdb ended with exit code {done}: {self._tail()}")
+            raise _ServerError(f"initdb ended with exit code {done}: {self._tail()}")
 
     def start(self) -> int:
         """Start the server unless it runs, wait until it takes connections, and return its port."""
@@ -89,7 +89,7 @@ class PostgresGuard:
                 return port
             if "could not bind" not in self._tail():
                 break
-        raise GuardError(f"postgres did not start: {self._tail()}")
+        raise _ServerError(f"postgres did not start: {self._tail()}")
 
     def stop(self, sign: signal.Signals = signal.SIGINT) -> None:
         """End the server: SIGINT ends its sessions and writes all down, SIGQUIT leaves it as a crash does."""
@@ -200,7 +200,7 @@ def _commands(parent: int) -> Iterator[str]:
 def _answer(command: Callable[[], int | None]) -> None:
     try:
         answer: dict[str, int | str | None] = {"done": command()}
-    except (GuardError, OSError) as error:
+    except (_ServerError, OSError) as error:
         answer = {"error": str(error)}
     print(json.dumps(answer), flush=True)  # noqa: T201 (how it answers)
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from turnwright.inspector.views.pagination import Window
-from turnwright.inspector.views.steps import CallView, Step
+from turnwright.inspector.views.steps import Step, StepCall
 from turnwright.inspector.views.tab_context import TabContext
 from turnwright.inspector.views.turn_record import TurnRecord
 
@@ -157,7 +157,7 @@ def _lanes(step: Step, scale: _Scale, now: float, *, chosen: bool) -> Iterator[T
         yield _of_call(call, step, scale, now, whole, chosen=chosen)
 
 
-def _of_call(call: CallView, step: Step, scale: _Scale, now: float, whole: Bar, *, chosen: bool) -> TimelineLane:
+def _of_call(call: StepCall, step: Step, scale: _Scale, now: float, whole: Bar, *, chosen: bool) -> TimelineLane:
     starts = [at for at, _ in call.attempts]
     ended = now if call.ended is None else call.ended
     bars = []

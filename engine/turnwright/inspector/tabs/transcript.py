@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnwright.inspector.views.pagination import Window
-from turnwright.inspector.views.steps import CallView, Step
+from turnwright.inspector.views.steps import Step, StepCall
 from turnwright.inspector.views.tab_context import TabContext
 from turnwright.message import Message, Part, ToolCallPart, ToolResultPart
 from turnwright.transcript.tool_phase import message_ids
@@ -24,7 +24,7 @@ class TranscriptPart:
     kind: str
     part: Part
     fact: int
-    call: CallView | None = None
+    call: StepCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _line(number: int, name: str, message: Message, looked: TabContext) -> Trans
     return TranscriptLine(number, name, message.role, parts, step, looked.step is not None and step is looked.step)
 
 
-def _call_of(part: Part, step: Step | None) -> CallView | None:
+def _call_of(part: Part, step: Step | None) -> StepCall | None:
     if step is None:
         return None
     if isinstance(part, ToolCallPart):

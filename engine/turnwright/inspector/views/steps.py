@@ -30,7 +30,7 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class CallView:
+class StepCall:
     """A call of a step: what was asked, and what came of it. Times are in seconds of driving.
 
     `status` is that of its result, or `running`, `waiting` (for a person) or `open` (it has not started). `attempts`
@@ -75,7 +75,7 @@ class Step:
     replied: int | None = None
     replied_at: float | None = None
     usage: Usage = field(default_factory=Usage)
-    calls: list[CallView] = field(default_factory=list)
+    calls: list[StepCall] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     answers: list[f.Answered] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Step:
         """How long it took, in seconds of driving."""
         return self.ended - self.began
 
-    def call(self, name: str) -> CallView | None:
+    def call(self, name: str) -> StepCall | None:
         """The call of that id."""
         return next((call for call in self.calls if call.made.id == name), None)
 
@@ -128,7 +128,7 @@ def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901 (one cas
         case f.ModelReplied():
             step.text, step.reasoning, step.finish = fact.text, fact.reasoning, str(fact.finish)
             step.replied, step.replied_at = seq, fact.elapsed
-            step.calls = [CallView(made) for made in fact.calls]
+            step.calls = [StepCall(made) for made in fact.calls]
         case f.Concluded(retry=True, refused=refused):
             said = f"The reply had no text, only calls: {', '.join(refused)}." if refused else "The reply had no text."
             number = len(step.attempts) + 1
