@@ -18,8 +18,7 @@ from .construct import construct_unchecked
 from .counters import Counters
 from .doom import Round, looping, make_round, remember
 from .inputs import Decision, Usage
-from .limit_thresholds import LimitThresholds
-from .limits import Limits
+from .limits import Limits, LimitThresholds
 from .payload import FrozenDict
 from .reasons import EndReason
 from .state import LIVE, STAGE, State
