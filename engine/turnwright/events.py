@@ -59,6 +59,8 @@ _EVERYWHERE: Final = allow("type", "turn", "seq", "elapsed", "state")
 class TurnEvent(msgspec.Struct, frozen=True):
     """Something about the turn `turn`, at its fact `seq`."""
 
+    #: What happened; of a `FactEvent` its fact says it.
+    kind: ClassVar[str]
     #: The fields of its line that may be sent to a browser, and those that may not (`turnwright_states.fact`).
     public_fields: ClassVar[PublicFields] = {}
     private_fields: ClassVar[frozenset[str]] = frozenset()
@@ -68,14 +70,14 @@ class TurnEvent(msgspec.Struct, frozen=True):
     @property
     def type(self) -> str:
         """What happened, as the first field of its JSON line says it."""
-        raise AttributeError("type")
+        return self.kind
 
     def to_json(self) -> JsonLine:
         """The event as a JSON object with `type`, `turn` and `seq` first.
 
         All of it, for your own programs: `public` is for a browser.
         """
-        return {"type": self.type, "turn": self.turn, "seq": self.seq}
+        return {"type": self.type, **{name: getattr(self, name) for name in self.__struct_fields__}}
 
     def public(self) -> JsonLine:
         """Return the part of `to_json` that may be sent to a browser: the conversation, and how the turn goes on.
@@ -93,8 +95,8 @@ class TurnEvent(msgspec.Struct, frozen=True):
 class FactEvent(TurnEvent, frozen=True):
     """A fact was journalled. `type` is the fact's kind.
 
-    `message` is the id of the message that a `step_started` begins. `tool` is the name of the tool of a `call_started`
-    or `call_settled`, as the model wrote it. `tools` is what the tools of a step came to, where this fact says so.
+    `message` is the id of the message that a `step_started` begins. `tool` is the name of the tool of a fact about a
+    call, as the model wrote it. `tools` is what the tools of a step came to, where this fact says so.
     `text` is a notice in words for people.
     """
 
@@ -141,25 +143,15 @@ class FactEvent(TurnEvent, frozen=True):
 class DeltaEvent(TurnEvent, frozen=True):
     """A piece of a reply: the `index`-th of this attempt."""
 
-    kind: ClassVar[str]
     index: int
     text: str
-
-    @property
-    def type(self) -> str:
-        """`text_delta` or `reasoning_delta`."""
-        return self.kind
-
-    def to_json(self) -> JsonLine:
-        """The piece with its index and its text."""
-        return {"type": self.type, "turn": self.turn, "seq": self.seq, "index": self.index, "text": self.text}
 
 
 class TextDeltaEvent(DeltaEvent, frozen=True):
     """A piece of the answer."""
 
     public_fields = allow("index", "text")
-    kind: ClassVar[str] = "text_delta"
+    kind = "text_delta"
 
 
 class ReasoningDeltaEvent(DeltaEvent, frozen=True):
@@ -167,16 +159,13 @@ class ReasoningDeltaEvent(DeltaEvent, frozen=True):
 
     public_fields = allow("index")
     private_fields = frozenset({"text"})
-    kind: ClassVar[str] = "reasoning_delta"
+    kind = "reasoning_delta"
 
 
 class ResponseRestartedEvent(TurnEvent, frozen=True):
     """The reply so far is void: the model is called again. Drop its pieces."""
 
-    @property
-    def type(self) -> str:
-        """`response_restarted`."""
-        return "response_restarted"
+    kind = "response_restarted"
 
 
 class ToolProgressEvent(TurnEvent, frozen=True):
@@ -185,30 +174,13 @@ class ToolProgressEvent(TurnEvent, frozen=True):
     It is not journalled, and none comes once the call has its result, or waits for a person.
     """
 
+    kind = "tool_progress"
     public_fields = allow("call", "tool", "progress", "total", "message")
     call: str
     tool: str
     progress: float
     total: float | None = None
     message: str = ""
-
-    @property
-    def type(self) -> str:
-        """`tool_progress`."""
-        return "tool_progress"
-
-    def to_json(self) -> JsonLine:
-        """How far the call is."""
-        return {
-            "type": self.type,
-            "turn": self.turn,
-            "seq": self.seq,
-            "call": self.call,
-            "tool": self.tool,
-            "progress": self.progress,
-            "total": self.total,
-            "message": self.message,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,14 +234,10 @@ class Interrupt:
 class TurnPausedEvent(TurnEvent, frozen=True):
     """The turn rests until each of `interrupts` is answered. `tools` is there unless a doom loop is asked about."""
 
+    kind = "paused"
     public_fields = allow("tools", interrupts=Interrupt.public_fields)
     interrupts: tuple[Interrupt, ...]
     tools: ToolPhase | None = None
-
-    @property
-    def type(self) -> str:
-        """`paused`."""
-        return "paused"
 
     def to_json(self) -> JsonLine:
         """The last line of a turn that paused."""
@@ -283,6 +251,7 @@ class TurnPausedEvent(TurnEvent, frozen=True):
 class TurnEndedEvent(TurnEvent, frozen=True):
     """The turn is over: how, why, and what it came to. `sentinel` tells why it was stopped, if it was."""
 
+    kind = "turn_ended"
     public_fields = allow(
         *("outcome", "reason", "also_reached", "steps", "tool_calls", "text", "partial", "undelivered"),
         usage=TOKENS,
@@ -301,11 +270,6 @@ class TurnEndedEvent(TurnEvent, frozen=True):
     sentinel: SentinelPart | None = None
     #: What there was of a reply that was cut off; it is a message of its own.
     partial: str = ""
-
-    @property
-    def type(self) -> str:
-        """`turn_ended`."""
-        return "turn_ended"
 
     def to_json(self) -> JsonLine:
         """The last line of a turn that ended."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from msgspec import Struct
 
-from .inputs import Input
+from .inputs import Input, Usage
 from .limits import Limits
 from .payload import text_of
 from .state import State
@@ -103,6 +103,11 @@ class Fact(JournalValue, frozen=True, tag_field="v", tag=PAYLOAD_VERSION):
         """Return the public fields that a table can show: texts, numbers and flags that are not at their defaults."""
         fields = {name: getattr(self, name) for name in self.public_fields}
         return {name: value for name, value in fields.items() if value and isinstance(value, str | float | int)}
+
+    @property
+    def new_usage(self) -> Usage | None:
+        """The usage that this fact is the first to tell of; None where it tells of none."""
+        return getattr(self, "usage", None)
 
     def summary(self, tools: Mapping[str, str] = _NO_TOOLS) -> str:
         """Return the fact in plain words for people. `tools` has the tools' names by the ids of the calls.

@@ -381,6 +381,11 @@ class StepFinished(Fact, frozen=True, kw_only=True):
     usage: Usage
     seconds: float
 
+    @property
+    def new_usage(self) -> None:
+        """None: the step's model calls have told it."""
+        return None
+
     def _words(self, _: Mapping[str, str], /) -> str:
         return f"step {self.number}, {self.seconds:.2f} s"
 

@@ -28,12 +28,12 @@ class RunUsage:
         match fact:
             case f.TurnStarted(model=model):
                 self._model, self._known = model, True
-            case f.ModelReplied() | f.AttemptFailed() | f.Stopping() | f.Concluded() if fact.usage is not None:
-                self._own += fact.usage
-                self._turn += fact.usage
             case f.CallSettled(spent=spent) if spent is not None:
                 self._delegated += spent.tokens
                 self._turn += Usage(input_tokens=spent.tokens)
+            case _ if fact.new_usage is not None:
+                self._own += fact.new_usage
+                self._turn += fact.new_usage
             case _:
                 pass
 

@@ -35,7 +35,7 @@ from turnwright.message import (
 from turnwright.result import TurnResult
 from turnwright.store import InboxKind, Store, TurnRow
 from turnwright.transcript.tool_phase import message_ids
-from turnwright_states.facts import Fact, TurnStarted, tool_names
+from turnwright_states.facts import KINDS, Fact, TurnStarted, tool_names
 
 from .display import forked
 from .options import DEFAULT_STORE, JsonOption, StoreOption, TurnArgument
@@ -47,6 +47,7 @@ from .view import file_line, one_line
 
 #: Where what is said begins, behind who says it.
 _MARGIN: Final = 11
+_KIND_WIDTH: Final = max(map(len, KINDS)) + 1
 #: Characters of a fact's summary.
 _LONGEST: Final = 400
 
@@ -97,7 +98,7 @@ def journal_lines(facts: Journal) -> Iterator[str]:
     tools = tool_names(fact for _, fact in facts)
     for seq, fact in facts:
         summary = one_line(fact.summary(tools), _LONGEST)
-        yield f"{seq:>4}  {fact.kind:<15} {fact.elapsed:>9.3f} s  {summary}".rstrip()
+        yield f"{seq:>4}  {fact.kind:<{_KIND_WIDTH}} {fact.elapsed:>9.3f} s  {summary}".rstrip()
 
 
 def _kept(facts: Journal) -> Iterator[str]:

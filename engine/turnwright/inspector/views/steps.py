@@ -120,11 +120,20 @@ def _begun(seq: int, fact: f.Fact, steps: list[Step]) -> Step | None:
     return Step(key, title, first, seq, began, fact.elapsed, fact.state)
 
 
-def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901 (one case a fact: flat)
+def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901, PLR0912 (one case a fact: flat)
     step.last, step.ended, step.state = seq, fact.elapsed, fact.state
+    step.usage += fact.new_usage or Usage()
+    call = step.call(getattr(fact, "call", ""))
     match fact:
         case f.StepStarted(nudge=nudge):
             step.nudge = nudge
+        case f.CallStarted() if call is not None:
+            call.attempts.append((fact.elapsed, seq))
+            call.status, call.child = "running", fact.child or call.child
+        case f.CallWaiting() if call is not None:
+            call.status, call.interrupt = "waiting", fact.interrupt.id
+        case f.CallSettled() if call is not None:
+            call.status, call.ended = str(fact.status), fact.elapsed
         case f.ModelReplied():
             step.text, step.reasoning, step.finish = fact.text, fact.reasoning, str(fact.finish)
             step.replied, step.replied_at = seq, fact.elapsed
@@ -148,22 +157,6 @@ def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901 (one cas
             step.notices.append(fact)
         case f.TurnEnded(partial=text):
             step.text = step.text or text
-        case _:
-            _take_in_call(step, seq, fact)
-    usage = getattr(fact, "usage", None)
-    if isinstance(usage, Usage) and not isinstance(fact, f.StepFinished):
-        step.usage = step.usage + usage
-
-
-def _take_in_call(step: Step, seq: int, fact: f.Fact) -> None:
-    match fact:
-        case f.CallStarted() if (call := step.call(fact.call)) is not None:
-            call.attempts.append((fact.elapsed, seq))
-            call.status, call.child = "running", fact.child or call.child
-        case f.CallWaiting() if (call := step.call(fact.call)) is not None:
-            call.status, call.interrupt = "waiting", fact.interrupt.id
-        case f.CallSettled() if (call := step.call(fact.call)) is not None:
-            call.status, call.ended = str(fact.status), fact.elapsed
         case _:
             pass
 
