@@ -21,15 +21,15 @@ from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.result import TurnResult
 from turnwright.store import SqliteStore
 from turnwright.tools import tool
-from turnwright_states import facts as f
+from turnwright_states.facts import Fact
 
 from .demo_child import crash_script, crash_tools
 from .display import PlainDisplay
 from .process import echo
 from .screen import print_lines
 from .server_options import LOOPBACK, PORT, PortOption, ServerOptions, need_extra
+from .show import journal_lines
 from .summary import closing_lines
-from .view import shown_arguments
 
 #: Seconds that the child of the last scene has to reach its second call.
 _PATIENCE: Final = 20.0
@@ -167,8 +167,8 @@ def _crash(folder: Path) -> None:
 
     result = anyio.run(take_up)
     echo("   the journal, and where the process died:\n")
-    for seq, fact in anyio.run(_journal, database, turn):
-        print_lines([f"     {seq:>2}  {fact_in_short(fact)}"], hang=24)
+    for seq, line in enumerate(journal_lines(anyio.run(_journal, database, turn)), start=1):
+        print_lines([f"   {line}"], hang=40)
         if seq == died_after:
             echo("     --  kill -9; another process takes the turn up")
     _close(result)
@@ -177,25 +177,7 @@ def _crash(folder: Path) -> None:
         print_lines([f"     {line}"])
 
 
-def fact_in_short(fact: f.Fact) -> str:
-    """A fact in one line: its kind, and what tells it from others of its kind."""
-    match fact:
-        case f.CallStarted(call=call, attempt=attempt):
-            what = f"{call} attempt {attempt}"
-        case f.CallSettled(call=call, status=status, result=result):
-            what = f"{call} {status}: {result}"
-        case f.ModelReplied(calls=calls, text=text):
-            what = ", ".join(f"{call.id} {call.name}({shown_arguments(call)})" for call in calls) or text
-        case f.StepStarted(number=number) | f.StepFinished(number=number):
-            what = f"step {number}"
-        case f.TurnEnded(outcome=outcome, reason=reason):
-            what = f"{outcome}: {reason}"
-        case _:
-            what = ""
-    return f"{fact.kind:<14} {what}".rstrip()
-
-
-async def _journal(database: Path, turn: str) -> list[tuple[int, f.Fact]]:
+async def _journal(database: Path, turn: str) -> list[tuple[int, Fact]]:
     store = SqliteStore(database)
     try:
         return await store.facts(turn)

@@ -94,7 +94,7 @@ class _Trial:
     @cached_property
     def driven(self) -> Driven:
         """The turn as the invariants see it."""
-        names = {call.id: call.name for fact in self.of(f.ModelReplied) for call in fact.calls}
+        names = f.tool_names(self.facts.values())
         tools = {tool.name: tool for tool in tools_of(Witness(Path()), None)}
         return Driven(
             facts=self.seen.facts,
