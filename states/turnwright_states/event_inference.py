@@ -56,7 +56,7 @@ def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input
     elapsed = head.elapsed
     match head:
         case f.ModelReplied():
-            yield _reply(head)
+            yield _same(head, ModelRepliedInput, calls=tuple(map(_asked, head.calls)))
         case f.AttemptFailed():
             if head.cause is Cause.EMPTY_REPLY:
                 yield ModelRepliedInput(elapsed=elapsed, usage=head.usage)
@@ -70,30 +70,17 @@ def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input
         case f.CallWaiting():
             yield _wait(head)
         case f.Concluded():
-            calls = tuple(ToolCall(name=name) for name in head.refused)
-            yield ConcludedInput(elapsed=elapsed, text=head.text, calls=calls, usage=head.usage)
+            yield _same(head, ConcludedInput, calls=tuple(ToolCall(name=name) for name in head.refused))
         case f.StepFinished() | f.TurnEnded():
             yield from _stops(facts, at, turn)
-        case _ if head.source is not None:
-            yield _same(head, head.source)
+        case _ if head.follows_from is not None:
+            yield _same(head, head.follows_from)
 
 
-def _same(fact: f.Fact, kind: type[_Input]) -> _Input:
-    """The input of this kind with the values of the fields that the fact has too."""
-    shared = kind.model_fields.keys() & set(fact.__struct_fields__)
-    return kind.model_validate({name: getattr(fact, name) for name in shared})
-
-
-def _reply(fact: f.ModelReplied) -> ModelRepliedInput:
-    return ModelRepliedInput(
-        elapsed=fact.elapsed,
-        text=fact.text,
-        reasoning=fact.reasoning,
-        reasoning_details=fact.reasoning_details,
-        calls=tuple(map(_asked, fact.calls)),
-        finish=fact.finish,
-        usage=fact.usage,
-    )
+def _same(fact: f.Fact, kind: type[_Input], **other: object) -> _Input:
+    """The input of this kind with the values of the fields that the fact has too, and with `other` values."""
+    shared = kind.model_fields.keys() & set(fact.__struct_fields__) - other.keys()
+    return kind.model_validate({**{name: getattr(fact, name) for name in shared}, **other})
 
 
 def _asked(made: f.CallMade) -> ToolCall:

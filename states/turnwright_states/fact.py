@@ -75,7 +75,7 @@ class Fact(JournalValue, frozen=True, tag_field="v", tag=PAYLOAD_VERSION):
     #: Whether the command line prints a line for it while a turn runs: it shows steps and calls in ways of their own.
     noteworthy: ClassVar[bool] = True
     #: The input that the fact follows from, where each field of that is a field of the fact.
-    source: ClassVar[type[Input] | None] = None
+    follows_from: ClassVar[type[Input] | None] = None
 
     elapsed: float
     state: State

@@ -256,7 +256,7 @@ class CallStarted(Fact, frozen=True, kw_only=True):
     kind = "call_started"
     noteworthy = False
     public_fields = allow("call", "attempt", "child")
-    source = CallStartedInput
+    follows_from = CallStartedInput
     call: str
     attempt: int = 1
     child: str | None = None
@@ -338,7 +338,7 @@ class Synthesized(Fact, frozen=True, kw_only=True):
     kind = "synthesized"
     noteworthy = False
     public_fields = allow("text")
-    source = SynthesizedInput
+    follows_from = SynthesizedInput
     text: str | None = None
 
     def _words(self, _: Mapping[str, str], /) -> str:
@@ -355,7 +355,7 @@ class Answered(Fact, frozen=True, kw_only=True):
     noteworthy = False
     public_fields = allow("interrupt", "decision", "text", "grant")
     private_fields = frozenset({"always_for"})
-    source = AnsweredInput
+    follows_from = AnsweredInput
     interrupt: str
     decision: Decision
     text: str = ""
@@ -416,7 +416,7 @@ class MessageAdded(Fact, frozen=True, kw_only=True):
 
     kind = "message_added"
     public_fields = allow("text")
-    source = SteeredInput
+    follows_from = SteeredInput
     text: str
 
     def _words(self, _: Mapping[str, str], /) -> str:

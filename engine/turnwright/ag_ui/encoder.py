@@ -138,13 +138,10 @@ class AgUiEncoder:
             self._ended.add(lane.turn)
 
     def _account(self, event: TurnEvent) -> Iterator[BaseEvent]:
-        match event:
-            case FactEvent():
-                self._usage.add(event.fact)
-            case TurnPausedEvent() | TurnEndedEvent():
-                yield from self._finish(event)
-            case _:
-                pass
+        if isinstance(event, FactEvent):
+            self._usage.add(event.fact)
+        elif isinstance(event, TurnPausedEvent | TurnEndedEvent):
+            yield from self._finish(event)
 
     # The run.
 
@@ -191,18 +188,12 @@ class AgUiEncoder:
         yield root.own.named("turn_ended", record)
         if event.outcome is Outcome.FAILED:
             yield RunErrorEvent(message=_why(event), code=str(event.reason), usage=self._usage.told())
-        elif event.outcome in _DONE:
-            yield RunFinishedEvent(
-                thread_id=thread,
-                run_id=run,
-                outcome=RunFinishedSuccessOutcome(),
-                result=clean_json(record),
-                usage=self._usage.told(),
-            )
-        else:
-            # A run that a limit or a person stopped has no return value; what it said are its messages.
-            stopped = RunFinishedCancelledOutcome()
-            yield RunFinishedEvent(thread_id=thread, run_id=run, outcome=stopped, usage=self._usage.told())
+            return
+        # A run that a limit or a person stopped has no return value; what it said are its messages.
+        done = event.outcome in _DONE
+        outcome = RunFinishedSuccessOutcome() if done else RunFinishedCancelledOutcome()
+        result = clean_json(record) if done else None
+        yield RunFinishedEvent(thread_id=thread, run_id=run, outcome=outcome, result=result, usage=self._usage.told())
 
     def _close(self, error: str) -> Iterator[BaseEvent]:
         if self._turn and self._behind:

@@ -5,7 +5,6 @@ shown in the form of chat completions, which is that of most.
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +17,7 @@ from turnwright.errors import TurnwrightError
 from turnwright.inspector.http.render import json_text
 from turnwright.inspector.views.pagination import Window
 from turnwright.inspector.views.request_replay import Rebuilt, Sending
+from turnwright.inspector.views.step_summary import named
 from turnwright.inspector.views.steps import Step
 from turnwright.inspector.views.tab_context import TabContext
 from turnwright.journal.dependencies import Dependencies
@@ -49,8 +49,6 @@ _TAKEN_UP: Final = "Another driver took the turn up in this step: the one before
 #: Messages a page, and characters of messages up to which the form of chat completions is shown.
 _PAGE: Final = 40
 _BODY: Final = 100_000
-#: How many different tools the title of a message names.
-_MOST_NAMED: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,15 +186,13 @@ def _notes(looked: TabContext, step: Step, sending: Sending, tools: Sequence[Too
 
 def title_of(message: Message) -> str:
     """What a message is, in a line."""
-    calls = Counter(part.name for part in message.parts if isinstance(part, ToolCallPart))
+    calls = [part.name for part in message.parts if isinstance(part, ToolCallPart)]
     results = [part for part in message.parts if isinstance(part, ToolResultPart)]
     if results:
         return "; ".join(f"{part.name} {part.call} {part.status}: {part.text or 'nothing'}" for part in results)
     text = " ".join(message.text.split())
     if calls:
-        named = [name if count == 1 else f"{name} ×{count}" for name, count in calls.most_common(_MOST_NAMED)]  # noqa: RUF001 (the sign of multiplication is meant)
-        more = [f"{len(calls) - _MOST_NAMED} more"] if len(calls) > _MOST_NAMED else []
-        asked = f"calls {', '.join([*named, *more])}"
+        asked = f"calls {named(calls)}"
         return f"{text} · {asked}" if text else asked
     files = ", ".join(part.name or part.media_type for part in message.parts if isinstance(part, FilePart))
     return text or files or ("thinking" if message.parts else "nothing")

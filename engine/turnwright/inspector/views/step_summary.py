@@ -1,7 +1,7 @@
 """A step at a glance: what it did in a line, and what stands out in it."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,13 +54,18 @@ def glances(steps: Sequence[Step]) -> tuple[StepSummary, ...]:
     )
 
 
+def named(tools: Iterable[str]) -> str:
+    """Return the tools of several calls in a line, each one once with its count, the most frequent first."""
+    counts = Counter(tools)
+    words = [name if count == 1 else f"{name} ×{count}" for name, count in counts.most_common(_MOST_TOOLS)]  # noqa: RUF001 (the sign of multiplication is meant)
+    more = len(counts) - _MOST_TOOLS
+    return ", ".join(words) + (f" and {more} more" if more > 0 else "")
+
+
 def _what(step: Step) -> tuple[str, bool]:
     """What a step did, in a line, and whether that names tools."""
     if step.calls:
-        names = Counter(call.made.name for call in step.calls)
-        words = [name if count == 1 else f"{name} ×{count}" for name, count in names.most_common(_MOST_TOOLS)]  # noqa: RUF001 (the sign of multiplication is meant)
-        more = len(names) - _MOST_TOOLS
-        return ", ".join(words) + (f" and {more} more" if more > 0 else ""), True
+        return named(call.made.name for call in step.calls), True
     # Half a secret is not known as one: it is hidden before the text is cut.
     text = redactor().hide(" ".join(step.text.split()))
     if text:

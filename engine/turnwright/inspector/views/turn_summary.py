@@ -120,13 +120,11 @@ def _digest(turn_id: str, facts: Sequence[f.Fact]) -> Digest:
     first = facts[0]
     copied = max(first.forked_at or 0, 0) if isinstance(first, f.TurnStarted) else 0
     before = TurnMachine.resume(facts[:copied]).turn if copied else None
-    names: dict[str, str] = {}
+    names = f.tool_names(facts)
     began: dict[str, float] = {}
     runs: list[ToolRun] = []
     for seq, fact in enumerate(facts, start=1):
         match fact:
-            case f.ModelReplied(calls=calls):
-                names.update((call.id, call.name) for call in calls)
             case f.CallStarted(call=call):
                 began.setdefault(call, fact.elapsed)
             case f.CallSettled(call=call, status=status) if call in began and seq > copied:
