@@ -201,6 +201,15 @@ async def test_an_aborted_turn_is_cancelled_and_returns_what_was_never_heard() -
     assert client.custom("turnwright.turn_ended")[0]["undelivered"] == ["stop that"]
 
 
+@pytest.mark.parametrize("partial", ["", " ", "\u200b"])
+async def test_a_reply_that_was_cut_off_before_it_said_anything_is_no_message(partial: str) -> None:
+    events = await live(Engine(model=ScriptedModel(ModelError("no", cause=Cause.BAD_REQUEST))))
+    piece, ended = TextDeltaEvent(events[0].turn, events[1].seq, 0, partial), events[-1]
+    assert isinstance(ended, TurnEndedEvent)
+    client = encode([*events[:2], piece, *events[2:-1], replace(ended, partial=partial)])
+    assert client.text() == []
+
+
 async def test_usage_is_told_for_each_run_apart() -> None:
     model = ScriptedModel(asks_for(("erase", {"path": "x"}), usage=Usage(input_tokens=5)), "Done.")
     engine = Engine(model=model, tools=[erase])

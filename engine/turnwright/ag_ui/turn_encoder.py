@@ -174,7 +174,7 @@ class TurnEncoder:
                 else:
                     yield from self._say(text)
             case f.Stopping() as fact:
-                yield from self._settle("", fact.partial)
+                yield from self._settle("", _said(fact.partial))
                 self._message_open = False
                 yield self.own.fact(event)
             case f.CallWaiting(call=call, interrupt=interrupt):
@@ -235,8 +235,9 @@ class TurnEncoder:
     def _halt(self, event: TurnEndedEvent) -> Events:
         unsaid = event.reason is EndReason.TEXT_ONLY and not self._text
         concludes = unsaid or event.outcome in (Outcome.CAP_HIT, Outcome.DOOM_LOOP, Outcome.SYNTHESIS_DONE)
-        if event.partial or not concludes:  # else what streamed in is the conclusion
-            yield from self._settle("", event.partial)
+        partial = _said(event.partial)
+        if partial or not concludes:  # else what streamed in is the conclusion
+            yield from self._settle("", partial)
         self._message_open = False
         yield from self._hand_over()
         if concludes:
@@ -330,3 +331,8 @@ class TurnEncoder:
 
     def _extend(self, identifier: str, kind: Kind, delta: str) -> Events:
         yield from write(identifier, self._conversation.draft(identifier, kind, self.owner), delta)
+
+
+def _said(partial: str) -> str:
+    """The text of a reply that was cut off; none where it is blank, which is no message of the turn either."""
+    return "" if is_blank(partial) else partial
