@@ -4,6 +4,8 @@ Two rules hold this room together. Everything that moves a turn from state to st
 in the project decides where a turn goes. And nothing here knows what a row is for: no model, no tool, no journal, no
 clock. The rows are tried in order, the first whose guard holds wins, and the row names the reason of an ending.
 
+A line of the literal below may name several states from which its row leads; `ROWS` has each of them.
+
 A turn is a loop: CHECK asks whether another step may start, STREAM has the model's reply, TOOL_EXEC runs what it
 asked for, CONTINUE closes the step. The loop leaves through CONCLUDE when a limit was reached (one more model call,
 tools disabled), through PAUSED while a person is asked, through TEXT_ONLY when no step was allowed at all, and
@@ -24,6 +26,7 @@ every row.
 
 from enum import StrEnum
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple
 
 from transitions import Event as StockEvent
@@ -78,72 +81,68 @@ class Row(NamedTuple):
         return f"{self.source} --{self.trigger}{guard}--> {self.dest}"
 
 
-def _row(source: State, trigger: Trigger, guard: str, dest: State, reason: EndReason | ReasonFrom | None = None) -> Row:
-    return Row(source, trigger, Guard(guard), dest, reason)
+def _rows(
+    sources: str, trigger: Trigger, guard: str, dest: State, reason: EndReason | ReasonFrom | None = None
+) -> tuple[Row, ...]:
+    """One row for each of the states whose names stand in `sources`."""
+    return tuple(Row(State[source], trigger, Guard(guard), dest, reason) for source in sources.split())
 
 
 _R = EndReason
 _CARRIED, _CAUSE, _EVENT = ReasonFrom.CARRIED, ReasonFrom.CAUSE, ReasonFrom.EVENT
+_ASKS, _WORKS = "STREAM TEXT_ONLY", "STREAM TOOL_EXEC CONCLUDE TEXT_ONLY"
 
 # fmt: off
-ROWS: Final[tuple[Row, ...]] = (
+_LINES: Final = (
     # May another step start?
-    _row(CHECK, PROCEED, "allowance == 0 or no_calls", TEXT_ONLY),
-    _row(CHECK, PROCEED, "steps >= allowance", CONCLUDE, _R.STEP_CAP),
-    _row(CHECK, PROCEED, "doom and nudges_left > 0 and not spent", STREAM),
-    _row(CHECK, PROCEED, "doom and (not doom_asks or pauses_left == 0 or spent)", CONCLUDE, _R.DOOM_LOOP),
-    _row(CHECK, PROCEED, "calls_spent", CONCLUDE, _R.BUDGET),
-    _row(CHECK, PROCEED, "tokens_spent", CONCLUDE, _R.TOKENS),
-    _row(CHECK, PROCEED, "cost_spent", CONCLUDE, _R.COST),
-    _row(CHECK, PROCEED, "time_spent", CONCLUDE, _R.DEADLINE),
-    _row(CHECK, PROCEED, "doom", PAUSED),
-    _row(CHECK, PROCEED, "", STREAM),
-    # The model replies.
-    _row(STREAM, REPLIED, "filtered", FAILED, _R.CONTENT_FILTER),
-    _row(STREAM, REPLIED, "made > 0", TOOL_EXEC),
-    _row(STREAM, REPLIED, "truncated", FINISHED, _R.TRUNCATED),
-    _row(STREAM, REPLIED, "", FINISHED, _R.ANSWERED),
-    _row(STREAM, ATTEMPT_FAILED, "retries_left > 0 and may_pass", STREAM),
-    _row(STREAM, ATTEMPT_FAILED, "", FAILED, _CAUSE),
-    _row(STREAM, EXPIRE, "", CONCLUDE, _R.DEADLINE),
-    _row(STREAM, ABORT, "", ABORTED, _EVENT),
-    _row(STREAM, FAIL, "", FAILED, _R.ENGINE_ERROR),
+    _rows(CHECK, PROCEED, "allowance == 0 or no_calls", TEXT_ONLY),
+    _rows(CHECK, PROCEED, "steps >= allowance", CONCLUDE, _R.STEP_CAP),
+    _rows(CHECK, PROCEED, "doom and nudges_left > 0 and not spent", STREAM),
+    _rows(CHECK, PROCEED, "doom and (not doom_asks or pauses_left == 0 or spent)", CONCLUDE, _R.DOOM_LOOP),
+    _rows(CHECK, PROCEED, "calls_spent", CONCLUDE, _R.BUDGET),
+    _rows(CHECK, PROCEED, "tokens_spent", CONCLUDE, _R.TOKENS),
+    _rows(CHECK, PROCEED, "cost_spent", CONCLUDE, _R.COST),
+    _rows(CHECK, PROCEED, "time_spent", CONCLUDE, _R.DEADLINE),
+    _rows(CHECK, PROCEED, "doom", PAUSED),
+    _rows(CHECK, PROCEED, "", STREAM),
+    # The model replies: in a step, or, where no step is allowed, once and in text.
+    _rows(_ASKS, REPLIED, "filtered", FAILED, _R.CONTENT_FILTER),
+    _rows(STREAM, REPLIED, "made > 0", TOOL_EXEC),
+    _rows(STREAM, REPLIED, "truncated", FINISHED, _R.TRUNCATED),
+    _rows(STREAM, REPLIED, "", FINISHED, _R.ANSWERED),
+    _rows(TEXT_ONLY, REPLIED, "", FINISHED, _R.TEXT_ONLY),
+    _rows(STREAM, ATTEMPT_FAILED, "retries_left > 0 and may_pass", STREAM),
+    _rows(TEXT_ONLY, ATTEMPT_FAILED, "retries_left > 0 and may_pass", TEXT_ONLY),
+    _rows(_ASKS, ATTEMPT_FAILED, "", FAILED, _CAUSE),
     # Its calls run; `settled` comes once no call can run any more.
-    _row(TOOL_EXEC, SETTLED, "waiting > 0", PAUSED),
-    _row(TOOL_EXEC, SETTLED, "synthesized", SYNTHESIS_DONE, _R.SYNTHESIZED),
-    _row(TOOL_EXEC, SETTLED, "", CONTINUE),
-    _row(TOOL_EXEC, EXPIRE, "", CONCLUDE, _R.DEADLINE),
-    _row(TOOL_EXEC, ABORT, "", ABORTED, _EVENT),
-    _row(TOOL_EXEC, FAIL, "", FAILED, _R.ENGINE_ERROR),
+    _rows(TOOL_EXEC, SETTLED, "waiting > 0", PAUSED),
+    _rows(TOOL_EXEC, SETTLED, "synthesized", SYNTHESIS_DONE, _R.SYNTHESIZED),
+    _rows(TOOL_EXEC, SETTLED, "", CONTINUE),
     # The step is over.
-    _row(CONTINUE, PROCEED, "", CHECK),
+    _rows(CONTINUE, PROCEED, "", CHECK),
     # A person is asked. Paused time is not the turn's, so a pause does not expire; and nothing runs that could fail.
-    _row(PAUSED, ANSWERED, "waiting > 0", PAUSED),
-    _row(PAUSED, ANSWERED, "doom_asked and go_on", CHECK),
-    _row(PAUSED, ANSWERED, "doom_asked", CONCLUDE, _R.DOOM_LOOP),
-    _row(PAUSED, ANSWERED, "", TOOL_EXEC),
-    _row(PAUSED, ABORT, "", ABORTED, _EVENT),
+    _rows(PAUSED, ANSWERED, "waiting > 0", PAUSED),
+    _rows(PAUSED, ANSWERED, "doom_asked and go_on", CHECK),
+    _rows(PAUSED, ANSWERED, "doom_asked", CONCLUDE, _R.DOOM_LOOP),
+    _rows(PAUSED, ANSWERED, "", TOOL_EXEC),
     # A limit was reached; the model says what was done and what is left. Its failure never fails the turn. A reply
     # without text is asked for once more.
-    _row(CONCLUDE, ATTEMPT_FAILED, "retries_left > 0 and may_pass", CONCLUDE, _CARRIED),
-    _row(CONCLUDE, ATTEMPT_FAILED, "carried_doom", DOOM_LOOP, _CARRIED),
-    _row(CONCLUDE, ATTEMPT_FAILED, "", CAP_HIT, _CARRIED),
-    _row(CONCLUDE, CONCLUDED, "no_text and retries_left > 0 and not second_try", CONCLUDE, _CARRIED),
-    _row(CONCLUDE, CONCLUDED, "carried_doom", DOOM_LOOP, _CARRIED),
-    _row(CONCLUDE, CONCLUDED, "", CAP_HIT, _CARRIED),
-    _row(CONCLUDE, ABORT, "", ABORTED, _EVENT),
-    _row(CONCLUDE, FAIL, "", FAILED, _R.ENGINE_ERROR),
-    # No step is allowed: one call, answered in text.
-    _row(TEXT_ONLY, REPLIED, "filtered", FAILED, _R.CONTENT_FILTER),
-    _row(TEXT_ONLY, REPLIED, "", FINISHED, _R.TEXT_ONLY),
-    _row(TEXT_ONLY, ATTEMPT_FAILED, "retries_left > 0 and may_pass", TEXT_ONLY),
-    _row(TEXT_ONLY, ATTEMPT_FAILED, "", FAILED, _CAUSE),
-    _row(TEXT_ONLY, EXPIRE, "", CAP_HIT, _R.DEADLINE),
-    _row(TEXT_ONLY, ABORT, "", ABORTED, _EVENT),
-    _row(TEXT_ONLY, FAIL, "", FAILED, _R.ENGINE_ERROR),
+    _rows(CONCLUDE, ATTEMPT_FAILED, "retries_left > 0 and may_pass", CONCLUDE, _CARRIED),
+    _rows(CONCLUDE, ATTEMPT_FAILED, "carried_doom", DOOM_LOOP, _CARRIED),
+    _rows(CONCLUDE, ATTEMPT_FAILED, "", CAP_HIT, _CARRIED),
+    _rows(CONCLUDE, CONCLUDED, "no_text and retries_left > 0 and not second_try", CONCLUDE, _CARRIED),
+    _rows(CONCLUDE, CONCLUDED, "carried_doom", DOOM_LOOP, _CARRIED),
+    _rows(CONCLUDE, CONCLUDED, "", CAP_HIT, _CARRIED),
+    # Wherever it stands: its time is up, somebody stops it, the engine fails.
+    _rows("STREAM TOOL_EXEC", EXPIRE, "", CONCLUDE, _R.DEADLINE),
+    _rows(TEXT_ONLY, EXPIRE, "", CAP_HIT, _R.DEADLINE),
+    _rows("PAUSED " + _WORKS, ABORT, "", ABORTED, _EVENT),
+    _rows(_WORKS, FAIL, "", FAILED, _R.ENGINE_ERROR),
     # FINISHED, SYNTHESIS_DONE, CAP_HIT, DOOM_LOOP, ABORTED, FAILED: no rows.
 )
 # fmt: on
+#: One row for each state that a line names, by state: the order and the numbers that drawings and proofs use.
+ROWS: Final = tuple(sorted(chain.from_iterable(_LINES), key=lambda row: list(State).index(row.source)))
 
 
 class Refused(NamedTuple):
