@@ -21,7 +21,7 @@ class Placed(NamedTuple):
     row: Row
 
     def __str__(self) -> str:
-        return f"row {self.number} ({self.row.name})"
+        return self.row.name
 
 
 #: The components of `Turn.rank` that rows can change, most significant first. The last two of the rank, calls not

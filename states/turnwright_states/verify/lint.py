@@ -97,7 +97,7 @@ def lint(
     """Check nine claims about a chart, without running a turn: one `Check` a claim, always in the same order.
 
     `illegal` declares the pairs that have no row on purpose, `assumed` is what the machine guarantees to the guards.
-    A violated check names each faulty row with its number, from 1. Raises nothing, whatever the rows are.
+    A violated check names each faulty row by its name. Raises nothing, whatever the rows are.
     """
     table = Table.of(rows, illegal, assumed)
     return tuple(claim(table) for claim in _CLAIMS)
