@@ -1,45 +1,58 @@
 """The numbers and flags that the chart's guards speak of: every name, what it means, and nothing else.
 
-The same names stand in the guards, in the words of the diagrams and in the model that is checked, so this room is
+The same names stand in the guards, in the words of the diagrams and in the model that is checked, so this module is
 the vocabulary of the chart. Money, texts and lists are not in it: a guard sees only whole numbers and flags.
 """
 
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Final
 
 from .limits import Limits
-from .reasons import EndReason
+from .state import Trigger
+
+#: The rest of an atom after the counter's name, and what the atom says when it holds, and when it does not. A guard
+#: may use no other atom.
+Atoms = Mapping[str, tuple[str, str]]
+
+
+def _flag(holds: str, not_: str) -> Atoms:
+    return {"": (holds, not_)}
+
 
 #: Kept from event to event; part of the state.
-KEPT: Final = (
-    "steps",  # steps started
-    "allowance",  # the steps that may call tools
-    "calls",  # tool calls started, those of finished sub-agents included
-    "budgeted",  # tool calls are limited; if not, `budget` is 0 and says nothing
-    "budget",  # the tool calls that may start
-    "tokens_spent",
-    "cost_spent",
-    "time_spent",
-    "doom",  # the round of the step just ended tripped the detector
-    "doom_asks",  # the response to a doom loop is to ask
-    "nudges_left",
-    "pauses_left",
-    "retries_left",  # further attempts in this phase
-    "waiting",  # interrupts that no person has answered
-    "carried_doom",  # the reason that a conclusion carries is a doom loop
-    "second_try",  # the model concluded without text, and was asked once more
-)
-#: Set by one event and read by the rows that it may take; not part of the state.
-PASSING: Final = (
-    "made",  # the calls that a reply asked for
-    "filtered",  # a content filter stopped the reply
-    "truncated",  # the reply was cut off at its length
-    "may_pass",  # another attempt may succeed
-    "no_text",  # the concluding reply has no text
-    "synthesized",  # the synthesis gave a text
-    "doom_asked",  # the interrupt just answered was a doom loop's
-    "go_on",  # and the answer was to go on
-)
-NAMES: Final = KEPT + PASSING
+KEPT: Final[Mapping[str, Atoms]] = {
+    "steps": {" >= allowance": ("all allowed steps started", "a step is left")},  # steps started
+    "allowance": {" == 0": ("no step is allowed", "a step is allowed")},  # the steps that may call tools
+    "calls": {},  # tool calls started, those of finished sub-agents included
+    "budgeted": {},  # tool calls are limited; if not, `budget` is 0 and says nothing
+    "budget": {},  # the tool calls that may start
+    "tokens_spent": _flag("tokens spent", "tokens left"),
+    "cost_spent": _flag("cost spent", "money left"),
+    "time_spent": _flag("time spent", "time left"),
+    "doom": _flag("doom loop", "no doom loop"),  # the round of the step just ended tripped the detector
+    "doom_asks": _flag("a person is to be asked", "nobody is to be asked"),  # the response to a doom loop is to ask
+    "nudges_left": {" > 0": ("a nudge is left", "no nudge is left")},
+    "pauses_left": {" == 0": ("no pause is left", "a pause is left")},
+    "retries_left": {" > 0": ("a retry is left", "no retry is left")},  # further attempts in this phase
+    "waiting": {" > 0": ("a person is waited for", "nobody is waited for")},  # interrupts without an answer
+    # The reason that a conclusion carries is a doom loop.
+    "carried_doom": _flag("stopping for a doom loop", "not stopping for a doom loop"),
+    "second_try": _flag("the second try", "the first try"),  # it concluded without text, and was asked once more
+}
+#: Set by one event and read by the rows that its trigger may take; not part of the state.
+PASSING: Final[Mapping[str, tuple[Trigger, Atoms]]] = {
+    "made": (Trigger.REPLIED, {" > 0": ("tool calls", "no tool calls")}),  # the calls that a reply asked for
+    "filtered": (Trigger.REPLIED, _flag("content filter", "no content filter")),
+    "truncated": (Trigger.REPLIED, _flag("cut off by length", "not cut off")),
+    "may_pass": (Trigger.ATTEMPT_FAILED, _flag("the cause may pass", "the cause will not pass")),
+    "no_text": (Trigger.CONCLUDED, _flag("no text", "text")),
+    "synthesized": (Trigger.SETTLED, _flag("the synthesis succeeded", "no synthesis")),
+    "doom_asked": (Trigger.ANSWERED, _flag("a doom loop was answered", "no doom loop was answered")),
+    "go_on": (Trigger.ANSWERED, _flag("go on", "do not go on")),
+}
+NAMES: Final = (*KEPT, *PASSING)
+_kept: Final[Callable[["Counters"], tuple[int | bool, ...]]] = attrgetter(*KEPT)
 
 
 class Counters:
@@ -97,39 +110,7 @@ class Counters:
 
     def kept(self) -> tuple[int | bool, ...]:
         """The values of `KEPT`, in that order."""
-        return (
-            self.steps,
-            self.allowance,
-            self.calls,
-            self.budgeted,
-            self.budget,
-            self.tokens_spent,
-            self.cost_spent,
-            self.time_spent,
-            self.doom,
-            self.doom_asks,
-            self.nudges_left,
-            self.pauses_left,
-            self.retries_left,
-            self.waiting,
-            self.carried_doom,
-            self.second_try,
-        )
-
-    def reached(self) -> tuple[EndReason, ...]:
-        """Every limit that holds now, in the order of the chart's rows."""
-        return tuple(
-            reason
-            for reason, holds in (
-                (EndReason.STEP_CAP, self.steps >= self.allowance),
-                (EndReason.DOOM_LOOP, self.doom),
-                (EndReason.BUDGET, self.budgeted and self.calls >= self.budget),
-                (EndReason.TOKENS, self.tokens_spent),
-                (EndReason.COST, self.cost_spent),
-                (EndReason.DEADLINE, self.time_spent),
-            )
-            if holds
-        )
+        return _kept(self)
 
     def copy(self) -> "Counters":
         """A copy that shares nothing with this one."""

@@ -9,11 +9,12 @@ bare flag, and the shorthands of `SHORTHANDS`.
 """
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, cast
 
-from .counters import Counters
+from .counters import KEPT, PASSING, Counters
+from .reasons import REASONS, EndReason
 
 #: A name that stands for an expression, so that rows stay short, and so that no row forgets to ask for a budget.
 SHORTHANDS: Final = {
@@ -22,32 +23,13 @@ SHORTHANDS: Final = {
     "spent": "calls_spent or tokens_spent or cost_spent or time_spent",
 }
 
-#: What each atom says when it holds, and when it does not. A guard may use no other atom.
-WORDS: Final[dict[str, tuple[str, str]]] = {
-    "allowance == 0": ("no step is allowed", "a step is allowed"),
+#: What each atom says when it holds, and when it does not: those of the counters, and the shorthands.
+WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "no_calls": ("no tool call is allowed", "a tool call is allowed"),
-    "steps >= allowance": ("all allowed steps started", "a step is left"),
     "calls_spent": ("tool calls spent", "a tool call is left"),
-    "tokens_spent": ("tokens spent", "tokens left"),
-    "cost_spent": ("cost spent", "money left"),
-    "time_spent": ("time spent", "time left"),
     "spent": ("a budget is spent", "no budget is spent"),
-    "doom": ("doom loop", "no doom loop"),
-    "doom_asks": ("a person is to be asked", "nobody is to be asked"),
-    "nudges_left > 0": ("a nudge is left", "no nudge is left"),
-    "pauses_left == 0": ("no pause is left", "a pause is left"),
-    "retries_left > 0": ("a retry is left", "no retry is left"),
-    "may_pass": ("the cause may pass", "the cause will not pass"),
-    "made > 0": ("tool calls", "no tool calls"),
-    "filtered": ("content filter", "no content filter"),
-    "truncated": ("cut off by length", "not cut off"),
-    "waiting > 0": ("a person is waited for", "nobody is waited for"),
-    "synthesized": ("the synthesis succeeded", "no synthesis"),
-    "doom_asked": ("a doom loop was answered", "no doom loop was answered"),
-    "go_on": ("go on", "do not go on"),
-    "no_text": ("no text", "text"),
-    "second_try": ("the second try", "the first try"),
-    "carried_doom": ("stopping for a doom loop", "not stopping for a doom loop"),
+    **{name + rest: words for name, atoms in KEPT.items() for rest, words in atoms.items()},
+    **{name + rest: words for name, (_, atoms) in PASSING.items() for rest, words in atoms.items()},
 }
 
 
@@ -167,6 +149,14 @@ def first_of(rows: Sequence[Sequence[tuple[Guard, bool]]]) -> Callable[[Counters
         test = ast.BoolOp(ast.And(), [ast.Constant(value=True), *tests])
         ladder = ast.IfExp(test=test, body=ast.Constant(place), orelse=ladder)
     return _compiled(ladder)
+
+
+def reached(counters: Counters) -> tuple[EndReason, ...]:
+    """Every limit that holds now, in the order of the chart's rows."""
+    return tuple(reason for reason, guard in _LIMITS if guard.holds(counters))
+
+
+_LIMITS: Final = tuple((reason, Guard(meaning.reached)) for reason, meaning in REASONS.items() if meaning.reached)
 
 
 def _words(node: ast.expr, *, negated: bool, inner: bool) -> str:

@@ -7,6 +7,7 @@ from . import facts as f
 from .call import Call, CallState
 from .chart import ReasonFrom, Row
 from .fact_writer import Recorder
+from .guards import reached
 from .inputs import DECISIONS, CallStatus, InterruptKind, Spent, Usage
 from .reasons import Cause, EndReason
 from .state import State, Trigger
@@ -62,7 +63,7 @@ class Moves(Recorder):
 
     def _stop(self, row: Row, *, partial: str = "", usage: Usage | None = None) -> None:
         assert isinstance(row.reason, EndReason)  # noqa: S101 (a row into CONCLUDE names its reason)
-        also = tuple(reason for reason in self.turn.counters.reached() if reason is not row.reason)
+        also = tuple(reason for reason in reached(self.turn.counters) if reason is not row.reason)
         self._emit(
             f.Stopping(
                 self._elapsed, State.CONCLUDE, reason=row.reason, also_reached=also, partial=partial, usage=usage
@@ -114,7 +115,7 @@ class Moves(Recorder):
         """The limits that held beside the reason. A turn that nothing stopped has none (decision 11)."""
         turn = self.turn
         if row.trigger is Trigger.EXPIRE:
-            return tuple(one for one in turn.counters.reached() if one is not reason)
+            return tuple(one for one in reached(turn.counters) if one is not reason)
         if row.reason is ReasonFrom.CARRIED:
             return turn.also_reached
         if turn.carried is not None:  # an abort, or a failure of the engine, wins over the limit

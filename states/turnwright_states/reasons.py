@@ -1,12 +1,13 @@
-"""Why a turn ended and why an attempt failed: two closed sets, and the one table of what they mean.
+"""Why a turn ended and why an attempt failed: two closed sets, and `REASONS`, the one table of what they mean.
 
-Sentinels, the command line, the page and the documentation print `REASONS`; nobody words it again.
+The table says of each reason which outcome it gives, in which words, and what it comes from. Sentinels, the command
+line, the pages and the documentation print it; the machine, the lint, the walk and the list of causes read it.
 """
 
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from .state import Outcome
+from .state import Outcome, Trigger
 
 
 class EndReason(StrEnum):
@@ -33,7 +34,7 @@ class EndReason(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why an attempt at a model call (or a synthesis) failed. The first group may pass; the second will not."""
+    """Why an attempt at a model call (or a synthesis) failed. `REASONS` says which may pass, and what they end as."""
 
     CONNECTION = "connection"
     TIMEOUT = "timeout"
@@ -56,128 +57,165 @@ class Cause(StrEnum):
     @property
     def may_pass(self) -> bool:
         """Whether another attempt at the same call may succeed (DESIGN 2)."""
-        return self in _MAY_PASS
+        return _OF_CAUSE[self][1]
 
     @property
     def reason(self) -> EndReason:
         """The reason that a turn gets when this cause ends it."""
-        return _REASON_OF_CAUSE.get(self, EndReason.MODEL_ERROR)
-
-
-_MAY_PASS: Final = frozenset(
-    {
-        Cause.CONNECTION,
-        Cause.TIMEOUT,
-        Cause.CONFLICT,
-        Cause.RATE_LIMITED,
-        Cause.SERVER_ERROR,
-        Cause.OVERLOADED,
-        Cause.INTERRUPTED,
-        Cause.EMPTY_REPLY,
-        Cause.CRASH,
-    }
-)
-_REASON_OF_CAUSE: Final = {
-    Cause.EMPTY_REPLY: EndReason.EMPTY_REPLY,
-    Cause.CRASH: EndReason.CRASHED,
-    Cause.CONTEXT_OVERFLOW: EndReason.CONTEXT_OVERFLOW,
-    Cause.CONTENT_FILTER: EndReason.CONTENT_FILTER,
-}
-
-#: Which reasons an outcome can have.
-REASONS_OF: Final[dict[Outcome, frozenset[EndReason]]] = {
-    Outcome.FINISHED: frozenset({EndReason.ANSWERED, EndReason.TEXT_ONLY, EndReason.TRUNCATED}),
-    Outcome.SYNTHESIS_DONE: frozenset({EndReason.SYNTHESIZED}),
-    Outcome.CAP_HIT: frozenset(
-        {EndReason.STEP_CAP, EndReason.BUDGET, EndReason.TOKENS, EndReason.COST, EndReason.DEADLINE}
-    ),
-    Outcome.DOOM_LOOP: frozenset({EndReason.DOOM_LOOP}),
-    Outcome.ABORTED: frozenset({EndReason.ABORTED, EndReason.SUPERSEDED}),
-    Outcome.FAILED: frozenset(
-        {
-            EndReason.MODEL_ERROR,
-            EndReason.EMPTY_REPLY,
-            EndReason.CONTENT_FILTER,
-            EndReason.CONTEXT_OVERFLOW,
-            EndReason.CRASHED,
-            EndReason.ENGINE_ERROR,
-        }
-    ),
-}
+        return _OF_CAUSE[self][0]
 
 
 class Meaning(NamedTuple):
-    """What a reason means, in words for developers and for users.
+    """What a reason means, and what gives it.
 
     `means` says what happened and `next` which setting or program to change: the command line and the inspector show
     them. `told` is what a user is told to do; it names no setting.
     """
 
+    outcome: Outcome
     means: str
     next: str
     told: str = ""
+    #: The triggers whose rows give it.
+    triggers: tuple[Trigger, ...] = ()
+    #: The causes of a failed attempt that end a turn with it: those that may pass, and those that will not.
+    passing: tuple[Cause, ...] = ()
+    lasting: tuple[Cause, ...] = ()
+    #: Of a limit: the guard that holds once it is reached, and the name that `Turn.use` has for it.
+    reached: str = ""
+    limit: str = ""
 
-
-_RAISE = "Continue in a new turn (it keeps the transcript), or raise {what}."
-_CONTINUE = "You can continue in a new message."
-_TRY_AGAIN = "You can try again."
 
 #: The message of the machine's own failed attempt, for a reply with nothing in it. A model may have words of its own.
 NOTHING_SAID: Final = "the model replied with neither text nor tool calls"
 
+_CONTINUE: Final = "You can continue in a new message."
+_TRY_AGAIN: Final = "You can try again."
+
+
+def _limit(limit: str, reached: str, means: str, setting: str = "", *more: Trigger) -> Meaning:
+    next_ = f"Continue in a new turn (it keeps the transcript), or raise {setting or f'`{limit}`'}."
+    triggers = (Trigger.PROCEED, *more)
+    return Meaning(Outcome.CAP_HIT, means, next_, _CONTINUE, triggers, reached=reached, limit=limit)
+
+
+def _failure(
+    means: str, next_: str, told: str, *, passing: tuple[Cause, ...] = (), lasting: tuple[Cause, ...] = ()
+) -> Meaning:
+    return Meaning(Outcome.FAILED, means, next_, told, (Trigger.ATTEMPT_FAILED,), passing, lasting)
+
+
+#: Of limits that hold at once the first in this order is the reason.
 REASONS: Final[dict[EndReason, Meaning]] = {
-    EndReason.ANSWERED: Meaning("The model answered.", "Use the answer."),
+    EndReason.ANSWERED: Meaning(
+        Outcome.FINISHED, "The model answered.", "Use the answer.", triggers=(Trigger.REPLIED,)
+    ),
     EndReason.TEXT_ONLY: Meaning(
-        "The turn was allowed no step or no tool call, so the model answered in text.", "Use the answer."
+        Outcome.FINISHED,
+        "The turn was allowed no step or no tool call, so the model answered in text.",
+        "Use the answer.",
+        triggers=(Trigger.REPLIED,),
     ),
     EndReason.TRUNCATED: Meaning(
+        Outcome.FINISHED,
         "The answer was cut off at the model's output limit.",
         "Raise the model's output limit, or ask it to go on.",
         "You can ask it to go on.",
+        (Trigger.REPLIED,),
     ),
-    EndReason.SYNTHESIZED: Meaning("The synthesis turned the last batch into the answer.", "Use the answer."),
-    EndReason.STEP_CAP: Meaning(
-        "The turn took all the steps that it may take.", _RAISE.format(what="the agent's `steps`"), _CONTINUE
+    EndReason.SYNTHESIZED: Meaning(
+        Outcome.SYNTHESIS_DONE,
+        "The synthesis turned the last batch into the answer.",
+        "Use the answer.",
+        triggers=(Trigger.SETTLED,),
     ),
-    EndReason.BUDGET: Meaning("The turn reached its tool-call limit.", _RAISE.format(what="`tool_calls`"), _CONTINUE),
-    EndReason.TOKENS: Meaning("The turn spent its budget of tokens.", _RAISE.format(what="`tokens`"), _CONTINUE),
-    EndReason.COST: Meaning("The turn spent its budget of money.", _RAISE.format(what="`cost`"), _CONTINUE),
-    EndReason.DEADLINE: Meaning("The turn used up its time.", _RAISE.format(what="`seconds`"), _CONTINUE),
+    EndReason.STEP_CAP: _limit(
+        "steps", "steps >= allowance", "The turn took all the steps that it may take.", "the agent's `steps`"
+    ),
     EndReason.DOOM_LOOP: Meaning(
+        Outcome.DOOM_LOOP,
         "The model repeated the same round of tool calls.",
         "Read what it repeated, then ask again with what it lacked, or give it another tool.",
         "You can continue in a new message: say what was missing.",
+        (Trigger.PROCEED, Trigger.ANSWERED),
+        reached="doom",
+        limit="doom_threshold",
     ),
-    EndReason.ABORTED: Meaning("Somebody aborted the turn.", "Nothing to mend; ask again when you like.", _CONTINUE),
+    EndReason.BUDGET: _limit("tool_calls", "calls_spent", "The turn reached its tool-call limit."),
+    EndReason.TOKENS: _limit("tokens", "tokens_spent", "The turn spent its budget of tokens."),
+    EndReason.COST: _limit("cost", "cost_spent", "The turn spent its budget of money."),
+    EndReason.DEADLINE: _limit("seconds", "time_spent", "The turn used up its time.", "", Trigger.EXPIRE),
+    EndReason.ABORTED: Meaning(
+        Outcome.ABORTED,
+        "Somebody aborted the turn.",
+        "Nothing to mend; ask again when you like.",
+        _CONTINUE,
+        (Trigger.ABORT,),
+    ),
     EndReason.SUPERSEDED: Meaning(
+        Outcome.ABORTED,
         "A new message of the session arrived while the turn was paused.",
         "Follow the session's newer turn.",
         "The newer message is answered instead.",
+        (Trigger.ABORT,),
     ),
-    EndReason.MODEL_ERROR: Meaning(
+    EndReason.MODEL_ERROR: _failure(
         "The model could not be reached, or refused the request.",
         "Read the error; retry when its cause has passed.",
         _TRY_AGAIN,
+        passing=(
+            Cause.CONNECTION,
+            Cause.TIMEOUT,
+            Cause.CONFLICT,
+            Cause.RATE_LIMITED,
+            Cause.SERVER_ERROR,
+            Cause.OVERLOADED,
+            Cause.INTERRUPTED,
+        ),
+        lasting=(Cause.BAD_REQUEST, Cause.AUTHENTICATION, Cause.PERMISSION, Cause.NOT_FOUND, Cause.REJECTED),
     ),
-    EndReason.EMPTY_REPLY: Meaning(
-        "The model kept replying with neither text nor tool calls.", "Retry, or use another model.", _TRY_AGAIN
+    EndReason.EMPTY_REPLY: _failure(
+        "The model kept replying with neither text nor tool calls.",
+        "Retry, or use another model.",
+        _TRY_AGAIN,
+        passing=(Cause.EMPTY_REPLY,),
     ),
     EndReason.CONTENT_FILTER: Meaning(
+        Outcome.FAILED,
         "The provider's content filter stopped the reply.",
         "Do not retry unchanged.",
         "You can ask again in other words.",
+        (Trigger.REPLIED, Trigger.ATTEMPT_FAILED),
+        lasting=(Cause.CONTENT_FILTER,),
     ),
-    EndReason.CONTEXT_OVERFLOW: Meaning(
+    EndReason.CONTEXT_OVERFLOW: _failure(
         "The conversation no longer fits the model's context.",
         "Compact it with a `history_processor` hook, or start anew.",
         "You can go on in a new conversation.",
+        lasting=(Cause.CONTEXT_OVERFLOW,),
     ),
-    EndReason.CRASHED: Meaning(
-        "The process died during the same call again and again.", "Find out why; then retry.", _TRY_AGAIN
+    EndReason.CRASHED: _failure(
+        "The process died during the same call again and again.",
+        "Find out why; then retry.",
+        _TRY_AGAIN,
+        passing=(Cause.CRASH,),
     ),
     EndReason.ENGINE_ERROR: Meaning(
+        Outcome.FAILED,
         "A bug in the engine or in a hook of its embedder.",
         "Report it with the turn's journal; do not retry.",
         "You can report it with the id of this turn.",
+        (Trigger.FAIL,),
     ),
+}
+
+#: Which reasons an outcome can have.
+REASONS_OF: Final[dict[Outcome, frozenset[EndReason]]] = {
+    outcome: frozenset(reason for reason, meaning in REASONS.items() if meaning.outcome is outcome)
+    for outcome in Outcome
+}
+_OF_CAUSE: Final = {
+    cause: (reason, cause in meaning.passing)
+    for reason, meaning in REASONS.items()
+    for cause in (*meaning.passing, *meaning.lasting)
 }

@@ -36,6 +36,7 @@ from turnwright_states import (
 )
 from turnwright_states.chart import CHART
 from turnwright_states.counters import Counters
+from turnwright_states.guards import reached
 from turnwright_states.limits import MAX_STEPS
 from turnwright_states.state import Trigger
 
@@ -111,7 +112,7 @@ def test_every_limit_that_holds_is_told_in_the_order_of_the_rows(seen: Counters)
         EndReason.COST: seen.cost_spent,
         EndReason.DEADLINE: seen.time_spent,
     }
-    assert list(seen.reached()) == [reason for reason, reached in holds.items() if reached]
+    assert list(reached(seen)) == [reason for reason, holding in holds.items() if holding]
 
 
 @given(

@@ -31,7 +31,7 @@ from turnwright_states.turn import Turn
 
 Key = tuple[object, ...]
 
-_CALLS: Final = KEPT.index("calls")
+_CALLS: Final = list(KEPT).index("calls")
 
 
 class WalkedMachine(TurnMachine):

@@ -48,7 +48,15 @@ _BAD = ToolCall(name="a", problem="unknown tool")
 _CHILD = ToolCall(name="agent", arguments={}, delegates=True)
 
 _NOTHING: Final = Usage()
-_CAUSES: Final = (Cause.CONNECTION, Cause.CRASH, Cause.BAD_REQUEST, Cause.CONTEXT_OVERFLOW)
+#: Of each reason a cause that may pass and one that will not, as far as there are; a reply brings the other two itself.
+_CAUSES: Final = tuple(
+    causes[0]
+    for causes in (
+        [cause for cause in Cause if (cause.reason, cause.may_pass) == kind]
+        for kind in dict.fromkeys((cause.reason, cause.may_pass) for cause in Cause)
+    )
+    if causes[0] not in (Cause.EMPTY_REPLY, Cause.CONTENT_FILTER)
+)
 _FAILED: Final = tuple(AttemptFailedInput(cause=cause, usage=_NOTHING) for cause in _CAUSES)
 _STOPPED: Final = (AbortInput(), FailInput(error="x"))
 _LEFT: Final = (AbortInput(), AbortInput(reason=EndReason.SUPERSEDED))

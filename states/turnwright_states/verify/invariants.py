@@ -10,7 +10,7 @@ from turnwright_states import facts as f
 from turnwright_states.actions import Halt
 from turnwright_states.chart import Row
 from turnwright_states.inputs import CallStatus
-from turnwright_states.reasons import REASONS_OF, EndReason
+from turnwright_states.reasons import REASONS, REASONS_OF, EndReason
 from turnwright_states.state import State
 from turnwright_states.turn import Rank, Turn
 
@@ -81,16 +81,12 @@ def _fault_of_stopping(fact: f.Stopping, turn: Turn, rows: list[Row]) -> Fault |
 
 def holding(turn: Turn) -> list[EndReason]:
     """Every limit that a turn has reached, in the documented order (DESIGN 2), from its limits and what it used."""
-    c, limits = turn.counters, turn.limits
-    used = (
-        (EndReason.STEP_CAP, c.steps, limits.allowance),
-        (EndReason.DOOM_LOOP, len(turn.loop_tools), 1),
-        (EndReason.BUDGET, c.calls, limits.call_limit),
-        (EndReason.TOKENS, turn.input_tokens + turn.output_tokens, limits.tokens),
-        (EndReason.COST, turn.cost, limits.cost),
-        (EndReason.DEADLINE, turn.elapsed, limits.seconds),
-    )
-    return [reason for reason, spent, most in used if most is not None and spent >= most]
+    full = {name for name, used, most in turn.use() if used >= most}
+    if turn.counters.steps >= turn.limits.allowance:  # of the steps of the cap the conclusion may be one
+        full.add("steps")
+    if turn.loop_tools:
+        full.add("doom_threshold")
+    return [reason for reason, meaning in REASONS.items() if meaning.limit in full]
 
 
 def fault_of_end(machine: WalkedMachine, facts: list[f.Fact]) -> Fault | None:

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from turnwright_states.chart import ILLEGAL, ROWS, ReasonFrom, Refused, Row
 from turnwright_states.counters import Counters
-from turnwright_states.guards import Guard
-from turnwright_states.reasons import REASONS_OF, Cause, EndReason
+from turnwright_states.guards import Guard, reached
+from turnwright_states.reasons import REASONS, REASONS_OF, EndReason
 from turnwright_states.state import FINAL, Outcome, State, Trigger
 from turnwright_states.verdict import Check, Verdict
 
@@ -210,16 +210,17 @@ def _misnamed(row: Row) -> str:
 
 def _given_by(row: Row) -> frozenset[EndReason]:
     """The reasons that a row can give, but for a carried one. Empty where its trigger brings none."""
-    if row.reason is ReasonFrom.CAUSE:
-        return frozenset(cause.reason for cause in Cause if row.trigger is Trigger.ATTEMPT_FAILED)
-    if row.reason is ReasonFrom.EVENT:
-        return REASONS_OF[Outcome.ABORTED] if row.trigger is Trigger.ABORT else frozenset()
-    return frozenset({row.reason}) if isinstance(row.reason, EndReason) else frozenset()
+    if isinstance(row.reason, EndReason):
+        return frozenset({row.reason} if row.trigger in REASONS[row.reason].triggers else ())
+    brings = {ReasonFrom.CAUSE: Trigger.ATTEMPT_FAILED, ReasonFrom.EVENT: Trigger.ABORT}
+    if row.reason is None or brings.get(row.reason) is not row.trigger:
+        return frozenset()
+    return frozenset(reason for reason, meaning in REASONS.items() if row.trigger in meaning.triggers)
 
 
 def _untrue(row: Row, counters: Counters) -> str:
     """Why a row's reason is not true of these counters, which take the row. Empty when it is."""
-    if row.source is State.CHECK and isinstance(row.reason, EndReason) and row.reason not in counters.reached():
+    if row.source is State.CHECK and isinstance(row.reason, EndReason) and row.reason not in reached(counters):
         return f"names the reason {row.reason}, which is not reached"
     if row.dest.outcome is not None and row.reason is ReasonFrom.CARRIED:
         carried = _DOOM if counters.carried_doom else _LIMITS
