@@ -11,7 +11,7 @@ from . import facts as f
 from .call import Call
 from .doom import call_key
 from .errors import InvalidCallError
-from .inputs import Spent, ToolCall, Usage
+from .inputs import DECISIONS, AnsweredInput, CallWaitingInput, Decision, InterruptKind, Spent, ToolCall, Usage
 from .limits import MAX_DEPTH
 from .payload import frozen
 from .turn import Turn
@@ -22,6 +22,7 @@ NOT_WHOLE: Final = "not executed: the arguments are not one whole JSON object"
 TOO_DEEP: Final = f"not executed: sub-agents may be nested {MAX_DEPTH} deep"
 NO_LEASE: Final = "not executed: nothing is left of the budget to lend to a sub-agent"
 UNKNOWN_OUTCOME: Final = "outcome unknown: it had started, and this turn may not pause to ask; verify before retrying"
+NO_RERUN: Final = "outcome unknown: the process died while it ran, and no retry is left; verify before retrying"
 NO_PAUSE: Final = "not executed: this turn may not pause for a person any more"
 
 
@@ -115,3 +116,39 @@ def unaccounted(call: Call) -> Spent | None:
     if lease is None or not call.counted:
         return None
     return Spent(calls=lease.calls or 0, tokens=lease.tokens or 0, cost=lease.cost or 0.0)
+
+
+def ask(turn: Turn, call: Call, event: CallWaitingInput) -> f.InterruptRecord:
+    """The interrupt of a call that wants a person."""
+    return f.InterruptRecord(
+        id=f"{call.id}/{event.forwarded}" if event.forwarded else _next_id(turn, event.interrupt_kind),
+        kind=event.interrupt_kind,
+        call=call.id,
+        tool=call.name,
+        question=event.question,
+        choices=event.choices,
+        grant=event.grant,
+        arguments=frozen(event.arguments) if event.forwarded else None,
+        expires_at=event.expires_at,
+    )
+
+
+def ask_about_loop(turn: Turn) -> f.InterruptRecord:
+    """The interrupt of a doom loop."""
+    kind, tools = InterruptKind.DOOM_LOOP, ", ".join(turn.loop_tools)
+    question = f"The model keeps asking for the same calls ({tools}). Go on?"
+    return f.InterruptRecord(
+        id=_next_id(turn, kind), kind=kind, tool=tools, question=question, choices=tuple(DECISIONS[kind])
+    )
+
+
+def _next_id(turn: Turn, kind: InterruptKind) -> str:
+    name = {InterruptKind.DOOM_LOOP: "doom", InterruptKind.UNKNOWN_OUTCOME: "unknown"}.get(kind, kind)
+    return f"{name}-{turn.interrupts_asked.get(kind, 0) + 1}"
+
+
+def result_of(answer: AnsweredInput) -> str:
+    """The result of a call that a person settled, for the model."""
+    if answer.decision is Decision.UNKNOWN:
+        return "outcome unknown: verify before retrying"
+    return f"rejected by the person: {answer.text}" if answer.text else "rejected by the person"

@@ -24,6 +24,7 @@ not have. `Chart(ROWS, event=transitions.Event)` runs the same machine on the st
 every row.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from itertools import chain
@@ -35,9 +36,9 @@ from transitions import Machine
 from .counters import Counters
 from .errors import IllegalInputError
 from .fast_event import FastEvent, HasState
-from .guards import Guard
+from .guards import Guard, first_of
 from .reasons import EndReason
-from .state import State, Trigger
+from .state import FINAL, State, Trigger
 
 #: Changes whenever a row does: a journal names the chart that it was written under.
 VERSION: Final = 2
@@ -183,6 +184,9 @@ class Chart:
     def __init__(self, rows: tuple[Row, ...], event: type[StockEvent] = FastEvent) -> None:
         self.rows = rows
         self.taken = [0] * len(rows)
+        #: The pairs of state and trigger with a row that ends the turn.
+        self.ending = frozenset((row.source, row.trigger) for row in rows if row.dest in FINAL)
+        self._ladders: dict[tuple[State, Trigger | None], tuple[list[Row], Callable[[Counters], int]]] = {}
         executor = type("TurnMachine", (Machine,), {"event_cls": event})
         self.machine: Machine = executor(
             model=None, states=list(State), initial=State.CHECK, auto_transitions=False, send_event=False
@@ -198,6 +202,16 @@ class Chart:
         if trigger not in events or state not in events[trigger].transitions:
             return False
         return events[trigger].transitions[state] != []
+
+    def row(self, state: State, trigger: Trigger | None, counters: Counters) -> Row | None:
+        """The row that `fire` would take, or None where no row accepts the trigger. Asking changes nothing."""
+        pair = state, trigger
+        if pair not in self._ladders:
+            rows = [row for row in self.rows if (row.source, row.trigger) == pair]
+            self._ladders[pair] = rows, first_of([[(row.guard, True)] for row in rows])
+        rows, place_of = self._ladders[pair]
+        place = place_of(counters)
+        return rows[place] if place >= 0 else None
 
     def fire(self, model: HasState, trigger: Trigger, counters: Counters) -> Row:
         """Move `model` along the first row that holds, and return that row.

@@ -7,12 +7,13 @@ of driving, monotonic, summed over the segments of the turn (paused time is not 
 import unicodedata
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
 from .limits import MAX_CALLS_PER_REPLY, Limits
 from .reasons import Cause, EndReason
+from .state import Trigger
 
 JsonObject = Mapping[str, JsonValue]
 AbortReason = Literal[EndReason.ABORTED, EndReason.SUPERSEDED]
@@ -159,7 +160,12 @@ Calls = Annotated[tuple[ToolCall, ...], Field(max_length=MAX_CALLS_PER_REPLY)]
 
 
 class Input(Frozen):
-    """Something that happened, `elapsed` seconds of driving after the turn began."""
+    """Something that happened, `elapsed` seconds of driving after the turn began.
+
+    `trigger` is the event of the chart that it is, mostly; None for what the chart is not asked about.
+    """
+
+    trigger: ClassVar[Trigger | None] = None
 
     elapsed: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     #: Messages to the running turn that were not taken in: kept with its end, if this event ends it (rule 15).
@@ -174,6 +180,7 @@ class Input(Frozen):
 class StartedInput(Input):
     """A turn begins. Everything that its resumption needs to know is in here."""
 
+    trigger = Trigger.PROCEED
     prompt: str
     limits: Limits = Field(default_factory=Limits)
     #: The conversation that the turn belongs to, and the model's id: for people and for those who resume.
@@ -202,6 +209,7 @@ class StartedInput(Input):
 class ModelRepliedInput(Input):
     """The model's reply is whole. One with blank text and no calls is taken as a failed attempt (rule 9)."""
 
+    trigger = Trigger.REPLIED
     text: str = ""
     reasoning: str = ""
     #: What must be sent back unchanged beside the reasoning (signatures): kept, not read.
@@ -214,6 +222,7 @@ class ModelRepliedInput(Input):
 class AttemptFailedInput(Input):
     """A model call, or the synthesis, failed. Its retry is allowed or refused by the chart."""
 
+    trigger = Trigger.ATTEMPT_FAILED
     cause: Cause
     #: The provider's own words and what to do; shown to people.
     message: str = ""
@@ -263,12 +272,14 @@ class CallWaitingInput(Input):
 class SynthesizedInput(Input):
     """The embedder's synthesis has looked at the batch: the final text, or None (or a blank text) to go on."""
 
+    trigger = Trigger.SETTLED
     text: str | None = None
 
 
 class AnsweredInput(Input):
     """A person answered one interrupt."""
 
+    trigger = Trigger.ANSWERED
     interrupt: str
     decision: Decision
     text: str = ""
@@ -286,6 +297,7 @@ class ConcludedInput(Input):
     A blank text is none. A reply without text is asked for once more where a retry is left.
     """
 
+    trigger = Trigger.CONCLUDED
     text: str | None = None
     calls: Calls = ()
     usage: Usage | None = None
@@ -302,16 +314,19 @@ class StopInput(Input):
 class ExpireInput(StopInput):
     """The deadline passed during I/O, which the driver has stopped."""
 
+    trigger = Trigger.EXPIRE
     usage: Usage | None = None
 
 
 class AbortInput(StopInput):
     """Somebody stopped the turn; the driver has stopped its I/O."""
 
+    trigger = Trigger.ABORT
     reason: AbortReason = EndReason.ABORTED
 
 
 class FailInput(StopInput):
     """The engine, or a hook of its embedder, raised."""
 
+    trigger = Trigger.FAIL
     error: str

@@ -10,15 +10,18 @@ It does no I/O and never waits. A driver, ours or yours, keeps four promises:
 `feed` either returns facts or raises; when it raises, nothing has changed.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, NoReturn, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Final, NoReturn, Self
+
+from msgspec.structs import force_setattr
 
 from . import batch
 from . import facts as f
 from .actions import Action, AwaitPerson, CallModel, Conclude, Halt, RunTools, Synthesize
-from .call import CallState
-from .chart import CHART, VERSION, Chart, Row
+from .call import Call, CallState
+from .chart import CHART, VERSION, Chart, ReasonFrom, Row
 from .errors import AnswerMismatchError, IllegalInputError, InvalidCallError, InvalidJournalError
+from .guards import reached
 from .inputs import (
     DECISIONS,
     AbortInput,
@@ -36,28 +39,50 @@ from .inputs import (
     Input,
     InterruptKind,
     ModelRepliedInput,
+    Spent,
     StartedInput,
     SteeredInput,
     StopInput,
     SynthesizedInput,
+    Usage,
     is_blank,
 )
-from .moves import Moves
 from .payload import frozen
-from .reasons import NOTHING_SAID, Cause
-from .state import State, Trigger
+from .reasons import NOTHING_SAID, Cause, EndReason
+from .state import FINAL, State, Trigger
 from .turn import Turn
 
-_SETTLES_AT_ONCE = {Decision.REJECT: CallStatus.REJECTED, Decision.UNKNOWN: CallStatus.UNKNOWN}
+_SETTLES_AT_ONCE: Final = {Decision.REJECT: CallStatus.REJECTED, Decision.UNKNOWN: CallStatus.UNKNOWN}
+#: Facts after which a limit may have come near.
+_RAISES: Final = frozenset({f.StepStarted, f.ModelReplied, f.AttemptFailed, f.CallStarted, f.CallSettled})
+_NOTHING: Final[Mapping[str, Spent]] = {}
+#: What `turn_started` keeps of its input as it is.
+_KEPT_OF_START: Final = StartedInput.model_fields.keys() & {*f.TurnStarted.__struct_fields__} - {"elapsed", "limits"}
 
 
-class TurnMachine(Moves):
-    """One turn. Begin one with `start`, or go on with one from its journal with `resume`."""
+class TurnMachine:
+    """One turn. Begin one with `start`, or go on with one from its journal with `resume`.
 
-    __slots__ = ()
+    An event goes from `feed` to the method that `_TAKES` names for its class. That checks it, has the chart take a row
+    (`_fire`), and writes down what follows (`_emit`), so that what the machine knows is the fold of what it said.
+    """
+
+    __slots__ = ("_chart", "_elapsed", "_event", "_out", "state", "turn")
+
+    #: Whether facts get their hashes. A walk, in which nobody reads them, goes without.
+    hashed: ClassVar[bool] = True
+
+    # The event at hand, and its time to the microsecond.
+    _event: Input
+    _elapsed: float
 
     def __init__(self, turn: Turn, chart: Chart = CHART) -> None:
-        super().__init__(turn, chart)
+        #: What is known of the turn: counters, the open batch, the open interrupts.
+        self.turn = turn
+        #: Where `transitions.Machine` stands; the same as `turn.state` whenever `feed` has returned.
+        self.state: State = turn.state
+        self._chart = chart
+        self._out: list[f.Fact] = []
 
     @classmethod
     def start(cls, event: StartedInput, *, chart: Chart = CHART) -> tuple[Self, list[f.Fact]]:
@@ -65,25 +90,10 @@ class TurnMachine(Moves):
         machine = cls(Turn(event.limits), chart)
         machine._event, machine._elapsed = event, round(event.elapsed, 6)
         row = machine._fire(Trigger.PROCEED)
+        state = State.TEXT_ONLY if row.dest is State.TEXT_ONLY else State.CHECK
+        kept = {name: getattr(event, name) for name in _KEPT_OF_START}
         started = f.TurnStarted(
-            machine._elapsed,
-            State.TEXT_ONLY if row.dest is State.TEXT_ONLY else State.CHECK,
-            prompt=event.prompt,
-            limits=event.limits.for_tools("default"),
-            session=event.session,
-            model=event.model,
-            agent=event.agent,
-            files=event.files,
-            message_history=event.message_history,
-            synthesis=event.synthesis,
-            parent_turn=event.parent_turn,
-            parent_call=event.parent_call,
-            depth=event.depth,
-            continue_from=event.continue_from,
-            forked_from=event.forked_from,
-            forked_at=event.forked_at,
-            metadata=event.metadata,
-            chart=VERSION,
+            machine._elapsed, state, limits=event.limits.for_tools("default"), chart=VERSION, **kept
         )
         started.freeze()
         machine._emit(started)
@@ -120,12 +130,12 @@ class TurnMachine(Moves):
         turn = self.turn
         match turn.state:
             case State.STREAM:
-                return CallModel(True, turn.nudge, self._tokens_left())
+                return CallModel(True, turn.nudge, None if turn.limits.tokens is None else turn.tokens_left)
             case State.TOOL_EXEC:
-                runnable = self._runnable()
+                runnable = turn.runnable()
                 return RunTools(runnable) if runnable else Synthesize(tuple(turn.batch.values()))
             case State.TEXT_ONLY:
-                return CallModel(False, max_tokens=self._tokens_left())
+                return CallModel(False, max_tokens=turn.tokens_left)
             case State.PAUSED:
                 return AwaitPerson(tuple(turn.interrupts.values()))
             case State.CONCLUDE if turn.carried is not None:
@@ -137,13 +147,34 @@ class TurnMachine(Moves):
                     raise IllegalInputError("action", turn.state)
                 return Halt(outcome, reason, turn.also_reached)
 
-    def _tokens_left(self) -> int | None:
-        tokens = self.turn.limits.tokens
-        return None if tokens is None else max(tokens - self.turn.tokens, 1)
-
     def copy(self) -> "TurnMachine":
         """A copy that can be fed without changing this one."""
         return TurnMachine(self.turn.copy(), self._chart)
+
+    def may_end_with(self, event: Input) -> bool:
+        """Whether this event ends the turn if it is fed now: the row that it takes leads to a final state.
+
+        Messages that wait then come too late, and go with the event as its `undelivered`. Asking changes nothing.
+        """
+        if (self.state, event.trigger) not in self._chart.ending:
+            return False
+        row = self._chart.row(self.state, self._trigger(event), self.turn.counters)
+        return row is not None and row.dest in FINAL
+
+    def takes_messages_before(self, event: Input) -> bool:
+        """Whether this event may settle the batch, so that messages are fed first: CHECK hears of them."""
+        turn = self.turn
+        match event:
+            case CallSettledInput() | CallWaitingInput():
+                left = 0  # counted here, for this is asked once a call
+                for name in turn.batch:
+                    state = turn.batch[name].state
+                    left += state is CallState.READY or state is CallState.STARTED
+                return left == 1 and turn.state is State.TOOL_EXEC
+            case AnsweredInput():
+                return turn.state is State.PAUSED and [bool(asked.call) for asked in turn.interrupts.values()] == [True]
+            case _:
+                return False
 
     def feed(self, event: Input) -> list[f.Fact]:
         """Take in what happened, and return the facts that follow, oldest first. Afterwards see `action`.
@@ -169,20 +200,39 @@ class TurnMachine(Moves):
 
     # What each event does. Everything that can be refused is refused before the first fact.
 
-    def _refuse(self, event: Input) -> NoReturn:
-        raise IllegalInputError(event.title(), self.state)
+    def _trigger(self, event: Input) -> Trigger | None:
+        """The trigger that the event is here, the flags set that its rows ask for.
+
+        Mostly that of its class; but what says nothing is a failed attempt, and in a conclusion one without text.
+        """
+        counters = self.turn.counters
+        match event:
+            case ModelRepliedInput():
+                counters.made, counters.truncated = len(event.calls), event.finish is Finish.LENGTH
+                counters.filtered = event.finish is Finish.CONTENT_FILTER
+                if not counters.made and not counters.filtered and is_blank(event.text):
+                    counters.may_pass = Cause.EMPTY_REPLY.may_pass
+                    return Trigger.ATTEMPT_FAILED
+            case AttemptFailedInput():
+                counters.may_pass = event.cause.may_pass
+                if self.state is State.CONCLUDE and event.cause is Cause.EMPTY_REPLY:
+                    counters.no_text = True
+                    return Trigger.CONCLUDED
+            case SynthesizedInput():
+                counters.synthesized = _shown(event.text) is not None
+            case ConcludedInput():
+                counters.no_text = _shown(event.text) is None
+            case _:
+                pass
+        return event.trigger
 
     def _replied(self, event: ModelRepliedInput) -> None:
-        counters, calls = self.turn.counters, event.calls
         if not self._chart.accepts(self.state, Trigger.REPLIED):
             self._refuse(event)
-        if not calls and is_blank(event.text) and event.finish is not Finish.CONTENT_FILTER:
-            return self._attempt_failed(
-                AttemptFailedInput(cause=Cause.EMPTY_REPLY, message=NOTHING_SAID, usage=event.usage)
-            )
+        if self._trigger(event) is Trigger.ATTEMPT_FAILED:
+            nothing = AttemptFailedInput(cause=Cause.EMPTY_REPLY, message=NOTHING_SAID, usage=event.usage)
+            return self._attempt_failed(nothing)
         made = self._decide(event)
-        counters.made, counters.truncated = len(calls), event.finish is Finish.LENGTH
-        counters.filtered = event.finish is Finish.CONTENT_FILTER
         before, row = self.state, self._fire(Trigger.REPLIED)
         replied = f.ModelReplied(
             self._elapsed,
@@ -209,16 +259,43 @@ class TurnMachine(Moves):
     def _decide(self, event: ModelRepliedInput) -> tuple[f.CallMade, ...]:
         return batch.decide(self.turn, event.calls, event.usage, allowed=self.state is State.STREAM)
 
+    def _attempt_failed(self, event: AttemptFailedInput) -> None:
+        counters, row = self.turn.counters, None
+        if self._trigger(event) is Trigger.CONCLUDED:
+            return self._concluded(ConcludedInput(usage=event.usage))
+        if self.state is State.TOOL_EXEC:
+            self._need_synthesis(event)
+            retry = counters.retries_left > 0 and counters.may_pass
+        else:
+            before, row = self.state, self._fire(Trigger.ATTEMPT_FAILED)
+            retry = row.dest is before
+        failed = f.AttemptFailed(
+            self._elapsed,
+            self.turn.state,
+            attempt=self.turn.limits.max_retries - counters.retries_left + 1,
+            cause=event.cause,
+            retry=retry,
+            message=event.message,
+            partial=event.partial,
+            usage=event.usage,
+            wait=event.wait if retry else 0.0,
+        )
+        self._emit(failed)
+        if retry:
+            return None
+        if row is None:
+            return self._synthesized(None)
+        return self._halt(row, cause=event.cause, error=event.message, partial=event.partial)
+
     def _call_started(self, event: CallStartedInput) -> None:
         call = self._call(event, event.call)
         if call.state is CallState.STARTED and self.turn.counters.retries_left == 0:
-            text = "outcome unknown: the process died while it ran, and no retry is left; verify before retrying"
-            spent = batch.unaccounted(call)
-            self._settle_call(call, CallStatus.UNKNOWN, text, spent)
+            self._settle_call(call, CallStatus.UNKNOWN, batch.NO_RERUN, batch.unaccounted(call))
             return self._settle_if_done()
-        state = self.turn.state
-        started = f.CallStarted(self._elapsed, state, call=call.id, attempt=call.attempt + 1, child=event.child)
-        return self._emit(started)
+        attempt = call.attempt + 1
+        return self._emit(
+            f.CallStarted(self._elapsed, self.turn.state, call=call.id, attempt=attempt, child=event.child)
+        )
 
     def _call_settled(self, event: CallSettledInput) -> None:
         call = self._call(event, event.call)
@@ -250,57 +327,17 @@ class TurnMachine(Moves):
             result = batch.UNKNOWN_OUTCOME if call.counted else batch.NO_PAUSE
             self._settle_call(call, status, result, batch.unaccounted(call))
             return self._settle_if_done()
-        interrupt = f.InterruptRecord(
-            id=f"{call.id}/{event.forwarded}" if event.forwarded else self._next_interrupt(kind),
-            kind=kind,
-            call=call.id,
-            tool=call.name,
-            question=event.question,
-            choices=event.choices,
-            grant=event.grant,
-            arguments=frozen(event.arguments) if event.forwarded else None,
-            expires_at=event.expires_at,
-        )
+        interrupt = batch.ask(self.turn, call, event)
         self._emit(f.CallWaiting(self._elapsed, self.turn.state, call=call.id, interrupt=interrupt))
         return self._settle_if_done()
 
     def _offered(self, event: SynthesizedInput) -> None:
         self._need_synthesis(event)
-        self._synthesized(None if event.text is None or is_blank(event.text) else event.text)
+        self._synthesized(_shown(event.text))
 
     def _synthesized(self, text: str | None) -> None:
         self._emit(f.Synthesized(self._elapsed, self.turn.state, text=text))
         self._settle(synthesized=text is not None)
-
-    def _attempt_failed(self, event: AttemptFailedInput) -> None:
-        counters = self.turn.counters
-        if self.state is State.CONCLUDE and event.cause is Cause.EMPTY_REPLY:
-            return self._concluded(ConcludedInput(usage=event.usage))
-        row: Row | None = None
-        if self.state is State.TOOL_EXEC:
-            self._need_synthesis(event)
-            retry = counters.retries_left > 0 and event.cause.may_pass
-        else:
-            counters.may_pass = event.cause.may_pass
-            before, row = self.state, self._fire(Trigger.ATTEMPT_FAILED)
-            retry = row.dest is before
-        failed = f.AttemptFailed(
-            self._elapsed,
-            self.turn.state,
-            attempt=self.turn.limits.max_retries - counters.retries_left + 1,
-            cause=event.cause,
-            retry=retry,
-            message=event.message,
-            partial=event.partial,
-            usage=event.usage,
-            wait=event.wait if retry else 0.0,
-        )
-        self._emit(failed)
-        if retry:
-            return None
-        if row is None:
-            return self._synthesized(None)
-        return self._halt(row, cause=event.cause, error=event.message, partial=event.partial)
 
     def _answered(self, event: AnsweredInput) -> None:
         if not self._chart.accepts(self.state, Trigger.ANSWERED):
@@ -330,7 +367,7 @@ class TurnMachine(Moves):
         self._emit(answered)
         if event.decision in _SETTLES_AT_ONCE and not asked.forwarded:
             call = turn.batch[asked.call]
-            self._settle_call(call, _SETTLES_AT_ONCE[event.decision], _result_of(event), batch.unaccounted(call))
+            self._settle_call(call, _SETTLES_AT_ONCE[event.decision], batch.result_of(event), batch.unaccounted(call))
         if row.dest is State.TOOL_EXEC:
             self._settle_if_done()
         elif row.dest is not State.PAUSED:
@@ -341,24 +378,15 @@ class TurnMachine(Moves):
         self._emit(f.MessageAdded(self._elapsed, self.turn.state, text=event.text))
 
     def _concluded(self, event: ConcludedInput) -> None:
-        text = None if event.text is None or is_blank(event.text) else event.text
-        self.turn.counters.no_text = text is None
+        self._trigger(event)
         before, row = self.state, self._fire(Trigger.CONCLUDED)
         again = row.dest is before
-        refused = tuple(call.name for call in event.calls)
-        concluded = f.Concluded(
-            self._elapsed, self.turn.state, text=text, refused=refused, usage=event.usage, retry=again
+        text, refused = _shown(event.text), tuple(call.name for call in event.calls)
+        self._emit(
+            f.Concluded(self._elapsed, self.turn.state, text=text, refused=refused, usage=event.usage, retry=again)
         )
-        self._emit(concluded)
         if not again:
             self._halt(row)
-
-    def _stopped_by(self, event: StopInput, trigger: Trigger) -> Row:
-        """Check what the sub-agents are said to have used, then take the row."""
-        if event.spent and self._chart.accepts(self.state, trigger):
-            for call_id, spent in event.spent.items():
-                batch.check_spent(event.title(), self._open_call(event, call_id), spent)
-        return self._fire(trigger)
 
     def _expire(self, event: ExpireInput) -> None:
         row = self._stopped_by(event, Trigger.EXPIRE)
@@ -370,12 +398,19 @@ class TurnMachine(Moves):
             self._halt(row, partial=event.partial, usage=event.usage)
 
     def _abort(self, event: AbortInput) -> None:
-        row = self._stopped_by(event, Trigger.ABORT)
-        self._halt(row, aborted=event.reason, partial=event.partial, spent=event.spent)
+        self._halt(
+            self._stopped_by(event, Trigger.ABORT), aborted=event.reason, partial=event.partial, spent=event.spent
+        )
 
     def _fail(self, event: FailInput) -> None:
-        row = self._stopped_by(event, Trigger.FAIL)
-        self._halt(row, error=event.error, partial=event.partial, spent=event.spent)
+        self._halt(self._stopped_by(event, Trigger.FAIL), error=event.error, partial=event.partial, spent=event.spent)
+
+    def _stopped_by(self, event: StopInput, trigger: Trigger) -> Row:
+        """Check what the sub-agents are said to have used, then take the row."""
+        if event.spent and self._chart.accepts(self.state, trigger):
+            for call_id, spent in event.spent.items():
+                batch.check_spent(event.title(), self._open_call(event, call_id), spent)
+        return self._fire(trigger)
 
     _TAKES: ClassVar[dict[type, Callable[["TurnMachine", Any], None]]] = {
         ModelRepliedInput: _replied,
@@ -392,9 +427,210 @@ class TurnMachine(Moves):
         FailInput: _fail,
     }
 
+    # What must hold of an event.
 
-def _result_of(event: AnsweredInput) -> str:
-    """What the model is told of a call that a person settled."""
-    if event.decision is Decision.UNKNOWN:
-        return "outcome unknown: verify before retrying"
-    return f"rejected by the person: {event.text}" if event.text else "rejected by the person"
+    def _refuse(self, event: Input) -> NoReturn:
+        raise IllegalInputError(event.title(), self.state)
+
+    def _need_ear(self, event: Input) -> None:
+        """A message is taken in before a model call that may use tools, and never between a call and its result.
+
+        So in STREAM, or before the last result of a batch, where CHECK will hear of it too: also while a call waits for
+        a person. A doom loop that a person is asked about was decided before.
+        """
+        match self.state:
+            case State.STREAM:
+                return
+            case State.TOOL_EXEC if self.turn.runnable():
+                return
+            case State.PAUSED if all(asked.call for asked in self.turn.interrupts.values()):
+                return
+        raise IllegalInputError(event.title(), self.state)
+
+    def _need_synthesis(self, event: Input) -> None:
+        if self.state is not State.TOOL_EXEC or self.turn.runnable() or not self.turn.synthesis:
+            raise IllegalInputError(event.title(), self.state)
+
+    def _call(self, event: Input, call_id: str) -> Call:
+        if self.state is not State.TOOL_EXEC:
+            raise IllegalInputError(event.title(), self.state)
+        batch = self.turn.batch
+        call = batch[call_id] if call_id in batch else None  # noqa: SIM401 (`get` is a call)
+        if call is None or (call.state is not CallState.READY and call.state is not CallState.STARTED):
+            self._refuse_call(event, call_id, call)
+        return call
+
+    def _open_call(self, event: Input, call_id: str) -> Call:
+        """Return the call of the open batch, or refuse the event if there is none or it has its result."""
+        call = self.turn.batch.get(call_id)
+        if call is None or call.state is CallState.SETTLED:
+            self._refuse_call(event, call_id, call)
+        return call
+
+    def _refuse_call(self, event: Input, call_id: str, call: Call | None) -> NoReturn:
+        why = "there is no such call in the open batch" if call is None else f"it is {call.state}"
+        raise InvalidCallError(event.title(), call_id, why)
+
+    # The ways from state to state. Each begins with a row that the chart has taken, or takes one.
+
+    def _settle_if_done(self) -> None:
+        """Leave TOOL_EXEC once no call can run and nothing is to be offered to the synthesis."""
+        turn = self.turn
+        for name in turn.batch:
+            state = turn.batch[name].state
+            if state is CallState.READY or state is CallState.STARTED:
+                return
+        if turn.synthesis and not turn.counters.waiting and not turn.synthesis_done:
+            return
+        self._settle()
+
+    def _settle(self, *, synthesized: bool = False) -> None:
+        self.turn.counters.synthesized = synthesized
+        row = self._fire(Trigger.SETTLED)
+        if row.dest is State.PAUSED:
+            self._emit(f.Paused(self._elapsed, State.PAUSED))
+        elif row.dest is State.CONTINUE:
+            row = self._fire(Trigger.PROCEED)
+            self._finish_step(state=row.dest)
+            if row.dest is State.CHECK:
+                self._leave_check(self._fire(Trigger.PROCEED))
+        else:
+            self._halt(row)
+
+    def _finish_step(self, *, state: State | None = None, usage: Usage | None = None) -> None:
+        """Finish the step, if one is open.
+
+        `usage` is that of an attempt that was cut off, which the next fact will account for.
+        """
+        turn = self.turn
+        if turn.step_open:
+            self._emit(
+                f.StepFinished(
+                    self._elapsed,
+                    state or turn.state,
+                    number=turn.counters.steps,
+                    usage=turn.step_usage if usage is None else turn.step_usage + usage,
+                    seconds=round(self._elapsed - turn.step_started_at, 6),
+                )
+            )
+
+    def _leave_check(self, row: Row) -> None:
+        """Write down what CHECK decided."""
+        turn = self.turn
+        if row.dest is State.STREAM:
+            number, nudge = turn.counters.steps + 1, turn.counters.doom
+            self._emit(f.StepStarted(self._elapsed, State.STREAM, number=number, nudge=nudge))
+        elif row.dest is State.PAUSED:
+            self._emit(f.Paused(self._elapsed, State.PAUSED, interrupt=batch.ask_about_loop(turn)))
+        else:
+            self._stop(row)
+
+    def _stop(self, row: Row, *, partial: str = "", usage: Usage | None = None) -> None:
+        assert isinstance(row.reason, EndReason)  # noqa: S101 (a row into CONCLUDE names its reason)
+        also = tuple(reason for reason in reached(self.turn.counters) if reason is not row.reason)
+        self._emit(
+            f.Stopping(
+                self._elapsed, State.CONCLUDE, reason=row.reason, also_reached=also, partial=partial, usage=usage
+            )
+        )
+
+    def _halt(
+        self,
+        row: Row,
+        *,
+        cause: Cause = Cause.CRASH,
+        aborted: EndReason = EndReason.ABORTED,
+        error: str = "",
+        partial: str = "",
+        usage: Usage | None = None,
+        spent: Mapping[str, Spent] = _NOTHING,
+    ) -> None:
+        """End the turn along `row`. `cause` and `aborted` are the reason where the row leaves it to the event."""
+        carried = self.turn.carried
+        if row.reason is ReasonFrom.CARRIED and carried is not None:
+            reason = carried
+        elif row.reason is ReasonFrom.CAUSE:
+            reason = cause.reason
+        else:
+            reason = row.reason if isinstance(row.reason, EndReason) else aborted
+        # Asked before the step is closed, while the turn still stands where it was stopped.
+        also = self._also_reached(row, reason)
+        # A person who writes something new has turned down what she was asked.
+        waiting = CallStatus.REJECTED if reason is EndReason.SUPERSEDED else CallStatus.ABORTED
+        self._close_calls(f"not finished: the turn ended ({reason})", waiting=waiting, spent=spent)
+        self._finish_step()
+        outcome = row.dest.outcome
+        assert outcome is not None  # noqa: S101 (the rows that end a turn lead to final states)
+        self._emit(
+            f.TurnEnded(
+                self._elapsed,
+                row.dest,
+                outcome=outcome,
+                reason=reason,
+                also_reached=also,
+                partial=partial,
+                undelivered=self._event.undelivered,
+                error=error,
+                usage=usage,
+            )
+        )
+
+    def _also_reached(self, row: Row, reason: EndReason) -> tuple[EndReason, ...]:
+        """The limits that held beside the reason. A turn that nothing stopped has none (decision 11)."""
+        turn = self.turn
+        if row.trigger is Trigger.EXPIRE:
+            return tuple(one for one in reached(turn.counters) if one is not reason)
+        if row.reason is ReasonFrom.CARRIED:
+            return turn.also_reached
+        if turn.carried is not None:  # an abort, or a failure of the engine, wins over the limit
+            return (turn.carried, *turn.also_reached)
+        return (EndReason.DOOM_LOOP,) if turn.state is State.PAUSED and turn.counters.doom else ()
+
+    def _close_calls(self, why: str, *, waiting: CallStatus = CallStatus.ABORTED, spent: Mapping[str, Spent]) -> None:
+        """Give every open call its result (`waiting`: of one that waits for a person; `spent`: of its sub-agent)."""
+        for call in self.turn.open_calls():
+            status = waiting if call.state is CallState.WAITING else CallStatus.ABORTED
+            # Nobody saw how far it got, and a thread may even come to its end. So too where it then asked a person, or
+            # was about to go on with the answer.
+            result = f"{why}; it had begun: verify before retrying" if call.counted else why
+            self._settle_call(call, status, result, spent.get(call.id))
+
+    def _settle_call(self, call: Call, status: CallStatus, result: str, spent: Spent | None = None) -> None:
+        """Give a call the result that is decided here, and by no tool."""
+        settled = f.CallSettled(self._elapsed, self.turn.state, call=call.id, status=status, result=result, spent=spent)
+        self._emit(settled)
+
+    # The chart and the facts.
+
+    def _fire(self, trigger: Trigger) -> Row:
+        try:
+            return self._chart.fire(self, trigger, self.turn.counters)
+        except IllegalInputError as error:
+            if not self._out:
+                raise
+            # Only a machine from which somebody took a transition stops in the middle of an event.
+            raise IllegalInputError(error.event, error.state, made=len(self._out)) from None
+
+    def _emit(self, fact: f.Fact) -> None:
+        """Write a fact down. Nobody has seen it: so it gets its hash, which is of the state after it, though frozen."""
+        turn = self.turn
+        turn.apply(fact)
+        if self.hashed:
+            force_setattr(fact, "hash", turn.digest())
+        self._out.append(fact)
+        if turn.near and type(fact) in _RAISES:
+            self._notice(fact)
+
+    def _notice(self, fact: f.Fact) -> None:
+        """Give notice of each limit that is near, and of a reply whose usage is not told."""
+        turn = self.turn
+        if isinstance(fact, f.ModelReplied) and fact.usage is None and "usage_unknown" not in turn.noticed:
+            self._emit(f.Notice(self._elapsed, turn.state, limit="usage_unknown"))
+        for limit, used, most in turn.use():
+            if 5 * used >= getattr(turn.marks, limit):
+                self._emit(f.Notice(self._elapsed, turn.state, limit=limit, used=used, of=most))
+
+
+def _shown(text: str | None) -> str | None:
+    """The text, or None if it shows nothing."""
+    return None if text is None or is_blank(text) else text

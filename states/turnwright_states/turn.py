@@ -123,7 +123,7 @@ class Turn:
         that have not started.
         """
         c = self.counters
-        can_run = [call for call in self.batch.values() if call.state in (CallState.READY, CallState.STARTED)]
+        can_run = self.runnable()
         return (
             c.steps_left,
             c.pauses_left,
@@ -146,6 +146,16 @@ class Turn:
             yield "cost", self.cost, limits.cost
         if limits.seconds is not None:
             yield "seconds", self.elapsed, limits.seconds
+
+    @property
+    def tokens_left(self) -> int | None:
+        """What the token budget leaves, at least 1; None where there is no such budget."""
+        return None if self.limits.tokens is None else max(self.limits.tokens - self.tokens, 1)
+
+    def runnable(self) -> tuple[Call, ...]:
+        """The calls of the batch that may start, or have started and have no result yet, in call order."""
+        calls = self.batch.values()
+        return tuple([call for call in calls if call.state is CallState.READY or call.state is CallState.STARTED])
 
     def open_calls(self) -> list[Call]:
         """The calls of the batch that have no result yet, in call order."""
