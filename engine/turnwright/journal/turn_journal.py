@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Container, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from msgspec.structs import force_setattr
@@ -18,25 +18,7 @@ from turnwright.events import TurnEvent, event_of
 from turnwright.result import StatePath, TurnResult, stands
 from turnwright.store import Claim, InboxItem, Status, Store
 from turnwright.transcript.transcript import Transcript, reading
-from turnwright_states import (
-    AbortInput,
-    AnsweredInput,
-    AttemptFailedInput,
-    CallSettledInput,
-    CallStartedInput,
-    CallState,
-    CallWaitingInput,
-    ConcludedInput,
-    ExpireInput,
-    FailInput,
-    Finish,
-    Input,
-    ModelRepliedInput,
-    State,
-    SteeredInput,
-    SynthesizedInput,
-    TurnMachine,
-)
+from turnwright_states import CallStartedInput, Input, State, SteeredInput, TurnMachine
 from turnwright_states.facts import Fact, StepStarted, TurnStarted
 from turnwright_states.state import FINAL
 
@@ -44,14 +26,6 @@ from .inbox import steers
 
 if TYPE_CHECKING:
     from turnwright.telemetry import Telemetry, Watched
-
-#: Events with which a batch may be over: messages are taken in before, so that CHECK hears of them.
-_MAY_SETTLE: Final[frozenset[type[Input]]] = frozenset({AnsweredInput, CallSettledInput, CallWaitingInput})
-#: Events with which the turn may be over: messages that wait then are kept with its end.
-_MAY_END: Final[frozenset[type[Input]]] = frozenset(
-    {AttemptFailedInput, SynthesizedInput, ConcludedInput, ExpireInput, AbortInput, FailInput}
-)
-_CAN_RUN: Final = (CallState.READY, CallState.STARTED)
 
 _LOG = logging.getLogger(__name__)
 # A library does not write to a program's stderr unasked, warnings neither: without this the standard library would.
@@ -200,13 +174,12 @@ class TurnJournal:
 
     async def _take(self, event: Input, more: Sequence[Input], consumed: Sequence[str]) -> None:
         late: tuple[str, ...] = ()
-        kind = type(event)
-        if kind in _MAY_END or (kind is ModelRepliedInput and self._may_end(event)):
+        if self.machine.may_end_with(event):
             waiting = steers(await self.store.inbox(self.claim.turn))
             if waiting:
                 late = tuple(waiting)
                 event = event.model_copy(update={"undelivered": tuple(waiting.values())})
-        elif kind in _MAY_SETTLE and self._may_settle():
+        elif self.machine.takes_messages_before(event):
             await self._take_in(await self.store.inbox(self.claim.turn), event.elapsed)
         await self._feed(event, more, consumed, at_the_end=late)
 
@@ -259,18 +232,6 @@ class TurnJournal:
 
     def _ahead(self) -> StoreError:
         return StoreError(f"turn {self.turn_id}: an append failed before; the turn can be resumed")
-
-    def _may_end(self, reply: Input) -> bool:
-        """Whether this reply may end the turn: one with calls that may run does not."""
-        whole = isinstance(reply, ModelRepliedInput) and reply.calls and reply.finish is not Finish.CONTENT_FILTER
-        return not whole or self.machine.state is not State.STREAM
-
-    def _may_settle(self) -> bool:
-        """Whether one call alone can still run, or one alone waits for a person."""
-        turn = self.machine.turn
-        if turn.state is State.TOOL_EXEC:
-            return sum([call.state in _CAN_RUN for call in turn.batch.values()]) == 1
-        return turn.state is State.PAUSED and [bool(asked.call) for asked in turn.interrupts.values()] == [True]
 
 
 def stamp(facts: Sequence[Fact], now: float) -> None:
