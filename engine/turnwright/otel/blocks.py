@@ -11,7 +11,8 @@ from typing import Final, Self
 
 from turnwright.model.protocol import ModelError, ResponseInfo
 from turnwright.telemetry import AttemptWork, CallWork, error_type
-from turnwright_states import State, Usage
+from turnwright_states import Cause, Finish, State, Usage
+from turnwright_states.inputs import is_blank
 
 from . import content, names
 from .api import context, trace
@@ -242,11 +243,11 @@ def _response(work: AttemptWork, error: BaseException | None) -> ResponseInfo:
 
 
 def _empty(work: AttemptWork) -> str:
-    """A step's reply with neither text nor calls is a failed attempt (DESIGN 4.9)."""
+    """The cause of a step's reply that shows nothing and asks for nothing, which the machine takes as a failure."""
     reply = work.reply
-    if reply is None or work.state is State.CONCLUDE or reply.calls or reply.text.strip():
+    if reply is None or work.state is State.CONCLUDE or reply.calls or not is_blank(reply.text):
         return ""
-    return "content_filter" if reply.finish.value == "content_filter" else "empty_reply"
+    return str(Cause.CONTENT_FILTER if reply.finish is Finish.CONTENT_FILTER else Cause.EMPTY_REPLY)
 
 
 def _request(work: AttemptWork) -> Mapping[str, object]:
