@@ -63,31 +63,6 @@ class Counters:
     #: The chart's row that was taken last; the chart writes it, nobody's guard reads it.
     row: object
 
-    steps: int
-    allowance: int
-    calls: int
-    budgeted: bool
-    budget: int
-    tokens_spent: bool
-    cost_spent: bool
-    time_spent: bool
-    doom: bool
-    doom_asks: bool
-    nudges_left: int
-    pauses_left: int
-    retries_left: int
-    waiting: int
-    carried_doom: bool
-    second_try: bool
-    made: int
-    filtered: bool
-    truncated: bool
-    may_pass: bool
-    no_text: bool
-    synthesized: bool
-    doom_asked: bool
-    go_on: bool
-
     def __init__(self, limits: Limits) -> None:
         self.steps = self.calls = self.waiting = self.made = 0
         self.allowance = limits.allowance

@@ -89,8 +89,17 @@ class Meaning(NamedTuple):
 #: The message of the machine's own failed attempt, for a reply with nothing in it. A model may have words of its own.
 NOTHING_SAID: Final = "the model replied with neither text nor tool calls"
 
+_USE: Final = "Use the answer."
 _CONTINUE: Final = "You can continue in a new message."
 _TRY_AGAIN: Final = "You can try again."
+
+
+def _answer(means: str, next_: str = _USE, told: str = "") -> Meaning:
+    return Meaning(Outcome.FINISHED, means, next_, told, (Trigger.REPLIED,))
+
+
+def _stop(means: str, next_: str, told: str) -> Meaning:
+    return Meaning(Outcome.ABORTED, means, next_, told, (Trigger.ABORT,))
 
 
 def _limit(limit: str, reached: str, means: str, setting: str = "", *more: Trigger) -> Meaning:
@@ -107,27 +116,15 @@ def _failure(
 
 #: Of limits that hold at once the first in this order is the reason.
 REASONS: Final[dict[EndReason, Meaning]] = {
-    EndReason.ANSWERED: Meaning(
-        Outcome.FINISHED, "The model answered.", "Use the answer.", triggers=(Trigger.REPLIED,)
-    ),
-    EndReason.TEXT_ONLY: Meaning(
-        Outcome.FINISHED,
-        "The turn was allowed no step or no tool call, so the model answered in text.",
-        "Use the answer.",
-        triggers=(Trigger.REPLIED,),
-    ),
-    EndReason.TRUNCATED: Meaning(
-        Outcome.FINISHED,
+    EndReason.ANSWERED: _answer("The model answered."),
+    EndReason.TEXT_ONLY: _answer("The turn was allowed no step or no tool call, so the model answered in text."),
+    EndReason.TRUNCATED: _answer(
         "The answer was cut off at the model's output limit.",
         "Raise the model's output limit, or ask it to go on.",
         "You can ask it to go on.",
-        (Trigger.REPLIED,),
     ),
     EndReason.SYNTHESIZED: Meaning(
-        Outcome.SYNTHESIS_DONE,
-        "The synthesis turned the last batch into the answer.",
-        "Use the answer.",
-        triggers=(Trigger.SETTLED,),
+        Outcome.SYNTHESIS_DONE, "The synthesis turned the last batch into the answer.", _USE, "", (Trigger.SETTLED,)
     ),
     EndReason.STEP_CAP: _limit(
         "steps", "steps >= allowance", "The turn took all the steps that it may take.", "the agent's `steps`"
@@ -145,19 +142,11 @@ REASONS: Final[dict[EndReason, Meaning]] = {
     EndReason.TOKENS: _limit("tokens", "tokens_spent", "The turn spent its budget of tokens."),
     EndReason.COST: _limit("cost", "cost_spent", "The turn spent its budget of money."),
     EndReason.DEADLINE: _limit("seconds", "time_spent", "The turn used up its time.", "", Trigger.EXPIRE),
-    EndReason.ABORTED: Meaning(
-        Outcome.ABORTED,
-        "Somebody aborted the turn.",
-        "Nothing to mend; ask again when you like.",
-        _CONTINUE,
-        (Trigger.ABORT,),
-    ),
-    EndReason.SUPERSEDED: Meaning(
-        Outcome.ABORTED,
+    EndReason.ABORTED: _stop("Somebody aborted the turn.", "Nothing to mend; ask again when you like.", _CONTINUE),
+    EndReason.SUPERSEDED: _stop(
         "A new message of the session arrived while the turn was paused.",
         "Follow the session's newer turn.",
         "The newer message is answered instead.",
-        (Trigger.ABORT,),
     ),
     EndReason.MODEL_ERROR: _failure(
         "The model could not be reached, or refused the request.",

@@ -357,35 +357,14 @@ class Turn:
         value is written, the cost as its eight bytes.
         """
         c, batch = self.counters, self.batch
+        # fmt: off
         known: list[object] = [
-            self.state,
-            c.steps,
-            c.allowance,
-            c.calls,
-            c.budgeted,
-            c.budget,
-            c.tokens_spent,
-            c.cost_spent,
-            c.time_spent,
-            c.doom,
-            c.doom_asks,
-            c.nudges_left,
-            c.pauses_left,
-            c.retries_left,
-            c.waiting,
-            c.carried_doom,
-            self.input_tokens,
-            self.output_tokens,
-            self.cost,
-            self.calls_made,
-            self.carried,
-            self.reason,
-            self.heard,
-            self.step_open,
-            self.synthesis_done,
-            self.noticed,
-            self.grants,
+            self.state, c.steps, c.allowance, c.calls, c.budgeted, c.budget, c.tokens_spent, c.cost_spent,
+            c.time_spent, c.doom, c.doom_asks, c.nudges_left, c.pauses_left, c.retries_left, c.waiting,
+            c.carried_doom, self.input_tokens, self.output_tokens, self.cost, self.calls_made, self.carried,
+            self.reason, self.heard, self.step_open, self.synthesis_done, self.noticed, self.grants,
         ]
+        # fmt: on
         if self.always_for or self.interrupts:
             known += (sorted(self.always_for), [*self.interrupts])
         if c.second_try:

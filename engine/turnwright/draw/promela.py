@@ -17,6 +17,7 @@ from typing import Final
 
 from turnwright.errors import ConfigError
 from turnwright_states.chart import CHART, Chart, ReasonFrom, Row
+from turnwright_states.counters import PASSING
 from turnwright_states.reasons import EndReason
 from turnwright_states.state import State, Trigger
 
@@ -41,12 +42,8 @@ CLAIMS: Final[Mapping[str, str]] = {
 #: Where a guard can trust a name; elsewhere the model keeps no value for it. All other names hold everywhere.
 _KNOWN: Final[Mapping[str, frozenset[State | Trigger]]] = {
     **dict.fromkeys(("doom", "tokens_spent", "cost_spent", "time_spent"), frozenset({State.CHECK})),
-    **dict.fromkeys(("made", "filtered", "truncated"), frozenset({Trigger.REPLIED})),
-    **dict.fromkeys(("doom_asked", "go_on"), frozenset({Trigger.ANSWERED})),
     "retries_left": frozenset({State.STREAM, State.TOOL_EXEC, State.CONCLUDE, State.TEXT_ONLY}),
-    "may_pass": frozenset({Trigger.ATTEMPT_FAILED}),
-    "no_text": frozenset({Trigger.CONCLUDED}),
-    "synthesized": frozenset({Trigger.SETTLED}),
+    **{name: frozenset({trigger}) for name, (trigger, _) in PASSING.items()},
 }
 
 _HEAD: Final = """\
