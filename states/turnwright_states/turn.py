@@ -33,38 +33,6 @@ _NO_ARGUMENTS: Final[FrozenDict[Any]] = FrozenDict()
 class Turn:
     """What the facts so far add up to. Bounded in size, however long the turn: texts stay in the journal."""
 
-    __slots__ = (
-        "also_reached",
-        "always_for",
-        "batch",
-        "calls_made",
-        "carried",
-        "cost",
-        "counters",
-        "depth",
-        "elapsed",
-        "grants",
-        "heard",
-        "input_tokens",
-        "interrupts",
-        "interrupts_asked",
-        "limits",
-        "loop_tools",
-        "marks",
-        "near",
-        "noticed",
-        "nudge",
-        "output_tokens",
-        "reason",
-        "rounds",
-        "state",
-        "step_open",
-        "step_started_at",
-        "step_usage",
-        "synthesis",
-        "synthesis_done",
-    )
-
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.state: State = State.CHECK
@@ -381,8 +349,7 @@ class Turn:
     def copy(self) -> "Turn":
         """A copy that shares only what cannot change."""
         twin = object.__new__(Turn)
-        for name in Turn.__slots__:
-            setattr(twin, name, getattr(self, name))
+        vars(twin).update(vars(self))
         twin.counters = self.counters.copy()
         twin.batch = {name: replace(call) for name, call in self.batch.items()}
         twin.interrupts = dict(self.interrupts)

@@ -497,7 +497,7 @@ class Machines(RuleBasedStateMachine):
 def known(machine: TurnMachine) -> dict[str, object]:
     """All that a machine knows, in a form that can be compared."""
     turn = machine.turn
-    seen: dict[str, object] = {name: getattr(turn, name) for name in Turn.__slots__}
+    seen: dict[str, object] = dict(vars(turn))
     seen["counters"] = turn.counters.kept()
     seen["batch"] = [(call.made, call.state, call.attempt, call.counted, call.answers) for call in turn.batch.values()]
     return seen | {"stands": machine.state}
