@@ -13,7 +13,7 @@ from turnwright import Agent, Engine, Usage, tool
 from turnwright.model.protocol import ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import asks_for
 from turnwright.runtime import Local, Runtime, Temporal
-from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, Status, open_store
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, Status, open_store
 from turnwright.testing.faults import Witness
 from turnwright.testing.faults.worker_process import NotingStore, paired
 from turnwright.tools import Tool, ToolContext
@@ -84,12 +84,14 @@ class TimedStore(NotingStore):
         self._times.note("held", turn_id, claim.epoch, time.time())
         return claim
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         """See `Store.append`."""
         began = time.perf_counter()
-        seq = await super().append(claim, facts, status, consumed)
+        waiting = await super().append(claim, facts, status, consumed)
         self._times.note("took", claim.turn, round(1e6 * (time.perf_counter() - began)))
-        return seq
+        return waiting
 
 
 class SlowModel:

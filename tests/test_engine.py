@@ -25,7 +25,7 @@ from turnwright import (
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import Model, ModelRequest, ResponseToolCall
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.store import Claim, MemoryStore, Status
+from turnwright.store import Claim, InboxItem, MemoryStore, Status
 from turnwright.testing.faults import StoreWrapper
 from turnwright.tools import Ask, Tool, ToolContext
 from turnwright_states import CallStatus, EndReason, Finish, Limits, Outcome, State, Usage
@@ -450,7 +450,7 @@ async def test_time_that_is_up_while_the_last_append_of_a_batch_is_under_way_is_
     class Slow(StoreWrapper):
         async def append(
             self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
-        ) -> int:
+        ) -> list[InboxItem]:
             if any(fact.kind == "paused" for fact in facts):
                 await anyio.sleep(50)
             return await super().append(claim, facts, status, consumed)

@@ -171,7 +171,9 @@ async def test_a_tool_that_comes_to_an_end_when_it_is_stopped_keeps_its_result(s
 class Slow(MemoryStore):
     """A disk that takes its time."""
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         """See `Store.append`."""
         await anyio.sleep(0.02)
         return await super().append(claim, facts, status, consumed)
@@ -394,12 +396,14 @@ class Interrupted(StoreWrapper):
         await super().release(claim, crashed=crashed)
         await self._due(after=True)
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         """See `Store.append`."""
         await self._due(after=False)
-        seq = await super().append(claim, facts, status, consumed)
+        waiting = await super().append(claim, facts, status, consumed)
         await self._due(after=True)
-        return seq
+        return waiting
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
         """See `Store.inbox`."""

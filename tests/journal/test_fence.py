@@ -96,12 +96,14 @@ class Interrupted(StoreWrapper):
         await super().release(claim, crashed=crashed)
         await self._due(after=True)
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         """See `Store.append`."""
         await self._due(after=False)
-        seq = await super().append(claim, facts, status, consumed)
+        waiting = await super().append(claim, facts, status, consumed)
         await self._due(after=True)
-        return seq
+        return waiting
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
         """See `Store.inbox`."""

@@ -73,7 +73,9 @@ class Slow(StoreWrapper):
         self.under_way = 0
         self.most = 0
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         """See `Store.append`."""
         self.began.set()
         self.under_way += 1

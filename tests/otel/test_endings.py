@@ -220,7 +220,9 @@ class Taken(StoreWrapper):
 
     appends = 0
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         self.appends += 1
         if self.appends > 1:
             raise LeaseLostError(claim.turn, claim.epoch)
@@ -241,7 +243,9 @@ class EndsNot(StoreWrapper):
 
     error: Exception | None = None
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         if status.outcome is not None and self.error is not None:
             error, self.error = self.error, None
             raise error

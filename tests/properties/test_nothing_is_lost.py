@@ -104,12 +104,14 @@ class Mortal(StoreWrapper):
         await self._round()
         await super().release(claim, crashed=crashed)
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         """See `Store.append`. The process may die before, or after."""
         await self._round()
-        seq = await super().append(claim, facts, status, consumed)
+        waiting = await super().append(claim, facts, status, consumed)
         await self._round()
-        return seq
+        return waiting
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         """See `Store.facts`."""

@@ -35,7 +35,9 @@ def test_nobody_else_can_write_to_it() -> None:
 
 
 class SlowToWrite(MemoryStore):
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         await checkpoint()
         return await super().append(claim, facts, status, consumed)
 

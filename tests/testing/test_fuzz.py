@@ -15,7 +15,7 @@ from turnwright import Agent, ConfigError, Engine, tool
 from turnwright.message import Message
 from turnwright.model import asks_for
 from turnwright.model.protocol import Model, ModelRequest
-from turnwright.store import Claim, Status
+from turnwright.store import Claim, InboxItem, Status
 from turnwright.testing import Build, EngineParts, FaultyStore, InvariantViolatedError
 from turnwright.testing.fuzz import Target, fuzz
 from turnwright.testing.fuzz_failure import FailureOrigin, Found, as_test
@@ -38,7 +38,9 @@ TOOLS: tuple[Tool, ...] = (look,)
 class Losing(FaultyStore):
     """Says that it has written the result of a call, and has not."""
 
-    async def append(self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         kept = [fact for fact in facts if not isinstance(fact, f.CallSettled)]
         return await super().append(claim, kept, status, consumed)
 
@@ -46,7 +48,9 @@ class Losing(FaultyStore):
 class Doubling(FaultyStore):
     """Writes the result of a call twice."""
 
-    async def append(self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         doubled = [one for fact in facts for one in [fact] * (1 + isinstance(fact, f.CallSettled))]
         return await super().append(claim, doubled, status, consumed)
 
@@ -54,9 +58,11 @@ class Doubling(FaultyStore):
 class Endless(FaultyStore):
     """Loses the last append of every turn, and says that it was written."""
 
-    async def append(self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[f.Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         if isinstance(facts[-1], f.TurnEnded):
-            return claim.seq
+            return []
         return await super().append(claim, facts, status, consumed)
 
 

@@ -116,7 +116,8 @@ class MemoryStore:
         crashed = kept.owner is not None
         kept.epoch, kept.owner = kept.epoch + 1, self.owner
         self._driving.add(turn_id)
-        return Claim(turn=turn_id, epoch=kept.epoch, seq=kept.seq, crashed=crashed, signs=self.owner)
+        waiting = list(kept.inbox.values())
+        return Claim(turn_id, kept.epoch, kept.seq, crashed=crashed, signs=self.owner, waiting=waiting)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         kept = self._turns.get(claim.turn)
@@ -124,7 +125,9 @@ class MemoryStore:
             kept.owner = NOBODY if crashed else None
             self._driving.discard(claim.turn)
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         kept = self._turns.get(claim.turn)
         if kept is None or kept.epoch != claim.epoch:
             raise LeaseLostError(claim.turn, claim.epoch)
@@ -142,7 +145,7 @@ class MemoryStore:
         kept.updated_at = now
         for item in consumed:
             kept.inbox.pop(item, None)
-        return claim.seq
+        return list(kept.inbox.values()) if kept.inbox else []
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         return list(enumerate(self._kept(turn_id).facts[after:], start=after + 1))

@@ -9,7 +9,7 @@ there: a driver that was overtaken gets `LeaseLostError` and has written nothing
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -153,7 +153,7 @@ class Claim:
 
     `crashed`: whoever drove the turn before never let go of it. `over`: who was given up when it was claimed,
     and from whom its sub-turns may be taken too. `signs`: the driver's name until it has written facts, the first of
-    which keeps it, and None from then on.
+    which keeps it, and None from then on. `waiting`: what waited in the turn's inbox when it was claimed.
     """
 
     turn: str
@@ -162,6 +162,7 @@ class Claim:
     crashed: bool = False
     over: AbandonedDrivers = NONE_ABANDONED
     signs: str | None = None
+    waiting: list["InboxItem"] = field(default_factory=list)
 
 
 class InboxKind(StrEnum):
@@ -220,7 +221,7 @@ class Store(Protocol):
         ...
 
     async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-        """Take the turn: raise its epoch, become its owner.
+        """Take the turn: raise its epoch, become its owner. The claim has what waits in the inbox, as with `append`.
 
         Raises `TurnNotFoundError`, and `TurnBusyError` while a living driver owns it, unless `over` says that it was
         given up.
@@ -234,11 +235,13 @@ class Store(Protocol):
         """
         ...
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         """Append facts, write the status and delete the consumed inbox items, in one transaction.
 
-        Returns the seq of the last fact, and moves `claim.seq` to it. Raises `LeaseLostError` when the epoch is
-        another's.
+        Moves `claim.seq` to the last fact, and returns what waits in the inbox then, in the order in which it was
+        posted; a damaged item is left out, and `inbox` reports it. Raises `LeaseLostError` when the epoch is another's.
         """
         ...
 

@@ -117,6 +117,11 @@ def waiting(turn: str, rows: Iterable[Columns], where: str) -> list[InboxItem]:
         raise UnreadableTurnError(turn, f"its inbox: {error}", where=where) from error
 
 
+def readable_items(turn: str, rows: Iterable[Columns]) -> list[InboxItem]:
+    """Return the inbox of a turn, of rows (id, kind, payload), without what is damaged."""
+    return requests_of((turn, *row) for row in rows)
+
+
 def requests_of(rows: Iterable[Sequence[Any]]) -> list[InboxItem]:
     """Return the requests of rows (turn, id, kind, payload). A damaged one is left out: its turn's inbox reports it."""
     items: list[InboxItem] = []

@@ -16,7 +16,7 @@ from turnwright.journal.dependencies import FinishedCall, Price, Synthesis
 from turnwright.model.protocol import Model, ModelRequest
 from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
-from turnwright.store import Claim, MemoryStore, Status, Store
+from turnwright.store import Claim, InboxItem, MemoryStore, Status, Store
 from turnwright.tools import Tool
 from turnwright_states import DECISIONS, Decision, Limits
 from turnwright_states.facts import Fact
@@ -258,13 +258,15 @@ class _WatchedStore(FaultyStore):
         #: It fails now, as it was told to; cleared by whoever has seen to it.
         self.failing = False
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         """See `Store.append`."""
         self.failing = self.failing or self.appends + 1 == self.at
-        seq = await super().append(claim, facts, status, consumed)
+        waiting = await super().append(claim, facts, status, consumed)
         if self.appends == self._abort_at and self.abort is not None:
             await self.abort(claim.turn)
-        return seq
+        return waiting
 
     def reborn(self) -> "_WatchedStore":
         """The same place, opened by the next process. It does not fail again."""

@@ -35,7 +35,7 @@ from turnwright.model.protocol import (
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel
 from turnwright.result import TurnResult
-from turnwright.store import Claim, MemoryStore, NewTurn, Status
+from turnwright.store import Claim, InboxItem, MemoryStore, NewTurn, Status
 from turnwright.tools import RESULT_LIMIT, Ask, NeedsPersonError, Tool, ToolContext, ToolError, ToolResult
 from turnwright_states import CallStatus, Decision, Usage
 from turnwright_states.facts import Fact, Notice
@@ -190,11 +190,13 @@ class _Journal(FaultyStore):
             raise
         return claim
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         """See `Store.append`. The facts are written, also when it fails."""
-        seq = await super().append(claim, facts, status, consumed)
+        waiting = await super().append(claim, facts, status, consumed)
         self._count(facts)
-        return seq
+        return waiting
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         """See `Store.facts`. The time that passed is in them."""

@@ -410,6 +410,25 @@ async def test_a_write_that_began_is_finished_when_its_scope_is_cancelled(bench:
     assert await store.is_driven("t1")
 
 
+async def test_an_append_sees_what_was_posted_while_it_waited(bench: PostgresBench) -> None:
+    """A post that has the turn's row first is committed first, so its message waits once the append is made."""
+    store, written = await bench.open(), Written()
+    claim, waiting = await written.create(store), list[InboxItem]()
+
+    async def append() -> None:
+        waiting.extend(await store.append(claim, written.calls("read_file"), written.status))
+
+    async with await psycopg.AsyncConnection.connect(bench.address) as other, anyio.create_task_group() as group:
+        await other.execute("SELECT 1 FROM turnwright_turns FOR UPDATE")
+        await other.execute(
+            "INSERT INTO turnwright_inbox (turn_id, id, kind, payload, at) VALUES ('t1', 'abort', 'abort', '{}', 1)"
+        )
+        group.start_soon(append)
+        await _blocked(bench)
+        await other.commit()
+    assert waiting == [InboxItem("t1", "abort", InboxKind.ABORT)]
+
+
 async def test_a_claim_whose_commit_fails_leaves_nothing_driven(postgres: PostgresServer) -> None:
     """Nor does a failed release: the next claim is told that nobody let go."""
     bench = PostgresBench(postgres.new_schema())

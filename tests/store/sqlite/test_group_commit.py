@@ -229,7 +229,9 @@ async def test_few_turns_write_for_themselves(tmp_path: Path) -> None:
 class Slow(SqliteStore):
     """Its appends suspend, however few turns it drives."""
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         await checkpoint()
         return await super().append(claim, facts, status, consumed)
 

@@ -1,6 +1,6 @@
 """The store in a PostgreSQL database: for turns that several machines may drive.
 
-Every method is one transaction, and an append is one statement, so one round trip. What an acknowledged append
+Every method is one transaction, and an append is one round trip. What an acknowledged append
 survives is the server's own setting, `synchronous_commit`.
 """
 
@@ -33,7 +33,17 @@ from turnwright.store.protocol import (
     Status,
     TurnRow,
 )
-from turnwright.store.rows import Columns, claimed, facts_of, readable, requests_of, stretches_of, turn_row, waiting
+from turnwright.store.rows import (
+    Columns,
+    claimed,
+    facts_of,
+    readable,
+    readable_items,
+    requests_of,
+    stretches_of,
+    turn_row,
+    waiting,
+)
 from turnwright_states.facts import Fact
 
 from .address import parse_address
@@ -114,6 +124,7 @@ class PostgresStore:
             )
             for row in await cursor.fetchall():
                 claim.epoch, _, claim.seq = claimed(turn_id, row, self._where)
+            claim.waiting = readable_items(turn_id, await (await connection.execute(WAITING, (turn_id,))).fetchall())
         return claim
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
@@ -128,18 +139,24 @@ class PostgresStore:
             if driven is not None and driven.epoch == claim.epoch:
                 del self._driving[claim.turn]
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         """See `Store.append`. Where the server was lost on the way, the error says that nobody knows."""
         written = parameters_of(facts, claim.seq, time.time())
         turn = {"turn": claim.turn, "epoch": claim.epoch, "signs": claim.signs, "consumed": list(consumed)}
         async with self._connections.one(self._owner.keep, writes=True) as connection:
-            cursor = await connection.execute(self._writes.append, {**turn, **status_of(status), **written})
+            # Two statements and one round trip. The second sees what was posted while the first waited for the row.
+            async with connection.pipeline():
+                cursor = await connection.execute(self._writes.append, {**turn, **status_of(status), **written})
+                inbox = await connection.execute(WAITING, (claim.turn,))
             if await cursor.fetchone() is None:
                 raise LeaseLostError(claim.turn, claim.epoch)
+            rows = await inbox.fetchall()
         if facts:
             claim.seq += len(facts)
             claim.signs = None
-        return claim.seq
+        return readable_items(claim.turn, rows)
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         # A turn without any such fact is one row of nulls: one question, and one answer to it.

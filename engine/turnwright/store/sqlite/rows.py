@@ -11,6 +11,8 @@ TURNS: Final = """
         SELECT MAX(seq) FROM facts WHERE turn = number AND state IS NOT NULL
     )
 """
+#: What waits in a turn's inbox.
+WAITING: Final = "SELECT id, kind, payload FROM inbox WHERE turn_id = ? ORDER BY n"
 #: The columns of `rows.claimed`.
 CLAIMED: Final = "SELECT epoch, owner, (SELECT MAX(seq) FROM facts WHERE turn = number) FROM turns WHERE turn_id = ?"
 #: The fields of a `ClaimSpan`, of the turn numbered :turn. A stretch begins with a fact that keeps its driver, and ends

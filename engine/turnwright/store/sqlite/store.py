@@ -28,14 +28,24 @@ from turnwright.store.protocol import (
     Status,
     TurnRow,
 )
-from turnwright.store.rows import Columns, claimed, facts_of, readable, requests_of, stretches_of, turn_row, waiting
+from turnwright.store.rows import (
+    Columns,
+    claimed,
+    facts_of,
+    readable,
+    readable_items,
+    requests_of,
+    stretches_of,
+    turn_row,
+    waiting,
+)
 from turnwright.store.watching import untold
 from turnwright_states.facts import Fact
 
 from .group_commit import CommitGroup
 from .owner_lock import OwnerLock
 from .place import StoreFiles
-from .rows import CLAIMED, FAMILY, STRETCHES, TURNS
+from .rows import CLAIMED, FAMILY, STRETCHES, TURNS, WAITING
 from .schema import check, immediate, migrate, prepare
 from .writes import Append, Create, ReleaseWrite, Write, write
 
@@ -107,10 +117,6 @@ class SqliteStore:
         # What a subclass puts in the place of these may suspend.
         self._crowd = crowd if own.append is SqliteStore.append and own.inbox is SqliteStore.inbox else 0
         self._group = CommitGroup(self._write, self._explained)
-        #: What `PRAGMA data_version` said when the schema was found to be right, and the turns that this process drives
-        #: whose inboxes were empty then.
-        self._seen: object = None
-        self._empty: set[str] = set()
 
     @property
     def inline(self) -> bool:
@@ -148,8 +154,9 @@ class SqliteStore:
             if was and not over.covers(was, epoch) and self._lives(turn_id, was):
                 raise TurnBusyError(turn_id, was)
             self._db.execute("UPDATE turns SET epoch = epoch + 1, owner = ? WHERE turn_id = ?", (owner, turn_id))
+            items = readable_items(turn_id, self._db.execute(WAITING, (turn_id,)))
         self._driving[turn_id] = epoch + 1
-        return Claim(turn=turn_id, epoch=epoch + 1, seq=seq, crashed=was is not None, signs=owner)
+        return Claim(turn_id, epoch + 1, seq, crashed=was is not None, signs=owner, waiting=items)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         try:
@@ -158,11 +165,13 @@ class SqliteStore:
             # Not before: until its row says that it was let go of, the turn would look crashed to a claim from here.
             if self._driving.get(claim.turn) == claim.epoch:
                 del self._driving[claim.turn]
-                self._empty.discard(claim.turn)
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
-        await self._make(Append(claim, facts, status, consumed))
-        return claim.seq
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
+        one = Append(claim, facts, status, consumed)
+        await self._make(one)
+        return one.waiting
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         with self._reading():
@@ -211,7 +220,6 @@ class SqliteStore:
         if not items:
             return ()
         turn_id, now = addressee(items), time.time()
-        self._empty.discard(turn_id)
         with self._transaction():
             self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
             blocking = conflicting_items(self._waiting(turn_id), items)
@@ -224,20 +232,10 @@ class SqliteStore:
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
         try:
-            # It is another one whenever another connection has committed anything: until then, what was seen holds.
-            seen = self._cursor.execute("PRAGMA data_version").fetchone()
-            if seen == self._seen and turn_id in self._empty:
-                return []
-            if seen != self._seen:
-                self._empty.clear()
-                check(self._cursor, self.path)
-                self._seen = seen
-            items = self._waiting(turn_id)
+            check(self._cursor, self.path)
+            return self._waiting(turn_id)
         except _ERRORS as error:
             raise self._explained(error) from error
-        if not items and turn_id in self._driving:
-            self._empty.add(turn_id)
-        return items
 
     async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
         asked = ", ".join("?" * len(kinds))
@@ -305,8 +303,8 @@ class SqliteStore:
         write(self._cursor, self.path, self._place, together)
 
     def _waiting(self, turn_id: str) -> list[InboxItem]:
-        rows = self._db.execute("SELECT id, kind, payload FROM inbox WHERE turn_id = ? ORDER BY n", (turn_id,))
-        return waiting(turn_id, rows, self._where)
+        rows = self._cursor.execute(WAITING, (turn_id,)).fetchall()
+        return waiting(turn_id, rows, self._where) if rows else []
 
     def _one(self, query: str, turn_id: str) -> Columns:
         row: Columns | None = self._db.execute(query, (turn_id,)).fetchone()

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from turnwright.errors import LeaseLostError, SessionBusyError, StoreError, TurnwrightError
-from turnwright.store.protocol import NOBODY, Claim, NewTurn, Status
+from turnwright.store.protocol import NOBODY, Claim, InboxItem, NewTurn, Status
+from turnwright.store.rows import readable_items
 from turnwright_states.facts import Fact, ModelReplied
 from turnwright_states.state import FINAL
 
 from .place import StoreFiles
+from .rows import WAITING
 from .schema import check
 
 #: One statement is the fence too: under an epoch that is another's it finds no turn to write for.
@@ -55,7 +57,7 @@ class Write(ABC):
     costs too much to ask with every one. `waits`: it was neither made nor given up; `error` is why it was given up.
     """
 
-    __slots__ = ("error", "located", "only_facts", "rows", "waits")
+    __slots__ = ("asks", "error", "located", "only_facts", "rows", "waiting", "waits")
 
     def __init__(self, rows: Sequence[_FactRow] = (), *, only_facts: bool = False, located: bool = True) -> None:
         self.rows = rows
@@ -63,6 +65,9 @@ class Write(ABC):
         self.only_facts = only_facts
         self.waits = True
         self.error: Exception | None = None
+        #: The turn whose inbox is read, when all is written and nothing is committed yet; and what waits there.
+        self.asks = ""
+        self.waiting: list[InboxItem] = []
 
     @abstractmethod
     def write(self, cursor: sqlite3.Cursor, path: Path) -> None:
@@ -91,6 +96,7 @@ class Append(Write):
         self._claim = claim
         self._status = status
         self._consumed = consumed
+        self.asks = claim.turn
 
     def write(self, cursor: sqlite3.Cursor, path: Path) -> None:
         """See `Write.write`."""
@@ -188,9 +194,7 @@ def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Seque
                     one.write(cursor, path)
                 except TurnwrightError as error:
                     one.give_up(error)
-        rows = [row for one in together if one.waits for row in one.rows]
-        if rows:
-            _write_facts(cursor, rows)
+        _write_facts(cursor, together)
         cursor.execute("COMMIT")
     except BaseException:
         cursor.connection.rollback()
@@ -203,13 +207,21 @@ def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Seque
             one.done()
 
 
-def _write_facts(cursor: sqlite3.Cursor, rows: Sequence[_FactRow]) -> None:
-    # Most appends are of one fact.
-    made = cursor.execute(_WRITE_FACT, rows[0]) if len(rows) == 1 else cursor.executemany(_WRITE_FACT, rows)
-    if made.rowcount != len(rows):
-        # Where there are several turns this may be another's; each is then told its own.
-        turn, epoch = rows[0][-2:]
-        raise LeaseLostError(turn, epoch)
+def _write_facts(cursor: sqlite3.Cursor, together: Sequence[Write]) -> None:
+    """Write the facts of all, and read the inboxes that are asked for."""
+    rows = [row for one in together if one.waits for row in one.rows]
+    if rows:
+        # Most appends are of one fact.
+        made = cursor.execute(_WRITE_FACT, rows[0]) if len(rows) == 1 else cursor.executemany(_WRITE_FACT, rows)
+        if made.rowcount != len(rows):
+            # Where there are several turns this may be another's; each is then told its own.
+            turn, epoch = rows[0][-2:]
+            raise LeaseLostError(turn, epoch)
+    for one in together:
+        if one.asks:  # nothing is called: every step makes four appends, and most find nothing
+            items = [*cursor.execute(WAITING, (one.asks,))]
+            if items:
+                one.waiting = readable_items(one.asks, items)
 
 
 def _rows(claim: Claim, facts: Sequence[Fact], status: Status, at: float) -> list[_FactRow]:

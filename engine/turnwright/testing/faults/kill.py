@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
-from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, NewTurn, Status, Store
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, NewTurn, Status, Store
 from turnwright_states.facts import Fact
 
 from .wrapper import StoreWrapper
@@ -55,7 +55,9 @@ class KillingStore(StoreWrapper):
         with self._perilous("claim"):
             return await self.inner.claim(turn_id, over=over)
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         """See `Store.append`."""
         with self._perilous("append", facts, claim.seq):
             return await self.inner.append(claim, facts, status, consumed)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from turnwright.errors import StoreError
-from turnwright.store import Claim, Status, Store
+from turnwright.store import Claim, InboxItem, Status, Store
 from turnwright_states.facts import Fact
 
 from .wrapper import StoreWrapper
@@ -41,7 +41,9 @@ class FaultyStore(StoreWrapper):
         own = type(self)
         return own.append is FaultyStore.append and own.inbox is FaultyStore.inbox and self.inner.inline
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         """See `Store.append`. Fails when its turn has come."""
         self.enter()
         self.appends += 1

@@ -139,12 +139,14 @@ class NotingStore(StoreWrapper):
         self._witness.note("claimed", turn_id, claim.epoch, claim.seq)
         return claim
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         """See `Store.append`."""
         before = claim.seq
-        seq = await super().append(claim, facts, status, consumed)
+        waiting = await super().append(claim, facts, status, consumed)
         self._note(claim, before, facts)
-        return seq
+        return waiting
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         """See `Store.release`."""

@@ -60,7 +60,9 @@ class StoreWrapper:
         self.enter()
         await self.inner.release(claim, crashed=crashed)
 
-    async def append(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()) -> int:
+    async def append(
+        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+    ) -> list[InboxItem]:
         """See `Store.append`."""
         self.enter()
         return await self.inner.append(claim, facts, status, consumed)

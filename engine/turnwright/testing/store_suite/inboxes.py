@@ -26,7 +26,7 @@ class InboxFacts:
         assert await other.post(answer) == ()
         assert await store.post(abort) == ()
         assert await store.inbox("t1") == [answer, abort]
-        await store.append(claim, (), written.status, ("q-1", "never posted"))
+        assert await store.append(claim, (), written.status, ("q-1", "never posted")) == [abort]
         assert await other.inbox("t1") == [abort]
         assert claim.seq == len(written.facts)
 
@@ -45,6 +45,29 @@ class InboxFacts:
         await Written().create(other)
         await other.post(_answer("q-2"))
         assert await store.inbox("t1") == [_answer("q-2")]
+
+    async def test_an_append_returns_what_waits_then(self, bench: Bench) -> None:
+        """Oldest first, whoever posted it, and without what it consumes; of its own turn alone."""
+        store, other, written = await bench.open(), await bench.open(), Written()
+        claim = await written.create(store)
+        await Written("t2").create(store)
+        await other.post(_answer("q-2", turn="t2"))
+        assert claim.waiting == await store.append(claim, written.calls("read_file"), written.status) == []
+        await other.post(_answer("q-2", "é"))
+        await store.post(_answer("q-1"))
+        assert await store.append(claim, (), written.status) == [_answer("q-2", "é"), _answer("q-1")]
+        assert await store.append(claim, written.abort(), written.status, ("q-2",)) == [_answer("q-1")]
+        assert await store.inbox("t1") == [_answer("q-1")]
+
+    async def test_a_claim_has_what_waits_then(self, bench: Bench) -> None:
+        """So that the new driver need not look."""
+        store, other = await bench.open(), await bench.open()
+        await store.release(await Written().create(store))
+        claim = await other.claim("t1")
+        assert claim.waiting == []
+        await other.release(claim)
+        await store.post(_answer("q-2"), _answer("q-1"))
+        assert (await other.claim("t1")).waiting == [_answer("q-2"), _answer("q-1")]
 
     async def test_the_same_item_is_there_once(self, bench: Bench) -> None:
         """However often it is posted: nothing stands in its way."""
