@@ -18,20 +18,15 @@ from .driver.subagents import subagent_tools
 from .errors import ConfigError, EngineClosedError, TurnBusyError, TurnNotFoundError, known_options
 from .events import TurnEvent
 from .journal.admission import NewTurnClaim, TurnOptions, admit, ended, limits_for, write_turn
-from .journal.answer_posting import (
-    Answers,
-    current_live_result,
-    current_result,
-    need_root,
-    post_answers,
-    result_after_answers,
-)
+from .journal.answer_posting import Answers, check_answers, current_result, need_live, need_root, post_answers
 from .journal.dependencies import Dependencies, Prepare, Price, Synthesis, tools_by_name
 from .journal.event_bus import EventBus, Observer
 from .journal.follow import follow, wait_until_idle
 from .journal.inbox import steer_item
+from .journal.message_history import EarlierJournals
 from .journal.recovery import recover_turns
 from .journal.termination import supersede_session
+from .journal.turn_journal import JournalFold
 from .journal.upkeep import delete_turn, prune_turns
 from .model.protocol import Model
 from .model.retry import Backoff
@@ -193,16 +188,22 @@ class Engine:
         driver has the turn.
         """
         need_root(turn_id)
+        return await self._resume(await self._read(turn_id), answers)
+
+    async def _resume(self, known: JournalFold, answers: Answers | None) -> TurnResult:
+        turn_id, turn = known.turn_id, known.machine.turn
+        need_root(turn_id)
         if not answers:
-            await current_live_result(self._opened, turn_id)
-            return await self._turns.take_up(turn_id)
-        replies = await post_answers(self._opened, turn_id, answers, now=self.setup.now())
+            need_live(turn_id, turn.state.outcome, turn.reason)
+            return await self._turns.take_up(turn_id, known)
+        replies = await post_answers(self._opened, known, answers, now=self.setup.now())
         while True:
             with suppress(TurnBusyError):
-                await self._turns.take_up(turn_id)
+                result = await self._turns.take_up(turn_id, known)
                 break
             await anyio.sleep(self.setup.poll_interval)
-        return await result_after_answers(self._opened, turn_id, replies)
+        await check_answers(self._opened, known, result, replies)
+        return result
 
     async def answer(self, turn_id: str, answers: Answers) -> None:
         """Answer a paused turn, and leave it to a worker to drive it on. Takes and raises what `resume` does.
@@ -210,9 +211,9 @@ class Engine:
         That somebody else was faster is said here only where the answer waits to be taken in; the first one stands.
         """
         need_root(turn_id)
-        await post_answers(self._opened, turn_id, answers, now=self.setup.now())
-        job = await self._work.job(turn_id)
-        await self._runtime.submit(job.turn, job.segment)
+        known = await self._read(turn_id)
+        await post_answers(self._opened, known, answers, now=self.setup.now())
+        await self._runtime.submit(turn_id, known.segment)
 
     @asynccontextmanager
     async def stream_resume(
@@ -223,8 +224,8 @@ class Engine:
         The events begin with the first that the journal does not have yet, and end with `TurnEndedEvent` or
         `TurnPausedEvent`, the latter also where not all was answered. Raises in the block what `resume` raises.
         """
-        after = (await self._opened.facts(turn_id))[-1][0]
-        async with self._followed(turn_id, after, partial(self.resume, turn_id, answers)) as events:
+        known = await self._read(turn_id)
+        async with self._followed(turn_id, known.seq, partial(self._resume, known, answers)) as events:
             yield events
 
     async def steer(self, turn_id: str, text: str) -> None:
@@ -235,10 +236,10 @@ class Engine:
         `TurnAlreadyEndedError`, and `ConfigError` for a message that says nothing. Source: DESIGN 4.15.
         """
         item = steer_item(turn_id, text)
-        await current_live_result(self._opened, turn_id)
+        await self._need_live(turn_id)
         await self._opened.post(item)
         if item in await self._opened.inbox(turn_id):
-            await current_live_result(self._opened, turn_id)  # it may have ended since it was asked
+            await self._need_live(turn_id)  # it may have ended since it was asked
 
     async def fork(self, turn_id: str, *, at: int) -> str:
         """Copy the first `at` facts of a turn into a new turn, which `resume` drives on from there. Returns its id.
@@ -371,6 +372,13 @@ class Engine:
         if self._closed:
             raise EngineClosedError
 
+    async def _read(self, turn_id: str) -> JournalFold:
+        return await JournalFold.read(self._opened, turn_id, keeps=True)
+
+    async def _need_live(self, turn_id: str) -> None:
+        status = (await self._opened.get(turn_id)).status
+        need_live(turn_id, status.outcome, status.reason)
+
     async def _begin(
         self, turn_id: str, agent: Agent, prompt: str, *, driven: bool = True, **options: Unpack[TurnOptions]
     ) -> NewTurnClaim:
@@ -378,14 +386,23 @@ class Engine:
         self._need_open()
         session, continues = options.get("session"), options.get("continue_from")
         started = admit(self.setup, agent, prompt, options)
+        earlier: EarlierJournals = {}
         if continues is not None:
-            before = await ended(self._opened, continues)
+            before, earlier[continues] = await ended(self._opened, continues)
             session = session or before.session
             started = started.model_copy(update={"session": session})
         if session is not None:
-            await supersede_session(self._opened, session, self._hub, self.setup.telemetry)
-        now, here = self.setup.now(), driven and self._runtime.embedded
-        return await write_turn(self._opened, turn_id, agent, started, created_at=now, listeners=self._hub, driven=here)
+            earlier |= await supersede_session(self._opened, session, self._hub, self.setup.telemetry)
+        return await write_turn(
+            self._opened,
+            turn_id,
+            agent,
+            started,
+            created_at=self.setup.now(),
+            listeners=self._hub,
+            driven=driven and self._runtime.embedded,
+            earlier=earlier,
+        )
 
     @asynccontextmanager
     async def _followed(

@@ -426,7 +426,7 @@ async def test_at_any_call_of_the_store_the_turn_ends_once(after: bool) -> None:
 
     It comes from another engine, as from another process.
     """
-    at, calls = 1, 1
+    at, calls = 0, 0  # the first one is not aborted, and says how many calls there are
     while at <= calls:
         memory, asked = MemoryStore(), list[str]()
 
@@ -452,8 +452,8 @@ async def test_at_any_call_of_the_store_the_turn_ends_once(after: bool) -> None:
             assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
             assert len(model.requests) == 3
         assert [event.type for event in heard].count("turn_ended") <= 1
-        at, calls = at + 1, store.calls
-    assert calls > 20
+        at, calls = at + 1, calls or store.calls
+    assert calls > 19
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 4, 8, 16, 32])

@@ -512,7 +512,7 @@ _COUNTED = frozenset({"create", "claim", "release", "append", "facts", "get", "i
 @pytest.mark.parametrize("cap", [10, 2], ids=["answered", "capped"])
 async def test_said_at_any_call_of_the_store_it_is_not_lost(cap: int, after: bool) -> None:
     """A turn with two batches; the message comes at its first call of the store, then at its second, and so on."""
-    at, calls = 1, 1
+    at, calls = 0, 0  # to the first one nothing is said, and it says how many calls there are
     while at <= calls:
         memory, refused = MemoryStore(), list[str]()
 
@@ -530,11 +530,11 @@ async def test_said_at_any_call_of_the_store_it_is_not_lost(cap: int, after: boo
         turn = await Engine(store=memory).get(turn.id)
         assert replay(await memory.facts(turn.id)).check.verdict is Verdict.HOLDS
         heard, handed_back = texts(turn).count("now"), turn.undelivered.count("now")
-        assert heard + handed_back == (0 if refused else 1), f"call {at}: {refused}"
+        assert heard + handed_back == (0 if refused or not at else 1), f"call {at}: {refused}"
         for request in stage.requests:
             assert users(request) in (["hi"], ["hi", "now"]) or request.tool_choice == "none"
-        at, calls = at + 1, store.calls
-    assert calls > 20
+        at, calls = at + 1, calls or store.calls
+    assert calls > 12
 
 
 def _saying(store: Store, said: list[str]) -> Tool:

@@ -338,7 +338,7 @@ async def test_an_answer_at_any_call_of_the_store_is_taken(after: bool) -> None:
 
     So the turn ends, or rests before the answer can have been given, wherever the answer comes.
     """
-    at, calls = 1, 1
+    at, calls = 0, 0  # the first one is not answered, and says how many calls there are
     while at <= calls:
         memory = MemoryStore()
         desk = Desk(lambda memory=memory: memory)  # type: ignore[misc]
@@ -376,14 +376,14 @@ async def test_an_answer_at_any_call_of_the_store_is_taken(after: bool) -> None:
             await engine.run(AGENT, "hi")
         (row,) = await memory.turns()
         turn = await Engine(store=memory).get(row.id)
-        if came in (["IndexError"], ["InvalidAnswerError"]):  # too early: nothing was open yet
+        if not at or came in (["IndexError"], ["InvalidAnswerError"]):  # too early: nothing was open yet
             assert (turn.paused, desk.done) == (True, ["note a"])
         else:
             assert came == ["finished"], f"call {at}"
             assert (turn.outcome, desk.done) == (Outcome.FINISHED, ["note a", "erase x"])
         await sound(Engine(store=memory), turn.id)
-        at, calls = at + 1, store.calls
-    assert calls > 10
+        at, calls = at + 1, calls or store.calls
+    assert calls > 8
 
 
 # Refused: unknown, late, not fitting.

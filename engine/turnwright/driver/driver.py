@@ -16,10 +16,10 @@ from turnwright.journal.abort_poller import AbortPoller
 from turnwright.journal.admission import NewTurnClaim
 from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.inbox import CALLS
-from turnwright.journal.termination import end_children
-from turnwright.journal.turn_journal import Listeners
+from turnwright.journal.termination import end_children, end_claimed
+from turnwright.journal.turn_journal import JournalFold, Listeners
 from turnwright.result import TurnResult
-from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, Store
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, InboxKind, Store
 from turnwright.tools.errors import describe
 from turnwright.transcript.transcript import going_on
 from turnwright_states import AbortInput, Action, AwaitPerson, ExpireInput, FailInput, Halt, Input
@@ -53,16 +53,18 @@ class Driver:
         *,
         over: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
+        known: JournalFold | None = None,
     ) -> TurnResult | None:
         """Drive a turn until it has ended or is paused. Returns at once when it already has, or is.
 
         `begun` is a turn that was just written; without it the turn is claimed here, from those in `over` even if they
-        live. `claimed` is told the epoch of each claim. Returns how the turn stood when it was let go of, without what
-        its inbox still has; None where only the journal can tell. Raises `TurnNotFoundError`, `TurnBusyError`,
-        `LeaseLostError` and `StoreError`, and `CannotRunError` when the turn's tools or model are not there. How the
-        turn ends is never an exception. When the task is cancelled the turn is let go of, and can be taken up again.
+        live, and of its journal only what is not `known` is read. `claimed` is told the epoch of each claim. Returns
+        how the turn stood when it was let go of; None where only the journal can tell. Raises `TurnNotFoundError`,
+        `TurnBusyError`, `LeaseLostError` and `StoreError`, and `CannotRunError` when the turn's tools or model are not
+        there. How the turn ends is never an exception. When the task is cancelled the turn is let go of, and can be
+        taken up again.
         """
-        result = await self._drive(turn_id, begun, over, claimed)
+        result = await self._drive(turn_id, begun, over, claimed, known)
         # Who posts to a turn that nobody drives takes it up; what was posted while this driver let go is its to see.
         with suppress(TurnBusyError):
             while (result is None or result.outcome is None) and await self._is_called(turn_id):
@@ -70,12 +72,24 @@ class Driver:
         return result
 
     async def _drive(
-        self, turn_id: str, begun: NewTurnClaim | None, over: AbandonedDrivers, claimed: Callable[[int], None] | None
+        self,
+        turn_id: str,
+        begun: NewTurnClaim | None,
+        over: AbandonedDrivers,
+        claimed: Callable[[int], None] | None,
+        known: JournalFold | None = None,
     ) -> TurnResult | None:
         if begun is None and (await self._store.get(turn_id)).status.outcome is not None:
             return None  # nothing is left to do, so neither its tools nor its model are needed
+        claim = begun.claim if begun is not None else await self._store.claim(turn_id, over=over)
+        claim.over = over
+        if claimed is not None:
+            claimed(claim.epoch)
+        if begun is None and any(item.kind is InboxKind.ABORT for item in claim.waiting):
+            # Nor are they to end it.
+            return await end_claimed(self._store, claim, self._listeners, self._setup.telemetry, known)
         with going_on(turn_id) if begun is None else nullcontext():
-            async with self._taken_up(turn_id, begun, over, claimed) as segment:
+            async with self._taken_up(claim, begun, known) as segment:
                 while not await _go_on(segment):
                     pass
         return segment.result()
@@ -92,22 +106,19 @@ class Driver:
 
     @asynccontextmanager
     async def _taken_up(
-        self, turn_id: str, begun: NewTurnClaim | None, over: AbandonedDrivers, claimed: Callable[[int], None] | None
+        self, held: Claim, begun: NewTurnClaim | None, known: JournalFold | None
     ) -> AsyncIterator[Segment]:
-        """Claim, fold, watch for an abort while the turn is driven, and let go whatever happens."""
-        held = begun.claim if begun is not None else await self._store.claim(turn_id, over=over)
-        held.over = over
-        if claimed is not None:
-            claimed(held.epoch)
+        """Fold, watch for an abort while the turn is driven, and let go whatever happens."""
+        turn_id = held.turn
         segment: Segment | None = None
         # A crash is accounted for before the turn is let go of, or else it is left for the next driver to account for.
         crashed = held.crashed
         try:
             try:
-                segment = await open_segment(self._store, self._setup, held, self._listeners, begun)
+                segment = await open_segment(self._store, self._setup, held, self._listeners, begun, known)
             except ConfigError as error:
                 raise CannotRunError(str(error)) from error.__cause__  # whose words it quotes, if anybody's
-            segment.delegate = Children(segment, partial(self.drive, over=over.for_children), self.abort).work
+            segment.delegate = Children(segment, partial(self.drive, over=held.over.for_children), self.abort).work
             self.segments[turn_id] = segment
             # A store that fails beside the work raises where the watch ends, and the telemetry is to hear of it.
             with segment.watched or nullcontext():

@@ -68,7 +68,7 @@ class Interruption:
             if left <= 0:
                 return self._expiry(limit)
             scope.deadline = anyio.current_time() + left
-        self._began, self._busy = state, True
+        self._began, self._busy, self._journal.waiting = state, True, None
         try:
             return await work()
         finally:
@@ -105,7 +105,7 @@ class Interruption:
 
     async def look(self) -> Sequence[InboxItem]:
         """What waits in the inbox. An abort that is among it is taken in."""
-        items = await self._journal.store.inbox(self._journal.turn_id)
+        items = await self._journal.inbox()
         for item in items:
             if item.kind is InboxKind.ABORT:
                 self.abort(item)

@@ -10,7 +10,7 @@ from turnwright.errors import ConfigError, UnreadableTurnError
 from turnwright.journal.admission import NewTurnClaim
 from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.message_history import messages_before
-from turnwright.journal.turn_journal import Listeners, TurnJournal
+from turnwright.journal.turn_journal import JournalFold, Listeners, TurnJournal
 from turnwright.message import Message
 from turnwright.store import Claim, Store
 from turnwright.transcript.pairing import UnpairedError, check_pairing, renamed, repaired
@@ -23,23 +23,28 @@ from .segment import Segment
 _LOG = logging.getLogger(__name__)
 
 
-async def open_segment(
-    store: Store, setup: Dependencies, claim: Claim, listeners: Listeners | None, begun: NewTurnClaim | None = None
+async def open_segment(  # noqa: PLR0917 (what a driver has, then what it knows)
+    store: Store,
+    setup: Dependencies,
+    claim: Claim,
+    listeners: Listeners | None,
+    begun: NewTurnClaim | None = None,
+    known: JournalFold | None = None,
 ) -> Segment:
-    """The claimed turn, ready to be driven. One that was just `begun` need not be read.
+    """The claimed turn, ready to be driven. One that was just `begun` need not be read, nor what is `known` of it.
 
     Raises `ConfigError` when a tool that the turn still needs, or its model, is not there, or what was said before is
     not paired and the setup is strict about it, and `StoreError` when its journal cannot be read.
     """
     if begun is None:
-        journal = await TurnJournal.open(store, claim, listeners, setup.telemetry, setup.now)
+        journal = await TurnJournal.open(store, claim, listeners, setup.telemetry, setup.now, known)
         now = journal.machine.turn
         about = {"turn": claim.turn, "step": now.counters.steps, "state": str(now.state)}
         _LOG.info("turn %s: taken up in %s, step %d", claim.turn, now.state, now.counters.steps, extra=about)
         agent = _agent(journal)
     else:
-        facts = list(enumerate(begun.facts, start=1))
-        journal = TurnJournal(store, claim, facts, listeners, begun.machine, telemetry=setup.telemetry, now=setup.now)
+        fold = JournalFold(claim.turn, list(enumerate(begun.facts, start=1)), begun.machine)
+        journal = TurnJournal(store, claim, fold, listeners, telemetry=setup.telemetry, now=setup.now)
         agent = begun.agent
         journal.log(begun.facts)
     _need_tools(claim.turn, journal.machine.turn, setup)
@@ -47,7 +52,11 @@ async def open_segment(
     if model.name != journal.started.model:
         facts = [(seq, _unsigned_fact(fact)) for seq, fact in await store.facts(claim.turn)]
         journal.transcript = Transcript.following(journal.machine.turn, facts)
-    history = _paired(claim.turn, await messages_before(store, claim.turn, journal.started, model.name), setup)
+    started = journal.started
+    if started.session is not None or started.continue_from is not None:
+        journal.waiting = None  # to read what was said before takes its time
+    earlier = {} if begun is None else begun.earlier
+    history = _paired(claim.turn, await messages_before(store, claim.turn, started, model.name, earlier), setup)
     return Segment(setup, journal, agent=agent, model=model, history=tuple(renamed(history)))
 
 

@@ -1,12 +1,13 @@
 """One stretch of driving: a claimed turn with its clock and its inbox, from taking it up to letting go."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from turnwright.agent import Agent
 from turnwright.events import ReasoningDeltaEvent, ResponseRestartedEvent, TextDeltaEvent, ToolProgressEvent
 from turnwright.journal.answers import unanswered
 from turnwright.journal.dependencies import Dependencies
-from turnwright.journal.inbox import answered
+from turnwright.journal.inbox import answered, steers
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.message import Message
 from turnwright.model.protocol import Model, ReasoningDelta, TextDelta
@@ -97,11 +98,15 @@ class Segment:
         return around
 
     def result(self) -> TurnResult | None:
-        """How the turn stands, without what its inbox still has; None where its transcript is not the journal's.
+        """How the turn stands, with the messages that its inbox still had when it ended.
 
-        That of a turn which another model began is without that one's signatures.
+        None where its transcript is not the journal's: a turn that another model began is without its signatures.
         """
-        return self.journal.result() if self.model.name == self.journal.started.model else None
+        if self.model.name != self.journal.started.model:
+            return None
+        result = self.journal.result()
+        late = () if result.outcome is None else tuple(steers(self.journal.waiting or ()).values())
+        return replace(result, undelivered=(*result.undelivered, *late)) if late else result
 
     async def feed(self, event: Input) -> None:
         """Feed the journal. An abort takes its inbox item along."""

@@ -19,6 +19,7 @@ from turnwright_states.facts import Fact
 
 from .dependencies import Dependencies
 from .inbox import writable
+from .message_history import EarlierJournals
 from .turn_journal import Listeners, stamp
 
 
@@ -84,6 +85,8 @@ class NewTurnClaim(msgspec.Struct, frozen=True):
     agent: Agent
     machine: TurnMachine
     facts: Sequence[Fact]
+    #: The journals of earlier turns that were read for it: whoever tells what was said before takes them out.
+    earlier: EarlierJournals = msgspec.field(default_factory=dict)
 
 
 async def write_turn(
@@ -95,6 +98,7 @@ async def write_turn(
     created_at: float,
     listeners: Listeners | None,
     driven: bool = True,
+    earlier: EarlierJournals | None = None,
 ) -> NewTurnClaim:
     """Write an admitted turn of this agent with its first facts, claim it if it is to be `driven`, tell the listeners.
 
@@ -108,11 +112,11 @@ async def write_turn(
     if listeners is not None and turn_id in listeners.followed:
         for event in first_events(turn_id, facts, machine.turn):
             listeners.publish(event)
-    return NewTurnClaim(claim, agent, machine, facts)
+    return NewTurnClaim(claim, agent, machine, facts, earlier or {})
 
 
-async def ended(store: Store, turn_id: str) -> TurnRow:
-    """A turn that another one can go on from.
+async def ended(store: Store, turn_id: str) -> tuple[TurnRow, list[tuple[int, Fact]]]:
+    """A turn that another one can go on from, and its journal.
 
     Raises `TurnNotFoundError`, `ConfigError` for one that has not ended, and `UnreadableTurnError` for one that is
     damaged.
@@ -120,8 +124,8 @@ async def ended(store: Store, turn_id: str) -> TurnRow:
     row = await store.get(turn_id)
     if row.status.outcome is None:
         raise ConfigError(f"turn {turn_id} has not ended: resume it, or abort it, before going on from it")
-    await store.facts(turn_id)  # what it said is needed: else the new turn would be written, and could not go on
-    return row
+    # What it said is needed: else the new turn would be written, and could not go on.
+    return row, await store.facts(turn_id)
 
 
 def limits_for(agent: Agent, setup: Dependencies) -> Limits:

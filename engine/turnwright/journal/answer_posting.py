@@ -6,12 +6,15 @@ from typing import Final
 
 from turnwright._base.ids import root_of
 from turnwright.errors import ConfigError, InvalidAnswerError, TurnAlreadyEndedError
+from turnwright.events import Interrupt
 from turnwright.result import TurnResult, result_of
 from turnwright.store import QUEUED, Store
+from turnwright_states import EndReason, Outcome
 from turnwright_states.facts import Answered
 
 from .answers import Answer, read_answer
 from .inbox import answer_item, answers_in, steers
+from .turn_journal import JournalFold
 
 Answers = Mapping[str, str | bool | Answer]
 
@@ -35,56 +38,53 @@ async def current_result(store: Store, turn_id: str) -> TurnResult:
     return replace(result, answered=answers_in(inbox) & {one.id for one in result.interrupts})
 
 
-async def current_live_result(store: Store, turn_id: str) -> TurnResult:
-    """How a turn stands that has not ended.
+def need_live(turn_id: str, outcome: Outcome | None, reason: EndReason | None) -> None:
+    """Raise `TurnAlreadyEndedError` for a turn that has ended."""
+    if outcome is not None and reason is not None:
+        raise TurnAlreadyEndedError(turn_id, outcome, reason)
 
-    Raises `TurnNotFoundError`, and `TurnAlreadyEndedError` for one that has.
+
+async def post_answers(store: Store, known: JournalFold, answers: Answers, *, now: float) -> dict[str, Answer]:
+    """Put the answers into the inbox of a turn, if all of them fit. Returns what they decide, by interrupt.
+
+    `now` is in seconds since the epoch of Unix. Raises `InvalidAnswerError`, naming what is open, and
+    `TurnAlreadyEndedError`.
     """
-    result = await current_result(store, turn_id)
-    if result.outcome is not None and result.reason is not None:
-        raise TurnAlreadyEndedError(turn_id, result.outcome, result.reason)
-    return result
-
-
-async def post_answers(store: Store, turn_id: str, answers: Answers, *, now: float) -> dict[str, Answer]:
-    """Put the answers into the turn's inbox, if all of them fit. Returns what they decide, by interrupt.
-
-    `now` is in seconds since the epoch of Unix. Raises `InvalidAnswerError`, naming what is open, and what
-    `current_live_result` does.
-    """
-    before = await current_live_result(store, turn_id)
+    turn, turn_id = known.machine.turn, known.turn_id
+    need_live(turn_id, turn.state.outcome, turn.reason)
     if not isinstance(answers, Mapping):
         raise ConfigError(f"answers are a mapping of each interrupt's id to its answer, and not {answers!r}")
-    replies = {
-        name: read_answer(before.interrupts, name, answer, now=now, answered=before.answered)
-        for name, answer in answers.items()
-    }
+    asked = tuple(Interrupt.of(turn, interrupt) for interrupt in turn.interrupts.values())
+
+    def read(answered: Collection[str] = ()) -> dict[str, Answer]:
+        return {name: read_answer(asked, name, one, now=now, answered=answered) for name, one in answers.items()}
+
+    try:
+        replies = read()
+    except InvalidAnswerError:
+        replies = read(answers_in(await store.inbox(turn_id)))  # it names what is open, and only the inbox knows that
     items = {answer_item(turn_id, name, reply): name for name, reply in replies.items()}
     taken = {item.id for item in await store.post(*items)}
     for item, name in items.items():
         if item.id in taken:
             late = {each for one, each in items.items() if one.id in taken}
-            raise InvalidAnswerError(name, _TAKEN, _open_in(before, late))
+            open_ones = {one.id for one in asked} - late - answers_in(await store.inbox(turn_id))
+            raise InvalidAnswerError(name, _TAKEN, [one.id for one in asked if one.id in open_ones])
     return replies
 
 
-async def result_after_answers(store: Store, turn_id: str, replies: Mapping[str, Answer]) -> TurnResult:
-    """How the turn stands that was answered so.
-
-    Raises `InvalidAnswerError` if somebody else's answer was taken instead.
-    """
-    result = await current_result(store, turn_id)
-    decided = {
-        fact.interrupt: Answer(fact.decision, fact.text)
-        for _, fact in await store.facts(turn_id)
-        if isinstance(fact, Answered)
-    }
+async def check_answers(store: Store, known: JournalFold, result: TurnResult, replies: Mapping[str, Answer]) -> None:
+    """Raise `InvalidAnswerError` if somebody else's answers were taken instead of these. `known` was driven since."""
+    decided = _decided(known)
+    if not replies.keys() <= decided.keys():  # another driver may have taken them in
+        await known.catch_up(store)
+        decided = _decided(known)
     for name, reply in replies.items():
         if decided.get(name, reply) != reply:
-            raise InvalidAnswerError(name, _TAKEN, _open_in(result))
-    return result
+            still = [one.id for one in result.interrupts if one.id not in result.answered]
+            raise InvalidAnswerError(name, _TAKEN, still)
 
 
-def _open_in(result: TurnResult, taken: Collection[str] = ()) -> list[str]:
-    """The interrupts that nobody has answered; `taken` are some that somebody has answered since."""
-    return [one.id for one in result.interrupts if one.id not in result.answered and one.id not in taken]
+def _decided(known: JournalFold) -> dict[str, Answer]:
+    answered = (fact for _, fact in known.facts if isinstance(fact, Answered))
+    return {fact.interrupt: Answer(fact.decision, fact.text) for fact in answered}

@@ -10,7 +10,7 @@ from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
 from turnwright.message import Message, ReasoningPart
 from turnwright.store import Store
 from turnwright.transcript.transcript import Transcript, reading
-from turnwright_states.facts import TurnStarted
+from turnwright_states.facts import Fact, TurnStarted
 
 from .turn_journal import first_fact
 
@@ -21,17 +21,28 @@ _NAMED: Final = 60
 _UNREAD: Final = "turn %s: what was said in turn %s, earlier in its session, is left out, for it cannot be read: %s"
 
 
-async def messages_before(store: Store, turn_id: str, started: TurnStarted, model: str | None = None) -> list[Message]:
+#: The journals of earlier turns that were read already, by turn.
+EarlierJournals = dict[str, list[tuple[int, Fact]]]
+
+
+async def messages_before(
+    store: Store,
+    turn_id: str,
+    started: TurnStarted,
+    model: str | None = None,
+    known: EarlierJournals | None = None,
+) -> list[Message]:
     """The messages that the embedder brought, the turn that this one goes on from, the session's earlier turns.
 
     They are as they may be sent to `model`, by default the one that the turn began with: without the signatures of
     another one. Whose are in a history that was brought for this turn is the embedder's knowledge, and they stay.
+    Journals that are `known` are taken out there, and not read again.
 
     An earlier turn of the session that cannot be read is left out, with a warning: it does not keep the session from
     going on. Raises `UnreadableTurnError` where that is the turn which this one goes on from, and `StoreError` where
     turns go on from each other in a circle, which only a changed journal can say.
     """
-    model = started.model if model is None else model
+    model, known = started.model if model is None else model, {} if known is None else known
     earlier: list[str] = []
     if started.session is not None:
         number = (await store.get(turn_id)).number
@@ -45,10 +56,10 @@ async def messages_before(store: Store, turn_id: str, started: TurnStarted, mode
         # What was brought is what the original was told, whose model was the same.
         messages = list(map(_unsigned, messages))
     if started.continue_from is not None and started.continue_from not in earlier:
-        messages += await _said_up_to(store, started.continue_from, before=turn_id, within=(), model=model)
+        messages += await _said_up_to(store, started.continue_from, before=turn_id, within=(), model=model, known=known)
     for other in earlier:
         try:
-            messages += await _said_up_to(store, other, before=turn_id, within=earlier, model=model)
+            messages += await _said_up_to(store, other, before=turn_id, within=earlier, model=model, known=known)
         except UnreadableTurnError as error:
             if started.continue_from == error.turn:
                 raise
@@ -64,7 +75,9 @@ def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
         raise UnreadableTurnError(turn_id, f"its history cannot be read: {error}") from error
 
 
-async def _said_up_to(store: Store, last: str, *, before: str, within: Collection[str], model: str) -> list[Message]:
+async def _said_up_to(
+    store: Store, last: str, *, before: str, within: Collection[str], model: str, known: EarlierJournals
+) -> list[Message]:
     """What the turn `last` was given and said, and all that it goes on from, as it may be sent to `model`.
 
     `within` are the turns whose own words are taken anyway, `before` the one that it is all said before. Raises
@@ -79,7 +92,7 @@ async def _said_up_to(store: Store, last: str, *, before: str, within: Collectio
             raise _circle(before, [*followed, other])
         followed[other] = None
         try:
-            facts = await store.facts(other)
+            facts = known.pop(other, None) or await store.facts(other)
         except TurnNotFoundError:
             told = "turn %s was deleted, and what it said is missing from what is said before a later one"
             _LOG.warning(told, other, extra={"turn": other})

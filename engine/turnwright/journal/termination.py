@@ -9,14 +9,16 @@ import anyio
 from turnwright._base.ids import child_id
 from turnwright.errors import SessionBusyError, TurnBusyError, TurnNotFoundError, UnreadableTurnError
 from turnwright.result import TurnResult, result_of
-from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Store
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, Store
 from turnwright.transcript.transcript import going_on, reading
 from turnwright_states import AbortInput, EndReason, Spent, State, TurnMachine
+from turnwright_states.facts import Fact
 from turnwright_states.inputs import AbortReason
 
 from .answers import Answer, unanswered
 from .inbox import ABORT, abort_item, answer_item
-from .turn_journal import Listeners, TurnJournal
+from .message_history import EarlierJournals
+from .turn_journal import JournalFold, Listeners, TurnJournal
 
 if TYPE_CHECKING:
     from turnwright.telemetry import Telemetry
@@ -46,35 +48,54 @@ async def end_turn(
             await _withdraw(store, turn_id)
 
 
+async def end_claimed(
+    store: Store,
+    claim: Claim,
+    listeners: Listeners | None = None,
+    telemetry: "Telemetry | None" = None,
+    known: JournalFold | None = None,
+) -> TurnResult:
+    """Abort a claimed turn and its sub-agents before it, release it, and return how it ended."""
+    async with _held(store, claim, listeners, telemetry, known) as journal:
+        await _end(journal, EndReason.ABORTED)
+    return journal.result()
+
+
 async def supersede_session(
     store: Store, session: str, listeners: Listeners | None = None, telemetry: "Telemetry | None" = None
-) -> None:
+) -> EarlierJournals:
     """End the paused turn of a session, for a new message came: what it waits for is rejected (DESIGN 4.12).
+
+    Returns the journals that were read for it.
 
     Raises `SessionBusyError` where a turn of the session is live and not paused, or somebody drives it, and
     `UnreadableTurnError` where it is not known how that stands.
     """
+    earlier: EarlierJournals = {}
     for row in await store.turns(session=session, live=True):
         if row.fault:
             raise UnreadableTurnError(row.id, row.fault)
         if row.status.state is not State.PAUSED:
             raise SessionBusyError(session, row.id)
         try:
-            await supersede(store, row.id, listeners, telemetry)
+            earlier[row.id] = await supersede(store, row.id, listeners, telemetry)
         except TurnBusyError:
             raise SessionBusyError(session, row.id) from None
+    return earlier
 
 
 async def supersede(
     store: Store, turn_id: str, listeners: Listeners | None = None, telemetry: "Telemetry | None" = None
-) -> None:
-    """End a paused turn because a new message came (DESIGN 4.12), or leave it as it is.
+) -> list[tuple[int, Fact]]:
+    """End a paused turn because a new message came (DESIGN 4.12), or leave it as it is. Returns its journal.
 
     Raises `TurnBusyError` if somebody drives it, and `StoreError`. One that has gone on meanwhile is left alone.
     """
-    async with _claimed(store, turn_id, listeners, telemetry) as journal:
+    known = await JournalFold.read(store, turn_id, keeps=True)
+    async with _held(store, await store.claim(turn_id), listeners, telemetry, known) as journal:
         if journal.machine.state is State.PAUSED:
             await _end(journal, EndReason.SUPERSEDED)
+    return known.facts
 
 
 @asynccontextmanager
@@ -85,13 +106,26 @@ async def _claimed(
     telemetry: "Telemetry | None",
     over: AbandonedDrivers = NONE_ABANDONED,
 ) -> AsyncIterator[TurnJournal]:
-    """A turn that nobody drives. A crash that its end does not settle is left for the next driver to account for."""
+    """A turn that nobody drives."""
     claim = await store.claim(turn_id, over=over)
     claim.over = over
+    async with _held(store, claim, listeners, telemetry) as journal:
+        yield journal
+
+
+@asynccontextmanager
+async def _held(
+    store: Store,
+    claim: Claim,
+    listeners: Listeners | None,
+    telemetry: "Telemetry | None",
+    known: JournalFold | None = None,
+) -> AsyncIterator[TurnJournal]:
+    """A claimed turn. A crash that its end does not settle is left for the next driver to account for."""
     crashed = claim.crashed
     try:
-        journal = await TurnJournal.open(store, claim, listeners, telemetry)
-        with going_on(turn_id), journal.watched or nullcontext():
+        journal = await TurnJournal.open(store, claim, listeners, telemetry, known=known)
+        with going_on(claim.turn), journal.watched or nullcontext():
             yield journal
         crashed = crashed and journal.machine.turn.state.outcome is None
     finally:

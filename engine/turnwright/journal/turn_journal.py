@@ -18,8 +18,8 @@ from turnwright.events import TurnEvent, event_of
 from turnwright.result import StatePath, TurnResult, stands
 from turnwright.store import Claim, InboxItem, Status, Store
 from turnwright.transcript.transcript import Transcript, reading
-from turnwright_states import CallStartedInput, Input, State, SteeredInput, TurnMachine
-from turnwright_states.facts import Fact, StepStarted, TurnStarted
+from turnwright_states import AnsweredInput, CallStartedInput, Input, State, SteeredInput, TurnMachine
+from turnwright_states.facts import Fact, Paused, StepStarted, TurnStarted
 from turnwright_states.state import FINAL
 
 from .inbox import steers
@@ -45,19 +45,72 @@ class Listeners(Protocol):
         ...
 
 
-class TurnJournal:
-    """One claimed turn, folded from `facts`; or with the machine that made them.
+class JournalFold:
+    """A turn's journal as it was read once, folded: for whoever checks something by it, and then for its driver.
 
-    Raises `StoreError` when they are no journal of a turn.
+    `facts` are (seq, fact) pairs, oldest first, and `machine` what made them, if that is at hand. With `keeps` the
+    driver adds what it writes. Raises `UnreadableTurnError` when they are no journal of a turn.
     """
+
+    def __init__(
+        self,
+        turn_id: str,
+        facts: Sequence[tuple[int, Fact]],
+        machine: TurnMachine | None = None,
+        *,
+        keeps: bool = False,
+    ) -> None:
+        self.turn_id = turn_id
+        self.facts = list(facts)
+        self.keeps = keeps
+        self.started = first_fact(turn_id, facts)
+        with reading(turn_id):
+            self.machine = machine or TurnMachine.resume(fact for _, fact in facts)
+            self.transcript = Transcript.following(self.machine.turn, facts)
+        self.path = StatePath(fact for _, fact in facts)
+        self.seq, self.last = facts[-1]
+
+    @classmethod
+    async def read(cls, store: Store, turn_id: str, *, keeps: bool = False) -> "JournalFold":
+        """Read a turn's journal. Raises `TurnNotFoundError` and `StoreError`."""
+        return cls(turn_id, await store.facts(turn_id), keeps=keeps)
+
+    async def catch_up(self, store: Store) -> None:
+        """Read what was written since."""
+        new = await store.facts(self.turn_id, self.seq)
+        with reading(self.turn_id):
+            for seq, fact in new:
+                self.machine.turn.apply(fact)
+                self.transcript.add(seq, fact)
+                self.extend(seq, [fact])
+
+    def extend(self, seq: int, facts: Sequence[Fact]) -> None:
+        """Take in that these facts, the last of them at `seq`, are in the journal; machine and transcript have them."""
+        self.last = facts[-1]
+        self.path.extend(facts)
+        if self.keeps:
+            self.facts += enumerate(facts, self.seq + 1)
+        self.seq = seq
+
+    @property
+    def segment(self) -> int:
+        """The stretch that the turn is in, counted from 1; while it is paused, the one that the answers begin."""
+        return 1 + sum(isinstance(fact, Paused) for _, fact in self.facts)
+
+    def result(self) -> TurnResult:
+        """How the turn stands, without what its inbox still has."""
+        return stands(self.turn_id, self.transcript, self.path, self.last)
+
+
+class TurnJournal:
+    """One claimed turn, whose journal was folded up to the claim."""
 
     def __init__(
         self,
         store: Store,
         claim: Claim,
-        facts: Sequence[tuple[int, Fact]],
+        fold: JournalFold,
         listeners: Listeners | None = None,
-        machine: TurnMachine | None = None,
         *,
         telemetry: "Telemetry | None" = None,
         now: Callable[[], float] = time.time,
@@ -65,16 +118,16 @@ class TurnJournal:
         self.store = store
         self._now = now
         self.claim = claim
-        self.started = first_fact(claim.turn, facts)
-        with reading(claim.turn):
-            self.machine = machine or TurnMachine.resume(fact for _, fact in facts)
-            self.transcript = Transcript.following(self.machine.turn, facts)
-        self.path = StatePath([fact for _, fact in facts])
+        self.fold = fold
+        self.started, self.machine, self.transcript = fold.started, fold.machine, fold.transcript
+        #: What waits in the inbox, as far as the last append or the claim told; None where more may have come since.
+        self.waiting: Sequence[InboxItem] | None = claim.waiting
         self.listeners = listeners
         self.telemetry = telemetry
         #: This stretch of driving, as the telemetry is told of it.
-        self.watched = None if telemetry is None else self._watched_by(telemetry, facts)
-        self._last = facts[-1][1]
+        self.watched = None if telemetry is None else self._watched_by(telemetry, fold.facts)
+        if not fold.keeps:
+            fold.facts = []
         self._state = self.machine.turn.state
         self._logged = _LOG.isEnabledFor(logging.INFO)
         #: Made when it is needed: it holds as much memory as three messages.
@@ -82,16 +135,28 @@ class TurnJournal:
         self._failed = False
 
     @classmethod
-    async def open(
+    async def open(  # noqa: PLR0917 (in the order of the constructor)
         cls,
         store: Store,
         claim: Claim,
         listeners: Listeners | None = None,
         telemetry: "Telemetry | None" = None,
         now: Callable[[], float] = time.time,
+        known: JournalFold | None = None,
     ) -> "TurnJournal":
-        """Read the journal of a claimed turn. `now` gives seconds since the epoch of Unix. Raises `StoreError`."""
-        return cls(store, claim, await store.facts(claim.turn), listeners, telemetry=telemetry, now=now)
+        """Fold a claimed turn: only what was written since, where it is `known`. Raises `StoreError`.
+
+        `now` gives seconds since the epoch of Unix.
+        """
+        reads = known is None or known.seq != claim.seq
+        if known is None:
+            known = await JournalFold.read(store, claim.turn)
+        elif reads:
+            await known.catch_up(store)
+        journal = cls(store, claim, known, listeners, telemetry=telemetry, now=now)
+        if reads:
+            journal.waiting = None
+        return journal
 
     @property
     def turn_id(self) -> str:
@@ -100,7 +165,7 @@ class TurnJournal:
 
     def result(self) -> TurnResult:
         """How the turn stands, without what its inbox still has."""
-        return stands(self.turn_id, self.transcript, self.path, self._last)
+        return self.fold.result()
 
     @property
     def heard(self) -> bool:
@@ -161,7 +226,13 @@ class TurnJournal:
             async with self._locked():
                 if self._failed:
                     raise self._ahead()
-                await self.store.append(self.claim, (), Status.of(self.machine.turn), (item_id,))
+                self.waiting = await self.store.append(self.claim, (), Status.of(self.machine.turn), (item_id,))
+
+    async def inbox(self) -> Sequence[InboxItem]:
+        """What waits in the inbox. It is read where nothing was written since the turn last had to wait."""
+        if self.waiting is None:
+            self.waiting = await self.store.inbox(self.claim.turn)
+        return self.waiting
 
     def _locked(self) -> anyio.Lock:
         if self._lock is None:
@@ -174,13 +245,15 @@ class TurnJournal:
 
     async def _take(self, event: Input, more: Sequence[Input], consumed: Sequence[str]) -> None:
         late: tuple[str, ...] = ()
+        if type(event) is not AnsweredInput:  # which is fed as soon as it was found: all else took its time
+            self.waiting = None
         if self.machine.may_end_with(event):
-            waiting = steers(await self.store.inbox(self.claim.turn))
+            waiting = steers(await self.inbox())
             if waiting:
                 late = tuple(waiting)
                 event = event.model_copy(update={"undelivered": tuple(waiting.values())})
         elif self.machine.takes_messages_before(event):
-            await self._take_in(await self.store.inbox(self.claim.turn), event.elapsed)
+            await self._take_in(await self.inbox(), event.elapsed)
         await self._feed(event, more, consumed, at_the_end=late)
 
     async def _feed(
@@ -198,11 +271,10 @@ class TurnJournal:
         turn, seq = machine.turn, claim.seq
         if turn.state in FINAL:
             consumed = (*consumed, *at_the_end)
-        await self.store.append(claim, facts, Status.of(turn), consumed)
+        self.waiting = await self.store.append(claim, facts, Status.of(turn), consumed)
         self._failed = False
         heard = self.listeners is not None and claim.turn in self.listeners.followed
-        self._last = facts[-1]
-        self.path.extend(facts)
+        self.fold.extend(claim.seq, facts)
         if turn.state is not self._state:
             # Asked once a state: who switches the log on while a turn runs sees it go on, and a step costs two calls.
             level = logging.WARNING if self._state is State.TEXT_ONLY else logging.INFO

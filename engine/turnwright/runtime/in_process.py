@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import anyio
 import anyio.lowlevel
@@ -13,14 +12,14 @@ from turnwright.journal.admission import NewTurnClaim
 from turnwright.journal.answer_posting import current_result
 from turnwright.journal.dependencies import Dependencies
 from turnwright.journal.event_bus import EventBus
-from turnwright.journal.inbox import abort_item, steers
+from turnwright.journal.inbox import abort_item
 from turnwright.journal.recovery import Sweep
 from turnwright.journal.termination import end_turn
+from turnwright.journal.turn_journal import JournalFold
 from turnwright.result import TurnResult
-from turnwright.store import NONE_ABANDONED, AbandonedDrivers, InboxKind, Store
+from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Store
 
 from .protocol import Job, TurnStatus
-from .segments import segment_of
 
 
 class InProcessTurns:
@@ -46,12 +45,15 @@ class InProcessTurns:
         """Whether driving a turn would do anything, so that a worker that finds it will."""
         return await self._sweep.is_due(await self._store.get(turn_id))
 
-    async def run(self, turn_id: str, begun: NewTurnClaim | None = None) -> TurnResult:
+    async def run(
+        self, turn_id: str, begun: NewTurnClaim | None = None, known: JournalFold | None = None
+    ) -> TurnResult:
         """Drive a turn until it has ended or rests. See `Driver.drive`."""
-        ended = await self._drive_once(turn_id, begun)
-        if ended is not None and ended.outcome is not None:
-            late = steers(await self._store.inbox(turn_id))
-            return replace(ended, undelivered=(*ended.undelivered, *late.values())) if late else ended
+        rests = await self._drive_once(turn_id, begun, known=known)
+        if rests is not None and (
+            rests.outcome is not None or (rests.paused and not await self._store.is_driven(turn_id))
+        ):
+            return rests
         while True:
             # Somebody may have answered just now, and drive it on: that end or pause is waited for.
             driven = await self._store.is_driven(turn_id)
@@ -60,10 +62,9 @@ class InProcessTurns:
                 return result
             await anyio.sleep(self._setup.poll_interval)
 
-    async def take_up(self, turn_id: str) -> TurnResult:
+    async def take_up(self, turn_id: str, known: JournalFold | None = None) -> TurnResult:
         """Drive a turn on that was left, or answered, until it has ended or rests."""
-        await self._end_if_asked(turn_id)
-        return await self.run(turn_id)
+        return await self.run(turn_id, known=known)
 
     async def stop(self, turn_id: str) -> None:
         """Abort a turn that has not ended: here if nobody drives it, else by whoever does."""
@@ -80,11 +81,12 @@ class InProcessTurns:
         begun: NewTurnClaim | None = None,
         over: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
+        known: JournalFold | None = None,
     ) -> TurnResult | None:
         busy = False
         unread = 0
         try:
-            return await self._driver.drive(turn_id, begun, over=over, claimed=claimed)
+            return await self._driver.drive(turn_id, begun, over=over, claimed=claimed, known=known)
         except TurnBusyError:
             busy = True  # its events go on, and so do its followers
             raise
@@ -96,12 +98,6 @@ class InProcessTurns:
                 with anyio.CancelScope(shield=True):
                     for _ in range(unread + 1):
                         await anyio.lowlevel.checkpoint()
-
-    async def _end_if_asked(self, turn_id: str) -> None:
-        if any(item.kind is InboxKind.ABORT for item in await self._store.inbox(turn_id)):
-            await end_turn(
-                self._store, turn_id, self._hub, self._setup.telemetry
-            )  # which needs neither its tools nor its model
 
     # What a runtime's workers do.
 
@@ -122,7 +118,8 @@ class InProcessTurns:
         row = await self._store.get(turn_id)
         # An earlier attempt may have gone on into the next segment, when the answer came before it had paused.
         left_behind = row.owner is not None and row.epoch in over.epochs
-        if left_behind or segment_of(await self._store.facts(turn_id)) <= segment:
+        known = None if left_behind else await JournalFold.read(self._store, turn_id)
+        if known is None or known.segment <= segment:
             others = self._jobs.setdefault(turn_id, [])
             if row.owner is not None and row.owner == self._store.owner and over.covers(row.owner, row.epoch):
                 for given_up in others:
@@ -130,8 +127,7 @@ class InProcessTurns:
             with anyio.CancelScope() as scope:
                 others.append(scope)
                 try:
-                    await self._end_if_asked(turn_id)
-                    await self._drive_once(turn_id, over=over, claimed=claimed)
+                    await self._drive_once(turn_id, over=over, claimed=claimed, known=known)
                 finally:
                     others.remove(scope)
                     if not others:
@@ -155,7 +151,7 @@ class InProcessTurns:
     async def job(self, turn_id: str) -> Job:
         """See `Work.job`."""
         row = await self._store.get(turn_id)
-        return Job(turn_id, segment_of(await self._store.facts(turn_id)), row.agent)
+        return Job(turn_id, (await JournalFold.read(self._store, turn_id)).segment, row.agent)
 
     async def pending(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
         """See `Work.due`."""

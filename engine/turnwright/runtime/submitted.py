@@ -9,6 +9,7 @@ from turnwright.errors import CannotRunError, RuntimeUnavailableError
 from turnwright.journal.admission import NewTurnClaim
 from turnwright.journal.answer_posting import current_result
 from turnwright.journal.dependencies import Dependencies
+from turnwright.journal.turn_journal import JournalFold
 from turnwright.result import TurnResult
 from turnwright.store import Store
 from turnwright_states import State
@@ -48,7 +49,7 @@ class SubmittedTurns:
             await self._submit(turn_id)
         return await self._rested(turn_id)
 
-    async def take_up(self, turn_id: str) -> TurnResult:
+    async def take_up(self, turn_id: str, known: JournalFold | None = None) -> TurnResult:  # noqa: ARG002 (as where it is driven)
         """Have a turn driven on that was left, or answered, and wait until it has ended or rests."""
         return await self.run(turn_id)
 

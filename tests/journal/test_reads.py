@@ -1,0 +1,114 @@
+"""A journal is read once for an answer, a resume or a follow-up, and the inbox comes with the appends."""
+
+from collections import Counter
+
+import pytest
+
+from turnwright import Agent, Engine, approve, reject, tool
+from turnwright.model.scripted import Line, ScriptedModel, asks_for
+from turnwright.store import InboxItem, MemoryStore, Store
+from turnwright.testing.faults.wrapper import StoreWrapper
+from turnwright_states import Outcome
+from turnwright_states.facts import Fact
+
+AGENT = Agent(name="Tidier")
+
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
+
+
+class Counting(StoreWrapper):
+    """Counts how often each turn's journal and inbox are read."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.journals = Counter[str]()
+        self.inboxes = Counter[str]()
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+        self.journals[turn_id] += 1
+        return await super().facts(turn_id, after)
+
+    async def inbox(self, turn_id: str) -> list[InboxItem]:
+        self.inboxes[turn_id] += 1
+        return await super().inbox(turn_id)
+
+
+@tool(needs_approval=True)
+async def erase(path: str) -> str:
+    """Erase a file."""
+    return f"erased {path}"
+
+
+def engine_on(store: MemoryStore, *said: Line) -> tuple[Engine, Counting]:
+    """Another process, as it were, and what it reads."""
+    counting = Counting(store)
+    return Engine(model=ScriptedModel(*said), tools=[erase], store=counting), counting
+
+
+async def test_an_answer_reads_the_journal_once() -> None:
+    """From the answer to the end: the answer is checked, the call runs, and the model answers."""
+    store = MemoryStore()
+    engine, _ = engine_on(store, asks_for(("erase", {"path": "x"})))
+    paused = await engine.run(AGENT, "hi")
+    engine, read = engine_on(store, "Done.")
+    turn = await engine.resume(paused.id, {paused.interrupts[0].id: approve()})
+    assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
+    assert read.journals == {paused.id: 1}
+    assert read.inboxes[paused.id] <= 2
+    assert turn == await engine.get(paused.id)
+
+
+async def test_an_answer_that_leads_to_the_next_question_reads_the_journal_once() -> None:
+    """The result says what is open then."""
+    store = MemoryStore()
+    engine, _ = engine_on(store, asks_for(("erase", {"path": "x"})))
+    paused = await engine.run(AGENT, "hi")
+    engine, read = engine_on(store, asks_for(("erase", {"path": "y"})))
+    turn = await engine.resume(paused.id, {paused.interrupts[0].id: reject("not that one")})
+    assert turn.paused
+    assert [one.arguments for one in turn.interrupts] == [{"path": "y"}]
+    assert read.journals == {paused.id: 1}
+    assert turn == await engine.get(paused.id)
+
+
+async def test_a_resume_reads_the_journal_once() -> None:
+    """Whoever drove the turn before has let go of it in the middle."""
+    store = MemoryStore()
+    engine, _ = engine_on(store, asks_for(("erase", {"path": "x"})))
+    paused = await engine.run(AGENT, "hi")
+    await engine.answer(paused.id, {paused.interrupts[0].id: True})
+    engine, read = engine_on(store, "Done.")
+    turn = await engine.resume(paused.id)
+    assert turn.outcome is Outcome.FINISHED
+    assert read.journals == {paused.id: 1}
+    assert read.inboxes[paused.id] <= 2
+
+
+async def test_what_was_written_since_is_all_that_is_read_again() -> None:
+    """Somebody answered, and drove the turn on to its next question, after the journal was read for this answer."""
+    store = MemoryStore()
+    first, _ = engine_on(store, asks_for(("erase", {"path": "x"}), ("erase", {"path": "y"})))
+    paused = await first.run(AGENT, "hi")
+    one, two = (asked.id for asked in paused.interrupts)
+    other, _ = engine_on(store)
+    engine, _ = engine_on(store, "Done.")
+    known = await engine._read(paused.id)  # noqa: SLF001 (the moment between reading and driving)
+    assert (await other.resume(paused.id, {one: True})).paused
+    before, read = known.seq, engine_on(store, "Done.")
+    turn = await read[0]._resume(known, {two: True})  # noqa: SLF001 (likewise)
+    assert turn.outcome is Outcome.FINISHED
+    assert read[1].journals == {paused.id: 1}
+    assert known.seq > before
+    assert turn == await engine.get(paused.id)
+
+
+@pytest.mark.parametrize("continues", [False, True])
+async def test_a_follow_up_reads_each_earlier_journal_once(*, continues: bool) -> None:
+    """Those of its session; that of the paused turn that it ends, and that of the turn that it continues, too."""
+    store = MemoryStore()
+    engine, _ = engine_on(store, "One.", "Two.", asks_for(("erase", {"path": "x"})))
+    turns = [await engine.run(AGENT, prompt, session="s") for prompt in ("first", "second", "third")]
+    engine, read = engine_on(store, "Done.")
+    turn = await engine.run(AGENT, "go on", session="s", continue_from=turns[0].id if continues else None)
+    assert turn.text == "Done."
+    assert read.journals == {turn.id: 1 for turn in turns}
