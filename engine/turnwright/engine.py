@@ -113,10 +113,14 @@ class Engine:
             poll_interval=poll_interval,
             now=now,
             clock=clock,
-            telemetry=telemetry,
         )
         self._closed = False
-        self._hub = EventBus(on_event)
+        stretches = None
+        if telemetry is not None:
+            from .telemetry import ObservedStretch  # noqa: PLC0415 (most programs have no telemetry)
+
+            stretches = partial(ObservedStretch.of, telemetry)
+        self._hub = EventBus(on_event, stretches)
         self._runtime = Local() if runtime is None else runtime
         if not self._runtime.embedded and isinstance(store, str) and not self.store.shared:
             raise ConfigError(f"store {store} is this process's alone: name one that the runtime's workers share")
@@ -392,7 +396,7 @@ class Engine:
             session = session or before.session
             started = started.model_copy(update={"session": session})
         if session is not None:
-            earlier |= await supersede_session(self._opened, session, self._hub, self.setup.telemetry)
+            earlier |= await supersede_session(self._opened, session, self._hub)
         return await write_turn(
             self._opened,
             turn_id,

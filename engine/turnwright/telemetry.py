@@ -6,19 +6,49 @@ then. The blocks of one task nest: what a tool does itself happens within its ca
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from msgspec import Struct
+import anyio
+from msgspec import Struct, structs
 from pydantic import JsonValue
 
-from turnwright_states import Cause, EndReason, Outcome, State, Turn, Usage
+from turnwright_states import (
+    Call,
+    CallSettledInput,
+    CallStatus,
+    CallWaitingInput,
+    Cause,
+    EndReason,
+    Outcome,
+    State,
+    Turn,
+    Usage,
+)
 from turnwright_states import facts as f
+from turnwright_states.limits import MAX_CALLS_PER_REPLY
+from turnwright_states.payload import frozen
 
+from ._base.ids import child_id
 from .errors import LeaseLostError, TurnwrightError
-from .model.protocol import Model, ModelError, ModelRequest, ModelResponse
+from .model.protocol import (
+    Model,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ReasoningDelta,
+    TextDelta,
+    no_reply,
+    too_long,
+)
+
+if TYPE_CHECKING:
+    from .journal.dependencies import Price
+    from .journal.turn_journal import TurnJournal
+    from .tools.batch_context import Execution
+    from .tools.tool import Tool
 
 _LOG = logging.getLogger(__name__)
 
@@ -148,23 +178,34 @@ class Telemetry(Protocol):
         ...
 
 
-class Watched:
+class ObservedStretch:
     """One stretch of driving, as the engine tells of it. Nothing that the telemetry raises comes through."""
-
-    __slots__ = ("_guarded", "_hears", "_state", "_turn", "work")
 
     def __init__(self, telemetry: Telemetry, work: TurnWork) -> None:
         self.work = work
         #: The turn itself, which the telemetry is shown copies of: it changes nothing.
-        self._turn = work.turn
+        self.turn = work.turn
         work.turn = work.turn.copy()
-        self._state = State.CHECK if work.begun else work.turn.state
+        self._state = State.CHECK if self.work.begun else self.turn.state
         self._hears: TurnTelemetry | None = None
         try:
-            self._hears = telemetry.turn(work)
+            self._hears = telemetry.turn(self.work)
         except Exception:  # noqa: BLE001 (an embedder's; the turn goes on)
-            _failed(work)
-        self._guarded = Guarded(self._hears, work)
+            _failed(self.work)
+        self._guarded = Guarded(self._hears, self.work)
+
+    @classmethod
+    def of(cls, telemetry: Telemetry, journal: "TurnJournal") -> "ObservedStretch":
+        """The stretch that begins with this journal."""
+        new = journal.claim.epoch == 1 and journal.started.forked_from is None
+        work = TurnWork(
+            id=journal.turn_id,
+            epoch=journal.claim.epoch,
+            started=journal.started,
+            turn=journal.machine.turn,
+            begun=tuple(fact for _, fact in journal.fold.facts) if new else (),
+        )
+        return cls(telemetry, work)
 
     def __enter__(self) -> None:
         self._guarded.__enter__()
@@ -178,7 +219,7 @@ class Watched:
 
     def journalled(self, facts: Sequence[f.Fact]) -> None:
         """Tell of the transitions that these facts made."""
-        self.work.turn = self._turn.copy()
+        self.work.turn = self.turn.copy()
         for move in self._moves(facts):
             self._tell(move)
 
@@ -186,9 +227,30 @@ class Watched:
         """The block of one attempt."""
         return self._block(lambda hears: hears.attempt(work))
 
-    def call(self, work: CallWork) -> "Guarded":
-        """The block of one call."""
-        return self._block(lambda hears: hears.call(work))
+    def observed(self, model: Model, price: "Price | None", timed_out: Callable[[], bool]) -> Model:
+        """See `Stretch.observed`."""
+        self.work.model = model
+        return ObservedModel(model, self, price, timed_out)
+
+    async def execute(self, call: Call, tool: "Tool", execution: "Execution") -> CallSettledInput | CallWaitingInput:
+        """See `Stretch.execute`: the block of one call, in which its tool works and its sub-agent's turn is driven."""
+        work = CallWork(
+            id=call.id,
+            tool=call.name,
+            description=tool.description,
+            arguments=call.arguments,
+            attempt=max(call.attempt, 1),
+            child="" if call.made.lease is None else child_id(self.work.id, call.id),
+        )
+        with self._block(lambda hears: hears.call(work)):
+            came = await execution(work.failed)
+            if isinstance(came, CallWaitingInput):
+                work.status = "waiting"
+            else:
+                work.status, work.result = str(came.status), came.result
+                if came.status is CallStatus.ERROR:
+                    work.error = work.error or OTHER_ERROR
+            return came
 
     def _block(self, make: Callable[[TurnTelemetry], Block]) -> "Guarded":
         block: Block | None = None
@@ -216,6 +278,61 @@ class Watched:
                 before = State.CONTINUE
             if before is not after or type(fact) is f.AttemptFailed or (type(fact) is f.Concluded and fact.retry):
                 yield Move(before, after, kind, _reason(fact))
+
+
+class ObservedModel:
+    """A model whose attempts are told to the telemetry of a stretch. Its replies cannot be changed afterwards."""
+
+    def __init__(
+        self, model: Model, stretch: ObservedStretch, price: "Price | None", timed_out: Callable[[], bool]
+    ) -> None:
+        self.name = model.name
+        self._model = model
+        self._stretch = stretch
+        self._price = price
+        self._timed_out = timed_out
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ReasoningDelta | ModelResponse]:
+        """See `Model.stream`. Its stream is closed in the block, which is left before the reply is given."""
+        turn = self._stretch.turn
+        attempt = turn.limits.max_retries - turn.counters.retries_left + 1
+        work = AttemptWork(request=request, state=turn.state, step=turn.counters.steps, attempt=attempt)
+        with self._stretch.attempt(work):
+            try:
+                stream, reply = self._model.stream(request), None
+                try:
+                    async for item in stream:
+                        if isinstance(item, ModelResponse):
+                            reply = item
+                            break
+                        yield item
+                    work.reply = reply = self._whole(reply)
+                finally:
+                    close = getattr(stream, "aclose", None)
+                    if close is not None:
+                        await close()
+            except anyio.get_cancelled_exc_class():
+                if self._timed_out():
+                    work.error = str(Cause.TIMEOUT)
+                raise
+            except Exception as error:
+                work.error = error_type(error)
+                if isinstance(error, ModelError) and error.partial is not None:
+                    work.usage = self._priced(error.partial.usage)
+                raise
+            work.usage = self._priced(reply.usage)
+        yield reply
+
+    def _whole(self, reply: ModelResponse | None) -> ModelResponse:
+        if reply is None:
+            raise no_reply(self.name)
+        if len(reply.calls) > MAX_CALLS_PER_REPLY:
+            raise too_long(self.name, reply)
+        calls = tuple([structs.replace(call, arguments=frozen(call.arguments)) for call in reply.calls])
+        return structs.replace(reply, calls=calls, reasoning_details=tuple(map(frozen, reply.reasoning_details)))
+
+    def _priced(self, usage: Usage | None) -> Usage | None:
+        return usage if usage is None or self._price is None else self._price.of(usage)
 
 
 class Guarded:

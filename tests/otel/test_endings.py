@@ -14,7 +14,7 @@ from turnwright import Agent, Engine, LeaseLostError, Limits, StoreError, agent_
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, Status
-from turnwright.telemetry import TurnWork, Watched
+from turnwright.telemetry import ObservedStretch, TurnWork
 from turnwright.testing.faults import FaultyStore, StoreWrapper
 from turnwright_states import Cause, StartedInput, TurnMachine
 from turnwright_states.facts import Fact, TurnStarted
@@ -207,10 +207,10 @@ def test_a_block_that_is_left_where_it_was_not_entered_ends_its_span(
     machine, facts = TurnMachine.start(StartedInput(prompt="Tidy up", limits=Limits(), agent={"name": "Tidier"}))
     started = facts[0]
     assert isinstance(started, TurnStarted)
-    watched = Watched(told.telemetry, TurnWork(id="t1", epoch=1, started=started, turn=machine.turn))
-    copy_context().run(watched.__enter__)
+    stretch = ObservedStretch(told.telemetry, TurnWork(id="t1", epoch=1, started=started, turn=machine.turn))
+    copy_context().run(stretch.__enter__)
     closed = GeneratorExit()
-    watched.__exit__(GeneratorExit, closed, None)
+    stretch.__exit__(GeneratorExit, closed, None)
     assert attributes(told.one("invoke_agent"))["turnwright.let_go"] == "cancelled"
     assert caplog.records == []
 

@@ -4,14 +4,20 @@ None of them retries, and none decides: an attempt that failed is fed as one, an
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import anyio
-from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright.journal.dependencies import FinishedCall
-from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall
+from turnwright.model.protocol import (
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ResponseToolCall,
+    no_reply,
+    too_long,
+)
 from turnwright.tools.batch import run_batch, settle_after_crash
 from turnwright.tools.batch_context import Values
 from turnwright.tools.errors import ToolError, describe, holds
@@ -42,9 +48,6 @@ from turnwright_states.payload import frozen
 
 from .reply_events import call_heard, reply_heard
 from .segment import Segment
-
-if TYPE_CHECKING:
-    from turnwright.telemetry import Watched
 
 T = TypeVar("T")
 
@@ -114,9 +117,9 @@ async def _call_model(segment: Segment, action: CallModel) -> Input:
 
 async def _conclude(segment: Segment, action: Conclude) -> Input:
     await _back_off(segment)  # waiting is no part of the attempt
-    with anyio.move_on_after(action.seconds) as within:
+    with anyio.move_on_after(action.seconds) as segment.within:
         try:
-            reply = await _reply(segment, action, within)
+            reply = await _reply(segment, action)
         except ModelError as error:
             usage = _priced(segment, error.partial.usage if error.partial else None)
             if error.cause is Cause.EMPTY_REPLY:  # the second try needs no back-off: nothing is overloaded
@@ -133,20 +136,14 @@ async def _conclude(segment: Segment, action: Conclude) -> Input:
     return AttemptFailedInput(cause=Cause.TIMEOUT, message=message, partial=segment.partial, elapsed=segment.elapsed())
 
 
-async def _reply(
-    segment: Segment, action: CallModel | Conclude, within: anyio.CancelScope | None = None
-) -> ModelResponse:
-    """One attempt: wait if the one before asked for it, hear what people say, build the request, stream the reply.
-
-    `within` is the scope that bounds how long it may take, if anything does.
-    """
+async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelResponse:
+    """One attempt: wait if the one before asked for it, hear what people say, build the request, stream the reply."""
     segment.restart()
     if segment.wait:
         await _back_off(segment)
         if isinstance(action, CallModel) and action.tools:
             await segment.hear_messages()
-    request, watched = await _request(segment, action), segment.watched
-    reply = await (_stream(segment, request) if watched is None else _watched(segment, request, watched, within))
+    reply = await _stream(segment, await _request(segment, action))
     # Of a reply that says nothing (a failed attempt, a conclusion to be asked for again), the next attempt drops what
     # was heard.
     if not is_blank(reply.text) or (reply.calls and isinstance(action, CallModel)):
@@ -200,43 +197,14 @@ async def _stream(segment: Segment, request: ModelRequest) -> ModelResponse:
         async for item in stream:
             if isinstance(item, ModelResponse):
                 if len(item.calls) > MAX_CALLS_PER_REPLY:
-                    why = f"the reply asks for more than {MAX_CALLS_PER_REPLY} calls. Ask for a shorter reply."
-                    raise ModelError(f"model {segment.model.name}: {why}", cause=Cause.REJECTED, partial=item)
+                    raise too_long(segment.model.name, item)
                 return item
             segment.hear(item)
     finally:
         close = getattr(stream, "aclose", None)
         if close is not None:
             await close()
-    raise ModelError(f"model {segment.model.name}: the stream ended without a reply", cause=Cause.INTERRUPTED)
-
-
-async def _watched(
-    segment: Segment, request: ModelRequest, watched: "Watched", within: anyio.CancelScope | None
-) -> ModelResponse:
-    """Stream the reply, and tell the telemetry of it."""
-    from turnwright.telemetry import AttemptWork, error_type  # noqa: PLC0415 (most programs have no telemetry)
-
-    turn, counters = segment.machine.turn, segment.machine.turn.counters
-    attempt = turn.limits.max_retries - counters.retries_left + 1
-    work = AttemptWork(request=request, state=turn.state, step=counters.steps, attempt=attempt)
-    with watched.attempt(work):
-        try:
-            reply = await _stream(segment, request)
-        except anyio.get_cancelled_exc_class():
-            if within is not None and within.cancel_called:
-                work.error = str(Cause.TIMEOUT)
-            raise
-        except Exception as error:
-            work.error = error_type(error)
-            if isinstance(error, ModelError):
-                work.usage = _priced(segment, error.partial.usage if error.partial else None)
-            raise
-        calls = tuple([structs.replace(call, arguments=frozen(call.arguments)) for call in reply.calls])
-        details = tuple(map(frozen, reply.reasoning_details))
-        reply = structs.replace(reply, calls=calls, reasoning_details=details)
-        work.reply, work.usage = reply, _priced(segment, reply.usage)
-        return reply
+    raise no_reply(segment.model.name)
 
 
 def _failed(segment: Segment, error: ModelError, usage: Usage | None = None) -> AttemptFailedInput:

@@ -22,7 +22,18 @@ from turnwright.result import TurnResult
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, InboxKind, Store
 from turnwright.tools.errors import describe
 from turnwright.transcript.transcript import going_on
-from turnwright_states import AbortInput, Action, AwaitPerson, ExpireInput, FailInput, Halt, Input
+from turnwright_states import (
+    AbortInput,
+    Action,
+    AwaitPerson,
+    Call,
+    CallSettledInput,
+    CallWaitingInput,
+    ExpireInput,
+    FailInput,
+    Halt,
+    Input,
+)
 
 from .actions import HookError, account_for_crash, perform
 from .opening import open_segment
@@ -87,7 +98,7 @@ class Driver:
             claimed(claim.epoch)
         if begun is None and any(item.kind is InboxKind.ABORT for item in claim.waiting):
             # Nor are they to end it.
-            return await end_claimed(self._store, claim, self._listeners, self._setup.telemetry, known)
+            return await end_claimed(self._store, claim, self._listeners, known)
         with going_on(turn_id) if begun is None else nullcontext():
             async with self._taken_up(claim, begun, known) as segment:
                 while not await _go_on(segment):
@@ -98,6 +109,10 @@ class Driver:
         """Stop what is done for a turn, if it is driven here. `request` waits in its inbox."""
         if request.turn in self.segments:
             self.segments[request.turn].interruption.abort(request)
+
+    async def _delegate(self, segment: Segment, call: Call) -> CallSettledInput | CallWaitingInput:
+        drive = partial(self.drive, over=segment.journal.claim.over.for_children)
+        return await Children(segment, drive, self.abort).work(call)
 
     async def _is_called(self, turn_id: str) -> bool:
         """Whether an abort or an answer waits for a turn that has not ended."""
@@ -118,10 +133,10 @@ class Driver:
                 segment = await open_segment(self._store, self._setup, held, self._listeners, begun, known)
             except ConfigError as error:
                 raise CannotRunError(str(error)) from error.__cause__  # whose words it quotes, if anybody's
-            segment.delegate = Children(segment, partial(self.drive, over=held.over.for_children), self.abort).work
+            segment.delegate = partial(self._delegate, segment)
             self.segments[turn_id] = segment
-            # A store that fails beside the work raises where the watch ends, and the telemetry is to hear of it.
-            with segment.watched or nullcontext():
+            # A store that fails beside the work raises where the watch ends, and the stretch is to hear of that.
+            with segment.journal.stretch or nullcontext():
                 # A store of this process alone needs no watch: who posts here tells the driver.
                 async with background_task(self._watch.keep) if self._store.shared else nullcontext():
                     await _feed(segment, await account_for_crash(segment, crashed=crashed))

@@ -37,14 +37,14 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it knows)
     not paired and the setup is strict about it, and `StoreError` when its journal cannot be read.
     """
     if begun is None:
-        journal = await TurnJournal.open(store, claim, listeners, setup.telemetry, setup.now, known)
+        journal = await TurnJournal.open(store, claim, listeners, setup.now, known)
         now = journal.machine.turn
         about = {"turn": claim.turn, "step": now.counters.steps, "state": str(now.state)}
         _LOG.info("turn %s: taken up in %s, step %d", claim.turn, now.state, now.counters.steps, extra=about)
         agent = _agent(journal)
     else:
         fold = JournalFold(claim.turn, list(enumerate(begun.facts, start=1)), begun.machine)
-        journal = TurnJournal(store, claim, fold, listeners, telemetry=setup.telemetry, now=setup.now)
+        journal = TurnJournal(store, claim, fold, listeners, now=setup.now)
         agent = begun.agent
         journal.log(begun.facts)
     _need_tools(claim.turn, journal.machine.turn, setup)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import anyio
+
 from turnwright.agent import Agent
 from turnwright.events import ReasoningDeltaEvent, ResponseRestartedEvent, TextDeltaEvent, ToolProgressEvent
 from turnwright.journal.answers import unanswered
@@ -46,10 +48,16 @@ class Segment:
         self.setup = setup
         self.journal = journal
         self.machine = journal.machine
-        self.watched = journal.watched
-        if self.watched is not None:
-            self.watched.work.model = model
-        self.model = model
+        #: Bounds the attempt that is under way, if its action does.
+        self.within: anyio.CancelScope | None = None
+        stretch = journal.stretch
+        self.model = (
+            model
+            if stretch is None
+            else stretch.observed(
+                model, setup.prices.get(model.name), lambda: self.within is not None and self.within.cancel_called
+            )
+        )
         self.tools: dict[str, Tool] = setup.tools_for(agent)
         self.conversation = Conversation(
             agent,
@@ -79,7 +87,7 @@ class Segment:
             stopping=lambda: self.interruption.aborting,
             abort=self.interruption.signal,
             progress=self._hear_of_call,
-            watched=self.watched,
+            execute=None if stretch is None else stretch.execute,
             grace=setup.cancel_grace,
         )
 
@@ -163,7 +171,9 @@ class Segment:
         Answers are fed here, and so are messages before a step's model call; an abort, found here or by the watch, is
         returned to be fed.
         """
-        items = await self.interruption.look()
+        items = self.journal.waiting
+        if items is None or items:  # the last append told that nothing waits, as a rule
+            items = await self.interruption.look()
         if self.interruption.aborting:
             return self.interruption.event()
         if self.machine.state is State.PAUSED:

@@ -169,7 +169,7 @@ class Children:
             with suppress(TurnNotFoundError):  # it never began
                 journal = self._segment.journal
                 over = journal.claim.over.for_children
-                await end_child(self._store, child, journal.listeners, journal.telemetry, over=over)
+                await end_child(self._store, child, journal.listeners, over=over)
                 spent = spent_by(result_of(child, await self._store.facts(child)))
             return self._settled(call, CallStatus.ERROR, _CANNOT_RUN, spent)
 

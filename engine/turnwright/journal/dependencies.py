@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import msgspec
 
@@ -17,9 +17,6 @@ from turnwright.tools.errors import describe
 from turnwright.tools.tool import Tool
 from turnwright.transcript.pairing import Unpaired
 from turnwright_states import CallStatus, Limits, Usage
-
-if TYPE_CHECKING:
-    from turnwright.telemetry import Telemetry
 
 
 def checked_model(model: Model) -> Model:
@@ -70,7 +67,7 @@ class Dependencies(msgspec.Struct, frozen=True):
     what is left, in the words of `prompts/budget.txt`, or of the text that is given (`{left}` in it stands for the
     figures). `cancel_grace` is how long tools may go on after an abort, `poll_interval` how often the inbox of a store
     that others write to is looked at (both in seconds). `now` is the wall clock, for the expiry of interrupts; `clock`,
-    which never goes back, measures the seconds of driving. `telemetry` is told of the work as it is done.
+    which never goes back, measures the seconds of driving.
 
     Raises `ConfigError` for a number out of its range, an `unpaired` that is no `Unpaired`, and a blank text to tell.
     """
@@ -90,7 +87,6 @@ class Dependencies(msgspec.Struct, frozen=True):
     poll_interval: float = 0.25
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
-    telemetry: "Telemetry | None" = None
     #: What the limits of agents came to, by the id of the agent, which is kept with it so that no other has the id.
     laid: dict[int, tuple[Agent, Limits]] = msgspec.field(default_factory=dict)
 

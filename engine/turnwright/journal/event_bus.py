@@ -14,6 +14,8 @@ from turnwright.tools.errors import holds
 if TYPE_CHECKING:  # most turns are followed by nobody
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+    from .turn_journal import Stretch, TurnJournal
+
 Observer = Callable[[TurnEvent], None]
 
 _LOG = logging.getLogger(__name__)
@@ -30,9 +32,16 @@ _ALL: Final = _All()
 
 
 class EventBus:
-    """Every event of an engine goes through here, in the order in which the journal has it."""
+    """Every event of an engine goes through here, in the order in which the journal has it.
 
-    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+    `stretches` gives whoever observes a stretch of driving.
+    """
+
+    def __init__(
+        self, observers: Sequence[Observer] = (), stretches: "Callable[[TurnJournal], Stretch] | None" = None
+    ) -> None:
+        #: See `Listeners.stretches`.
+        self.stretches = stretches
         self._observers = tuple(observers)
         self._followers: defaultdict[str, list[MemoryObjectSendStream[TurnEvent]]] = defaultdict(list)
         #: The turns whose events somebody hears: all of them, where there is an observer.

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 
@@ -20,9 +20,6 @@ from .inbox import ABORT, abort_item, answer_item
 from .message_history import EarlierJournals
 from .turn_journal import JournalFold, Listeners, TurnJournal
 
-if TYPE_CHECKING:
-    from turnwright.telemetry import Telemetry
-
 #: Seconds between two tries to end a sub-agent that somebody holds.
 _PATIENCE: Final = 0.05
 
@@ -31,7 +28,6 @@ async def end_turn(
     store: Store,
     turn_id: str,
     listeners: Listeners | None = None,
-    telemetry: "Telemetry | None" = None,
     *,
     over: AbandonedDrivers = NONE_ABANDONED,
 ) -> None:
@@ -43,7 +39,7 @@ async def end_turn(
     `TurnNotFoundError` and what the store raises. Source: DESIGN 4.11, 4.14.
     """
     with suppress(TurnBusyError):
-        await _end_claimed(store, turn_id, listeners, telemetry, over)
+        await _end_claimed(store, turn_id, listeners, over)
         with suppress(TurnNotFoundError):  # its parents are not in this store
             await _withdraw(store, turn_id)
 
@@ -52,18 +48,15 @@ async def end_claimed(
     store: Store,
     claim: Claim,
     listeners: Listeners | None = None,
-    telemetry: "Telemetry | None" = None,
     known: JournalFold | None = None,
 ) -> TurnResult:
     """Abort a claimed turn and its sub-agents before it, release it, and return how it ended."""
-    async with _held(store, claim, listeners, telemetry, known) as journal:
+    async with _held(store, claim, listeners, known) as journal:
         await _end(journal, EndReason.ABORTED)
     return journal.result()
 
 
-async def supersede_session(
-    store: Store, session: str, listeners: Listeners | None = None, telemetry: "Telemetry | None" = None
-) -> EarlierJournals:
+async def supersede_session(store: Store, session: str, listeners: Listeners | None = None) -> EarlierJournals:
     """End the paused turn of a session, for a new message came: what it waits for is rejected (DESIGN 4.12).
 
     Returns the journals that were read for it.
@@ -78,21 +71,19 @@ async def supersede_session(
         if row.status.state is not State.PAUSED:
             raise SessionBusyError(session, row.id)
         try:
-            earlier[row.id] = await supersede(store, row.id, listeners, telemetry)
+            earlier[row.id] = await supersede(store, row.id, listeners)
         except TurnBusyError:
             raise SessionBusyError(session, row.id) from None
     return earlier
 
 
-async def supersede(
-    store: Store, turn_id: str, listeners: Listeners | None = None, telemetry: "Telemetry | None" = None
-) -> list[tuple[int, Fact]]:
+async def supersede(store: Store, turn_id: str, listeners: Listeners | None = None) -> list[tuple[int, Fact]]:
     """End a paused turn because a new message came (DESIGN 4.12), or leave it as it is. Returns its journal.
 
     Raises `TurnBusyError` if somebody drives it, and `StoreError`. One that has gone on meanwhile is left alone.
     """
     known = await JournalFold.read(store, turn_id, keeps=True)
-    async with _held(store, await store.claim(turn_id), listeners, telemetry, known) as journal:
+    async with _held(store, await store.claim(turn_id), listeners, known) as journal:
         if journal.machine.state is State.PAUSED:
             await _end(journal, EndReason.SUPERSEDED)
     return known.facts
@@ -103,13 +94,12 @@ async def _claimed(
     store: Store,
     turn_id: str,
     listeners: Listeners | None,
-    telemetry: "Telemetry | None",
     over: AbandonedDrivers = NONE_ABANDONED,
 ) -> AsyncIterator[TurnJournal]:
     """A turn that nobody drives."""
     claim = await store.claim(turn_id, over=over)
     claim.over = over
-    async with _held(store, claim, listeners, telemetry) as journal:
+    async with _held(store, claim, listeners) as journal:
         yield journal
 
 
@@ -118,14 +108,13 @@ async def _held(
     store: Store,
     claim: Claim,
     listeners: Listeners | None,
-    telemetry: "Telemetry | None",
     known: JournalFold | None = None,
 ) -> AsyncIterator[TurnJournal]:
     """A claimed turn. A crash that its end does not settle is left for the next driver to account for."""
     crashed = claim.crashed
     try:
-        journal = await TurnJournal.open(store, claim, listeners, telemetry, known=known)
-        with going_on(claim.turn), journal.watched or nullcontext():
+        journal = await TurnJournal.open(store, claim, listeners, known=known)
+        with going_on(claim.turn), journal.stretch or nullcontext():
             yield journal
         crashed = crashed and journal.machine.turn.state.outcome is None
     finally:
@@ -145,7 +134,7 @@ async def end_children(journal: TurnJournal) -> dict[str, Spent]:
             # It never began, or nobody knows what it used: then what it was lent is spent.
             with suppress(TurnNotFoundError, UnreadableTurnError):
                 over = journal.claim.over.for_children
-                await end_child(journal.store, child, journal.listeners, journal.telemetry, over=over)
+                await end_child(journal.store, child, journal.listeners, over=over)
                 spent[call.id] = spent_by(result_of(child, await journal.store.facts(child)))
     return spent
 
@@ -159,7 +148,6 @@ async def end_child(
     store: Store,
     turn_id: str,
     listeners: Listeners | None = None,
-    telemetry: "Telemetry | None" = None,
     *,
     over: AbandonedDrivers = NONE_ABANDONED,
 ) -> None:
@@ -170,17 +158,15 @@ async def end_child(
     """
     while (await store.get(turn_id)).status.outcome is None:
         try:
-            await _end_claimed(store, turn_id, listeners, telemetry, over)
+            await _end_claimed(store, turn_id, listeners, over)
         except TurnBusyError:
             # Somebody else is about to end it, or is a driver that its parent has lost; both find the request.
             await store.post(abort_item(turn_id))
             await anyio.sleep(_PATIENCE)
 
 
-async def _end_claimed(
-    store: Store, turn_id: str, listeners: Listeners | None, telemetry: "Telemetry | None", over: AbandonedDrivers
-) -> None:
-    async with _claimed(store, turn_id, listeners, telemetry, over) as journal:
+async def _end_claimed(store: Store, turn_id: str, listeners: Listeners | None, over: AbandonedDrivers) -> None:
+    async with _claimed(store, turn_id, listeners, over) as journal:
         await _end(journal, EndReason.ABORTED)
 
 

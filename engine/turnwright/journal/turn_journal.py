@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Container, Sequence
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -25,7 +26,10 @@ from turnwright_states.state import FINAL
 from .inbox import steers
 
 if TYPE_CHECKING:
-    from turnwright.telemetry import Telemetry, Watched
+    from turnwright.model.protocol import Model
+    from turnwright.tools.batch_context import Execute
+
+    from .dependencies import Price
 
 _LOG = logging.getLogger(__name__)
 # A library does not write to a program's stderr unasked, warnings neither: without this the standard library would.
@@ -42,6 +46,38 @@ class Listeners(Protocol):
 
     def publish(self, event: TurnEvent) -> None:
         """Pass an event on."""
+        ...
+
+    @property
+    def stretches(self) -> "Callable[[TurnJournal], Stretch] | None":
+        """What gives whoever observes the stretch of driving that begins with a journal, if anybody does."""
+        ...
+
+
+class Stretch(Protocol):
+    """Observes one stretch of driving a turn, from a claim to its release: a block, in which all of it happens."""
+
+    def __enter__(self) -> object:
+        """Driving begins."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> bool | None:
+        """The turn is released."""
+        ...
+
+    def journalled(self, facts: Sequence[Fact]) -> None:
+        """Hear of facts that are in the journal."""
+        ...
+
+    def observed(self, model: "Model", price: "Price | None", timed_out: Callable[[], bool]) -> "Model":
+        """Give the model, wrapped: `timed_out` says whether an attempt that is canceled has used up its time."""
+        ...
+
+    @property
+    def execute(self) -> "Execute":
+        """What executes a call around its tool."""
         ...
 
 
@@ -82,15 +118,9 @@ class JournalFold:
             for seq, fact in new:
                 self.machine.turn.apply(fact)
                 self.transcript.add(seq, fact)
-                self.extend(seq, [fact])
-
-    def extend(self, seq: int, facts: Sequence[Fact]) -> None:
-        """Take in that these facts, the last of them at `seq`, are in the journal; machine and transcript have them."""
-        self.last = facts[-1]
-        self.path.extend(facts)
-        if self.keeps:
-            self.facts += enumerate(facts, self.seq + 1)
-        self.seq = seq
+                self.seq, self.last = seq, fact
+        self.path.extend(fact for _, fact in new)
+        self.facts += new
 
     @property
     def segment(self) -> int:
@@ -112,7 +142,6 @@ class TurnJournal:
         fold: JournalFold,
         listeners: Listeners | None = None,
         *,
-        telemetry: "Telemetry | None" = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
@@ -123,9 +152,8 @@ class TurnJournal:
         #: What waits in the inbox, as far as the last append or the claim told; None where more may have come since.
         self.waiting: Sequence[InboxItem] | None = claim.waiting
         self.listeners = listeners
-        self.telemetry = telemetry
-        #: This stretch of driving, as the telemetry is told of it.
-        self.watched = None if telemetry is None else self._watched_by(telemetry, fold.facts)
+        #: Who observes this stretch of driving, if anybody does.
+        self.stretch = None if listeners is None or listeners.stretches is None else listeners.stretches(self)
         if not fold.keeps:
             fold.facts = []
         self._state = self.machine.turn.state
@@ -135,12 +163,11 @@ class TurnJournal:
         self._failed = False
 
     @classmethod
-    async def open(  # noqa: PLR0917 (in the order of the constructor)
+    async def open(
         cls,
         store: Store,
         claim: Claim,
         listeners: Listeners | None = None,
-        telemetry: "Telemetry | None" = None,
         now: Callable[[], float] = time.time,
         known: JournalFold | None = None,
     ) -> "TurnJournal":
@@ -153,7 +180,7 @@ class TurnJournal:
             known = await JournalFold.read(store, claim.turn)
         elif reads:
             await known.catch_up(store)
-        journal = cls(store, claim, known, listeners, telemetry=telemetry, now=now)
+        journal = cls(store, claim, known, listeners, now=now)
         if reads:
             journal.waiting = None
         return journal
@@ -269,38 +296,28 @@ class TurnJournal:
         if machine.turn.state is State.STREAM:  # a step may have begun
             stamp(facts, self._now())
         turn, seq = machine.turn, claim.seq
-        if turn.state in FINAL:
-            consumed = (*consumed, *at_the_end)
+        consumed = (*consumed, *at_the_end) if turn.state in FINAL else consumed
         self.waiting = await self.store.append(claim, facts, Status.of(turn), consumed)
         self._failed = False
         heard = self.listeners is not None and claim.turn in self.listeners.followed
-        self.fold.extend(claim.seq, facts)
+        fold = self.fold
+        fold.seq, fold.last = claim.seq, facts[-1]
+        fold.path.extend(facts)
+        if fold.keeps:
+            fold.facts += enumerate(facts, seq + 1)
         if turn.state is not self._state:
             # Asked once a state: who switches the log on while a turn runs sees it go on, and a step costs two calls.
             level = logging.WARNING if self._state is State.TEXT_ONLY else logging.INFO
             self._state, self._logged = turn.state, _LOG.isEnabledFor(level)
         if self._logged:
             self.log(facts)
-        if self.watched is not None:
-            self.watched.journalled(facts)
+        if self.stretch is not None:
+            self.stretch.journalled(facts)
         for fact in facts:
             seq += 1
             self.transcript.add(seq, fact)
             if heard:
                 self.publish(event_of(claim.turn, seq, fact, self.transcript))
-
-    def _watched_by(self, telemetry: "Telemetry", facts: Sequence[tuple[int, Fact]]) -> "Watched":
-        from turnwright.telemetry import TurnWork, Watched  # noqa: PLC0415 (most programs have no telemetry)
-
-        new = self.claim.epoch == 1 and self.started.forked_from is None
-        work = TurnWork(
-            id=self.turn_id,
-            epoch=self.claim.epoch,
-            started=self.started,
-            turn=self.machine.turn,
-            begun=tuple(fact for _, fact in facts) if new else (),
-        )
-        return Watched(telemetry, work)
 
     def _ahead(self) -> StoreError:
         return StoreError(f"turn {self.turn_id}: an append failed before; the turn can be resumed")

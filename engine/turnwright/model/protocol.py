@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from turnwright.errors import TurnwrightError
 from turnwright.message import Message
 from turnwright_states import Cause, Finish, Usage
+from turnwright_states.limits import MAX_CALLS_PER_REPLY
 
 ToolChoice = Literal["auto", "none", "required"]
 
@@ -159,3 +160,14 @@ class Model(Protocol):
         one attempt: retries belong to the chart (DESIGN 4.10). Cancelling it closes the connection.
         """
         ...
+
+
+def too_long(model: str, reply: ModelResponse) -> ModelError:
+    """Make the error of a reply that asks for more calls than a turn takes."""
+    why = f"the reply asks for more than {MAX_CALLS_PER_REPLY} calls. Ask for a shorter reply."
+    return ModelError(f"model {model}: {why}", cause=Cause.REJECTED, partial=reply)
+
+
+def no_reply(model: str) -> ModelError:
+    """Make the error of a stream that ended without a reply."""
+    return ModelError(f"model {model}: the stream ended without a reply", cause=Cause.INTERRUPTED)

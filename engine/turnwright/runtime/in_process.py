@@ -73,7 +73,7 @@ class InProcessTurns:
         if self.is_driven(turn_id):
             self._driver.abort(request)
         elif not await self._store.is_driven(turn_id):
-            await end_turn(self._store, turn_id, self._hub, self._setup.telemetry)
+            await end_turn(self._store, turn_id, self._hub)
 
     async def _drive_once(
         self,
@@ -146,7 +146,7 @@ class InProcessTurns:
             return
         await self.stop(turn_id)
         if row.owner is not None and over.covers(row.owner, row.epoch):
-            await end_turn(self._store, turn_id, self._hub, self._setup.telemetry, over=over)
+            await end_turn(self._store, turn_id, self._hub, over=over)
 
     async def job(self, turn_id: str) -> Job:
         """See `Work.job`."""

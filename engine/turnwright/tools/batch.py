@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -22,7 +22,7 @@ from turnwright_states import (
 )
 from turnwright_states.construct import construct_unchecked
 
-from .batch_context import BatchContext, Values
+from .batch_context import BatchContext, Failed, Values
 from .context import NeedsPersonError
 from .errors import ToolError, describe
 from .rate_limiter import Pace, Slot
@@ -30,9 +30,6 @@ from .result import ToolResult
 from .run_concurrently import in_tasks
 from .tool import Tool
 from .tool_work import ToolWork, asked_first, is_its_own, outcome_of, settled, waits
-
-if TYPE_CHECKING:
-    from turnwright.telemetry import CallWork
 
 
 class CallReport(Protocol):
@@ -88,7 +85,7 @@ async def _start_together(calls: Sequence[Call], around: BatchContext, report: C
     elapsed = around.elapsed()
     first, *more = [construct_unchecked(CallStartedInput, call=call.id, elapsed=elapsed) for call in calls]
     await report(first, *more)
-    if around.watched is None:
+    if around.execute is None:
         work = [ToolWork(call, around.tools[call.name], around, report, around.checked.pop(call.id)) for call in calls]
         await in_tasks(work, around.grace)
     else:
@@ -265,16 +262,11 @@ async def _execution(
 ) -> CallSettledInput | CallWaitingInput:
     """Do what a started call asks for, by its tool or in a turn of its own, and say what came of it."""
     delegates = call.made.lease is not None
-    if around.watched is None:
-        return await (around.delegate(call) if delegates else outcome_of(call, tool, around, values))
-    from .traced_call import traced_call  # noqa: PLC0415 (most programs have no telemetry)
 
-    child = child_id(around.turn, call.id) if delegates else ""
+    def run(failed: Failed | None = None) -> Awaitable[CallSettledInput | CallWaitingInput]:
+        return around.delegate(call) if delegates else outcome_of(call, tool, around, values, failed)
 
-    def run(work: "CallWork") -> Awaitable[CallSettledInput | CallWaitingInput]:
-        return around.delegate(call) if delegates else outcome_of(call, tool, around, values, work)
-
-    return await traced_call(around.watched, call, tool, child, run)
+    return await (run() if around.execute is None else around.execute(call, tool, run))
 
 
 def _is_taken_up(call: Call) -> bool:

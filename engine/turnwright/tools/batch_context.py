@@ -3,20 +3,22 @@
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from turnwright_states import Call, CallSettledInput, CallWaitingInput
 
 from .context import AbortSignal
 from .tool import Tool
 
-if TYPE_CHECKING:
-    from turnwright.telemetry import Watched
-
 #: Hears how far a call is: its progress, of how much, and a message.
 Progress = Callable[[Call, float, float | None, str], None]
 #: Drives the sub-agent of a started call, until it has ended or waits for a person.
 Delegate = Callable[[Call], Awaitable[CallSettledInput | CallWaitingInput]]
+#: Told the error that a tool raised.
+Failed = Callable[[BaseException], None]
+#: Does what a started call asks for, and says what came of it.
+Execution = Callable[[Failed | None], Awaitable[CallSettledInput | CallWaitingInput]]
+#: Executes a call of a tool around its execution.
+Execute = Callable[[Call, Tool, Execution], Awaitable[CallSettledInput | CallWaitingInput]]
 
 
 def nobody_listens(call: Call, progress: float, total: float | None, message: str) -> None:
@@ -53,8 +55,8 @@ class BatchContext:
     abort: AbortSignal = field(default_factory=AbortSignal)
     progress: Progress = nobody_listens
     delegate: Delegate = nobody_delegates
-    #: Whom the telemetry is told of the calls by, if there is one.
-    watched: "Watched | None" = None
+    #: What executes a started call around what its tool does, if anything does.
+    execute: Execute | None = None
     checked: dict[str, Values] = field(default_factory=dict)
     #: Seconds that a call may go on after it was cancelled; then it is abandoned.
     grace: float = 1.0

@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 import anyio.lowlevel
@@ -12,7 +12,7 @@ import anyio.lowlevel
 from turnwright_states import Call, CallSettledInput, CallStatus, CallWaitingInput
 from turnwright_states.construct import construct_unchecked
 
-from .batch_context import BatchContext, Values
+from .batch_context import BatchContext, Failed, Values
 from .context import AbortSignal, Ask, GivenAnswer, NeedsPersonError, ProgressLine, ToolContext
 from .errors import ToolError, ToolTimeoutError, describe, holds
 from .loop_handle import in_event_loop
@@ -21,23 +21,20 @@ from .run_concurrently import WorkItem, in_tasks
 from .timing import watch_limit
 from .tool import Tool
 
-if TYPE_CHECKING:
-    from turnwright.telemetry import CallWork
-
 _LOG: Final = logging.getLogger(__name__)
 
 
 async def outcome_of(
-    call: Call, tool: Tool, around: BatchContext, values: Values | None, work: "CallWork | None" = None
+    call: Call, tool: Tool, around: BatchContext, values: Values | None, failed: Failed | None = None
 ) -> CallSettledInput | CallWaitingInput:
-    """Let the tool do its work, and say what came of it. An error is named in `work`."""
+    """Let the tool do its work, and say what came of it. An error of its own is told to `failed`."""
     came: list[CallSettledInput | CallWaitingInput] = []
 
     async def keep(outcome: CallSettledInput | CallWaitingInput) -> None:
         came.append(outcome)
 
     try:
-        await in_tasks([ToolWork(call, tool, around, keep, values, work)], around.grace)
+        await in_tasks([ToolWork(call, tool, around, keep, values, failed)], around.grace)
     except anyio.get_cancelled_exc_class():
         if not came:  # a call that ends all the same keeps its result
             raise
@@ -105,7 +102,7 @@ class Inquiry(WorkItem):
 class ToolWork(WorkItem):
     """What the tool of a started call does. `tell` is told what came of it, unless the work is abandoned."""
 
-    __slots__ = ("_abandoned", "_around", "_call", "_context", "_line", "_tell", "_tool", "_values", "_work")
+    __slots__ = ("_abandoned", "_around", "_call", "_context", "_line", "_raised", "_tell", "_tool", "_values")
 
     def __init__(  # noqa: PLR0917 (they go down together, as far as the tool)
         self,
@@ -114,7 +111,7 @@ class ToolWork(WorkItem):
         around: BatchContext,
         tell: Callable[[CallSettledInput | CallWaitingInput], Awaitable[None]],
         values: Values | None,
-        work: "CallWork | None" = None,
+        failed: Failed | None = None,
     ) -> None:
         self.at_work = False
         self.timed = tool.timeout is not None
@@ -125,7 +122,7 @@ class ToolWork(WorkItem):
         self._around = around
         self._tell = tell
         self._values = values
-        self._work = work
+        self._raised = failed
         self._line: ProgressLine | None = None
         self._context = _UNSEEN
         self._abandoned = False
@@ -195,8 +192,8 @@ class ToolWork(WorkItem):
                 self._hang_up()
 
     def _failed(self, error: BaseException) -> CallSettledInput:
-        if self._work is not None:
-            self._work.failed(error)
+        if self._raised is not None:
+            self._raised(error)
         said = str(error) if isinstance(error, ToolError) else describe(error)
         return settled(self._call, CallStatus.ERROR, ToolResult(said), self._around)
 
