@@ -62,7 +62,7 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
         )
     history = _messages(options.get("message_history", ()), strict=setup.unpaired == "reject")
     context = options.get("metadata", {})
-    if isinstance(context, Mapping) and deeper_than(dict(context), MOST_NESTED):
+    if context and isinstance(context, Mapping) and deeper_than(dict(context), MOST_NESTED):
         raise ConfigError(f"metadata: nests more than {MOST_NESTED} lists and objects: give one that is flatter")
     return StartedInput(
         prompt=prompt,
