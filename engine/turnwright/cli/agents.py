@@ -74,12 +74,10 @@ def record(agent: Agent, engine: Limits) -> dict[str, object]:
 
 
 def table(found: Sequence[Agent], engine: Limits | None = None) -> columns.Columns:
-    """Return the agents for a terminal, which gives the table its width."""
     return columns.Columns(_COLUMNS, [_row(agent, engine or Limits()) for agent in found])
 
 
 def plain(found: Sequence[Agent], engine: Limits | None = None) -> str:
-    """The agents in aligned columns, nothing cut off: for pipes and files."""
     return columns.plain(_COLUMNS, [_row(agent, engine or Limits()) for agent in found])
 
 

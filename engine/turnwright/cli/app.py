@@ -46,7 +46,6 @@ ROOMS: Final = {
 
 
 def command(name: str) -> Callable[..., object]:
-    """The function of a command, out of its room."""
     found: Callable[..., object] = getattr(import_module(f".{ROOMS[name]}", __package__), name)
     return found
 
@@ -60,7 +59,6 @@ def _asked_for(arguments: Sequence[str]) -> Sequence[str]:
 
 
 def _app(commands: Sequence[str]) -> typer.Typer:
-    """The command line with these commands."""
     app = typer.Typer(
         name="turnwright",
         epilog=(
@@ -108,7 +106,6 @@ def main() -> None:
 
 
 def _code() -> int:
-    """Run the command, and return the exit code."""
     try:
         startup.leave_on_interrupt()
         process.prepare()
@@ -127,7 +124,6 @@ def _code() -> int:
 
 
 def _told(error: Exception) -> int:
-    """Say what went wrong, and return the exit code."""
     if isinstance(error, StoreError | LeaseLostError | RuntimeUnavailableError):
         process.say(" ".join(map(str.strip, str(error).splitlines())))
         return codes.FAILED

@@ -34,7 +34,6 @@ def lines_of(checks: Sequence[Check]) -> Iterator[str]:
 
 
 def json_of(checks: Sequence[Check]) -> dict[str, JsonValue]:
-    """The checks for programs: the verdict on all of them, and each."""
     return {
         "verdict": worst(checks),
         "checks": [

@@ -37,7 +37,6 @@ class Columns:
         self._drops = drops
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        """Lay the rows out."""
         shown = self._dropped(options.max_width) if self._drops else self._wrapped(options.max_width)
         for number, line in enumerate(shown):
             text = styled(line, "bold" if not number else "")
@@ -68,7 +67,6 @@ class Columns:
 
 
 def plain(head: Row, rows: Sequence[Row]) -> str:
-    """Return the rows in aligned columns, nothing cut off: for pipes and files."""
     return "\n".join(_aligned([[escaped(cell) for cell in line] for line in (head, *rows)]))
 
 
@@ -88,7 +86,6 @@ def _records(lines: Sequence[Row], width: int) -> Iterator[str]:
 
 
 def _words(line: Row) -> list[str]:
-    """The longest word of each cell."""
     return [max(cell.split(" "), key=cell_len) for cell in line]
 
 

@@ -60,7 +60,6 @@ def config(
 
 
 def settings_table() -> str:
-    """All settings as a table in Markdown: key, values, default, variable, meaning."""
     from turnwright.config.files import variable  # noqa: PLC0415 (loads pydantic-settings)
     from turnwright.config.settings import SETTINGS  # noqa: PLC0415 (only needed here)
 

@@ -67,7 +67,6 @@ def _wrapped(text: str, first: str, then: str) -> list[str]:
 
 
 def json_of_witness(witness: Counterexample) -> dict[str, JsonValue]:
-    """The case and the way, for programs."""
     path, machine = retrace(witness.case, witness.events)
     turn = machine.turn
     case = witness.case

@@ -84,7 +84,6 @@ def _decode(file: str, stream: ReplyStream) -> dict[str, JsonValue]:
 
 
 def _pieces(file: str) -> Iterator[bytes]:
-    """Read a file, or standard input, a piece at a time. Raises `OSError` if it cannot be read."""
     if file == "-":
         yield from _read(typer.get_binary_stream("stdin"))
         return

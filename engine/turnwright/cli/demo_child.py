@@ -25,7 +25,6 @@ def crash_line(request: ModelRequest) -> ModelResponse | str:
 
 
 def crash_script() -> ScriptedModel:
-    """The model of the last scene."""
     return ScriptedModel(crash_line, repeat=True)
 
 

@@ -89,7 +89,6 @@ class DemoModel:
         self._overloaded = False
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
-        """See `Model.stream`."""
         asked = next((one.text for one in request.messages if one.role == "user"), "")
         if asked == _FORECAST and not self._overloaded:
             self._overloaded = True
@@ -106,7 +105,6 @@ class DemoModel:
 
 
 def _rounds(request: ModelRequest) -> int:
-    """How many replies the model has given in this turn."""
     return sum(message.role == "assistant" for message in request.messages)
 
 
@@ -232,7 +230,6 @@ async def play_turns(folder: Path, engine: Engine) -> None:
 
 
 async def _planned(engine: Engine) -> None:
-    """Steer a turn while it runs."""
     async with engine.stream(Agent(name="Planner"), _PLAN) as events:
         async for event in events:
             if event.type == "call_started" and event.seq < 8:  # noqa: PLR2004 (in its first step)
@@ -241,7 +238,6 @@ async def _planned(engine: Engine) -> None:
 
 
 async def _crashed(folder: Path, engine: Engine) -> None:
-    """Have a process killed in the middle of a call, and take its turn up."""
     command = [sys.executable, "-c", _CHILD, str(folder / _DATABASE), str(folder / _WITNESS)]
     child = await anyio.open_process(command, stdin=subprocess.DEVNULL, stdout=None, stderr=None)
     try:

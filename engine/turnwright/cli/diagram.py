@@ -34,8 +34,6 @@ from .summary import path_words
 
 
 class Format(StrEnum):
-    """How the picture is printed."""
-
     MERMAID = "mermaid"
     DOT = "dot"
     SVG = "svg"

@@ -52,17 +52,11 @@ class Display(Protocol):
     service: str
 
     @property
-    def flags(self) -> str:
-        """The flags with which another command finds the turn."""
-        ...
+    def flags(self) -> str: ...
 
-    def hear(self, event: TurnEvent) -> None:
-        """Show one event."""
-        ...
+    def hear(self, event: TurnEvent) -> None: ...
 
-    def close(self, result: TurnResult, seq: int) -> None:
-        """Say how the turn came out. `seq` is its last fact."""
-        ...
+    def close(self, result: TurnResult, seq: int) -> None: ...
 
     def __enter__(self) -> Self: ...
 
@@ -81,7 +75,6 @@ class _Quiet:
 
     @property
     def flags(self) -> str:
-        """See `Display.flags`."""
         return store_flag(self.store) + self.service
 
     def _closing(self, result: TurnResult) -> list[str]:
@@ -112,7 +105,6 @@ class JsonDisplay(_Quiet):
         self._last = ""
 
     def hear(self, event: TurnEvent) -> None:
-        """Print the event, of the turn or of a sub-agent's."""
         view = self.view.take(event)
         if view is not None:
             if view is self.view:
@@ -136,14 +128,12 @@ class PlainDisplay(_Quiet):
         self._out = Output()
 
     def hear(self, event: TurnEvent) -> None:
-        """Print a line, if the event is worth one."""
         view = self.view.take(event)
         if view is not None:
             gutter = f"{_INDENT * view.depth}{view.label}  " if view.label else ""
             self._out.write(*fit([f"{gutter}{line}" for line in _plain_lines(view, event)], _HANG))
 
     def close(self, result: TurnResult, seq: int) -> None:  # noqa: ARG002 (the JSON display needs it)
-        """Print the outcome, the reason, and what to do next."""
         lines = ["", *self._closing(result)]
         if sys.stdout.isatty():
             print_closing(result, lines, flags=self.flags)
@@ -265,7 +255,6 @@ class LiveDisplay(_Quiet):
                 pass
 
     def close(self, result: TurnResult, seq: int) -> None:  # noqa: ARG002 (the JSON display needs it)
-        """Print the outcome, the reason, and what to do next."""
         lines = self._closing(result)
         if result.paused:
             print_closing(result, ["", *lines], flags=self.flags)
@@ -287,7 +276,6 @@ class LiveDisplay(_Quiet):
         self._console.print(Padding(block, (0, 0, 0, len(_INDENT) * view.depth), expand=False))
 
     def _print_head(self, view: TurnView) -> None:
-        """Print which step it is and what the model said, before its sub-agents begin."""
         head = self._head(view)
         if head:
             self._print(view, *head)
@@ -344,7 +332,6 @@ def choose_display(*, as_json: bool, store: str = DEFAULT_STORE, service: str = 
 
 
 def headline(view: TurnView) -> str:
-    """The first line: which turn, which agent, which model, which bounds."""
     calls = "unlimited" if view.limits.call_limit is None else f"{view.limits.call_limit}"
     agent, model = one_line(view.agent), one_line(view.model)
     return f"turn {view.turn}  agent {agent}  model {model}  cap {view.limits.cap} steps  budget {calls} tool calls"

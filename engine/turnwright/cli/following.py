@@ -44,7 +44,6 @@ class Followed:
         return list(self._transcript.turn.interrupts)
 
     def observe(self, event: TurnEvent) -> None:
-        """Take an event of this process in, of the turn or of a sub-agent's."""
         self._ours = self._ours or event.turn == self.turn
         self._held.append(event)
         self._tell_held()
@@ -56,7 +55,6 @@ class Followed:
             await anyio.sleep(engine.setup.poll_interval)
 
     async def catch_up(self, store: Store) -> None:
-        """Tell all that the journal has by now."""
         transcript, held = self._transcript, bool(self._held)
         for seq, fact in await store.facts(self.turn, after=self._read):
             with reading(self.turn):

@@ -97,7 +97,6 @@ def fuzz(
 
 
 def _choose(name: str | None, file: Path | None) -> tuple[Agent, ...]:
-    """The agents of the file, or the one of that name, or one without a file. Raises `ConfigError`."""
     if name is None and file is None:
         return (Agent(name="assistant"),)
     agents = load_agents(file or _AGENTS)
@@ -106,7 +105,6 @@ def _choose(name: str | None, file: Path | None) -> tuple[Agent, ...]:
 
 @contextmanager
 def _bar(examples: int) -> "Iterator[Progress]":
-    """A progress bar on stderr, as a function of the examples so far."""
     console = Screen(err=True)
     with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("playing", total=examples)
@@ -125,7 +123,6 @@ def _write(report: "FuzzReport", file: Path) -> None:
 
 
 def _told(report: "FuzzReport", target: "Target") -> Iterator[str]:
-    """What was played, what held, how the turns ended, and which rows they took."""
     turns = sum(report.ends.values())
     names = ", ".join(agent.name for agent in target.agents)
     yield (
@@ -147,7 +144,6 @@ def _told(report: "FuzzReport", target: "Target") -> Iterator[str]:
 
 
 def _tell_found(report: "FuzzReport", found: Found, command: str) -> None:
-    """What is violated and how to see it again, on stderr: stdout is the test."""
     for one in found.checks:
         echo(f"violated: {one.claim}: {one.detail}", err=True)
     often = "" if found.comes_back else "; it held when the same was played again, and was made no smaller"
@@ -166,7 +162,6 @@ def _command(
     examples: int,
     seed: int,
 ) -> str:
-    """The command line that plays the same examples."""
     flags = {"--agents": agents, "--agent": agent, "--tools": tools, "--root": root}
     words = [word for flag, value in flags.items() if value is not None for word in (flag, str(value))]
     run = ["--run-tools"] if run_tools else []
@@ -174,7 +169,6 @@ def _command(
 
 
 def _origin(agent: Agent, file: Path | None, tools: str | None, root: Path) -> FailureOrigin:
-    """How a test gets the same agent and the same tools."""
     imported: list[object] = [Path, builtin_tools]
     offered = f"*builtin_tools(Path({code(str(root))}))"
     if tools is not None:

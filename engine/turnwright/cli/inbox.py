@@ -152,7 +152,6 @@ def steer(
 
 
 def _nothing_said(result: TurnResult, still_open: Sequence[str]) -> str:
-    """Say what an answer could be given to, where none was given."""
     if still_open:
         return f"no answer: give --approve, --reject or --answer with one of {', '.join(still_open)}"
     if result.interrupts:
@@ -161,7 +160,6 @@ def _nothing_said(result: TurnResult, still_open: Sequence[str]) -> str:
 
 
 async def _rests(store: Store, turn: str) -> bool:
-    """Whether a turn has not ended, and nobody drives it on."""
     with suppress(TurnNotFoundError):
         return (await store.get(turn)).status.outcome is None and not await store.is_driven(turn)
     return False

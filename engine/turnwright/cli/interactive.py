@@ -79,7 +79,6 @@ async def _drive(display: Display, opening: Opening, work: Work, followed: Follo
 async def _heed(
     signals: AsyncIterator[signal.Signals], display: Display, engine: Engine, followed: Followed | None
 ) -> None:
-    """Abort the turn, or raise `Left`."""
     asked = False
     async for number in signals:
         code, how = (codes.TERMINATED, _TOLD) if number == signal.SIGTERM else (codes.ABORTED, _PRESSED)
@@ -103,8 +102,6 @@ async def _finish_tools(display: Display, engine: Engine) -> None:
 
 
 def _farewell(display: Display, how: str) -> Callable[[], str]:
-    """What to say when leaving: where the turn is, as far as it is known then."""
-
     def say() -> str:
         turn = display.view.turn
         if not turn:

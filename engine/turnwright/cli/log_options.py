@@ -15,15 +15,11 @@ from . import process
 
 
 class LogFormat(StrEnum):
-    """How a line of the log is written."""
-
     TEXT = "text"
     JSON = "json"
 
 
 class LogLevel(StrEnum):
-    """The least that is logged."""
-
     DEBUG = "debug"
     INFO = "info"
     WARNING = "warning"
@@ -50,8 +46,6 @@ _FLAGS: Final = ("--log-format", "--log-level")
 
 
 def with_log_options(command: Callable[..., object]) -> Callable[..., object]:
-    """The command with the options of the log behind its own."""
-
     @wraps(command)
     def logged(*, log_format: LogFormat | None, log_level: LogLevel | None, **given: object) -> object:
         choose_log(log_format, log_level)

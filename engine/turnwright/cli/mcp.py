@@ -18,9 +18,7 @@ _NOISY: Final = ("client", "mcp", "httpx2")
 class Make(Protocol):
     """What makes an engine of its tools."""
 
-    def __call__(self, *, tools: Sequence[Tool]) -> Engine:
-        """Make it. Raises `ConfigError`."""
-        ...
+    def __call__(self, *, tools: Sequence[Tool]) -> Engine: ...
 
 
 def with_mcp(files: Sequence[Path], make: Make, tools: Sequence[Tool]) -> Opening:

@@ -154,7 +154,6 @@ def choose_agent(name: str | None, file: Path | None, said: "Config") -> tuple[A
 
 
 def with_steps(agent: Agent, steps: int | None) -> Agent:
-    """The agent with another step limit. Raises `ConfigError` for one that is out of range."""
     if steps is None:
         return agent
     try:

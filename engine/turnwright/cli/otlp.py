@@ -59,7 +59,6 @@ class Sender:
         self.telemetry = OpenTelemetry(self._tracers, self._meters)
 
     def close(self) -> None:
-        """Send what is left: within the exporter's time-out where the environment sets one, else in a few seconds."""
         ends = time.monotonic() + _seconds_to_send()
         last = [threading.Thread(target=one.shutdown, daemon=True) for one in (self._tracers, self._meters)]
         for thread in last:
@@ -97,7 +96,6 @@ class _Waiting:
         self.number = 0
 
     def ended(self) -> None:
-        """One more."""
         with self._counting:
             self.number += 1
 
@@ -111,14 +109,11 @@ class _Waiting:
 
 
 class _Queue(BatchSpanProcessor):
-    """The spans that wait to be sent, counted."""
-
     def __init__(self, exporter: SpanExporter, size: int, waiting: _Waiting) -> None:
         super().__init__(exporter, max_queue_size=size)
         self._counts = waiting
 
     def on_end(self, span: ReadableSpan) -> None:
-        """See `SpanProcessor.on_end`."""
         super().on_end(span)
         # Counted when it is in the queue: what is not there yet is not lost.
         if span.context is not None and span.context.trace_flags.sampled:
@@ -126,8 +121,6 @@ class _Queue(BatchSpanProcessor):
 
 
 class _Spans(OTLPSpanExporter):
-    """An exporter of spans that says when it fails, and counts what it is given."""
-
     def __init__(self, complain: Complain, waiting: _Waiting) -> None:
         super().__init__()
         self._complain = complain
@@ -146,8 +139,6 @@ class _Spans(OTLPSpanExporter):
 
 
 class _Metrics(OTLPMetricExporter):
-    """An exporter of metrics that says when it fails."""
-
     def __init__(self, complain: Complain) -> None:
         super().__init__()
         self._complain = complain

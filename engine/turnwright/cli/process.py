@@ -41,7 +41,6 @@ class Terminal(TextIOWrapper):
         self._beneath = stream  # which would close the file that it shares with this one
 
     def write(self, text: str) -> int:
-        """See `TextIOBase.write`."""
         super().write(escaped(text))
         return len(text)
 
@@ -62,7 +61,6 @@ def spelled(text: str) -> str:
 
 
 def echo(text: object = "", *, err: bool = False) -> None:
-    """Print lines on stdout, or on stderr."""
     stream = sys.stderr if err else sys.stdout
     # A stream of somebody else's, as where a command is called in a process of theirs, escapes nothing.
     stream.write(f"{text}\n" if isinstance(stream, Terminal) else escaped(f"{text}\n"))
@@ -70,12 +68,10 @@ def echo(text: object = "", *, err: bool = False) -> None:
 
 
 def json_line(value: object) -> str:
-    """Return JSON in one line of visible ASCII: nothing in it is to be escaped, and so it stays JSON."""
     return json.dumps(value).replace("\x7f", r"\u007f")
 
 
 def echo_json(value: object) -> None:
-    """Print one JSON value in a line."""
     echo(json_line(value))
 
 
@@ -91,7 +87,6 @@ class Output:
         self._gone = False
 
     def write(self, *lines: str) -> None:
-        """Write lines, and flush them."""
         if self._gone:
             return
         try:
@@ -120,7 +115,6 @@ class _Unsaid(Secrets):
         self._redactor: Redactor | None = None
 
     def hide(self, text: str) -> str:
-        """See `Secrets.hide`."""
         if self._redactor is None:
             from turnwright.privacy.redaction import Redactor  # noqa: PLC0415 (most commands log nothing)
 
@@ -210,7 +204,6 @@ def check_arguments(arguments: list[str]) -> None:
 
 
 def say(text: str) -> None:
-    """Say something to the user, on stderr."""
     with suppress(OSError, AttributeError):  # nobody may be there to hear it
         sys.stderr.write(_line(text))
         sys.stderr.flush()
@@ -274,7 +267,6 @@ class _LastWords:
 
 
 def _line(text: str) -> str:
-    """What is said to the user, as it is written to stderr."""
     if _Log.json is None:
         return f"turnwright: {text}\n"
     record = logging.LogRecord("turnwright.cli", logging.WARNING, __file__, 0, text, None, None)

@@ -69,10 +69,6 @@ def _value(text: str) -> object:
 
 
 def narrowed(cases: Iterable[Case], values: dict[str, object]) -> list[Case]:
-    """The cases that have these values, and the others with the values put in, each once.
-
-    Raises `ConfigError` for a value that its field does not take.
-    """
     chosen = list(cases)
     for name, value in values.items():
         valued = {case: _with(case, name, value) for case in chosen}

@@ -57,7 +57,6 @@ def _text(value: object) -> str | None:
 
 
 def unknown_words(turn: str, store: str, flags: str) -> str:
-    """Say that there is no such turn in the store of that address, which commands find by `flags`."""
     from turnwright.store.address import outlives_process  # noqa: PLC0415 (likewise)
 
     if not outlives_process(store):

@@ -73,10 +73,6 @@ def _from_file(file: str) -> Iterator[tuple[int, Fact]]:
 
 
 def _read(line: str, where: str) -> tuple[int, Fact]:
-    """The fact of one line.
-
-    Raises `ConfigError` for what is no line of a journal, `InvalidJournalError` for what is no fact.
-    """
     if nests_deeper(line, MAX_NESTING):
         raise ConfigError(f"{where}: nests more than {MAX_NESTING} lists and objects, which no fact does")
     try:

@@ -332,5 +332,4 @@ def _prompt(given: str | None, *, going_on: bool) -> str:
 
 
 def _to_answer(is_open: list[str]) -> str:
-    """What can be done all the same for a turn that somebody drives."""
     return f" (open, and to be answered meanwhile: {', '.join(is_open)})" if is_open else ""

@@ -82,7 +82,6 @@ class Service:
 
 
 def local_worker(concurrency: int | None, drain: float) -> Runtime:
-    """The runtime of a worker that finds its turns in the store. Raises `ConfigError`."""
     _check_seconds(drain)
     return Local(drain=drain) if concurrency is None else Local(drain=drain, concurrency=concurrency)
 
@@ -122,7 +121,6 @@ def temporal_worker(
 
 
 def temporal() -> "type[Temporal]":
-    """The runtime's class. Raises `ConfigError` when the client of Temporal is not installed."""
     try:
         from turnwright.runtime import Temporal  # noqa: PLC0415 (an extra: who drives turns here need not have it)
     except ImportError as error:
@@ -183,7 +181,6 @@ class WorkersModel:
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """The model that an agent names."""
         return cls(model_named(name, None))
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:

@@ -72,7 +72,6 @@ class SavedOptions(BaseModel):
         )
 
     def helpers(self) -> list[AgentTool]:
-        """The sub-agents as tools. Raises `ConfigError` for one that this release cannot read."""
         try:
             return agent_tools(Agent.from_json(one) for one in self.subagents)
         except ValidationError as error:
@@ -94,7 +93,6 @@ class SavedOptions(BaseModel):
         return named
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The flags as the journal keeps them."""
         kept: dict[str, JsonValue] = self.model_dump(
             mode="json", exclude_none=True, exclude_defaults=True, exclude={"limits"}
         )
@@ -105,7 +103,6 @@ class SavedOptions(BaseModel):
 
     @classmethod
     def from_json(cls, kept: JsonObject) -> Self:
-        """The flags of a journal. Raises `ConfigError` for one that no command line wrote."""
         try:
             return cls.model_validate(kept)
         except ValidationError as error:

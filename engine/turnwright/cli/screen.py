@@ -61,7 +61,6 @@ class _Printed:
 
 
 def escape_prints() -> None:
-    """Escape what is printed from here on, before a live screen of rich's reads colours out of it."""
     sys.stdout, sys.stderr = cast(TextIO, _Printed(sys.stdout)), cast(TextIO, _Printed(sys.stderr))
 
 
@@ -121,7 +120,6 @@ def _rows(line: str, width: int, begin: int, lead: str, *, exact: bool) -> list[
 
 
 def print_lines(lines: Iterable[str], hang: int | None = None) -> None:
-    """Print lines on stdout. See `fit`."""
     for row in fit(lines, hang):
         echo(row)
 
@@ -143,7 +141,6 @@ def print_paged(lines: Sequence[str], unfinished: str) -> None:
 
 
 def _goes_on(rows: int, left: int) -> bool:
-    """Ask whether to show the next rows."""
     try:
         # What was typed before the question stands there is no answer to it.
         termios.tcflush(sys.stdin, termios.TCIFLUSH)

@@ -69,7 +69,6 @@ class ServerOptions:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
         return _is_loopback(self.host)
 
     def listen(self) -> socket.socket:
@@ -94,7 +93,6 @@ class ServerOptions:
         return listening
 
     def address(self, port: int) -> str:
-        """The address of the first page, for a browser."""
         names = [name for name in self.hosts if name != "*"]
         host = self.host if self.is_loopback or not names else names[0]
         if host in ("0.0.0.0", "::"):  # noqa: S104 (what is reached at any address is reached at this one)
@@ -103,7 +101,6 @@ class ServerOptions:
 
 
 def need_extra() -> None:
-    """Raise `ConfigError` where what the pages need is not installed."""
     try:
         import uvicorn  # noqa: F401, PLC0415 (an extra)
 

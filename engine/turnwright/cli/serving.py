@@ -101,7 +101,6 @@ class _Server(uvicorn.Server):
 
 
 async def _heed(signals: AsyncIterator[signal.Signals], server: uvicorn.Server) -> None:
-    """Have the server stop, or raise `Left`."""
     async for number in signals:
         if server.should_exit:
             raise QuitError(codes.TERMINATED if number == signal.SIGTERM else codes.ABORTED, _STOPPED_AT_ONCE)

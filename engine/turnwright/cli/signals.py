@@ -24,7 +24,6 @@ class RepeatedSignal:
         self._heard = 0
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        """Take one signal in."""
         self._heard += 1
         if self._heard > len(self._patience):
             self._leave(number)

@@ -73,7 +73,6 @@ def _begins(parts: Sequence[str], with_these: Sequence[str]) -> bool:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names in a line: the first few of very many."""
     more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
     return ", ".join(names[:_MOST_LISTED]) + more
 
@@ -86,7 +85,6 @@ async def is_elsewhere(store: Store, turn: str) -> bool:
 
 
 def read_journal(address: str, turn: str) -> Journal:
-    """The facts of a turn, oldest first. Raises `TurnNotFoundError`."""
     return use_store(address, lambda store: store.facts(turn))
 
 
@@ -105,7 +103,6 @@ def store_flag(address: str) -> str:
 
 
 def without_password(address: str) -> str:
-    """The address as it may be shown."""
     scheme, separator, rest = address.partition("://")
     place, slash, path = rest.partition("/")
     user, at, host = place.rpartition("@")

@@ -104,7 +104,6 @@ def _repeated(states: list[str]) -> tuple[list[str], int]:
 
 
 def count(number: int, what: str) -> str:
-    """The number and what it counts, in the plural where that is due."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
@@ -116,7 +115,6 @@ def taken_up_by(turn: str, flags: str, *, elsewhere: bool) -> str:
 
 
 def ended_by(turn: str, flags: str, *, elsewhere: bool) -> str:
-    """Return the command that ends a turn that was told to stop and that nobody drives."""
     return f"`turnwright {'abort' if elsewhere else 'resume'} {root_of(turn)}{flags}`"
 
 
@@ -182,7 +180,6 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
 
 
 def _how(kind: InterruptKind, name: str) -> str:
-    """Return the flags that answer."""
     match kind:
         case InterruptKind.QUESTION:
             return f'--answer {name}="..."'

@@ -160,7 +160,6 @@ class VerifyReport:
         self._total = Walk()
 
     def add(self, heading: str, checks: Iterable[Check]) -> None:
-        """Print each check as it comes, under a heading."""
         self._say(f"{heading}:")
         for check in checks:
             self._checks.append(check)
@@ -182,7 +181,6 @@ class VerifyReport:
         self._say("events into each end:", *(f"  {end:<28} {seen:>9,}" for end, seen in sorted(total.ends.items())))
 
     def close(self) -> int:
-        """Print what it comes to, and return the exit code."""
         if self._as_json:
             total = self._total
             counts = {"walks": total.walks, "configurations": total.configurations, "events": total.edges}

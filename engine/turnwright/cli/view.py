@@ -82,7 +82,6 @@ class TurnView:
 
     @property
     def depth(self) -> int:
-        """How many turns are above it."""
         return len(self.path.split("/")) if self.path else 0
 
     @property
@@ -119,7 +118,6 @@ class TurnView:
         return view
 
     def above(self, view: "TurnView") -> "TurnView":
-        """The view of the turn that called this sub-agent."""
         return self._of(view.turn.rpartition(":")[0])
 
     def _of(self, turn: str) -> "TurnView":
@@ -129,7 +127,6 @@ class TurnView:
         return self.below.setdefault(turn, TurnView(turn=turn, path=path))
 
     def add(self, event: TurnEvent) -> None:
-        """Take in an event of this turn."""
         match event:
             case FactEvent(fact=fact):
                 self.add_fact(fact)
@@ -147,7 +144,6 @@ class TurnView:
                 pass
 
     def add_fact(self, fact: f.Fact) -> None:
-        """Take in a fact of this turn."""
         self.state = fact.state
         match fact:
             case f.TurnStarted():
@@ -214,6 +210,5 @@ def _progress(event: ToolProgressEvent) -> str:
 
 
 def one_line(text: str, width: int = 160) -> str:
-    """Return the text in one line of at most `width` characters."""
     text = " ".join(text.split())
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -165,18 +165,15 @@ class _Ear:
         self._out = process.Output(alone=as_json)
 
     def started(self, store: str, model: str, service: Mapping[str, JsonValue], tools: list[str]) -> None:
-        """The worker can be given turns. `store` is shown as it is."""
         at = f" at {service['address']}" if service else ""
         words = f"worker of {store}{at}  model {one_line(model)}  {count(len(tools), 'tool')}"
         fields: dict[str, JsonValue] = {"store": store, **service, "model": model, "tools": [*tools]}
         self._tell("started", words, **fields)
 
     def taken_up(self, turn: str) -> None:
-        """See `WorkerListener.taken_up`."""
         self._tell("taken_up", f"turn {turn}  taken up", turn=turn)
 
     def at_rest(self, turn: str, stand: TurnStatus, seconds: float) -> None:
-        """See `WorkerListener.at_rest`."""
         outcome, reason = stand.state.outcome, stand.reason
         how = "paused" if outcome is None else f"{outcome}: {reason}"
         self._tell(
@@ -190,24 +187,19 @@ class _Ear:
         )
 
     def left_alone(self, turn: str, why: str) -> None:
-        """See `WorkerListener.left_alone`."""
         self._tell("left_alone", f"turn {turn}  left alone: {one_line(why, 600)}", turn=turn, why=why)
 
     def let_go(self, turn: str, why: str) -> None:
-        """See `WorkerListener.let_go`."""
         self._tell("let_go", f"turn {turn}  let go of: {one_line(why, 600)}", turn=turn, why=why)
 
     def waits(self, why: str) -> None:
-        """See `WorkerListener.waits`."""
         self._tell("waiting", f"no turns are found: {one_line(why, 600)}", why=why)
 
     def draining(self, turns: list[str], seconds: float) -> None:
-        """The worker was told to stop, while these turns run."""
         words = f"draining: {count(len(turns), 'turn')} may go on for {seconds:g} s; a second signal leaves at once"
         self._tell("draining", words, turns=[*turns], seconds=seconds)
 
     def stopped(self) -> None:
-        """The worker has stopped."""
         self._tell("stopped", "stopped")
 
     def _tell(self, kind: str, words: str, **fields: JsonValue) -> None:
@@ -236,7 +228,6 @@ async def _work(
 async def _heed(
     signals: AsyncIterator[signal.Signals], stopping: anyio.Event, overheard: ObservedRuntime, told: _Ear, drain: float
 ) -> None:
-    """Have the worker stop, or raise `Left`."""
     async for number in signals:
         if stopping.is_set():
             raise QuitError(codes.TERMINATED if number == signal.SIGTERM else codes.ABORTED, _last_words(overheard))

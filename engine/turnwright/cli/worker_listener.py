@@ -68,7 +68,6 @@ class ObservedRuntime:
 
     @property
     def driven(self) -> list[str]:
-        """The turns that are driven here now."""
         return [turn for turn, one in self._tries.items() if one.ours]
 
     def observe(self, event: TurnEvent) -> None:
@@ -76,27 +75,21 @@ class ObservedRuntime:
         self._is_ours(root_of(event.turn))
 
     def bind(self, work: WorkerApi) -> None:
-        """See `Runtime.bind`."""
         self._runtime.bind(_Told(work, self, self._ear))
 
     async def submit(self, turn_id: str, segment: int) -> None:
-        """See `Runtime.submit`."""
         await self._runtime.submit(turn_id, segment)
 
     async def cancel(self, turn_id: str) -> None:
-        """See `Runtime.cancel`."""
         await self._runtime.cancel(turn_id)
 
     async def failure(self, turn_id: str, segment: int) -> str | None:
-        """See `Runtime.failure`."""
         return await self._runtime.failure(turn_id, segment)
 
     async def run_worker(self, stopping: anyio.Event | None = None) -> None:
-        """See `Runtime.run_worker`."""
         await self._runtime.run_worker(stopping)
 
     async def aclose(self) -> None:
-        """See `Runtime.aclose`."""
         await self._runtime.aclose()
 
     async def reach(self) -> None:
@@ -131,7 +124,6 @@ class ObservedRuntime:
         return stand
 
     async def _look(self, turn_id: str, one: _Try) -> None:
-        """Ask the store whose a turn is that nothing is heard of, as while a model is silent."""
         while not one.ours:
             await anyio.sleep(_SILENCE)
             with suppress(TurnwrightError):
@@ -155,7 +147,6 @@ class _Told:
 
     @property
     def owner(self) -> str:
-        """See `Work.owner`."""
         return self._work.owner
 
     async def drive(
@@ -166,23 +157,18 @@ class _Told:
         over: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
     ) -> TurnStatus:
-        """See `Work.drive`."""
         return await self._overheard.hear(turn_id, self._work.drive(turn_id, segment, over=over, claimed=claimed))
 
     async def status(self, turn_id: str) -> TurnStatus:
-        """See `Work.stand`."""
         return await self._work.status(turn_id)
 
     async def abort(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> None:
-        """See `Work.abort`."""
         await self._work.abort(turn_id, over=over)
 
     async def job(self, turn_id: str) -> Job:
-        """See `Work.job`."""
         return await self._work.job(turn_id)
 
     async def pending(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
-        """See `Work.due`."""
         try:
             return await self._work.pending(idle=idle, most=most)
         except StoreError as error:

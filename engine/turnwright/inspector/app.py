@@ -51,7 +51,6 @@ class Inspector(Starlette):
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that may pass."""
         await self._guard(scope, receive, send)
 
     def running(self) -> AbstractAsyncContextManager[object]:

@@ -129,7 +129,6 @@ class StandIn(Tool):
         return self._real.parse(arguments)
 
     def plain(self, arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-        """See `Tool.plain`."""
         return self._real.plain(arguments)
 
     def loop_key(self, arguments: Mapping[str, JsonValue]) -> str | None:
@@ -137,7 +136,6 @@ class StandIn(Tool):
         return self._real.loop_key(arguments)
 
     async def asks_first(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
-        """See `Tool.asks_first`: the real tool asks first, then the behaviour."""
         ask = await self._real.asks_first(arguments, context)
         behaviour = self._stage.behaviour(context)
         if ask is not None or not isinstance(behaviour, Asks) or behaviour.midway:

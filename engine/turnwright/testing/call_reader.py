@@ -36,7 +36,6 @@ class CallReader:
         return {call: attempts for call, attempts in self._asked_in.items() if any(attempts)}
 
     def reply(self, fact: f.ModelReplied, turn: Turn) -> None:
-        """Take the calls of a reply in. `turn` stands where it arrived."""
         for call in fact.calls:
             if call.lease is not None:
                 raise sub_agents()
@@ -56,7 +55,6 @@ class CallReader:
         self._asked_in[call] = (*self._asked_in.get(call, ()), attempt)
 
     def settle(self, fact: f.CallSettled, call: Call) -> None:
-        """Take a result in."""
         at: Literal["run", "start", "reply"] = "run"
         came_back = fact.status in (CallStatus.OK, CallStatus.ERROR)
         if call.made.refused and call.made.invalid:
@@ -76,7 +74,6 @@ class CallReader:
         )
 
     def blame(self, call: str) -> None:
-        """A bug ended the turn when this call was to begin."""
         was = self.results[call]
         self.results[call] = Recorded(was.text, was.status, at="bug")
 

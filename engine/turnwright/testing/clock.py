@@ -41,7 +41,6 @@ class SkippingLoop(asyncio.SelectorEventLoop):
         super().__init__(self._skipping)
 
     def time(self) -> float:
-        """Seconds that were skipped so far."""
         return self._skipping.now
 
 

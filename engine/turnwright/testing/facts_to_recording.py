@@ -85,7 +85,6 @@ class _Reader:
         self._notes: list[str] = []
 
     def read(self, fact: f.Fact) -> None:
-        """Take the next fact in."""
         if isinstance(fact, f.Notice):
             self._turn.apply(fact)
             return
@@ -97,7 +96,6 @@ class _Reader:
         self._count += 1
 
     def recording(self, history: Sequence[Message] | None) -> tuple[Recording, tuple[str, ...]]:
-        """What was gathered."""
         started, turn = self._started, self._turn
         if started is None:
             raise ConfigError("there is no fact that a turn begins with")
@@ -347,7 +345,6 @@ def _failed(fact: f.AttemptFailed) -> ModelResponse | ModelError:
 
 
 def _said(fact: f.Answered, kind: InterruptKind) -> str | Answer:
-    """What a person said, as an embedder would write it."""
     match fact.decision:
         case Decision.REPLY:
             return fact.text

@@ -60,7 +60,6 @@ class Target:
     build: Build = Engine
 
     def play(self, agent: Agent, scenario: Scenario) -> list[Driven]:
-        """Drive the turns of one scenario."""
         return play(scenario, agent=agent, tools=self.tools, build=self.build, run_tools=self.run_tools)
 
 
@@ -90,7 +89,6 @@ class FuzzReport:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on the whole run."""
         return worst(self.checks)
 
     def add(self, turns: Sequence[Driven]) -> tuple[Check, ...]:
@@ -147,7 +145,6 @@ class _Run:
         self._interrupted = False
 
     def go(self) -> None:
-        """Let Hypothesis draw round after round, and keep what it found: the smallest example that fails."""
         report, seeds = self.report, random.Random(self.report.seed)  # noqa: S311 (repeatable, not secret)
         try:
             with self._hearing_interrupts():

@@ -143,7 +143,6 @@ class _World:
         self._engine = self._new_engine()
 
     async def play(self, forever: float) -> list[Driven]:
-        """Drive every turn, and say what was seen. What comes out of the engine is kept, but for a Ctrl-C."""
         self.gave_up = f"it had not ended after {forever:g} s"
         with anyio.move_on_after(forever):
             try:
@@ -157,7 +156,6 @@ class _World:
         return await self.seen()
 
     async def seen(self) -> list[Driven]:
-        """What is left of each turn."""
         rows = list(reversed(await self._memory.turns()))
         names = self._agent.tools
         offered = {tool.name: tool for tool in self._tools if names is None or tool.name in names}
@@ -261,7 +259,6 @@ class _WatchedStore(FaultyStore):
     async def append(
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
-        """See `Store.append`."""
         self.failing = self.failing or self.appends + 1 == self.at
         waiting = await super().append(claim, facts, status, consumed)
         if self.appends == self._abort_at and self.abort is not None:

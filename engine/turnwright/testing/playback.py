@@ -93,7 +93,6 @@ class _Player:
         self._engine = self._new_engine()
 
     async def play(self) -> TurnResult:
-        """Everything that happened, in order."""
         recorded = self._recording
         agent = Agent.model_validate(recorded.agent.model_dump(include=_WHO))
         begin = partial(
@@ -180,7 +179,6 @@ class _Journal(FaultyStore):
         self._held_up = 0.0
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
-        """See `Store.create`."""
         claim = await super().create(new, facts, status, driven=driven)
         self.turn = new.id
         try:
@@ -193,7 +191,6 @@ class _Journal(FaultyStore):
     async def append(
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
-        """See `Store.append`. The facts are written, also when it fails."""
         waiting = await super().append(claim, facts, status, consumed)
         self._count(facts)
         return waiting
@@ -245,7 +242,6 @@ class _Model:
         self._abort = abort
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ReasoningDelta | ModelResponse]:
-        """Stream the next line. See `Model.stream`."""
         await anyio.lowlevel.checkpoint()  # where time that is up already is noticed
         self._journal.hold_up()
         line = self._lines.popleft() if self._lines else None
@@ -308,7 +304,6 @@ class _Tool(Tool):
         return dict(arguments)
 
     def loop_key(self, arguments: Mapping[str, JsonValue]) -> str | None:
-        """Give the recorded key. It is not the tool's own, but equal where that one was."""
         return self._recording.loop_keys.get(self._model.looked_up(self.name, arguments, done=True))
 
     def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
@@ -335,7 +330,6 @@ class _Tool(Tool):
         return asks[answered], attempts[answered] if answered < len(attempts) else 0
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
-        """Come back as the call did, or never."""
         del values
         self._journal.hold_up()
         ask, attempt = self._next_ask(context)

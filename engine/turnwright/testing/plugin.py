@@ -27,7 +27,6 @@ _NAME: Final = "turnwright-rows"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options."""
     group = parser.getgroup("turnwright", "Turnwright: the rows of the chart that the tests take")
     group.addoption("--turnwright-rows", action="store_true", help="Say which rows of the chart were never taken.")
     group.addoption(
@@ -57,7 +56,6 @@ class _Worker:
         self._before = RowCounts.now()
 
     def pytest_sessionfinish(self) -> None:
-        """Send the counts with what the worker reports at its end."""
         taken = (RowCounts.now() - self._before).taken
         output: dict[str, object] = self._config.workeroutput  # type: ignore[attr-defined]  # pytest-xdist's
         output[_OUTPUT] = list(taken)
@@ -80,7 +78,6 @@ class _Report:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
-        """A worker is done, or died without a word."""
         output = getattr(node, "workeroutput", {})
         if _OUTPUT in output:
             self._handed_in += RowCounts(tuple(output[_OUTPUT]))
@@ -88,7 +85,6 @@ class _Report:
             self._silent_workers += 1
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Write the file, and decide whether the run fails for its rows."""
         if session.config.getoption("collectonly"):
             return
         counts = self._handed_in + RowCounts.now() - self._before
@@ -102,7 +98,6 @@ class _Report:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say it."""
         if not self._said:
             return
         terminalreporter.section("rows of the chart")
@@ -122,7 +117,6 @@ class _Report:
 
 
 def _lines(counts: RowCounts, silent_workers: int) -> Iterator[str]:
-    """What is said of the counts."""
     total = len(counts.taken)
     yield f"{counts.covered} of {total} rows of chart {VERSION} taken, {sum(counts.taken)} times in all"
     if counts.untaken:

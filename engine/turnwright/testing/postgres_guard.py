@@ -61,7 +61,6 @@ class PostgresGuard:
         self._log = self._folder / "log"
 
     def init(self) -> None:
-        """Make the cluster."""
         password = self._folder / "password"
         password.touch(mode=0o600)
         password.write_text(self._settings["password"])
@@ -186,7 +185,6 @@ def _lives(process: int) -> bool:
 
 
 def _commands(parent: int) -> Iterator[str]:
-    """The lines that the parent writes, until it is gone: also when a process that it forked holds the pipe still."""
     while os.getppid() == parent:
         readable, _, _ = select.select([sys.stdin], [], [], 1.0)
         if readable:

@@ -103,7 +103,6 @@ class AccessGuard:
         self._cookie = f"turnwright_{self._sign('name', '')[:8]}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the request through, or answer it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -285,7 +284,6 @@ def _refusal(status: int, title: str, text: str, head: str = "") -> Response:
 
 
 def _name_of(place: str) -> str:
-    """The host's name in a Host header or an origin; empty for none."""
     try:
         return urlsplit(place if "//" in place else f"//{place}").hostname or ""
     except ValueError:

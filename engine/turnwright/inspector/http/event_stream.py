@@ -27,23 +27,19 @@ class PageEvent(NamedTuple):
 
     @classmethod
     def of(cls, name: str, **fields: str | float | None) -> Self:
-        """An event with this data."""
         return cls(name, fields)
 
     @classmethod
     def grown(cls, seq: int) -> Self:
-        """The turn has grown up to this fact."""
         return cls("grown", {"seq": seq}, seq)
 
     @property
     def event(self) -> ServerSentEvent:
-        """As it is sent."""
         number = None if self.seq is None else str(self.seq)
         return ServerSentEvent(json.dumps(self.fields), event=self.name, id=number)
 
 
 def never() -> float:
-    """No rest between two pages."""
     return 0.0
 
 
@@ -60,7 +56,6 @@ class PageEventStream(EventSourceResponse):
         super().__init__(self._paced.events(), ping=_PING, send_timeout=_PATIENCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send them."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._paced.take_in, self._source)
             with suppress(SendTimeoutError):
@@ -82,7 +77,6 @@ class _Paced:
         self._since: list[PageEvent] = []
 
     async def take_in(self, source: AsyncGenerator[PageEvent]) -> None:
-        """Take in what happens, until that ends."""
         try:
             async with aclosing(source):
                 async for one in source:
@@ -93,7 +87,6 @@ class _Paced:
             self._changed.set()
 
     async def events(self) -> AsyncIterator[ServerSentEvent]:
-        """The events as they are due."""
         while True:
             while self._waiting:
                 for one in self._next(self._waiting.popleft()):

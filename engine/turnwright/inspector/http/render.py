@@ -41,7 +41,6 @@ def environment() -> Environment:
 
 
 def environment_with(hider: Redactor) -> Environment:
-    """The templates, where this redactor hides what is secret."""
     made = Environment(
         loader=PackageLoader("turnwright.inspector"),
         autoescape=True,
@@ -87,7 +86,6 @@ def _asked(hider: Redactor, pending: Interrupt) -> QuestionText:
 
 
 def render(template: str, values: Mapping[str, object]) -> str:
-    """The text of a template with these values."""
     return environment().get_template(template).render(values)
 
 
@@ -136,7 +134,6 @@ def moment(value: float) -> str:
 
 
 def json_text(value: object) -> str:
-    """A value as JSON over several lines."""
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
@@ -152,7 +149,6 @@ def amount(value: float) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """The text, at most so many characters of it, and a sign where there is more."""
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
 
 

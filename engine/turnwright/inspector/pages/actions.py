@@ -54,7 +54,6 @@ class TurnActions:
 
     @property
     def routes(self) -> list[Route]:
-        """The routes of what can be done."""
         deeds: dict[str, _Deed] = {
             "answer": self._answer,
             "steer": self._steer,
@@ -105,19 +104,16 @@ class TurnActions:
         return turn
 
     async def _steer(self, turn: str, form: "_Form") -> str:
-        """Say something to a turn that runs, or will."""
         need_root(turn, "say it to")
         await self._engine.steer(turn, form.text("text"))
         return turn
 
     async def _abort(self, turn: str, form: "_Form") -> str:  # noqa: ARG002 (one of several alike)
-        """Stop a turn."""
         need_root(turn, "stop")
         await self._engine.abort(turn)
         return turn
 
     async def _take_up(self, turn: str, form: "_Form") -> str:  # noqa: ARG002 (one of several alike)
-        """Drive a turn on that nobody drives."""
         if not self._crew.drives:
             raise ConfigError("this inspector drives no turns: a worker takes it up, or the command that is shown")
         need_root(turn, "take up")
@@ -147,7 +143,6 @@ class _Form:
 
     @property
     def typed(self) -> dict[str, str]:
-        """What to show again."""
         return {name: self.text(name) for name in self._fields if name != "csrf"}
 
 

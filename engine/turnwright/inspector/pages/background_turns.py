@@ -29,7 +29,6 @@ class BackgroundTurns:
 
     @property
     def drives(self) -> bool:
-        """Whether turns are driven here."""
         return self._turns is not None
 
     @asynccontextmanager

@@ -55,11 +55,9 @@ class Live:
 
     @property
     def routes(self) -> list[Route]:
-        """The routes of what happens."""
         return [Route("/live", self.turns, name="live"), Route("/turns/{turn}/live", self.turn, name="turn-live")]
 
     async def turns(self, request: Request) -> Response:  # noqa: ARG002 (a route takes one)
-        """What happens to all turns."""
         return PageEventStream(self._list.events())
 
     async def turn(self, request: Request) -> Response:
@@ -178,7 +176,6 @@ class _List:
         self._seen, self._trouble = seen or [], trouble
 
     async def _are_driven(self, rows: Sequence[TurnRow]) -> dict[str, bool]:
-        """Whether each of those that have an owner is driven. Of a driver that died no row tells."""
         owned = {row.id for row in rows if row.owner}
         known = OrderedDict((name, driven) for name, driven in self._driven.items() if name in owned)
         for name in [*(owned - known.keys()), *list(known)[:_ASKED]]:

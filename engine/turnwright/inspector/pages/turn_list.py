@@ -23,15 +23,12 @@ _NUMBERS: Final = len(str(MOST))
 
 
 class Lists:
-    """Answers requests for lists of an engine's turns."""
-
     def __init__(self, engine: Engine) -> None:
         self._store = engine.store
         self._digests = Digests(engine.store)
 
     @property
     def routes(self) -> list[Route]:
-        """The routes of the lists."""
         return [
             Route("/", self.turns, name="turns"),
             Route("/statistics", self.statistics, name="statistics"),
@@ -39,7 +36,6 @@ class Lists:
         ]
 
     async def turns(self, request: Request) -> Response:
-        """The list of turns. What is looked for, and the page, stand in the address."""
         query = Query.of(request.query_params)
         listing = await list_turns(self._store, self._digests, query)
         path = request.url_for("turns").path
@@ -56,7 +52,6 @@ class Lists:
         return page(request, "turns.html", values)
 
     async def statistics(self, request: Request) -> Response:
-        """The statistics of the newest turns."""
         asked = request.query_params
         number = asked.get("last", "")
         last = int(number) if number.isascii() and number.isdecimal() and len(number) <= _NUMBERS else LAST

@@ -51,7 +51,6 @@ class Pages:
 
     @property
     def routes(self) -> list[Route]:
-        """The routes of the pages."""
         return [Route("/turns/{turn}", self.turn, name="turn")]
 
     def rest(self, turn: str) -> float:
@@ -59,7 +58,6 @@ class Pages:
         return min(self._took.get(turn, 0.0) * _SHARE, _LONGEST_REST)
 
     async def turn(self, request: Request) -> Response:
-        """One turn on one screen. The step, the tab and the place in its journal stand in the address."""
         return await self.show(request, request.path_params["turn"])
 
     async def show(self, request: Request, name: str, *, said: PostedItem | None = None, status: int = 200) -> Response:

@@ -31,7 +31,6 @@ class Taken:
 
     @classmethod
     def of(cls, number: int) -> "Taken":
-        """The row of that number."""
         arrow, line = _WORDS[number]
         return cls(number, arrow.source, arrow.dest, line.event, line.guard, line.reason)
 

@@ -71,12 +71,10 @@ class AvailableActions:
 
     @property
     def is_root(self) -> bool:
-        """Whether it is a turn that a person began."""
         return self.turn == self.root
 
     @property
     def nothing(self) -> bool:
-        """Whether nothing can be done but look."""
         return not self.live and self.fork_at is None
 
 
@@ -118,7 +116,6 @@ async def offer_of(
 async def _asking(
     engine: Engine, result: TurnResult, inbox: Sequence[InboxItem]
 ) -> tuple[list[tuple[str, Interrupt]], Sequence[InboxItem]]:
-    """What a turn asks, each with its name in the turn that takes the answer, and the inbox of that one."""
     root, _, calls = result.id.partition(":")
     if not calls or not result.interrupts:
         return [(one.id, one) for one in result.interrupts], inbox

@@ -55,7 +55,6 @@ def lacks_model(turn: TurnRecord) -> bool:
 
 
 def show_command(turn: str, store: str) -> str:
-    """Return the command that shows a turn on a terminal, secrets included."""
     return f"turnwright show {shlex.quote(turn)}{store_flag(store)}"
 
 

@@ -36,5 +36,4 @@ class Window:
 
     @property
     def part(self) -> slice:
-        """The window as a part of a sequence."""
         return slice(self.first - 1, self.last)

@@ -67,12 +67,10 @@ class Words:
         self._due = piece.index + 1
 
     def rest(self) -> Iterator[PageEvent]:
-        """What was not told yet, now that the reply is whole."""
         yield from self._flush()
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew."""
         self._due, self._cut = 0, False
         self._before, self._shown, self._held = "", 0, ""
 

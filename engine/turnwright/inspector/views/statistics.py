@@ -52,7 +52,6 @@ class Column:
 
     @property
     def total(self) -> int:
-        """How many there are."""
         return sum(self.counts.values())
 
 
@@ -71,8 +70,6 @@ class ColumnPart:
 
 @dataclass(frozen=True, slots=True)
 class TurnGroup:
-    """How many turns took so many steps."""
-
     label: str
     count: int
 
@@ -128,7 +125,6 @@ class Statistics:
 
     @property
     def highest(self) -> int:
-        """The most turns of a column."""
         return max((column.total for column in self.columns), default=0)
 
     @property
@@ -196,7 +192,6 @@ def _counted_up(
 
 
 async def _below(store: Store, digests: Digests, digest: Digest) -> AsyncIterator[Digest]:
-    """The digests of the turns of its sub-agents, and of theirs."""
     for child in digest.children:
         with suppress(TurnNotFoundError, UnreadableTurnError):  # it never began, was deleted, or is damaged
             one = await digests.of(await store.get(child))

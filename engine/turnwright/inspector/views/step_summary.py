@@ -46,7 +46,6 @@ class StepSummary:
 
 
 def glances(steps: Sequence[Step]) -> tuple[StepSummary, ...]:
-    """Each step at a glance."""
     longest = max((step.seconds for step in steps), default=0.0)
     return tuple(
         StepSummary(step, *_what(step), tuple(_marks(step)), step.seconds / longest if longest else 0.0)

@@ -47,7 +47,6 @@ class StepCall:
 
     @property
     def seconds(self) -> float | None:
-        """How long it ran, from its first start; None for one that did not start, or runs."""
         return None if self.ended is None or not self.attempts else self.ended - self.attempts[0][0]
 
 
@@ -84,7 +83,6 @@ class Step:
 
     @property
     def seconds(self) -> float:
-        """How long it took, in seconds of driving."""
         return self.ended - self.began
 
     def call(self, name: str) -> StepCall | None:

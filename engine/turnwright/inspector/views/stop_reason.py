@@ -87,7 +87,6 @@ def stop_of(looked: TabContext) -> StopReason:
 
 
 def kind_of_question(pending: Interrupt) -> str:
-    """What a person is asked, by its kind."""
     return _ASKED.get(pending.kind, str(pending.kind))
 
 

@@ -45,7 +45,6 @@ class Query:
 
     @classmethod
     def of(cls, asked: Mapping[str, str]) -> "Query":
-        """The query of an address. What makes no sense there is left out."""
         # No store has a NUL in a text, and some refuse to look for one.
         asked = {name: value.replace("\0", "").strip() for name, value in asked.items()}
         standing, reason, before = asked.get("outcome", ""), asked.get("reason", ""), asked.get("before", "")
@@ -166,7 +165,6 @@ async def _row(store: Store, turn: str) -> TurnRow:
 
 
 async def _listed(store: Store, digests: Digests, row: TurnRow) -> Listed | None:
-    """The turn as it is listed; None for one that was deleted meanwhile."""
     try:
         row, driver = await driving_status(store, row)
         digest = await digests.of(row)

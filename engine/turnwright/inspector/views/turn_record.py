@@ -56,12 +56,10 @@ class TurnRecord:
 
     @property
     def facts(self) -> Journal:
-        """The facts up to `at`."""
         return self.journal[: self.at]
 
     @property
     def length(self) -> int:
-        """How many facts the journal has."""
         return len(self.journal)
 
     @property
@@ -81,12 +79,10 @@ class TurnRecord:
         return "" if check.verdict is Verdict.HOLDS else check.detail
 
     def step(self, key: str | None) -> Step | None:
-        """The step of that key; None where there is none."""
         return next((step for step in self.steps if step.key == key), None)
 
 
 async def read_turn(store: Store, turn_id: str, at: int | None = None) -> TurnRecord:
-    """Read a turn once. See `Turns.read`."""
     return await Turns(store).read(turn_id, at)
 
 
@@ -172,7 +168,6 @@ class Turns:
 
 
 def _stood(turn_id: str, facts: Journal, replayed: Replayed, place: int) -> _Standing:
-    """How a turn stood there, in a thread of its own: of a long journal that takes a while."""
     try:
         result = result_of(turn_id, facts[:place])
     except UnreadableTurnError as error:  # somebody changed the journal, so that not even a fold can go on

@@ -49,7 +49,6 @@ class Audit:
 
 
 def audit(seen: Seen) -> Audit:
-    """Look at one trial."""
     trial = _Trial(seen)
     kills = [(_how(kill), trial.left_by(process)) for process, kill in seen.killed]
     return Audit(
@@ -81,12 +80,10 @@ class _Trial:
 
     @cached_property
     def state(self) -> State | None:
-        """Where the turn stands."""
         return self.seen.facts[-1][1].state if self.seen.facts else None
 
     @property
     def ending(self) -> str:
-        """How the turn ended, in a word or two."""
         if self.turn_ended is not None:
             return f"{self.turn_ended.outcome}/{self.turn_ended.reason}"
         return str(self.state).lower() if self.state else "never begun"
@@ -103,7 +100,6 @@ class _Trial:
         )
 
     def of(self, kind: type[F]) -> Iterator[F]:
-        """The facts of one kind."""
         return (fact for fact in self.facts.values() if isinstance(fact, kind))
 
     def left_by(self, process: int) -> str:

@@ -45,7 +45,6 @@ def run_campaign(
 
 
 def one_trial(seed: int, number: int) -> Audit:
-    """One trial of a campaign, on the store that this process was given."""
     return audit(anyio.run(partial(run_trial, seed, number, _Given.address)))
 
 

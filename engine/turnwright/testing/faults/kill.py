@@ -46,24 +46,20 @@ class KillingStore(StoreWrapper):
         return self.inner.inline
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
-        """See `Store.create`."""
         with self._perilous("create", facts):
             return await self.inner.create(new, facts, status, driven=driven)
 
     async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-        """See `Store.claim`."""
         with self._perilous("claim"):
             return await self.inner.claim(turn_id, over=over)
 
     async def append(
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
-        """See `Store.append`."""
         with self._perilous("append", facts, claim.seq):
             return await self.inner.append(claim, facts, status, consumed)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
-        """See `Store.release`."""
         with self._perilous("release"):
             await self.inner.release(claim, crashed=crashed)
 
@@ -87,6 +83,5 @@ class KillingStore(StoreWrapper):
 
 
 def kill_this_process() -> NoReturn:
-    """Die here and now, of SIGKILL."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("SIGKILL was survived")

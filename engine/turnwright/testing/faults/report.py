@@ -37,7 +37,6 @@ class StoreReport:
     endings: dict[str, int] = field(default_factory=dict)
 
     def add(self, audits: Iterable[Audit]) -> None:
-        """Add trials up."""
         killed, after, endings = Counter[str](), Counter[str](), Counter[str]()
         for one in audits:
             self.turns += 1
@@ -70,7 +69,6 @@ class FaultReport:
 
     @classmethod
     def of(cls, seed: int, audits: Mapping[str, Sequence[Audit]]) -> "FaultReport":
-        """The report on the trials of each kind of store."""
         stores: dict[str, StoreReport] = {}
         for name, of_store in audits.items():
             stores[name] = StoreReport()
@@ -93,7 +91,6 @@ class FaultReport:
         return sum(sum(one.faults.values()) for one in self.stores.values())
 
     def tables(self) -> str:
-        """The report as tables in Markdown."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:

@@ -44,7 +44,6 @@ class FaultyStore(StoreWrapper):
     async def append(
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
-        """See `Store.append`. Fails when its turn has come."""
         self.enter()
         self.appends += 1
         if self.appends != self.at:

@@ -82,7 +82,6 @@ class _Trial:
         await self._read()
 
     async def _drive(self, drive: int) -> bool:
-        """Let one process drive. Whether there should be another one."""
         kill = self._kills.popleft() if self._kills else None
         before = len(self._witness.lines())
         role = self._role(kill)
@@ -143,7 +142,6 @@ class _Trial:
             await _until(lambda: process.ended)
 
     async def _say(self, word: PlanWord) -> None:
-        """Abort or steer the turn from this process, if there is one to be told."""
         turn = self.seen.turn or next(
             (line.words[1] for line in self._witness.lines() if line.words[0] == "claimed"), ""
         )

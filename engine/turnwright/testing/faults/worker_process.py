@@ -74,7 +74,6 @@ async def act(role: Role) -> None:
 
 
 def engine_of(role: Role, witness: Witness) -> Engine:
-    """The engine of one process, which dies where the role says."""
     kill = role.kill
     store: Store = NotingStore(open_store(role.address), witness)
     if isinstance(kill, KillAt):
@@ -128,13 +127,11 @@ class NotingStore(StoreWrapper):
         return self.inner.inline
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
-        """See `Store.create`."""
         claim = await super().create(new, facts, status, driven=driven)
         self._note(claim, 0, facts)
         return claim
 
     async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-        """See `Store.claim`."""
         claim = await super().claim(turn_id, over=over)
         self._witness.note("claimed", turn_id, claim.epoch, claim.seq)
         return claim
@@ -142,19 +139,16 @@ class NotingStore(StoreWrapper):
     async def append(
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
-        """See `Store.append`."""
         before = claim.seq
         waiting = await super().append(claim, facts, status, consumed)
         self._note(claim, before, facts)
         return waiting
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
-        """See `Store.release`."""
         await super().release(claim, crashed=crashed)
         self._witness.note("released", claim.turn, claim.epoch)
 
     async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
-        """See `Store.post`."""
         in_the_way = await super().post(*items)
         if not in_the_way:
             self._witness.note_all([("posted", item.turn, item.id, _decision(item)) for item in items])
@@ -191,7 +185,6 @@ class PlannedModel:
         self._failed: dict[int, int] = {}
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
-        """Stream the reply. See `Model.stream`."""
         self._witness.note("asked", paired(request))
         self._calls += 1
         yield TextDelta("Well")

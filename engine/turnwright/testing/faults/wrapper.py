@@ -30,7 +30,6 @@ class StoreWrapper:
 
     @property
     def shared(self) -> bool:
-        """See `Store.shared`."""
         return self.inner.shared
 
     @property
@@ -42,43 +41,35 @@ class StoreWrapper:
 
     @property
     def owner(self) -> str:
-        """See `Store.owner`."""
         return self.inner.owner
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
-        """See `Store.create`."""
         self.enter()
         return await self.inner.create(new, facts, status, driven=driven)
 
     async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-        """See `Store.claim`."""
         self.enter()
         return await self.inner.claim(turn_id, over=over)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
-        """See `Store.release`."""
         self.enter()
         await self.inner.release(claim, crashed=crashed)
 
     async def append(
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
-        """See `Store.append`."""
         self.enter()
         return await self.inner.append(claim, facts, status, consumed)
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        """See `Store.facts`."""
         self.enter()
         return await self.inner.facts(turn_id, after)
 
     async def stretches(self, turn_id: str) -> list[ClaimSpan]:
-        """See `Store.stretches`."""
         self.enter()
         return await self.inner.stretches(turn_id)
 
     async def get(self, turn_id: str) -> TurnRow:
-        """See `Store.get`."""
         self.enter()
         return await self.inner.get(turn_id)
 
@@ -94,44 +85,35 @@ class StoreWrapper:
         limit: int | None = None,
         before: int | None = None,
     ) -> list[TurnRow]:
-        """See `Store.turns`."""
         self.enter()
         return await self.inner.turns(session=session, live=live, limit=limit, before=before)
 
     async def is_driven(self, turn_id: str) -> bool:
-        """See `Store.is_driven`."""
         self.enter()
         return await self.inner.is_driven(turn_id)
 
     async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
-        """See `Store.post`."""
         self.enter()
         return await self.inner.post(*items)
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
-        """See `Store.inbox`."""
         self.enter()
         return await self.inner.inbox(turn_id)
 
     async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
-        """See `Store.requests`."""
         self.enter()
         return await self.inner.requests(*kinds)
 
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
-        """See `Store.watching`."""
         return self.inner.watching(turn_id)
 
     async def delete(self, turn_id: str) -> int:
-        """See `Store.delete`."""
         self.enter()
         return await self.inner.delete(turn_id)
 
     async def migrate(self) -> tuple[int, int]:
-        """See `Store.migrate`."""
         self.enter()
         return await self.inner.migrate()
 
     async def aclose(self) -> None:
-        """See `Store.aclose`."""
         await self.inner.aclose()

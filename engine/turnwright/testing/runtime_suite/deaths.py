@@ -17,8 +17,6 @@ from .worker import helper, thinks
 
 
 class DeathFacts:
-    """Part of `RuntimeSuite`."""
-
     async def test_when_a_worker_is_killed_in_the_middle_of_tools_another_one_ends_the_turn(
         self, bench: RuntimeBench, tmp_path: Path
     ) -> None:

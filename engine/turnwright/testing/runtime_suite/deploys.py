@@ -16,8 +16,6 @@ _STEPS: tuple[list[Call], ...] = ([("erase", 1)], [("stamp", 2)])
 
 
 class DeployFacts:
-    """Part of `RuntimeSuite`."""
-
     async def test_a_turn_that_was_paused_goes_on_with_the_tools_of_the_next_release(
         self, bench: RuntimeBench, tmp_path: Path
     ) -> None:

@@ -25,8 +25,6 @@ _MANY: Final = 20
 
 
 class DrivingFacts:
-    """Part of `RuntimeSuite`."""
-
     async def test_a_submitted_turn_is_driven_and_ends(self, bench: RuntimeBench, tmp_path: Path) -> None:
         """By a worker, whoever submitted it; each of its calls runs once."""
         async with Scene(bench, tmp_path) as scene:
@@ -124,7 +122,6 @@ def _has_work(scene: Scene, process: int) -> bool:
 
 
 def _alone(folder: Path) -> Engine:
-    """An engine in one process, with the same tools and the same model."""
     return engine_of(Shift("memory:", folder / "alone", Local), Local())
 
 

@@ -11,8 +11,6 @@ from .scene import Scene
 
 
 class OutageFacts:
-    """Part of `RuntimeSuite`."""
-
     async def test_a_pause_outlives_a_restart_of_everything(self, bench: RuntimeBench, tmp_path: Path) -> None:
         """Workers, service, store and client: an answer from a new client is enough for a new worker to go on."""
         async with Scene(bench, tmp_path) as scene:

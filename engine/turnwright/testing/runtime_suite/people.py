@@ -22,8 +22,6 @@ _ASKS: tuple[Call, ...] = (("ask_user_input", {"question": "Which?"}),)
 
 
 class PeopleFacts:
-    """Part of `RuntimeSuite`."""
-
     async def test_an_answer_that_is_left_to_a_worker_drives_the_turn_on(
         self, bench: RuntimeBench, tmp_path: Path
     ) -> None:

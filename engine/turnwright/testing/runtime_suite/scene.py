@@ -69,7 +69,6 @@ class Scene:
     # Who is there.
 
     def shift(self, version: int = OLD) -> Shift:
-        """What a process here is to do."""
         return Shift(self.bench.address, self.witness.path, self.bench.make_runtime, version)
 
     def worker(self, version: int = OLD, *, patient: bool = False) -> DriverProcess:
@@ -82,17 +81,14 @@ class Scene:
         return process
 
     def workers(self, number: int) -> list[DriverProcess]:
-        """So many more workers."""
         return [self.worker() for _ in range(number)]
 
     def user(self, runtime: Runtime | None = None) -> Engine:
-        """An engine as another process would have it."""
         engine = engine_of(self.shift(), runtime or self.bench.make_runtime())
         self._engines.append(engine)
         return engine
 
     async def close(self, engine: Engine) -> None:
-        """Close an engine before its time."""
         self._engines.remove(engine)
         await engine.aclose()
 
@@ -109,11 +105,9 @@ class Scene:
         assert process.wait(0) == 0  # noqa: S101 (as in any test)
 
     async def restart_store(self) -> None:
-        """Restart the server behind the store, or skip the test where there is none."""
         await _restart(self.bench.restart_store, "the store has no server that could be restarted")
 
     async def restart_service(self) -> None:
-        """Restart the runtime's server, or skip the test where there is none."""
         await _restart(self.bench.restart_service, "the runtime has no service that could be restarted")
 
     # What is done.
@@ -150,11 +144,9 @@ class Scene:
         return self.runs(turn, calls[-1])[-1].process
 
     async def settled(self, turn: str, *calls: str) -> None:
-        """Wait until the journal has the results of all of these calls."""
         await self._written(turn, lambda facts: set(calls) <= {one.call for one in facts if type(one) is f.CallSettled})
 
     async def answered(self, turn: str, interrupt: str) -> None:
-        """Wait until the journal has an answer to this interrupt."""
         await self._written(
             turn, lambda facts: interrupt in {one.interrupt for one in facts if type(one) is f.Answered}
         )
@@ -174,11 +166,9 @@ class Scene:
         return list({line.words[2]: line.process for line in wrote}.values())
 
     def process(self, number: int) -> DriverProcess:
-        """The worker that has this number."""
         return next(one for one in self._processes if one.pid == number)
 
     def logged(self) -> str:
-        """What the workers logged."""
         log = self.shift().log
         return log.read_text(encoding="utf-8") if log.exists() else ""
 

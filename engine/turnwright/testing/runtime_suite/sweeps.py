@@ -19,8 +19,6 @@ from .worker import AGENT, begin, prompt
 
 
 class SweepFacts:
-    """Part of `RuntimeSuite`."""
-
     async def test_what_was_written_and_never_submitted_is_found(self, bench: RuntimeBench, tmp_path: Path) -> None:
         """A turn, an answer, an abort: the service was out of reach just then, or who wrote them died."""
         async with Scene(bench, tmp_path) as scene:
@@ -62,19 +60,15 @@ class OutOfReach:
         """See `Runtime.bind`."""
 
     async def submit(self, turn_id: str, segment: int) -> None:
-        """See `Runtime.submit`. It never comes to that."""
         raise RuntimeUnavailableError(f"turn {turn_id}, segment {segment}: there is nobody to submit it to")
 
     async def cancel(self, turn_id: str) -> None:
-        """See `Runtime.cancel`."""
         raise RuntimeUnavailableError(f"turn {turn_id}: there is nobody to tell")
 
     async def failure(self, turn_id: str, segment: int) -> str | None:
-        """See `Runtime.failure`."""
         raise RuntimeUnavailableError(f"turn {turn_id}, segment {segment}: there is nobody to ask")
 
     async def run_worker(self, stopping: anyio.Event | None = None) -> None:
-        """See `Runtime.run_worker`."""
         raise RuntimeUnavailableError(f"there is nothing to work for (stopping: {stopping})")
 
     async def aclose(self) -> None:

@@ -53,7 +53,6 @@ class Shift:
 
     @property
     def log(self) -> Path:
-        """The file of what workers log."""
         return self.witness.with_name(f"{self.witness.name}-log")
 
 
@@ -79,13 +78,11 @@ async def work(shift: Shift) -> None:
 
 
 async def begin(shift: Shift, words: str) -> None:
-    """Be somebody who runs a turn and waits for it."""
     async with engine_of(shift, shift.make_runtime()) as engine:
         await engine.run(AGENT, words)
 
 
 def engine_of(shift: Shift, runtime: Runtime) -> Engine:
-    """The engine of one process."""
     witness = Witness(shift.witness)
     return Engine(
         model=PromptedModel(witness),
@@ -122,7 +119,6 @@ class PromptedModel:
         self._witness = witness
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
-        """Stream the reply. See `Model.stream`."""
         self._witness.note("asked", paired(request))
         said = [message.text for message in request.messages if message.role == "user"]
         steps: list[list[Call]] = json.loads(said[0])

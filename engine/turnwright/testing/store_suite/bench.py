@@ -42,15 +42,12 @@ class Written:
 
     @property
     def status(self) -> Status:
-        """The status after the facts so far."""
         return Status.of(self.machine.turn)
 
     async def create(self, store: Store) -> Claim:
-        """Write the turn."""
         return await store.create(self.new, self.facts, self.status)
 
     def calls(self, *names: str, text: str = "") -> Sequence[Fact]:
-        """The facts of a reply that asks for these tools."""
         calls = tuple(ToolCall(name=name, arguments={"n": 1}) for name in names)
         return self._keep(
             self.machine.feed(
@@ -59,11 +56,9 @@ class Written:
         )
 
     def answer(self, text: str = "done") -> Sequence[Fact]:
-        """The facts of a reply that ends the turn."""
         return self._keep(self.machine.feed(ModelRepliedInput(text=text, elapsed=1.25)))
 
     def pause(self) -> Sequence[Fact]:
-        """The facts of a reply whose one call waits for a person."""
         asked = list(
             self.machine.feed(ModelRepliedInput(calls=(ToolCall(name="delete_file", arguments={}),), elapsed=0.5))
         )
@@ -71,7 +66,6 @@ class Written:
         return self._keep(asked + self.machine.feed(CallWaitingInput(call=call, interrupt_kind=InterruptKind.APPROVAL)))
 
     def abort(self) -> Sequence[Fact]:
-        """The facts of an abort."""
         return self._keep(self.machine.feed(AbortInput(elapsed=2)))
 
     def _keep(self, facts: list[Fact]) -> Sequence[Fact]:

@@ -18,8 +18,6 @@ _TIMES: Final = 20
 
 
 class ClaimFacts:
-    """Part of `StoreSuite`."""
-
     async def test_a_new_turn_is_claimed_by_who_made_it(self, bench: Bench) -> None:
         """It has its first facts, epoch 1, and an owner."""
         store, written = await bench.open(), Written()

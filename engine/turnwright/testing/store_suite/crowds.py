@@ -28,7 +28,6 @@ class _Driven:
         self.fenced = False
 
     async def append(self, store: Store) -> None:
-        """Append a reply with two calls, and consume the message."""
         facts = self.written.calls("read_file", "read_file")
         try:
             waiting = await store.append(self.claim, facts, self.written.status, ("steer",))
@@ -39,7 +38,6 @@ class _Driven:
             assert self.claim.seq == len(self.written.facts)
 
     async def end(self, store: Store) -> None:
-        """Append the end of the turn, and let go of it."""
         await store.append(self.claim, self.written.abort(), self.written.status)
         await store.release(self.claim)
 
@@ -54,8 +52,6 @@ async def _driven(store: Store) -> list[_Driven]:
 
 
 class CrowdFacts:
-    """Part of `StoreSuite`."""
-
     async def test_an_append_that_is_inline_lets_nobody_else_run(self, bench: Bench) -> None:
         """Nor does a look into the inbox before it: neither gives way to the event loop, not even once."""
         store, written = await bench.open(), Written()

@@ -28,8 +28,6 @@ async def _there(store: Store) -> set[str]:
 
 
 class DeletionFacts:
-    """Part of `StoreSuite`."""
-
     async def test_a_deleted_turn_is_forgotten_with_its_sub_turns(self, bench: Bench) -> None:
         """Rows, facts and inboxes, for every process; turns whose ids only look alike stay as they were."""
         store, other = await bench.open(), await bench.open()

@@ -16,8 +16,6 @@ def _answer(name: str, text: str = "yes", turn: str = "t1") -> InboxItem:
 
 
 class InboxFacts:
-    """Part of `StoreSuite`."""
-
     async def test_anybody_may_post_to_a_turn_that_is_driven(self, bench: Bench) -> None:
         """Without a claim; each item is there until it is consumed, oldest first."""
         store, other, written = await bench.open(), await bench.open(), Written()

@@ -23,13 +23,10 @@ class _Unwritable(Notice, frozen=True, kw_only=True):
     """A fact that fails only when it is written."""
 
     def payload(self) -> str:
-        """Fail."""
         raise _CannotWriteError
 
 
 class JournalFacts:
-    """Part of `StoreSuite`."""
-
     async def test_facts_come_back_as_they_were_written(self, bench: Bench) -> None:
         """Oldest first, numbered from 1, equal field by field, the hash among them."""
         store, written = await bench.open(), Written()

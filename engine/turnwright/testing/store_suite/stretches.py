@@ -19,8 +19,6 @@ async def _who(store: Store, turn_id: str = "t1") -> Sequence[tuple[int, int, st
 
 
 class StretchFacts:
-    """Part of `StoreSuite`."""
-
     async def test_what_a_driver_wrote_is_one_stretch(self, bench: Bench) -> None:
         """However many appends it was, from when the turn was made until the last of them."""
         store, other, written = await bench.open(), await bench.open(), Written()

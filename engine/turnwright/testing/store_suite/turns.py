@@ -11,8 +11,6 @@ from .bench import Bench, Written
 
 
 class TurnFacts:
-    """Part of `StoreSuite`."""
-
     async def test_an_unknown_turn_is_said_to_be_unknown(self, bench: Bench) -> None:
         """By everything that needs it to be there."""
         store = await bench.open()

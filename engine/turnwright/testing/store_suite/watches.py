@@ -16,8 +16,6 @@ _PATIENCE: Final = 10
 
 
 class WatchFacts:
-    """Part of `StoreSuite`."""
-
     async def test_who_watches_a_turn_is_let_go_when_the_time_is_over(self, bench: Bench) -> None:
         """Though nothing was written to it; also when there is no time at all."""
         store = await bench.open()
