@@ -15,16 +15,16 @@ WITHOUT = "import sys; sys.modules['temporalio'] = None; from turnwright.cli imp
 
 
 def test_without_an_address_turns_are_driven_here() -> None:
-    service = Service.of(None, None, None)
+    service = Service()
     assert (service.embedded, service.flags) == (True, "")
     assert isinstance(service.runtime(), Local)
 
 
 def test_the_flags_of_a_service_can_be_pasted() -> None:
-    service = Service.of("temporal.host:7233", None, "it's mine")
+    service = Service("temporal.host:7233", None, "it's mine")
     assert shlex.split(service.flags) == ["--temporal-address", "temporal.host:7233", "--queue", "it's mine"]
     assert not service.embedded
-    service = Service.of("host:1", None, None, ["Old Painter=gpu", "a=b=c"])
+    service = Service("host:1", None, None, ["Old Painter=gpu", "a=b=c"])
     assert shlex.split(service.flags)[2:] == ["--agent-queue", "Old Painter=gpu", "--agent-queue", "a=b=c"]
     assert dict(service.queues) == {"Old Painter": "gpu", "a=b": "c"}
 
@@ -32,13 +32,13 @@ def test_the_flags_of_a_service_can_be_pasted() -> None:
 @pytest.mark.parametrize("text", ["", "Painter", "=gpu", "Painter="])
 def test_an_agents_queue_is_a_name_and_a_queue(text: str) -> None:
     with pytest.raises(ConfigError, match="AGENT=QUEUE, such as Painter=gpu"):
-        Service.of("host:1", None, None, [text])
+        Service("host:1", None, None, [text])
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":7233", "host:0", "host:65536", "host:x", "http://host:80"])
 def test_an_address_is_a_host_and_a_port(address: str) -> None:
     with pytest.raises(ConfigError, match="HOST:PORT, such as localhost:7233"):
-        Service.of(address, None, None)
+        Service(address, None, None)
 
 
 def test_what_workers_call_a_model_is_what_a_client_writes_down() -> None:

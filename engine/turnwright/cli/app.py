@@ -12,7 +12,7 @@ from turnwright._base import startup
 from turnwright.errors import LeaseLostError, RuntimeUnavailableError, StoreError, TurnwrightError
 
 from . import codes, process
-from .log_options import LogFormatOption, LogLevelOption, behind_log_options, choose_log, with_log_options
+from .log_options import LogFormatOption, LogLevelOption, behind_log_options, choose_log, with_shared_options
 from .process import echo
 from .refused import with_advice
 
@@ -72,7 +72,7 @@ def _app(commands: Sequence[str]) -> typer.Typer:
     )
     app.callback()(turnwright)
     for name in commands:
-        app.command()(with_log_options(with_advice(command(name))))
+        app.command()(with_shared_options(with_advice(command(name))))
     return app
 
 

@@ -18,16 +18,7 @@ from . import codes
 from .columns import print_columns
 from .display import choose_display
 from .interactive import execute
-from .options import (
-    DEFAULT_STORE,
-    BaseUrlOption,
-    JsonOption,
-    McpOption,
-    StoreOption,
-    TimeoutOption,
-    ToolsOption,
-    TurnArgument,
-)
+from .options import DEFAULT_STORE, EngineFlags, JsonOption, StoreOption, TurnArgument
 from .process import echo, echo_json, say
 from .run import engine_for
 from .stores import Journal, find_turn, read_journal, store_flag, use_store
@@ -47,10 +38,7 @@ def fork(
     ] = None,
     no_run: Annotated[bool, typer.Option("--no-run", help="Only copy, and say how to go on.")] = False,
     store: StoreOption = DEFAULT_STORE,
-    tools: ToolsOption = None,
-    mcp: McpOption = None,
-    base_url: BaseUrlOption = None,
-    timeout: TimeoutOption = None,
+    flags: EngineFlags,
     as_json: JsonOption = False,
 ) -> None:
     """Copy the beginning of a turn into a new turn, and drive that on from there: the model is called, tools run.
@@ -69,17 +57,7 @@ def fork(
     display = choose_display(as_json=as_json, store=store)
     started, opened = first_fact(turn, journal), open_store(store, create=False)
     exporting = Exporting()
-    opening = engine_for(
-        turn,
-        started,
-        opened,
-        display.hear,
-        tools=tools,
-        mcp=mcp,
-        base_url=base_url,
-        timeout=timeout,
-        telemetry=exporting.telemetry,
-    )
+    opening = engine_for(turn, started, opened, display.hear, flags, telemetry=exporting.telemetry)
     copied, facts = use_store(store, partial(_forked, turn=turn, at=at))
     display.hear(FactEvent(turn=copied, seq=1, fact=facts[0][1]))
     display.view.recall(copied, [fact for _, fact in facts])

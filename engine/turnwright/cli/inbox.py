@@ -18,9 +18,11 @@ from .answers import AnswerFlags, read_answers
 from .options import (
     DEFAULT_STORE,
     AddressOption,
-    AgentQueuesOption,
+    ApproveOption,
+    JsonObjectOption,
     NamespaceOption,
     QueueOption,
+    RejectOption,
     StoreOption,
     TurnArgument,
 )
@@ -43,7 +45,7 @@ def abort(
 
     With --temporal-address the Temporal server is told too, whose jobs are then cancelled; workers hear of it anyway.
     """
-    service = Service.of(address, namespace, queue)
+    service = Service(address, namespace, queue)
     turn = find_turn(store, turn)
     root = root_of(turn)
 
@@ -69,21 +71,14 @@ def abort(
 def answer(
     turn: TurnArgument,
     *,
-    approvals: Annotated[
-        list[str] | None, typer.Option("--approve", metavar="ID", help="Approve what an interrupt asks.")
-    ] = None,
-    rejections: Annotated[
-        list[str] | None, typer.Option("--reject", metavar="ID[=WORDS]", help="Reject it, with words for the model.")
-    ] = None,
+    approvals: ApproveOption = None,
+    rejections: RejectOption = None,
     replies: Annotated[
         list[str] | None, typer.Option("--answer", metavar="ID=TEXT", help="Reply to a question; may be repeated.")
     ] = None,
     store: StoreOption = DEFAULT_STORE,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    queue: QueueOption = None,
-    agent_queues: AgentQueuesOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    service: Service,
+    as_json: JsonObjectOption = False,
 ) -> None:
     """Record answers of a paused turn, and do not drive it: whoever drives it on takes them in.
 
@@ -91,7 +86,6 @@ def answer(
 
     With --temporal-address the workers of a Temporal server are told.
     """
-    service = Service.of(address, namespace, queue, agent_queues)
     turn = find_turn(store, turn)
 
     async def record(opened: Store) -> tuple[dict[str, str | Answer], TurnResult, str]:

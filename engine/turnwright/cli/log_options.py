@@ -1,11 +1,13 @@
-"""The options that every command has: what is logged, and in which format. A log goes to stderr, never to stdout."""
+"""The options that several commands share: those of the log, which goes to stderr, and those of an options object."""
 
 import inspect
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
-from typing import Annotated, Final
+from inspect import Parameter
+from typing import Annotated, Final, get_type_hints
 
 import typer
 
@@ -45,23 +47,38 @@ _OPTIONS: Final = {
 _FLAGS: Final = ("--log-format", "--log-level")
 
 
-def with_log_options(command: Callable[..., object]) -> Callable[..., object]:
+def with_shared_options(command: Callable[..., object]) -> Callable[..., object]:
+    """The command as Typer sees it: a parameter whose type is a dataclass becomes an option for each of its fields.
+
+    The options of the log stand behind the command's own.
+    """
+    kinds = get_type_hints(command, include_extras=True)
+    groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}
+    shown: dict[str, Parameter] = {}
+    for name, own in inspect.signature(command).parameters.items():
+        if name in groups:
+            hints = get_type_hints(groups[name], include_extras=True)
+            for one in fields(groups[name]):
+                annotation = hints[one.name]
+                shown[one.name] = Parameter(
+                    one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=annotation
+                )
+        else:
+            shown[name] = own.replace(annotation=kinds[name])
+    for name, option in _OPTIONS.items():
+        shown[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=option)
+
     @wraps(command)
-    def logged(*, log_format: LogFormat | None, log_level: LogLevel | None, **given: object) -> object:
+    def spread(*, log_format: LogFormat | None, log_level: LogLevel | None, **given: object) -> object:
         choose_log(log_format, log_level)
-        return command(**given)
+        made = {name: kind(**{one.name: given.pop(one.name) for one in fields(kind)}) for name, kind in groups.items()}
+        return command(**given, **made)
 
     # By these two Typer knows what a function takes.
-    signature = inspect.signature(command)
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-        for name, option in _OPTIONS.items()
-    ]
-    whole = signature.replace(parameters=[*signature.parameters.values(), *added])
-    vars(logged).update(__signature__=whole)
-    logged.__annotations__ = {**command.__annotations__, **_OPTIONS}
-    del logged.__wrapped__
-    return logged
+    vars(spread).update(__signature__=inspect.Signature(list(shown.values())))
+    spread.__annotations__ = {name: one.annotation for name, one in shown.items()}
+    del spread.__wrapped__
+    return spread
 
 
 def behind_log_options(arguments: Sequence[str]) -> Sequence[str]:

@@ -1,6 +1,7 @@
 """The options that several commands share, and what they mean."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -131,6 +132,39 @@ ModelOption = Annotated[
     ),
 ]
 AgentOption = Annotated[str | None, typer.Option("--agent", metavar="NAME", help="The agent to run.")]
+JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+JsonObjectOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+ApproveOption = Annotated[
+    list[str] | None, typer.Option("--approve", metavar="ID", help="Approve what an interrupt asks.")
+]
+RejectOption = Annotated[
+    list[str] | None, typer.Option("--reject", metavar="ID[=WORDS]", help="Reject it, with words for the model.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFlags:
+    """The flags that change the engine of a turn that has begun (see `with_shared_options`)."""
+
+    tools: ToolsOption = None
+    mcp: McpOption = None
+    base_url: BaseUrlOption = None
+    timeout: TimeoutOption = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverFlags(EngineFlags):
+    """The flags of an engine that drives the turns of others."""
+
+    root: RootOption = None
+    agents: AgentsOption = None
+    model: ModelOption = None
+
+
+def first_given(flags: EngineFlags) -> str | None:
+    """Return the first of these flags that was given, as people write it."""
+    given = (one.name for one in fields(flags) if getattr(flags, one.name) not in (None, []))
+    return next((f"--{name.replace('_', '-')}" for name in given), None)
 
 
 def choose_agent(name: str | None, file: Path | None, said: "Config") -> tuple[Agent, list[AgentTool]]:

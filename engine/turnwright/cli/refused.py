@@ -1,6 +1,7 @@
 """What a command says of a turn that is not there and of a session that is busy: which commands help, with flags."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING
 
@@ -37,8 +38,8 @@ def _advice(error: SessionBusyError | TurnNotFoundError, store: str, given: Mapp
     flags, hint = store_flag(store), f" ({password_hint(store)})" if password_hint(store) else ""
     if isinstance(error, TurnNotFoundError):
         return unknown_words(error.turn, store, flags) + hint
-    address, namespace, queue = (_text(given.get(name)) for name in ("address", "namespace", "queue"))
-    service = Service.of(address, namespace, queue).flags
+    named = given.get("service")
+    service = replace(named, agent_queues=None).flags if isinstance(named, Service) else ""
     try:
         driven, elsewhere = use_store(store, partial(_standing, turn=error.turn))
     except TurnwrightError:  # it was deleted since
@@ -50,10 +51,6 @@ async def _standing(store: "Store", *, turn: str) -> tuple[bool, bool]:
     from .stores import is_elsewhere  # noqa: PLC0415 (likewise)
 
     return await store.is_driven(turn), await is_elsewhere(store, turn)
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def unknown_words(turn: str, store: str, flags: str) -> str:

@@ -1,6 +1,6 @@
 """`turnwright run` and `resume`: drive a turn, with its events on the screen."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -25,31 +25,24 @@ from turnwright.model.providers import open_model
 from turnwright.result import TurnResult
 from turnwright.store import Store, TurnRow
 from turnwright.telemetry import Telemetry
+from turnwright_states import Limits
 from turnwright_states.facts import TurnStarted
 
 from .answers import AnswerFlags, read_answers
 from .display import choose_display
 from .following import Followed
 from .interactive import Opening, execute
-from .mcp import with_mcp
 from .models import model_named, models_for
 from .options import (
     DEFAULT_STORE,
-    AddressOption,
     AgentOption,
-    AgentQueuesOption,
-    AgentsOption,
-    BaseUrlOption,
+    ApproveOption,
     ConfigOption,
+    DriverFlags,
+    EngineFlags,
     JsonOption,
-    McpOption,
-    ModelOption,
-    NamespaceOption,
-    QueueOption,
-    RootOption,
+    RejectOption,
     StoreOption,
-    TimeoutOption,
-    ToolsOption,
     TurnArgument,
     choose_agent,
     choose_tools,
@@ -62,6 +55,7 @@ from .saved_options import SavedOptions
 from .stdin import piped
 from .stores import Journal, find_turn, read_journal, use_store
 from .telemetry import Exporting
+from .worker_engine import engine_with, with_mcp
 
 
 def run(
@@ -71,13 +65,7 @@ def run(
     ] = None,
     *,
     agent: AgentOption = None,
-    agents: AgentsOption = None,
-    model: ModelOption = None,
-    base_url: BaseUrlOption = None,
-    timeout: TimeoutOption = None,
-    tools: ToolsOption = None,
-    mcp: McpOption = None,
-    root: RootOption = None,
+    flags: DriverFlags,
     files: Annotated[
         list[Path] | None,
         typer.Option("--file", metavar="FILE", help="A picture or a document to show with it; may be repeated."),
@@ -90,10 +78,7 @@ def run(
         str | None, typer.Option("--continue", metavar="TURN", help="Go on from a turn that a limit stopped.")
     ] = None,
     store: StoreOption = DEFAULT_STORE,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    queue: QueueOption = None,
-    agent_queues: AgentQueuesOption = None,
+    service: Service,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -106,56 +91,53 @@ def run(
     With --temporal-address the workers of a Temporal server drive the turn (`turnwright worker`), with their tools, and
     their model unless --model or the agent names one. What is shown is what they write down.
     """
-    service = Service.of(address, namespace, queue, agent_queues)
     display = choose_display(as_json=as_json, store=store, service=service.flags)
     said = _prompt(prompt, going_on=continues is not None)
     shown = [FilePart.read(file) for file in files or ()]
     continues = None if continues is None else find_turn(store, continues)
     before = None if continues is None else first_fact(continues, read_journal(store, continues))
     kept = SavedOptions() if before is None else SavedOptions.from_json(before.metadata)
-    if before is not None and not by_command_line(before.metadata) and model is None and base_url is None:
+    if before is not None and not by_command_line(before.metadata) and flags.model is None and flags.base_url is None:
         raise ConfigError(
             f"turn {continues} was run by another program, which has its model {before.model!r} and its tools: go on"
             " there, or name a model with --model, and the tools with --tools"
         )
-    flagged = agent is not None or agents is not None
-    said_so = configuration(config, {"limits.steps": steps, "base_url": base_url, "timeout": timeout})
+    flagged = agent is not None or flags.agents is not None
+    said_so = configuration(config, {"limits.steps": steps, "base_url": flags.base_url, "timeout": flags.timeout})
     # The flag is the turn's own: its sub-agents have the steps of their files and of the configuration.
     for_all = said_so if steps is None else configuration(config)
     options = for_all.engine_options()
     if flagged or before is None:
-        chosen, others = choose_agent(agent, agents, said_so)
+        chosen, others = choose_agent(agent, flags.agents, said_so)
         chosen, helpers = said_so.prepared(chosen), agent_tools(for_all.prepared(one.agent) for one in others)
     else:
         chosen, helpers = with_steps(_same_agent(before), steps), kept.helpers()
         options["limits"] = kept.limits or before.limits
-    url = said_so.settings.base_url if before is None else kept.endpoint(base_url)
-    timeout = kept.timeout if timeout is None and kept.timeout is not None else said_so.settings.timeout
-    asked = model or (chosen.model if flagged else None) or kept.model or chosen.model or said_so.settings.model
+    url = said_so.settings.base_url if before is None else kept.endpoint(flags.base_url)
+    timeout = kept.timeout if flags.timeout is None and kept.timeout is not None else said_so.settings.timeout
+    asked = flags.model or (chosen.model if flagged else None) or kept.model or chosen.model or said_so.settings.model
     named = model_named(asked, url)
-    if not service.embedded and model is not None:
+    if not service.embedded and flags.model is not None:
         chosen = chosen.model_copy(update={"model": named})  # all that workers know of a turn is what it says itself
     served = open_model(named, base_url=url, timeout=timeout) if service.embedded else WorkersModel(named)
-    tools, root = tools or kept.tools or said_so.settings.tools, root or kept.root or Path(said_so.settings.root)
-    servers = mcp or kept.mcp or tuple(map(Path, said_so.settings.mcp))
+    tools = flags.tools or kept.tools or said_so.settings.tools
+    root = flags.root or kept.root or Path(said_so.settings.root)
+    servers = flags.mcp or kept.mcp or tuple(map(Path, said_so.settings.mcp))
     exporting = Exporting()
     make = partial(
-        Engine,
+        engine_with,
+        options,
         telemetry=exporting.telemetry,
         model=served,
         models=models_for(served, named, chosen, url, timeout) if service.embedded else WorkersModel.named,
         store=service.store(store),
         runtime=service.runtime(),
-        limits=options["limits"],
-        prices=options["prices"],
-        unpaired=options["unpaired"],
-        show_budget_to_model=options["show_budget_to_model"],
         on_event=[display.hear] if service.embedded else [],
     )
     context = SavedOptions.of(
         model=named,
         base_url=url,
-        from_flag=base_url is not None or kept.from_flag,
+        from_flag=flags.base_url is not None or kept.from_flag,
         timeout=timeout,
         tools=tools,
         root=root,
@@ -183,21 +165,11 @@ def resume(
     answer: Annotated[
         list[str] | None, typer.Option("--answer", metavar="ID=TEXT", help="Answer an interrupt; may be repeated.")
     ] = None,
-    approvals: Annotated[
-        list[str] | None, typer.Option("--approve", metavar="ID", help="Approve what an interrupt asks.")
-    ] = None,
-    rejections: Annotated[
-        list[str] | None, typer.Option("--reject", metavar="ID[=WORDS]", help="Reject it, with words for the model.")
-    ] = None,
+    approvals: ApproveOption = None,
+    rejections: RejectOption = None,
     store: StoreOption = DEFAULT_STORE,
-    tools: ToolsOption = None,
-    mcp: McpOption = None,
-    base_url: BaseUrlOption = None,
-    timeout: TimeoutOption = None,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    queue: QueueOption = None,
-    agent_queues: AgentQueuesOption = None,
+    flags: EngineFlags,
+    service: Service,
     as_json: JsonOption = False,
 ) -> None:
     """Answer a paused turn and drive it on, or take up a turn whose process died or was stopped.
@@ -208,7 +180,6 @@ def resume(
 
     With --temporal-address the workers of a Temporal server drive it on, and what they write down is shown.
     """
-    service = Service.of(address, namespace, queue, agent_queues)
     display = choose_display(as_json=as_json, store=store, service=service.flags)
     turn = find_turn(store, turn)
     row, facts, driven, below, answered = use_store(store, partial(_standing, turn=turn))
@@ -216,25 +187,16 @@ def resume(
         display.view.recall(name, [fact for _, fact in journal])
     followed = Followed(display.hear, row, facts, driven=driven)
     still_open = [one for one in followed.open if one not in answered]
-    flags = AnswerFlags("--answer", answer or [], approvals or [], rejections or [])
-    answers = read_answers(flags, still_open, answered)
+    answers = read_answers(
+        AnswerFlags("--answer", answer or [], approvals or [], rejections or []), still_open, answered
+    )
     started, opened = first_fact(turn, facts), service.store(store, create=False)
     opening: Opening
     exporting = Exporting()
     if service.embedded:
-        opening = engine_for(
-            turn,
-            started,
-            opened,
-            followed.observe,
-            tools=tools,
-            mcp=mcp,
-            base_url=base_url,
-            timeout=timeout,
-            telemetry=exporting.telemetry,
-        )
+        opening = engine_for(turn, started, opened, followed.observe, flags, telemetry=exporting.telemetry)
     else:
-        service.refuse({"--tools": tools, "--mcp": mcp, "--base-url": base_url, "--timeout": timeout})
+        service.refuse(flags)
         opening = Engine(store=opened, runtime=service.runtime(), on_event=[followed.observe])
     if answers and driven and service.embedded:
         say(f"turn {turn} is driven by another process, which is given the answers; waiting for it")
@@ -257,47 +219,42 @@ def engine_for(
     started: TurnStarted,
     store: Store,
     hear: Callable[[TurnEvent], None],
+    flags: EngineFlags,
     *,
-    tools: str | None,
-    mcp: Sequence[Path] | None,
-    base_url: str | None,
-    timeout: float | None,
     telemetry: Telemetry | None = None,
 ) -> Opening:
     """What opens an engine with the model and the tools that a turn began with, unless a flag says otherwise.
 
     Raises `ConfigError` when they are not known here, or not there any more.
     """
-    kept, said_so = SavedOptions.from_json(started.metadata), configuration(given={"timeout": timeout})
-    if started.parent_turn is not None and base_url is None:
+    kept, said_so = SavedOptions.from_json(started.metadata), configuration(given={"timeout": flags.timeout})
+    if started.parent_turn is not None and flags.base_url is None:
         raise ConfigError(
             f"turn {turn} is a sub-agent's, with the model and the tools of whoever called it: resume turn"
             f" {root_of(turn)}; to fork it, name the model's server with --base-url and the tools with --tools"
         )
-    if not by_command_line(started.metadata) and base_url is None:
+    if not by_command_line(started.metadata) and flags.base_url is None:
         raise ConfigError(
             f"turn {turn} was begun by another program, which has its model {started.model!r} and its tools: resume it"
             " there, or name the model's server with --base-url and the tools with --tools"
         )
-    url = kept.endpoint(base_url)
-    patience = kept.timeout if timeout is None and kept.timeout is not None else said_so.settings.timeout
+    url = kept.endpoint(flags.base_url)
+    patience = kept.timeout if flags.timeout is None and kept.timeout is not None else said_so.settings.timeout
     named = model_named(kept.model or started.model, url)
     served = open_model(named, base_url=url, timeout=patience)
     options = said_so.engine_options()
+    options["limits"] = kept.limits or Limits()
     make = partial(
-        Engine,
+        engine_with,
+        options,
         model=served,
         models=models_for(served, named, _same_agent(started), url, patience),
-        prices=options["prices"],
-        unpaired=options["unpaired"],
-        show_budget_to_model=options["show_budget_to_model"],
         store=store,
-        limits=kept.limits,
         on_event=[hear],
         telemetry=telemetry,
     )
-    own = [*choose_tools(tools or kept.tools, kept.root or Path()), *kept.helpers()]
-    return with_mcp(mcp or kept.mcp, make, own)
+    own = [*choose_tools(flags.tools or kept.tools, kept.root or Path()), *kept.helpers()]
+    return with_mcp(flags.mcp or kept.mcp, make, own)
 
 
 async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool, dict[str, Journal], frozenset[str]]:

@@ -15,6 +15,7 @@ from turnwright.store import Store, open_store
 from turnwright.store.address import SCHEMES, find_scheme
 
 from .models import model_named
+from .options import AddressOption, AgentQueuesOption, EngineFlags, NamespaceOption, QueueOption, first_given
 
 if TYPE_CHECKING:
     from turnwright.runtime import Temporal
@@ -30,22 +31,24 @@ _HIGHEST_PORT: Final = 65_535
 class Service:
     """Where turns are submitted: a Temporal server, in a namespace, on a task queue; without an address nowhere.
 
-    What is None is as Temporal's own environment and Turnwright's defaults have it.
+    What is None is as Temporal's own environment and Turnwright's defaults have it. Commands take it as an options
+    object. Raises `ConfigError` for what is no address, and for flags without one.
     """
 
-    address: str | None = None
-    namespace: str | None = None
-    queue: str | None = None
-    #: Agents whose turns have another queue, each with that.
-    queues: tuple[tuple[str, str], ...] = ()
+    address: AddressOption = None
+    namespace: NamespaceOption = None
+    queue: QueueOption = None
+    agent_queues: AgentQueuesOption = None
 
-    @classmethod
-    def of(
-        cls, address: str | None, namespace: str | None, queue: str | None, agent_queues: Sequence[str] | None = None
-    ) -> Self:
-        """The service that the flags name. Raises `ConfigError` for what is no address, and for flags without one."""
-        check_flags(address, {"--namespace": namespace, "--queue": queue, "--agent-queue": agent_queues})
-        return cls(address, namespace, queue, tuple(map(_agent_queue, agent_queues or ())))
+    def __post_init__(self) -> None:
+        flags = {"--namespace": self.namespace, "--queue": self.queue, "--agent-queue": self.agent_queues}
+        check_flags(self.address, flags)
+        self.queues  # noqa: B018 (it refuses what names no queue)
+
+    @property
+    def queues(self) -> dict[str, str]:
+        """The agents whose turns have another queue, each with that."""
+        return dict(map(_agent_queue, self.agent_queues or ()))
 
     @property
     def embedded(self) -> bool:
@@ -57,18 +60,18 @@ class Service:
         """What a command needs to find the same service: flags that begin with a space, or nothing."""
         given = {"--temporal-address": self.address, "--namespace": self.namespace, "--queue": self.queue}
         named = [(flag, value) for flag, value in given.items() if value is not None]
-        named += [("--agent-queue", f"{agent}={queue}") for agent, queue in self.queues]
+        named += [("--agent-queue", text) for text in self.agent_queues or ()]
         return "".join(f" {flag} {shlex.quote(value)}" for flag, value in named)
 
     def runtime(self) -> Runtime:
         """What has turns driven. Raises `ConfigError` when the client of the service is not installed."""
         if self.address is None:
             return Local()
-        return temporal()(self.address, namespace=self.namespace, queue=self.queue or QUEUE, queues=dict(self.queues))
+        return temporal()(self.address, namespace=self.namespace, queue=self.queue or QUEUE, queues=self.queues)
 
-    def refuse(self, flags: Mapping[str, object]) -> None:
+    def refuse(self, flags: EngineFlags) -> None:
         """Raise `ConfigError` for any of `flags` that was given: they say how a turn is driven here."""
-        given = _first_given(flags)
+        given = first_given(flags)
         if given is not None:
             why = "with --temporal-address the workers have the tools and the models"
             raise ConfigError(f"{given}: {why}: leave it out")
@@ -103,7 +106,7 @@ def temporal_worker(
     for flag, number in (("--rate", rate), ("--queue-rate", queue_rate)):
         if number is not None and not 0 < number < math.inf:
             raise ConfigError(f"{flag}: is a number of turns a second, above 0, and not {number:g}")
-    queue, queues = service.queue or QUEUE, dict(service.queues)
+    queue, queues = service.queue or QUEUE, service.queues
     for one in serves:
         if one not in (queue, *queues.values()):
             raise ConfigError(f"--serves {one}: is no queue here: name it with --queue, or with --agent-queue")
@@ -144,7 +147,7 @@ def _quieten() -> None:
 def check_flags(address: str | None, flags: Mapping[str, object]) -> None:
     """Raise `ConfigError` for what is no `HOST:PORT`, and without an address for any of `flags` that was given."""
     if address is None:
-        given = _first_given(flags)
+        given = next((flag for flag, value in flags.items() if value not in (None, [])), None)
         if given is not None:
             raise ConfigError(f"{given}: is for a Temporal server: name it with --temporal-address HOST:PORT")
         return
@@ -195,10 +198,6 @@ def _agent_queue(text: str) -> tuple[str, str]:
     if not agent or not queue:
         raise ConfigError(f"--agent-queue {text}: write AGENT=QUEUE, such as Painter=gpu")
     return agent, queue
-
-
-def _first_given(flags: Mapping[str, object]) -> str | None:
-    return next((flag for flag, value in flags.items() if value not in (None, [])), None)
 
 
 def _check_seconds(drain: float) -> None:

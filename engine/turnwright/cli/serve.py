@@ -11,16 +11,12 @@ from turnwright.errors import ConfigError
 from .interactive import Opening
 from .options import (
     DEFAULT_STORE,
-    AgentsOption,
-    BaseUrlOption,
     ConfigOption,
-    McpOption,
-    ModelOption,
-    RootOption,
+    DriverFlags,
+    JsonLinesOption,
     StoreOption,
-    TimeoutOption,
-    ToolsOption,
     configuration,
+    first_given,
 )
 from .runtimes import shared_store
 from .server_options import LOOPBACK, PORT, PortOption, ServerOptions, TokenOption, need_extra
@@ -48,15 +44,9 @@ def serve(
     drive: Annotated[
         bool, typer.Option("--drive", help="Drive turns that are answered, forked or taken up on the pages.")
     ] = False,
-    tools: ToolsOption = None,
-    mcp: McpOption = None,
-    root: RootOption = None,
-    agents: AgentsOption = None,
-    model: ModelOption = None,
-    base_url: BaseUrlOption = None,
-    timeout: TimeoutOption = None,
+    flags: DriverFlags,
     config: ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Show turns as pages: what each step did and why it ended. Answer, steer, stop and fork them there.
 
@@ -68,16 +58,7 @@ def serve(
 
     Ctrl-C or SIGTERM ends it; turns that it drives are let go of, and can be resumed.
     """
-    flags = {
-        "--tools": tools,
-        "--mcp": mcp,
-        "--root": root,
-        "--agents": agents,
-        "--model": model,
-        "--base-url": base_url,
-        "--timeout": timeout,
-    }
-    given = next((flag for flag, value in flags.items() if value not in (None, [])), None)
+    given = first_given(flags)
     if given is not None and not drive:
         raise ConfigError(f"{given}: is for driving turns: say --drive, or leave it to a worker")
     place = ServerOptions.of(host, port, token, allow_hosts or (), root_path=root_path, remote=allow_remote)
@@ -87,12 +68,10 @@ def serve(
     opening: Opening = Engine(store=opened)
     exporting: Exporting | None = None
     if drive:
-        said = configuration(config, {"base_url": base_url, "timeout": timeout})
-        named = driving_model(said, model)
+        said = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
+        named = driving_model(said, flags.model)
         exporting = Exporting()
-        opening = driving(
-            opened, said, named, tools=tools, mcp=mcp, root=root, agents=agents, telemetry=exporting.telemetry
-        )
+        opening = driving(opened, said, named, flags, telemetry=exporting.telemetry)
     from .serving import serve_pages  # noqa: PLC0415 (an extra, and the help need not wait for it)
 
     with nullcontext() if exporting is None else exporting.sent():

@@ -19,20 +19,11 @@ from . import codes, process
 from .interactive import ORDERLY, Opening, QuitError
 from .options import (
     DEFAULT_STORE,
-    AddressOption,
-    AgentQueuesOption,
-    AgentsOption,
-    BaseUrlOption,
     ConfigOption,
-    McpOption,
-    ModelOption,
-    NamespaceOption,
-    QueueOption,
-    RootOption,
+    DriverFlags,
+    JsonLinesOption,
     ServesOption,
     StoreOption,
-    TimeoutOption,
-    ToolsOption,
     configuration,
 )
 from .process import json_line
@@ -56,17 +47,8 @@ _QUIET: Final = ("turnwright.runtime.local", "turnwright.runtime.temporal.activi
 def worker(
     *,
     store: StoreOption = DEFAULT_STORE,
-    tools: ToolsOption = None,
-    mcp: McpOption = None,
-    root: RootOption = None,
-    agents: AgentsOption = None,
-    model: ModelOption = None,
-    base_url: BaseUrlOption = None,
-    timeout: TimeoutOption = None,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    queue: QueueOption = None,
-    agent_queues: AgentQueuesOption = None,
+    flags: DriverFlags,
+    service: Service,
     serves: ServesOption = None,
     concurrency: Annotated[
         int | None,
@@ -92,7 +74,7 @@ def worker(
         bool, typer.Option("--notify", help="PostgreSQL: tell whoever follows a turn of all that is written.")
     ] = False,
     config: ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Drive turns that others submit (`Engine.submit`, `run --temporal-address`) or left behind, until told to stop.
 
@@ -105,11 +87,10 @@ def worker(
     Ctrl-C or SIGTERM drains: nothing new is begun, and what takes longer than --drain is let go of, for other workers.
     A second one leaves at once.
     """
-    said = configuration(config, {"base_url": base_url, "timeout": timeout})
-    service = Service.of(address, namespace, queue, agent_queues)
+    said = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
     runtime = _runtime(service, serves or [], concurrency=concurrency, rate=rate, queue_rate=queue_rate, drain=drain)
     opened = shared_store(store, create=True, notify=notify)
-    named = driving_model(said, model)
+    named = driving_model(said, flags.model)
     told = _Ear(as_json=as_json)
     overheard = ObservedRuntime(runtime, opened, told)
     exporting = Exporting()
@@ -117,18 +98,15 @@ def worker(
         opened,
         said,
         named,
-        tools=tools,
-        mcp=mcp,
-        root=root,
-        agents=agents,
+        flags,
         runtime=overheard,
         on_event=[overheard.observe],
         telemetry=exporting.telemetry,
     )
     at: dict[str, JsonValue] = {}
-    if address is not None:
-        queues = serves or dict.fromkeys((queue or QUEUE, *dict(service.queues).values()))
-        at = {"address": address, "namespace": namespace, "queues": [*queues]}
+    if service.address is not None:
+        queues = serves or dict.fromkeys((service.queue or QUEUE, *service.queues.values()))
+        at = {"address": service.address, "namespace": service.namespace, "queues": [*queues]}
     # What a turn in flight is made of would be looked through again and again, and is never garbage.
     gc.set_threshold(*_GARBAGE)
     gc.freeze()

@@ -1,27 +1,33 @@
 """What drives turns that others began, as `worker` and `serve --drive` do: from the flags to an engine that opens."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from turnwright.agents.files import read_agents
 from turnwright.driver.team import agent_tools
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.journal.event_bus import Observer
+from turnwright.model.protocol import Model
 from turnwright.model.providers import LOCAL, open_model
 from turnwright.runtime import Runtime
 from turnwright.store import Store
 from turnwright.telemetry import Telemetry
+from turnwright.tools import Tool
 
 from .interactive import Opening
-from .mcp import with_mcp
 from .models import model_named, models_for
-from .options import choose_tools
+from .options import DriverFlags, choose_tools
 
 if TYPE_CHECKING:
-    from turnwright.config.config import Config
+    from turnwright.config.config import Config, EngineOptions
+
+#: The MCP SDK's own loggers. What they warn of, with tracebacks, the results of calls tell in their own words.
+_NOISY: Final = ("client", "mcp", "httpx2")
 
 
 def driving_model(said: "Config", model: str | None) -> str:
@@ -40,37 +46,75 @@ def driving(
     store: Store,
     said: "Config",
     named: str,
+    flags: DriverFlags,
     *,
-    tools: str | None,
-    mcp: Sequence[Path] | None,
-    root: Path | None,
-    agents: Path | None,
     runtime: Runtime | None = None,
     on_event: Sequence[Observer] = (),
     telemetry: Telemetry | None = None,
 ) -> Opening:
     """What opens an engine that drives the turns in `store`, with the model `named` and what `said` configures.
 
-    `tools`, `mcp`, `root` and `agents` are the flags, which win over `said`. The agents of the files are offered as
-    tools; a turn has the model that its own agent names, or else `named`. Raises `ConfigError` for a model, a tool or
-    an agent that is not to be had.
+    The `flags` win over `said`. The agents of the files are offered as tools; a turn has the model that its own agent
+    names, or else `named`. Raises `ConfigError` for a model, a tool or an agent that is not to be had.
     """
     settings, options = said.settings, said.engine_options()
     served = open_model(named, base_url=settings.base_url, timeout=settings.timeout)
-    files = (agents,) if agents is not None else said.agent_files() if settings.agents else ()
+    files = (flags.agents,) if flags.agents is not None else said.agent_files() if settings.agents else ()
     helpers = agent_tools(said.prepared(one) for one in read_agents(*files, limits=options["limits"])) if files else []
     make = partial(
-        Engine,
+        engine_with,
+        options,
         model=served,
         models=models_for(served, named, None, settings.base_url, settings.timeout),
         store=store,
         runtime=runtime,
         telemetry=telemetry,
         on_event=on_event,
+    )
+    own = choose_tools(flags.tools or settings.tools, flags.root or Path(settings.root))
+    return with_mcp(flags.mcp or tuple(map(Path, settings.mcp)), make, [*own, *helpers])
+
+
+def engine_with(
+    options: "EngineOptions",
+    *,
+    model: Model,
+    models: Callable[[str], Model],
+    tools: Sequence[Tool],
+    store: Store,
+    on_event: Sequence[Observer],
+    runtime: Runtime | None = None,
+    telemetry: Telemetry | None = None,
+) -> Engine:
+    """The engine with what the configuration decides; its store is `store`. Raises `ConfigError`."""
+    return Engine(
+        model=model,
+        models=models,
+        tools=tools,
+        store=store,
         limits=options["limits"],
         prices=options["prices"],
         unpaired=options["unpaired"],
         show_budget_to_model=options["show_budget_to_model"],
+        on_event=on_event,
+        runtime=runtime,
+        telemetry=telemetry,
     )
-    own = choose_tools(tools or settings.tools, root or Path(settings.root))
-    return with_mcp(mcp or tuple(map(Path, settings.mcp)), make, [*own, *helpers])
+
+
+def with_mcp(files: Sequence[Path], make: Callable[..., Engine], tools: Sequence[Tool]) -> Opening:
+    """What opens the servers that `files` name, and then the engine with `tools` and theirs.
+
+    Without a file that is the engine itself, so that its mistakes are told at once.
+    """
+    return _open(files, make, tools) if files else make(tools=tools)
+
+
+@asynccontextmanager
+async def _open(files: Sequence[Path], make: Callable[..., Engine], tools: Sequence[Tool]) -> AsyncIterator[Engine]:
+    from turnwright.tools.mcp import mcp_tools  # noqa: PLC0415 (an optional extra)
+
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    async with mcp_tools(*files) as offered, make(tools=[*tools, *offered]) as engine:
+        yield engine
