@@ -84,7 +84,7 @@ def test_the_other_pages(browser: Browser, stage: Stage, turns: dict[str, str], 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_what_is_said_when_something_went_wrong(browser: Browser, stage: Stage, size: str) -> None:
-    """Of somebody's deed with what was written, and of what the page tried by itself."""
+    """Of somebody's action with what was written, and of what the page tried by itself."""
     turn = stage.play(asks_for(("delete_file", {"path": "a"})))
     with visiting(browser, stage, SIZES[size], unanswered=True) as page:
         page.goto(stage.url(turn, "?tab=budgets"))

@@ -155,7 +155,7 @@ def test_words_that_do_not_arrive_stay_to_be_sent_again(page: Page, stage: Stage
     page.get_by_role("button", name="Close").click()
     expect(page.locator("#notice")).to_be_hidden()
     page.get_by_role("button", name="Send").click()
-    expect(page.locator("#deeds")).to_contain_text("waits to be heard")
+    expect(page.locator("#actions")).to_contain_text("waits to be heard")
     expect(box).to_have_value("")
 
 
@@ -228,7 +228,7 @@ def test_a_slow_deed_does_not_bring_back_the_view_that_was_left(page: Page, stag
     page.locator("#tab-journal").click()
     expect(page).to_have_url(re.compile("tab=journal"))
     held.let_go()
-    expect(page.locator("#deeds")).to_contain_text("waits to be heard")
+    expect(page.locator("#actions")).to_contain_text("waits to be heard")
     expect(page.locator("#tabs [aria-current]")).to_have_text("Journal")
 
 

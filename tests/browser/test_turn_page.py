@@ -202,14 +202,14 @@ def test_on_a_phone_the_chosen_tab_is_in_view_and_the_row_fades_where_more_follo
 def test_a_fork_says_where_it_begins(page: Page, stage: Stage, capped: str) -> None:
     page.goto(stage.url(capped))
     expect(page.get_by_role("button", name=re.compile(r"^Fork after fact \d+$"))).to_be_visible()
-    expect(page.locator("#deeds")).to_contain_text(
+    expect(page.locator("#actions")).to_contain_text(
         "It is the last place before this one from which a turn can be forked."
     )
     page.goto(stage.url(capped, "?at=5"))
     at = page.get_by_role("slider", name="Place in the journal").get_attribute("aria-valuetext")
     assert at is not None
     expect(page.get_by_role("button", name=f"Fork after {at.split(' of ')[0]}", exact=True)).to_be_visible()
-    expect(page.locator("#deeds")).not_to_contain_text("the last place before this one")
+    expect(page.locator("#actions")).not_to_contain_text("the last place before this one")
 
 
 def test_the_tabs_speak_of_the_conclusion_and_of_time_as_the_head_does(page: Page, stage: Stage, capped: str) -> None:

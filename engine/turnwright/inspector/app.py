@@ -33,16 +33,16 @@ class Inspector(Starlette):
     """
 
     def __init__(self, engine: Engine, *, access: Access, store: str, drives: bool) -> None:
-        self._crew = BackgroundTurns(engine, drives=drives)
+        self._background = BackgroundTurns(engine, drives=drives)
         self._access = access
         self._guard = AccessGuard(super().__call__, access)
-        pages = Pages(engine, self._crew, store=store)
+        pages = Pages(engine, self._background, store=store)
         static = Mount("/static", StaticFiles(directory=_STATIC), name="static")
         super().__init__(
             routes=[
                 *Lists(engine).routes,
                 *pages.routes,
-                *TurnActions(engine, self._crew, pages).routes,
+                *TurnActions(engine, self._background, pages).routes,
                 *Live(engine, pages.rest).routes,
                 static,
             ],
@@ -58,7 +58,7 @@ class Inspector(Starlette):
 
         A server that serves the inspector itself does that.
         """
-        return self._crew.at_work()
+        return self._background.at_work()
 
     def entry(self, address: str) -> str:
         """The address that lets a person in. `address` is that of the first page, such as `http://127.0.0.1:8321`."""
@@ -93,7 +93,7 @@ async def _missing(request: Request, error: Exception) -> Response:
 
 
 async def _trouble(request: Request, error: Exception) -> Response:
-    return page(request, "deeds/trouble.html", {"title": "The store cannot be read", "message": str(error)}, 503)
+    return page(request, "actions/trouble.html", {"title": "The store cannot be read", "message": str(error)}, 503)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -101,6 +101,6 @@ async def _refused(request: Request, error: Exception) -> Response:
     if status == 404:  # noqa: PLR2004 (as everybody knows it)
         return page(request, "missing.html", {"message": "There is no such page."}, status)
     headers = error.headers if isinstance(error, HTTPException) else None
-    response = page(request, "deeds/trouble.html", {"title": "Not like this", "message": str(error)}, status)
+    response = page(request, "actions/trouble.html", {"title": "Not like this", "message": str(error)}, status)
     response.headers.update(headers or {})
     return response

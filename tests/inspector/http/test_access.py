@@ -155,12 +155,12 @@ async def test_a_form_of_our_own_passes(app: Inspector, headers: dict[str, str])
 
 
 @pytest.mark.parametrize("given", [None, "", "0" * 64])
-@pytest.mark.parametrize("deed", ["answer", "steer", "abort", "take-up", "fork", "nowhere"])
-async def test_every_change_needs_the_token_of_the_session(app: Inspector, deed: str, given: str | None) -> None:
+@pytest.mark.parametrize("action", ["answer", "steer", "abort", "take-up", "fork", "nowhere"])
+async def test_every_change_needs_the_token_of_the_session(app: Inspector, action: str, given: str | None) -> None:
     async with browser(app) as client:
         await enter(client)
         data = {} if given is None else {"csrf": given}
-        assert (await client.post(f"/turns/x/{deed}", data=data)).status_code == httpx.codes.FORBIDDEN
+        assert (await client.post(f"/turns/x/{action}", data=data)).status_code == httpx.codes.FORBIDDEN
 
 
 async def test_the_csrf_token_of_another_session_is_none(app: Inspector) -> None:

@@ -162,8 +162,8 @@ async def test_what_a_sub_agent_asks_is_answered_on_its_own_page_and_on_its_call
                 fields = {"interrupt": asked.id, "decision": "approve", **seen_from}
                 response = await person.does(f"/turns/{paused.id}/answer", **fields)
                 assert response.url.path == f"/turns/{child if at_child else paused.id}"
-                for deed in ("abort", "steer"):
-                    refused = await person.does(f"/turns/{child}/{deed}", text="Hm")
+                for action in ("abort", "steer"):
+                    refused = await person.does(f"/turns/{child}/{action}", text="Hm")
                     assert (refused.status_code, "its parent drives it" in refused.text) == (422, True)
             assert (await engine.resume(paused.id)).text == "All is done."
 
@@ -185,8 +185,8 @@ async def test_a_turn_is_stopped_and_then_nothing_more_can_be_done_to_it(engine:
         response = await person.does(f"/turns/{turn}/abort")
         assert f'action="/turns/{turn}/abort"' not in response.text
         assert (await engine.get(turn)).outcome == "aborted"
-        for deed, fields in {"steer": {"text": "Wait, no"}, "answer": ALLOW}.items():
-            refused = await person.does(f"/turns/{turn}/{deed}", **fields)
+        for action, fields in {"steer": {"text": "Wait, no"}, "answer": ALLOW}.items():
+            refused = await person.does(f"/turns/{turn}/{action}", **fields)
             assert (refused.status_code, "has ended (aborted" in refused.text) == (409, True)
         assert (await person.does(f"/turns/{turn}/abort")).status_code == httpx.codes.OK
 
@@ -253,8 +253,8 @@ async def test_a_form_leads_back_to_the_step_and_the_tab_that_were_shown(engine:
 
 async def test_an_unknown_turn_is_not_here(engine: Engine) -> None:
     async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
-        for deed in ("answer", "steer", "abort", "fork"):
-            response = await person.does(f"/turns/nobody/{deed}", text="x", at="1", interrupt="q")
+        for action in ("answer", "steer", "abort", "fork"):
+            response = await person.does(f"/turns/nobody/{action}", text="x", at="1", interrupt="q")
             assert (response.status_code, "no turn" in response.text) == (404, True)
         assert (await person.client.get("/turns/x/abort")).status_code == httpx.codes.METHOD_NOT_ALLOWED
 

@@ -12,7 +12,7 @@ from tests.inspector.turns_made import AGENT, TOOLS, look, look_at_each_step
 from turnwright import Agent, Engine
 from turnwright.inspector.pages.background_turns import BackgroundTurns
 from turnwright.inspector.tabs import reproduce
-from turnwright.inspector.views.available_actions import offer_of
+from turnwright.inspector.views.available_actions import available_actions
 from turnwright.inspector.views.cli_commands import (
     IN_MEMORY,
     NO_ADDRESS,
@@ -118,5 +118,5 @@ async def test_what_can_be_done_is_offered_with_the_same_command() -> None:
         name = await engine.submit(Agent(name="A"), "hi")
         turn = (await look(engine, name)).turn
         for store in ("", "sqlite:///my turns.db"):
-            offer = await offer_of(engine, BackgroundTurns(engine, drives=False), turn, turn.at, store=store)
+            offer = await available_actions(engine, BackgroundTurns(engine, drives=False), turn, turn.at, store=store)
             assert offer.command == resume_command(name, store, elsewhere=True)

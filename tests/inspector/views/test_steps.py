@@ -6,7 +6,7 @@ import pytest
 
 from turnwright import Agent, Engine, tool
 from turnwright.driver.subagents import agent_tool
-from turnwright.inspector.views.step_summary import glances
+from turnwright.inspector.views.step_summary import step_summaries
 from turnwright.inspector.views.steps import CONCLUDE, TEXT_ONLY, Step
 from turnwright.inspector.views.turn_record import TurnRecord, read_turn
 from turnwright.model import ScriptedModel, asks_for
@@ -129,7 +129,7 @@ async def test_a_call_has_what_was_asked_and_what_came_of_it() -> None:
     assert bad.status == "error"
     assert unknown.status == "error"
     assert unknown.seconds is None
-    assert [mark.words for mark in glances(turn.steps)[0].marks] == ["2 calls failed"]
+    assert [mark.words for mark in step_summaries(turn.steps)[0].marks] == ["2 calls failed"]
 
 
 async def test_a_call_that_waits_says_for_what_and_its_sibling_has_its_result() -> None:
@@ -138,7 +138,7 @@ async def test_a_call_that_waits_says_for_what_and_its_sibling_has_its_result() 
     assert [call.status for call in step.calls] == ["waiting", "ok"]
     assert step.calls[0].interrupt == turn.result.interrupts[0].id
     assert arrows(step)[-1] == (State.TOOL_EXEC, State.PAUSED)
-    assert "1 call waits for a person" in [mark.words for mark in glances(turn.steps)[0].marks]
+    assert "1 call waits for a person" in [mark.words for mark in step_summaries(turn.steps)[0].marks]
 
 
 async def test_an_answer_belongs_to_the_step_that_asked() -> None:
@@ -172,7 +172,7 @@ async def test_a_failed_attempt_is_told_with_its_cause() -> None:
     assert last.attempts
     assert not last.attempts[-1].retry
     assert last.state is State.FAILED
-    assert glances(turn.steps)[-1].what.startswith("no reply: ")
+    assert step_summaries(turn.steps)[-1].what.startswith("no reply: ")
 
 
 async def test_a_sub_agents_call_names_its_turn() -> None:
@@ -184,7 +184,7 @@ async def test_a_sub_agents_call_names_its_turn() -> None:
 
 async def test_a_step_at_a_glance_names_its_tools_or_its_first_words() -> None:
     two = asks_for(("look_up", {"word": "a"}), ("look_up", {"word": "b"}), ("broken", {"word": "c"}))
-    first, second = glances((await told(two, "word " * 100)).steps)
+    first, second = step_summaries((await told(two, "word " * 100)).steps)
     assert (first.what, first.tools) == ("look_up ×2, broken", True)  # noqa: RUF001 (the sign of multiplication)
     assert not second.tools
     assert second.what.endswith("…")

@@ -31,7 +31,7 @@ from .background_turns import BackgroundTurns
 from .turn_page import Pages, place_in, query_before
 
 #: Does one thing to a turn as a form says. Returns the turn to go to.
-_Deed = Callable[[str, "_Form"], Awaitable[str]]
+_Action = Callable[[str, "_Form"], Awaitable[str]]
 #: The status of the page that says why it was not done, by the error.
 _STATUS: Final[dict[type[TurnwrightError], int]] = {
     InvalidAnswerError: 409,
@@ -47,14 +47,14 @@ _STATUS: Final[dict[type[TurnwrightError], int]] = {
 class TurnActions:
     """Answers requests to do something. What was not done is said on the turn's page, with what was typed."""
 
-    def __init__(self, engine: Engine, crew: BackgroundTurns, pages: Pages) -> None:
+    def __init__(self, engine: Engine, background: BackgroundTurns, pages: Pages) -> None:
         self._engine = engine
-        self._crew = crew
+        self._background = background
         self._pages = pages
 
     @property
     def routes(self) -> list[Route]:
-        deeds: dict[str, _Deed] = {
+        actions: dict[str, _Action] = {
             "answer": self._answer,
             "steer": self._steer,
             "abort": self._abort,
@@ -62,11 +62,11 @@ class TurnActions:
             "fork": self._fork,
         }
         return [
-            Route(f"/turns/{{turn}}/{name}", self._route(deed), methods=["POST"], name=name)
-            for name, deed in deeds.items()
+            Route(f"/turns/{{turn}}/{name}", self._route(action), methods=["POST"], name=name)
+            for name, action in actions.items()
         ]
 
-    def _route(self, deed: _Deed) -> Callable[[Request], Awaitable[Response]]:
+    def _route(self, action: _Action) -> Callable[[Request], Awaitable[Response]]:
         async def do(request: Request) -> Response:
             turn = request.path_params["turn"]
             form = _Form(await request.form())
@@ -74,7 +74,7 @@ class TurnActions:
             seen = root_of(seen_from) == root_of(turn) and address(request, "turn", turn=seen_from)
             shown = seen_from if seen else turn
             try:
-                goes_to = await deed(turn, form)
+                goes_to = await action(turn, form)
             except TurnNotFoundError:
                 raise
             except TurnwrightError as error:
@@ -100,7 +100,7 @@ class TurnActions:
         elif not text.strip():
             raise ConfigError("the answer is empty: write one, or choose one")
         await self._engine.answer(turn, {name: answer})
-        self._crew.take_on(turn)
+        self._background.take_on(turn)
         return turn
 
     async def _steer(self, turn: str, form: "_Form") -> str:
@@ -114,11 +114,11 @@ class TurnActions:
         return turn
 
     async def _take_up(self, turn: str, form: "_Form") -> str:  # noqa: ARG002 (one of several alike)
-        if not self._crew.drives:
+        if not self._background.drives:
             raise ConfigError("this inspector drives no turns: a worker takes it up, or the command that is shown")
         need_root(turn, "take up")
         await self._engine.store.get(turn)
-        self._crew.take_on(turn)
+        self._background.take_on(turn)
         return turn
 
     async def _fork(self, turn: str, form: "_Form") -> str:
@@ -127,7 +127,7 @@ class TurnActions:
         if at is None:
             raise ConfigError("that is no place in the journal: a fork begins after a fact, which has a number")
         forked = await self._engine.fork(turn, at=at)
-        self._crew.take_on(forked)
+        self._background.take_on(forked)
         return forked
 
 

@@ -17,8 +17,8 @@ from turnwright.engine import Engine
 from turnwright.inspector.http.render import render
 from turnwright.inspector.http.urls import address
 from turnwright.inspector.tabs import TABS, Tab
-from turnwright.inspector.views.available_actions import PostedItem, offer_of
-from turnwright.inspector.views.step_summary import glances
+from turnwright.inspector.views.available_actions import PostedItem, available_actions
+from turnwright.inspector.views.step_summary import step_summaries
 from turnwright.inspector.views.stop_reason import kind_of_question, stop_of
 from turnwright.inspector.views.tab_context import TabContext
 from turnwright.inspector.views.turn_record import Turns, history_of
@@ -40,9 +40,9 @@ _REMEMBERED: Final = 500
 class Pages:
     """Answers requests for pages. `store` is the store's address as commands take it, without a password."""
 
-    def __init__(self, engine: Engine, crew: BackgroundTurns, *, store: str) -> None:
+    def __init__(self, engine: Engine, background: BackgroundTurns, *, store: str) -> None:
         self._engine = engine
-        self._crew = crew
+        self._background = background
         self._store = store
         self._turns = Turns(engine.store)
         #: How long it took to make the page of a turn, for the last few.
@@ -81,7 +81,7 @@ class Pages:
             "tabs": TABS.values(),
             "asks": kind_of_question,
             "link": _Links(path, turn.at if turn.cut else None, step, tab, full_chart=looked.full_chart),
-            "offer": await offer_of(self._engine, self._crew, turn, upto, store=self._store),
+            "offer": await available_actions(self._engine, self._background, turn, upto, store=self._store),
             "said": said,
         }
         made = await anyio.to_thread.run_sync(
@@ -96,7 +96,7 @@ class Pages:
 
 def _made(request: Request, tab: Tab, looked: TabContext, values: Mapping[str, object], status: int) -> Response:
     """The page of a turn, in a thread of its own: a long journal takes seconds, and turns are driven meanwhile."""
-    made = {"view": tab.view(looked), "stop": stop_of(looked), "glances": glances(looked.turn.steps)}
+    made = {"view": tab.view(looked), "stop": stop_of(looked), "step_summaries": step_summaries(looked.turn.steps)}
     return page(request, "turn.html", {**values, **made}, status)
 
 

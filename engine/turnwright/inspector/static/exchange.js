@@ -1,6 +1,6 @@
 // What is shown is exchanged: by links and forms, by the replay, and by itself while turns go on.
 
-import { isHeld, noteDeeds, tendDeeds } from "./deeds.js";
+import { isHeld, noteActions, tendActions } from "./actions.js";
 import { all, find, takeBack, tell } from "./page.js";
 
 /** What of the page is exchanged: a turn, or the list of turns. */
@@ -42,13 +42,13 @@ function reason(status, page) {
   return /[.!?]$/.test(said) ? said : `${said}.`;
 }
 
-/** Say that the page stays as it is, and why. `about`: a `look` by itself, a `way` to another view, or a `deed`. */
+/** Say that the page stays as it is, and why. `about`: a `look` by itself, a `way` to another view, or a `action`. */
 function failed(about, status, page) {
-  if (about === "deed") {
+  if (about === "action") {
     const unknown = "No answer came: whether it was done shows here as soon as the inspector can be reached again.";
     const old = "This page had grown too old for that, and is being brought up to date.";
     const why = { 0: unknown, 403: old }[status] ?? reason(status, page);
-    tell("deed", status === 0 ? "Perhaps not done." : "Not done.", `${why} What you wrote is still here; try again.`);
+    tell("action", status === 0 ? "Perhaps not done." : "Not done.", `${why} What you wrote is still here; try again.`);
   } else if (about === "way") {
     tell("way", "Not shown.", `${reason(status, page)} What stands here is as before; try again.`);
   } else if (status === 404) {
@@ -95,10 +95,10 @@ async function show(address, { signal }, about) {
     failed(about, status, page);
     return status === 404 ? "gone" : "failed";
   }
-  const before = noteDeeds();
+  const before = noteActions();
   const how = { swapStyle: "morph:outerHTML", swapDelay: 0, settleDelay: 20 };
   window.htmx.swap(target, html, how, { select: `#${target.id}`, contextElement: target });
-  tendDeeds(before);
+  tendActions(before);
   arrived(page, about);
   return "shown";
 }
@@ -108,7 +108,7 @@ function arrived(page, about) {
   seen = new Date();
   // Who was let in anew has another session, and what is sent from now on must be of that one.
   document.body.setAttribute("hx-headers", page.body.getAttribute("hx-headers") ?? "{}");
-  takeBack("look", ...(about === "look" ? [] : ["way", "deed", "gone"]));
+  takeBack("look", ...(about === "look" ? [] : ["way", "action", "gone"]));
 }
 
 /** Show another address of this page in place of what is shown. Gives whether it is shown. */
@@ -163,7 +163,7 @@ async function look() {
 const from = new WeakMap();
 let noted = null;
 
-const aboutOf = (element) => (element?.matches("form.deed") ? "deed" : "way");
+const aboutOf = (element) => (element?.matches("form.action") ? "action" : "way");
 
 document.addEventListener("htmx:beforeSend", ({ detail: { xhr, requestConfig } }) => {
   if (requestConfig.verb === "get") going?.abort();
@@ -180,18 +180,18 @@ document.addEventListener("htmx:beforeSwap", ({ detail }) => {
   detail.shouldSwap = fresh !== null;
   if (!fresh) {
     failed(about, xhr.status, page);
-    // It brings what the page needs to try again, and what became of the deed.
-    if (about === "deed" && xhr.status !== 404) lookNow();
+    // It brings what the page needs to try again, and what became of the action.
+    if (about === "action" && xhr.status !== 404) lookNow();
     return;
   }
-  noted = noteDeeds(about === "deed" ? requestConfig.elt : null);
+  noted = noteActions(about === "action" ? requestConfig.elt : null);
   // What was done need not be typed again; what was not stays.
-  if (about === "deed" && xhr.status < 400) requestConfig.elt.reset();
-  if (about === "deed" && from.get(xhr) !== here()) {
+  if (about === "action" && xhr.status < 400) requestConfig.elt.reset();
+  if (about === "action" && from.get(xhr) !== here()) {
     // Somebody has gone elsewhere meanwhile, and the answer is the page that they left.
     detail.shouldSwap = false;
     const why = find("[role=alert]", fresh);
-    if (why) tell("deed", "Not done.", why.textContent.replace("Not done.", "").trim());
+    if (why) tell("action", "Not done.", why.textContent.replace("Not done.", "").trim());
     due = true;
     return;
   }
@@ -201,7 +201,7 @@ document.addEventListener("htmx:beforeSwap", ({ detail }) => {
 });
 
 document.addEventListener("htmx:afterSwap", () => {
-  if (noted) tendDeeds(noted);
+  if (noted) tendActions(noted);
   noted = null;
 });
 
@@ -209,7 +209,7 @@ for (const name of ["htmx:sendError", "htmx:timeout"]) {
   document.addEventListener(name, ({ detail }) => {
     const about = aboutOf(detail.requestConfig.elt);
     failed(about, 0, document);
-    if (about === "deed") lookNow();
+    if (about === "action") lookNow();
   });
 }
 

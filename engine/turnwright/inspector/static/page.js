@@ -22,8 +22,8 @@ export function tell(about, title, words, { kept = "" } = {}) {
   // Words that are said already need not be heard again.
   if (open && find("#notice-title").textContent === title && find("#notice-words").textContent === words) return;
   notice.dataset.about = about;
-  notice.classList.toggle("is-bad", about === "deed");
-  notice.classList.toggle("is-warn", about !== "deed");
+  notice.classList.toggle("is-bad", about === "action");
+  notice.classList.toggle("is-warn", about !== "action");
   find("#notice-title").textContent = title;
   find("#notice-words").textContent = words;
   find("#notice-kept").textContent = kept;

@@ -78,8 +78,8 @@ class AvailableActions:
         return not self.live and self.fork_at is None
 
 
-async def offer_of(
-    engine: Engine, crew: BackgroundTurns, turn: TurnRecord, upto: int, *, store: str
+async def available_actions(
+    engine: Engine, background: BackgroundTurns, turn: TurnRecord, upto: int, *, store: str
 ) -> AvailableActions:
     """What can be done with a turn now, looked at up to the fact `upto`. `store` is its store's address for commands.
 
@@ -101,7 +101,7 @@ async def offer_of(
         paused=paused,
         due=live and not turn.driven and name == root and (not paused or called),
         driven=turn.driven,
-        drives=crew.drives,
+        drives=background.drives,
         stopping=live and any(item.kind is InboxKind.ABORT for item in turn.inbox),
         asked=tuple(OpenQuestion(call, one, call in answered) for call, one in asking),
         said=tuple(steers(turn.inbox).values()) if live else (),
@@ -109,7 +109,7 @@ async def offer_of(
         command=resume_command(name, store, elsewhere=elsewhere),
         show=show_command(name, store),
         elsewhere=elsewhere,
-        trouble=crew.troubles.get(root, "") if live else "",
+        trouble=background.troubles.get(root, "") if live else "",
     )
 
 

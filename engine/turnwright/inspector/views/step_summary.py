@@ -45,7 +45,7 @@ class StepSummary:
     share: float
 
 
-def glances(steps: Sequence[Step]) -> tuple[StepSummary, ...]:
+def step_summaries(steps: Sequence[Step]) -> tuple[StepSummary, ...]:
     longest = max((step.seconds for step in steps), default=0.0)
     return tuple(
         StepSummary(step, *_what(step), tuple(_marks(step)), step.seconds / longest if longest else 0.0)

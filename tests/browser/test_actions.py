@@ -41,7 +41,7 @@ def test_what_is_typed_stays_while_the_turn_goes_on(page: Page, stage: Stage) ->
         box.press_sequentially("ap")
         page.get_by_role("button", name="Send").click()
         expect(page.get_by_text("waits to be heard")).to_be_visible()
-        expect(page.locator("#deeds")).to_contain_text("Mind the gap")
+        expect(page.locator("#actions")).to_contain_text("Mind the gap")
         expect(box).to_have_value("")
 
 
@@ -81,7 +81,7 @@ def test_who_comes_second_is_told_and_loses_no_word(browser: Browser, stage: Sta
     expect(first.locator(".turn-name .badge")).to_contain_text("finished")
     late.get_by_role("button", name="Reject").click()
     expect(late.get_by_role("alert")).to_contain_text("Not done.")
-    expect(late.locator("#deeds")).to_contain_text("Leave it alone.")
+    expect(late.locator("#actions")).to_contain_text("Leave it alone.")
     context.close()
 
 
@@ -110,7 +110,7 @@ def test_a_key_answers_no_question_that_came_in_place_of_another(page: Page, sta
     expect(page.locator(".asked")).to_contain_text("precious.db")
     expect(page.locator("#says")).not_to_be_empty()
     # Neither focus nor words go over to it, and what was written is not lost.
-    expect(page.locator("#deeds")).to_be_focused()
+    expect(page.locator("#actions")).to_be_focused()
     expect(page.get_by_label("Words for the model")).to_have_value("")
     expect(page.get_by_role("region", name="That needs no answer any more.")).to_contain_text("Not the old one.")
     sent = sent_by(page)
@@ -176,7 +176,7 @@ def test_all_of_it_works_without_scripts(browser: Browser, stage: Stage) -> None
     page.goto(f"{stage.address}/turns/{turn}?token={TOKEN}&tab=journal")
     page.get_by_label("Say something to the turn").fill("Hurry")
     page.get_by_role("button", name="Send").click()
-    expect(page.locator("#deeds")).to_contain_text("Hurry")
+    expect(page.locator("#actions")).to_contain_text("Hurry")
     expect(page).to_have_url(f"{stage.url(turn)}?tab=journal")
     page.get_by_role("button", name="Approve").click()
     expect(page).to_have_url(f"{stage.url(turn)}?tab=journal")

@@ -26,8 +26,8 @@ function hold(form) {
   );
 }
 
-const buttons = () => all("#deeds form.deed button");
-const questions = () => new Set(all("#deeds .asked").map((one) => one.id));
+const buttons = () => all("#actions form.action button");
+const questions = () => new Set(all("#actions .asked").map((one) => one.id));
 
 function placeOf(button) {
   const { left, top } = button.getBoundingClientRect();
@@ -35,28 +35,28 @@ function placeOf(button) {
 }
 
 /** What of the forms is to be known before they are exchanged. `sent` is the one that was sent, if one was. */
-export function noteDeeds(sent = null) {
+export function noteActions(sent = null) {
   const { activeElement } = document;
-  const typed = all("#deeds textarea").filter((one) => one.form !== sent && one.value.trim() && one.value !== one.defaultValue);
+  const typed = all("#actions textarea").filter((one) => one.form !== sent && one.value.trim() && one.value !== one.defaultValue);
   return {
     turn: find("#turn")?.dataset.turn,
     places: new Map(buttons().map((one) => [one, placeOf(one)])),
     asked: questions(),
     typed: new Map(typed.map((one) => [one.id, one.value])),
     // A button that is switched off while its form is under way gives its focus to nobody.
-    focused: Boolean(find("#deeds")?.contains(activeElement)) || (sent !== null && activeElement === document.body),
+    focused: Boolean(find("#actions")?.contains(activeElement)) || (sent !== null && activeElement === document.body),
   };
 }
 
 /** Look after the forms that have come or moved, and after what went with those that are gone. */
-export function tendDeeds(before) {
+export function tendActions(before) {
   if (find("#turn")?.dataset.turn !== before.turn) return;
   for (const one of buttons()) {
     const [was, is] = [before.places.get(one), placeOf(one)];
     if (!was || Math.hypot(was.left - is.left, was.top - is.top) > 4) hold(one.form);
   }
   // Focus goes to no other question by itself: whoever answered with a key would answer that one too.
-  if (before.focused && document.activeElement === document.body) find("#deeds")?.focus({ preventScroll: true });
+  if (before.focused && document.activeElement === document.body) find("#actions")?.focus({ preventScroll: true });
   if (before.asked.size && [...questions()].some((id) => !before.asked.has(id))) say("Something else is asked now.");
   for (const [id, words] of before.typed) {
     if (!document.getElementById(id)) tell("lost", "That needs no answer any more.", "This is what you had written:", { kept: words });
