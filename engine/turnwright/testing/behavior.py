@@ -1,8 +1,4 @@
-"""What tools may do to a turn, and tools that do as they are told in place of the real ones.
-
-A stand-in has the name, the schema, the settings and the checks of the tool that it stands in for: what the model
-sees and what the engine asks about a call are the real tool's. Only the work is not done, unless a behaviour says so.
-"""
+"""What tools may do to a turn, and tools that do as they are told in place of the real ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,4 @@
-"""Reads the facts of a turn as what came to it from outside: a `Recording`.
-
-Most of it stands in the facts. What stopped a turn's driver does not: it is seen by what the facts after it say.
-Calls that had started are accounted for (`crash`), or everything that was open is closed (`abort`, `deadline`).
-"""
+"""Reads the facts of a turn as what came to it from outside: a `Recording`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal

@@ -50,7 +50,7 @@ def values_of(schema: Schema) -> Values:
 
 def arguments_of(schema: Schema) -> st.SearchStrategy[dict[str, JsonValue]]:
     """The arguments of a tool whose `parameters` are `schema`: objects that fit it."""
-    return values_of({**schema, "type": "object"}).map(_as_object)
+    return values_of({**schema, "type": "object"}).map(_mapping)
 
 
 def misfits_of(schema: Schema) -> st.SearchStrategy[dict[str, JsonValue]]:
@@ -136,7 +136,7 @@ class _Reader:
         more = schema.get("additionalProperties")
         if properties or not isinstance(more, Mapping):
             return known
-        return st.dictionaries(_names(), self.read(more), max_size=_LONGEST).map(_as_object)
+        return st.dictionaries(_names(), self.read(more), max_size=_LONGEST).map(_mapping)
 
     def _array(self, schema: Schema) -> Values:
         prefix = schema.get("prefixItems")
@@ -186,7 +186,3 @@ def _whole(value: JsonValue, otherwise: int) -> int:
 
 def _mapping(value: JsonValue) -> dict[str, JsonValue]:
     return dict(value) if isinstance(value, Mapping) else {}
-
-
-def _as_object(value: JsonValue) -> dict[str, JsonValue]:
-    return _mapping(value)

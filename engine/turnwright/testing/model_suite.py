@@ -9,8 +9,6 @@ The bench plays the provider: it translates an `Exchange` into what the provider
 `anyio` and run on its pytest plugin. Source: DESIGN 4.7 to 4.10, and `turnwright.model.Model`.
 """
 
-# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
-
 from collections.abc import Callable
 from typing import Final
 

@@ -1,8 +1,4 @@
-"""Plays a recorded turn again: through the real engine, in memory, with its model and its tools as they were.
-
-Nothing waits, for the turn runs in an event loop that skips the time in which nothing happens. For a process that was
-held up (`delay`), the turn's clock goes forward. Calls run one after another, in the order in which the model asked.
-"""
+"""Plays a recorded turn again: through the real engine, in memory, with its model and its tools as they were."""
 
 import re
 import time

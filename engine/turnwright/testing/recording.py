@@ -1,8 +1,4 @@
-"""One recorded turn as a value: everything that came to it from outside, so that `playback` can play it again.
-
-A printed test (`turnwright show TURN --as-test`) is a `Recording` and what must come of it. `facts_to_recording` makes
-one of a journal.
-"""
+"""One recorded turn as a value: everything that came to it from outside, so that `playback` can play it again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,8 +1,4 @@
-"""A recorded turn as a test: a pytest file that plays it again and says what must come of it.
-
-The file needs turnwright and pytest, no model, no tool and no network. It holds what the journal held (prompts,
-arguments, results, secrets among them). What it cannot reproduce stands at its top.
-"""
+"""A recorded turn as a test: a pytest file that plays it again and says what must come of it."""
 
 import re
 import textwrap

@@ -1,7 +1,4 @@
-"""A turn of ours as a trace: its journal, told in the events that other runtimes tell theirs in.
-
-`turnwright_states.traces` checks it then as it checks any other: it sees nothing of the chart or of our guards.
-"""
+"""A turn of ours as a trace: its journal, told in the events that other runtimes tell theirs in."""
 
 from collections.abc import Iterator, Sequence
 

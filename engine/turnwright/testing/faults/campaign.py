@@ -36,7 +36,10 @@ def run_campaign(
     for kind, trials in ((SQLITE, sqlite), (POSTGRES, postgres)):
         if trials:
             audits[kind] = []
-            with _addresses(kind, processes) as addresses, _pool(processes, addresses) as pool:
+            with (
+                _addresses(kind, processes) as addresses,
+                ProcessPoolExecutor(processes, CONTEXT, _take, (addresses,)) as pool,
+            ):
                 for done in as_completed([pool.submit(one_trial, seed, number) for number in range(1, trials + 1)]):
                     audits[kind].append(done.result())
                     if progress is not None:
@@ -56,12 +59,6 @@ class _Given:
 
 def _take(addresses: "SimpleQueue[str]") -> None:
     _Given.address = addresses.get()
-
-
-@contextmanager
-def _pool(processes: int, addresses: "SimpleQueue[str]") -> Iterator[ProcessPoolExecutor]:
-    with ProcessPoolExecutor(processes, CONTEXT, _take, (addresses,)) as pool:
-        yield pool
 
 
 @contextmanager

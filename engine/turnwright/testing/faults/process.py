@@ -1,8 +1,4 @@
-"""A driver in a process of its own, to be killed, stopped and thawed.
-
-The processes are forked out of one that has imported Turnwright already and does nothing else: a new one costs
-milliseconds, and has no thread, event loop or database handle of yours.
-"""
+"""A driver in a process of its own, to be killed, stopped and thawed."""
 
 import inspect
 import multiprocessing

@@ -40,15 +40,9 @@ class StoreReport:
         killed, after, endings = Counter[str](), Counter[str](), Counter[str]()
         for one in audits:
             self.turns += 1
-            self.processes += one.processes
             self.kills += len(one.kills)
-            self.recoveries += one.recoveries
-            self.missed += one.missed
-            self.facts += one.facts
-            self.executions += one.executions
-            self.requests += one.requests
-            self.answers += one.answers
-            self.words += one.words
+            for name in _FIGURES.keys() - {"turns", "kills"}:
+                setattr(self, name, getattr(self, name) + getattr(one, name))
             for claim, found in one.faults.items():
                 self.faults[claim] += len(found)
             killed.update(how for how, _ in one.kills)

@@ -1,9 +1,4 @@
-"""What really happened: a file that processes append to, one line a thing, and that outlives all of them.
-
-A journal says what a turn believes; the witness says what ran. Each line goes out in one write to a file that was
-opened for appending, so that the lines of several processes stand whole, and in the order in which they were written.
-Beside it stand gates, at which tools wait until a test lets them go on.
-"""
+"""What really happened: a file that processes append to, one line a thing, and that outlives all of them."""
 
 import os
 from collections.abc import Iterator

@@ -1,9 +1,6 @@
 """What a runtime must do when workers die, stall, or are told to stop."""
 
-# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
-
 import os
-from pathlib import Path
 
 import anyio
 import pytest
@@ -11,165 +8,140 @@ import pytest
 from turnwright_states import CallStatus, InterruptKind, Outcome
 from turnwright_states import facts as f
 
-from .bench import RuntimeBench
-from .scene import Scene
+from .scene import Scene, SceneFacts
 from .worker import helper, thinks
 
 
-class DeathFacts:
-    async def test_when_a_worker_is_killed_in_the_middle_of_tools_another_one_ends_the_turn(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+class DeathFacts(SceneFacts):
+    async def test_when_a_worker_is_killed_in_the_middle_of_tools_another_one_ends_the_turn(self, scene: Scene) -> None:
         """What had finished is not run again; what ran is run again or not, as its tool says."""
-        async with Scene(bench, tmp_path) as scene:
-            scene.workers(2)
-            turn = await scene.submit([("put", 1), ("hold", 2), ("keep", 3)], [("send", 4)])
-            process = await scene.begun(turn, "call00001", "call00002", "call00003")
-            await scene.settled(turn, "call00001")
-            scene.process(process).kill()
-            scene.witness.open_gate(3)
-            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-            assert await scene.statuses(turn) == {
-                "call00001": CallStatus.OK,
-                "call00002": CallStatus.UNKNOWN,
-                "call00003": CallStatus.OK,
-                "call00004": CallStatus.OK,
-            }
-            ran = [one.call for one in scene.runs(turn)]
-            assert sorted(ran) == ["call00001", "call00002", "call00003", "call00003", "call00004"]
+        scene.workers(2)
+        turn = await scene.submit([("put", 1), ("hold", 2), ("keep", 3)], [("send", 4)])
+        process = await scene.begun(turn, "call00001", "call00002", "call00003")
+        await scene.settled(turn, "call00001")
+        scene.process(process).kill()
+        scene.witness.open_gate(3)
+        assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+        assert await scene.statuses(turn) == {
+            "call00001": CallStatus.OK,
+            "call00002": CallStatus.UNKNOWN,
+            "call00003": CallStatus.OK,
+            "call00004": CallStatus.OK,
+        }
+        ran = [one.call for one in scene.runs(turn)]
+        assert sorted(ran) == ["call00001", "call00002", "call00003", "call00003", "call00004"]
 
-    async def test_a_person_is_asked_whether_a_call_runs_again_that_its_worker_died_in(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_a_person_is_asked_whether_a_call_runs_again_that_its_worker_died_in(self, scene: Scene) -> None:
         """Where its tool says so: the turn pauses, and goes on with the answer."""
-        async with Scene(bench, tmp_path) as scene:
-            worker = scene.worker()
-            turn = await scene.submit([("stay", 1)])
-            await scene.begun(turn, "call00001")
-            worker.kill()
-            scene.worker()
-            (asked,) = (await scene.paused(turn)).interrupts
-            assert asked.kind is InterruptKind.UNKNOWN_OUTCOME
-            scene.witness.open_gate(1)
-            await scene.client.answer(turn, {asked.id: "rerun"})
-            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-            assert await scene.statuses(turn) == {"call00001": CallStatus.OK}
+        worker = scene.worker()
+        turn = await scene.submit([("stay", 1)])
+        await scene.begun(turn, "call00001")
+        worker.kill()
+        scene.worker()
+        (asked,) = (await scene.paused(turn)).interrupts
+        assert asked.kind is InterruptKind.UNKNOWN_OUTCOME
+        scene.witness.open_gate(1)
+        await scene.client.answer(turn, {asked.id: "rerun"})
+        assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+        assert await scene.statuses(turn) == {"call00001": CallStatus.OK}
 
-    async def test_when_a_worker_is_killed_in_the_tool_of_a_sub_agent_another_one_ends_both(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_when_a_worker_is_killed_in_the_tool_of_a_sub_agent_another_one_ends_both(self, scene: Scene) -> None:
         """The parent's call goes on with the same sub-agent, and its sibling is not run again."""
-        async with Scene(bench, tmp_path) as scene:
-            scene.workers(2)
-            turn = await scene.submit([helper([("put", 1)], [("keep", 2)]), ("send", 3)])
-            child = f"{turn}:call00001"
-            process = await scene.begun(child, "call00002")
-            await scene.settled(turn, "call00002")
-            scene.process(process).kill()
-            scene.witness.open_gate(2)
-            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-            assert (await scene.client.get(child)).outcome is Outcome.FINISHED
-            assert await scene.statuses(turn) == {"call00001": CallStatus.OK, "call00002": CallStatus.OK}
-            assert [one.call for one in scene.runs(child)] == ["call00001", "call00002", "call00002"]
-            assert len(scene.runs(turn)) == 1
+        scene.workers(2)
+        turn = await scene.submit([helper([("put", 1)], [("keep", 2)]), ("send", 3)])
+        child = f"{turn}:call00001"
+        process = await scene.begun(child, "call00002")
+        await scene.settled(turn, "call00002")
+        scene.process(process).kill()
+        scene.witness.open_gate(2)
+        assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+        assert (await scene.client.get(child)).outcome is Outcome.FINISHED
+        assert await scene.statuses(turn) == {"call00001": CallStatus.OK, "call00002": CallStatus.OK}
+        assert [one.call for one in scene.runs(child)] == ["call00001", "call00002", "call00002"]
+        assert len(scene.runs(turn)) == 1
 
-    async def test_a_stopped_worker_is_overtaken_and_writes_nothing_when_it_goes_on(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_a_stopped_worker_is_overtaken_and_writes_nothing_when_it_goes_on(self, scene: Scene) -> None:
         """SIGSTOP and SIGCONT: a zombie. Its tool comes to its end, the result is nobody's, and it works on."""
-        if not bench.takes_over_zombies:
+        if not scene.bench.takes_over_zombies:
             pytest.skip("a process that is stopped keeps its turns here")
-        async with Scene(bench, tmp_path) as scene:
-            scene.workers(2)
-            turn = await scene.submit([("hold", 1), helper([("keep", 2)])], [("send", 3)])
-            await scene.begun(turn, "call00001")
-            zombie = scene.process(await scene.begun(f"{turn}:call00002", "call00001"))
-            zombie.stop()
-            other = await scene.begun(f"{turn}:call00002", "call00001", times=2)
-            assert other != zombie.pid
-            scene.witness.open_gate(2)
-            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-            written = await scene.client.store.facts(turn)
-            assert (await scene.statuses(turn))["call00001"] is CallStatus.UNKNOWN
-            assert scene.drivers(turn)[-1] == other
-            scene.process(other).kill()
-            zombie.go_on()
-            scene.witness.open_gate(1)
-            following = await scene.submit([("put", 1)])
-            await scene.ended(following)
-            assert {one.process for one in scene.runs(following)} == {zombie.pid}
-            await scene.ended(turn)
-            assert await scene.client.store.facts(turn) == written
+        scene.workers(2)
+        turn = await scene.submit([("hold", 1), helper([("keep", 2)])], [("send", 3)])
+        await scene.begun(turn, "call00001")
+        zombie = scene.process(await scene.begun(f"{turn}:call00002", "call00001"))
+        zombie.stop()
+        other = await scene.begun(f"{turn}:call00002", "call00001", times=2)
+        assert other != zombie.pid
+        scene.witness.open_gate(2)
+        assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+        written = await scene.client.store.facts(turn)
+        assert (await scene.statuses(turn))["call00001"] is CallStatus.UNKNOWN
+        assert scene.drivers(turn)[-1] == other
+        scene.process(other).kill()
+        zombie.go_on()
+        scene.witness.open_gate(1)
+        following = await scene.submit([("put", 1)])
+        await scene.ended(following)
+        assert {one.process for one in scene.runs(following)} == {zombie.pid}
+        await scene.ended(turn)
+        assert await scene.client.store.facts(turn) == written
 
-    async def test_a_stopped_worker_keeps_its_turn_and_goes_on_with_it(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_a_stopped_worker_keeps_its_turn_and_goes_on_with_it(self, scene: Scene) -> None:
         """Nobody takes it for dead. Its tool is not run again."""
-        if bench.takes_over_zombies:
+        if scene.bench.takes_over_zombies:
             pytest.skip("a process that is stopped loses its turns here")
-        async with Scene(bench, tmp_path) as scene:
-            scene.workers(2)
-            turn = await scene.submit([("hold", 1)], [("send", 2)])
-            zombie = scene.process(await scene.begun(turn, "call00001"))
-            zombie.stop()
-            scene.witness.open_gate(1)
-            await scene.ended(await scene.submit([("put", 1)]))  # the other one has looked for work, and left this
-            assert await scene.client.store.is_driven(turn)
-            assert scene.drivers(turn) == [os.getpid(), zombie.pid]
-            zombie.go_on()
-            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-            assert [one.process for one in scene.runs(turn)] == [zombie.pid] * 2
-            assert scene.drivers(turn) == [os.getpid(), zombie.pid]
+        scene.workers(2)
+        turn = await scene.submit([("hold", 1)], [("send", 2)])
+        zombie = scene.process(await scene.begun(turn, "call00001"))
+        zombie.stop()
+        scene.witness.open_gate(1)
+        await scene.ended(await scene.submit([("put", 1)]))  # the other one has looked for work, and left this
+        assert await scene.client.store.is_driven(turn)
+        assert scene.drivers(turn) == [os.getpid(), zombie.pid]
+        zombie.go_on()
+        assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+        assert [one.process for one in scene.runs(turn)] == [zombie.pid] * 2
+        assert scene.drivers(turn) == [os.getpid(), zombie.pid]
 
-    async def test_a_worker_that_stalls_and_is_alone_goes_on_afterwards(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_a_worker_that_stalls_and_is_alone_goes_on_afterwards(self, scene: Scene) -> None:
         """If it was given up meanwhile, it takes the turn over from itself."""
-        async with Scene(bench, tmp_path) as scene:
-            worker = scene.worker()
-            turn = await scene.submit([("keep", 1)], [("send", 2)])
-            await scene.begun(turn, "call00001")
-            worker.stop()
-            await anyio.sleep(bench.patience)
-            worker.go_on()
-            scene.witness.open_gate(1)
-            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-            assert await scene.statuses(turn) == {"call00001": CallStatus.OK, "call00002": CallStatus.OK}
+        worker = scene.worker()
+        turn = await scene.submit([("keep", 1)], [("send", 2)])
+        await scene.begun(turn, "call00001")
+        worker.stop()
+        await anyio.sleep(scene.bench.patience)
+        worker.go_on()
+        scene.witness.open_gate(1)
+        assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+        assert await scene.statuses(turn) == {"call00001": CallStatus.OK, "call00002": CallStatus.OK}
 
-    async def test_a_worker_that_is_to_stop_ends_what_is_short_and_begins_nothing(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_a_worker_that_is_to_stop_ends_what_is_short_and_begins_nothing(self, scene: Scene) -> None:
         """The tool that runs comes to its end, the turn too, and the process ends by itself."""
-        async with Scene(bench, tmp_path) as scene:
-            worker = scene.worker(patient=True)
-            turn = await scene.submit([("hold", 1)])
-            await scene.begun(turn, "call00001")
-            await scene.told_to_stop(worker)
-            waiting = await scene.submit([("put", 1)])
-            scene.witness.open_gate(1)
-            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-            assert await scene.statuses(turn) == {"call00001": CallStatus.OK}
-            await scene.gone(worker)
-            assert scene.runs(waiting) == []
-            scene.worker()
-            await scene.ended(waiting)
+        worker = scene.worker(patient=True)
+        turn = await scene.submit([("hold", 1)])
+        await scene.begun(turn, "call00001")
+        await scene.told_to_stop(worker)
+        waiting = await scene.submit([("put", 1)])
+        scene.witness.open_gate(1)
+        assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+        assert await scene.statuses(turn) == {"call00001": CallStatus.OK}
+        await scene.gone(worker)
+        assert scene.runs(waiting) == []
+        scene.worker()
+        await scene.ended(waiting)
 
-    async def test_what_a_stopping_worker_cannot_end_is_let_go_of_and_is_no_crash(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_what_a_stopping_worker_cannot_end_is_let_go_of_and_is_no_crash(self, scene: Scene) -> None:
         """Another one takes it up: a tool runs again if it may, and no attempt of a model is said to have failed."""
-        async with Scene(bench, tmp_path) as scene:
-            worker = scene.worker()
-            thinking, working = await scene.submit([thinks(1), ("put", 1)]), await scene.submit([("keep", 1)])
-            await scene.until(lambda: any(line.words == ("thinks", "1") for line in scene.witness.lines()))
-            await scene.begun(working, "call00001")
-            await scene.told_to_stop(worker)
-            other = scene.worker()
-            await scene.gone(worker)
-            scene.witness.open_gate(1)
-            for turn in (thinking, working):
-                assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-                assert scene.drivers(turn)[-1] == other.pid
-                assert await scene.statuses(turn) == {"call00001": CallStatus.OK}
-                facts = [fact for _, fact in await scene.client.store.facts(turn)]
-                assert not any(isinstance(fact, f.AttemptFailed) for fact in facts)
+        worker = scene.worker()
+        thinking, working = await scene.submit([thinks(1), ("put", 1)]), await scene.submit([("keep", 1)])
+        await scene.until(lambda: any(line.words == ("thinks", "1") for line in scene.witness.lines()))
+        await scene.begun(working, "call00001")
+        await scene.told_to_stop(worker)
+        other = scene.worker()
+        await scene.gone(worker)
+        scene.witness.open_gate(1)
+        for turn in (thinking, working):
+            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+            assert scene.drivers(turn)[-1] == other.pid
+            assert await scene.statuses(turn) == {"call00001": CallStatus.OK}
+            facts = [fact for _, fact in await scene.client.store.facts(turn)]
+            assert not any(isinstance(fact, f.AttemptFailed) for fact in facts)

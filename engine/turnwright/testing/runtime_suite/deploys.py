@@ -1,59 +1,50 @@
 """What a runtime must do when the workers of another release take the place of the old ones."""
 
-# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
-
-from pathlib import Path
-
 from turnwright.message import ToolResultPart
 from turnwright.result import TurnResult
 from turnwright_states import Outcome
 
-from .bench import RuntimeBench
-from .scene import Scene
+from .scene import Scene, SceneFacts
 from .worker import NEW, POOR, Call
 
 _STEPS: tuple[list[Call], ...] = ([("erase", 1)], [("stamp", 2)])
 
 
-class DeployFacts:
-    async def test_a_turn_that_was_paused_goes_on_with_the_tools_of_the_next_release(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+class DeployFacts(SceneFacts):
+    async def test_a_turn_that_was_paused_goes_on_with_the_tools_of_the_next_release(self, scene: Scene) -> None:
         """Nothing of the old release is in it: an approved call runs as the new one has it, and new tools are there."""
-        async with Scene(bench, tmp_path) as scene:
-            old = scene.worker()
-            turn = await scene.submit(*_STEPS)
-            (asked,) = (await scene.paused(turn)).interrupts
-            await scene.told_to_stop(old)
-            await scene.gone(old)
-            scene.worker(NEW)
-            await scene.client.answer(turn, {asked.id: True})
-            ended = await scene.ended(turn)
-            assert ended.outcome is Outcome.FINISHED
-            assert _results(ended) == ["erased 1 for good", "stamped 2"]
+        old = scene.worker()
+        turn = await scene.submit(*_STEPS)
+        (asked,) = (await scene.paused(turn)).interrupts
+        await scene.told_to_stop(old)
+        await scene.gone(old)
+        scene.worker(NEW)
+        await scene.client.answer(turn, {asked.id: True})
+        ended = await scene.ended(turn)
+        assert ended.outcome is Outcome.FINISHED
+        assert _results(ended) == ["erased 1 for good", "stamped 2"]
 
     async def test_a_worker_without_a_tool_of_a_turn_says_so_and_leaves_it_to_one_that_has_it(
-        self, bench: RuntimeBench, tmp_path: Path
+        self, scene: Scene
     ) -> None:
         """Nothing is written to the turn by the one that lacks it."""
-        async with Scene(bench, tmp_path) as scene:
-            old = scene.worker()
-            turn = await scene.submit(*_STEPS)
-            (asked,) = (await scene.paused(turn)).interrupts
-            await scene.told_to_stop(old)
-            await scene.gone(old)
-            written = await scene.client.store.facts(turn)
-            poor = scene.worker(POOR)
-            await scene.client.answer(turn, {asked.id: True})
-            await scene.until(lambda: "need the tools erase" in scene.logged())
-            assert "WARNING" in scene.logged()
-            assert (await scene.client.store.facts(turn)) == written
-            await scene.ended(await scene.submit([("put", 1)]))  # what it has tools for it drives
-            scene.worker(NEW)
-            ended = await scene.ended(turn)
-            assert ended.outcome is Outcome.FINISHED
-            assert _results(ended) == ["erased 1 for good", "stamped 2"]
-            assert poor.pid not in {one.process for one in scene.runs(turn)}
+        old = scene.worker()
+        turn = await scene.submit(*_STEPS)
+        (asked,) = (await scene.paused(turn)).interrupts
+        await scene.told_to_stop(old)
+        await scene.gone(old)
+        written = await scene.client.store.facts(turn)
+        poor = scene.worker(POOR)
+        await scene.client.answer(turn, {asked.id: True})
+        await scene.until(lambda: "need the tools erase" in scene.logged())
+        assert "WARNING" in scene.logged()
+        assert (await scene.client.store.facts(turn)) == written
+        await scene.ended(await scene.submit([("put", 1)]))  # what it has tools for it drives
+        scene.worker(NEW)
+        ended = await scene.ended(turn)
+        assert ended.outcome is Outcome.FINISHED
+        assert _results(ended) == ["erased 1 for good", "stamped 2"]
+        assert poor.pid not in {one.process for one in scene.runs(turn)}
 
 
 def _results(turn: TurnResult) -> list[str]:

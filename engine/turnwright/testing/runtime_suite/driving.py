@@ -1,7 +1,5 @@
 """What a runtime must do with turns when nothing goes wrong: each is driven to its end, once."""
 
-# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
-
 import os
 from functools import partial
 from pathlib import Path
@@ -15,8 +13,7 @@ from turnwright.result import TurnResult
 from turnwright.runtime import Local
 from turnwright_states import CallStatus, Outcome
 
-from .bench import RuntimeBench
-from .scene import Scene
+from .scene import Scene, SceneFacts
 from .worker import AGENT, Shift, engine_of, helper, prompt
 
 #: A turn that pauses on its way.
@@ -24,37 +21,33 @@ _PLAN: Final = prompt([("put", 1)], [("ask_user_input", {"question": "Which?"})]
 _MANY: Final = 20
 
 
-class DrivingFacts:
-    async def test_a_submitted_turn_is_driven_and_ends(self, bench: RuntimeBench, tmp_path: Path) -> None:
+class DrivingFacts(SceneFacts):
+    async def test_a_submitted_turn_is_driven_and_ends(self, scene: Scene) -> None:
         """By a worker, whoever submitted it; each of its calls runs once."""
-        async with Scene(bench, tmp_path) as scene:
-            worker = scene.worker()
-            turn = await scene.submit([("put", 1), ("send", 2)], [("put", 3)])
-            ended = await scene.ended(turn)
-            assert (ended.outcome, ended.text, ended.steps) == (Outcome.FINISHED, "Well, that is all.", 3)
-            assert sorted(one.call for one in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
-            assert {one.process for one in scene.runs(turn)} == {worker.pid}
+        worker = scene.worker()
+        turn = await scene.submit([("put", 1), ("send", 2)], [("put", 3)])
+        ended = await scene.ended(turn)
+        assert (ended.outcome, ended.text, ended.steps) == (Outcome.FINISHED, "Well, that is all.", 3)
+        assert sorted(one.call for one in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
+        assert {one.process for one in scene.runs(turn)} == {worker.pid}
 
-    async def test_many_turns_on_two_workers_all_end_and_each_call_runs_once(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_many_turns_on_two_workers_all_end_and_each_call_runs_once(self, scene: Scene) -> None:
         """Both have work to do, and no turn is driven by both."""
-        async with Scene(bench, tmp_path) as scene:
-            turns = [await scene.submit([("hold", 1)], [("send", n), ("put", n)]) for n in range(_MANY)]
-            workers = scene.workers(2)
-            for worker in workers:
-                await scene.until(partial(_has_work, scene, worker.pid))
-            scene.witness.open_gate(1)
-            for turn in turns:
-                assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-                assert sorted(one.call for one in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
-                assert scene.drivers(turn) in [[os.getpid(), worker.pid] for worker in workers]
+        turns = [await scene.submit([("hold", 1)], [("send", n), ("put", n)]) for n in range(_MANY)]
+        workers = scene.workers(2)
+        for worker in workers:
+            await scene.until(partial(_has_work, scene, worker.pid))
+        scene.witness.open_gate(1)
+        for turn in turns:
+            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+            assert sorted(one.call for one in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
+            assert scene.drivers(turn) in [[os.getpid(), worker.pid] for worker in workers]
 
     async def test_to_run_a_turn_and_to_resume_it_gives_what_it_gives_in_one_process(
-        self, bench: RuntimeBench, tmp_path: Path
+        self, scene: Scene, tmp_path: Path
     ) -> None:
         """The same results; where turns are driven elsewhere, by a worker."""
-        async with Scene(bench, tmp_path) as scene, _alone(tmp_path) as alone:
+        async with _alone(tmp_path) as alone:
             worker = scene.worker()
             one, other = await scene.client.run(AGENT, _PLAN), await alone.run(AGENT, _PLAN)
             assert _told(one) == _told(other)
@@ -66,55 +59,48 @@ class DrivingFacts:
             driver = os.getpid() if scene.runtime.embedded else worker.pid
             assert {run.process for run in scene.runs(one.id)} == {driver}
 
-    async def test_to_stream_a_turn_shows_what_it_shows_in_one_process(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_to_stream_a_turn_shows_what_it_shows_in_one_process(self, scene: Scene, tmp_path: Path) -> None:
         """The same events of facts, in their order, up to the pause and from there to the end."""
-        async with Scene(bench, tmp_path) as scene, _alone(tmp_path) as alone:
+        async with _alone(tmp_path) as alone:
             scene.worker()
             seen = [await _streamed(engine) for engine in (scene.client, alone)]
             assert seen[0] == seen[1]
 
-    async def test_whoever_stops_waiting_may_look_at_the_turn_later(self, bench: RuntimeBench, tmp_path: Path) -> None:
+    async def test_whoever_stops_waiting_may_look_at_the_turn_later(self, scene: Scene) -> None:
         """A submitted turn can be followed from any process, from its beginning."""
-        async with Scene(bench, tmp_path) as scene:
-            turn = await scene.submit([("put", 1)])
-            scene.worker()
-            await scene.ended(turn)
-            events = [event async for event in scene.user().events(turn)]
-            assert isinstance(events[-1], TurnEndedEvent)
-            assert [event.seq for event in events] == sorted(event.seq for event in events)
+        turn = await scene.submit([("put", 1)])
+        scene.worker()
+        await scene.ended(turn)
+        events = [event async for event in scene.user().events(turn)]
+        assert isinstance(events[-1], TurnEndedEvent)
+        assert [event.seq for event in events] == sorted(event.seq for event in events)
 
-    async def test_a_segment_that_is_submitted_again_is_driven_once(self, bench: RuntimeBench, tmp_path: Path) -> None:
+    async def test_a_segment_that_is_submitted_again_is_driven_once(self, scene: Scene) -> None:
         """Twice at once, while it runs, and after it has ended."""
-        async with Scene(bench, tmp_path) as scene:
-            turn = await scene.submit([("hold", 1)])
-            async with anyio.create_task_group() as group:
-                for _ in range(2):
-                    group.start_soon(scene.runtime.submit, turn, 1)
-            worker = scene.worker()
-            await scene.begun(turn, "call00001")
-            await scene.runtime.submit(turn, 1)
-            scene.witness.open_gate(1)
-            await scene.ended(turn)
-            facts = await scene.client.store.facts(turn)
-            await scene.runtime.submit(turn, 1)
-            await scene.ended(await scene.submit([("put", 2)]))
-            assert await scene.client.store.facts(turn) == facts
-            assert [one.call for one in scene.runs(turn)] == ["call00001"]
-            assert scene.drivers(turn) == [os.getpid(), worker.pid]
+        turn = await scene.submit([("hold", 1)])
+        async with anyio.create_task_group() as group:
+            for _ in range(2):
+                group.start_soon(scene.runtime.submit, turn, 1)
+        worker = scene.worker()
+        await scene.begun(turn, "call00001")
+        await scene.runtime.submit(turn, 1)
+        scene.witness.open_gate(1)
+        await scene.ended(turn)
+        facts = await scene.client.store.facts(turn)
+        await scene.runtime.submit(turn, 1)
+        await scene.ended(await scene.submit([("put", 2)]))
+        assert await scene.client.store.facts(turn) == facts
+        assert [one.call for one in scene.runs(turn)] == ["call00001"]
+        assert scene.drivers(turn) == [os.getpid(), worker.pid]
 
-    async def test_a_sub_agent_is_driven_by_whoever_drives_its_parent(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_a_sub_agent_is_driven_by_whoever_drives_its_parent(self, scene: Scene) -> None:
         """Nobody submits it, and nobody else takes it up."""
-        async with Scene(bench, tmp_path) as scene:
-            workers = {worker.pid for worker in scene.workers(2)}
-            turn = await scene.submit([helper([("put", 1)]), ("put", 2)])
-            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-            child = f"{turn}:call00001"
-            assert {*scene.drivers(child), *scene.drivers(turn)[1:]} < workers
-            assert (await scene.statuses(turn)) == {"call00001": CallStatus.OK, "call00002": CallStatus.OK}
+        workers = {worker.pid for worker in scene.workers(2)}
+        turn = await scene.submit([helper([("put", 1)]), ("put", 2)])
+        assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+        child = f"{turn}:call00001"
+        assert {*scene.drivers(child), *scene.drivers(turn)[1:]} < workers
+        assert (await scene.statuses(turn)) == {"call00001": CallStatus.OK, "call00002": CallStatus.OK}
 
 
 def _has_work(scene: Scene, process: int) -> bool:

@@ -1,78 +1,62 @@
 """What a runtime must outlive: its service that restarts, the store's server, and everything at once."""
 
-# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
-
-from pathlib import Path
-
 from turnwright_states import CallStatus, Outcome
 
-from .bench import RuntimeBench
-from .scene import Scene
+from .scene import Scene, SceneFacts
 
 
-class OutageFacts:
-    async def test_a_pause_outlives_a_restart_of_everything(self, bench: RuntimeBench, tmp_path: Path) -> None:
+class OutageFacts(SceneFacts):
+    async def test_a_pause_outlives_a_restart_of_everything(self, scene: Scene) -> None:
         """Workers, service, store and client: an answer from a new client is enough for a new worker to go on."""
-        async with Scene(bench, tmp_path) as scene:
-            worker = scene.worker()
-            turn = await scene.submit([("send", 1)], [("erase", 2), ("put", 3)])
-            (asked,) = (await scene.paused(turn)).interrupts
-            worker.kill()
-            await scene.close(scene.client)
-            for restart in (bench.restart_store, bench.restart_service):
-                if restart is not None:
-                    await restart()
-            scene.client = scene.user()
-            await scene.client.answer(turn, {asked.id: True})
-            scene.worker()
-            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-            assert sorted(one.call for one in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
+        worker = scene.worker()
+        turn = await scene.submit([("send", 1)], [("erase", 2), ("put", 3)])
+        (asked,) = (await scene.paused(turn)).interrupts
+        worker.kill()
+        await scene.close(scene.client)
+        for restart in (scene.bench.restart_store, scene.bench.restart_service):
+            if restart is not None:
+                await restart()
+        scene.client = scene.user()
+        await scene.client.answer(turn, {asked.id: True})
+        scene.worker()
+        assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+        assert sorted(one.call for one in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
 
-    async def test_a_turn_outlives_a_restart_of_the_database_while_a_tool_runs(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_a_turn_outlives_a_restart_of_the_database_while_a_tool_runs(self, scene: Scene) -> None:
         """Whether its worker noticed or not, and whoever goes on with it."""
-        async with Scene(bench, tmp_path) as scene:
-            scene.worker()
-            turn = await scene.submit([("put", 1)], [("keep", 2)], [("send", 3)])
-            await scene.begun(turn, "call00002")
-            await scene.restart_store()
-            scene.witness.open_gate(2)
-            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-            assert set((await scene.statuses(turn)).values()) == {CallStatus.OK}
+        scene.worker()
+        turn = await scene.submit([("put", 1)], [("keep", 2)], [("send", 3)])
+        await scene.begun(turn, "call00002")
+        await scene.restart_store()
+        scene.witness.open_gate(2)
+        assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+        assert set((await scene.statuses(turn)).values()) == {CallStatus.OK}
 
-    async def test_a_turn_outlives_a_restart_of_the_database_while_tools_end(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_a_turn_outlives_a_restart_of_the_database_while_tools_end(self, scene: Scene) -> None:
         """Their results may be lost with the connection: then it is as if their worker had died."""
-        async with Scene(bench, tmp_path) as scene:
-            scene.worker()
-            turn = await scene.submit([("keep", 1)], [("keep", 1), ("keep", 2)], [("send", 3)])
-            await scene.begun(turn, "call00001")
-            scene.witness.open_gate(1)
-            await scene.restart_store()
-            scene.witness.open_gate(2)
-            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+        scene.worker()
+        turn = await scene.submit([("keep", 1)], [("keep", 1), ("keep", 2)], [("send", 3)])
+        await scene.begun(turn, "call00001")
+        scene.witness.open_gate(1)
+        await scene.restart_store()
+        scene.witness.open_gate(2)
+        assert (await scene.ended(turn)).outcome is Outcome.FINISHED
 
-    async def test_a_turn_outlives_a_restart_of_the_service_while_a_tool_runs(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_a_turn_outlives_a_restart_of_the_service_while_a_tool_runs(self, scene: Scene) -> None:
         """The worker finds the service again by itself."""
-        async with Scene(bench, tmp_path) as scene:
-            scene.worker()
-            turn = await scene.submit([("put", 1)], [("keep", 2)], [("send", 3)])
-            await scene.begun(turn, "call00002")
-            await scene.restart_service()
-            scene.witness.open_gate(2)
-            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-            assert set((await scene.statuses(turn)).values()) == {CallStatus.OK}
+        scene.worker()
+        turn = await scene.submit([("put", 1)], [("keep", 2)], [("send", 3)])
+        await scene.begun(turn, "call00002")
+        await scene.restart_service()
+        scene.witness.open_gate(2)
+        assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+        assert set((await scene.statuses(turn)).values()) == {CallStatus.OK}
 
-    async def test_a_pause_outlives_a_restart_of_the_service(self, bench: RuntimeBench, tmp_path: Path) -> None:
+    async def test_a_pause_outlives_a_restart_of_the_service(self, scene: Scene) -> None:
         """The same client answers, and the same worker goes on."""
-        async with Scene(bench, tmp_path) as scene:
-            scene.worker()
-            turn = await scene.submit([("erase", 1)])
-            (asked,) = (await scene.paused(turn)).interrupts
-            await scene.restart_service()
-            await scene.client.answer(turn, {asked.id: True})
-            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+        scene.worker()
+        turn = await scene.submit([("erase", 1)])
+        (asked,) = (await scene.paused(turn)).interrupts
+        await scene.restart_service()
+        await scene.client.answer(turn, {asked.id: True})
+        assert (await scene.ended(turn)).outcome is Outcome.FINISHED

@@ -1,11 +1,8 @@
 """What a runtime must do with what people say to a turn: answers, messages, and that it should stop."""
 
-# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
-
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 
 import anyio
 
@@ -14,120 +11,99 @@ from turnwright.errors import InvalidAnswerError, TurnAlreadyEndedError
 from turnwright_states import CallStatus, EndReason, Outcome
 from turnwright_states import facts as f
 
-from .bench import RuntimeBench
-from .scene import Scene
+from .scene import Scene, SceneFacts
 from .worker import Call, helper
 
 _ASKS: tuple[Call, ...] = (("ask_user_input", {"question": "Which?"}),)
 
 
-class PeopleFacts:
-    async def test_an_answer_that_is_left_to_a_worker_drives_the_turn_on(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+class PeopleFacts(SceneFacts):
+    async def test_an_answer_that_is_left_to_a_worker_drives_the_turn_on(self, scene: Scene) -> None:
         """As often as it asks; it may be another worker each time."""
-        async with Scene(bench, tmp_path) as scene:
-            scene.workers(2)
-            turn = await scene.submit(_ASKS, [("erase", 1)])
-            for answer in ("This.", True):
-                (asked,) = (await scene.paused(turn)).interrupts
-                await scene.client.answer(turn, {asked.id: answer})
-                await scene.answered(turn, asked.id)
-            assert (await scene.ended(turn)).outcome is Outcome.FINISHED
-            assert [one.call for one in scene.runs(turn)] == ["call00002"]
+        scene.workers(2)
+        turn = await scene.submit(_ASKS, [("erase", 1)])
+        for answer in ("This.", True):
+            (asked,) = (await scene.paused(turn)).interrupts
+            await scene.client.answer(turn, {asked.id: answer})
+            await scene.answered(turn, asked.id)
+        assert (await scene.ended(turn)).outcome is Outcome.FINISHED
+        assert [one.call for one in scene.runs(turn)] == ["call00002"]
 
-    async def test_when_two_give_the_same_answer_at_once_the_turn_goes_on_once(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_when_two_give_the_same_answer_at_once_the_turn_goes_on_once(self, scene: Scene) -> None:
         """Neither is told of the other."""
-        async with Scene(bench, tmp_path) as scene:
-            turn, asked, first = await _asking(scene)
-            assert await _at_once(scene, partial(_answer, turn, asked), "This.", "This.") == []
-            second = scene.worker()
-            await scene.ended(turn)
-            assert await _answers(scene, turn) == ["This."]
-            assert scene.drivers(turn) == [os.getpid(), first, second.pid]
+        turn, asked, first = await _asking(scene)
+        assert await _at_once(scene, partial(_answer, turn, asked), "This.", "This.") == []
+        second = scene.worker()
+        await scene.ended(turn)
+        assert await _answers(scene, turn) == ["This."]
+        assert scene.drivers(turn) == [os.getpid(), first, second.pid]
 
-    async def test_when_two_give_different_answers_at_once_the_first_one_stands(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_when_two_give_different_answers_at_once_the_first_one_stands(self, scene: Scene) -> None:
         """The other is told so, and the turn goes on once."""
-        async with Scene(bench, tmp_path) as scene:
-            turn, asked, first = await _asking(scene)
-            refused = await _at_once(scene, partial(_answer, turn, asked), "This.", "That.")
-            assert len(refused) == 1
-            second = scene.worker()
-            await scene.ended(turn)
-            assert set(await _answers(scene, turn)) == {"This.", "That."} - set(refused)
-            assert scene.drivers(turn) == [os.getpid(), first, second.pid]
+        turn, asked, first = await _asking(scene)
+        refused = await _at_once(scene, partial(_answer, turn, asked), "This.", "That.")
+        assert len(refused) == 1
+        second = scene.worker()
+        await scene.ended(turn)
+        assert set(await _answers(scene, turn)) == {"This.", "That."} - set(refused)
+        assert scene.drivers(turn) == [os.getpid(), first, second.pid]
 
-    async def test_when_two_resume_with_different_answers_at_once_the_first_one_stands(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_when_two_resume_with_different_answers_at_once_the_first_one_stands(self, scene: Scene) -> None:
         """Also where a worker takes the first one in before the second has come."""
-        async with Scene(bench, tmp_path) as scene:
-            turn, asked, _ = await _asking(scene)
-            scene.worker()
-            refused = await _at_once(scene, partial(_resume, turn, asked), "This.", "That.")
-            assert len(refused) == 1
-            await scene.ended(turn)
-            assert set(await _answers(scene, turn)) == {"This.", "That."} - set(refused)
+        turn, asked, _ = await _asking(scene)
+        scene.worker()
+        refused = await _at_once(scene, partial(_resume, turn, asked), "This.", "That.")
+        assert len(refused) == 1
+        await scene.ended(turn)
+        assert set(await _answers(scene, turn)) == {"This.", "That."} - set(refused)
 
-    async def test_a_message_reaches_the_running_turn_before_its_next_model_call(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_a_message_reaches_the_running_turn_before_its_next_model_call(self, scene: Scene) -> None:
         """Whoever says it, and wherever the turn is driven."""
-        async with Scene(bench, tmp_path) as scene:
-            scene.worker()
-            turn = await scene.submit([("hold", 1)])
-            await scene.begun(turn, "call00001")
-            await scene.user().steer(turn, "Mind the step.")
-            scene.witness.open_gate(1)
-            ended = await scene.ended(turn)
-            assert (ended.text, ended.undelivered) == ("Well, that is all. Mind the step.", ())
+        scene.worker()
+        turn = await scene.submit([("hold", 1)])
+        await scene.begun(turn, "call00001")
+        await scene.user().steer(turn, "Mind the step.")
+        scene.witness.open_gate(1)
+        ended = await scene.ended(turn)
+        assert (ended.text, ended.undelivered) == ("Well, that is all. Mind the step.", ())
 
-    async def test_an_abort_reaches_a_tool_that_runs_and_keeps_what_its_siblings_finished(
-        self, bench: RuntimeBench, tmp_path: Path
-    ) -> None:
+    async def test_an_abort_reaches_a_tool_that_runs_and_keeps_what_its_siblings_finished(self, scene: Scene) -> None:
         """The tool, which would never end, is stopped; and so is that of a sub-agent."""
-        async with Scene(bench, tmp_path) as scene:
-            scene.worker()
-            turn = await scene.submit([("put", 1), ("hold", 2), helper([("hold", 3)])])
-            await scene.begun(turn, "call00001", "call00002")
-            await scene.begun(f"{turn}:call00003", "call00001")
-            await scene.settled(turn, "call00001")
-            await scene.client.abort(turn)
-            ended = await scene.ended(turn)
-            assert (ended.outcome, ended.reason) == (Outcome.ABORTED, EndReason.ABORTED)
-            assert await scene.statuses(turn) == {
-                "call00001": CallStatus.OK,
-                "call00002": CallStatus.ABORTED,
-                "call00003": CallStatus.ABORTED,
-            }
-            assert (await scene.client.get(f"{turn}:call00003")).outcome is Outcome.ABORTED
-            assert [one.ended for one in scene.runs(turn, "call00002")] == [False]
-            # Its worker is free again.
-            await scene.ended(await scene.submit([("put", 1)]))
+        scene.worker()
+        turn = await scene.submit([("put", 1), ("hold", 2), helper([("hold", 3)])])
+        await scene.begun(turn, "call00001", "call00002")
+        await scene.begun(f"{turn}:call00003", "call00001")
+        await scene.settled(turn, "call00001")
+        await scene.client.abort(turn)
+        ended = await scene.ended(turn)
+        assert (ended.outcome, ended.reason) == (Outcome.ABORTED, EndReason.ABORTED)
+        assert await scene.statuses(turn) == {
+            "call00001": CallStatus.OK,
+            "call00002": CallStatus.ABORTED,
+            "call00003": CallStatus.ABORTED,
+        }
+        assert (await scene.client.get(f"{turn}:call00003")).outcome is Outcome.ABORTED
+        assert [one.ended for one in scene.runs(turn, "call00002")] == [False]
+        # Its worker is free again.
+        await scene.ended(await scene.submit([("put", 1)]))
 
-    async def test_an_abort_ends_a_turn_that_no_worker_has_taken_yet(self, bench: RuntimeBench, tmp_path: Path) -> None:
+    async def test_an_abort_ends_a_turn_that_no_worker_has_taken_yet(self, scene: Scene) -> None:
         """At once, also where there is no worker at all; and none drives it afterwards."""
-        async with Scene(bench, tmp_path) as scene:
-            turn = await scene.submit([("put", 1)])
-            await scene.client.abort(turn)
-            assert (await scene.client.get(turn)).outcome is Outcome.ABORTED
-            scene.worker()
-            await scene.ended(await scene.submit([("put", 1)]))
-            assert (await scene.ended(turn)).outcome is Outcome.ABORTED
-            assert scene.runs(turn) == []
+        turn = await scene.submit([("put", 1)])
+        await scene.client.abort(turn)
+        assert (await scene.client.get(turn)).outcome is Outcome.ABORTED
+        scene.worker()
+        await scene.ended(await scene.submit([("put", 1)]))
+        assert (await scene.ended(turn)).outcome is Outcome.ABORTED
+        assert scene.runs(turn) == []
 
-    async def test_an_abort_ends_a_turn_that_waits_for_a_person(self, bench: RuntimeBench, tmp_path: Path) -> None:
+    async def test_an_abort_ends_a_turn_that_waits_for_a_person(self, scene: Scene) -> None:
         """At once, with or without a worker; to abort it again changes nothing."""
-        async with Scene(bench, tmp_path) as scene:
-            turn, _, _ = await _asking(scene)
-            await scene.client.abort(turn)
-            assert (await scene.client.get(turn)).outcome is Outcome.ABORTED
-            await scene.user().abort(turn)
-            assert (await scene.ended(turn)).outcome is Outcome.ABORTED
+        turn, _, _ = await _asking(scene)
+        await scene.client.abort(turn)
+        assert (await scene.client.get(turn)).outcome is Outcome.ABORTED
+        await scene.user().abort(turn)
+        assert (await scene.ended(turn)).outcome is Outcome.ABORTED
 
 
 async def _asking(scene: Scene) -> tuple[str, str, int]:

@@ -2,11 +2,10 @@
 
 import os
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import anyio
@@ -54,12 +53,8 @@ class Scene:
         await self.client.store.migrate()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Kill every worker, and close every engine. Who wonders why the test failed is told what was seen."""
-        if isinstance(error, Exception):
-            error.add_note(self.account())
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Kill every worker, and close every engine."""
         for process in self._processes:
             process.kill()
         with anyio.CancelScope(shield=True):
@@ -102,7 +97,7 @@ class Scene:
     async def gone(self, process: DriverProcess) -> None:
         """Wait until a worker has ended by itself, with nothing to complain of."""
         await self.until(lambda: process.ended)
-        assert process.wait(0) == 0  # noqa: S101 (as in any test)
+        assert process.wait(0) == 0
 
     async def restart_store(self) -> None:
         await _restart(self.bench.restart_store, "the store has no server that could be restarted")
@@ -220,7 +215,18 @@ class Scene:
             own = [line for line in lines if row.id in line.words[:2] or line.words[0] == "asked"]
             inbox = {item.id for item in await store.inbox(row.id)}
             found = audit(Seen(_NO_PLAN, row.id, await store.facts(row.id), own, inbox=inbox))
-            assert {claim: faults for claim, faults in found.faults.items() if faults} == {}  # noqa: S101 (as in any test)
+            assert {claim: faults for claim, faults in found.faults.items() if faults} == {}
+
+
+class SceneFacts:
+    """Part of `RuntimeSuite`: tests that have a scene."""
+
+    @pytest.fixture
+    async def scene(self, bench: RuntimeBench, tmp_path: Path) -> AsyncIterator[Scene]:
+        """What one test sees and does. Pytest shows what was seen where the test fails."""
+        async with Scene(bench, tmp_path) as scene:
+            yield scene
+            print(scene.account())  # noqa: T201 (how pytest is told)
 
 
 async def _restart(restart: Callable[[], Awaitable[None]] | None, why_not: str) -> None:

@@ -1,9 +1,5 @@
 """What a runtime must find again: what was written down, and of which nobody told it."""
 
-# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
-
-from pathlib import Path
-
 import anyio
 import pytest
 
@@ -13,42 +9,39 @@ from turnwright.runtime import WorkerApi
 from turnwright.testing.faults.process import DriverProcess
 from turnwright_states import Outcome
 
-from .bench import RuntimeBench
-from .scene import Scene
+from .scene import Scene, SceneFacts
 from .worker import AGENT, begin, prompt
 
 
-class SweepFacts:
-    async def test_what_was_written_and_never_submitted_is_found(self, bench: RuntimeBench, tmp_path: Path) -> None:
+class SweepFacts(SceneFacts):
+    async def test_what_was_written_and_never_submitted_is_found(self, scene: Scene) -> None:
         """A turn, an answer, an abort: the service was out of reach just then, or who wrote them died."""
-        async with Scene(bench, tmp_path) as scene:
-            scene.worker()
-            answered, aborted = [await scene.submit([("ask_user_input", {"question": "Which?"})]) for _ in range(2)]
-            (asked,) = (await scene.paused(answered)).interrupts
-            await scene.paused(aborted)
-            lost = scene.user(OutOfReach())
-            with pytest.raises(RuntimeUnavailableError):
-                await lost.submit(AGENT, prompt([("put", 1)]))
-            with pytest.raises(RuntimeUnavailableError):
-                await lost.answer(answered, {asked.id: "This."})
-            await scene.client.store.post(abort_item(aborted))
-            for row in await scene.client.store.turns():
-                wanted = Outcome.ABORTED if row.id == aborted else Outcome.FINISHED
-                assert (await scene.ended(row.id)).outcome is wanted
+        scene.worker()
+        answered, aborted = [await scene.submit([("ask_user_input", {"question": "Which?"})]) for _ in range(2)]
+        (asked,) = (await scene.paused(answered)).interrupts
+        await scene.paused(aborted)
+        lost = scene.user(OutOfReach())
+        with pytest.raises(RuntimeUnavailableError):
+            await lost.submit(AGENT, prompt([("put", 1)]))
+        with pytest.raises(RuntimeUnavailableError):
+            await lost.answer(answered, {asked.id: "This."})
+        await scene.client.store.post(abort_item(aborted))
+        for row in await scene.client.store.turns():
+            wanted = Outcome.ABORTED if row.id == aborted else Outcome.FINISHED
+            assert (await scene.ended(row.id)).outcome is wanted
 
-    async def test_a_turn_outlives_whoever_began_it(self, bench: RuntimeBench, tmp_path: Path) -> None:
+    async def test_a_turn_outlives_whoever_began_it(self, scene: Scene) -> None:
         """They were killed while they ran it, or waited for it: with workers there, it ends all the same."""
-        async with Scene(bench, tmp_path) as scene:
-            if not scene.runtime.embedded:
-                scene.worker()
-            with DriverProcess(begin, scene.shift(), prompt([("keep", 1)], [("send", 2)])) as user:
-                await scene.until(lambda: bool(scene.witness.ran()))
-                (row,) = await scene.client.store.turns()
-                user.kill()
-            if scene.runtime.embedded:
-                scene.worker()
-            scene.witness.open_gate(1)
-            assert (await scene.ended(row.id)).outcome is Outcome.FINISHED
+        if not scene.runtime.embedded:
+            scene.worker()
+        with DriverProcess(begin, scene.shift(), prompt([("keep", 1)], [("send", 2)])) as user:
+            await scene.until(lambda: bool(scene.witness.ran()))
+            (row,) = await scene.client.store.turns()
+            user.kill()
+        if scene.runtime.embedded:
+            scene.worker()
+        scene.witness.open_gate(1)
+        assert (await scene.ended(row.id)).outcome is Outcome.FINISHED
 
 
 class OutOfReach:

@@ -1,7 +1,4 @@
-"""A worker in a process of its own: an engine with tools that a test can watch, and a model that does as it is told.
-
-What a turn does stands in its prompt, so that one worker can drive the turns of any test.
-"""
+"""A worker in a process of its own: an engine with tools that a test can watch, and a model that does as it is told."""
 
 import json
 import logging

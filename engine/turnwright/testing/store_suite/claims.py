@@ -1,7 +1,5 @@
 """What a store must do with claims: one driver a turn, and whoever was overtaken writes nothing."""
 
-# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
-
 from contextlib import suppress
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What a store must do with writes of many turns at once, and what it promises of an append that is inline."""
 
-# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
-
 from functools import partial
 from typing import Final
 

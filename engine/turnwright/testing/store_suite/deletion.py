@@ -1,7 +1,5 @@
 """What a store must do to forget turns, and to be brought to a newer schema."""
 
-# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
-
 from typing import Final
 
 import pytest

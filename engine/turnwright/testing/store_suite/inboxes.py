@@ -1,7 +1,5 @@
 """What a store must do with inboxes: anybody posts, all of a post or nothing, and only the driver consumes."""
 
-# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
-
 import anyio
 import pytest
 

@@ -1,7 +1,5 @@
 """What a store must do with facts: keep each, in order, all of an append or nothing."""
 
-# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
-
 from dataclasses import replace
 
 import anyio

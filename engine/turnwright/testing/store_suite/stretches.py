@@ -1,7 +1,5 @@
 """What a store must do to tell who wrote a turn's facts: each driver that wrote any has its stretch of them."""
 
-# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
-
 from collections.abc import Sequence
 from contextlib import suppress
 

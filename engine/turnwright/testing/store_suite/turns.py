@@ -1,7 +1,5 @@
 """What a store must do with turns: tell them apart, number them, list them, keep a session to one live turn."""
 
-# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
-
 import pytest
 
 from turnwright.errors import SessionBusyError, StoreError, TurnNotFoundError

@@ -1,7 +1,5 @@
 """What a store must do for those who wait for a change: never keep them waiting longer than they said."""
 
-# ruff: noqa: S101 (pytest's asserts are what a suite of tests consists of)
-
 from functools import partial
 from typing import Final
 
