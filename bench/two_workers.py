@@ -168,14 +168,14 @@ def play() -> list[tuple[float, str, str]]:
         for who in ("worker 1", "worker 2"):
             stage.worker(who)
         stage.client()
-        taken = stage.heard(lambda line: line.said["type"] == "taken_up")
+        taken = stage.heard(lambda line: line.said["type"] == "claimed")
         stage.heard(lambda line: line.said["type"] == "call_settled" and line.said["call"] == "call00001")
         time.sleep(2)
         stage.processes[taken.who].send_signal(signal.SIGKILL)
         killed = time.monotonic()
         stage.heard(lambda line: line.who == "client" and line.said["type"] == "turn_ended")
         other = next(who for who in ("worker 1", "worker 2") if who != taken.who)
-        stage.heard(lambda line: line.who == other and line.said["type"] == "at_rest")
+        stage.heard(lambda line: line.who == other and line.said["type"] == "settled")
         stage.processes["client"].wait(_LONG)
         stage.processes[other].send_signal(signal.SIGTERM)
         stage.processes[other].wait(_LONG)
@@ -192,8 +192,8 @@ def _words(line: _Line) -> str:
     call = {f"call0000{n}": name for n, name in enumerate(_CALLS, start=1)}.get(str(said.get("call", "")), "")
     again = f", attempt {said['attempt']}" if said.get("attempt", 1) != 1 else ""
     words = {
-        "taken_up": "takes the turn up",
-        "at_rest": f"is done with it: {said.get('outcome')}, {said.get('reason')}",
+        "claimed": "takes the turn up",
+        "settled": f"is done with it: {said.get('outcome')}, {said.get('reason')}",
         "draining": "is told to stop",
         "stopped": "has stopped",
         "turn_started": "`turn_started`",

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from turnwright.cli.progress import Estimate
+from turnwright.cli.verify import Estimate
 
 from .tty import Tty
 

@@ -110,7 +110,7 @@ def test_a_worker_sends_what_it_drove_when_it_is_told_to_stop(cli: "Cli", endpoi
     endpoint.says("Done.")
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": sink.url}
     worker = cli.start("worker", "--tools", "mine.py", "--json", env=env)
-    worker.until("at_rest")
+    worker.until("settled")
     done = worker.terminate().done()
     assert (done.code, done.err) == (0, "")
     (root,) = [span for span in sink.spans if span.name == "invoke_agent Tester"]

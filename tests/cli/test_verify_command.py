@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from turnwright.cli.counterexample import drawn
-from turnwright.cli.reachability import EVENTS, narrowed, read_goal
+from turnwright.cli.reachability import EVENTS, drawn, narrowed, read_goal
 from turnwright.cli.verify import VerifyReport, answer
 from turnwright.errors import ConfigError
 from turnwright_states import Limits, State

@@ -100,13 +100,13 @@ def test_workers_share_a_store_and_drive_each_turn_once(cli: "Cli", endpoint: "E
     workers = [cli.start(*WORKER, "--concurrency", "1") for _ in range(2)]
     cli.await_until(lambda: len(met(cli)) == 2)
     (cli.folder / "go").touch()
-    rested = [worker.until("at_rest") for worker in workers]
+    rested = [worker.until("settled") for worker in workers]
     assert sorted(met(cli)) == sorted(turns) == sorted(event["turn"] for event in rested)
     assert {(event["state"], event["outcome"], event["reason"]) for event in rested} == {
         ("FINISHED", "finished", "answered")
     }
     for one in drained(*workers):
-        assert types(one) == ["started", "taken_up", "at_rest", "draining", "stopped"]
+        assert types(one) == ["started", "claimed", "settled", "draining", "stopped"]
         assert one.events[0]["store"] == "sqlite:///turns.db"
         assert {"meet", "delete"} < set(one.events[0]["tools"])
         assert one.of("draining") == [{"type": "draining", "turns": [], "seconds": 30.0}]
@@ -116,7 +116,7 @@ def test_a_turn_that_rests_is_answered_by_resume(cli: "Cli", endpoint: "Endpoint
     endpoint.calls(("delete", {"path": "a"})).says("Gone.")
     (turn,) = submit(sqlite, "Tidy up")
     worker = cli.start(*WORKER)
-    paused = worker.until("at_rest")
+    paused = worker.until("settled")
     assert (paused["turn"], paused["state"], paused["outcome"]) == (turn, "PAUSED", None)
     flags = ("--base-url", endpoint.url, "--tools", "mine.py")
     done = cli.run("resume", turn, "--approve", "approval-1", *flags, "--json")
@@ -136,7 +136,7 @@ def test_what_runs_may_end_before_the_worker_does(cli: "Cli", endpoint: "Endpoin
     (cli.folder / "go").touch()
     done = worker.done()
     assert (done.code, done.err) == (0, "")
-    assert types(done) == ["started", "taken_up", "draining", "at_rest", "stopped"]
+    assert types(done) == ["started", "claimed", "draining", "settled", "stopped"]
     assert met(cli) == [turn]
 
 
@@ -146,11 +146,11 @@ def test_what_takes_longer_is_let_go_of_for_another_worker(cli: "Cli", endpoint:
     first = cli.start(*WORKER, "--drain", "0.1")
     cli.await_file("met")
     done = first.terminate().done()
-    assert (done.code, types(done)[-2:]) == (0, ["let_go", "stopped"])
-    assert done.of("let_go") == [{"type": "let_go", "turn": turn, "why": "another worker may take it up"}]
+    assert (done.code, types(done)[-2:]) == (0, ["released", "stopped"])
+    assert done.of("released") == [{"type": "released", "turn": turn, "why": "another worker may take it up"}]
     (cli.folder / "go").touch()
     second = cli.start(*WORKER)
-    assert second.until("at_rest")["turn"] == turn
+    assert second.until("settled")["turn"] == turn
     drained(second)
 
 
@@ -166,7 +166,7 @@ def test_a_second_signal_leaves_at_once(
     worker.until("draining")
     os.kill(worker.process.pid, number)
     done = worker.done()
-    assert (done.code, types(done)[-1]) == (code, "let_go")
+    assert (done.code, types(done)[-1]) == (code, "released")
     assert done.err == f"turnwright: left at once; other workers take up one of its turns: {turn}\n"
 
 
@@ -181,7 +181,7 @@ def test_a_tool_that_blocks_the_process_does_not_hold_it_up(cli: "Cli", endpoint
     assert done.code == 143
     assert done.err == f"turnwright: left at once; other workers take up one of its turns: {turn}\n"
     second = cli.start(*WORKER)
-    assert second.until("at_rest")["outcome"] == "finished"
+    assert second.until("settled")["outcome"] == "finished"
     drained(second)
 
 
@@ -192,7 +192,7 @@ def test_a_turn_whose_tools_are_not_here_is_left_alone(cli: "Cli", endpoint: "En
     cli.await_file("met")
     first.kill()
     second = cli.start("worker", "--json")
-    left = second.until("left_alone")
+    left = second.until("refused")
     assert left["turn"] == turn
     assert left["why"] == f"turn {turn}: its open calls need the tools meet: give them (--tools)"
     drained(second)
@@ -202,9 +202,9 @@ def test_a_turn_is_told_of_while_its_model_is_silent(cli: "Cli", endpoint: "Endp
     endpoint.plays(None)
     (turn,) = submit(sqlite, "Work")
     worker = cli.start(*WORKER, "--drain", "0")
-    assert worker.until("taken_up")["turn"] == turn
+    assert worker.until("claimed")["turn"] == turn
     (done,) = drained(worker)
-    assert types(done)[-3:] == ["draining", "let_go", "stopped"]
+    assert types(done)[-3:] == ["draining", "released", "stopped"]
 
 
 def test_an_agent_has_the_model_that_it_names_and_sub_agents_are_tools(
@@ -219,8 +219,8 @@ def test_an_agent_has_the_model_that_it_names_and_sub_agents_are_tools(
     submit(sqlite, "Work", agent=Agent(name="B", model="special"))
     worker = cli.start(*WORKER, "--model", "usual", "--agents", team)
     assert "Reader" in worker.until("started")["tools"]
-    worker.until("at_rest")
-    worker.until("at_rest")
+    worker.until("settled")
+    worker.until("settled")
     drained(worker)
     assert sorted(request.body["model"] for request in endpoint.requests) == ["special", "usual"]
 
@@ -233,7 +233,7 @@ def test_people_read_a_line_for_each_thing_that_happens(cli: "Cli", endpoint: "E
     (done,) = drained(worker)
     lines = done.out.splitlines()
     assert re.fullmatch(r"worker of sqlite:///turns\.db  model usual  \d+ tools", lines[0])
-    assert lines[1] == f"turn {turn}  taken up"
+    assert lines[1] == f"turn {turn}  claimed"
     assert re.fullmatch(rf"turn {turn}  finished: answered  \(\d+\.\d s\)", lines[2])
     assert lines[3:] == ["draining: 0 turns may go on for 30 s; a second signal leaves at once", "stopped"]
 
@@ -246,7 +246,7 @@ def test_workers_of_a_database_tell_whoever_follows(cli: "Cli", endpoint: "Endpo
     worker = cli.start(*WORKER, "--store", postgres, "--notify")
     worker.until("started")
     (turn,) = submit(postgres, "Tidy up")
-    assert worker.until("at_rest")["state"] == "PAUSED"
+    assert worker.until("settled")["state"] == "PAUSED"
 
     async def approve() -> None:
         async with Engine(store=postgres) as engine, engine.store.watching(turn) as changed:
@@ -256,9 +256,9 @@ def test_workers_of_a_database_tell_whoever_follows(cli: "Cli", endpoint: "Endpo
                     await changed(60)  # each of them is told
 
     anyio.run(approve)
-    assert worker.until("at_rest")["outcome"] == "finished"
+    assert worker.until("settled")["outcome"] == "finished"
     (done,) = drained(worker)
-    assert types(done) == ["started", *["taken_up", "at_rest"] * 2, "draining", "stopped"]
+    assert types(done) == ["started", *["claimed", "settled"] * 2, "draining", "stopped"]
 
 
 def test_a_worker_killed_in_the_middle_of_a_tool_is_followed_by_another(
@@ -273,7 +273,7 @@ def test_a_worker_killed_in_the_middle_of_a_tool_is_followed_by_another(
     dead, alive = (first, second) if first.process.pid == pid else (second, first)
     dead.kill()
     (cli.folder / "go").touch()
-    rested = alive.until("at_rest")
+    rested = alive.until("settled")
     assert (rested["turn"], rested["outcome"]) == (turn, "finished")
     assert met(cli) == [turn, turn]  # the tool says that it may be run again
     drained(alive)

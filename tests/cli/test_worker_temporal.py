@@ -96,7 +96,7 @@ def test_when_a_worker_is_killed_in_the_middle_of_a_tool_another_finishes(
     dead, alive = sorted(workers, key=lambda worker: worker.process.pid != pid)
     dead.kill()
     (cli.folder / "go").touch()
-    rested = alive.until("at_rest")
+    rested = alive.until("settled")
     done = client.done()
     assert (done.code, done.err, done.last["text"]) == (0, "", "Done.")
     seqs = [event["seq"] for event in done.events]
@@ -117,7 +117,7 @@ def test_a_pause_is_answered_from_anywhere_with_the_command_that_was_printed(
         r"turnwright (resume \w+ --store \S+ --temporal-address \S+ --queue \S+ --approve approval-1)", paused.out
     )
     words = command.split()
-    assert worker.until("at_rest")["state"] == "PAUSED"
+    assert worker.until("settled")["state"] == "PAUSED"
     done = cli.run(*words[:3], flags[1], *words[4:])  # what is printed has no password
     assert (done.code, "finished: answered" in done.out) == (0, True)
     assert endpoint.requests[-1].body["model"] == "special"
@@ -133,7 +133,7 @@ def test_a_client_aborts_or_leaves_and_the_turn_of_one_that_left_is_aborted_by_a
     client.until("call_started")
     aborted = client.interrupt().done()
     assert (aborted.code, aborted.last["outcome"]) == (130, "aborted")
-    assert worker.until("at_rest")["turn"] == aborted.turn
+    assert worker.until("settled")["turn"] == aborted.turn
 
     client = cli.start("run", "Work", "--json", *flags)
     client.until("call_started")
@@ -143,7 +143,7 @@ def test_a_client_aborts_or_leaves_and_the_turn_of_one_that_left_is_aborted_by_a
     follower = cli.start("resume", left.turn, "--json", *flags)
     stopped = cli.run("abort", left.turn, *flags)
     assert (stopped.code, stopped.err) == (0, "")
-    assert worker.until("at_rest")["outcome"] == "aborted"
+    assert worker.until("settled")["outcome"] == "aborted"
     assert follower.done().code == 130
     drain(worker)
 
@@ -154,7 +154,7 @@ def test_a_turn_that_its_workers_cannot_drive_is_left_alone_and_its_client_hears
     agents = cli.agent("tools: [meet]")
     worker = started(cli, *flags)
     done = cli.run("run", "Work", "--agents", agents, "--tools", "mine.py", *flags)
-    left = worker.until("left_alone")
+    left = worker.until("refused")
     assert "there is no tool 'meet'" in left["why"]
     assert (done.code, left["why"] in done.err) == (2, True)
     assert endpoint.requests == []

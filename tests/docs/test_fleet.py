@@ -182,7 +182,7 @@ def goes_on_when_a_worker_is_killed(fleet: Fleet) -> None:
     heard = [next(following)]
     while heard[-1][1] != "call_started":
         heard.append(next(following))
-    assert first.said("taken_up")["turn"] == turn
+    assert first.said("claimed")["turn"] == turn
     second = fleet.work(pace="0.01")
     first.process.kill()
     first.process.wait()

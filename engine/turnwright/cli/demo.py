@@ -8,7 +8,7 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import anyio
 import typer
@@ -23,7 +23,7 @@ from turnwright.store import SqliteStore
 from turnwright.tools import tool
 from turnwright_states.facts import Fact
 
-from .demo_child import crash_script, crash_tools
+from .demo_child import CHILD, crash_script, crash_tools, delete_file, keeps_looking_up, second_call
 from .display import PlainDisplay
 from .process import echo
 from .screen import print_lines
@@ -31,21 +31,11 @@ from .server_options import LOOPBACK, PORT, PortOption, ServerOptions, need_extr
 from .show import journal_lines
 from .summary import closing_lines
 
-#: Seconds that the child of the last scene has to reach its second call.
-_PATIENCE: Final = 20.0
-_CHILD: Final = "from turnwright.cli.demo_child import be_killed; be_killed()"
-
 
 @tool
 async def look_up(word: str) -> str:
     """Look a word up."""
     return f"{word}: nothing found"
-
-
-@tool(needs_approval=True)
-async def delete_file(path: str) -> str:
-    """Delete a file; a person must approve it."""
-    return f"{path} is deleted (not really: this is a demonstration)"
 
 
 def demo(
@@ -113,13 +103,7 @@ def _doom_loop(folder: Path) -> None:
 
     The same call with the same arguments, three rounds in a row: nothing new can come of it.
     """
-
-    def again(request: ModelRequest) -> ModelResponse | str:
-        if request.tool_choice == "none":
-            return "I kept looking up alpha, and it is not there."
-        return asks_for(("look_up", {"word": "alpha"}))
-
-    _play(folder, ScriptedModel(again, repeat=True), Agent(name="Searcher"), "Find the word alpha.")
+    _play(folder, ScriptedModel(keeps_looking_up("alpha"), repeat=True), Agent(name="Searcher"), "Find the word alpha.")
 
 
 def _pause(folder: Path) -> None:
@@ -151,9 +135,9 @@ def _crash(folder: Path) -> None:
     rerun, with the same idempotency key. Each execution is appended to a file, which is the witness.
     """
     database, witness = folder / "crash.db", folder / "witness.txt"
-    child = subprocess.Popen([sys.executable, "-c", _CHILD, str(database), str(witness)])  # noqa: S603 (ourselves)
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(database), str(witness)])  # noqa: S603 (ourselves)
     try:
-        turn = anyio.run(_wait_for_second_call, database)
+        turn = anyio.run(_second_call, database)
         killed = f"child process {child.pid} drives turn {turn}; its second call is running. kill -9 {child.pid}"
         print_lines([f"   {killed}", ""], hang=3)
     finally:
@@ -185,18 +169,12 @@ async def _journal(database: Path, turn: str) -> list[tuple[int, Fact]]:
         await store.aclose()
 
 
-async def _wait_for_second_call(database: Path) -> str:
-    with anyio.fail_after(_PATIENCE):
-        while True:
-            await anyio.sleep(0.05)
-            store = SqliteStore(database)
-            try:
-                for row in await store.turns():
-                    kinds = [fact.kind for _, fact in await store.facts(row.id)]
-                    if kinds.count("call_started") == 2 and "call_settled" in kinds:  # noqa: PLR2004 (the two calls)
-                        return row.id
-            finally:
-                await store.aclose()
+async def _second_call(database: Path) -> str:
+    store = SqliteStore(database)
+    try:
+        return await second_call(store)
+    finally:
+        await store.aclose()
 
 
 def _play(folder: Path, model: ScriptedModel, agent: Agent, prompt: str) -> None:

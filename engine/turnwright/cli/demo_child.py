@@ -1,6 +1,7 @@
-"""The process that the last scene of `turnwright demo` kills, and what it shares with the one that takes over."""
+"""The process that `turnwright demo` kills, and the scripts and tools that both kinds of demo have."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -10,10 +11,15 @@ from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.store import SqliteStore
+from turnwright.store import SqliteStore, Store
 from turnwright.tools import Tool, ToolContext, tool
+from turnwright_states import facts as f
 
-#: What the turn is asked.
+#: Python that is this process, and the seconds that it has to reach the call in which it is killed.
+CHILD: Final = "from turnwright.cli.demo_child import be_killed; be_killed()"
+_PATIENCE: Final = 20.0
+#: What the turn is asked, and who is asked.
+CLERK: Final = Agent(name="Clerk")
 PROMPT: Final = "Record order 17 and upload its invoice."
 
 
@@ -26,6 +32,35 @@ def crash_line(request: ModelRequest) -> ModelResponse | str:
 
 def crash_script() -> ScriptedModel:
     return ScriptedModel(crash_line, repeat=True)
+
+
+@tool(needs_approval=True)
+async def delete_file(path: str) -> str:
+    """Delete a file; a person must approve it."""
+    return f"{path} is deleted (not really: this is a demonstration)"
+
+
+def keeps_looking_up(word: str) -> Callable[[ModelRequest], ModelResponse | str]:
+    """A script that makes the same call until its tools are disabled."""
+
+    def script(request: ModelRequest) -> ModelResponse | str:
+        if request.tool_choice == "none":
+            return f"I kept looking up {word}, and it is not there."
+        return asks_for(("look_up", {"word": word}))
+
+    return script
+
+
+async def second_call(store: Store) -> str:
+    """Return the turn of the child once its second call has begun, and its first one is done."""
+    with anyio.fail_after(_PATIENCE):
+        while True:
+            for row in await store.turns():
+                if row.agent == CLERK.name:
+                    kinds = [type(fact) for _, fact in await store.facts(row.id)]
+                    if kinds.count(f.CallStarted) > 1 and f.CallSettled in kinds:
+                        return row.id
+            await anyio.sleep(0.05)
 
 
 def crash_tools(witness: Path) -> list[Tool]:
@@ -58,6 +93,6 @@ def be_killed() -> None:
 
     async def play() -> None:
         async with Engine(model=crash_script(), tools=crash_tools(witness), store=SqliteStore(database)) as engine:
-            await engine.run(Agent(name="Clerk"), PROMPT)
+            await engine.run(CLERK, PROMPT)
 
     anyio.run(play)

@@ -1,8 +1,4 @@
-"""The turns that `turnwright demo --serve` shows, each of another kind: a scripted model, and tools that do nothing.
-
-What is replied follows from the request alone, so that any of them can be answered, taken up and forked on the pages.
-Whether an attempt fails does not: one is to be seen that is tried again, and a request does not tell its attempts.
-"""
+"""The turns that `turnwright demo --serve` shows, each of another kind: a scripted model, and tools that do nothing."""
 
 import os
 import signal
@@ -23,16 +19,12 @@ from turnwright.engine import Engine
 from turnwright.errors import TurnwrightError
 from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse, ResponseToolCall, TextDelta
 from turnwright.model.scripted import asks_for
-from turnwright.store import SqliteStore, Store
+from turnwright.store import SqliteStore
 from turnwright.tools import Tool, ToolContext, ToolError, builtin_tools, tool
 from turnwright_states import Cause, Usage
-from turnwright_states import facts as f
 
-from .demo_child import PROMPT, crash_line, crash_tools
+from .demo_child import CHILD, PROMPT, crash_line, crash_tools, delete_file, keeps_looking_up, second_call
 
-#: Seconds that the child has to reach the call in which it is killed.
-_PATIENCE: Final = 20.0
-_CHILD: Final = "from turnwright.cli.demo_child import be_killed; be_killed()"
 _DATABASE: Final = "turns.db"
 _WITNESS: Final = "witness.txt"
 #: Seconds between two words of a reply, and between two of the turns that go on while somebody looks.
@@ -59,12 +51,6 @@ async def measure(place: str, seconds: float) -> str:
     if place == "the cellar":
         raise ToolError("the cellar is locked: the thermometer in it cannot be read")
     return f"{place}: {12 + len(place)} degrees"
-
-
-@tool(needs_approval=True)
-async def delete_file(path: str) -> str:
-    """Delete a file; a person must approve it."""
-    return f"{path} is deleted (not really: this is a demonstration)"
 
 
 @tool
@@ -128,15 +114,6 @@ def _find(request: ModelRequest) -> ModelResponse | str:
     return asks_for(*(("look_up", {"word": word}) for word in words[first : first + 2]), text="I try two more.")
 
 
-def _again(word: str) -> _Script:
-    def script(request: ModelRequest) -> ModelResponse | str:
-        if request.tool_choice == "none":
-            return f"I kept looking up {word}, and it is not there."
-        return asks_for(("look_up", {"word": word}))
-
-    return script
-
-
 def _tidy(request: ModelRequest) -> ModelResponse | str:
     if _rounds(request):
         return "That is done."
@@ -189,8 +166,8 @@ def _anything(_: ModelRequest) -> str:
 
 _SCRIPTS: Final[dict[str, _Script]] = {
     _FIND: _find,
-    _FIND_ALPHA: _again("alpha"),
-    _FIND_OMEGA: _again("omega"),
+    _FIND_ALPHA: keeps_looking_up("alpha"),
+    _FIND_OMEGA: keeps_looking_up("omega"),
     _TIDY: _tidy,
     _FORECAST: _forecast,
     _COMPARE: _compare,
@@ -238,27 +215,16 @@ async def _planned(engine: Engine) -> None:
 
 
 async def _crashed(folder: Path, engine: Engine) -> None:
-    command = [sys.executable, "-c", _CHILD, str(folder / _DATABASE), str(folder / _WITNESS)]
+    command = [sys.executable, "-c", CHILD, str(folder / _DATABASE), str(folder / _WITNESS)]
     child = await anyio.open_process(command, stdin=subprocess.DEVNULL, stdout=None, stderr=None)
     try:
-        turn = await _second_call(engine.store)
+        turn = await second_call(engine.store)
     finally:
         with anyio.CancelScope(shield=True):
             os.kill(child.pid, signal.SIGKILL)
             await child.wait()
     with suppress(TurnwrightError):  # somebody took it up, or stopped it, on the page
         await engine.resume(turn)
-
-
-async def _second_call(store: Store) -> str:
-    with anyio.fail_after(_PATIENCE):
-        while True:
-            for row in await store.turns():
-                if row.agent == "Clerk":
-                    kinds = [type(fact) for _, fact in await store.facts(row.id)]
-                    if kinds.count(f.CallStarted) > 1 and f.CallSettled in kinds:
-                        return row.id
-            await anyio.sleep(0.1)
 
 
 async def _walks(engine: Engine) -> None:

@@ -1,8 +1,8 @@
 """What a person, or another program, sees of a turn while it runs: JSON lines, plain lines, or a live screen."""
 
 import sys
-from types import TracebackType
-from typing import Final, Protocol, Self
+from abc import ABC, abstractmethod
+from typing import Final, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -39,34 +39,12 @@ _COLOURS = {
 }
 
 
-class Display(Protocol):
+class Display(ABC):
     """Hears every event of a turn and of its sub-agents', and says in the end how it came out.
 
-    Used as a context manager while it runs.
+    Used as a context manager while it runs. `store` is the address of the turn's store; `service` has the flags that
+    name the service whose workers drive the turn, and is empty where this process does.
     """
-
-    view: TurnView
-    #: The address of the turn's store.
-    store: str
-    #: The flags that name the service whose workers drive the turn; empty where this process does.
-    service: str
-
-    @property
-    def flags(self) -> str: ...
-
-    def hear(self, event: TurnEvent) -> None: ...
-
-    def close(self, result: TurnResult, seq: int) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class _Quiet:
-    """What displays share: the view, where the turn is stored, and nothing to open or close."""
 
     def __init__(self, store: str = DEFAULT_STORE, service: str = "") -> None:
         self.view = TurnView()
@@ -75,7 +53,15 @@ class _Quiet:
 
     @property
     def flags(self) -> str:
+        """The flags with which another command finds the turn."""
         return store_flag(self.store) + self.service
+
+    @abstractmethod
+    def hear(self, event: TurnEvent) -> None: ...
+
+    @abstractmethod
+    def close(self, result: TurnResult, seq: int) -> None:
+        """Say how the turn came out. `seq` is its last fact."""
 
     def _closing(self, result: TurnResult) -> list[str]:
         view = self.view
@@ -86,13 +72,11 @@ class _Quiet:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         return None
 
 
-class JsonDisplay(_Quiet):
+class JsonDisplay(Display):
     """One JSON event a line, flushed, for other programs. The last line is `turn_ended` or `paused`.
 
     Only ASCII is written, all else is escaped: some readers take other characters for line ends too.
@@ -117,7 +101,7 @@ class JsonDisplay(_Quiet):
             self.hear(TurnPausedEvent(turn=result.id, seq=seq, interrupts=result.interrupts))
 
 
-class PlainDisplay(_Quiet):
+class PlainDisplay(Display):
     """A line for each thing that happens: for pipes, logs and dumb terminals.
 
     What a sub-agent does stands indented below its call, behind its name: others may do something at the same time.
@@ -205,7 +189,7 @@ def _indented(text: str) -> list[str]:
     return [f"             {line}" for line in text.splitlines()]
 
 
-class LiveDisplay(_Quiet):
+class LiveDisplay(Display):
     """A screen that changes in place: what is over scrolls away above it, what happens now stays below."""
 
     def __init__(self, console: Console, store: str = DEFAULT_STORE, service: str = "") -> None:
@@ -221,9 +205,7 @@ class LiveDisplay(_Quiet):
         escape_prints()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._live.stop()
 
     def hear(self, event: TurnEvent) -> None:

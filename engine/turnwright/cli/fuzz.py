@@ -18,9 +18,9 @@ from turnwright.testing.python_source import code
 from turnwright.tools import builtin_tools, load_tools
 from turnwright_states import Trigger
 from turnwright_states.chart import CHART
-from turnwright_states.verdict import Verdict
 
-from . import codes, process
+from . import process
+from .check_report import exit_code
 from .options import AgentsOption, RootOption, ToolsOption, choose_tools
 from .process import echo
 from .screen import Screen
@@ -28,7 +28,6 @@ from .screen import Screen
 if TYPE_CHECKING:
     from turnwright.testing.fuzz import FuzzReport, Progress, Target
 
-_CODES: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: codes.FAILED, Verdict.INCONCLUSIVE: codes.INCONCLUSIVE}
 #: Seeds that people can copy by hand.
 _SEEDS: Final = 1_000_000
 _AGENTS: Final = Path("AGENTS.md")
@@ -93,7 +92,7 @@ def fuzz(
         origin = _origin(report.found.agent, agents or (_AGENTS if agent else None), tools, folder)
         _tell_found(report, report.found, command)
         out.write(as_test(report.found, origin, command=command, run_tools=run_tools).removesuffix("\n"))
-    raise typer.Exit(_CODES[report.verdict])
+    raise typer.Exit(exit_code(report.checks))
 
 
 def _choose(name: str | None, file: Path | None) -> tuple[Agent, ...]:

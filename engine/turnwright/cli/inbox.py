@@ -15,6 +15,7 @@ from turnwright.store import Queued, Store
 from turnwright_states import State
 
 from .answers import AnswerFlags, read_answers
+from .lines import piped
 from .options import (
     DEFAULT_STORE,
     AddressOption,
@@ -28,7 +29,6 @@ from .options import (
 )
 from .process import echo, echo_json
 from .runtimes import Service
-from .stdin import piped
 from .stores import find_turn, is_elsewhere, store_flag, use_store
 from .summary import taken_up_by
 

@@ -7,8 +7,10 @@ without who looks on.
 
 import math
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from types import FrameType
 from typing import Final
 
 import anyio
@@ -22,7 +24,6 @@ from turnwright.store.address import outlives_process
 from . import codes, process
 from .display import Display
 from .following import Followed
-from .signals import RepeatedSignal
 from .stores import password_hint
 from .summary import ended_by, taken_up_by
 
@@ -32,11 +33,39 @@ Opening = AbstractAsyncContextManager[Engine]
 
 #: Seconds that the event loop has to leave in order when it was told to.
 ORDERLY: Final = 1.0
+#: The exit code of a process that a signal ended is its number above this.
+_SIGNALLED: Final = 128
 #: Seconds between two looks at whether the tools are done.
 _LOOK: Final = 0.02
 
 _PRESSED: Final = "left at once"
 _TOLD: Final = "stopped by SIGTERM"
+
+
+class RepeatedSignal:
+    """Counts signals, and ends the process if it does not leave by itself, whatever it is doing.
+
+    The n-th signal gives it `patience[n - 1]` seconds, where `math.inf` is no limit; one more than there are ends it
+    now. `farewell` makes its last words.
+    """
+
+    def __init__(self, patience: Sequence[float], farewell: Callable[[], str]) -> None:
+        self._patience = tuple(patience)
+        self._farewell = farewell
+        self._heard = 0
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        self._heard += 1
+        if self._heard > len(self._patience):
+            self._leave(number)
+        seconds = self._patience[self._heard - 1]
+        if seconds < math.inf:
+            timer = threading.Timer(seconds, self._leave, (number,))
+            timer.daemon = True
+            timer.start()
+
+    def _leave(self, number: int) -> None:
+        process.leave_now(_SIGNALLED + number, self._farewell())
 
 
 class QuitError(Exception):

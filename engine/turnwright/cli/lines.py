@@ -1,7 +1,9 @@
-"""Reads what a file, or standard input, holds line by line."""
+"""What is read from files and from standard input."""
 
 import sys
 from typing import Final
+
+import typer
 
 from turnwright._base.regular_files import read_regular
 from turnwright.errors import ConfigError
@@ -22,3 +24,16 @@ def read_lines(file: str) -> list[str]:
         raise ConfigError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except (OSError, ValueError) as error:  # ValueError: a name with a null character in it
         raise ConfigError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def piped(what: str) -> str | None:
+    """The text on standard input, or None where a person sits there. `what` names it.
+
+    Raises `ConfigError` for what is not UTF-8 text.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        return None
+    try:
+        return typer.get_binary_stream("stdin").read().decode().strip()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the {what} on standard input is not UTF-8 text (byte {error.start})") from None

@@ -1,19 +1,23 @@
-"""What `verify --can-reach ... --with ...` asks for: names and numbers, read into a goal and the cases to search."""
+"""What `verify --can-reach ... --with ...` asks for, and the way through the chart that answers it, drawn in text."""
 
 import json
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from turnwright.errors import ConfigError
-from turnwright_states import REASONS_OF, Input, Limits, Outcome, State, Trigger
-from turnwright_states.verify import ENDS, Case, Goal, event_name
+from turnwright_states import REASONS, REASONS_OF, Input, Limits, Outcome, State, Trigger
+from turnwright_states.chart import CHART, Row
+from turnwright_states.verify import ENDS, Case, Counterexample, Edge, Goal, event_name, retrace
 
 #: The events that are fed to a machine, as `--with` spells them; the chart's own names are a shorter way to say some.
 EVENTS: Final = frozenset({event_name(kind) for kind in Input.__subclasses__()} - {"started"}) | frozenset(Trigger)
 _OF_A_CASE: Final = tuple(name for name in Case._fields if name != "limits")
 _FIELDS: Final = (*Limits.model_fields, *_OF_A_CASE)
+_WIDTH: Final = 96
+_LINE: Final = "    │  "
 
 
 def read_goal(reach: str, conditions: Iterable[str]) -> tuple[Goal, dict[str, object]]:
@@ -93,3 +97,79 @@ def _with(case: Case, name: str, value: object) -> Case:
     except ValidationError as error:
         raise ConfigError(f"--with {name}={value}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
     return case._replace(limits=limits)
+
+
+def drawn(witness: Counterexample) -> Iterator[str]:
+    """The limits of the case, then the way, line by line. A row has the number of its place in the chart, from 1."""
+    path, machine = retrace(witness.case, witness.events)
+    yield from limits_of(witness.case)
+    yield ""
+    yield f"  {path[0].source}"
+    for edge in path:
+        yield from _drawn(edge)
+    turn = machine.turn
+    if turn.reason is not None:  # as it is at every end
+        also = f" (also reached: {', '.join(turn.also_reached)})" if turn.also_reached else ""
+        yield from _wrapped(f"{turn.reason}: {REASONS[turn.reason].means}{also}", "    ", "    ")
+
+
+def _drawn(edge: Edge) -> Iterator[str]:
+    yield from _wrapped(edge.happened, _LINE, _LINE)
+    for row in edge.rows:
+        number = f"{_number(row)}  "
+        yield from _wrapped(_said(row), f"    ├─ {number}", _LINE + " " * len(number))
+        yield "    ▼"
+        yield f"  {row.dest}"
+
+
+def _said(row: Row) -> str:
+    guard = f" [{row.guard.words}]" if row.guard.text else ""
+    return f"{row.trigger}{guard}" + (f" / {row.reason}" if row.reason else "")
+
+
+def _number(row: Row) -> int:
+    return CHART.rows.index(row) + 1
+
+
+def limits_of(case: Case) -> Iterator[str]:
+    """The limits of a case that are not the defaults, and what its surroundings have."""
+    limits = ", ".join(
+        f"{name}={_shown(value)}" for name, value in case.limits.model_dump(exclude_defaults=True).items()
+    )
+    yield from _wrapped(limits or "the defaults", "  limits  ", " " * 10)
+    extras = [f"batches of up to {case.widest} call{'s' * (case.widest > 1)}"]
+    extras += ["a synthesis"] if case.synthesis else []
+    extras += ["sub-agents"] if case.delegates else []
+    yield from _wrapped(", ".join(extras), "  with    ", " " * 10)
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else str(value)
+
+
+def _wrapped(text: str, first: str, then: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=then)
+
+
+def json_of_witness(witness: Counterexample) -> dict[str, JsonValue]:
+    path, machine = retrace(witness.case, witness.events)
+    turn = machine.turn
+    case = witness.case
+    return {
+        "end": f"{turn.state.outcome}/{turn.reason}",
+        "also_reached": [str(reason) for reason in turn.also_reached],
+        "limits": case.limits.model_dump(mode="json"),
+        "synthesis": case.synthesis,
+        "widest": case.widest,
+        "delegates": case.delegates,
+        "path": [
+            {
+                "happened": edge.happened,
+                "event": edge.event,
+                "from": edge.source,
+                "to": edge.dest,
+                "rows": [{"number": _number(row), "row": row.name} for row in edge.rows],
+            }
+            for edge in path
+        ],
+    }

@@ -32,6 +32,7 @@ from .answers import AnswerFlags, read_answers
 from .display import choose_display
 from .following import Followed
 from .interactive import Opening, execute
+from .lines import piped
 from .models import model_named, models_for
 from .options import (
     DEFAULT_STORE,
@@ -52,7 +53,6 @@ from .options import (
 from .process import say
 from .runtimes import Service, WorkersModel
 from .saved_options import SavedOptions
-from .stdin import piped
 from .stores import Journal, find_turn, read_journal, use_store
 from .telemetry import Exporting
 from .worker_engine import engine_with, with_mcp

@@ -14,10 +14,9 @@ from turnwright.engine import Engine
 from turnwright.inspector import Token, inspector_app
 
 from . import codes, process
-from .interactive import ORDERLY, Opening, QuitError
+from .interactive import ORDERLY, Opening, QuitError, RepeatedSignal
 from .process import json_line
 from .server_options import ServerOptions
-from .signals import RepeatedSignal
 
 #: Seconds that requests may take which are under way when it is told to stop. Streams of events end by themselves.
 _DRAIN: Final = 2
@@ -75,9 +74,9 @@ def serve_pages(
                 )
                 with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                     # As where a turn is driven: a tool may block the loop, which then hears of no signal.
-                    insistence = RepeatedSignal((_BEYOND, ORDERLY), lambda: _STOPPED_AT_ONCE)
+                    repeated = RepeatedSignal((_BEYOND, ORDERLY), lambda: _STOPPED_AT_ONCE)
                     for number in (signal.SIGINT, signal.SIGTERM):
-                        signal.signal(number, insistence)
+                        signal.signal(number, repeated)
                     async with background_task(_heed, signals, server), background_task(task or _nothing, engine):
                         # Where others reach it, what is printed is kept by some log.
                         told(app.entry(first_page) if place.is_loopback else f"{first_page}/")

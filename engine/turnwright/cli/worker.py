@@ -3,7 +3,7 @@
 import gc
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Annotated, Final
 
@@ -12,11 +12,11 @@ import typer
 from pydantic import JsonValue
 
 from turnwright._base.background_task import background_task
-from turnwright.runtime import Runtime, TurnStatus
+from turnwright.runtime import Runtime
 from turnwright.store import InboxKind
 
 from . import codes, process
-from .interactive import ORDERLY, Opening, QuitError
+from .interactive import ORDERLY, Opening, QuitError, RepeatedSignal
 from .options import (
     DEFAULT_STORE,
     ConfigOption,
@@ -26,15 +26,11 @@ from .options import (
     StoreOption,
     configuration,
 )
-from .process import json_line
 from .runtimes import QUEUE, Service, check_flags, local_worker, shared_store, temporal_worker
-from .signals import RepeatedSignal
 from .stores import without_password
-from .summary import count
 from .telemetry import Exporting
-from .view import one_line
 from .worker_engine import driving, driving_model
-from .worker_listener import ObservedRuntime
+from .worker_listener import ObservedRuntime, WorkerListener
 
 #: Seconds beyond the drain after which a process is ended that has not left: a tool may block it.
 _BEYOND: Final = 10.0
@@ -91,16 +87,16 @@ def worker(
     runtime = _runtime(service, serves or [], concurrency=concurrency, rate=rate, queue_rate=queue_rate, drain=drain)
     opened = shared_store(store, create=True, notify=notify)
     named = driving_model(said, flags.model)
-    told = _Ear(as_json=as_json)
-    overheard = ObservedRuntime(runtime, opened, told)
+    listener = WorkerListener(as_json=as_json)
+    observed = ObservedRuntime(runtime, opened, listener)
     exporting = Exporting()
     opening = driving(
         opened,
         said,
         named,
         flags,
-        runtime=overheard,
-        on_event=[overheard.observe],
+        runtime=observed,
+        on_event=[observed.observe],
         telemetry=exporting.telemetry,
     )
     at: dict[str, JsonValue] = {}
@@ -114,7 +110,9 @@ def worker(
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         with exporting.sent():
-            anyio.run(_work, opening, overheard, told, partial(told.started, without_password(store), named, at), drain)
+            anyio.run(
+                _work, opening, observed, listener, partial(listener.started, without_password(store), named, at), drain
+            )
     except QuitError as left:
         process.say_last(str(left))
         raise typer.Exit(left.code) from None
@@ -135,85 +133,44 @@ def _runtime(
     return temporal_worker(service, serves, concurrency=concurrency, rate=rate, queue_rate=queue_rate, drain=drain)
 
 
-class _Ear:
-    """Says what happens: a JSON object a line, or a line for people."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
-        self._out = process.Output(alone=as_json)
-
-    def started(self, store: str, model: str, service: Mapping[str, JsonValue], tools: list[str]) -> None:
-        at = f" at {service['address']}" if service else ""
-        words = f"worker of {store}{at}  model {one_line(model)}  {count(len(tools), 'tool')}"
-        fields: dict[str, JsonValue] = {"store": store, **service, "model": model, "tools": [*tools]}
-        self._tell("started", words, **fields)
-
-    def taken_up(self, turn: str) -> None:
-        self._tell("taken_up", f"turn {turn}  taken up", turn=turn)
-
-    def at_rest(self, turn: str, stand: TurnStatus, seconds: float) -> None:
-        outcome, reason = stand.state.outcome, stand.reason
-        how = "paused" if outcome is None else f"{outcome}: {reason}"
-        self._tell(
-            "at_rest",
-            f"turn {turn}  {how}  ({seconds:.1f} s)",
-            turn=turn,
-            state=str(stand.state),
-            outcome=None if outcome is None else str(outcome),
-            reason=None if reason is None else str(reason),
-            seconds=round(seconds, 3),
-        )
-
-    def left_alone(self, turn: str, why: str) -> None:
-        self._tell("left_alone", f"turn {turn}  left alone: {one_line(why, 600)}", turn=turn, why=why)
-
-    def let_go(self, turn: str, why: str) -> None:
-        self._tell("let_go", f"turn {turn}  let go of: {one_line(why, 600)}", turn=turn, why=why)
-
-    def waits(self, why: str) -> None:
-        self._tell("waiting", f"no turns are found: {one_line(why, 600)}", why=why)
-
-    def draining(self, turns: list[str], seconds: float) -> None:
-        words = f"draining: {count(len(turns), 'turn')} may go on for {seconds:g} s; a second signal leaves at once"
-        self._tell("draining", words, turns=[*turns], seconds=seconds)
-
-    def stopped(self) -> None:
-        self._tell("stopped", "stopped")
-
-    def _tell(self, kind: str, words: str, **fields: JsonValue) -> None:
-        self._out.write(json_line({"type": kind, **fields}) if self._as_json else words)
-
-
 async def _work(
-    opening: Opening, overheard: ObservedRuntime, told: _Ear, started: Callable[[list[str]], None], drain: float
+    opening: Opening,
+    observed: ObservedRuntime,
+    listener: WorkerListener,
+    started: Callable[[list[str]], None],
+    drain: float,
 ) -> None:
     stopping = anyio.Event()
     async with opening as engine:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             # As where a turn is driven: a tool may block the loop, which then hears of no signal.
-            insistence = RepeatedSignal((drain + _BEYOND, ORDERLY), partial(_last_words, overheard))
+            repeated = RepeatedSignal((drain + _BEYOND, ORDERLY), partial(_farewell, observed))
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, insistence)
-            async with background_task(_heed, signals, stopping, overheard, told, drain):
+                signal.signal(number, repeated)
+            async with background_task(_heed, signals, stopping, observed, listener, drain):
                 # What is wrong with the store, or with the way to the service, is said before anything begins.
                 await engine.store.requests(InboxKind.ABORT)
-                await overheard.reach()
+                await observed.reach()
                 started(sorted(engine.setup.tools))
                 await engine.run_worker(stopping)
-    told.stopped()
+    listener.stopped()
 
 
 async def _heed(
-    signals: AsyncIterator[signal.Signals], stopping: anyio.Event, overheard: ObservedRuntime, told: _Ear, drain: float
+    signals: AsyncIterator[signal.Signals],
+    stopping: anyio.Event,
+    observed: ObservedRuntime,
+    listener: WorkerListener,
+    drain: float,
 ) -> None:
     async for number in signals:
         if stopping.is_set():
-            raise QuitError(codes.TERMINATED if number == signal.SIGTERM else codes.ABORTED, _last_words(overheard))
-        told.draining(overheard.driven, drain)
+            raise QuitError(codes.TERMINATED if number == signal.SIGTERM else codes.ABORTED, _farewell(observed))
+        listener.draining(observed.driven, drain)
         stopping.set()
 
 
-def _last_words(overheard: ObservedRuntime) -> str:
-    driven = overheard.driven
+def _farewell(observed: ObservedRuntime) -> str:
+    driven = observed.driven
     what = "one of its turns" if len(driven) == 1 else f"{len(driven)} of its turns"
     return "left at once" + (f"; other workers take up {what}: {', '.join(driven)}" if driven else "")

@@ -1,12 +1,13 @@
-"""A worker's runtime, overheard: which turns this process takes up, and what becomes of them."""
+"""Says which turns a worker drives, and what becomes of them."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
+from pydantic import JsonValue
 
 from turnwright._base.background_task import background_task
 from turnwright._base.ids import root_of
@@ -16,32 +17,62 @@ from turnwright.runtime import Job, Runtime, TurnStatus, WorkerApi
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Store
 from turnwright_states import State
 
+from . import process
+from .process import json_line
+from .summary import count
+from .view import one_line
+
 #: Seconds after which it is asked whether a turn is ours of which nothing was heard yet.
 _SILENCE: Final = 1.0
 
 
-class WorkerListener(Protocol):
-    """Who is told."""
+class WorkerListener:
+    """Says what happens: a JSON object a line, or a line for people."""
 
-    def taken_up(self, turn: str) -> None:
-        """This process drives a turn now."""
-        ...
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._out = process.Output(alone=as_json)
 
-    def at_rest(self, turn: str, stand: TurnStatus, seconds: float) -> None:
-        """A turn that was driven here has ended, or is paused. `seconds` is for how long it was driven."""
-        ...
+    def started(self, store: str, model: str, service: Mapping[str, JsonValue], tools: list[str]) -> None:
+        at = f" at {service['address']}" if service else ""
+        words = f"worker of {store}{at}  model {one_line(model)}  {count(len(tools), 'tool')}"
+        fields: dict[str, JsonValue] = {"store": store, **service, "model": model, "tools": [*tools]}
+        self._tell("started", words, **fields)
 
-    def left_alone(self, turn: str, why: str) -> None:
-        """A turn cannot be driven here."""
-        ...
+    def claimed(self, turn: str) -> None:
+        self._tell("claimed", f"turn {turn}  claimed", turn=turn)
 
-    def let_go(self, turn: str, why: str) -> None:
-        """A turn that was driven here neither ended nor rests."""
-        ...
+    def settled(self, turn: str, status: TurnStatus, seconds: float) -> None:
+        outcome, reason = status.state.outcome, status.reason
+        how = "paused" if outcome is None else f"{outcome}: {reason}"
+        self._tell(
+            "settled",
+            f"turn {turn}  {how}  ({seconds:.1f} s)",
+            turn=turn,
+            state=str(status.state),
+            outcome=None if outcome is None else str(outcome),
+            reason=None if reason is None else str(reason),
+            seconds=round(seconds, 3),
+        )
+
+    def refused(self, turn: str, why: str) -> None:
+        self._tell("refused", f"turn {turn}  refused: {one_line(why, 600)}", turn=turn, why=why)
+
+    def released(self, turn: str, why: str) -> None:
+        self._tell("released", f"turn {turn}  released: {one_line(why, 600)}", turn=turn, why=why)
 
     def waits(self, why: str) -> None:
-        """The store cannot be read, so that no turns are found."""
-        ...
+        self._tell("waiting", f"no turns are found: {one_line(why, 600)}", why=why)
+
+    def draining(self, turns: list[str], seconds: float) -> None:
+        words = f"draining: {count(len(turns), 'turn')} may go on for {seconds:g} s; a second signal leaves at once"
+        self._tell("draining", words, turns=[*turns], seconds=seconds)
+
+    def stopped(self) -> None:
+        self._tell("stopped", "stopped")
+
+    def _tell(self, kind: str, words: str, **fields: JsonValue) -> None:
+        self._out.write(json_line({"type": kind, **fields}) if self._as_json else words)
 
 
 @dataclass(slots=True)
@@ -54,15 +85,15 @@ class _Try:
 
 
 class ObservedRuntime:
-    """A runtime that tells `ear` what its worker does. `observe` is to be an observer of its engine.
+    """A runtime that tells `listener` what its worker does. `observe` is to be an observer of its engine.
 
     `store` is the engine's.
     """
 
-    def __init__(self, runtime: Runtime, store: Store, ear: WorkerListener) -> None:
+    def __init__(self, runtime: Runtime, store: Store, listener: WorkerListener) -> None:
         self._runtime = runtime
         self._store = store
-        self._ear = ear
+        self._listener = listener
         self._tries: dict[str, _Try] = {}
         self.embedded = runtime.embedded
 
@@ -75,7 +106,7 @@ class ObservedRuntime:
         self._is_ours(root_of(event.turn))
 
     def bind(self, work: WorkerApi) -> None:
-        self._runtime.bind(_Told(work, self, self._ear))
+        self._runtime.bind(_ObservedWork(work, self, self._listener))
 
     async def submit(self, turn_id: str, segment: int) -> None:
         await self._runtime.submit(turn_id, segment)
@@ -102,16 +133,16 @@ class ObservedRuntime:
         self._tries[turn_id] = one
         try:
             async with background_task(self._look, turn_id, one):
-                stand = await driving
+                status = await driving
         except TurnBusyError:
             raise  # another driver has it
         except (ConfigError, StoreError) as error:
-            self._ear.left_alone(turn_id, str(error))
+            self._listener.refused(turn_id, str(error))
             raise
         except BaseException as error:
             if one.ours:
                 why = str(error) if isinstance(error, TurnwrightError) else "another worker may take it up"
-                self._ear.let_go(turn_id, why)
+                self._listener.released(turn_id, why)
             raise
         finally:
             if self._tries.get(turn_id) is one:
@@ -119,9 +150,9 @@ class ObservedRuntime:
                 if before is not None and not before.over:
                     self._tries[turn_id] = before
             one.over = True
-        if one.ours and (stand.state.outcome is not None or stand.state is State.PAUSED):
-            self._ear.at_rest(turn_id, stand, time.monotonic() - one.began)
-        return stand
+        if one.ours and (status.state.outcome is not None or status.state is State.PAUSED):
+            self._listener.settled(turn_id, status, time.monotonic() - one.began)
+        return status
 
     async def _look(self, turn_id: str, one: _Try) -> None:
         while not one.ours:
@@ -134,16 +165,16 @@ class ObservedRuntime:
         one = self._tries.get(turn_id)
         if one is not None and not one.ours:
             one.ours = True
-            self._ear.taken_up(turn_id)
+            self._listener.claimed(turn_id)
 
 
-class _Told:
-    """What the worker does, told to `overheard`."""
+class _ObservedWork:
+    """What the worker does, told to `observed`."""
 
-    def __init__(self, work: WorkerApi, overheard: ObservedRuntime, ear: WorkerListener) -> None:
+    def __init__(self, work: WorkerApi, observed: ObservedRuntime, listener: WorkerListener) -> None:
         self._work = work
-        self._overheard = overheard
-        self._ear = ear
+        self._observed = observed
+        self._listener = listener
 
     @property
     def owner(self) -> str:
@@ -157,7 +188,7 @@ class _Told:
         over: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
     ) -> TurnStatus:
-        return await self._overheard.hear(turn_id, self._work.drive(turn_id, segment, over=over, claimed=claimed))
+        return await self._observed.hear(turn_id, self._work.drive(turn_id, segment, over=over, claimed=claimed))
 
     async def status(self, turn_id: str) -> TurnStatus:
         return await self._work.status(turn_id)
@@ -172,5 +203,5 @@ class _Told:
         try:
             return await self._work.pending(idle=idle, most=most)
         except StoreError as error:
-            self._ear.waits(str(error))
+            self._listener.waits(str(error))
             raise
