@@ -53,7 +53,10 @@ class Columns:
         return _aligned(self._lines, left_out)
 
     def _wrapped(self, width: int) -> Iterator[str]:
-        widths, least = _widths(self._lines), _widths([_words(line) for line in self._lines])
+        widths, least = (
+            _widths(self._lines),
+            _widths([[max(cell.split(" "), key=cell_len) for cell in line] for line in self._lines]),
+        )
         while _total(widths) > width and widths != least:
             widest = max(range(len(widths)), key=lambda at: (widths[at] > least[at], widths[at]))
             widths[widest] -= 1
@@ -83,10 +86,6 @@ def _records(lines: Sequence[Row], width: int) -> Iterator[str]:
         for name, cell in zip(head, row, strict=True):
             if cell:
                 yield from wrapped(f"{name}: {cell}", width, "  ")
-
-
-def _words(line: Row) -> list[str]:
-    return [max(cell.split(" "), key=cell_len) for cell in line]
 
 
 def _widths(lines: Sequence[Row], left_out: Collection[int] = ()) -> list[int]:

@@ -99,7 +99,9 @@ def diagram(
         elif check is not None:
             _check(check)
         else:
-            overlay = _turn(turn, store) if turn else _coverage(coverage) if coverage else None
+            overlay = _turn(turn, store) if turn else None
+            if coverage:
+                overlay = coverage_overlay(sum(map(RowCounts.read, coverage), start=RowCounts.none()))
             echo(_text(form or Format.MERMAID, overlay, main_way(extract()) if main else extract()).removesuffix("\n"))
     except (ConfigError, OSError) as error:
         _refuse(str(error))
@@ -117,10 +119,6 @@ def _text(form: Format, overlay: Overlay | None, picture: Picture) -> str:
             return to_promela()
         case Format.TABLE:
             return to_table(picture, overlay)
-
-
-def _coverage(files: list[Path]) -> Overlay:
-    return coverage_overlay(sum(map(RowCounts.read, files), start=RowCounts.none()))
 
 
 def _turn(turn: str, store: str) -> Overlay:

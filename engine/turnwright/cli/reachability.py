@@ -134,17 +134,14 @@ def _number(row: Row) -> int:
 def limits_of(case: Case) -> Iterator[str]:
     """The limits of a case that are not the defaults, and what its surroundings have."""
     limits = ", ".join(
-        f"{name}={_shown(value)}" for name, value in case.limits.model_dump(exclude_defaults=True).items()
+        f"{name}={'none' if value is None else value}"
+        for name, value in case.limits.model_dump(exclude_defaults=True).items()
     )
     yield from _wrapped(limits or "the defaults", "  limits  ", " " * 10)
     extras = [f"batches of up to {case.widest} call{'s' * (case.widest > 1)}"]
     extras += ["a synthesis"] if case.synthesis else []
     extras += ["sub-agents"] if case.delegates else []
     yield from _wrapped(", ".join(extras), "  with    ", " " * 10)
-
-
-def _shown(value: object) -> str:
-    return "none" if value is None else str(value)
 
 
 def _wrapped(text: str, first: str, then: str) -> list[str]:

@@ -206,7 +206,9 @@ def resume(
             async with background_task(followed.follow, engine):
                 result = await engine.resume(turn, answers)
         except TurnBusyError as error:
-            raise ConfigError(f"{error}{_to_answer([one for one in followed.open if one not in answered])}") from None
+            still_open = [one for one in followed.open if one not in answered]
+            may = f" (open, and to be answered meanwhile: {', '.join(still_open)})" if still_open else ""
+            raise ConfigError(f"{error}{may}") from None
         await followed.catch_up(engine.store)
         return result
 
@@ -286,7 +288,3 @@ def _prompt(given: str | None, *, going_on: bool) -> str:
     if given is None or not given.strip():
         raise ConfigError('no prompt: write one, as in `turnwright run "Tidy utils.py"`, or pipe one in')
     return given
-
-
-def _to_answer(is_open: list[str]) -> str:
-    return f" (open, and to be answered meanwhile: {', '.join(is_open)})" if is_open else ""

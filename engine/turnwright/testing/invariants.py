@@ -34,7 +34,7 @@ class InvariantViolatedError(AssertionError):
     """What must hold does not. `checks` are the violated ones; the message has one a line, with its witness."""
 
     def __init__(self, checks: tuple[Check, ...]) -> None:
-        super().__init__("\n".join(_line(check) for check in checks))
+        super().__init__("\n".join(f"violated: {check.claim}: {check.detail}" for check in checks))
         self.checks = checks
 
 
@@ -320,7 +320,3 @@ def _check(claim: str, faults: Iterable[str]) -> Check:
 
 def _unknown(claim: str, why: str) -> Check:
     return Check(claim, Verdict.INCONCLUSIVE, why)
-
-
-def _line(check: Check) -> str:
-    return f"violated: {check.claim}: {check.detail}"

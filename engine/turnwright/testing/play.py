@@ -18,7 +18,7 @@ from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
 from turnwright.store import Claim, InboxItem, MemoryStore, Status, Store
 from turnwright.tools import Tool
-from turnwright_states import DECISIONS, Decision, Limits
+from turnwright_states import DECISIONS, Limits
 from turnwright_states.facts import Fact
 
 from . import clock
@@ -195,7 +195,10 @@ class _World:
         match people[number] if number < len(people) else Answers():
             case Answers() as person:
                 asked = turn.interrupts[: person.first]
-                answers = {one.id: _reply(DECISIONS[one.kind], person) for one in asked}
+                answers: dict[str, Answer] = {}
+                for one in asked:
+                    takes = DECISIONS[one.kind]
+                    answers[one.id] = Answer(takes[person.decision % len(takes)], person.text)
                 return await self._do(partial(self._engine.resume, turn.id, answers))
             case Leaves(then="abort"):
                 return await self._do(partial(self._engine.abort, turn.id))
@@ -260,10 +263,6 @@ class _WatchedStore(FaultyStore):
         store = _WatchedStore(self.inner, self._abort_at)
         store.appends = self.appends  # none is the one that fails
         return store
-
-
-def _reply(takes: Sequence[Decision], person: Answers) -> Answer:
-    return Answer(takes[person.decision % len(takes)], person.text)
 
 
 def _told(error: BaseException) -> str:

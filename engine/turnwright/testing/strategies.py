@@ -5,8 +5,9 @@ for a given list of tools, the arguments from each tool's own schema. The simple
 failing example shrinks to a short one. Needs Hypothesis (`pip install 'turnwright[testing]'`). Source: DESIGN 7.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final, TypeVar, get_args
 
 from hypothesis import strategies as st
@@ -190,7 +191,7 @@ def scripts(
     repeated = st.builds(lambda lines, times: tuple(lines) * times, cycle, st.integers(1, 4))
     runs = st.lists(_mixed((2, alone), (1, repeated)), min_size=1, max_size=max_size)
     ending = _mixed((3, st.just(())), (2, _endings(tools, real_time=real_time)))
-    return st.builds(lambda said, last: _not_for_ever(_joined([*said, last])), runs, ending)
+    return st.builds(lambda said, last: _not_for_ever(tuple(chain(*said, last))), runs, ending)
 
 
 def behaviours(*, run_tools: bool = False) -> st.SearchStrategy[Behavior]:
@@ -348,7 +349,3 @@ def _not_for_ever(lines: tuple[Line, ...]) -> tuple[Line, ...]:
         if isinstance(last, ModelResponse) and len(last.calls) + len(last.text) > _REPEATABLE
         else lines
     )
-
-
-def _joined(runs: Iterable[tuple[Line, ...]]) -> tuple[Line, ...]:
-    return tuple(line for run in runs for line in run)

@@ -25,7 +25,8 @@ def main() -> int:
     console = Console(stderr=True)
     faults: list[str] = []
     with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
-        tasks = {name: bar.add_task(name, total=number) for name, number in _wanted(asked).items()}
+        wanted = {"sqlite": asked.sqlite, "postgres": asked.postgres}
+        tasks = {name: bar.add_task(name, total=number) for name, number in wanted.items() if number}
 
         def progress(kind: str, one: Audit) -> None:
             bar.advance(tasks[kind])
@@ -51,10 +52,6 @@ def main() -> int:
     for fault in faults:
         sys.stderr.write(f"{fault}\n")
     return 1 if report.faults else 0
-
-
-def _wanted(asked: argparse.Namespace) -> dict[str, int]:
-    return {name: number for name, number in (("sqlite", asked.sqlite), ("postgres", asked.postgres)) if number}
 
 
 def _arguments() -> argparse.ArgumentParser:

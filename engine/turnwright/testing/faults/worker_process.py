@@ -151,7 +151,9 @@ class NotingStore(StoreWrapper):
     async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
         in_the_way = await super().post(*items)
         if not in_the_way:
-            self._witness.note_all([("posted", item.turn, item.id, _decision(item)) for item in items])
+            self._witness.note_all(
+                [("posted", item.turn, item.id, json.loads(item.payload).get("decision", "-")) for item in items]
+            )
         return in_the_way
 
     def _note(self, claim: Claim, before: int, facts: Sequence[Fact]) -> None:
@@ -161,10 +163,6 @@ class NotingStore(StoreWrapper):
             for seq, fact in enumerate(facts, start=before + 1)
         ]
         self._witness.note_all([*first, *wrote])
-
-
-def _decision(item: InboxItem) -> str:
-    return str(json.loads(item.payload).get("decision", "-"))
 
 
 def checksum(text: str) -> str:

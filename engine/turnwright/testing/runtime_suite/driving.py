@@ -1,7 +1,6 @@
 """What a runtime must do with turns when nothing goes wrong: each is driven to its end, once."""
 
 import os
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -35,8 +34,8 @@ class DrivingFacts(SceneFacts):
         """Both have work to do, and no turn is driven by both."""
         turns = [await scene.submit([("hold", 1)], [("send", n), ("put", n)]) for n in range(_MANY)]
         workers = scene.workers(2)
-        for worker in workers:
-            await scene.until(partial(_has_work, scene, worker.pid))
+        pids = {worker.pid for worker in workers}
+        await scene.until(lambda: pids <= {one.process for one in scene.witness.ran()})
         scene.witness.open_gate(1)
         for turn in turns:
             assert (await scene.ended(turn)).outcome is Outcome.FINISHED
@@ -101,10 +100,6 @@ class DrivingFacts(SceneFacts):
         child = f"{turn}:call00001"
         assert {*scene.drivers(child), *scene.drivers(turn)[1:]} < workers
         assert (await scene.statuses(turn)) == {"call00001": CallStatus.OK, "call00002": CallStatus.OK}
-
-
-def _has_work(scene: Scene, process: int) -> bool:
-    return process in {one.process for one in scene.witness.ran()}
 
 
 def _alone(folder: Path) -> Engine:
