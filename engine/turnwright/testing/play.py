@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol, TypedDict, Unpack
+from typing import Final, Protocol, TypedDict
 
 import anyio
 
@@ -57,7 +57,17 @@ class Build(Protocol):
     The model, the tools and the store that it is given may be wrapped, but must be at the bottom.
     """
 
-    def __call__(self, **parts: Unpack[EngineParts]) -> Engine:
+    def __call__(
+        self,
+        *,
+        model: Model,
+        tools: Sequence[Tool],
+        store: Store,
+        limits: Limits,
+        prices: Mapping[str, Price],
+        synthesize: Synthesis | None,
+        backoff: Backoff,
+    ) -> Engine:
         """Build an engine; called once more after a crash."""
         ...
 
