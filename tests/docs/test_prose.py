@@ -13,6 +13,7 @@ import typer
 
 from turnwright import Agent, Engine, SessionBusyError
 from turnwright.cli import app, codes
+from turnwright.cli.log_options import with_shared_options
 from turnwright.cli.refused import busy_words
 from turnwright.errors import ConfigError
 from turnwright.model import ScriptedModel
@@ -60,7 +61,7 @@ def commands(text: str) -> Iterator[list[str]]:
 def options_of(name: str) -> set[str]:
     """The options of a command."""
     alone = typer.Typer()
-    alone.command()(app.command(name))
+    alone.command()(with_shared_options(app.command(name)))
     return {option for parameter in typer.main.get_command(alone).params for option in parameter.opts}
 
 
