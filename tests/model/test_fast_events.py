@@ -15,6 +15,7 @@ from turnwright.model.anthropic.fast_events import read_event
 from turnwright.model.anthropic.stream import MessagesStream
 from turnwright.model.http.fast_json import MOST, NOT_QUICK, is_flat
 from turnwright.model.http.json_text import MAX_DEPTH
+from turnwright.model.http.reply_builder import Builder
 from turnwright.model.http.reply_stream import ReplyStream
 from turnwright.model.http.sse import MAX_EVENT
 from turnwright.model.openai_chat.fast_events import read_chunk
@@ -42,14 +43,16 @@ def begun(*kinds: str) -> bytes:
     return b"".join(f"event: content_block_start\ndata: {json.dumps(event)}\n\n".encode() for event in events)
 
 
-class Shown:
+class Shown(Builder):
     """A builder that takes nothing, and shows what it is given."""
 
-    finished = False
-    progress = 0
-
     def __init__(self) -> None:
+        super().__init__()
         self.quick: list[bytes] = []
+
+    @property
+    def finished(self) -> bool:
+        return False
 
     def add(self, chunk: Mapping[str, JsonValue], /) -> list[Delta]:  # noqa: ARG002 (the interface's)
         return []

@@ -5,24 +5,22 @@ Each rule below is one of STREAMS.
 """
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import read_count, whole_object
+from turnwright.model.http.json_text import whole_object
+from turnwright.model.http.reply_builder import FINISHES, Builder
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, Meter, Pieces, TooLargeError, mend
 from turnwright.model.protocol import (
     Delta,
     ModelResponse,
     ReasoningDelta,
-    ResponseInfo,
     ResponseToolCall,
     TextDelta,
-    read_name,
 )
-from turnwright_states import Finish, Usage
+from turnwright_states import Finish
 
 from .block_order import CALL, THINKING, order_of
 from .fast_events import read_event
@@ -38,28 +36,16 @@ _OTHER: Final = "other"
 # The events whose usage and stop reason are those of the reply. What others may count is not said anywhere.
 _TELLING: Final = frozenset({"message_start", "message", "message_delta", "message_stop"})
 
-_USED: Final = ("input_tokens", "output_tokens")
 _CACHED: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
 # What together makes the whole prompt.
 _PROMPT: Final = ("input_tokens", *_CACHED)
 
-_FINISHES: Final = {
-    "max_tokens": Finish.LENGTH,
-    "model_context_window_exceeded": Finish.LENGTH,
-    "length": Finish.LENGTH,
-    "refusal": Finish.CONTENT_FILTER,
-    "sensitive": Finish.CONTENT_FILTER,
-    "content_filter": Finish.CONTENT_FILTER,
-    "content_filtered": Finish.CONTENT_FILTER,
-    "guardrail_intervened": Finish.CONTENT_FILTER,
-}
 
-
-class MessageBuilder:
+class MessageBuilder(Builder):
     """Takes the events of one reply in their order.
 
     Blocks may be interleaved: each is put together by itself, and they stand in the reply in the order in which they
-    began. `max_reply` and `max_arguments` bound, in characters, what is kept of the reply and of one call's arguments.
+    began.
 
     The usage is the provider's own. Its `input_tokens` leaves out what was read from a prompt cache and what was
     written to one (`cache_read_input_tokens`, `cache_creation_input_tokens`); that of the reply's `response` does not.
@@ -68,35 +54,29 @@ class MessageBuilder:
     """
 
     def __init__(self, *, max_reply: int = MAX_REPLY, max_arguments: int = MAX_ARGUMENTS) -> None:
-        self._meter = Meter(max_reply)
-        self._max_arguments = max_arguments
+        super().__init__(max_reply=max_reply, max_arguments=max_arguments)
         self._blocks: list[_Block] = []
         self._by_index: dict[float | str, _Block] = {}
         #: The blocks of other kinds that have begun: by index, kind and id.
         self._others: set[tuple[str, str, str]] = set()
         self._last: _Block | None = None
         self._calls = 0
-        self._counts: dict[str, int] = {}
         self._stop_reason = ""
-        self._stopped = False
-        self._id = ""
-        self._model = ""
-        self._made = time.perf_counter()
-        self._first: float | None = None
+        #: Whether `message_stop` has come.
+        self.stopped = False
 
     def add(self, event: Mapping[str, JsonValue]) -> list[Delta]:
-        """Take one event, or a whole `message`; return what it added to the text and the reasoning.
-
-        Raises `TooLargeError` once the reply passes a bound; what came before is kept.
-        """
+        """Take one event, or a whole `message`: see `Builder`."""
         kind, message, delta = event.get("type"), _dict(event.get("message")), _dict(event.get("delta"))
         if isinstance(kind, str) and kind in _TELLING:
             for source in (message, delta, event):
-                self._count(source.get("usage"))
+                usage = _dict(source.get("usage"))
+                for name in ("output_tokens", *_PROMPT):
+                    self._note_count(name, usage.get(name))
                 self._keep_reason(source.get("stop_reason"))
         match kind:
             case "message_start" | "message":
-                self._name(message or event)
+                self._note_names(message or event)
                 return self._take_content((message or event).get("content"))
             case "content_block_start":
                 return self._start(event.get("index"), _dict(event.get("content_block")))
@@ -107,16 +87,13 @@ class MessageBuilder:
                 if block is not None:
                     block.stopped = True
             case "message_stop":
-                self._stopped = True
+                self.stopped = True
             case _:
                 pass
         return []
 
     def add_quickly(self, data: bytes, deltas: list[Delta]) -> bool:
-        """Take the data of a delta that goes on with its block, and add to `deltas`; return whether it did.
-
-        Raises one of `NOT_QUICK` where the event is not quick, and `TooLargeError` as `add` does; then it adds nothing.
-        """
+        """Take the data of a delta that goes on with its block: see `Builder`."""
         event = read_event(data)
         block, delta = self._by_index.get(event.index), event.delta
         if block is None or block.kind == _OTHER or (block.kind == _TOOL) is not (delta.type == "input_json_delta"):
@@ -136,40 +113,18 @@ class MessageBuilder:
         """Whether a stop reason has come."""
         return bool(self._stop_reason)
 
-    @property
-    def progress(self) -> int:
-        """How much of the reply has come: text, thinking, calls and usage. Empty blocks and deltas add nothing."""
-        return self._meter.progress
-
-    @property
-    def stopped(self) -> bool:
-        """Whether `message_stop` has come."""
-        return self._stopped
-
     def reply(self) -> ModelResponse:
         """Give the reply as far as it has come."""
-        counts = self._counts
-        usage = Usage(input_tokens=counts.get("input_tokens", 0), output_tokens=counts.get("output_tokens", 0))
+        prompt = [self._counts[name] for name in _PROMPT if name in self._counts]
         return ModelResponse(
             text="".join(str(block.text) for block in self._blocks),
             reasoning="".join(str(block.thinking) for block in self._blocks),
             reasoning_details=(*(detail for block in self._blocks for detail in block.details()), *self._order()),
             calls=tuple(block.call() for block in self._blocks if block.is_call),
-            finish=_FINISHES.get(self._stop_reason.lower(), Finish.STOP),
-            usage=usage if any(name in counts for name in _USED) else None,
+            finish=FINISHES.get(self._stop_reason.lower(), Finish.STOP),
+            usage=self._usage(),
             finish_reason=self._stop_reason or None,
-            response=self._response(),
-        )
-
-    def _response(self) -> ResponseInfo:
-        prompt = [self._counts[name] for name in _PROMPT if name in self._counts]
-        return ResponseInfo(
-            id=self._id,
-            model=self._model,
-            input_tokens=sum(prompt) if prompt else None,
-            cache_read_input_tokens=self._counts.get("cache_read_input_tokens"),
-            cache_creation_input_tokens=self._counts.get("cache_creation_input_tokens"),
-            time_to_first_chunk=self._first,
+            response=self._info(sum(prompt) if prompt else None),
         )
 
     def _order(self) -> tuple[Mapping[str, JsonValue], ...]:
@@ -178,17 +133,6 @@ class MessageBuilder:
             row += [THINKING for _ in block.details()]
             row += [len(str(block.text)), *([CALL] if block.is_call else ())]
         return order_of(row)
-
-    def _count(self, usage: JsonValue) -> None:
-        """Take note of the usage. It is cumulative, and a later one may lack what an earlier one had."""
-        for name in (*_USED, *_CACHED):
-            count = read_count(_dict(usage).get(name))
-            if count is not None:
-                self._meter.grow(self._counts, name, count)
-
-    def _name(self, message: Mapping[str, JsonValue]) -> None:
-        self._id = self._id or read_name(message.get("id"))
-        self._model = self._model or read_name(message.get("model"))
 
     def _keep_reason(self, stop_reason: JsonValue) -> None:
         if isinstance(stop_reason, str) and stop_reason:
@@ -261,8 +205,7 @@ class MessageBuilder:
             self._calls += 1
             if self._calls > MAX_CALLS:
                 raise TooLargeError(f"the reply asks for more than {MAX_CALLS:,} calls")
-        if self._first is None:
-            self._first = time.perf_counter() - self._made
+        self._note_first()
         block = _Block(kind, self._meter, self._max_arguments)
         if block.kind != _OTHER:
             self._blocks.append(block)

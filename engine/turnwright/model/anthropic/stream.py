@@ -2,23 +2,14 @@
 
 The client feeds it what comes in, `turnwright decode` what was recorded: there is one decoder. It understands a
 stream of server-sent events, and the one JSON body of a server that ignores `stream: true`.
-
-    stream = MessagesStream()
-    for data in response:
-        for delta in stream.feed(data): ...
-        if stream.done: break
-    for delta in stream.end(): ...
-    reply = stream.reply()
 """
 
-from collections.abc import Collection
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Unpack
 
 from pydantic import JsonValue
 
-from turnwright.model.http.reply_stream import SERVER, ReplyStream
-from turnwright.model.http.sse import MAX_EVENT
-from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_BYTES, MAX_CHUNKS, MAX_REPLY
+from turnwright.model.http.reply_stream import ReplyStream, StreamOptions
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY
 from turnwright.model.protocol import Delta
 
 from .reply_builder import MessageBuilder
@@ -38,13 +29,9 @@ _EVENTS: Final = frozenset(
 
 
 class MessagesStream(ReplyStream):
-    """Takes the bytes of one response, gives deltas, and in the end the reply or the reason why there is none.
+    """Decodes one response: see `ReplyStream`, and `Builder` for `max_reply` and `max_arguments`.
 
-    Nothing raises before `reply` does. Once `done`, what is fed is ignored; `message_stop` makes it so, and once a stop
-    reason has come, so does the `[DONE]` that some gateways append. `secrets` are never quoted in an error; `where`
-    names the server in it. `max_event` bounds one event or one JSON body, in bytes; `max_reply` and `max_arguments`
-    bound the reply and the arguments of one call, in characters; `max_bytes` and `max_chunks` bound the whole
-    response, with all that is no part of the reply.
+    `message_stop` ends it, and once a stop reason has come, so does the `[DONE]` that some gateways append.
     Source: "Streaming Messages" of Anthropic's documentation; STREAMS.
     """
 
@@ -55,23 +42,12 @@ class MessagesStream(ReplyStream):
     def __init__(
         self,
         *,
-        secrets: Collection[str] = (),
-        where: str = SERVER,
-        max_event: int = MAX_EVENT,
         max_reply: int = MAX_REPLY,
         max_arguments: int = MAX_ARGUMENTS,
-        max_bytes: int = MAX_BYTES,
-        max_chunks: int = MAX_CHUNKS,
+        **options: Unpack[StreamOptions],
     ) -> None:
         self._message = MessageBuilder(max_reply=max_reply, max_arguments=max_arguments)
-        super().__init__(
-            self._message,
-            secrets=secrets,
-            where=where,
-            max_event=max_event,
-            max_bytes=max_bytes,
-            max_chunks=max_chunks,
-        )
+        super().__init__(self._message, **options)
 
     def _take(self, event: str, data: str) -> list[Delta]:
         # What the name of an event says needs no data to say it again.

@@ -8,8 +8,8 @@ said here.
 import codecs
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
-from typing import ClassVar, Final, Literal, Protocol
+from collections.abc import Collection, Iterable
+from typing import ClassVar, Final, Literal, TypedDict
 
 from pydantic import JsonValue
 
@@ -20,7 +20,8 @@ from .error_body import understand
 from .errors import NEXT_STEPS, excerpt, stream_failure, without_tags
 from .fast_json import MOST, NOT_QUICK, is_flat
 from .json_text import read_json
-from .sse import MAX_LINES, EventReader, EventTooLongError, ServerSentEvent
+from .reply_builder import Builder
+from .sse import MAX_EVENT, MAX_LINES, EventReader, EventTooLongError, ServerSentEvent
 from .text_buffer import MAX_BYTES, MAX_CHUNKS, TooLargeError
 
 #: What errors call the server of a decoder that was told no name.
@@ -38,41 +39,29 @@ _SHORTEN: Final = "Ask for a shorter reply."
 _FIELD: Final = re.compile(rb"(?:^|[\r\xbf])(?:data|event|id|retry|:)", re.MULTILINE)
 
 
-class Builder(Protocol):
-    """Puts a reply together from parsed JSON."""
+class StreamOptions(TypedDict, total=False):
+    """The options of `ReplyStream`."""
 
-    @property
-    def finished(self) -> bool:
-        """Whether the provider has said why the reply ended."""
-        ...
-
-    @property
-    def progress(self) -> int:
-        """How much of the reply has come: a number that grows with its text, reasoning, calls and usage alone."""
-        ...
-
-    def add(self, chunk: Mapping[str, JsonValue], /) -> list[Delta]:
-        """Take the JSON of one event; return what it added. Raises `TooLargeError` once the reply passes a bound."""
-        ...
-
-    def add_quickly(self, data: bytes, deltas: list[Delta], /) -> bool:
-        """Take the data of an event that goes on with what has begun, and add to `deltas`; return whether it did.
-
-        Raises one of `NOT_QUICK` where the event is not quick, and `TooLargeError` as `add` does; then it adds nothing.
-        """
-        ...
-
-    def reply(self) -> ModelResponse:
-        """Give the reply as far as it has come."""
-        ...
+    secrets: Collection[str]
+    where: str
+    max_event: int
+    max_bytes: int
+    max_chunks: int
 
 
 class ReplyStream(ABC):
     """Takes the bytes of one response, gives deltas, and in the end the reply or the reason why there is none.
 
-    Nothing raises before `reply` does. Once `done`, what is fed is ignored. `secrets` are never quoted in an error.
-    `where` names the server in errors. `max_event` bounds one event or one JSON body, in bytes; `max_bytes` and
-    `max_chunks` bound the whole response. A reply that is complete when the response passes one of these two stays.
+        for data in response:
+            for delta in stream.feed(data): ...
+            if stream.done: break
+        for delta in stream.end(): ...
+        reply = stream.reply()
+
+    Nothing raises before `reply` does. Once `done`, what is fed is ignored. `secrets` are never quoted in an error;
+    `where` names the server in it. `max_event` bounds one event or one JSON body, in bytes; `max_bytes` and
+    `max_chunks` bound the whole response, with all that is no part of the reply. A reply that is complete when the
+    response passes one of these two stays.
     Source: STREAMS.
     """
 
@@ -87,9 +76,9 @@ class ReplyStream(ABC):
         self,
         builder: Builder,
         *,
-        secrets: Collection[str],
-        where: str,
-        max_event: int,
+        secrets: Collection[str] = (),
+        where: str = SERVER,
+        max_event: int = MAX_EVENT,
         max_bytes: int = MAX_BYTES,
         max_chunks: int = MAX_CHUNKS,
     ) -> None:
@@ -168,7 +157,7 @@ class ReplyStream(ABC):
 
     @property
     def progress(self) -> int:
-        """How much of a reply has come: a number that grows with its text, reasoning, calls and usage alone."""
+        """How much of the reply has come: see `Builder.progress`."""
         return self._builder.progress
 
     @property

@@ -4,16 +4,16 @@ A chunk may lack anything, and anything in it may be null or of another type: wh
 Each rule below is one of STREAMS.
 """
 
-import time
 from collections.abc import Iterator, Mapping
 from typing import Final, cast
 
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_count, read_index
+from turnwright.model.http.reply_builder import FINISHES, Builder
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY, Meter, Pieces, mend
-from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, ResponseInfo, TextDelta, read_name
-from turnwright_states import Cause, Finish, Usage
+from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta
+from turnwright_states import Cause, Finish
 
 from .call_deltas import CallAssembler
 from .fast_events import read_chunk
@@ -22,24 +22,13 @@ from .reasoning_details import Details
 # What a choice costs in memory beside its texts, counted as characters.
 _CHOICE_SIZE: Final = 1024
 
-_COUNTS: Final = {"input": ("prompt_tokens", "input_tokens"), "output": ("completion_tokens", "output_tokens")}
+_COUNTS: Final = {
+    "input_tokens": ("prompt_tokens", "input_tokens"),
+    "output_tokens": ("completion_tokens", "output_tokens"),
+}
 # Where the parts of the prompt are counted that came from a cache, or went into one. They count as input too.
 _DETAILS: Final = ("prompt_tokens_details", "input_tokens_details")
-_CACHED: Final = {"read": "cached_tokens", "written": "cache_write_tokens"}
-
-_FINISHES: Final = {
-    "length": Finish.LENGTH,
-    "max_tokens": Finish.LENGTH,
-    "model_length": Finish.LENGTH,
-    "content_filter": Finish.CONTENT_FILTER,
-    # GLM's and Gemini's words, and what gateways make of those of Claude and Bedrock.
-    "sensitive": Finish.CONTENT_FILTER,
-    "safety": Finish.CONTENT_FILTER,
-    "prohibited_content": Finish.CONTENT_FILTER,
-    "refusal": Finish.CONTENT_FILTER,
-    "content_filtered": Finish.CONTENT_FILTER,
-    "guardrail_intervened": Finish.CONTENT_FILTER,
-}
+_CACHED: Final = {"cache_read_input_tokens": "cached_tokens", "cache_creation_input_tokens": "cache_write_tokens"}
 
 # The finish reasons by which a provider says that it broke off, and why: those of OpenRouter and Mistral, of GLM, of
 # DeepSeek, of vLLM and SGLang.
@@ -51,38 +40,26 @@ _BROKEN: Final = {
 }
 
 
-class ReplyBuilder:
+class ReplyBuilder(Builder):
     """Takes the chunks of one reply in their order.
 
     Where several choices are interleaved, the reply is the one of index 0, or the first that came if there is none.
-    `max_reply` and `max_arguments` bound, in characters, what is kept of the reply and of one call's arguments.
     The first chunk with a choice in it is the first part of the reply.
     """
 
     def __init__(self, *, max_reply: int = MAX_REPLY, max_arguments: int = MAX_ARGUMENTS) -> None:
-        self._meter = Meter(max_reply)
-        self._max_arguments = max_arguments
+        super().__init__(max_reply=max_reply, max_arguments=max_arguments)
         self._choices: dict[int, _Choice] = {}
-        self._counts: dict[str, int] = {}
-        self._cached: dict[str, int] = {}
-        self._id = ""
-        self._model = ""
-        self._made = time.perf_counter()
-        self._first: float | None = None
 
     def add(self, chunk: Mapping[str, JsonValue]) -> list[Delta]:
-        """Take one chunk, or a whole `chat.completion`; return what it added to the text and the reasoning.
-
-        Raises `TooLargeError` once the reply passes a bound; what came before is kept.
-        """
+        """Take one chunk, or a whole `chat.completion`: see `Builder`."""
         deltas: list[Delta] = []
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict):
                 index = read_index(choice.get("index")) or 0
                 if index not in self._choices:
-                    if self._first is None:
-                        self._first = time.perf_counter() - self._made
+                    self._note_first()
                     self._meter.reserve(_CHOICE_SIZE)
                     self._choices[index] = _Choice(self._meter, self._max_arguments)
                 before = self._meter.progress
@@ -94,20 +71,14 @@ class ReplyBuilder:
                 else:
                     # Another choice fills the memory, and is no part of the reply.
                     self._meter.progress = before
-        if not self._id:
-            self._id = read_name(chunk.get("id"))
-        if not self._model:
-            self._model = read_name(chunk.get("model"))
+        self._note_names(chunk)
         groq = chunk.get("x_groq")
         self._count(groq.get("usage") if isinstance(groq, dict) else None)
         self._count(chunk.get("usage"))
         return deltas
 
     def add_quickly(self, data: bytes, deltas: list[Delta]) -> bool:
-        """Take the data of a chunk that goes on with what has begun, and add to `deltas`; return whether it did.
-
-        Raises one of `NOT_QUICK` where the chunk is not quick, and `TooLargeError` as `add` does; then it adds nothing.
-        """
+        """Take the data of a chunk that goes on with what has begun: see `Builder`."""
         chunk = read_chunk(data)
         main = self._choices.get(0)
         delta = chunk.choices[0].delta
@@ -135,11 +106,6 @@ class ReplyBuilder:
         return self._main is not None and bool(self._main.finish_reason)
 
     @property
-    def progress(self) -> int:
-        """How much of the reply has come: text, reasoning, calls and usage. A role or an empty text adds nothing."""
-        return self._meter.progress
-
-    @property
     def broken(self) -> Cause | None:
         """Why the provider broke the reply off, where all it says of it is the finish reason."""
         return _BROKEN.get(self._main.finish_reason.lower()) if self._main else None
@@ -156,46 +122,30 @@ class ReplyBuilder:
     def reply(self) -> ModelResponse:
         """Give the reply as far as it has come."""
         main = self._main
-        usage = Usage(input_tokens=self._counts.get("input", 0), output_tokens=self._counts.get("output", 0))
         if main is None:
-            return ModelResponse(usage=usage if self._counts else None, response=self._response())
+            return ModelResponse(usage=self._usage(), response=self._info())
         return ModelResponse(
             text=str(main.text) or self.refusal,
             reasoning=str(main.reasoning),
             reasoning_details=(*main.details.entries(), *main.calls.extras()),
             calls=main.calls.calls(),
-            finish=_FINISHES.get(main.finish_reason.lower(), Finish.STOP),
-            usage=usage if self._counts else None,
+            finish=FINISHES.get(main.finish_reason.lower(), Finish.STOP),
+            usage=self._usage(),
             finish_reason=main.finish_reason or None,
-            response=self._response(),
-        )
-
-    def _response(self) -> ResponseInfo:
-        return ResponseInfo(
-            id=self._id,
-            model=self._model,
-            cache_read_input_tokens=self._cached.get("read"),
-            cache_creation_input_tokens=self._cached.get("written"),
-            time_to_first_chunk=self._first,
+            response=self._info(),
         )
 
     def _count(self, usage: JsonValue) -> None:
-        """Take note of a usage. It is cumulative, and the last count that is none but null is the right one."""
-        if isinstance(usage, dict):
-            for name, keys in _COUNTS.items():
-                counts = [count for key in keys if (count := read_count(usage.get(key))) is not None]
-                if counts:
-                    self._meter.grow(self._counts, name, counts[0])
-            for place in _DETAILS:
-                details = usage.get(place)
-                if isinstance(details, dict):
-                    self._count_cached(details)
-
-    def _count_cached(self, details: dict[str, JsonValue]) -> None:
-        for name, key in _CACHED.items():
-            count = read_count(details.get(key))
-            if count is not None:
-                self._meter.grow(self._cached, name, count)
+        if not isinstance(usage, dict):
+            return
+        for name, keys in _COUNTS.items():
+            found = (usage.get(key) for key in keys)
+            self._note_count(name, next((count for count in found if read_count(count) is not None), None))
+        for place in _DETAILS:
+            details = usage.get(place)
+            if isinstance(details, dict):
+                for name, key in _CACHED.items():
+                    self._note_count(name, details.get(key))
 
     @property
     def _main(self) -> "_Choice | None":

@@ -2,25 +2,17 @@
 
 The client feeds it what comes in, `turnwright decode` what was recorded: there is one decoder. It understands a
 stream of server-sent events, and the one JSON body of a server that ignores `stream: true`.
-
-    stream = ChatStream()
-    for data in response:
-        for delta in stream.feed(data): ...
-        if stream.done: break
-    for delta in stream.end(): ...
-    reply = stream.reply()
 """
 
-from collections.abc import Collection, Iterable, Iterator
-from typing import ClassVar, Final
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, Final, Unpack
 
 from pydantic import JsonValue
 
 from turnwright.model.http.error_body import understand
 from turnwright.model.http.json_text import read_index
-from turnwright.model.http.reply_stream import SERVER, ReplyStream
-from turnwright.model.http.sse import MAX_EVENT
-from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_BYTES, MAX_CHUNKS, MAX_REPLY
+from turnwright.model.http.reply_stream import ReplyStream, StreamOptions
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY
 from turnwright.model.protocol import Delta, TextDelta
 
 from .reply_builder import ReplyBuilder
@@ -41,12 +33,7 @@ _MINIMAX: Final[dict[int, JsonValue]] = {
 
 
 class ChatStream(ReplyStream):
-    """Takes the bytes of one response, gives deltas, and in the end the reply or the reason why there is none.
-
-    Nothing raises before `reply` does. Once `done`, what is fed is ignored; `[DONE]` makes it so. `secrets` are never
-    quoted in an error; `where` names the server in it. `max_event` bounds one event or one JSON body, in bytes;
-    `max_reply` and `max_arguments` bound the reply and the arguments of one call, in characters; `max_bytes` and
-    `max_chunks` bound the whole response, with all that is no part of the reply.
+    """Decodes one response: see `ReplyStream`, and `Builder` for `max_reply` and `max_arguments`. `[DONE]` ends it.
 
     What the model said in the field that some providers keep for a refusal is the text, if there is no other answer.
     Source: STREAMS.
@@ -59,23 +46,12 @@ class ChatStream(ReplyStream):
     def __init__(
         self,
         *,
-        secrets: Collection[str] = (),
-        where: str = SERVER,
-        max_event: int = MAX_EVENT,
         max_reply: int = MAX_REPLY,
         max_arguments: int = MAX_ARGUMENTS,
-        max_bytes: int = MAX_BYTES,
-        max_chunks: int = MAX_CHUNKS,
+        **options: Unpack[StreamOptions],
     ) -> None:
         self._chat = ReplyBuilder(max_reply=max_reply, max_arguments=max_arguments)
-        super().__init__(
-            self._chat,
-            secrets=secrets,
-            where=where,
-            max_event=max_event,
-            max_bytes=max_bytes,
-            max_chunks=max_chunks,
-        )
+        super().__init__(self._chat, **options)
 
     def end(self) -> list[Delta]:
         """Say that the bytes have ended; return what the last event added, or the refusal that stands for the text."""
