@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, JsonValue
 
 from turnwright.testing import json_values
-from turnwright.tools.fast_validator import Expected, QuickCheck
-from turnwright.tools.schema import Arguments, InvalidArgumentsError
+from turnwright.tools.errors import ToolInputError
+from turnwright.tools.schema import Arguments, Parameter, QuickCheck
 
 
 class Size(Enum):
@@ -50,10 +50,7 @@ LIKELY: st.SearchStrategy[JsonValue] = st.sampled_from(
 def quick_check(function: Callable[..., None]) -> QuickCheck:
     hints = get_type_hints(function, include_extras=True)
     return QuickCheck(
-        [
-            Expected(one.name, hints[one.name], one.default is not one.empty)
-            for one in inspect.signature(function).parameters.values()
-        ]
+        [Parameter(one.name, hints[one.name], one.default) for one in inspect.signature(function).parameters.values()]
     )
 
 
@@ -69,7 +66,7 @@ def test_what_it_takes_it_takes_as_the_plain_check_does(data: st.DataObject) -> 
     taken = quick.parse(arguments)
     try:
         expected = plain.parse_plainly(arguments)
-    except InvalidArgumentsError:
+    except ToolInputError:
         assert taken is None
     else:
         assert taken is None or taken == expected
@@ -97,4 +94,4 @@ def test_what_a_function_supplies_is_left_out() -> None:
     ],
 )
 def test_it_covers_no_field_with_a_name_or_a_default_of_its_own(annotation: object, covered: bool) -> None:
-    assert QuickCheck.covers(annotation) is covered
+    assert QuickCheck.covers(Parameter("name", annotation, inspect.Parameter.empty)) is covered

@@ -2,7 +2,8 @@
 
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import anyio
 import anyio.lowlevel
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from turnwright.errors import ConfigError
 from turnwright.testing import clock
 from turnwright.tools import Rate, tool
-from turnwright.tools.rate_limiter import Pace
+from turnwright.tools.rate_limiter import Pace, Slot
 
 pytestmark = pytest.mark.anyio
 
@@ -68,9 +69,18 @@ def skipping(scene: Callable[[], Awaitable[None]]) -> None:
     clock.run(bounded)
 
 
+@asynccontextmanager
+async def place_of(pace: Pace) -> AsyncIterator[Slot]:
+    place = await pace.wait()
+    try:
+        yield place
+    finally:
+        place.leave()
+
+
 async def use(pace: Pace, starts: list[float], seconds: float = 0.0) -> None:
     """One call of a tool: it takes so long."""
-    async with pace.place() as place:
+    async with place_of(pace) as place:
         place.start()
         starts.append(anyio.current_time())
         await anyio.sleep(seconds)
@@ -108,7 +118,7 @@ def test_no_more_run_at_once_than_may(concurrency: int, seconds: Sequence[float]
 
         async def work(long: float) -> None:
             nonlocal running, most
-            async with pace.place():
+            async with place_of(pace):
                 running += 1
                 most = max(most, running)
                 await anyio.sleep(long)
@@ -129,7 +139,7 @@ def test_first_come_first_served() -> None:
         pace = Pace(1, Rate(2, 10))
 
         async def work(number: int) -> None:
-            async with pace.place() as place:
+            async with place_of(pace) as place:
                 place.start()
                 order.append(number)
                 await anyio.sleep(1)
@@ -151,7 +161,7 @@ def test_the_time_counts_from_when_a_call_starts_and_not_from_when_it_might_have
         pace = Pace(None, Rate(1, 10))
 
         async def slow() -> None:
-            async with pace.place() as place:
+            async with place_of(pace) as place:
                 await anyio.sleep(25)
                 place.start()
                 starts.append(anyio.current_time())
@@ -172,7 +182,7 @@ def test_a_call_that_did_not_start_does_not_count() -> None:
         pace = Pace(1, Rate(1, 10))
 
         async def thinks_better_of_it() -> None:
-            async with pace.place():
+            async with place_of(pace):
                 await anyio.sleep(3)
 
         async with anyio.create_task_group() as group:
@@ -269,14 +279,14 @@ def test_loops_of_two_threads_keep_one_rate(backend: str) -> None:
     held, awaited, order = threading.Event(), threading.Event(), list[str]()
 
     async def first() -> None:
-        async with pace.place():
+        async with place_of(pace):
             held.set()
             assert await anyio.to_thread.run_sync(awaited.wait, 5)
             order.append("first")
 
     async def second() -> None:
         async def work() -> None:
-            async with pace.place():
+            async with place_of(pace):
                 order.append("second")
 
         with anyio.fail_after(60):
@@ -299,7 +309,7 @@ def test_a_place_that_is_given_back_while_others_look_for_one_harms_nobody() -> 
 
     async def work() -> None:
         for number in range(2000):
-            async with pace.place():
+            async with place_of(pace):
                 await anyio.lowlevel.checkpoint()
                 had.append(number)
 

@@ -9,7 +9,8 @@ import anyio.lowlevel
 import pytest
 
 from turnwright.tools.asyncio_tasks import in_asyncio_tasks
-from turnwright.tools.run_concurrently import Job, in_a_group, in_tasks
+from turnwright.tools.run_concurrently import in_a_group, in_tasks
+from turnwright.tools.work_item import Job
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 

@@ -132,13 +132,11 @@ class _Row(NamedTuple):
 
 
 def _longer(row: _Row, messages: Sequence[Message], *, parallel: bool, strict: bool) -> _Row:
-    """The beginning with more messages behind it."""
     new, last, opened = _taken(row, messages, parallel=parallel, strict=strict)
     return _Row((*row.done, *new), tuple(last), opened)
 
 
 def _whole(row: _Row, rest: Sequence[Message], capabilities: Capabilities) -> tuple[Message, ...]:
-    """A conversation of a beginning and the rest."""
     parallel, strict = capabilities.parallel_tool_calls, capabilities.strict_alternation
     new, last, _ = _taken(row, rest, parallel=parallel, strict=strict)
     return (*row.done, *new, *_ended(last, new or row.done))

@@ -73,9 +73,9 @@ class ApprovalCheck:
             except BaseException as error:
                 if holds(error, KeyboardInterrupt) or holds(error, anyio.get_cancelled_exc_class()):
                     raise
-                told, about = "the approval check of tool %s raised; its call is refused", {"tool": self._tool}
+                message, about = "the approval check of tool %s raised; its call is refused", {"tool": self._tool}
                 about |= {"turn": context.turn_id, "call": context.call_id}
-                _LOG.warning(told, self._tool, exc_info=True, extra=about)
+                _LOG.warning(message, self._tool, exc_info=True, extra=about)
                 raise self._refusal(f"raised {describe(error)}") from error
         raise self._refusal(f"did not finish within {self._timeout:g} s")
 
@@ -142,7 +142,6 @@ def _unknown(name: str, arguments: Mapping[str, bool]) -> str:
 
 
 def _label(function: Callable[..., object]) -> str:
-    """What people call the function: its name, also of one with bound arguments, or its type's."""
     if isinstance(function, partial):
         return _label(function.func)
     name = getattr(function, "__qualname__", None)

@@ -18,7 +18,7 @@ from typing import Final, final
 import anyio
 
 from .loop_handle import in_event_loop
-from .run_concurrently import Job, WorkItem, closed
+from .work_item import Job, WorkItem, closed
 
 #: Seconds between two looks at work whose time does not count down for the moment.
 _LOOK: Final = 1.0
@@ -37,24 +37,19 @@ class _Task(asyncio.Task[None]):
     _callbacks_given: tuple[tuple[Callable[["_Task"], object], Context | None], ...] = ()
 
     def done(self) -> bool:
-        """Whether it has ended or is abandoned."""
         return self._abandoned or super().done()
 
     def cancelled(self) -> bool:
-        """Whether it was cancelled or is abandoned."""
         return self._abandoned or super().cancelled()
 
     def cancel(self, msg: object = None) -> bool:
-        """Cancel it; nothing is cancelled any more that is abandoned."""
         return not self._abandoned and super().cancel(msg)
 
     def add_done_callback(self, fn: Callable[["_Task"], object], /, *, context: Context | None = None) -> None:
-        """Have a function called when it has ended or is abandoned."""
         self._callbacks_given = (*self._callbacks_given, (fn, context))
         super().add_done_callback(fn, context=context)
 
     def abandon(self) -> None:
-        """Abandon it."""
         self._abandoned = True
         asyncio._unregister_task(self)  # noqa: SLF001 (documented, for those who manage tasks themselves)
         self._log_destroy_pending = False  # asyncio itself sets it for tasks that need not end
@@ -101,7 +96,6 @@ class _Crew:
         self._abandoned: frozenset[int] = frozenset()
 
     async def wait(self) -> None:
-        """Wait until the last job has ended or is abandoned."""
         self._done = asyncio.get_running_loop().create_future()
         await self._done
 
@@ -115,7 +109,6 @@ class _Crew:
                 scope.cancel()
 
     async def run(self, number: int, job: Job) -> None:
-        """Run one job; what it raises is kept."""
         try:
             with anyio.CancelScope() as scope:
                 self._scopes[number] = scope

@@ -118,8 +118,6 @@ def builtin_tools(root: Path) -> list[Tool]:
 
 
 class _Question(FunctionTool[P, R_co]):
-    """Waits for a reply to its question."""
-
     def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
         values = self.plain(arguments)
         if _has(context, Decision.REPLY):

@@ -67,7 +67,6 @@ def parse_docstring(text: str | None) -> Docstring:
 
 
 def _style(lines: list[str], number: int) -> _Style | None:
-    """Tell which kind of section begins at this line, if one does."""
     line = lines[number]
     if _FIELD.match(line):
         return "rest"

@@ -7,8 +7,8 @@ its batch in hand, or the other way round, could wait for a sub-agent that waits
 import itertools
 import math
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,7 +72,6 @@ class _Queue:
         self.changed = anyio.Event()
 
     def wake(self) -> None:
-        """Let the one who waits look again. Called in the event loop of the queue."""
         self.changed.set()
         self.changed = anyio.Event()
 
@@ -93,15 +92,6 @@ class Pace:
         #: The queues of all event loops in which somebody waits.
         self._waiting: set[_Queue] = set()
         self._lock = threading.Lock()
-
-    @asynccontextmanager
-    async def place(self) -> AsyncIterator[Slot]:
-        """Wait for a place as `wait` does, and hold it for as long as the block runs."""
-        place = await self.wait()
-        try:
-            yield place
-        finally:
-            place.leave()
 
     async def wait(self) -> Slot:
         """Wait for a place, in order of arrival. Leave it in the end.

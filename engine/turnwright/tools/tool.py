@@ -26,7 +26,7 @@ from .errors import ToolError, ToolFailedError, ToolInputError, ToolTimeoutError
 from .loop_handle import in_event_loop
 from .rate_limiter import Pace, Rate
 from .result import NotJsonError, ToolResult, to_result
-from .schema import Arguments, InvalidArgumentsError
+from .schema import Arguments
 from .text import clean
 from .timing import limited
 
@@ -201,8 +201,8 @@ class Tool(ABC, Generic[F_co]):
         except BaseException as error:
             if holds(error, KeyboardInterrupt):  # the detector can do without an embedder's function
                 raise
-            told, about = "loop_key of tool %s raised; its arguments are compared instead", {"tool": self.name}
-            _LOG.warning(told, self.name, exc_info=True, extra=about)
+            message, about = "loop_key of tool %s raised; its arguments are compared instead", {"tool": self.name}
+            _LOG.warning(message, self.name, exc_info=True, extra=about)
             return None
 
     def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
@@ -316,24 +316,15 @@ class FunctionTool(Tool[Callable[P, R_co]], Generic[P, R_co]):
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         """Check the arguments against the function's annotations; raises `ToolInputError`."""
-        try:
-            return self._arguments.parse(arguments)
-        except InvalidArgumentsError as error:
-            raise ToolInputError(str(error)) from None
+        return self._arguments.parse(arguments)
 
     def complete(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         """Give every argument that the function will have, defaults among them; raises `ToolInputError`."""
-        try:
-            return self._arguments.complete(arguments)
-        except InvalidArgumentsError as error:
-            raise ToolInputError(str(error)) from None
+        return self._arguments.complete(arguments)
 
     def plain(self, arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
         """Give the arguments after coercion, with the defaults, as JSON values; raises `ToolInputError`."""
-        try:
-            return self._arguments.plain(arguments)
-        except InvalidArgumentsError as error:
-            raise ToolInputError(str(error)) from None
+        return self._arguments.plain(arguments)
 
     def _offered(self) -> Mapping[str, bool]:
         return dict.fromkeys(super()._offered(), True)  # `complete` fills in the defaults

@@ -17,9 +17,10 @@ from .context import AbortSignal, Ask, GivenAnswer, NeedsPersonError, ProgressLi
 from .errors import ToolError, ToolTimeoutError, describe, holds
 from .loop_handle import in_event_loop
 from .result import ToolResult, bounded
-from .run_concurrently import WorkItem, in_tasks
+from .run_concurrently import in_tasks
 from .timing import watch_limit
 from .tool import Tool
+from .work_item import WorkItem
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -81,11 +82,11 @@ class Inquiry(WorkItem):
     def abandon(self) -> None:
         """See `Work.abandon`."""
         call, turn, tool, grace = self._call.id, self._around.turn, self._tool.name, self._around.grace
-        told = (
+        message = (
             "the approval check of tool %s ignored its cancellation for %g s and is abandoned: it still runs, and call"
             " %s of turn %s does not"
         )
-        _LOG.warning(told, tool, grace, call, turn, extra={"turn": turn, "call": call, "tool": tool})
+        _LOG.warning(message, tool, grace, call, turn, extra={"turn": turn, "call": call, "tool": tool})
 
     async def closed(self, error: GeneratorExit) -> None:
         """See `Work.closed`: raises the `ToolError` that refuses the call."""
@@ -146,12 +147,12 @@ class ToolWork(WorkItem):
         if self._context is not _UNSEEN:
             self._context.abort_signal.set()
         call, turn, grace = self._call.id, self._around.turn, self._around.grace
-        told = (
+        message = (
             "tool %s: call %s of turn %s ignored its cancellation for %g s and is abandoned: it still runs, and its"
             " result will be dropped"
         )
         about = {"turn": turn, "call": call, "tool": self._tool.name}
-        _LOG.warning(told, self._tool.name, call, turn, grace, extra=about)
+        _LOG.warning(message, self._tool.name, call, turn, grace, extra=about)
 
     async def closed(self, error: GeneratorExit) -> None:
         """See `Work.closed`: the call has its result."""

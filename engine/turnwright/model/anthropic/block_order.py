@@ -12,8 +12,8 @@ from typing import Final, TypeGuard
 
 from pydantic import JsonValue
 
-from turnwright.message import AnyPart, Message, ReasoningPart, TextPart, ToolCallPart
-from turnwright.model.http.encoding import sendable_name
+from turnwright.message import Message, ReasoningPart, TextPart, ToolCallPart
+from turnwright.model.http.encoding import replies_of, sendable_name
 
 Block = dict[str, JsonValue]
 
@@ -50,7 +50,7 @@ def in_order(message: Message) -> list[Block]:
     What was thought stands first where a text or the calls were changed after the reply. A text that is blank is left
     out, and the last one ends in no blank.
     """
-    row = [block for reasoning, rest in _replies(message.parts) for block in _reply(reasoning, rest)]
+    row = [block for reasoning, rest in replies_of(message) for block in _reply(reasoning, rest)]
     last = next((block for block in reversed(row) if block["type"] == "text"), None)
     if last is not None:
         last["text"] = str(last["text"]).rstrip()
@@ -66,19 +66,6 @@ def text_blocks(text: str) -> Iterator[Block]:
     """The text as a block, or nothing where it is blank: the API refuses that."""
     if text.strip():
         yield {"type": "text", "text": text}
-
-
-def _replies(parts: Sequence[AnyPart]) -> Iterator[tuple[ReasoningPart | None, list[TextPart | ToolCallPart]]]:
-    """The replies that a message is made of: one, unless messages were merged. Reasoning begins one."""
-    reasoning: ReasoningPart | None = None
-    rest: list[TextPart | ToolCallPart] = []
-    for part in parts:
-        if isinstance(part, ReasoningPart):
-            yield reasoning, rest
-            reasoning, rest = part, []
-        elif isinstance(part, TextPart | ToolCallPart):
-            rest.append(part)
-    yield reasoning, rest
 
 
 def _reply(reasoning: ReasoningPart | None, rest: Sequence[TextPart | ToolCallPart]) -> Iterator[Block]:

@@ -217,8 +217,6 @@ class MessageBuilder(Builder):
 
 
 class _Block:
-    """One content block, as far as it has arrived."""
-
     def __init__(self, kind: str, meter: Meter, max_arguments: int) -> None:
         self.kind = kind if kind in _OURS else _OTHER
         meter.reserve(_BLOCK_SIZE)  # to open a block adds nothing yet

@@ -47,7 +47,6 @@ def _explain(error: Exception) -> tuple[Cause, str]:
 
 
 def _roots(error: BaseException) -> Iterator[BaseException]:
-    """The error, and what it was made from."""
     seen: BaseException | None = error
     for _ in range(16):
         if seen is None:

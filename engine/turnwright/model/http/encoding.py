@@ -3,13 +3,14 @@
 import json
 import re
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
 import msgspec
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
+from turnwright.message import Message, ReasoningPart, TextPart, ToolCallPart
 
 from .text_buffer import mend
 
@@ -81,6 +82,19 @@ def lengthened(chunks: tuple[bytes, ...], pieces: Iterable[bytes]) -> tuple[byte
 def sendable_name(name: str) -> str:
     """A tool's name, or the id of a call, as every provider takes it: ours are, what a model made up need not be."""
     return _NOT_IN_A_NAME.sub("_", name[:_LONGEST_NAME]) or "_"
+
+
+def replies_of(message: Message) -> Iterator[tuple[ReasoningPart | None, list[TextPart | ToolCallPart]]]:
+    """The replies that a message is made of: one, unless messages were merged. Reasoning begins one."""
+    reasoning: ReasoningPart | None = None
+    rest: list[TextPart | ToolCallPart] = []
+    for part in message.parts:
+        if isinstance(part, ReasoningPart):
+            yield reasoning, rest
+            reasoning, rest = part, []
+        elif isinstance(part, TextPart | ToolCallPart):
+            rest.append(part)
+    yield reasoning, rest
 
 
 def checked_extra(

@@ -70,76 +70,40 @@ _BY_STATUS: Final = {
 
 # Names that bodies give in `code`, `type`, `status` or `reason`, in lower case. These say more than the status does,
 # and the first that is named counts.
-_BY_NAME: Final = {
-    "context_length_exceeded": Cause.CONTEXT_OVERFLOW,
-    "exceed_context_size_error": Cause.CONTEXT_OVERFLOW,
-    "model_context_window_exceeded": Cause.CONTEXT_OVERFLOW,
-    "request_too_large": Cause.CONTEXT_OVERFLOW,
-    "string_above_max_length": Cause.CONTEXT_OVERFLOW,
-    "content_filter": Cause.CONTENT_FILTER,
-    "content_policy_violation": Cause.CONTENT_FILTER,
-    "responsibleaipolicyviolation": Cause.CONTENT_FILTER,
-    "data_inspection_failed": Cause.CONTENT_FILTER,
-    "datainspectionfailed": Cause.CONTENT_FILTER,
-    "flagged_input": Cause.CONTENT_FILTER,
+_BY_NAME: Final[tuple[tuple[Cause, frozenset[str]], ...]] = (
+    (Cause.CONTEXT_OVERFLOW, frozenset({"context_length_exceeded", "exceed_context_size_error"})),
+    (Cause.CONTEXT_OVERFLOW, frozenset({"model_context_window_exceeded", "request_too_large"})),
+    (Cause.CONTEXT_OVERFLOW, frozenset({"string_above_max_length"})),
+    (Cause.CONTENT_FILTER, frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"})),
+    (Cause.CONTENT_FILTER, frozenset({"data_inspection_failed", "datainspectionfailed", "flagged_input"})),
     # OpenRouter's 402 for an account whose other requests are still being paid for.
-    "openrouter_in_flight_budget": Cause.RATE_LIMITED,
-    "insufficient_quota": Cause.PERMISSION,
-    "insufficient_balance": Cause.PERMISSION,
-    "exceeded_current_quota_error": Cause.PERMISSION,
-    "billing_error": Cause.PERMISSION,
-    "billing_not_active": Cause.PERMISSION,
-    "billing_hard_limit_reached": Cause.PERMISSION,
-    "arrearage": Cause.PERMISSION,
-    "failed_precondition": Cause.PERMISSION,
-    "api_key_invalid": Cause.AUTHENTICATION,
+    (Cause.RATE_LIMITED, frozenset({"openrouter_in_flight_budget"})),
+    (Cause.PERMISSION, frozenset({"insufficient_quota", "insufficient_balance", "exceeded_current_quota_error"})),
+    (Cause.PERMISSION, frozenset({"billing_error", "billing_not_active", "billing_hard_limit_reached", "arrearage"})),
+    (Cause.PERMISSION, frozenset({"failed_precondition"})),
+    (Cause.AUTHENTICATION, frozenset({"api_key_invalid"})),
     # The model wrote what its own server could not read (Groq, with a 400). It need not write that again.
-    "tool_use_failed": Cause.SERVER_ERROR,
-    "output_parse_failed": Cause.SERVER_ERROR,
-    "json_validate_failed": Cause.SERVER_ERROR,
+    (Cause.SERVER_ERROR, frozenset({"tool_use_failed", "output_parse_failed", "json_validate_failed"})),
     # AWS gives these with statuses that would say something else.
-    "servicequotaexceededexception": Cause.RATE_LIMITED,
-    "modelnotreadyexception": Cause.OVERLOADED,
-    "expiredtokenexception": Cause.AUTHENTICATION,
-    "unrecognizedclientexception": Cause.AUTHENTICATION,
-}
+    (Cause.RATE_LIMITED, frozenset({"servicequotaexceededexception"})),
+    (Cause.OVERLOADED, frozenset({"modelnotreadyexception"})),
+    (Cause.AUTHENTICATION, frozenset({"expiredtokenexception", "unrecognizedclientexception"})),
+)
 # These only stand in for a status: a broken stream has none, for its headers were sent when all was well. The first
 # that is named counts, so the kinds that come along with a code that says more are last.
-_INSTEAD_OF_STATUS: Final = {
-    "overloaded": Cause.OVERLOADED,
-    "overloaded_error": Cause.OVERLOADED,
-    "engine_overloaded": Cause.OVERLOADED,
-    "capacity_exceeded": Cause.OVERLOADED,
-    "service_unavailable": Cause.OVERLOADED,
-    "serviceunavailableexception": Cause.OVERLOADED,
-    "unavailable": Cause.OVERLOADED,
-    "rate_limit_exceeded": Cause.RATE_LIMITED,
-    "rate_limit_error": Cause.RATE_LIMITED,
-    "rate_limited": Cause.RATE_LIMITED,
-    "too_many_requests": Cause.RATE_LIMITED,
-    "resource_exhausted": Cause.RATE_LIMITED,
-    "throttlingexception": Cause.RATE_LIMITED,
-    "timeout": Cause.TIMEOUT,
-    "timeout_error": Cause.TIMEOUT,
-    "request_timeout": Cause.TIMEOUT,
-    "deadline_exceeded": Cause.TIMEOUT,
-    "modeltimeoutexception": Cause.TIMEOUT,
-    "invalid_api_key": Cause.AUTHENTICATION,
-    "authentication_error": Cause.AUTHENTICATION,
-    "unauthenticated": Cause.AUTHENTICATION,
-    "permission_error": Cause.PERMISSION,
-    "permission_denied": Cause.PERMISSION,
-    "accessdeniedexception": Cause.PERMISSION,
-    "model_not_found": Cause.NOT_FOUND,
-    "not_found_error": Cause.NOT_FOUND,
-    "not_found": Cause.NOT_FOUND,
-    "resourcenotfoundexception": Cause.NOT_FOUND,
-    "invalid_request_error": Cause.BAD_REQUEST,
-    "invalid_argument": Cause.BAD_REQUEST,
-    "badrequesterror": Cause.BAD_REQUEST,
-    "validationexception": Cause.BAD_REQUEST,
-    "validation": Cause.BAD_REQUEST,
-}
+_INSTEAD_OF_STATUS: Final[tuple[tuple[Cause, frozenset[str]], ...]] = (
+    (Cause.OVERLOADED, frozenset({"overloaded", "overloaded_error", "engine_overloaded", "capacity_exceeded"})),
+    (Cause.OVERLOADED, frozenset({"service_unavailable", "serviceunavailableexception", "unavailable"})),
+    (Cause.RATE_LIMITED, frozenset({"rate_limit_exceeded", "rate_limit_error", "rate_limited", "too_many_requests"})),
+    (Cause.RATE_LIMITED, frozenset({"resource_exhausted", "throttlingexception"})),
+    (Cause.TIMEOUT, frozenset({"timeout", "timeout_error", "request_timeout", "deadline_exceeded"})),
+    (Cause.TIMEOUT, frozenset({"modeltimeoutexception"})),
+    (Cause.AUTHENTICATION, frozenset({"invalid_api_key", "authentication_error", "unauthenticated"})),
+    (Cause.PERMISSION, frozenset({"permission_error", "permission_denied", "accessdeniedexception"})),
+    (Cause.NOT_FOUND, frozenset({"model_not_found", "not_found_error", "not_found", "resourcenotfoundexception"})),
+    (Cause.BAD_REQUEST, frozenset({"invalid_request_error", "invalid_argument", "badrequesterror"})),
+    (Cause.BAD_REQUEST, frozenset({"validationexception", "validation"})),
+)
 
 # OpenAI, vLLM, llama.cpp, Anthropic (twice), xAI, Gemini, LM Studio, Bedrock, Cohere, TGI, Groq, Moonshot, GLM and
 # Qwen, in this order.
@@ -169,7 +133,7 @@ _WANTS_TLS: Final = re.compile(
 )
 # "Too many tokens" is also how a rate limit is worded, and a key may be refused in words about anything.
 _NEVER_OVERFLOW: Final = frozenset({401, 403, 404, 408, 429, 503, 529})
-_RATE_LIMITS: Final = frozenset(name for name, cause in _INSTEAD_OF_STATUS.items() if cause is Cause.RATE_LIMITED)
+_RATE_LIMITS: Final = frozenset().union(*(names for cause, names in _INSTEAD_OF_STATUS if cause is Cause.RATE_LIMITED))
 _MAY_BE_UNPAID: Final = frozenset({None, 400, 402, 403, 429})
 
 #: What to do next, for each cause.
@@ -247,10 +211,10 @@ def classify(status: int | None, said: ErrorBody) -> Cause:
     """Reduce a failure to its cause. `status` is the HTTP status; None where the headers had promised success."""
     status = status or said.status
     return (
-        next((cause for name, cause in _BY_NAME.items() if name in said.names), None)
+        next((cause for cause, names in _BY_NAME if names & said.names), None)
         or _by_words(status, said)
         or _by_status(status)
-        or next((cause for name, cause in _INSTEAD_OF_STATUS.items() if name in said.names), Cause.SERVER_ERROR)
+        or next((cause for cause, names in _INSTEAD_OF_STATUS if names & said.names), Cause.SERVER_ERROR)
     )
 
 

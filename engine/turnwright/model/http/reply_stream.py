@@ -171,7 +171,6 @@ class ReplyStream(ABC):
         return self._builder.reply()
 
     def _is_complete(self) -> bool:
-        """Find out whether the reply is whole."""
         return self._error is None and (self._whole or self._builder.finished)
 
     @abstractmethod
@@ -221,7 +220,6 @@ class ReplyStream(ABC):
         return data[at:]
 
     def _feed(self, data: bytes) -> list[Delta]:
-        """Take bytes the plain way."""
         self._head += data[: _HEAD - len(self._head)]
         if self._kind is None:
             self._kind = _kind_of(self._head)
@@ -323,7 +321,6 @@ class ReplyStream(ABC):
         return []
 
     def _explain(self) -> None:
-        """Say why a stream that ended is no reply."""
         if (
             self._last is not None
             or self._kind in {None, "body"}
@@ -350,7 +347,6 @@ class ReplyStream(ABC):
         self._error = stream_failure(error, partial=self.partial, secrets=self._secrets)
 
     def _stop(self, bound: str) -> None:
-        """Take no more: a bound was passed."""
         self._fail(f"{self._where} sent too much: {bound}", hint=_SHORTEN)
 
     def _overflow(self, bound: str) -> None:

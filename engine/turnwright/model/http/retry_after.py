@@ -131,7 +131,6 @@ def _seconds_until(value: str, now: float) -> float | None:
 
 
 def _moment(value: str) -> float | None:
-    """The seconds since 1970 of a date as RFC 3339 or HTTP writes it."""
     for read in (datetime.fromisoformat, parsedate_to_datetime):
         try:
             moment = read(value.strip())

@@ -102,7 +102,6 @@ class LocalModel:
                 yield piece
 
     async def _connected(self) -> OpenAIChat:
-        """A client of the server that runs now."""
         server = _SERVERS.join(self)
         # Cancelling only ends the waiting: other turns may be waiting for the same server.
         url = await anyio.to_thread.run_sync(server.start, abandon_on_cancel=True)

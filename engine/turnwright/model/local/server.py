@@ -144,7 +144,6 @@ class LocalServer:
             return f"{self._address}/v1"
 
     def _spawn(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
-        """Start the child and tell it what to do."""
         template = importlib.resources.files("turnwright").joinpath("prompts", "smollm2.jinja")
         settings = {
             "weights": str(self.weights),
@@ -202,7 +201,6 @@ class LocalServer:
             self._clear()
 
     def _clear(self) -> None:
-        """Forget the child, which is ended if it lives."""
         if self._end is not None:
             self._end()
         self._process = self._end = None
@@ -223,7 +221,6 @@ class LocalServer:
 
 
 def _end(process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
-    """End the child and close what belongs to it."""
     process.kill()
     process.wait()
     for file in (process.stdin, process.stdout, log):

@@ -28,8 +28,6 @@ _MARK: Final = re.compile(r'\\.?|["{}]', re.DOTALL)
 
 
 class _Call:
-    """One call, as far as it has arrived."""
-
     def __init__(self, meter: Meter, max_arguments: int) -> None:
         meter.reserve(_CALL_SIZE)
         self.id = ""
@@ -60,7 +58,6 @@ class _Call:
             self.add_arguments(arguments)
 
     def add_arguments(self, piece: str) -> None:
-        """Take a piece of the arguments."""
         if len(self.arguments) + len(piece) > self._max_arguments:
             raise TooLargeError(f"the arguments of a call are longer than {self._max_arguments:,} characters")
         self.arguments.add(piece)

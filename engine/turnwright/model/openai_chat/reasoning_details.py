@@ -71,8 +71,6 @@ class Details:
 
 
 class _Entry:
-    """One entry, as far as it has arrived."""
-
     def __init__(self, kind: str, meter: Meter) -> None:
         meter.reserve(_ENTRY_SIZE)
         self.kind = kind

@@ -95,8 +95,6 @@ class _Begun(NamedTuple):
 
 
 class _Row:
-    """The messages of conversations, one behind the other."""
-
     def __init__(self, capabilities: Capabilities) -> None:
         self._capabilities = capabilities
         #: Each message, and the files that a result shows.
@@ -105,11 +103,9 @@ class _Row:
         )
 
     def is_sent(self, message: Message) -> bool:
-        """Whether there is anything of it on the wire."""
         return bool(self.kept.of(message)[0])
 
     def add(self, begun: _Begun, messages: Sequence[Message]) -> _Begun:
-        """Put messages behind a beginning."""
         row, shown = self._encoded(begun.shown, messages)
         return _Begun(lengthened(begun.chunks, [piece for each in row for piece in (each, b",")]), tuple(shown))
 
@@ -211,7 +207,6 @@ def _reasoning(thoughts: Sequence[ReasoningPart], capabilities: Capabilities) ->
 
 
 def _shown_by(message: Message) -> list[dict[str, JsonValue]]:
-    """The parts of a user's message that shows the files of a result."""
     shown: list[dict[str, JsonValue]] = []
     for part in message.parts:
         if isinstance(part, ToolResultPart) and part.files:

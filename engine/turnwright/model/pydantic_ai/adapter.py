@@ -234,7 +234,6 @@ async def _close(stream: StreamedResponse) -> None:
 
 
 def _partial(stream: StreamedResponse, first: float | None) -> ModelResponse | None:
-    """What had arrived of a response that broke off; None where nothing had."""
     with suppress(Exception):
         reply = reply_of(stream.get(), first)
         if reply.text or reply.reasoning or reply.calls:

@@ -130,7 +130,6 @@ def _is_unexpected(error: Exception) -> bool:
 
 
 def _classes(error: BaseException) -> Iterator[str]:
-    """The names of the error's classes, and of those of what it was made from."""
     seen: BaseException | None = error
     for _ in range(8):
         if seen is None:

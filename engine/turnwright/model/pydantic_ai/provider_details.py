@@ -7,7 +7,7 @@ and details, but without its text and arguments, which the journal has already.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pydantic import JsonValue, ValidationError
@@ -22,9 +22,10 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import PydanticSerializationError
 
-from turnwright.message import AnyPart, Message, ReasoningPart
+from turnwright.message import Message
 from turnwright.message import TextPart as OurText
 from turnwright.message import ToolCallPart as OurCall
+from turnwright.model.http.encoding import replies_of
 from turnwright.model.http.text_buffer import mend
 
 #: The `type` of the entry.
@@ -69,7 +70,7 @@ def response_of(message: Message) -> ModelResponse | None:
     """
     parts: list[ModelResponsePart] = []
     entry: Mapping[str, JsonValue] = {}
-    for reasoning, rest in _replies(message.parts):
+    for reasoning, rest in replies_of(message):
         found = next((each for each in reasoning.details if each.get("type") == TYPE), {}) if reasoning else {}
         entry = found or entry
         parts += _Row(reasoning.text if reasoning else "", rest).filled(found)
@@ -92,19 +93,6 @@ def _without_texts(part: ModelResponsePart, fields: Mapping[str, JsonValue]) -> 
         return {name: value for name, value in fields.items() if value is not None}
     left_out = _LEFT_OUT if isinstance(part, ThinkingPart) else _LEFT_OUT | {"id"}
     return {name: value for name, value in fields.items() if value is not None and name not in left_out}
-
-
-def _replies(parts: Sequence[AnyPart]) -> Iterator[tuple[ReasoningPart | None, list[OurText | OurCall]]]:
-    """The replies that a message is made of: one, unless messages were merged. Reasoning begins one."""
-    reasoning: ReasoningPart | None = None
-    rest: list[OurText | OurCall] = []
-    for part in parts:
-        if isinstance(part, ReasoningPart):
-            yield reasoning, rest
-            reasoning, rest = part, []
-        elif isinstance(part, OurText | OurCall):
-            rest.append(part)
-    yield reasoning, rest
 
 
 class _Row:

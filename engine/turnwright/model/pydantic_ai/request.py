@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from pydantic_ai.messages import (
     AudioUrl,
@@ -29,7 +29,6 @@ from pydantic_ai.tools import ToolDefinition
 
 from turnwright.message import FilePart, Message, ToolResultPart
 from turnwright.model.http.encoding import EncodedMessage
-from turnwright.model.http.prefix_cache import PrefixCache
 from turnwright.model.protocol import ToolSpec
 from turnwright_states import CallStatus
 
@@ -53,26 +52,14 @@ _URLS: Final[Mapping[str, type[ImageUrl | AudioUrl | VideoUrl]]] = {
 }
 
 
-class _Begun(NamedTuple):
-    """The beginning of a conversation: what is whole, and what was said since the last reply."""
-
-    done: tuple[ModelMessage, ...] = ()
-    said: tuple[ModelRequestPart, ...] = ()
-
-
 def messages_of(messages: Sequence[Message]) -> list[ModelMessage]:
     """Translate a conversation. What stands between two replies is one request, in its order.
 
     An assistant's message that holds nothing but the engine's bookkeeping is left out. What a message becomes is the
     same object each time: pydantic-ai leaves a history as it is.
     """
-    begun, said = _longer(*_BEGINNINGS.of(tuple(messages)))
-    return [*begun, PydanticRequest(parts=[*said])] if said else [*begun]
-
-
-def _longer(begun: _Begun, messages: Sequence[Message]) -> _Begun:
     done: list[ModelMessage] = []
-    said = [*begun.said]
+    said: list[ModelRequestPart] = []
     for message in messages:
         if message.role != "assistant":
             said += _REQUESTS.of(message)
@@ -84,21 +71,17 @@ def _longer(begun: _Begun, messages: Sequence[Message]) -> _Begun:
             done.append(PydanticRequest(parts=said))
             said = []
         done.append(response)
-    return _Begun((*begun.done, *done), tuple(said))
+    return [*done, PydanticRequest(parts=said)] if said else done
 
 
 def parameters_of(tools: Sequence[ToolSpec]) -> ModelRequestParameters:
     """Define the tools. Text is always allowed beside them."""
     return ModelRequestParameters(
         function_tools=[
-            ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=_plain(tool.parameters))
+            ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.parameters))
             for tool in tools
         ]
     )
-
-
-def _plain(schema: Mapping[str, object]) -> dict[str, object]:
-    return dict(schema)
 
 
 def _request_parts(message: Message) -> Iterator[ModelRequestPart]:
@@ -140,4 +123,3 @@ _REQUESTS: Final[EncodedMessage[Message, tuple[ModelRequestPart, ...]]] = Encode
     lambda message: tuple(_request_parts(message))
 )
 _RESPONSES: Final[EncodedMessage[Message, PydanticResponse | None]] = EncodedMessage(response_of)
-_BEGINNINGS: Final = PrefixCache(_Begun(), _longer)

@@ -248,7 +248,6 @@ def _expanded(value: object, label: str, variables: Mapping[str, str], filled: s
 
 
 def _mistakes(error: ValidationError) -> str:
-    """Say each mistake with its field, and without the value."""
     said = []
     for one in error.errors(include_input=False, include_url=False, include_context=False):
         field = ".".join(str(part) for part in one["loc"])

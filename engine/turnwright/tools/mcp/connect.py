@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from contextvars import Context
 from functools import partial
 from http import HTTPStatus
-from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import anyio
 import httpx2
+from anyio.abc import ObjectReceiveStream
 from mcp.client import Transport, _transport
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -52,7 +52,7 @@ _LINE: Final = 300
 _CHUNK: Final = 65_536
 
 
-class Diary:
+class ServerLog:
     """What is known of a server beside its answers: its last words on stderr, and the last status of its HTTP."""
 
     def __init__(self, name: str, secrets: Secrets) -> None:
@@ -96,7 +96,7 @@ class Diary:
         if self.refused:
             raise anyio.EndOfStream
 
-    def tell(self) -> str:
+    def explain(self) -> str:
         """What may help to understand why it does not answer, to be put behind a message."""
         if self.refused:
             return f": {self.refused}"
@@ -109,12 +109,12 @@ class Diary:
         return f"; its HTTP said {self.status}"
 
 
-class Ears:
-    """What a server says, with a note in the diary when there will be no more: the SDK tells nobody."""
+class BoundedReadStream(ObjectReceiveStream[SessionMessage | Exception]):
+    """The messages of a server, within bounds. Its log says when there will be no more: the SDK tells nobody."""
 
-    def __init__(self, stream: ReadStream, diary: Diary) -> None:
+    def __init__(self, stream: ReadStream, log: ServerLog) -> None:
         self._stream = stream
-        self._diary = diary
+        self._log = log
 
     @property
     def last_context(self) -> Context | None:
@@ -124,48 +124,31 @@ class Ears:
     async def receive(self) -> SessionMessage | Exception:
         """Wait for the next message."""
         try:
-            with self._diary.waiting():
+            with self._log.waiting():
                 message = await self._stream.receive()
             return message if isinstance(message, Exception) else within_bounds(message)
         except anyio.EndOfStream:
-            self._diary.ended = True
+            self._log.ended = True
             raise
         except TooMuchError as error:
-            self._diary.refuse(str(error))
+            self._log.refuse(str(error))
             raise anyio.EndOfStream from None
 
     async def aclose(self) -> None:
         """Listen no more."""
         await self._stream.aclose()
 
-    def __aiter__(self) -> "Ears":
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
 
 @asynccontextmanager
-async def heard(connect: "Connect", diary: Diary) -> AsyncIterator[Streams]:
-    """Open a transport, note in the diary when it ends, and keep its secrets out of the logs until then."""
-    with diary.secrets.hidden_in(*_LOGGERS):
-        async with connect(diary) as (reads, writes):
-            yield Ears(reads, diary), writes
+async def open_transport(connect: "Connect", log: ServerLog) -> AsyncIterator[Streams]:
+    """Open a transport, note when it ends, and keep the secrets of its server out of the logs until then."""
+    with log.secrets.hidden_in(*_LOGGERS):
+        async with connect(log) as (reads, writes):
+            yield BoundedReadStream(reads, log), writes
 
 
-#: Makes a transport that has not been opened; what is seen of the server beside goes into the diary.
-Connect: TypeAlias = Callable[[Diary], Transport]
+#: Makes a transport that has not been opened; what is seen of the server beside it goes into the log.
+Connect: TypeAlias = Callable[[ServerLog], Transport]
 
 
 def connect_to(server: McpServer) -> Connect:
@@ -176,47 +159,47 @@ def connect_to(server: McpServer) -> Connect:
 
 
 @asynccontextmanager
-async def _stdio(server: McpServer, diary: Diary) -> AsyncIterator[Streams]:
+async def _stdio(server: McpServer, log: ServerLog) -> AsyncIterator[Streams]:
     parameters = StdioServerParameters(
         command=server.command, args=list(server.args), env=dict(server.env), cwd=server.cwd, encoding=CODEC
     )
     mine, its = os.pipe()
     try:
         os.set_blocking(mine, False)
-        async with background_task(_read_stderr, mine, diary), AsyncExitStack() as stack:
-            told = refused.set(diary.refuse)
+        async with background_task(_read_stderr, mine, log), AsyncExitStack() as stack:
+            token = refused.set(log.refuse)
             try:
                 with os.fdopen(its, "w") as errlog:
                     streams = await stack.enter_async_context(stdio_client(parameters, errlog))
             finally:
-                refused.reset(told)
+                refused.reset(token)
             yield streams
     finally:
-        _read(mine, diary)  # its last words, after which it has ended
+        _read(mine, log)  # its last words, after which it has ended
         os.close(mine)
 
 
-async def _read_stderr(pipe: int, diary: Diary) -> None:
+async def _read_stderr(pipe: int, log: ServerLog) -> None:
     while True:
         await anyio.wait_readable(pipe)
-        if not _read(pipe, diary):
+        if not _read(pipe, log):
             return
 
 
-def _read(pipe: int, diary: Diary) -> bool:
+def _read(pipe: int, log: ServerLog) -> bool:
     """Take in what there is; tell whether there may be more."""
     try:
         while data := os.read(pipe, _CHUNK):
-            diary.take(data)
+            log.take(data)
     except BlockingIOError:
         return True
-    diary.take(b"\n")
+    log.take(b"\n")
     return False
 
 
-def _client(server: McpServer, diary: Diary) -> httpx2.AsyncClient:
+def _client(server: McpServer, log: ServerLog) -> httpx2.AsyncClient:
     async def note(response: httpx2.Response) -> None:
-        diary.status = response.status_code
+        log.status = response.status_code
         if response.headers.get("content-encoding", "identity").lower() not in _PLAIN:
             raise httpx2.DecodingError("the answer is compressed, which was not asked for")
         # Of a stream each event is bounded.
@@ -230,22 +213,22 @@ def _client(server: McpServer, diary: Diary) -> httpx2.AsyncClient:
 
 
 @asynccontextmanager
-async def _http(server: McpServer, diary: Diary) -> AsyncIterator[Streams]:
-    diary.tells_callers = True
+async def _http(server: McpServer, log: ServerLog) -> AsyncIterator[Streams]:
+    log.tells_callers = True
     async with (
-        _client(server, diary) as client,
+        _client(server, log) as client,
         streamable_http_client(server.url, http_client=client) as streams,
     ):
         yield streams
 
 
 @asynccontextmanager
-async def _sse(server: McpServer, diary: Diary) -> AsyncIterator[Streams]:
+async def _sse(server: McpServer, log: ServerLog) -> AsyncIterator[Streams]:
     def factory(
         headers: dict[str, str] | None = None, timeout: httpx2.Timeout | None = None, auth: httpx2.Auth | None = None
     ) -> httpx2.AsyncClient:
         del headers, timeout, auth  # ours know better
-        return _client(server, diary)
+        return _client(server, log)
 
     async with sse_client(server.url, httpx_client_factory=factory) as streams:
         yield streams

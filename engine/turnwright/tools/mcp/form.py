@@ -99,7 +99,6 @@ def _required(schema: Schema) -> frozenset[str]:
 
 
 def _describe(name: str, field: Schema, *, required: bool) -> str:
-    """Say what one field takes, in a line."""
     kind = {"boolean": "yes or no", "array": "some of", "string": str(field.get("format", "text"))}
     options = _options(field)
     said = ["one of" if options and field.get("type") != "array" else kind.get(str(field.get("type")), "")]
@@ -119,13 +118,12 @@ def _describe(name: str, field: Schema, *, required: bool) -> str:
 
 
 def _options(field: Schema) -> dict[str, str]:
-    """The values that a field takes, with their titles; none if it takes others."""
     items = field.get("items")
     source = items if field.get("type") == "array" and isinstance(items, Mapping) else field
     named = source.get("oneOf", source.get("anyOf"))
     if isinstance(named, Sequence):
-        told = [one for one in named if isinstance(one, Mapping) and "const" in one]
-        return {str(one["const"]): str(one.get("title", one["const"])) for one in told}
+        titled = [one for one in named if isinstance(one, Mapping) and "const" in one]
+        return {str(one["const"]): str(one.get("title", one["const"])) for one in titled}
     values = source.get("enum")
     if not isinstance(values, Sequence):
         return {}

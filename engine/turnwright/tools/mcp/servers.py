@@ -62,14 +62,14 @@ async def mcp_tools(
     except ImportError as error:
         raise ConfigError(f"MCP servers need the extra: pip install 'turnwright[mcp]' ({error})") from None
     targets = _targets(sources)
-    keeper = _Keeper()
-    async with background_task(keeper.keep):
-        await keeper.ready.wait()
+    background = _BackgroundGroup()
+    async with background_task(background.run):
+        await background.ready.wait()
         opened = []
         for name, target in targets.items():
             server = target if isinstance(target, McpServer) else _PLAIN
             session = McpSession(
-                name, _way(name, target), keeper.group, startup=server.startup or startup, secrets=server.secrets
+                name, _way(name, target), background.group, startup=server.startup or startup, secrets=server.secrets
             )
             opened.append((session, server))
         try:
@@ -82,7 +82,7 @@ async def mcp_tools(
                         group.start_soon(session.close)
 
 
-class _Keeper:
+class _BackgroundGroup:
     """A task group that lives in a task of its own, so that what a block raises comes out of it as it is."""
 
     group: "anyio.abc.TaskGroup"
@@ -90,7 +90,7 @@ class _Keeper:
     def __init__(self) -> None:
         self.ready = anyio.Event()
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         async with anyio.create_task_group() as self.group:
             self.ready.set()
             await anyio.sleep_forever()

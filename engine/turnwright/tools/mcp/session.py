@@ -1,7 +1,7 @@
 """A server that is open: its session in a task of its own, its tools, its calls, its death and its return.
 
 The SDK's scopes must be left by the task that entered them, and calls come from the tasks of many batches. So each
-life of a server is one task, which opens the session, waits, and closes it; whoever calls only sends through it.
+connection is one task, which opens the session, waits, and closes it; whoever calls only sends through it.
 """
 
 import logging
@@ -38,7 +38,7 @@ from turnwright.tools.context import ToolContext
 from turnwright.tools.errors import ToolError, describe
 
 from .callers import Caller, Callers
-from .connect import Connect, Diary, InProcess, heard
+from .connect import Connect, InProcess, ServerLog, open_transport
 from .wire import MOST_TOOLS, TOO_MANY_TOOLS
 
 #: How a server is reached: by a transport that is made anew each time, in our own process, or by a client at hand.
@@ -64,10 +64,8 @@ class ServerDownError(Exception):
 
 
 @dataclass(eq=False)
-class _Life:
-    """One process of a server, or one connection to it."""
-
-    diary: Diary
+class _Connection:
+    log: ServerLog
     client: Client | None = None
     tools: list[Tool] = field(default_factory=list)
     error: Exception | None = None
@@ -83,21 +81,20 @@ class _Life:
 
     @property
     def opened(self) -> Client:
-        """The client, once it is ready."""
         if self.client is None:
             raise TypeError("the server is not ready")
         return self.client
 
     @property
     def is_dead(self) -> bool:
-        return self.lost or self.diary.ended or self.gone.is_set()
+        return self.lost or self.log.ended or self.gone.is_set()
 
 
 class McpSession:
     """One server, which is started again when it is called after its death.
 
     `startup` is how many seconds it may take until it has told its tools. `secrets` are hidden in all that is said of
-    it. `group` runs its lives.
+    it. `group` runs its connections.
     """
 
     def __init__(
@@ -108,18 +105,18 @@ class McpSession:
         self._group = group
         self._startup = startup
         self._secrets = Secrets(secrets)
-        self._life: _Life | None = None
+        self._connection: _Connection | None = None
         self._lock = anyio.Lock()
         self._callers = Callers()
 
     async def start(self) -> list[Tool]:
         """Open it, and give its tools. Raises `ServerDownError`."""
-        return (await self._alive()).tools
+        return (await self._connected()).tools
 
     async def close(self) -> None:
         """End it, in order if it lets itself be ended so."""
-        if self._life is not None:
-            await _end(self._life)
+        if self._connection is not None:
+            await _end(self._connection)
 
     def hide(self, text: str) -> str:
         """The text without the secrets of the server's configuration."""
@@ -134,13 +131,13 @@ class McpSession:
         caller = Caller(self.name, context)
         while True:
             try:
-                life = await self._alive()
+                connection = await self._connected()
             except ServerDownError as down:
                 raise ToolError(f"server {self.name} does not run, and could not be started again: {down}") from None
             try:
-                result = await self._send(life, tool, dict(arguments), caller)
+                result = await self._send(connection, tool, dict(arguments), caller)
             except MCPError as error:
-                await self._consider(error, life, caller)
+                await self._consider(error, connection, caller)
                 continue
             if caller.needs is not None:
                 raise caller.needs
@@ -148,17 +145,17 @@ class McpSession:
                 return result
 
     async def _send(
-        self, life: _Life, tool: str, arguments: dict[str, JsonValue], caller: Caller
+        self, connection: _Connection, tool: str, arguments: dict[str, JsonValue], caller: Caller
     ) -> CallToolResult | None:
         """Make the call once. None where its result does not count, for the server asked something meanwhile."""
         # Who was answered is about to be asked again: where nothing tells who is asked, nobody else may run then.
-        alone = caller.muddled or (caller.is_again and not life.tells_callers)
+        alone = caller.muddled or (caller.is_again and not connection.tells_callers)
         async with self._callers.calling(caller, alone=alone):
             caller.muddled, caller.scope = False, anyio.CancelScope()
             result = None
             with caller.scope:
                 try:
-                    result = await life.opened.call_tool(
+                    result = await connection.opened.call_tool(
                         tool, arguments, progress_callback=partial(_pass_on, caller.context), meta=_meta(caller.context)
                     )
                 except (RuntimeError, ValidationError) as error:
@@ -166,16 +163,16 @@ class McpSession:
                     raise ToolError(f"server {self.name}: its answer does not fit the protocol: {said}") from None
         return None if caller.needs is not None or caller.muddled else result
 
-    async def _consider(self, error: MCPError, life: _Life, caller: Caller) -> None:
+    async def _consider(self, error: MCPError, connection: _Connection, caller: Caller) -> None:
         """Return where the call is to be made again. Raises `NeedsPersonError` or `ToolError` where it is not."""
         if caller.needs is not None:
             raise caller.needs from None
         if error.code == URL_ELICITATION_REQUIRED:
             self._visit(caller, error)
-        elif self._has_forgotten_us(life, error) and not caller.greeted:
-            life.lost = caller.greeted = True
+        elif self._has_forgotten_us(connection, error) and not caller.greeted:
+            connection.lost = caller.greeted = True
         elif not caller.muddled:
-            raise await self._explained(life, error) from None
+            raise await self._explained(connection, error) from None
 
     def _visit(self, caller: Caller, error: MCPError) -> None:
         """Have a person open the addresses without which the server does not go on. Raises `NeedsPersonError`."""
@@ -188,62 +185,62 @@ class McpSession:
         for one in asked:
             caller.visit(one)
 
-    async def _explained(self, life: _Life, error: MCPError) -> ToolError:
+    async def _explained(self, connection: _Connection, error: MCPError) -> ToolError:
         closed = error.code == CONNECTION_CLOSED and error.message.startswith(("Connection closed", "SSE stream"))
-        if not closed and not life.is_dead:
+        if not closed and not connection.is_dead:
             return ToolError(f"server {self.name}: {self.hide(error.message)}")
-        await self._dismiss(life)
+        await self._discard(connection)
         return ToolError(
-            f"server {self.name} has died{life.diary.tell()}: a part of the call's work may be done; the server is"
-            " started again at the next call"
+            f"server {self.name} has died{connection.log.explain()}: a part of the call's work may be done; the server"
+            " is started again at the next call"
         )
 
-    def _has_forgotten_us(self, life: _Life, error: MCPError) -> bool:
+    def _has_forgotten_us(self, connection: _Connection, error: MCPError) -> bool:
         """Whether an HTTP server refused the call for it does not know the session (any more): nothing has run then."""
         said = error.message.lower()
-        return life.diary.status in _REFUSED and ("session" in said or said == _REFUSED_WITHOUT_WORDS)
+        return connection.log.status in _REFUSED and ("session" in said or said == _REFUSED_WITHOUT_WORDS)
 
-    async def _alive(self) -> _Life:
+    async def _connected(self) -> _Connection:
         async with self._lock:
-            life = self._life
-            if life is not None and not life.is_dead:
-                return life
-            if life is not None:
-                await self._dismiss(life)
-            self._life = await self._begin()
-            return self._life
+            connection = self._connection
+            if connection is not None and not connection.is_dead:
+                return connection
+            if connection is not None:
+                await self._discard(connection)
+            self._connection = await self._begin()
+            return self._connection
 
-    async def _dismiss(self, life: _Life) -> None:
-        """End a life that is lost, and hear its last words.
+    async def _discard(self, connection: _Connection) -> None:
+        """End a connection that is lost, and read its last words.
 
         It is ended by a task of its own: a process that does not listen takes seconds, which are not those of a call.
         """
-        life.lost = True
-        if not (life.gone.is_set() or life.leave.is_set()):
-            life.leave.set()
-            self._group.start_soon(_end, life)
-        await _gone_soon(life)
+        connection.lost = True
+        if not (connection.gone.is_set() or connection.leave.is_set()):
+            connection.leave.set()
+            self._group.start_soon(_end, connection)
+        await _gone_soon(connection)
 
-    async def _begin(self) -> _Life:
-        life = _Life(Diary(self.name, self._secrets))
-        self._group.start_soon(self._live, life)
+    async def _begin(self) -> _Connection:
+        connection = _Connection(ServerLog(self.name, self._secrets))
+        self._group.start_soon(self._run, connection)
         try:
             with anyio.move_on_after(self._startup):
-                await life.ready.wait()
+                await connection.ready.wait()
         finally:
-            if life.client is None:
-                life.scope.cancel()
-        if life.client is not None:
-            return life
-        await _gone_soon(life)
-        raise ServerDownError(self._why(life))
+            if connection.client is None:
+                connection.scope.cancel()
+        if connection.client is not None:
+            return connection
+        await _gone_soon(connection)
+        raise ServerDownError(self._why(connection))
 
-    def _why(self, life: _Life) -> str:
-        error: BaseException | None = life.error
+    def _why(self, connection: _Connection) -> str:
+        error: BaseException | None = connection.error
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
-        if life.diary.refused:
-            return self.hide(life.diary.refused)
+        if connection.log.refused:
+            return self.hide(connection.log.refused)
         if error is None:
             said = f"it was not ready within {self._startup:g} s"
         elif isinstance(error, ServerDownError):
@@ -252,42 +249,42 @@ class McpSession:
             said = "it ended before it was ready" if error.code == CONNECTION_CLOSED else error.message
         else:
             said = describe(error)
-        return self.hide(said) + life.diary.tell()
+        return self.hide(said) + connection.log.explain()
 
-    async def _live(self, life: _Life) -> None:
+    async def _run(self, connection: _Connection) -> None:
         try:
-            with life.scope:
+            with connection.scope:
                 if isinstance(self._way, Client):
-                    await self._serve(life, self._way)
+                    await self._serve(connection, self._way)
                 else:
-                    async with self._client(self._way, life) as client:
-                        await self._serve(life, client)
+                    async with self._client(self._way, connection) as client:
+                        await self._serve(connection, client)
         except Exception as error:  # noqa: BLE001 (whatever ends a server is told to those who call it)
-            life.error = error
+            connection.error = error
         finally:
-            life.gone.set()
-            life.ready.set()
+            connection.gone.set()
+            connection.ready.set()
 
-    def _client(self, way: Connect | InProcess, life: _Life) -> Client:
+    def _client(self, way: Connect | InProcess, connection: _Connection) -> Client:
         return Client(
-            heard(way, life.diary) if callable(way) else way,
+            open_transport(way, connection.log) if callable(way) else way,
             client_info=_CLIENT_INFO,
             elicitation_callback=self._answer,
-            message_handler=partial(self._hear, life),
+            message_handler=partial(self._hear, connection),
             input_required_max_rounds=_MOST_ROUNDS,
             cache=None,
         )
 
-    async def _serve(self, life: _Life, client: Client) -> None:
+    async def _serve(self, connection: _Connection, client: Client) -> None:
         """Ask for the tools, and stay until it is time to leave."""
-        life.tools = await _listed(client)
-        if life.changed:  # by the greeting, with which some servers find out what we can
-            life.tools = await _listed(client)
+        connection.tools = await _listed(client)
+        if connection.changed:  # by the greeting, with which some servers find out what we can
+            connection.tools = await _listed(client)
         modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
-        life.tells_callers = modern or life.diary.tells_callers or client is self._way
-        life.client = client
-        life.ready.set()
-        await life.leave.wait()
+        connection.tells_callers = modern or connection.log.tells_callers or client is self._way
+        connection.client = client
+        connection.ready.set()
+        await connection.leave.wait()
 
     async def _answer(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
         caller = await self._callers.whose()
@@ -299,25 +296,25 @@ class McpSession:
             return ErrorData(code=INVALID_REQUEST, message="a person has to answer first")
         return ElicitResult(action="cancel")
 
-    async def _hear(self, life: _Life, message: IncomingMessage) -> None:
+    async def _hear(self, connection: _Connection, message: IncomingMessage) -> None:
         if isinstance(message, ToolListChangedNotification):
-            life.changed = True
-            if life.client is not None:
+            connection.changed = True
+            if connection.client is not None:
                 _LOG.info("server %s has other tools now; they are offered when it is opened again", self.name)
 
 
-async def _gone_soon(life: _Life) -> None:
+async def _gone_soon(connection: _Connection) -> None:
     with anyio.move_on_after(_EXIT_MESSAGE_SECONDS):
-        await life.gone.wait()
+        await connection.gone.wait()
 
 
-async def _end(life: _Life) -> None:
-    life.leave.set()
+async def _end(connection: _Connection) -> None:
+    connection.leave.set()
     with anyio.CancelScope(shield=True):
         with anyio.move_on_after(_SHUTDOWN_SECONDS):
-            await life.gone.wait()
-        life.scope.cancel()
-        await life.gone.wait()
+            await connection.gone.wait()
+        connection.scope.cancel()
+        await connection.gone.wait()
 
 
 def _meta(context: ToolContext) -> RequestParamsMeta:
@@ -331,7 +328,6 @@ def _meta(context: ToolContext) -> RequestParamsMeta:
 
 
 async def _listed(client: Client) -> list[Tool]:
-    """All pages of the server's tools."""
     if client.server_capabilities.tools is None:
         return []
     tools: list[Tool] = []
