@@ -6,12 +6,12 @@ import anyio
 import pytest
 from tests.model.jumping import LOOPS, Loop, run
 
-from turnwright.model.http.read_timeout import AnyAlarm, LoopAlarm, ReadTimedOutError, ReadTimeout, alarm
+from turnwright.model.http.read_timeout import AsyncioReadTimeout, ReadTimedOutError, ReadTimeout, read_timeout
 
 
 async def waited(seconds: float, *, at_most: float) -> bool:
     """Read for so many seconds with a new alarm: whether it came."""
-    return await read(alarm(), seconds, at_most=at_most)
+    return await read(read_timeout(), seconds, at_most=at_most)
 
 
 async def read(bell: ReadTimeout, seconds: float, *, at_most: float) -> bool:
@@ -29,17 +29,17 @@ async def read(bell: ReadTimeout, seconds: float, *, at_most: float) -> bool:
 
 def test_asyncio_has_an_alarm_of_its_own_and_others_have_the_plain_one() -> None:
     async def made() -> ReadTimeout:
-        return alarm()
+        return read_timeout()
 
-    assert type(run("asyncio", made)) is LoopAlarm
-    assert type(run("trio", made)) is AnyAlarm
+    assert type(run("asyncio", made)) is AsyncioReadTimeout
+    assert type(run("trio", made)) is ReadTimeout
 
 
 @LOOPS
 class TestAlarm:
     def test_each_read_has_its_own_time_longer_or_shorter_than_that_of_the_one_before(self, loop: Loop) -> None:
         async def reads() -> list[bool]:
-            bell = alarm()
+            bell = read_timeout()
             times = [(1, 5), (8, 10), (4, 3), (1, 300), (59, 60), (61, 60), (1, 2), (3, 2), (299, 300), (301, 300)]
             return [await read(bell, seconds, at_most=most) for seconds, most in times]
 
@@ -47,7 +47,7 @@ class TestAlarm:
 
     def test_what_comes_without_waiting_comes_in_time(self, loop: Loop) -> None:
         async def at_once() -> str:
-            bell = alarm()
+            bell = read_timeout()
             with bell.until(bell.now()):
                 return "came"
 
@@ -61,7 +61,7 @@ class TestAlarm:
 
     def test_the_time_between_two_reads_is_nobodys(self, loop: Loop) -> None:
         async def reads() -> list[bool]:
-            bell = alarm()
+            bell = read_timeout()
             came = [await read(bell, 1, at_most=5)]
             await anyio.sleep(1000)
             came.append(await read(bell, 4, at_most=5))
@@ -78,7 +78,7 @@ class TestAlarm:
 
     def test_an_alarm_that_is_off_does_not_ring(self, loop: Loop) -> None:
         async def off() -> None:
-            bell = alarm()
+            bell = read_timeout()
             assert await read(bell, 1, at_most=5)
             bell.off()
             await anyio.sleep(10)
@@ -102,7 +102,7 @@ class TestAlarm:
 
     def test_what_the_read_itself_raises_is_raised(self, loop: Loop) -> None:
         async def broken() -> None:
-            bell = alarm()
+            bell = read_timeout()
             with bell.until(bell.now() + 5):
                 await anyio.sleep(1)
                 raise OSError("broken")
@@ -114,7 +114,7 @@ class TestAlarm:
         """A library that closes the connection before it gives the cancellation on, which may take a moment."""
 
         async def closing() -> None:
-            bell = alarm()
+            bell = read_timeout()
             with bell.until(bell.now() + 5):
                 try:
                     await anyio.sleep(100)
@@ -131,7 +131,7 @@ def test_each_read_may_be_another_tasks(seconds: float) -> None:
     """`asyncio.wait_for` asked a generator for each of its items in a task of its own until Python 3.12."""
 
     async def reads() -> list[bool]:
-        bell = alarm()
+        bell = read_timeout()
         return [await asyncio.create_task(read(bell, each, at_most=5)) for each in (1, seconds, 2)]
 
     assert run("asyncio", reads) == [True, seconds < 5, True]

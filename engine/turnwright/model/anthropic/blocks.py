@@ -57,16 +57,12 @@ def encode_blocks(message: Message) -> Blocks:
     named in words.
     """
     if message.role == "tool":
-        return Blocks.of("tool", map(_result, _results(message)))
+        return Blocks.of("tool", (_result(part) for part in message.parts if isinstance(part, ToolResultPart)))
     if message.role == "assistant":
         return Blocks.of("assistant", in_order(message))
     return Blocks.of(
         message.role, (block for part in message.parts for block in _said(part, files=message.role == "user"))
     )
-
-
-def _results(message: Message) -> Iterator[ToolResultPart]:
-    return (part for part in message.parts if isinstance(part, ToolResultPart))
 
 
 def _said(part: object, *, files: bool) -> Iterator[Block]:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import JsonValue
 
-from turnwright.model.capabilities import Capabilities
+from turnwright.model.capabilities import Capabilities, checked_capabilities
 from turnwright.model.http.client import HttpModel
 from turnwright.model.http.endpoint import Api, Endpoint
 from turnwright.model.http.known_servers import known_capabilities
 from turnwright.model.http.timeouts import REPLY_TIMEOUT, Timeouts, silence
-from turnwright.model.protocol import ModelRequest, ToolChoice
+from turnwright.model.protocol import ToolChoice
 
 from .request import AnthropicEncoder
 from .stream import MessagesStream
@@ -33,7 +33,7 @@ ANTHROPIC_API: Final = Api(
 )
 
 
-class AnthropicMessages(HttpModel[MessagesStream]):
+class AnthropicMessages(HttpModel):
     """A model behind an address that speaks the Messages API. It makes one attempt a call (DESIGN 4.10).
 
     `model` is the model's id, as the provider knows it. `base_url` is the address before `/v1/messages`, by default
@@ -90,30 +90,26 @@ class AnthropicMessages(HttpModel[MessagesStream]):
         if capabilities is None:
             known = known_capabilities(endpoint.url.netloc.decode("ascii"), model)
             capabilities = replace(known, needs_tools_if_history_has_tools=True)
-        super().__init__(
-            model,
-            endpoint,
-            capabilities=capabilities,
-            patience=Timeouts(
-                connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout, reply=reply_timeout
-            ),
-            transport=transport,
-        )
-        self._encoder = AnthropicEncoder(
+        encoder = AnthropicEncoder(
             model,
             max_tokens=max_tokens,
             thinking=thinking,
             cache=cache,
             extra_body=extra_body,
             tool_choice_first=tool_choice_first,
-            capabilities=capabilities,
+            capabilities=checked_capabilities(capabilities),
         )
-
-    def _encode(self, request: ModelRequest) -> bytes:
-        return self._encoder.encode(request)
-
-    def _decoder(self) -> MessagesStream:
-        return MessagesStream(secrets=self._endpoint.secrets, where=self._endpoint.shown)
+        super().__init__(
+            model,
+            endpoint,
+            encode=encoder.encode,
+            decoder=MessagesStream,
+            capabilities=capabilities,
+            patience=Timeouts(
+                connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout, reply=reply_timeout
+            ),
+            transport=transport,
+        )
 
 
 def open_model(model: str, *, base_url: str | None = None, timeout: float | None = None) -> AnthropicMessages:

@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import whole_object
+from turnwright.model.http.json_text import read_id, whole_object
 from turnwright.model.http.reply_builder import FINISHES, Builder
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, Meter, Pieces, TooLargeError, mend
 from turnwright.model.protocol import (
@@ -161,7 +161,7 @@ class MessageBuilder(Builder):
 
     def _note_other(self, index: JsonValue, content: Mapping[str, JsonValue]) -> None:
         """Count a block of another kind once, however often it begins: it is work at the provider's side."""
-        other = str(index), _text(content.get("type")), _id(content)
+        other = str(index), _text(content.get("type")), read_id(content.get("id"))
         if other not in self._others:
             self._others.add(other)
             self._meter.take(sum(map(len, other)))
@@ -255,7 +255,7 @@ class _Block:
             and not self.stopped
             and not len(self._arguments)
             and bool(self._id)
-            and self._id == _id(content)
+            and self._id == read_id(content.get("id"))
         )
 
     @property
@@ -280,7 +280,7 @@ class _Block:
     def _add_call(self, content: Mapping[str, JsonValue]) -> None:
         given = content.get("input")
         if not self._id:
-            self._id = _id(content)
+            self._id = read_id(content.get("id"))
             self._meter.take(len(self._id))
         if not self._name:
             self._name = mend(_text(content.get("name")))
@@ -310,11 +310,6 @@ def _arguments(delta: Mapping[str, JsonValue]) -> str:
     piece = _named(delta, "input_json_delta", "partial_json")
     # An object instead of a text is already whole.
     return json.dumps(piece, ensure_ascii=False) if isinstance(piece, dict) and piece else _text(piece)
-
-
-def _id(content: Mapping[str, JsonValue]) -> str:
-    found = content.get("id")
-    return mend(str(found)) if isinstance(found, str | int) and not isinstance(found, bool) else ""
 
 
 def _text(value: JsonValue) -> str:

@@ -1,12 +1,11 @@
 """What all models that are asked over HTTP share: one attempt a call, one client an event loop, and its closing."""
 
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from turnwright.errors import ConfigError
-from turnwright.model.capabilities import Capabilities, checked_capabilities
+from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import fit
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
 
@@ -18,11 +17,9 @@ from .timeouts import Timeouts
 if TYPE_CHECKING:
     import httpx
 
-Decoder = TypeVar("Decoder", bound=ReplyStream)
 
-
-class HttpModel(ABC, Generic[Decoder]):
-    """A model behind an endpoint. What an API says differently is said by its encoder and its decoder.
+class HttpModel:
+    """A model behind an endpoint: `encode` makes the bodies of its requests, `decoder` what reads a reply.
 
     Raises `ConfigError` for a model without a name.
     """
@@ -34,6 +31,8 @@ class HttpModel(ABC, Generic[Decoder]):
         model: str,
         endpoint: Endpoint,
         *,
+        encode: Callable[[ModelRequest], bytes],
+        decoder: Callable[..., ReplyStream],
         capabilities: Capabilities,
         patience: Timeouts,
         transport: "httpx.AsyncBaseTransport | None",
@@ -41,8 +40,10 @@ class HttpModel(ABC, Generic[Decoder]):
         if not model:
             raise ConfigError("the model has no name: pass the id by which the provider knows it")
         self._name = model
+        self._encode = encode
+        self._decoder = decoder
         self._endpoint = endpoint
-        self._capabilities = checked_capabilities(capabilities)
+        self._capabilities = capabilities
         self._poster = Poster(endpoint, patience, transport)
 
     def __repr__(self) -> str:
@@ -82,7 +83,7 @@ class HttpModel(ABC, Generic[Decoder]):
         Raises `ModelError` with its cause, and with the partial reply if it broke off, for everything that the
         network, the server or the model can do wrong. Cancelling it closes the connection.
         """
-        decoder = self._decoder()
+        decoder = self._decoder(secrets=self._endpoint.secrets, where=self._endpoint.shown)
         async with await self._poster.post(self._encode(fit(request, self._capabilities))) as answer:
             while not decoder.done:
                 try:
@@ -102,11 +103,3 @@ class HttpModel(ABC, Generic[Decoder]):
             if decoder.complete:
                 await answer.drain()
         yield decoder.reply()
-
-    @abstractmethod
-    def _encode(self, request: ModelRequest) -> bytes:
-        """Make the body of a request that fits the model."""
-
-    @abstractmethod
-    def _decoder(self) -> Decoder:
-        """Make the decoder of one reply."""

@@ -23,7 +23,7 @@ from .connect_errors import unreachable
 from .decompression import UnknownEncodingError, Unpacker, UnpackError
 from .endpoint import Endpoint
 from .errors import MIN_SECRET, excerpt, http_failure
-from .read_timeout import ReadTimedOutError, alarm
+from .read_timeout import ReadTimedOutError, read_timeout
 from .timeouts import Timeouts, Waiting
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class HttpResponse:
         self._unpacker = unpacker
         self._endpoint = endpoint
         self._waiting = waiting
-        self._alarm = alarm()
+        self._timeout = read_timeout()
         self._late = httpx.TimeoutException
         self._broken: tuple[type[Exception], ...] = (
             httpx.HTTPError,
@@ -209,7 +209,7 @@ class HttpResponse:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._alarm.off()
+        self._timeout.off()
         # A cancelled task must still give the connection back.
         try:
             with anyio.CancelScope(shield=True):
@@ -226,9 +226,9 @@ class HttpResponse:
 
         Raises `ModelError`, without a partial reply, if that is too long, or the connection breaks.
         """
-        now = self._alarm.now()
+        now = self._timeout.now()
         try:
-            with self._alarm.until(now + self._waiting.limit(now, came=came, whole=whole)):
+            with self._timeout.until(now + self._waiting.limit(now, came=came, whole=whole)):
                 if self._unpacker.packed or self._given == _TURN:
                     data = await self._next()
                 else:
@@ -247,7 +247,7 @@ class HttpResponse:
                 cause=Cause.INTERRUPTED,
             ) from error
         if whole:
-            self._waiting.heard(self._alarm.now())
+            self._waiting.heard(self._timeout.now())
         return data
 
     async def beginning(self, *, within: float) -> bytes:

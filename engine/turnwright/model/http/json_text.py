@@ -65,6 +65,11 @@ def read_count(value: JsonValue) -> int | None:
     return None
 
 
+def read_id(value: JsonValue) -> str:
+    """Read the id of a call, which may be a number; empty where it is none."""
+    return mend(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+
+
 def read_index(value: JsonValue) -> int | None:
     """Read the number by which a server tells calls or choices apart, which may be a text; None where it is none.
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import read_index, whole_object
+from turnwright.model.http.json_text import read_id, read_index, whole_object
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, Meter, Pieces, TooLargeError, mend
 from turnwright.model.protocol import ResponseToolCall
 
@@ -200,8 +200,7 @@ class CallAssembler:
         return found
 
     def _add(self, entry: dict[str, JsonValue], function: dict[str, JsonValue]) -> None:
-        found = entry.get("id")
-        call_id = mend(str(found)) if isinstance(found, str | int) and not isinstance(found, bool) else ""
+        call_id = read_id(entry.get("id"))
         index = read_index(entry.get("index"))
         call = self._unindexed(call_id, function) if index is None else self._indexed(index, call_id, function)
         if call is None or _is_another(call, call_id, function):

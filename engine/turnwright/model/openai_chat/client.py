@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import JsonValue
 
-from turnwright.model.capabilities import Capabilities
+from turnwright.model.capabilities import Capabilities, checked_capabilities
 from turnwright.model.http.client import HttpModel
 from turnwright.model.http.endpoint import Api, Endpoint
 from turnwright.model.http.known_servers import known_capabilities
 from turnwright.model.http.timeouts import REPLY_TIMEOUT, Timeouts, silence
-from turnwright.model.protocol import ModelRequest, ToolChoice
+from turnwright.model.protocol import ToolChoice
 
 from .request import MaxTokensField, OpenAIEncoder
 from .stream import ChatStream
@@ -28,7 +28,7 @@ OPENAI_API: Final = Api(
 )
 
 
-class OpenAIChat(HttpModel[ChatStream]):
+class OpenAIChat(HttpModel):
     """A model behind an address that speaks chat completions. It makes one attempt a call (DESIGN 4.10).
 
     `model` is the model's id, as the provider knows it. `base_url` is the address before `/chat/completions`, by
@@ -77,28 +77,24 @@ class OpenAIChat(HttpModel[ChatStream]):
         endpoint = Endpoint.of(OPENAI_API, base_url=base_url, api_key=api_key, headers=headers)
         if capabilities is None:
             capabilities = known_capabilities(endpoint.url.netloc.decode("ascii"), model)
+        encoder = OpenAIEncoder(
+            model,
+            max_tokens_field=max_tokens_field or ("max_completion_tokens" if endpoint.own else "max_tokens"),
+            extra_body=extra_body,
+            tool_choice_first=tool_choice_first,
+            capabilities=checked_capabilities(capabilities),
+        )
         super().__init__(
             model,
             endpoint,
+            encode=encoder.encode,
+            decoder=ChatStream,
             capabilities=capabilities,
             patience=Timeouts(
                 connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout, reply=reply_timeout
             ),
             transport=transport,
         )
-        self._encoder = OpenAIEncoder(
-            model,
-            max_tokens_field=max_tokens_field or ("max_completion_tokens" if endpoint.own else "max_tokens"),
-            extra_body=extra_body,
-            tool_choice_first=tool_choice_first,
-            capabilities=capabilities,
-        )
-
-    def _encode(self, request: ModelRequest) -> bytes:
-        return self._encoder.encode(request)
-
-    def _decoder(self) -> ChatStream:
-        return ChatStream(secrets=self._endpoint.secrets, where=self._endpoint.shown)
 
 
 def open_model(model: str, *, base_url: str | None = None, timeout: float | None = None) -> OpenAIChat:

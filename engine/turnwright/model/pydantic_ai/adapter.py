@@ -19,7 +19,7 @@ from turnwright.errors import ConfigError
 from turnwright.model.capabilities import Capabilities, checked_capabilities
 from turnwright.model.fit import fit
 from turnwright.model.http.errors import MIN_SECRET
-from turnwright.model.http.read_timeout import ReadTimedOutError, ReadTimeout, alarm
+from turnwright.model.http.read_timeout import ReadTimedOutError, ReadTimeout, read_timeout
 from turnwright.model.http.timeouts import Timeouts, Waiting
 from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
 from turnwright.privacy.secrets import HTTP_LOGGERS, Secrets
@@ -134,7 +134,7 @@ class PydanticAIModel:
         hearing = Hearing()
         stream: StreamedResponse | None = None
         began, first = time.perf_counter(), None
-        clock = alarm()
+        clock = read_timeout()
         waiting = Waiting(self._patience, self._name, clock.now())
         try:
             async with self._asked(fit(request, self._capabilities), clock) as answer:

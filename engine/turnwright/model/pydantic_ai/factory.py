@@ -60,13 +60,9 @@ def pydantic_ai_model(
         made_of(model),
         settings=settings,
         capabilities=capabilities,
-        name=name or _name_of(model),
+        name=name or (model if isinstance(model, str) else None),
         idle_timeout=idle_timeout,
     )
-
-
-def _name_of(model: "Model | str") -> str | None:
-    return model if isinstance(model, str) else None
 
 
 def open_model(model: str, *, timeout: float | None = None) -> "PydanticAIModel":

@@ -10,21 +10,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import pydantic_ai.messages as pai
 from pydantic import JsonValue, ValidationError
-from pydantic_ai.messages import (
-    CompactionPart,
-    ModelMessagesTypeAdapter,
-    ModelResponse,
-    ModelResponsePart,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
-)
 from pydantic_core import PydanticSerializationError
 
-from turnwright.message import Message
-from turnwright.message import TextPart as OurText
-from turnwright.message import ToolCallPart as OurCall
+from turnwright.message import Message, TextPart, ToolCallPart
 from turnwright.model.http.encoding import replies_of
 from turnwright.model.http.text_buffer import mend
 
@@ -36,15 +26,17 @@ TYPE: Final = "pydantic_ai"
 _LEFT_OUT: Final = frozenset({"content", "args", "tool_call_id", "tool_kind", "citations"})
 
 
-def details_of(response: ModelResponse) -> tuple[Mapping[str, JsonValue], ...]:
+def details_of(response: pai.ModelResponse) -> tuple[Mapping[str, JsonValue], ...]:
     """Make the entry for a response, or none where its text and its calls say all there is."""
     parts = [
-        part for part in response.parts if isinstance(part, TextPart | ThinkingPart | ToolCallPart | CompactionPart)
+        part
+        for part in response.parts
+        if isinstance(part, pai.TextPart | pai.ThinkingPart | pai.ToolCallPart | pai.CompactionPart)
     ]
     if not any(_says_more(part) for part in parts):
         return ()
     try:
-        (dumped,) = ModelMessagesTypeAdapter.dump_python([ModelResponse(parts=parts)], mode="json")
+        (dumped,) = pai.ModelMessagesTypeAdapter.dump_python([pai.ModelResponse(parts=parts)], mode="json")
     except PydanticSerializationError:
         # Details that are no JSON cannot be journalled; the provider gets the text and the calls.
         return ()
@@ -52,23 +44,23 @@ def details_of(response: ModelResponse) -> tuple[Mapping[str, JsonValue], ...]:
     calls = 0
     for part, fields in zip(parts, dumped["parts"], strict=True):
         row = _without_texts(part, fields)
-        if isinstance(part, ToolCallPart):
+        if isinstance(part, pai.ToolCallPart):
             row["call"] = calls
             calls += 1
-        elif not isinstance(part, CompactionPart):
+        elif not isinstance(part, pai.CompactionPart):
             row["length"] = len(mend(part.content))
         kept.append(row)
     origin = {"provider_name": response.provider_name, "canonical_system": response.canonical_system}
     return ({"type": TYPE, **{name: value for name, value in origin.items() if value is not None}, "parts": kept},)
 
 
-def response_of(message: Message) -> ModelResponse | None:
+def response_of(message: Message) -> pai.ModelResponse | None:
     """Translate an assistant's message, with the details of its reply at their places; None if it says nothing.
 
     What does not fit any more, since a text or the calls were changed after the reply, goes back without details; of
     the reasoning nothing does, for its signature would be wrong. Reasoning of other origin is left out.
     """
-    parts: list[ModelResponsePart] = []
+    parts: list[pai.ModelResponsePart] = []
     entry: Mapping[str, JsonValue] = {}
     for reasoning, rest in replies_of(message):
         found = next((each for each in reasoning.details if each.get("type") == TYPE), {}) if reasoning else {}
@@ -77,63 +69,63 @@ def response_of(message: Message) -> ModelResponse | None:
     if not parts:
         return None
     name, system = entry.get("provider_name"), entry.get("canonical_system")
-    return ModelResponse(
+    return pai.ModelResponse(
         parts=parts,
         provider_name=name if isinstance(name, str) else None,
         canonical_system=system if isinstance(system, str) else None,
     )
 
 
-def _says_more(part: ModelResponsePart) -> bool:
-    return isinstance(part, ThinkingPart | CompactionPart) or bool(getattr(part, "provider_details", None))
+def _says_more(part: pai.ModelResponsePart) -> bool:
+    return isinstance(part, pai.ThinkingPart | pai.CompactionPart) or bool(getattr(part, "provider_details", None))
 
 
-def _without_texts(part: ModelResponsePart, fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    if isinstance(part, CompactionPart):
+def _without_texts(part: pai.ModelResponsePart, fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    if isinstance(part, pai.CompactionPart):
         return {name: value for name, value in fields.items() if value is not None}
-    left_out = _LEFT_OUT if isinstance(part, ThinkingPart) else _LEFT_OUT | {"id"}
+    left_out = _LEFT_OUT if isinstance(part, pai.ThinkingPart) else _LEFT_OUT | {"id"}
     return {name: value for name, value in fields.items() if value is not None and name not in left_out}
 
 
 class _Row:
     """The parts of one reply, with its texts and calls put back into their places."""
 
-    def __init__(self, reasoning: str, parts: Sequence[OurText | OurCall]) -> None:
+    def __init__(self, reasoning: str, parts: Sequence[TextPart | ToolCallPart]) -> None:
         self._reasoning = reasoning
-        self._text = "".join(part.text for part in parts if isinstance(part, OurText))
-        self._calls = [part for part in parts if isinstance(part, OurCall)]
+        self._text = "".join(part.text for part in parts if isinstance(part, TextPart))
+        self._calls = [part for part in parts if isinstance(part, ToolCallPart)]
 
-    def filled(self, entry: Mapping[str, JsonValue]) -> list[ModelResponsePart]:
+    def filled(self, entry: Mapping[str, JsonValue]) -> list[pai.ModelResponsePart]:
         places = _read(entry)
-        thought = _lengths(places, ThinkingPart) == len(self._reasoning)
-        texted = _lengths(places, TextPart) == len(self._text)
+        thought = _lengths(places, pai.ThinkingPart) == len(self._reasoning)
+        texted = _lengths(places, pai.TextPart) == len(self._text)
         if not texted:
-            places = [place for place in places if not isinstance(place[0], TextPart)]
+            places = [place for place in places if not isinstance(place[0], pai.TextPart)]
         heard = read = 0
         used: set[int] = set()
-        row: list[ModelResponsePart] = []
+        row: list[pai.ModelResponsePart] = []
         for part, length, call in places:
             match part:
-                case ThinkingPart() if thought:
+                case pai.ThinkingPart() if thought:
                     row.append(dataclasses.replace(part, content=self._reasoning[heard : heard + length]))
                     heard += length
-                case TextPart():
+                case pai.TextPart():
                     row.append(dataclasses.replace(part, content=self._text[read : read + length]))
                     read += length
-                case ToolCallPart() if call < len(self._calls) and self._calls[call].name == part.tool_name:
+                case pai.ToolCallPart() if call < len(self._calls) and self._calls[call].name == part.tool_name:
                     row.append(_call(self._calls[call], part))
                     used.add(call)
-                case CompactionPart():
+                case pai.CompactionPart():
                     row.append(part)
                 case _:
                     pass
         if self._text and not (texted and read):
-            first = next((at for at, part in enumerate(row) if isinstance(part, ToolCallPart)), len(row))
-            row.insert(first, TextPart(self._text))
+            first = next((at for at, part in enumerate(row) if isinstance(part, pai.ToolCallPart)), len(row))
+            row.insert(first, pai.TextPart(self._text))
         return row + [_call(call) for at, call in enumerate(self._calls) if at not in used]
 
 
-_Place = tuple[ModelResponsePart, int, int]
+_Place = tuple[pai.ModelResponsePart, int, int]
 
 
 def _read(entry: Mapping[str, JsonValue]) -> list[_Place]:
@@ -143,23 +135,23 @@ def _read(entry: Mapping[str, JsonValue]) -> list[_Place]:
     places = [(_whole(row.pop("length", 0)), _whole(row.pop("call", 0))) for row in fields]
     parts = [row if row.get("part_kind") in ("tool-call", "compaction") else {"content": "", **row} for row in fields]
     try:
-        (response,) = ModelMessagesTypeAdapter.validate_python([{"kind": "response", "parts": parts}])
+        (response,) = pai.ModelMessagesTypeAdapter.validate_python([{"kind": "response", "parts": parts}])
     except ValidationError:
         return []
     return [
         (part, length, call)
         for part, (length, call) in zip(response.parts, places, strict=True)
-        if isinstance(part, TextPart | ThinkingPart | ToolCallPart | CompactionPart)
+        if isinstance(part, pai.TextPart | pai.ThinkingPart | pai.ToolCallPart | pai.CompactionPart)
     ]
 
 
-def _lengths(places: Sequence[_Place], kind: type[TextPart | ThinkingPart]) -> int:
+def _lengths(places: Sequence[_Place], kind: type[pai.TextPart | pai.ThinkingPart]) -> int:
     return sum(length for part, length, _ in places if isinstance(part, kind))
 
 
-def _call(call: OurCall, like: ToolCallPart | None = None) -> ToolCallPart:
+def _call(call: ToolCallPart, like: pai.ToolCallPart | None = None) -> pai.ToolCallPart:
     """The call under our id, with the details that the provider gave it."""
-    part = ToolCallPart(tool_name=call.name, args=dict(call.arguments), tool_call_id=call.id)
+    part = pai.ToolCallPart(tool_name=call.name, args=dict(call.arguments), tool_call_id=call.id)
     if like is None:
         return part
     return dataclasses.replace(part, provider_name=like.provider_name, provider_details=like.provider_details)

@@ -4,21 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+import pydantic_ai.messages as pai
 from pydantic import JsonValue
-from pydantic_ai.messages import (
-    ModelResponse as PydanticResponse,
-)
-from pydantic_ai.messages import (
-    ModelResponseStreamEvent,
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
-    ThinkingPart,
-    ThinkingPartDelta,
-    ToolCallPart,
-    ToolCallPartDelta,
-)
 from pydantic_ai.usage import RequestUsage
 
 from turnwright.model.http.json_text import read_count, whole_object
@@ -60,7 +47,7 @@ class Hearing:
         """How much of the reply has come: a number that grows with its text, thinking and calls alone."""
         return self._meter.progress
 
-    def take(self, event: ModelResponseStreamEvent) -> Iterator[Delta]:
+    def take(self, event: pai.ModelResponseStreamEvent) -> Iterator[Delta]:
         """Give what an event adds to the text or the reasoning.
 
         Raises `TooLargeError` once the reply passes a bound.
@@ -69,19 +56,19 @@ class Hearing:
         if self._left < 0:
             raise TooLargeError(f"the response has more than {MAX_CHUNKS:,} chunks")
         match event:
-            case PartStartEvent(part=TextPart(content=piece)):
+            case pai.PartStartEvent(part=pai.TextPart(content=piece)):
                 yield from self._texted(piece)
-            case PartDeltaEvent(delta=TextPartDelta(content_delta=piece)):
+            case pai.PartDeltaEvent(delta=pai.TextPartDelta(content_delta=piece)):
                 yield from self._texted(piece)
-            case PartStartEvent(part=ThinkingPart(content=piece)):
+            case pai.PartStartEvent(part=pai.ThinkingPart(content=piece)):
                 yield from self._thought(piece)
-            case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(piece))):
+            case pai.PartDeltaEvent(delta=pai.ThinkingPartDelta(content_delta=str(piece))):
                 yield from self._thought(piece)
-            case PartDeltaEvent(delta=ToolCallPartDelta(args_delta=str(arguments) | dict(arguments))):
+            case pai.PartDeltaEvent(delta=pai.ToolCallPartDelta(args_delta=str(arguments) | dict(arguments))):
                 self._meter.take(len(arguments))
-            case PartStartEvent(index=index, part=part):
+            case pai.PartStartEvent(index=index, part=part):
                 # A call, or what the provider does at its own side. What begins again at an index is told anew.
-                self._begin(index, is_call=isinstance(part, ToolCallPart))
+                self._begin(index, is_call=isinstance(part, pai.ToolCallPart))
             case _:
                 pass
 
@@ -115,7 +102,7 @@ class Hearing:
             yield ReasoningDelta(text)
 
 
-def whole_reply(response: PydanticResponse, first: float | None = None) -> ModelResponse:
+def whole_reply(response: pai.ModelResponse, first: float | None = None) -> ModelResponse:
     """Translate a whole response. `first` is when its first chunk came, in seconds, if it was streamed.
 
     Raises `ModelError` with what there is as its `partial` for one that broke off, that failed at the provider's side,
@@ -136,16 +123,16 @@ def whole_reply(response: PydanticResponse, first: float | None = None) -> Model
     return reply
 
 
-def reply_of(response: PydanticResponse, first: float | None = None) -> ModelResponse:
+def reply_of(response: pai.ModelResponse, first: float | None = None) -> ModelResponse:
     """Translate a response as far as it has come. Parts that are no text, thinking or call of ours are left out.
 
     `first` is when its first chunk came, in seconds, if it was streamed.
     """
     return ModelResponse(
-        text="".join(mend(part.content) for part in response.parts if isinstance(part, TextPart)),
-        reasoning="".join(mend(part.content) for part in response.parts if isinstance(part, ThinkingPart)),
+        text="".join(mend(part.content) for part in response.parts if isinstance(part, pai.TextPart)),
+        reasoning="".join(mend(part.content) for part in response.parts if isinstance(part, pai.ThinkingPart)),
         reasoning_details=details_of(response),
-        calls=tuple(_call(part) for part in response.parts if isinstance(part, ToolCallPart)),
+        calls=tuple(_call(part) for part in response.parts if isinstance(part, pai.ToolCallPart)),
         finish=_FINISHES.get(response.finish_reason or "", Finish.STOP),
         usage=_usage(response.usage),
         finish_reason=_word(response),
@@ -160,7 +147,7 @@ def reply_of(response: PydanticResponse, first: float | None = None) -> ModelRes
     )
 
 
-def _call(part: ToolCallPart) -> ResponseToolCall:
+def _call(part: pai.ToolCallPart) -> ResponseToolCall:
     raw = part.args if isinstance(part.args, str) else _dumped(part.args)
     if len(raw) > MAX_ARGUMENTS:
         raise TooLargeError(f"the arguments of a call are longer than {MAX_ARGUMENTS:,} characters")
@@ -184,6 +171,6 @@ def _usage(usage: RequestUsage) -> Usage | None:
     return Usage(input_tokens=read or 0, output_tokens=written or 0) if read or written else None
 
 
-def _word(response: PydanticResponse) -> str | None:
+def _word(response: pai.ModelResponse) -> str | None:
     said = (response.provider_details or {}).get("finish_reason")
     return said if isinstance(said, str) else response.finish_reason

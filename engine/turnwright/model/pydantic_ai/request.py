@@ -4,26 +4,7 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
-from pydantic_ai.messages import (
-    AudioUrl,
-    BinaryContent,
-    DocumentUrl,
-    ImageUrl,
-    ModelMessage,
-    ModelRequestPart,
-    MultiModalContent,
-    SystemPromptPart,
-    ToolReturnPart,
-    UserContent,
-    UserPromptPart,
-    VideoUrl,
-)
-from pydantic_ai.messages import (
-    ModelRequest as PydanticRequest,
-)
-from pydantic_ai.messages import (
-    ModelResponse as PydanticResponse,
-)
+import pydantic_ai.messages as pai
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
@@ -45,21 +26,21 @@ _OUTCOMES: Final[Mapping[CallStatus, Outcome]] = {
     CallStatus.ABORTED: "interrupted",
     CallStatus.UNKNOWN: "interrupted",
 }
-_URLS: Final[Mapping[str, type[ImageUrl | AudioUrl | VideoUrl]]] = {
-    "image": ImageUrl,
-    "audio": AudioUrl,
-    "video": VideoUrl,
+_URLS: Final[Mapping[str, type[pai.ImageUrl | pai.AudioUrl | pai.VideoUrl]]] = {
+    "image": pai.ImageUrl,
+    "audio": pai.AudioUrl,
+    "video": pai.VideoUrl,
 }
 
 
-def messages_of(messages: Sequence[Message]) -> list[ModelMessage]:
+def messages_of(messages: Sequence[Message]) -> list[pai.ModelMessage]:
     """Translate a conversation. What stands between two replies is one request, in its order.
 
     An assistant's message that holds nothing but the engine's bookkeeping is left out. What a message becomes is the
     same object each time: pydantic-ai leaves a history as it is.
     """
-    done: list[ModelMessage] = []
-    said: list[ModelRequestPart] = []
+    done: list[pai.ModelMessage] = []
+    said: list[pai.ModelRequestPart] = []
     for message in messages:
         if message.role != "assistant":
             said += _REQUESTS.of(message)
@@ -68,10 +49,10 @@ def messages_of(messages: Sequence[Message]) -> list[ModelMessage]:
         if response is None:
             continue
         if said:
-            done.append(PydanticRequest(parts=said))
+            done.append(pai.ModelRequest(parts=said))
             said = []
         done.append(response)
-    return [*done, PydanticRequest(parts=said)] if said else done
+    return [*done, pai.ModelRequest(parts=said)] if said else done
 
 
 def parameters_of(tools: Sequence[ToolSpec]) -> ModelRequestParameters:
@@ -84,42 +65,44 @@ def parameters_of(tools: Sequence[ToolSpec]) -> ModelRequestParameters:
     )
 
 
-def _request_parts(message: Message) -> Iterator[ModelRequestPart]:
+def _request_parts(message: Message) -> Iterator[pai.ModelRequestPart]:
     if message.role == "system":
-        yield SystemPromptPart(message.text)
+        yield pai.SystemPromptPart(message.text)
     elif message.role == "user":
-        yield UserPromptPart(_said(message))
+        yield pai.UserPromptPart(_said(message))
     else:
         for part in message.parts:
             if isinstance(part, ToolResultPart):
                 yield _result(part)
 
 
-def _said(message: Message) -> str | list[UserContent]:
+def _said(message: Message) -> str | list[pai.UserContent]:
     if not message.files:
         return message.text
     return [*([message.text] if message.text else ()), *map(_file, message.files)]
 
 
-def _result(part: ToolResultPart) -> ToolReturnPart:
-    content: str | list[UserContent] = part.text
+def _result(part: ToolResultPart) -> pai.ToolReturnPart:
+    content: str | list[pai.UserContent] = part.text
     if part.files:
         content = [*([part.text] if part.text else ()), *map(_file, part.files)]
-    return ToolReturnPart(tool_name=part.name, content=content, tool_call_id=part.call, outcome=_OUTCOMES[part.status])
+    return pai.ToolReturnPart(
+        tool_name=part.name, content=content, tool_call_id=part.call, outcome=_OUTCOMES[part.status]
+    )
 
 
-def _file(part: FilePart) -> MultiModalContent:
+def _file(part: FilePart) -> pai.MultiModalContent:
     name = part.name or None
     if part.data:
-        return BinaryContent(data=base64.b64decode(part.data), media_type=part.media_type, identifier=name)
+        return pai.BinaryContent(data=base64.b64decode(part.data), media_type=part.media_type, identifier=name)
     # Of `image/*` the address may say more.
     media_type = None if part.media_type.endswith("*") else part.media_type
-    kind: type[ImageUrl | AudioUrl | VideoUrl | DocumentUrl] = DocumentUrl
+    kind: type[pai.ImageUrl | pai.AudioUrl | pai.VideoUrl | pai.DocumentUrl] = pai.DocumentUrl
     kind = _URLS.get(part.media_type.partition("/")[0], kind)
     return kind(url=part.url, media_type=media_type, identifier=name)
 
 
-_REQUESTS: Final[EncodedMessage[Message, tuple[ModelRequestPart, ...]]] = EncodedMessage(
+_REQUESTS: Final[EncodedMessage[Message, tuple[pai.ModelRequestPart, ...]]] = EncodedMessage(
     lambda message: tuple(_request_parts(message))
 )
-_RESPONSES: Final[EncodedMessage[Message, PydanticResponse | None]] = EncodedMessage(response_of)
+_RESPONSES: Final[EncodedMessage[Message, pai.ModelResponse | None]] = EncodedMessage(response_of)

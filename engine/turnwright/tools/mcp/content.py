@@ -6,17 +6,7 @@ from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import urlsplit
 
-from mcp_types import (
-    AudioContent,
-    BlobResourceContents,
-    CallToolResult,
-    ContentBlock,
-    EmbeddedResource,
-    ImageContent,
-    ResourceLink,
-    TextContent,
-    TextResourceContents,
-)
+import mcp_types as types
 
 from turnwright.message import FilePart
 from turnwright.tools.errors import ToolError
@@ -28,7 +18,7 @@ from .wire import MOST_BLOCKS
 _UNKNOWN_TYPE: Final = "application/octet-stream"
 
 
-def read_result(result: CallToolResult) -> ToolResult:
+def read_result(result: types.CallToolResult) -> ToolResult:
     """Give the result of a call. Raises `ToolError` with its text where the server says that it is an error.
 
     Text stays text, one block after the other. Pictures, sounds and resources of bytes become files; a resource of
@@ -50,17 +40,17 @@ def read_result(result: CallToolResult) -> ToolResult:
     return ToolResult(text, result.structured_content, tuple(files))
 
 
-def _take(block: ContentBlock, said: list[str], files: list[FilePart]) -> None:
+def _take(block: types.ContentBlock, said: list[str], files: list[FilePart]) -> None:
     match block:
-        case TextContent(text=text):
+        case types.TextContent(text=text):
             said.append(text)
-        case ImageContent(data=data, mime_type=kind) | AudioContent(data=data, mime_type=kind):
+        case types.ImageContent(data=data, mime_type=kind) | types.AudioContent(data=data, mime_type=kind):
             _attach(data, kind, "", said, files)
-        case ResourceLink(uri=uri, name=name, description=about):
+        case types.ResourceLink(uri=uri, name=name, description=about):
             said.append(f"[resource {name}: {uri}]" + (f" {about}" if about else ""))
-        case EmbeddedResource(resource=BlobResourceContents(uri=uri, blob=data, mime_type=kind)):
+        case types.EmbeddedResource(resource=types.BlobResourceContents(uri=uri, blob=data, mime_type=kind)):
             _attach(data, kind or _UNKNOWN_TYPE, _name_of(uri), said, files)
-        case EmbeddedResource(resource=TextResourceContents(uri=uri, text=text)):
+        case types.EmbeddedResource(resource=types.TextResourceContents(uri=uri, text=text)):
             said.append(f"[resource {uri}]\n{text}")
 
 

@@ -14,22 +14,10 @@ from typing import Final, TypeAlias
 
 import anyio
 import anyio.abc
+import mcp_types as types
 from mcp import MCPError
 from mcp.client import Client, ClientRequestContext, IncomingMessage
 from mcp.shared.exceptions import UrlElicitationRequiredError
-from mcp_types import (
-    CONNECTION_CLOSED,
-    INVALID_REQUEST,
-    URL_ELICITATION_REQUIRED,
-    CallToolResult,
-    ElicitRequestParams,
-    ElicitResult,
-    ErrorData,
-    Implementation,
-    RequestParamsMeta,
-    Tool,
-    ToolListChangedNotification,
-)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue, ValidationError
 
@@ -45,7 +33,7 @@ from .wire import MOST_TOOLS, TOO_MANY_TOOLS
 Way: TypeAlias = Connect | InProcess | Client
 
 _LOG: Final = logging.getLogger(__name__)
-_CLIENT_INFO: Final = Implementation(name="turnwright", version=version("turnwright"))
+_CLIENT_INFO: Final = types.Implementation(name="turnwright", version=version("turnwright"))
 #: Seconds for a server to leave in order.
 _SHUTDOWN_SECONDS: Final = 8.0
 #: Seconds that a call waits for what a server has to say that is dying. It may take longer to be gone.
@@ -67,7 +55,7 @@ class ServerDownError(Exception):
 class _Connection:
     log: ServerLog
     client: Client | None = None
-    tools: list[Tool] = field(default_factory=list)
+    tools: list[types.Tool] = field(default_factory=list)
     error: Exception | None = None
     #: The server said that its tools are others now.
     changed: bool = False
@@ -109,7 +97,7 @@ class McpSession:
         self._lock = anyio.Lock()
         self._callers = Callers()
 
-    async def start(self) -> list[Tool]:
+    async def start(self) -> list[types.Tool]:
         """Open it, and give its tools. Raises `ServerDownError`."""
         return (await self._connected()).tools
 
@@ -122,7 +110,7 @@ class McpSession:
         """The text without the secrets of the server's configuration."""
         return self._secrets.hide(text)
 
-    async def call(self, tool: str, arguments: Mapping[str, JsonValue], context: ToolContext) -> CallToolResult:
+    async def call(self, tool: str, arguments: Mapping[str, JsonValue], context: ToolContext) -> types.CallToolResult:
         """Call a tool.
 
         Raises `NeedsPersonError` where the server asks what nobody has answered yet, and `ToolError` for an error of
@@ -146,7 +134,7 @@ class McpSession:
 
     async def _send(
         self, connection: _Connection, tool: str, arguments: dict[str, JsonValue], caller: Caller
-    ) -> CallToolResult | None:
+    ) -> types.CallToolResult | None:
         """Make the call once. None where its result does not count, for the server asked something meanwhile."""
         # Who was answered is about to be asked again: where nothing tells who is asked, nobody else may run then.
         alone = caller.muddled or (caller.is_again and not connection.tells_callers)
@@ -167,7 +155,7 @@ class McpSession:
         """Return where the call is to be made again. Raises `NeedsPersonError` or `ToolError` where it is not."""
         if caller.needs is not None:
             raise caller.needs from None
-        if error.code == URL_ELICITATION_REQUIRED:
+        if error.code == types.URL_ELICITATION_REQUIRED:
             self._visit(caller, error)
         elif self._has_forgotten_us(connection, error) and not caller.greeted:
             connection.lost = caller.greeted = True
@@ -186,7 +174,7 @@ class McpSession:
             caller.visit(one)
 
     async def _explained(self, connection: _Connection, error: MCPError) -> ToolError:
-        closed = error.code == CONNECTION_CLOSED and error.message.startswith(("Connection closed", "SSE stream"))
+        closed = error.code == types.CONNECTION_CLOSED and error.message.startswith(("Connection closed", "SSE stream"))
         if not closed and not connection.is_dead:
             return ToolError(f"server {self.name}: {self.hide(error.message)}")
         await self._discard(connection)
@@ -246,7 +234,7 @@ class McpSession:
         elif isinstance(error, ServerDownError):
             said = str(error)
         elif isinstance(error, MCPError):
-            said = "it ended before it was ready" if error.code == CONNECTION_CLOSED else error.message
+            said = "it ended before it was ready" if error.code == types.CONNECTION_CLOSED else error.message
         else:
             said = describe(error)
         return self.hide(said) + connection.log.explain()
@@ -286,18 +274,20 @@ class McpSession:
         connection.ready.set()
         await connection.leave.wait()
 
-    async def _answer(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+    async def _answer(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
         caller = await self._callers.whose()
         answer = None if caller is None else caller.answer(params)
         if answer is not None:
             return answer
         if context.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
             # There the server waits for nothing: an error ends the call on our side alone.
-            return ErrorData(code=INVALID_REQUEST, message="a person has to answer first")
-        return ElicitResult(action="cancel")
+            return types.ErrorData(code=types.INVALID_REQUEST, message="a person has to answer first")
+        return types.ElicitResult(action="cancel")
 
     async def _hear(self, connection: _Connection, message: IncomingMessage) -> None:
-        if isinstance(message, ToolListChangedNotification):
+        if isinstance(message, types.ToolListChangedNotification):
             connection.changed = True
             if connection.client is not None:
                 _LOG.info("server %s has other tools now; they are offered when it is opened again", self.name)
@@ -317,7 +307,7 @@ async def _end(connection: _Connection) -> None:
         await connection.gone.wait()
 
 
-def _meta(context: ToolContext) -> RequestParamsMeta:
+def _meta(context: ToolContext) -> types.RequestParamsMeta:
     """What the server is told of the call: with the key it can see that it has done it before."""
     return {
         "turnwright/key": context.idempotency_key,
@@ -327,10 +317,10 @@ def _meta(context: ToolContext) -> RequestParamsMeta:
     }  # type: ignore[typeddict-unknown-key]  # it is an open map, which mypy does not know yet
 
 
-async def _listed(client: Client) -> list[Tool]:
+async def _listed(client: Client) -> list[types.Tool]:
     if client.server_capabilities.tools is None:
         return []
-    tools: list[Tool] = []
+    tools: list[types.Tool] = []
     cursor: str | None = None
     for _ in range(_MOST_PAGES):
         page = await client.list_tools(cursor=cursor)

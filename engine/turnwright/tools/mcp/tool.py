@@ -43,7 +43,7 @@ class McpTool(Tool):
             needs_approval=not approved and approval_for(hints, policy),
             timeout=timeout,
             idempotent=trusted and hints.idempotent,
-            read_only=_read_only(listed) if trusted else None,
+            read_only=listed.annotations.read_only_hint if trusted and listed.annotations else None,
         )
         self.hints = hints
         self._session = session
@@ -79,7 +79,3 @@ class McpTool(Tool):
                 said = wrong.message
         said = self._session.hide(shorten(said, _SHOWN))
         raise ToolError(f"server {self._session.name}: its answer does not fit the protocol: {said}")
-
-
-def _read_only(listed: Listed) -> bool | None:
-    return None if listed.annotations is None else listed.annotations.read_only_hint
