@@ -73,7 +73,9 @@ class MessageBuilder(Builder):
                 usage = _dict(source.get("usage"))
                 for name in ("output_tokens", *_PROMPT):
                     self._note_count(name, usage.get(name))
-                self._keep_reason(source.get("stop_reason"))
+                stop_reason = _text(source.get("stop_reason"))
+                self._meter.reserve(len(stop_reason))
+                self._stop_reason = mend(stop_reason) or self._stop_reason
         match kind:
             case "message_start" | "message":
                 self._note_names(message or event)
@@ -116,28 +118,20 @@ class MessageBuilder(Builder):
     def reply(self) -> ModelResponse:
         """Give the reply as far as it has come."""
         prompt = [self._counts[name] for name in _PROMPT if name in self._counts]
+        row: list[str | int] = []
+        for block in self._blocks:
+            row += [THINKING for _ in block.details()]
+            row += [len(str(block.text)), *([CALL] if block.is_call else ())]
         return ModelResponse(
             text="".join(str(block.text) for block in self._blocks),
             reasoning="".join(str(block.thinking) for block in self._blocks),
-            reasoning_details=(*(detail for block in self._blocks for detail in block.details()), *self._order()),
+            reasoning_details=(*(detail for block in self._blocks for detail in block.details()), *order_of(row)),
             calls=tuple(block.call() for block in self._blocks if block.is_call),
             finish=FINISHES.get(self._stop_reason.lower(), Finish.STOP),
             usage=self._usage(),
             finish_reason=self._stop_reason or None,
             response=self._info(sum(prompt) if prompt else None),
         )
-
-    def _order(self) -> tuple[Mapping[str, JsonValue], ...]:
-        row: list[str | int] = []
-        for block in self._blocks:
-            row += [THINKING for _ in block.details()]
-            row += [len(str(block.text)), *([CALL] if block.is_call else ())]
-        return order_of(row)
-
-    def _keep_reason(self, stop_reason: JsonValue) -> None:
-        if isinstance(stop_reason, str) and stop_reason:
-            self._meter.reserve(len(stop_reason))
-            self._stop_reason = mend(stop_reason)
 
     def _take_content(self, content: JsonValue) -> list[Delta]:
         """Take the blocks of a message, unless it repeats those that have come."""
@@ -155,16 +149,13 @@ class MessageBuilder(Builder):
             kind = content.get("type")
             block = self._open(index, kind if isinstance(kind, str) else "")
         if block.kind == _OTHER:
-            self._note_other(index, content)
+            # It is work at the provider's side, and counts once, however often it begins.
+            other = str(index), _text(content.get("type")), read_id(content.get("id"))
+            if other not in self._others:
+                self._others.add(other)
+                self._meter.take(sum(map(len, other)))
             return []
         return block.add(content)
-
-    def _note_other(self, index: JsonValue, content: Mapping[str, JsonValue]) -> None:
-        """Count a block of another kind once, however often it begins: it is work at the provider's side."""
-        other = str(index), _text(content.get("type")), read_id(content.get("id"))
-        if other not in self._others:
-            self._others.add(other)
-            self._meter.take(sum(map(len, other)))
 
     def _go_on(self, index: JsonValue, delta: Mapping[str, JsonValue]) -> list[Delta]:
         """Take a delta. Its own kind says what it adds to the block of its index, which may never have begun."""
@@ -237,7 +228,9 @@ class _Block:
         if self.kind == _TOOL:
             self._add_call(content)
         if self.kind == "redacted_thinking" and content.get("data"):
-            self._redacted = self._frozen(content)
+            raw = json.dumps(content, ensure_ascii=False)
+            self._meter.take(len(raw))
+            self._redacted = whole_object(mend(raw))
         self._signature.add(_text(content.get("signature")))
         reasoning = self.thinking.add(_text(content.get("thinking")))
         text = self.text.add(_text(content.get("text")))
@@ -294,11 +287,6 @@ class _Block:
     def _check(self, length: int) -> None:
         if length > self._max_arguments:
             raise TooLargeError(f"the arguments of a call are longer than {self._max_arguments:,} characters")
-
-    def _frozen(self, content: Mapping[str, JsonValue]) -> Mapping[str, JsonValue] | None:
-        raw = json.dumps(content, ensure_ascii=False)
-        self._meter.take(len(raw))
-        return whole_object(mend(raw))
 
 
 def _named(delta: Mapping[str, JsonValue], kind: str, field: str) -> JsonValue:

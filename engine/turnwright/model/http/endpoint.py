@@ -102,7 +102,8 @@ class Endpoint:
         url = url.copy_with(username=None, password=None)
         shown = str(url.copy_with(query=None))
         given = {name.lower(): _header(name, value) for name, value in (headers or {}).items()}
-        secrets = {value for name, value in [*given.items(), *url.params.multi_items()] if _is_secret(name)}
+        named = [*given.items(), *url.params.multi_items()]
+        secrets = {value for name, value in named if any(part in name.lower() for part in _SECRET_NAMES)}
         secrets |= {value.partition(" ")[2] for value in secrets}
         sent = {**api.headers, **given}
         if not sent.keys() & {"authorization", api.key_header}:
@@ -128,10 +129,6 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _is_secret(name: str) -> bool:
-    return any(part in name.lower() for part in _SECRET_NAMES)
 
 
 def _address(base_url: str) -> "httpx.URL":

@@ -193,15 +193,10 @@ class _Choice:
 
     def _has(self, name: str) -> bool:
         """Whether the deltas have brought what a message holds under this name."""
-        match name:
-            case "content":
-                return bool(len(self.text))
-            case "refusal":
-                return bool(len(self.refusal))
-            case "tool_calls" | "function_call":
-                return bool(self.calls)
-            case _:
-                return bool(len(self.reasoning) or self.details)
+        brought = {"content": self.text, "refusal": self.refusal}.get(name)
+        if brought is not None:
+            return bool(len(brought))
+        return bool(self.calls if name in {"tool_calls", "function_call"} else len(self.reasoning) or self.details)
 
 
 def _texts(content: JsonValue, kinds: tuple[str, ...] = ("text", "output_text")) -> Iterator[str]:

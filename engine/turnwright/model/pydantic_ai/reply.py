@@ -128,6 +128,7 @@ def reply_of(response: pai.ModelResponse, first: float | None = None) -> ModelRe
 
     `first` is when its first chunk came, in seconds, if it was streamed.
     """
+    said = (response.provider_details or {}).get("finish_reason")
     return ModelResponse(
         text="".join(mend(part.content) for part in response.parts if isinstance(part, pai.TextPart)),
         reasoning="".join(mend(part.content) for part in response.parts if isinstance(part, pai.ThinkingPart)),
@@ -135,7 +136,7 @@ def reply_of(response: pai.ModelResponse, first: float | None = None) -> ModelRe
         calls=tuple(_call(part) for part in response.parts if isinstance(part, pai.ToolCallPart)),
         finish=_FINISHES.get(response.finish_reason or "", Finish.STOP),
         usage=_usage(response.usage),
-        finish_reason=_word(response),
+        finish_reason=said if isinstance(said, str) else response.finish_reason,
         response=ResponseInfo(
             id=read_name(response.provider_response_id),
             model=read_name(response.model_name),
@@ -169,8 +170,3 @@ def _usage(usage: RequestUsage) -> Usage | None:
     # A provider that says nothing leaves zeros: no request reads nothing and writes nothing.
     read, written = read_count(usage.input_tokens), read_count(usage.output_tokens)
     return Usage(input_tokens=read or 0, output_tokens=written or 0) if read or written else None
-
-
-def _word(response: pai.ModelResponse) -> str | None:
-    said = (response.provider_details or {}).get("finish_reason")
-    return said if isinstance(said, str) else response.finish_reason

@@ -37,7 +37,7 @@ class FormAnswerError(ValueError):
 
 def describe_form(message: str, schema: Schema) -> tuple[str, tuple[str, ...]]:
     """Give the question that puts a form to a person, and the choices where it has one field with a few answers."""
-    fields, required = _fields(schema), _required(schema)
+    fields = _fields(schema)
     if not fields:
         return f"{message}\nAnswer anything to agree.", ()
     if len(fields) == 1:
@@ -46,6 +46,8 @@ def describe_form(message: str, schema: Schema) -> tuple[str, tuple[str, ...]]:
         return f"{message}\n{said}", tuple(_options(field).values()) or (
             ("yes", "no") if field.get("type") == "boolean" else ()
         )
+    names = schema.get("required")
+    required = names if isinstance(names, Sequence) else ()
     lines = [f"- {_describe(name, field, required=name in required)}" for name, field in fields.items()]
     how = "Answer with a line for each field, NAME=VALUE, or with a JSON object."
     return "\n".join([message, *lines, how]), ()
@@ -91,11 +93,6 @@ def _fields(schema: Schema) -> dict[str, Schema]:
     if not isinstance(properties, Mapping):
         return {}
     return {str(name): field if isinstance(field, Mapping) else {} for name, field in properties.items()}
-
-
-def _required(schema: Schema) -> frozenset[str]:
-    names = schema.get("required")
-    return frozenset(str(name) for name in names) if isinstance(names, Sequence) else frozenset()
 
 
 def _describe(name: str, field: Schema, *, required: bool) -> str:

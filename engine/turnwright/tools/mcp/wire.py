@@ -283,16 +283,11 @@ def _kept(tools: list[Any]) -> list[Any]:
             _LOG.warning("tool %.80r of an MCP server is left out: its description and schema are too large", name)
             continue
         if isinstance(tool, dict):
-            _move_schema(tool)
+            schema, meta = tool.pop("outputSchema", None), tool.get("_meta")
+            rest = {key: value for key, value in meta.items() if key != OUTPUT_SCHEMA} if isinstance(meta, dict) else {}
+            if isinstance(schema, dict) and is_quick(schema):
+                rest[OUTPUT_SCHEMA] = schema
+            if rest or meta is not None:
+                tool["_meta"] = rest
         kept.append(tool)
     return kept
-
-
-def _move_schema(tool: dict[str, Any]) -> None:
-    schema = tool.pop("outputSchema", None)
-    meta = tool.get("_meta")
-    kept = {name: value for name, value in meta.items() if name != OUTPUT_SCHEMA} if isinstance(meta, dict) else {}
-    if isinstance(schema, dict) and is_quick(schema):
-        kept[OUTPUT_SCHEMA] = schema
-    if kept or meta is not None:
-        tool["_meta"] = kept
