@@ -116,6 +116,7 @@ check: $(VENV)/.dev ## Lint, format, types (of the documentation's examples too)
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/check_wheel.py
 	$(BIN)/turnwright diagram --check diagrams
+	$(BIN)/python .ci/draw_rooms.py --check
 
 release-check: $(VENV)/.dev ## Build sdist and wheel, install each into a fresh environment, and try it there (two minutes)
 	$(BIN)/python .ci/release_check.py
@@ -135,6 +136,7 @@ format: $(VENV)/.dev ## Format, and mend what can be mended
 # The inspector has its own copy of the pictures: it runs where there is no checkout.
 diagrams: $(VENV)/.installed ## Draw diagrams/ again: the main way (turn.*) and the full chart (turn-full.*)
 	$(BIN)/turnwright diagram --write diagrams
+	$(BIN)/python .ci/draw_rooms.py
 	cp diagrams/turn.svg diagrams/turn-full.svg engine/turnwright/inspector/static/
 
 reference: $(VENV)/.dev ## Write again what the documentation takes from the code: commands, API, reasons, llms.txt

@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from turnwright.message import Message, ToolCallPart
+from turnwright.message import Message, ToolCallPart, ToolSpec
 from turnwright.model.anthropic import request as anthropic_wire
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import fit
 from turnwright.model.openai_chat import request as openai_wire
-from turnwright.model.protocol import ModelRequest, ToolSpec
+from turnwright.model.protocol import ModelRequest
 
 QUARTERS: Final = 4
 TOOLS: Final = tuple(

@@ -1,4 +1,4 @@
-"""An agent: who works in a turn, and what the turn may use.
+"""An agent: its name, instructions, model, tools and limits.
 
 An agent's limits are laid over the engine's. A limit that the agent sets replaces the engine's, and `None` is a
 value like any other: it switches the limit off. A limit that the agent does not set stays the engine's. So "not

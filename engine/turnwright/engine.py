@@ -1,4 +1,4 @@
-"""What an orchestrator embeds: starts turns, follows them, steers and answers them, stops them, takes them up again."""
+"""The facade of the package: starts, follows, steers, answers, resumes and stops turns."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a listener hears of a turn: every fact as it is journalled, and the pieces of a reply as they stream in.
+"""The public events of a turn: each fact as it is written, and pieces of a reply.
 
 An event of a fact carries the fact's `seq`; a piece carries the last `seq` and an `index` that counts within the
 attempt. `to_json` is one line of `turnwright run --json`.
@@ -15,18 +15,17 @@ the turn comes after. `phase.message_ids` gives the ids of a transcript's messag
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import msgspec
 from pydantic import JsonValue
 
-from turnwright_states import EndReason, InterruptKind, Outcome, Turn, Usage
+from turnwright_states import EndReason, Outcome, Turn, Usage
 from turnwright_states import facts as f
 from turnwright_states.fact import TOKENS, PublicFields, PublicPart, allow
-from turnwright_states.payload import frozen, thawed
 
 from .message import SentinelPart
+from .transcript.interrupt import Interrupt, JsonLine
 from .transcript.tool_phase import ToolPhase, assistant_id
 from .transcript.transcript import Transcript
 from .transcript.wording import notice_text
@@ -45,8 +44,6 @@ __all__ = [
     "TurnEvent",
     "TurnPausedEvent",
 ]
-
-JsonLine = dict[str, JsonValue]
 
 #: Fields that a line has also when they are at their defaults: an `ok` says something.
 _ALWAYS: Final = frozenset({"status", "finish", "text", "result"})
@@ -181,54 +178,6 @@ class ToolProgressEvent(TurnEvent, frozen=True):
     progress: float
     total: float | None = None
     message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupt:
-    """An open interrupt: what a person is asked, and how it can be answered."""
-
-    public_fields: ClassVar[PublicFields] = allow(
-        "id", "kind", "tool", "question", "arguments", "choices", "expires_at"
-    )
-    private_fields: ClassVar[frozenset[str]] = frozenset({"grant"})
-
-    id: str
-    kind: InterruptKind
-    tool: str = ""
-    question: str = ""
-    arguments: JsonLine | None = None
-    choices: tuple[str, ...] = ()
-    grant: str | None = None
-    #: Seconds since the epoch of Unix: whoever touches the turn after that denies it (stops a doom loop).
-    expires_at: float | None = None
-
-    @classmethod
-    def of(cls, turn: Turn, interrupt: f.InterruptRecord) -> "Interrupt":
-        """Return the interrupt of a folded turn with the arguments of its call, or of the sub-agent's that asks."""
-        call = None if interrupt.forwarded else turn.batch.get(interrupt.call)
-        arguments = interrupt.arguments if call is None else call.arguments
-        return cls(
-            id=interrupt.id,
-            kind=interrupt.kind,
-            tool=interrupt.tool,
-            question=interrupt.question,
-            arguments=None if arguments is None else frozen(dict(arguments)),
-            choices=interrupt.choices,
-            grant=interrupt.grant,
-            expires_at=interrupt.expires_at,
-        )
-
-    def to_json(self) -> JsonLine:
-        """The interrupt as an element of `interrupts`."""
-        line: JsonLine = {"id": self.id, "kind": str(self.kind), "tool": self.tool}
-        if self.question:
-            line["question"] = self.question
-        if self.arguments is not None and self.kind is not InterruptKind.QUESTION:
-            line["arguments"] = thawed(self.arguments)
-        line["choices"] = list(self.choices)
-        if self.expires_at is not None:
-            line["expires_at"] = self.expires_at
-        return line
 
 
 class TurnPausedEvent(TurnEvent, frozen=True):

@@ -1,4 +1,4 @@
-"""What a log record says of a turn, and a formatter that writes it as JSON, one object a line.
+"""Log records of turns, and a formatter that writes them as JSON lines.
 
 The package logs through the standard library, under `turnwright`, and configures nothing. Each record that is about a
 turn has the attributes of `FIELDS` that are known where it is made, so that any formatter can use them. Where an

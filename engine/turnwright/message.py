@@ -1,4 +1,4 @@
-"""Messages and their parts: what a transcript is made of, and what a model is sent.
+"""Messages and their parts, as a transcript holds them and a model receives them.
 
 The parts keep more than any provider takes (steps, sentinels): each model adapter sends what its provider knows
 and leaves the rest.
@@ -29,6 +29,14 @@ MAX_FILE: Final = 32 * 1024 * 1024
 
 _MEDIA_TYPE: Final = re.compile(r"[a-z]+/[\w.+*-]+")
 _DATA_URL: Final = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,", re.IGNORECASE)
+
+
+class ToolSpec(msgspec.Struct, frozen=True, weakref=True):
+    """A tool as the model sees it: `parameters` is a JSON Schema of type object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, JsonValue]
 
 
 # The garbage collector need not look at parts: a part is made after all that it holds, so no cycle goes through one.

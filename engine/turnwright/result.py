@@ -1,13 +1,13 @@
-"""What a caller gets of a turn: how it stands, computed from its facts."""
+"""The result of a turn, computed from its facts."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import EndReason, Outcome, State, Usage
 from turnwright_states import facts as f
 
 from .agents.bounds import nearest
-from .events import Interrupt
 from .message import Message, SentinelPart
 from .store import Queued
 from .transcript.transcript import Transcript, reading

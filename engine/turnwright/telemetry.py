@@ -1,4 +1,4 @@
-"""What the engine tells of its work to whoever measures it, and how an error of theirs is kept away from turns.
+"""Observes the work of an engine: stretches of driving, model calls and tool calls.
 
 There are three kinds of work: a stretch of driving a turn, in it attempts at a model's reply, and calls of tools. Each
 is a block that the telemetry is told of when it is entered and when it is left; what came of it stands in the work by

@@ -6,9 +6,18 @@ from hypothesis import strategies as st
 from msgspec import structs
 from pydantic import JsonValue
 
-from turnwright.message import AnyPart, FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from turnwright.message import (
+    AnyPart,
+    FilePart,
+    Message,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    ToolSpec,
+)
 from turnwright.model.anthropic.block_order import ORDER
-from turnwright.model.protocol import ModelRequest, ToolSpec
+from turnwright.model.protocol import ModelRequest
 from turnwright_states import CallStatus
 
 TOOLS = (

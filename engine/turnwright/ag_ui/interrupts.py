@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright.errors import InvalidAnswerError
-from turnwright.events import FactEvent, Interrupt, TurnPausedEvent
+from turnwright.events import FactEvent, TurnPausedEvent
 from turnwright.journal.answers import Answer, unanswered
 from turnwright.journal.questions import words
+from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import DECISIONS, Decision, InterruptKind
 from turnwright_states import facts as f
 

@@ -24,9 +24,9 @@ from ag_ui.core import (
 from ag_ui.core import Message as AgUiMessage
 
 from turnwright.errors import ConfigError
-from turnwright.events import Interrupt
 from turnwright.journal.answers import Answer
 from turnwright.message import FilePart, Message
+from turnwright.transcript.interrupt import Interrupt
 
 from .interrupts import answers_of, read_interrupt_id
 

@@ -1,4 +1,4 @@
-"""Configuration: the file, the environment and what they make of an engine."""
+"""Configuration files and environment variables, and the engine that they describe."""
 
 from .config import Config, EngineOptions, SettingOrigin, SettingSource, load_config
 

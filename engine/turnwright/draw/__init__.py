@@ -1,4 +1,4 @@
-"""Drawings of the chart: Mermaid, DOT, SVG, Promela and Markdown, extracted from the chart alone."""
+"""Drawings of the chart: Mermaid, DOT, SVG, Promela and Markdown."""
 
 from .dot import to_dot
 from .files import stale, write

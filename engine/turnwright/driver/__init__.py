@@ -1,1 +1,1 @@
-"""The driver: it asks the machine for the next action, does it, and feeds back what came of it."""
+"""Drives a turn: asks the machine for an action, performs it, feeds back the result."""

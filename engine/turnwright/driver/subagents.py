@@ -12,7 +12,6 @@ from turnwright._base.background_task import background_task
 from turnwright._base.ids import child_id
 from turnwright.agent import Agent
 from turnwright.errors import CannotRunError, ConfigError, TurnBusyError, TurnNotFoundError
-from turnwright.events import Interrupt
 from turnwright.journal.admission import NewTurnClaim, admit, write_turn
 from turnwright.journal.answers import Answer, unanswered
 from turnwright.journal.inbox import abort_item, answer_item
@@ -25,6 +24,7 @@ from turnwright.tools.context import ToolContext
 from turnwright.tools.errors import ToolInputError
 from turnwright.tools.text import cap
 from turnwright.tools.tool import Approval, LoopKey, Tool
+from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import (
     REASONS,
     Call,

@@ -1,4 +1,4 @@
-"""The inspector: pages that show turns, and let people answer, steer, stop and fork them; an ASGI application."""
+"""Pages that show turns, and let people answer, steer, stop and fork them."""
 
 from .app import Inspector, inspector_app
 from .http.access import Open, Token

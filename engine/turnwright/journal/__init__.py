@@ -1,1 +1,1 @@
-"""The journal of a turn: what is written, what was posted, and how a turn is read and taken over."""
+"""Writes and reads the facts of a turn: admission, inbox, answers, recovery, forks."""

@@ -6,9 +6,9 @@ from typing import Final
 
 from turnwright._base.ids import root_of
 from turnwright.errors import ConfigError, InvalidAnswerError, TurnAlreadyEndedError
-from turnwright.events import Interrupt
 from turnwright.result import TurnResult, result_of
 from turnwright.store import QUEUED, Store
+from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import EndReason, Outcome
 from turnwright_states.facts import Answered
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnwright.errors import InvalidAnswerError
-from turnwright.events import Interrupt
+from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import DECISIONS, Decision, InterruptKind
 
 _YES: Final = frozenset({"yes", "y", "true", "ok", "grant", "approve", "allow"})

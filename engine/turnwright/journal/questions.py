@@ -11,8 +11,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.events import Interrupt
 from turnwright.privacy.invisible import exact
+from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import InterruptKind
 
 #: What stands before a line that somebody else wrote.

@@ -1,8 +1,9 @@
-"""Models: what the driver asks of one, and the ones that we speak ourselves."""
+"""Models: the protocol, and the providers that come with the package."""
 
 from typing import TYPE_CHECKING
 
 from turnwright._base.lazy_imports import lazy_imports
+from turnwright.message import ToolSpec
 
 from .capabilities import Capabilities
 from .protocol import (
@@ -15,7 +16,6 @@ from .protocol import (
     ResponseToolCall,
     TextDelta,
     ToolChoice,
-    ToolSpec,
 )
 from .pydantic_ai.factory import pydantic_ai_model
 from .retry import Backoff

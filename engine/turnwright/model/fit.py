@@ -16,12 +16,12 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from turnwright.message import AnyPart, Message, TextPart, ToolCallPart, ToolResultPart
+from turnwright.message import AnyPart, Message, TextPart, ToolCallPart, ToolResultPart, ToolSpec
 
 from .capabilities import Capabilities
 from .http.encoding import sendable_name
 from .http.prefix_cache import PrefixCache
-from .protocol import ModelRequest, ToolSpec
+from .protocol import ModelRequest
 
 #: Stands between results and the user where nobody but the assistant may speak after results. Mistral refuses an empty
 #: one; anything longer would be words that the model never said and may go by, or repeat.

@@ -10,7 +10,7 @@ import msgspec
 from pydantic import JsonValue
 
 from turnwright.errors import TurnwrightError
-from turnwright.message import Message
+from turnwright.message import Message, ToolSpec
 from turnwright_states import Cause, Finish, Usage
 from turnwright_states.limits import MAX_CALLS_PER_REPLY
 
@@ -18,14 +18,6 @@ ToolChoice = Literal["auto", "none", "required"]
 
 # What is longer is no id and no name, and would be carried into every measurement.
 _LONGEST_NAME: Final = 256
-
-
-class ToolSpec(msgspec.Struct, frozen=True, weakref=True):
-    """A tool as the model sees it: `parameters` is a JSON Schema of type object."""
-
-    name: str
-    description: str
-    parameters: Mapping[str, JsonValue]
 
 
 class ModelRequest(msgspec.Struct, frozen=True):

@@ -1,1 +1,1 @@
-"""What must not be shown, and what must be shown in full: secrets, personal data, invisible characters."""
+"""Redacts secrets, and makes invisible characters visible."""

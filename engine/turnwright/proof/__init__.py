@@ -1,4 +1,4 @@
-"""Proofs that need more than the walk: the chart's model, checked by an independent verifier."""
+"""Checks the chart's Promela model with SPIN."""
 
 from .spin import CHECKS, each_check, verify_with_spin
 

@@ -1,4 +1,4 @@
-"""Runtimes: what decides who drives a turn, and when."""
+"""Runtimes decide which process drives a turn, and when."""
 
 from typing import TYPE_CHECKING
 

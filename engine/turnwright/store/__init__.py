@@ -1,4 +1,4 @@
-"""Stores: where the journal lives."""
+"""Stores keep journals: in memory, in SQLite or in PostgreSQL."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""For those who test what they build on Turnwright.
+"""Scripted models, fault injection, strategies and suites, for tests of your agents.
 
 A store that fails on purpose, whole turns as values and as recordings, and what must hold of any turn. These are
 imported by themselves: `store_suite`, `model_suite`, `runtime_suite` and `plugin` need pytest; `strategies` and `fuzz`

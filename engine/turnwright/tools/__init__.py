@@ -1,4 +1,4 @@
-"""Tools: what a model may call, how a batch of calls runs, and the ones that the command line brings."""
+"""Tools: their declaration, their execution in batches, and the built-in ones."""
 
 from typing import TYPE_CHECKING
 

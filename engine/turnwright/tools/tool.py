@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from typing_extensions import TypeVar
 
 from turnwright.errors import ConfigError, known_options
-from turnwright.model.protocol import ToolSpec
+from turnwright.message import ToolSpec
 from turnwright_states import Decision, InterruptKind
 from turnwright_states.payload import frozen, thawed
 

@@ -1,1 +1,1 @@
-"""The conversation that a turn's facts spell, and the requests made of it."""
+"""The messages of a turn, computed from its facts, and the requests to the model."""

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from operator import is_
 
 from turnwright.agent import Agent
-from turnwright.message import Message
-from turnwright.model.protocol import ModelRequest, ToolSpec
+from turnwright.message import Message, ToolSpec
+from turnwright.model.protocol import ModelRequest
 from turnwright_states import CallModel, Conclude, EndReason, Turn
 
 from .conclude import conclude_instruction, prompt

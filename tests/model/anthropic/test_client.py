@@ -10,18 +10,10 @@ import pytest
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
-from turnwright.message import Message, ToolCallPart
+from turnwright.message import Message, ToolCallPart, ToolSpec
 from turnwright.model.anthropic.client import ANTHROPIC_API, AnthropicMessages
 from turnwright.model.capabilities import Capabilities
-from turnwright.model.protocol import (
-    Model,
-    ModelError,
-    ModelRequest,
-    ModelResponse,
-    ReasoningDelta,
-    TextDelta,
-    ToolSpec,
-)
+from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
 from turnwright_states import Cause, Finish, Usage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]

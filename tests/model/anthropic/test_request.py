@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
-from turnwright.message import Message, ReasoningPart, Role, TextPart, ToolCallPart
+from turnwright.message import Message, ReasoningPart, Role, TextPart, ToolCallPart, ToolSpec
 from turnwright.model.anthropic.request import MAX_TOKENS, MIN_BUDGET, AnthropicEncoder
 from turnwright.model.capabilities import Capabilities
-from turnwright.model.protocol import ModelRequest, ToolChoice, ToolSpec
+from turnwright.model.protocol import ModelRequest, ToolChoice
 from turnwright_states import CallStatus
 
 HELLO = Message.user("hello")

@@ -12,18 +12,10 @@ import pytest
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
-from turnwright.message import Message
+from turnwright.message import Message, ToolSpec
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.openai_chat.client import OpenAIChat
-from turnwright.model.protocol import (
-    Model,
-    ModelError,
-    ModelRequest,
-    ModelResponse,
-    ReasoningDelta,
-    TextDelta,
-    ToolSpec,
-)
+from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
 from turnwright_states import Cause, Usage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]

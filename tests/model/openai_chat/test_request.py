@@ -16,12 +16,13 @@ from turnwright.message import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    ToolSpec,
 )
 from turnwright.model.anthropic.block_order import ORDER
 from turnwright.model.capabilities import Capabilities, ReasoningField
 from turnwright.model.http.attachments import in_words
 from turnwright.model.openai_chat.request import OpenAIEncoder, to_wire
-from turnwright.model.protocol import ModelRequest, ToolChoice, ToolSpec
+from turnwright.model.protocol import ModelRequest, ToolChoice
 from turnwright.model.pydantic_ai import provider_details as pydantic_ai_details
 from turnwright_states import EndReason, Outcome
 

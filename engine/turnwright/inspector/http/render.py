@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from turnwright.events import Interrupt
 from turnwright.journal.questions import words
 from turnwright.privacy.invisible import replaced
 from turnwright.privacy.redaction import Redactor, redactor
+from turnwright.transcript.interrupt import Interrupt
 
 #: Seconds of a minute, an hour and a day.
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0

@@ -21,9 +21,9 @@ from turnwright.inspector.views.step_summary import named
 from turnwright.inspector.views.steps import Step
 from turnwright.inspector.views.tab_context import TabContext
 from turnwright.journal.dependencies import Dependencies
-from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart
+from turnwright.message import FilePart, Message, ReasoningPart, ToolCallPart, ToolResultPart, ToolSpec
 from turnwright.model.openai_chat.request import OpenAIEncoder
-from turnwright.model.protocol import ModelRequest, ToolSpec
+from turnwright.model.protocol import ModelRequest
 from turnwright.privacy.redaction import redactor
 
 _PREPARED: Final = (

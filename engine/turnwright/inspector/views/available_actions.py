@@ -6,11 +6,11 @@ from typing import Final
 
 from turnwright._base.ids import root_of
 from turnwright.engine import Engine
-from turnwright.events import Interrupt
 from turnwright.inspector.pages.background_turns import BackgroundTurns
 from turnwright.journal.inbox import CALLS, answers_in, steers
 from turnwright.result import TurnResult, result_of
 from turnwright.store import InboxItem, InboxKind
+from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import InterruptKind, State
 
 from .cli_commands import begun_elsewhere, fork_place, resume_command, show_command

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from turnwright.agent import Agent
-from turnwright.message import Message
-from turnwright.model.protocol import ModelRequest, ToolSpec
+from turnwright.message import Message, ToolSpec
+from turnwright.model.protocol import ModelRequest
 from turnwright.transcript.pairing import renamed, repaired
 from turnwright.transcript.request_builder import Conversation
 from turnwright.transcript.transcript import Transcript, reading

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnwright.agents.bounds import LIMITS, figures, nearest
-from turnwright.events import Interrupt
 from turnwright.journal.inbox import answers_in
 from turnwright.store import InboxKind
+from turnwright.transcript.interrupt import Interrupt
 from turnwright.transcript.transcript import Transcript
 from turnwright_states import REASONS, EndReason, InterruptKind, State, Turn
 

@@ -6,11 +6,11 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
-from turnwright.message import Message
+from turnwright.message import Message, ToolSpec
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.encoding import EncodedMessage, checked_extra, dump
 from turnwright.model.http.prefix_cache import PrefixCache
-from turnwright.model.protocol import ModelRequest, ToolChoice, ToolSpec
+from turnwright.model.protocol import ModelRequest, ToolChoice
 
 from .blocks import Blocks, encode_blocks
 from .turn_order import CACHED, OpenedTurn, OrderRule

@@ -5,13 +5,13 @@ from typing import Final, Literal, NamedTuple, TypeGuard
 
 from pydantic import JsonValue
 
-from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart, ToolSpec
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import BRIDGE
 from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of
 from turnwright.model.http.encoding import EncodedMessage, checked_extra, dump, lengthened, sendable_name
 from turnwright.model.http.prefix_cache import PrefixCache
-from turnwright.model.protocol import ModelRequest, ToolChoice, ToolSpec
+from turnwright.model.protocol import ModelRequest, ToolChoice
 
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 

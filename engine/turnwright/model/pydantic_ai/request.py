@@ -8,9 +8,8 @@ import pydantic_ai.messages as pai
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
-from turnwright.message import FilePart, Message, ToolResultPart
+from turnwright.message import FilePart, Message, ToolResultPart, ToolSpec
 from turnwright.model.http.encoding import EncodedMessage
-from turnwright.model.protocol import ToolSpec
 from turnwright_states import CallStatus
 
 from .provider_details import response_of

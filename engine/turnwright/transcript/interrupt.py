@@ -1,0 +1,61 @@
+"""An open interrupt, as people and apps see it."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import JsonValue
+
+from turnwright_states import InterruptKind, Turn
+from turnwright_states import facts as f
+from turnwright_states.fact import PublicFields, allow
+from turnwright_states.payload import frozen, thawed
+
+JsonLine = dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """An open interrupt: what a person is asked, and how it can be answered."""
+
+    public_fields: ClassVar[PublicFields] = allow(
+        "id", "kind", "tool", "question", "arguments", "choices", "expires_at"
+    )
+    private_fields: ClassVar[frozenset[str]] = frozenset({"grant"})
+
+    id: str
+    kind: InterruptKind
+    tool: str = ""
+    question: str = ""
+    arguments: JsonLine | None = None
+    choices: tuple[str, ...] = ()
+    grant: str | None = None
+    #: Seconds since the epoch of Unix: whoever touches the turn after that denies it (stops a doom loop).
+    expires_at: float | None = None
+
+    @classmethod
+    def of(cls, turn: Turn, interrupt: f.InterruptRecord) -> "Interrupt":
+        """Return the interrupt of a folded turn with the arguments of its call, or of the sub-agent's that asks."""
+        call = None if interrupt.forwarded else turn.batch.get(interrupt.call)
+        arguments = interrupt.arguments if call is None else call.arguments
+        return cls(
+            id=interrupt.id,
+            kind=interrupt.kind,
+            tool=interrupt.tool,
+            question=interrupt.question,
+            arguments=None if arguments is None else frozen(dict(arguments)),
+            choices=interrupt.choices,
+            grant=interrupt.grant,
+            expires_at=interrupt.expires_at,
+        )
+
+    def to_json(self) -> JsonLine:
+        """The interrupt as an element of `interrupts`."""
+        line: JsonLine = {"id": self.id, "kind": str(self.kind), "tool": self.tool}
+        if self.question:
+            line["question"] = self.question
+        if self.arguments is not None and self.kind is not InterruptKind.QUESTION:
+            line["arguments"] = thawed(self.arguments)
+        line["choices"] = list(self.choices)
+        if self.expires_at is not None:
+            line["expires_at"] = self.expires_at
+        return line
