@@ -178,7 +178,7 @@ def test_the_exit_codes_and_the_retries_are_those_of_the_code() -> None:
     assert f"aborts the turn: exit code {codes.ABORTED}." in text
     assert f"has not ended: {codes.TERMINATED}." in text
     assert f"`max_retries` is {Limits().max_retries}" in text
-    assert f'"attempt":{Limits().max_retries + 1}}}' in text
+    assert f"attempt {Limits().max_retries + 1}\n" in text
 
 
 def test_the_errors_of_the_runbook_are_worded_as_they_are() -> None:

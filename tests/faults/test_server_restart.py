@@ -76,7 +76,8 @@ async def test_a_turn_whose_server_went_away_goes_on_when_it_is_back(
     """What the tool did is lost with its append, as in a crash; nothing that was acknowledged is lost."""
     world = World(running.stop if how == "stop" else running.kill)
     async with world.engine(address) as engine:
-        with pytest.raises(StoreError, match="the turn can be resumed"):
+        # Either the append of the result or a look into the inbox is the first to miss the server.
+        with pytest.raises(StoreError, match=r"the turn can be resumed|no connection after 2 s"):
             await engine.run(AGENT, "hi")
         with pytest.raises(StoreError):
             await engine.store.turns()
