@@ -134,6 +134,21 @@ def test_the_chart_lights_what_was_taken_and_where_it_ended(page: Page, stage: S
     expect(page.locator(".chart-picture .state.taken:not(.chosen)[data-state=CAP_HIT]")).to_have_count(1)
 
 
+def test_a_link_leads_to_the_full_chart_and_back_and_a_folded_stop_is_marked_in_both(page: Page, stage: Stage) -> None:
+    failed = stage.play(searching())
+    page.goto(stage.url(failed))
+    folded = page.locator('.chart-picture .note.taken .line-of-card.taken[data-rows="16 43"]')
+    expect(folded).to_have_count(1)
+    page.locator("#chart-view").click()
+    expect(page).to_have_url(re.compile(r"chart=full"))
+    expect(page.locator(".chart-picture .card.taken[data-from=STREAM][data-to=FAILED]")).to_have_count(1)
+    expect(page.locator(".chart-picture .note")).to_have_count(0)
+    page.locator("#step-1 a").click()
+    expect(page).to_have_url(re.compile(r"chart=full"))
+    page.locator("#chart-view").click()
+    expect(folded).to_have_count(1)
+
+
 #: How far each text of the chart stands within its card or state, on both sides.
 WITHIN_ITS_CARD = """() => [...document.querySelectorAll(".card text, .state text")]
   .filter((text) => !text.closest(".times")).flatMap((text) => {
@@ -152,9 +167,10 @@ COVERED = """() => [...document.querySelectorAll(".times rect")].flatMap((count)
 })"""
 
 
-def test_the_words_of_the_chart_stay_in_their_cards(page: Page, stage: Stage, capped: str) -> None:
+@pytest.mark.parametrize("view", ["", "?chart=full"])
+def test_the_words_of_the_chart_stay_in_their_cards(page: Page, stage: Stage, capped: str, view: str) -> None:
     """Whatever fonts the machine has."""
-    page.goto(stage.url(capped))
+    page.goto(stage.url(capped, view))
     room = page.evaluate(WITHIN_ITS_CARD)
     assert room
     assert min(room) > 3

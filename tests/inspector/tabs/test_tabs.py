@@ -37,6 +37,7 @@ from turnwright.testing import Driven, FaultyStore, Scenario, play
 from turnwright.testing.strategies import scenarios
 from turnwright_states import Cause, Limits
 from turnwright_states import facts as f
+from turnwright_states.chart import CHART
 
 NEVER_WAIT = Backoff(initial=0.0, max_retry_after=0.0)
 
@@ -330,6 +331,24 @@ async def test_of_a_long_turn_a_page_has_a_part_and_links_lead_to_all_others(tab
         assert set(re.findall(ROWS[tab], first.text)) == set(re.findall(ROWS[tab], pages[-1]))
         after = (await client.get(html.unescape(later[1]))).text
         assert not set(re.findall(ROWS[tab], after)) <= set(re.findall(ROWS[tab], first.text))
+
+
+async def test_the_chart_shows_its_main_way_first_and_a_link_leads_to_the_full_chart(file: Path) -> None:
+    name = await long_turn(file, calls=1, steps=2)
+    async with (
+        Engine(tools=TOOLS, store=SqliteStore(file)) as engine,
+        browser(inspector_app(engine, access=Open())) as client,
+    ):
+        main = (await client.get(f"/turns/{name}?step=1")).text
+        link = re.search(r'id="chart-view" href="([^"]*)"', main)
+        assert link is not None
+        assert 'class="card note"' in main
+        full = (await client.get(html.unescape(link[1]))).text
+        assert 'class="card note"' not in full
+        assert full.count('class="line-of-card') == len(CHART.rows)
+        back = re.search(r'id="chart-view" href="([^"]*)"', full)
+        assert back is not None
+        assert html.unescape(back[1]) == f"/turns/{name}?step=1&tab=chart"
 
 
 @pytest.mark.parametrize("tab", ["journal", "transcript", "timeline"])
