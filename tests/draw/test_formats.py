@@ -19,7 +19,7 @@ from turnwright.draw import (
     to_page,
     to_table,
 )
-from turnwright.draw.layout_hints import HINTS, Hints
+from turnwright.draw.layout_hints import HINTS, LayoutHints
 from turnwright_states.chart import ROWS, Chart
 from turnwright_states.reasons import REASONS
 from turnwright_states.state import State
@@ -130,7 +130,7 @@ def test_without_hints_dot_is_as_complete(picture: Picture) -> None:
     def halves(text: str) -> set[str]:
         return set(re.findall(r"^  ([^{\n]* -> [^\[\n]*) \[", text, flags=re.MULTILINE))
 
-    bare = to_dot(picture, Hints())
+    bare = to_dot(picture, LayoutHints())
     assert halves(bare) == halves(to_dot(picture))
     numbers = {int(number) for number in re.findall(r'<TD ALIGN="RIGHT"><FONT[^>]*>(\d+)<', bare)}
     assert numbers == set(range(1, len(ROWS) + 1))

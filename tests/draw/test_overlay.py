@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright.draw import (
-    Laid,
     Overlay,
+    OverlayKind,
     Picture,
     RowCounts,
     coverage_overlay,
@@ -22,7 +22,7 @@ from turnwright.draw import (
     to_table,
     turn_overlay,
 )
-from turnwright.draw.overlay import brief, ranges, shade, shade_words
+from turnwright.draw.overlay import compact_count, level, level_words, number_ranges
 from turnwright_states.chart import ROWS
 from turnwright_states.inputs import ModelRepliedInput, StartedInput, ToolCall
 from turnwright_states.limits import Limits
@@ -106,12 +106,12 @@ def test_a_row_of_another_chart_is_no_row_of_the_picture() -> None:
         turn_overlay("t3", Turn(), [ROWS[9]._replace(dest=State.FAILED)], path="CHECK > FAILED")
 
 
-@pytest.mark.parametrize("laid", Laid)
-def test_the_pictures_skeleton_does_not_depend_on_what_was_taken(picture: Picture, laid: Laid) -> None:
+@pytest.mark.parametrize("kind", OverlayKind)
+def test_the_pictures_skeleton_does_not_depend_on_what_was_taken(picture: Picture, kind: OverlayKind) -> None:
     """Two overlays can be compared side by side: the same nodes, arrows and lines of text in the same order."""
 
     def skeleton(taken: tuple[int, ...]) -> list[tuple[str, ...]]:
-        dot = to_dot(picture, overlay=Overlay(laid, taken, ("x",)))
+        dot = to_dot(picture, overlay=Overlay(kind, taken, ("x",)))
         rows = [re.sub(r"<[^>]*>|&#160;", " ", html.split("<TD ROWSPAN")[0]) for html, _ in _rows_of_dot(dot).values()]
         return [
             *re.findall(r"^  (\S+) -> (\S+)", dot, flags=re.MULTILINE),
@@ -201,21 +201,21 @@ def test_an_svg_with_an_overlay_fits_a_page_and_tells_a_screen_reader_what_it_sh
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12))
 def test_a_larger_count_never_has_a_lighter_shade(one: int, other: int) -> None:
-    assert (shade(one) <= shade(other)) or one > other
-    assert (shade(one) == 0) == (one == 0)
+    assert (level(one) <= level(other)) or one > other
+    assert (level(one) == 0) == (one == 0)
 
 
 def test_each_shade_says_which_counts_it_stands_for() -> None:
-    words = shade_words()
+    words = level_words()
     assert words == ("never", "1-9", "10-99", "100-999", "1000-9999", "10000 or more")
     for place, word in enumerate(words):
         for count in map(int, re.findall(r"\d+", word)):
-            assert shade(count) == place
+            assert level(count) == place
 
 
 @given(st.integers(0, 10**12))
 def test_a_brief_count_is_short_and_at_most_a_tenth_too_small(count: int) -> None:
-    text = brief(count)
+    text = compact_count(count)
     assert len(text) <= 5
     value = int(text.rstrip("kMG")) * {"k": 10**3, "M": 10**6, "G": 10**9}.get(text[-1], 1)
     assert value <= count
@@ -224,6 +224,6 @@ def test_a_brief_count_is_short_and_at_most_a_tenth_too_small(count: int) -> Non
 
 @given(st.sets(st.integers(1, 60)))
 def test_ranges_name_each_number_once(numbers: set[int]) -> None:
-    spans = [tuple(map(int, span.split("-"))) for span in ranges(sorted(numbers)).split(", ") if span]
+    spans = [tuple(map(int, span.split("-"))) for span in number_ranges(sorted(numbers)).split(", ") if span]
     assert {number for span in spans for number in range(span[0], span[-1] + 1)} == numbers
     assert all(before[-1] + 1 < after[0] for before, after in pairwise(spans))

@@ -4,7 +4,7 @@ from .dot import to_dot
 from .files import stale, write
 from .mermaid import to_mermaid
 from .model import Arrow, Node, NodeKind, Picture, Stop, TextLine, extract, main_way
-from .overlay import Laid, Overlay, coverage_overlay
+from .overlay import Overlay, OverlayKind, coverage_overlay
 from .promela import to_promela
 from .recorded import turn_overlay
 from .rows import RowCounts
@@ -13,10 +13,10 @@ from .table import to_page, to_table
 
 __all__ = [
     "Arrow",
-    "Laid",
     "Node",
     "NodeKind",
     "Overlay",
+    "OverlayKind",
     "Picture",
     "RowCounts",
     "Stop",

@@ -8,8 +8,8 @@ picture fits the width of a page. Source: DESIGN 2 (guards printed as words), EX
 from collections.abc import Iterator
 from typing import Final
 
-from .labels import NAME_SIZE, card_label, name_label, note_label, picture_label
-from .layout_hints import COUNTED, HINTS, MAIN_WAY, Hints
+from .labels import NAME_SIZE, arrow_label, name_label, note_label, picture_label
+from .layout_hints import COUNTED, HINTS, MAIN_WAY, LayoutHints
 from .model import Arrow, NodeKind, Picture
 from .overlay import Overlay
 from .style import NAME, PAPER, QUIET, Style, style_of
@@ -18,14 +18,14 @@ FONT: Final = "Arial"
 _MADE: Final = "// Made by `turnwright diagram` from the chart: edit the chart, not this file."
 
 
-def to_dot(picture: Picture, hints: Hints | None = None, *, overlay: Overlay | None = None) -> str:
+def to_dot(picture: Picture, hints: LayoutHints | None = None, *, overlay: Overlay | None = None) -> str:
     """The picture as the text of a DOT file, the same for the same picture, hints and overlay."""
     hints = hints or (MAIN_WAY if picture.stops else HINTS if overlay is None else COUNTED)
     lines = _document(style_of(picture, hints, overlay), hints)
     return "\n".join((_MADE, "digraph turn {", *(f"  {line}" for line in lines), "}", ""))
 
 
-def _document(style: Style, hints: Hints) -> Iterator[str]:
+def _document(style: Style, hints: LayoutHints) -> Iterator[str]:
     # A caption is read before the picture, and a legend after it.
     side = "t" if style.caption else "b"
     yield f'graph [newrank=true nodesep=0.07 ranksep=0.17 pad=0.15 bgcolor="{PAPER}" fontname="{FONT}" labelloc={side}]'
@@ -44,7 +44,7 @@ def _document(style: Style, hints: Hints) -> Iterator[str]:
         yield from _note(style.picture, hints)
 
 
-def _note(picture: Picture, hints: Hints) -> Iterator[str]:
+def _note(picture: Picture, hints: LayoutHints) -> Iterator[str]:
     """The note, with a line to each state that is reached by its stops alone."""
     yield f"stops [shape=plain label={note_label(picture.stops, hints.note)}]"
     reached = {arrow.dest for arrow in picture.arrows}
@@ -52,14 +52,14 @@ def _note(picture: Picture, hints: Hints) -> Iterator[str]:
         yield f'stops -> {dest} [color="{QUIET}"]'
 
 
-def _sides(picture: Picture, hints: Hints) -> Iterator[str]:
+def _sides(picture: Picture, hints: LayoutHints) -> Iterator[str]:
     final = {node.state for node in picture.nodes if node.kind is NodeKind.FINAL}
     for side in hints.sides:
         rank = "max" if final.issuperset(side) else "same"
         yield f"{{ rank={rank}; edge [style=invis]; {' -> '.join(side)} }}"
 
 
-def _arrow(arrow: Arrow, style: Style, hints: Hints) -> Iterator[str]:
+def _arrow(arrow: Arrow, style: Style, hints: LayoutHints) -> Iterator[str]:
     source, dest = pair = (arrow.source, arrow.dest)
     card = f'"{source} to {dest}"'
     before, after = (1 + more for more in hints.stretch.get(pair, (0, 0)))
@@ -67,6 +67,6 @@ def _arrow(arrow: Arrow, style: Style, hints: Hints) -> Iterator[str]:
         yield f"{{ rank=same; {source}; {card} }}"
         before = after = 4
     looks = f"weight=100 {style.edge(arrow)}" if hints.straight(pair) else style.edge(arrow)
-    yield f"{card} [shape=plain label={card_label(arrow, style, hints.wide.get(pair, hints.columns))}]"
+    yield f"{card} [shape=plain label={arrow_label(arrow, style, hints.wide.get(pair, hints.columns))}]"
     yield f"{source} -> {card} [dir=none minlen={before} {looks}]"
     yield f"{card} -> {dest} [minlen={after} {looks}]"

@@ -12,7 +12,7 @@ from typing import Final
 
 from .edge_label import LabelPart, LabelRow, LabelWord, label_rows, note_rows
 from .model import Arrow, Node, NodeKind, Stop
-from .style import DIM, INK, RULE, SWATCHES, Mark, NameLook, RowLook, Style
+from .style import DIM, INK, RULE, SWATCHES, CountBadge, NameLook, RowLook, Style
 
 NAME_SIZE: Final = 13
 _TEXT, _NUMBER = 11, 10
@@ -37,7 +37,7 @@ def name_label(node: Node, looks: NameLook) -> str:
     return _table("".join(map(_cell, lines)), 'BORDER="0" CELLPADDING="0"')
 
 
-def card_label(arrow: Arrow, style: Style, columns: int) -> str:
+def arrow_label(arrow: Arrow, style: Style, columns: int) -> str:
     """The card of an arrow: its rows, at most `columns` characters wide without their numbers and counts."""
     rows = "".join(_row(row, style.row(arrow, row.rows[0])) for row in label_rows(arrow, columns))
     # A count fills the edge of its card, and would stick out of a round corner.
@@ -85,7 +85,7 @@ def _row(row: LabelRow, looks: RowLook) -> str:
     return "".join(lines)
 
 
-def _count(mark: Mark, lines: int) -> str:
+def _count(mark: CountBadge, lines: int) -> str:
     text = f"<B>{_font(mark.text, mark.ink, _NUMBER)}</B>" if mark.text else ""
     return f'<TD ROWSPAN="{lines}" WIDTH="{_COUNT_WIDTH}"{_ground(mark)}>{text}</TD>'
 
@@ -109,7 +109,7 @@ def _tagged(part: LabelPart, text: str, looks: RowLook) -> str:
             return text
 
 
-def _key(mark: Mark, words: str) -> str:
+def _key(mark: CountBadge, words: str) -> str:
     sample = f'<TD WIDTH="{_COUNT_WIDTH}"{_ground(mark)}><B>{_font(mark.text, mark.ink, _NUMBER)}</B></TD>'
     return f'{sample}<TD ALIGN="LEFT">{_font(words, INK, _TEXT)}</TD>' if words else sample
 
@@ -123,7 +123,7 @@ def _strip(cells: str) -> str:
     return f'<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="4" CELLPADDING="3"><TR>{cells}</TR></TABLE>'
 
 
-def _ground(mark: Mark) -> str:
+def _ground(mark: CountBadge) -> str:
     return f' BGCOLOR="{mark.ground}"' if mark.ground else ""
 
 

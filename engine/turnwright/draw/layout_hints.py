@@ -15,7 +15,7 @@ Pair = tuple[State, State]
 
 
 @dataclass(frozen=True, slots=True)
-class Hints:
+class LayoutHints:
     """Hints for one layout.
 
     `spine`: the states of the loop, which stand below each other in a straight line. `sides`: states that stand side
@@ -42,7 +42,7 @@ class Hints:
 
 #: Found by trying: among the pictures that fit 900 pixels with text of 11, the one with the fewest crossings, where the
 #: loop runs straight. Whoever changes the chart looks at the picture, and tries again only if it is bad.
-HINTS: Final = Hints(
+HINTS: Final = LayoutHints(
     spine=(State.CHECK, State.STREAM, State.TOOL_EXEC, State.CONTINUE),
     sides=(
         (State.CONTINUE, State.PAUSED),

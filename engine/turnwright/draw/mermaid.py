@@ -13,7 +13,7 @@ from turnwright_states.state import State
 
 from .edge_label import LabelRow, label_rows, note_rows
 from .model import Arrow, NodeKind, Picture, TextLine
-from .overlay import Laid, Overlay, brief
+from .overlay import Overlay, OverlayKind, compact_count
 
 _COLUMNS: Final = 18  # and the number before it
 _NOTE_COLUMNS: Final = 60
@@ -48,8 +48,8 @@ _HERE: Final = "here"
 _UNREACHED: Final = "unreached"
 _HERE_LOOKS: Final = "fill:#ffedd5,stroke:#c2410c,color:#111827,stroke-width:5px"
 _UNREACHED_LOOKS: Final = {
-    Laid.TURN: "fill:#ffffff,stroke:#c3cdd9,color:#6f7d91",
-    Laid.COVERAGE: "fill:#fef0f0,stroke:#b91c1c,color:#b91c1c",
+    OverlayKind.TURN: "fill:#ffffff,stroke:#c3cdd9,color:#6f7d91",
+    OverlayKind.COVERAGE: "fill:#fef0f0,stroke:#b91c1c,color:#b91c1c",
 }
 
 
@@ -75,7 +75,7 @@ def _document(picture: Picture, overlay: Overlay | None) -> Iterator[str]:
     for kind in NodeKind:
         yield f"    classDef {kind} {_LOOKS[kind]}"
     if overlay is not None:
-        yield f"    classDef {_UNREACHED} {_UNREACHED_LOOKS[overlay.laid]}"
+        yield f"    classDef {_UNREACHED} {_UNREACHED_LOOKS[overlay.kind]}"
         yield f"    classDef {_HERE} {_HERE_LOOKS}"
     yield f"    [*] --> {picture.initial}"
     for arrow in picture.arrows:
@@ -113,5 +113,5 @@ def _count(overlay: Overlay | None, line: TextLine) -> str:
         return ""
     count = overlay.of(line)
     if count:
-        return f" (taken {brief(count)}x)"
-    return " (NEVER TAKEN)" if overlay.laid is Laid.COVERAGE else ""
+        return f" (taken {compact_count(count)}x)"
+    return " (NEVER TAKEN)" if overlay.kind is OverlayKind.COVERAGE else ""

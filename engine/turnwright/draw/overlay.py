@@ -17,8 +17,8 @@ from .model import Arrow, Picture, TextLine
 from .rows import RowCounts
 
 
-class Laid(Enum):
-    """What an overlay tells of."""
+class OverlayKind(Enum):
+    """The subject of an overlay."""
 
     #: One recorded turn: where it went.
     TURN = auto()
@@ -34,7 +34,7 @@ class Overlay:
     are None for what is no single turn.
     """
 
-    laid: Laid
+    kind: OverlayKind
     taken: tuple[int, ...]
     caption: tuple[str, ...]
     stands: State | None = None
@@ -64,27 +64,27 @@ def coverage_overlay(counts: RowCounts) -> Overlay:
     never = [number for number, _ in counts.untaken]
     lines = [f"{counts.covered} of {len(counts.taken)} rows taken"]
     if never:
-        lines.append(f"never taken: {ranges(never)}")
-    return Overlay(Laid.COVERAGE, counts.taken, tuple(lines))
+        lines.append(f"never taken: {number_ranges(never)}")
+    return Overlay(OverlayKind.COVERAGE, counts.taken, tuple(lines))
 
 
 #: The least count of each shade but the first, which is for what was never taken. By tens, so that the shade of a row
 #: means the same in each picture, and a row taken once does not look like one taken a thousand times.
-SHADES: Final = (1, 10, 100, 1000, 10_000)
+LEVELS: Final = (1, 10, 100, 1000, 10_000)
 
 
-def shade(count: int) -> int:
-    """Which shade a count has: 0 for never, then one more at each of `SHADES`."""
-    return sum(count >= least for least in SHADES)
+def level(count: int) -> int:
+    """Return the shade of a count: 0 for never, then one more at each of `LEVELS`."""
+    return sum(count >= least for least in LEVELS)
 
 
-def shade_words() -> tuple[str, ...]:
-    """What each shade means, the first being never."""
-    spans = (f"{low}-{high - 1}" for low, high in pairwise(SHADES))
-    return ("never", *spans, f"{SHADES[-1]} or more")
+def level_words() -> tuple[str, ...]:
+    """The counts that each level stands for, the first being never."""
+    spans = (f"{low}-{high - 1}" for low, high in pairwise(LEVELS))
+    return ("never", *spans, f"{LEVELS[-1]} or more")
 
 
-def brief(count: int) -> str:
+def compact_count(count: int) -> str:
     """A count in at most five characters, up to a thousand milliards: 9999, 48k, 3210k, 32M."""
     for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
         if count >= 10 * size:
@@ -92,7 +92,7 @@ def brief(count: int) -> str:
     return str(count)
 
 
-def ranges(numbers: Iterable[int]) -> str:
+def number_ranges(numbers: Iterable[int]) -> str:
     """Ascending numbers in few words: `3, 5-9, 12`."""
     runs: list[list[int]] = []
     for number in numbers:

@@ -6,7 +6,7 @@ from typing import Final
 from turnwright_states.chart import CHART, Row
 from turnwright_states.turn import Turn
 
-from .overlay import Laid, Overlay
+from .overlay import Overlay, OverlayKind
 
 _PLACES: Final = {row: place for place, row in enumerate(CHART.rows)}
 
@@ -31,7 +31,7 @@ def turn_overlay(turn_id: str, turn: Turn, rows: Sequence[Row], *, path: str) ->
         f"{kinds} of {len(taken)} rows taken, {_count(len(rows), 'time')} in all",
     )
     caption = (f"turn {turn_id}: {_standing(turn)}", ", ".join(figures), f"path: {path}")
-    return Overlay(Laid.TURN, tuple(taken), caption, turn.state, turn.reason)
+    return Overlay(OverlayKind.TURN, tuple(taken), caption, turn.state, turn.reason)
 
 
 def _standing(turn: Turn) -> str:

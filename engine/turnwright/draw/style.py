@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from turnwright_states.reasons import EndReason
 
-from .layout_hints import Hints
+from .layout_hints import LayoutHints
 from .model import Arrow, Node, NodeKind, Picture, TextLine
-from .overlay import Laid, Overlay, brief, shade, shade_words
+from .overlay import Overlay, OverlayKind, compact_count, level, level_words
 
 PAPER: Final = "#f8fafc"
 NAME, INK, DIM, RULE = "#111827", "#1f2937", "#5b6678", "#dbe2ea"
@@ -49,7 +49,7 @@ _READING: Final = (
 )
 
 
-class Mark(NamedTuple):
+class CountBadge(NamedTuple):
     """A count: its text, the ground it stands on, and its ink. An empty ground shows what is behind it."""
 
     text: str
@@ -67,7 +67,7 @@ class RowLook(NamedTuple):
     reason: str = _REASON
     ground: str = ""
     loud: bool = True
-    mark: Mark | None = None
+    mark: CountBadge | None = None
 
 
 class NameLook(NamedTuple):
@@ -92,13 +92,13 @@ class Style:
     #: What stands above the picture, an item a paragraph.
     caption: tuple[str, ...] = ()
     #: What the legend says of counts: a sample, and what it means if the sample does not say it.
-    keys: tuple[tuple[Mark, str], ...] = ()
+    keys: tuple[tuple[CountBadge, str], ...] = ()
     #: How to read a card, line by line.
     reading: tuple[str, ...] = (_READING[0], f"{_READING[1]} The loop of a step is drawn bold.")
     #: The attributes of the arrow into the initial state.
     start: str = f'color="{_LINE}"'
 
-    def __init__(self, picture: Picture, hints: Hints) -> None:
+    def __init__(self, picture: Picture, hints: LayoutHints) -> None:
         self.picture = picture
         self._hints = hints
 
@@ -129,7 +129,7 @@ class _Counted(Style):
     counts = True
     reading = (" ".join(_READING),)
 
-    def __init__(self, picture: Picture, hints: Hints, overlay: Overlay) -> None:
+    def __init__(self, picture: Picture, hints: LayoutHints, overlay: Overlay) -> None:
         super().__init__(picture, hints)
         self.caption = overlay.caption
         self._overlay = overlay
@@ -141,9 +141,9 @@ class _TurnStyle(_Counted):
 
     start = f'color="{_TAKEN}" penwidth=2.2'
     keys = (
-        (Mark("2x", _TAKEN, "#ffffff"), "a row that the turn took, and how often"),
-        (Mark("grey", PAPER, _FADED), "what it did not take"),
-        (Mark("framed", PAPER, _HERE), "where it stands"),
+        (CountBadge("2x", _TAKEN, "#ffffff"), "a row that the turn took, and how often"),
+        (CountBadge("grey", PAPER, _FADED), "what it did not take"),
+        (CountBadge("framed", PAPER, _HERE), "where it stands"),
     )
 
     def node(self, node: Node) -> str:
@@ -163,14 +163,14 @@ class _TurnStyle(_Counted):
     def row(self, arrow: Arrow, line: TextLine) -> RowLook:
         del arrow
         if count := self._overlay.of(line):
-            return RowLook(ground=_TAKEN_ROW, mark=Mark(f"{brief(count)}x", _TAKEN, "#ffffff"))
-        return RowLook(_FADED, _FADED, loud=False, mark=Mark(""))
+            return RowLook(ground=_TAKEN_ROW, mark=CountBadge(f"{compact_count(count)}x", _TAKEN, "#ffffff"))
+        return RowLook(_FADED, _FADED, loud=False, mark=CountBadge(""))
 
 
 class _CoverageStyle(_Counted):
     """A run of tests: each row has the shade of its count, and what was never taken is red."""
 
-    keys = tuple((Mark(words, *looks), "") for words, looks in zip(shade_words(), _RAMP, strict=True))
+    keys = tuple((CountBadge(words, *looks), "") for words, looks in zip(level_words(), _RAMP, strict=True))
 
     def node(self, node: Node) -> str:
         looks = super().node(node)
@@ -181,20 +181,20 @@ class _CoverageStyle(_Counted):
 
     def edge(self, arrow: Arrow) -> str:
         if count := self._overlay.on(arrow):
-            return f'color="{_LINE}" penwidth={0.75 + 0.25 * shade(count):g}'
+            return f'color="{_LINE}" penwidth={0.75 + 0.25 * level(count):g}'
         return f'color="{_NEVER}" style=dashed penwidth=1.2'
 
     def row(self, arrow: Arrow, line: TextLine) -> RowLook:
         count = self._overlay.of(line)
-        mark = Mark(brief(count), *_RAMP[shade(count)])
+        mark = CountBadge(compact_count(count), *_RAMP[level(count)])
         if count:
             return super().row(arrow, line)._replace(mark=mark)
         return RowLook(_NEVER, _NEVER, _NEVER_ROW, mark=mark)
 
 
-def style_of(picture: Picture, hints: Hints, overlay: Overlay | None) -> Style:
+def style_of(picture: Picture, hints: LayoutHints, overlay: Overlay | None) -> Style:
     """The looks of a picture with this overlay, or with none."""
     if overlay is None:
         return Style(picture, hints)
-    kind = _TurnStyle if overlay.laid is Laid.TURN else _CoverageStyle
+    kind = _TurnStyle if overlay.kind is OverlayKind.TURN else _CoverageStyle
     return kind(picture, hints, overlay)

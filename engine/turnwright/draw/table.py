@@ -8,12 +8,12 @@ from turnwright_states.state import OUTCOMES
 
 from .mermaid import to_mermaid
 from .model import NodeKind, Picture, endings, main_way
-from .overlay import Laid, Overlay
+from .overlay import Overlay, OverlayKind
 
 #: A column is padded up to this width; a longer cell sticks out, rather than making every line as long.
 _WIDEST: Final = 38
 #: What stands for the count of a row that was not taken.
-_NOT_TAKEN: Final = {Laid.TURN: "", Laid.COVERAGE: "**0**"}
+_NOT_TAKEN: Final = {OverlayKind.TURN: "", OverlayKind.COVERAGE: "**0**"}
 
 _PAGE: Final = """\
 # One turn
@@ -64,7 +64,7 @@ def to_table(picture: Picture, overlay: Overlay | None = None) -> str:
     cells = [rows[number] for number in sorted(rows)]
     if overlay is None:
         return _table(head, cells) + "\n"
-    counts = [str(count) if count else _NOT_TAKEN[overlay.laid] for count in overlay.taken]
+    counts = [str(count) if count else _NOT_TAKEN[overlay.kind] for count in overlay.taken]
     counted = _table(
         ("#", "taken", *head[1:]), [(row[0], count, *row[1:]) for row, count in zip(cells, counts, strict=True)]
     )
