@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from turnwright import Agent, Engine
+from turnwright.model import ScriptedModel
 from turnwright.testing.faults import KillAt
 from turnwright.testing.faults.plan import KillAfter, KillIn, Plan
 from turnwright.testing.faults.report import FaultReport, put_into
+from turnwright.testing.faults.trial import made_turn
 from turnwright.testing.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.timeout(900)
@@ -80,3 +83,13 @@ def test_trials_are_of_many_sorts() -> None:
     assert {word.what for plan in plans for word in plan.words} == {"abort", "steer"}
     assert {len(plan.steps) for plan in plans} == {2, 3, 4, 5, 6}
     assert min(len(plan.kills) for plan in plans) == 1
+
+
+@pytest.mark.anyio
+async def test_a_turn_whose_maker_was_killed_before_it_could_say_so_is_found_in_the_store(tmp_path: Path) -> None:
+    """Else the next process would begin a second turn, and the audit would take the two for one."""
+    address = f"sqlite:///{tmp_path}/turns.db"
+    assert await made_turn(address) == ""
+    async with Engine(model=ScriptedModel(), store=address) as engine:
+        made = await engine.submit(Agent(name="Tester"), "hi")
+    assert await made_turn(address) == made

@@ -10,6 +10,7 @@ from random import Random
 
 import anyio
 
+from turnwright._base.ids import root_of
 from turnwright.engine import Engine
 from turnwright.errors import TurnAlreadyEndedError
 from turnwright.journal.answers import Answer
@@ -93,6 +94,9 @@ class _Trial:
             code = process.wait(0)
         lines = [line for line in self._witness.lines()[before:] if line.process == process.pid]
         self.seen.turn = self.seen.turn or next((line.words[1] for line in lines if line.words[0] == "claimed"), "")
+        if not self.seen.turn:
+            # A kill may fall between the commit of a new turn and the line that says so: a second turn would be begun.
+            self.seen.turn = await made_turn(self._address)
         if kill is not None and code < 0:
             drove = [line.words[0] for line in lines if line.words[0] in ("claimed", "released")]
             if drove[-1:] == ["claimed"]:
@@ -185,6 +189,15 @@ class _Trial:
                 await store.delete(self.seen.turn)  # a trial after this one may use the store, and sweeps it
         finally:
             await store.aclose()
+
+
+async def made_turn(address: str) -> str:
+    """The turn of a trial, as its store has it; empty where none was made."""
+    store = open_store(address)
+    try:
+        return next((row.id for row in await store.turns() if root_of(row.id) == row.id), "")
+    finally:
+        await store.aclose()
 
 
 async def _until(holds: Callable[[], bool]) -> None:
