@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import pytest
 
-from turnwright_states import Cause, Limits, Outcome, State, Turn, facts
+from turnwright_states import Cause, Decision, InterruptKind, Limits, Outcome, State, Turn, Usage, facts
 from turnwright_states.fact import DEBUG, Fact, PublicPart, allow
 from turnwright_states.facts import KINDS, tool_names
 from turnwright_states.reasons import EndReason
@@ -91,3 +91,94 @@ def test_no_log_line_quotes_what_somebody_wrote(fact: Fact) -> None:
     fields = {name: value for name, value in fact.log_fields().items() if name not in ("agent", "call")}
     assert all(isinstance(getattr(fact, name), StrEnum) for name in fields)
     assert re.fullmatch(r"\w.*", fact.title)
+
+
+_ASKED = facts.InterruptRecord(id="approval-1", kind=InterruptKind.APPROVAL, call="call00001", question="Go on?")
+_MADE = facts.CallMade(id="call00001", name="look")
+_USED = Usage(input_tokens=3, output_tokens=2)
+SAID: list[tuple[Fact, str, str]] = [
+    (facts.StepStarted(0.0, State.STREAM, number=2), "step 2", "step 2 of at most 200"),
+    (facts.StepStarted(0.0, State.STREAM, number=2, nudge=True), "step 2, with a nudge", "step 2 of at most 200"),
+    (facts.ModelReplied(0.0, State.FINISHED, text="Hi."), "Hi.", "the model replied, without calls"),
+    (
+        facts.ModelReplied(0.0, State.TOOL_EXEC, calls=(_MADE,)),
+        "look (call00001)",
+        "the model replied; 1 of 1 calls run",
+    ),
+    (
+        facts.ModelReplied(0.0, State.TEXT_ONLY, calls=(_MADE,)),
+        "look (call00001)",
+        "the model asked for 1 calls, and may use no tool: all refused",
+    ),
+    (
+        facts.AttemptFailed(0.0, State.STREAM, attempt=1, cause=Cause.TIMEOUT, retry=True, wait=0.5),
+        "attempt 1: timeout, tried again",
+        "attempt 1 failed (timeout), tried again after 0.5 s",
+    ),
+    (
+        facts.AttemptFailed(0.0, State.FAILED, attempt=2, cause=Cause.REJECTED),
+        "attempt 2: rejected",
+        "attempt 2 failed (rejected), not tried again",
+    ),
+    (facts.CallStarted(0.0, State.TOOL_EXEC, call="call00001"), "call00001", "call call00001 started, attempt 1"),
+    (
+        facts.CallStarted(0.0, State.TOOL_EXEC, call="call00001", attempt=2),
+        "call00001, attempt 2",
+        "call call00001 started, attempt 2",
+    ),
+    (facts.CallSettled(0.0, State.TOOL_EXEC, call="call00001"), "call00001: ok", "call call00001 settled: ok"),
+    (
+        facts.CallWaiting(0.0, State.TOOL_EXEC, call="call00001", interrupt=_ASKED),
+        "call00001 waits for approval-1",
+        "call call00001 waits for a person",
+    ),
+    (facts.Paused(0.0, State.PAUSED), "", "paused: 0 to be answered"),
+    (facts.Paused(0.0, State.PAUSED, interrupt=_ASKED), "Go on?", "paused: 0 to be answered"),
+    (facts.Synthesized(0.0, State.TOOL_EXEC), "no answer", "the synthesis gave nothing"),
+    (facts.Synthesized(0.0, State.TOOL_EXEC, text="All."), "All.", "the synthesis gave the answer"),
+    (
+        facts.Answered(0.0, State.TOOL_EXEC, interrupt="approval-1", decision=Decision.REJECT, text="no"),
+        "approval-1: reject: no",
+        "approval-1 was answered; TOOL_EXEC",
+    ),
+    (
+        facts.StepFinished(0.0, State.CHECK, number=2, usage=_USED, seconds=0.25),
+        "step 2, 0.25 s",
+        "step 2 took 0.250 s, 5 tokens",
+    ),
+    (facts.Stopping(0.0, State.CONCLUDE, reason=EndReason.STEP_CAP), "step_cap", "stopping: step_cap"),
+    (facts.MessageAdded(0.0, State.STREAM, text="And y?"), "And y?", "a message to it was taken in"),
+    (facts.Concluded(0.0, State.CONCLUDE, text="So far."), "So far.", "it was concluded"),
+    (facts.Concluded(0.0, State.CONCLUDE), "no text", "the model did not conclude it"),
+    (
+        facts.Concluded(0.0, State.CONCLUDE, retry=True, refused=("look",)),
+        "no text, look refused, asked again",
+        "the conclusion had no text, asked for once more",
+    ),
+    (
+        facts.TurnEnded(0.0, State.CAP_HIT, outcome=Outcome.CAP_HIT, reason=EndReason.STEP_CAP),
+        "cap_hit: step_cap",
+        "ended: cap_hit: step_cap",
+    ),
+    (facts.Notice(0.0, State.STREAM, limit="tokens", used=8, of=10), "tokens 8 of 10", "notice: tokens, 8 of 10"),
+    (facts.Notice(0.0, State.STREAM, limit="usage_unknown"), "usage_unknown", "notice: usage_unknown"),
+]
+
+
+@pytest.mark.parametrize(("fact", "summary", "line"), SAID, ids=lambda one: one.kind if isinstance(one, Fact) else "")
+def test_a_fact_has_a_line_for_people_and_one_for_the_log(fact: Fact, summary: str, line: str) -> None:
+    assert fact.summary() == summary
+    assert fact.log_line(Turn())[1] == line
+
+
+def test_a_turn_begins_with_its_prompt_and_its_cap() -> None:
+    started = facts.TurnStarted(0.0, State.CHECK, prompt="Hi", agent={"name": "Ann"}, limits=Limits(steps=7), chart=1)
+    assert (started.summary(), started.log_line(Turn())[1]) == ("Hi", "began, with at most 7 steps")
+    assert started.log_fields() == {"agent": "Ann"}
+
+
+def test_usage_is_told_once() -> None:
+    """A step's end sums up what its model calls have told."""
+    assert facts.ModelReplied(0.0, State.FINISHED, usage=_USED).new_usage == _USED
+    assert facts.StepFinished(0.0, State.CHECK, number=1, usage=_USED, seconds=0.1).new_usage is None
+    assert facts.CallStarted(0.0, State.TOOL_EXEC, call="call00001").new_usage is None
