@@ -113,7 +113,7 @@ class Driver:
         if claimed is not None:
             claimed(claim.epoch)
         if begun is None and any(item.kind is InboxKind.ABORT for item in claim.waiting):
-            # Nor are they to end it.
+            # An abort needs neither tools nor model.
             return await end_claimed(self._store, claim, self._listeners, known)
         with going_on(turn_id) if begun is None else nullcontext():
             async with self._taken_up(claim, begun, known) as segment:
