@@ -35,6 +35,7 @@ from turnwright_states import (
     Input,
     State,
 )
+from turnwright_states.facts import InterruptRecord
 
 
 class Interruption:
@@ -296,6 +297,12 @@ class Segment:
             for item in items:
                 if item.kind is InboxKind.ANSWER and isinstance(self.machine.action, AwaitPerson):
                     await self._answer(item)
+            if self._expired() is not None:
+                # An answer that was accepted in time stands, also one that came after the claim.
+                self.journal.waiting = None
+                for item in await self.interruption.look():
+                    if item.kind is InboxKind.ANSWER and isinstance(self.machine.action, AwaitPerson):
+                        await self._answer(item)
             await self._expire_interrupts()
             items = await self.interruption.look()
         if items and self.machine.state is State.STREAM and not self.wait:
@@ -320,12 +327,13 @@ class Segment:
         await self.journal.drop(item.id)
         return None
 
+    def _expired(self) -> InterruptRecord | None:
+        if not isinstance(self.machine.action, AwaitPerson):
+            return None
+        now, asked = self.setup.now(), self.machine.turn.interrupts.values()
+        return next((one for one in asked if one.expires_at is not None and one.expires_at <= now), None)
+
     async def _expire_interrupts(self) -> None:
-        while isinstance(self.machine.action, AwaitPerson):
-            now = self.setup.now()
-            asked = self.machine.turn.interrupts.values()
-            expired = next((i for i in asked if i.expires_at is not None and i.expires_at <= now), None)
-            if expired is None:
-                return
+        while (expired := self._expired()) is not None:
             decision, text = unanswered(expired.kind), "nobody answered in time"
             await self.feed(AnsweredInput(interrupt=expired.id, decision=decision, text=text, elapsed=self.elapsed()))

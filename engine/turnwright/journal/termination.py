@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -16,7 +17,7 @@ from turnwright_states.facts import Fact
 from turnwright_states.inputs import AbortReason
 
 from .answers import Answer, unanswered
-from .inbox import ABORT, abort_item, answer_item
+from .inbox import ABORT, abort_item, answer_item, steers
 from .message_history import EarlierJournals
 from .turn_journal import JournalFold, Listeners, TurnJournal
 
@@ -53,7 +54,9 @@ async def end_claimed(
     """Abort a claimed turn and its sub-agents before it, release it, and return how it ended."""
     async with _held(store, claim, listeners, known) as journal:
         await _end(journal, EndReason.ABORTED)
-    return journal.result()
+    result = journal.result()
+    late = tuple(steers(journal.waiting or ()).values())
+    return replace(result, undelivered=(*result.undelivered, *late)) if late else result
 
 
 async def supersede_session(store: Store, session: str, listeners: Listeners | None = None) -> EarlierJournals:

@@ -124,7 +124,8 @@ class PostgresStore:
             )
             for row in await cursor.fetchall():
                 claim.epoch, _, claim.seq = claimed(turn_id, row, self._where)
-            claim.waiting = readable_items(turn_id, await (await connection.execute(WAITING, (turn_id,))).fetchall())
+            rows = await (await connection.execute(WAITING, (turn_id,))).fetchall()
+            claim.waiting = waiting(turn_id, rows, self._where)  # a damaged one is told before anything is done
         return claim
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:

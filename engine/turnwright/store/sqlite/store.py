@@ -33,7 +33,6 @@ from turnwright.store.rows import (
     claimed,
     facts_of,
     readable,
-    readable_items,
     requests_of,
     stretches_of,
     turn_row,
@@ -154,7 +153,7 @@ class SqliteStore:
             if was and not over.covers(was, epoch) and self._lives(turn_id, was):
                 raise TurnBusyError(turn_id, was)
             self._db.execute("UPDATE turns SET epoch = epoch + 1, owner = ? WHERE turn_id = ?", (owner, turn_id))
-            items = readable_items(turn_id, self._db.execute(WAITING, (turn_id,)))
+            items = self._waiting(turn_id)  # a damaged one is told before anything is done
         self._driving[turn_id] = epoch + 1
         return Claim(turn_id, epoch + 1, seq, crashed=was is not None, signs=owner, waiting=items)
 

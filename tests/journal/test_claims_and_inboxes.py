@@ -1,0 +1,88 @@
+"""A claim's inbox: damage is told before anything is done, answers in time stand, and a late message comes back."""
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from turnwright import Agent, Engine, UnreadableTurnError, tool
+from turnwright.journal.answers import Answer
+from turnwright.journal.inbox import abort_item, answer_item, steer_item
+from turnwright.model import ScriptedModel, asks_for
+from turnwright.store import AbandonedDrivers, Claim, InboxItem, SqliteStore, Status
+from turnwright.store.protocol import NONE_ABANDONED
+from turnwright_states import Decision, Outcome
+from turnwright_states.facts import Answered, Fact, TurnEnded
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name="Tidier")
+
+
+async def test_a_damaged_item_stops_a_resumed_turn_before_its_model_is_called(tmp_path: Path) -> None:
+    file, asked = tmp_path / "turns.db", ScriptedModel("Done.")
+    async with Engine(model=asked, store=f"sqlite:///{file}") as engine:
+        turn = await engine.submit(AGENT, "hi")
+        await engine.steer(turn, "And y?")
+        with sqlite3.connect(file) as rows:
+            rows.execute("UPDATE inbox SET kind = 'bogus'")
+        rows.close()
+        with pytest.raises(UnreadableTurnError, match="kind is damaged"):
+            await engine.resume(turn)
+        assert asked.requests == []
+
+
+async def test_an_answer_accepted_after_the_claim_and_in_time_is_not_overtaken_by_the_expiry(tmp_path: Path) -> None:
+    now, ran = [1000.0], []
+
+    @tool(needs_approval=True, expires_in=100.0)
+    async def erase() -> str:
+        ran.append("erase")
+        return "erased"
+
+    address, name = f"sqlite:///{tmp_path}/turns.db", "approval-1"
+    async with Engine(
+        model=ScriptedModel(asks_for(("erase", {}))), tools=[erase], store=address, now=lambda: now[0]
+    ) as engine:
+        turn = (await engine.run(AGENT, "hi")).id
+    other = SqliteStore(tmp_path / "turns.db")
+
+    class Slow(SqliteStore):
+        async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
+            claim = await super().claim(turn_id, over=over)
+            await other.post(answer_item(turn_id, name, Answer(Decision.APPROVE, "")))
+            now[0] += 101
+            return claim
+
+    store = Slow(tmp_path / "turns.db")
+    async with Engine(model=ScriptedModel("Done."), tools=[erase], store=store, now=lambda: now[0]) as engine:
+        assert (await engine.resume(turn)).outcome is Outcome.FINISHED
+        facts = [fact for _, fact in await engine.store.facts(turn)]
+    assert [fact.decision for fact in facts if isinstance(fact, Answered)] == [Decision.APPROVE]
+    assert ran == ["erase"]
+    await other.aclose()
+
+
+async def test_a_message_that_comes_as_an_abort_ends_the_turn_is_handed_back(tmp_path: Path) -> None:
+    @tool(needs_approval=True)
+    async def erase() -> str:
+        return "erased"
+
+    other = SqliteStore(tmp_path / "turns.db")
+
+    class Slow(SqliteStore):
+        async def append(
+            self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
+        ) -> list[InboxItem]:
+            if any(isinstance(fact, TurnEnded) for fact in facts):
+                await other.post(steer_item(claim.turn, "late"))
+            return await super().append(claim, facts, status, consumed)
+
+    store = Slow(tmp_path / "turns.db")
+    async with Engine(model=ScriptedModel(asks_for(("erase", {}))), tools=[erase], store=store) as engine:
+        turn = (await engine.run(AGENT, "hi")).id
+        await other.post(abort_item(turn))
+        ended = await engine.resume(turn)
+    assert (ended.outcome, ended.undelivered) == (Outcome.ABORTED, ("late",))
+    await other.aclose()
