@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from turnwright import (
@@ -78,7 +78,12 @@ plays = st.builds(
         min_size=1,
         max_size=9,
     ),
-    limits=st.builds(Limits, steps=st.sampled_from([None, None, 0, 1, 2]), tool_calls=st.sampled_from([50, 50, 2])),
+    limits=st.builds(
+        Limits,
+        steps=st.sampled_from([None, None, 0, 1, 2]),
+        tool_calls=st.sampled_from([50, 50, 2]),
+        max_retries=st.sampled_from([3, 3, 1, 20]),
+    ),
 )
 
 
@@ -302,7 +307,9 @@ class World:
         assert all(times == 1 for times in self.ran.values()), "no call runs twice"
         settled = Counter(fact.call for _, fact in facts if isinstance(fact, f.CallSettled))
         assert all(times == 1 for times in settled.values())
-        assert turn.outcome is not Outcome.FAILED, turn.error
+        if turn.outcome is Outcome.FAILED:
+            deaths = 1 + sum(move.what in ("crash", "takeover") for move in self.play.moves)
+            assert deaths + len(self.failed) > self.play.limits.max_retries, turn.error
         if turn.outcome is not None:
             check_pairing(turn.messages)
 
@@ -313,7 +320,17 @@ def _unlock(folder: Path) -> None:
         lock.unlink()
 
 
+#: Four attempts at one step: the first fails, its second and third die with their process, as does the last.
+DIES_TOO_OFTEN = Play(
+    batches=[["erase"]],
+    failing=frozenset([0]),
+    moves=[Move("takeover", 8), Move("takeover", 8), Move("crash", 20)],
+    limits=Limits(),
+)
+
+
 @given(plays)
+@example(DIES_TOO_OFTEN)
 def test_in_memory(play: Play) -> None:
     memory = MemoryStore()
     run(World(play, lambda: memory, memory.aclose).run)
