@@ -1,0 +1,138 @@
+"""Check that pages, docstrings and comments keep to the project's way of writing: `.ci/style.toml` has the rules.
+
+With paths, only those are checked. Without, everything is, and the sizes of README.md and docs/ too.
+"""
+
+import ast
+import fnmatch
+import io
+import re
+import sys
+import tokenize
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+STYLE = tomllib.loads((ROOT / ".ci" / "style.toml").read_text(encoding="utf-8"))
+LIMITS = STYLE["pages"]
+WORDS = [(re.compile(pattern, re.IGNORECASE), instead) for pattern, instead in STYLE["words"].items()]
+RIDDLE = re.compile(STYLE["docstrings"]["riddle"])
+SOURCES = ("engine", "states", "examples", ".ci")
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples")
+CODE_SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
+FENCE = re.compile(r"^\s*(```|~~~)")
+
+
+def problems_of_words(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line within `text`, and the complaint, for each word that has a plainer one."""
+    plain = CODE_SPAN.sub(lambda span: re.sub(r"[^\n]", " ", span[0]), text)
+    for pattern, instead in WORDS:
+        for found in pattern.finditer(plain):
+            yield plain.count("\n", 0, found.start()), f'"{found[0]}": write {instead}'
+
+
+def problems_of_source(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the complaints about a Python file's docstrings and comments."""
+    text = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        docstring = ast.get_docstring(node, clean=False)
+        if docstring is None:
+            continue
+        line = node.body[0].lineno
+        if RIDDLE.match(docstring):
+            yield line, f'a docstring begins with "{docstring.split()[0]}": write an imperative or a noun phrase'
+        for offset, problem in problems_of_words(docstring):
+            yield line + offset, problem
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            for _, problem in problems_of_words(token.string):
+                yield token.start[0], problem
+
+
+def problems_of_page(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the complaints about a Markdown page: its words, its sentences and its code blocks."""
+    prose, in_code = [], False
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        fence = FENCE.match(line)
+        if fence:
+            in_code = not in_code
+        elif in_code and len(line) > LIMITS["code_columns"]:
+            yield number, f"a code block has {len(line)} columns; at most {LIMITS['code_columns']}"
+        prose.append("" if fence or in_code else line)
+    for offset, problem in problems_of_words("\n".join(prose)):
+        yield offset + 1, problem
+    yield from problems_of_sentences(prose)
+
+
+def problems_of_sentences(prose: list[str]) -> Iterator[tuple[int, str]]:
+    """Yield a complaint for each sentence that is too long. Tables, lists of links and headings are left out."""
+    begin, paragraph = 0, ""
+    for number, line in enumerate([*prose, ""], 1):
+        if line.strip() and not re.match(r"\s*([|#<!]|- \[)", line):
+            if not paragraph or re.match(r"\s*([-*]|\d+\.) ", line):
+                yield from _long_sentences(begin, paragraph)
+                begin, paragraph = number, ""
+            paragraph += f" {line.strip()}"
+        else:
+            yield from _long_sentences(begin, paragraph)
+            paragraph = ""
+
+
+def _long_sentences(line: int, paragraph: str) -> Iterator[tuple[int, str]]:
+    for sentence in re.split(r"(?<=[.!?:;])\s+", paragraph):
+        if (count := len(sentence.split())) > LIMITS["sentence_words"]:
+            yield line, f"a sentence has {count} words, at most {LIMITS['sentence_words']}: {sentence[:50]}..."
+
+
+def count_words(path: Path) -> int:
+    """Return the words of a page as `wc -w` counts them."""
+    return len(path.read_text(encoding="utf-8").split())
+
+
+def is_generated(path: Path) -> bool:
+    """Whether the page is made from the code, or by a measurement."""
+    return any(fnmatch.fnmatch(str(path.relative_to(ROOT)), pattern) for pattern in LIMITS["generated"])
+
+
+def problems_of_sizes() -> Iterator[str]:
+    """Yield the complaints about pages that became too long."""
+    if (count := count_words(ROOT / "README.md")) > LIMITS["readme_words"]:
+        yield f"README.md: {count} words; at most {LIMITS['readme_words']}"
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if not is_generated(page)]
+    if (count := sum(map(count_words, pages))) > LIMITS["docs_words"]:
+        yield f"docs: {count} words without generated pages; at most {LIMITS['docs_words']}"
+    for page in sorted((ROOT / "docs" / "how-to").glob("*.md")):
+        if (lines := len(page.read_text(encoding="utf-8").splitlines())) > LIMITS["guide_lines"]:
+            yield f"{page.relative_to(ROOT)}: {lines} lines; a how-to guide has at most {LIMITS['guide_lines']}"
+
+
+def files(names: list[str], suffix: str) -> Iterator[Path]:
+    """Yield the files with `suffix` among `names` and in the folders among them."""
+    for path in (ROOT / name for name in names):
+        yield from sorted(path.rglob(f"*{suffix}")) if path.is_dir() else [path] if path.suffix == suffix else []
+
+
+def main(names: list[str]) -> int:
+    """Print each complaint with its place, and return 1 when there is one."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {problem}"
+        for path in files(names or list(SOURCES), ".py")
+        for line, problem in problems_of_source(path)
+    ]
+    found += [
+        f"{path.relative_to(ROOT)}:{line}: {problem}"
+        for path in files(names or list(PAGES), ".md")
+        if not is_generated(path)
+        for line, problem in problems_of_page(path)
+    ]
+    if not names:
+        found += problems_of_sizes()
+    print("\n".join(found))
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
