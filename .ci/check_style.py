@@ -101,9 +101,9 @@ def problems_of_sizes() -> Iterator[str]:
     """Yield the complaints about pages that became too long."""
     if (count := count_words(ROOT / "README.md")) > LIMITS["readme_words"]:
         yield f"README.md: {count} words; at most {LIMITS['readme_words']}"
-    pages = [page for page in (ROOT / "docs").rglob("*.md") if not is_generated(page)]
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "api"]
     if (count := sum(map(count_words, pages))) > LIMITS["docs_words"]:
-        yield f"docs: {count} words without generated pages; at most {LIMITS['docs_words']}"
+        yield f"docs: {count} words without docs/api; at most {LIMITS['docs_words']}"
     for page in sorted((ROOT / "docs" / "how-to").glob("*.md")):
         if (lines := len(page.read_text(encoding="utf-8").splitlines())) > LIMITS["guide_lines"]:
             yield f"{page.relative_to(ROOT)}: {lines} lines; a how-to guide has at most {LIMITS['guide_lines']}"
