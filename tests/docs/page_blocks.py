@@ -76,4 +76,4 @@ def missing_links(page: str) -> list[str]:
     prose = _BLOCK.sub("", text_of(page))
     links: list[str] = re.findall(r"\]\((?!http)([^)#]+)", prose)
     assert links
-    return [link for link in links if not (DOCS / link).exists()]
+    return [link for link in links if not ((DOCS / page).parent / link).exists()]

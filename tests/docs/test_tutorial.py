@@ -1,4 +1,4 @@
-"""`docs/tutorial.md` tells the truth: its files and commands, one after the other, print what it shows."""
+"""`docs/tutorials/first-agent.md` tells the truth: its files and commands, one after the other, print what it shows."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from .chat_server import calls, says, serving
 from .page_blocks import Terminal, blocks_of, commands_of, missing_links
 
-TUTORIAL = "tutorial.md"
+TUTORIAL = "tutorials/first-agent.md"
 
 
 def without_times(text: str) -> str:
