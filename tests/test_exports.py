@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from importlib.util import find_spec
 from types import ModuleType
 
 import pytest
@@ -21,6 +22,35 @@ HEAVY = frozenset(
 )
 #: What else importing does without: an event loop brings most of it.
 LATER = frozenset({"ag_ui", "asyncio", "difflib", "multiprocessing", "ssl", "subprocess", "tenacity"})
+#: Rooms of `turnwright` that `import turnwright` does without.
+ROOMS = frozenset(
+    f"turnwright.{room}"
+    for room in (
+        "ag_ui",
+        "agents.certificate",
+        "agents.files",
+        "agents.markdown",
+        "agents.opencode",
+        "cli",
+        "config",
+        "draw",
+        "inspector",
+        "journal.fork",
+        "model.anthropic",
+        "model.http",
+        "model.local",
+        "model.openai_chat",
+        "model.providers",
+        "otel",
+        "proof",
+        "runtime.temporal",
+        "store.postgres",
+        "store.sqlite",
+        "testing",
+        "tools.builtin",
+        "tools.mcp",
+    )
+)
 #: Runs one turn in memory.
 TURN = """
 from turnwright import Agent, Engine, tool
@@ -37,7 +67,7 @@ asyncio.run(run())
 
 
 def loaded(code: str, modules: frozenset[str]) -> list[str]:
-    """Which of these modules a fresh process has loaded when it has run this code."""
+    """Run the code in a fresh process, and return which of these modules the process then has."""
     code += f"\nimport sys; print([m for m in {sorted(modules)} if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found: list[str] = ast.literal_eval(ran.stdout)
@@ -61,8 +91,12 @@ def test_a_turn_in_memory_needs_neither_http_nor_a_file_nor_a_command_line() -> 
 
 
 def test_importing_turnwright_loads_none_of_its_own_rooms_that_few_need() -> None:
-    rooms = ("agents_md", "certificate", "cli", "draw", "model.http_model", "store.sqlite", "testing", "tools.builtin")
-    assert loaded("import turnwright", frozenset(f"turnwright.{room}" for room in rooms)) == []
+    assert loaded("import turnwright", ROOMS) == []
+
+
+def test_every_module_that_must_not_be_loaded_exists() -> None:
+    """A module that was renamed would pass the tests above whatever is loaded."""
+    assert [name for name in sorted(HEAVY | LATER | ROOMS) if find_spec(name) is None] == []
 
 
 def test_the_names_of_the_design_are_public() -> None:
