@@ -221,7 +221,7 @@ async def test_an_engine_goes_on_with_the_other_turns(stores: dict[str, Path], m
             store = engine.store
             assert made.sound in [row.id for row in await engine.turns()], value
             for turn in (made.ended, made.paused):
-                for ask in (engine.get, store.facts, store.stretches, store.inbox, engine.fork_places):
+                for ask in (engine.get, store.facts, store.claim_spans, store.inbox, engine.fork_places):
                     with suppress(TurnwrightError):
                         await ask(turn)
                 with suppress(TurnwrightError):

@@ -68,7 +68,7 @@ class _Kept:
         )
 
     @property
-    def stretches(self) -> list[ClaimSpan]:
+    def claim_spans(self) -> list[ClaimSpan]:
         """Who wrote the facts so far. The first of them were written with the turn, so there is one at least."""
         *ended, last = self.begun
         return [*ended, ClaimSpan(last.first, last.epoch, last.owner, last.began, self.written_at)]
@@ -136,7 +136,7 @@ class MemoryStore:
             if claim.seq != kept.seq:
                 raise StoreError(f"turn {claim.turn}: fact {claim.seq + 1} does not follow the last one, {kept.seq}")
             if claim.signs is not None:
-                kept.begun = [*kept.stretches, ClaimSpan(claim.seq + 1, claim.epoch, claim.signs, now, now)]
+                kept.begun = [*kept.claim_spans, ClaimSpan(claim.seq + 1, claim.epoch, claim.signs, now, now)]
                 claim.signs = None
             kept.written_at = now
             kept.facts += facts
@@ -150,8 +150,8 @@ class MemoryStore:
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         return list(enumerate(self._kept(turn_id).facts[after:], start=after + 1))
 
-    async def stretches(self, turn_id: str) -> list[ClaimSpan]:
-        return self._kept(turn_id).stretches
+    async def claim_spans(self, turn_id: str) -> list[ClaimSpan]:
+        return self._kept(turn_id).claim_spans
 
     async def get(self, turn_id: str) -> TurnRow:
         return self._kept(turn_id).row

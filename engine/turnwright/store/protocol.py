@@ -109,9 +109,9 @@ class TurnRow:
 
 
 class ClaimSpan(Struct, frozen=True):
-    """Facts that one driver wrote under one claim: from the fact `first` on, up to the next stretch's.
+    """Facts that one driver wrote under one claim: from the fact `first` on, up to the next span's.
 
-    A turn that was submitted begins with a stretch of epoch 0, whose `owner` is the process that submitted it.
+    A turn that was submitted begins with a span of epoch 0, whose `owner` is the process that submitted it.
     """
 
     #: The seq of its first fact.
@@ -249,10 +249,10 @@ class Store(Protocol):
         """The facts with a seq above `after`, oldest first. Raises `TurnNotFoundError`."""
         ...
 
-    async def stretches(self, turn_id: str) -> list[ClaimSpan]:
+    async def claim_spans(self, turn_id: str) -> list[ClaimSpan]:
         """Who wrote the turn's facts, the first one first. Raises `TurnNotFoundError`.
 
-        A claim that wrote no fact has no stretch. Nor have facts that a release wrote which did not keep their driver;
+        A claim that wrote no fact has no span. Nor have facts that a release wrote which did not keep their driver;
         where all are such, nothing is returned.
         """
         ...

@@ -96,8 +96,8 @@ def _place(seq: object, before: Sequence[tuple[int, Fact]]) -> int:
         raise InvalidJournalError(before[-1][0] + 1 if before else 1, f"its {error}") from None
 
 
-def stretches_of(turn: str, rows: Iterable[Columns], where: str) -> list[ClaimSpan]:
-    """Return the stretches of rows with their fields. Raises `UnreadableTurnError`."""
+def claim_spans_of(turn: str, rows: Iterable[Columns], where: str) -> list[ClaimSpan]:
+    """Return the spans of rows with their fields. Raises `UnreadableTurnError`."""
     try:
         return [
             ClaimSpan(

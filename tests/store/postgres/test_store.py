@@ -572,7 +572,7 @@ async def test_a_migration_fences_who_drove_and_leaves_alone_what_nobody_drove_y
 
 
 async def test_what_the_first_release_wrote_is_kept_and_is_nobody_s(postgres: PostgresServer) -> None:
-    """It did not keep who drove. Who goes on with such a turn has a stretch of its own, from its first fact on."""
+    """It did not keep who drove. Who goes on with such a turn has a span of its own, from its first fact on."""
     bench, written = PostgresBench(postgres.new_schema()), Written()
     assert await _migrate_to(bench.address, STEPS[:1]) == (0, 1)
     await bench.execute(
@@ -583,14 +583,14 @@ async def test_what_the_first_release_wrote_is_kept_and_is_nobody_s(postgres: Po
         await bench.execute("INSERT INTO turnwright_facts VALUES ('t1', %s, %s, %s, 2)", seq, fact.kind, fact.payload())
     store = await bench.open()
     with pytest.raises(ConfigError, match=f"schema 1, this release needs {SCHEMA_VERSION}"):
-        await store.stretches("t1")
+        await store.claim_spans("t1")
     assert await store.migrate() == (1, SCHEMA_VERSION)
     assert await store.facts("t1") == list(enumerate(written.facts, start=1))
-    assert await store.stretches("t1") == []
+    assert await store.claim_spans("t1") == []
     claim, at = await store.claim("t1"), len(written.facts) + 1
     await store.append(claim, written.answer(), written.status)
-    (stretch,) = await store.stretches("t1")
-    assert (stretch.first, stretch.epoch, stretch.owner) == (at, claim.epoch, store.owner)
+    (span,) = await store.claim_spans("t1")
+    assert (span.first, span.epoch, span.owner) == (at, claim.epoch, store.owner)
     await bench.close()
 
 

@@ -69,7 +69,7 @@ async def test_an_older_file_is_not_used_before_it_is_migrated(store: SqliteStor
         store.release(claim),
         store.append(claim, written.answer(), written.status),
         store.facts("t-a"),
-        store.stretches("t-a"),
+        store.claim_spans("t-a"),
         store.get("t-a"),
         store.turns(),
         store.is_driven("a-late"),
@@ -172,16 +172,16 @@ async def test_a_migrated_store_goes_on(store: SqliteStore, older: int) -> None:
 
 
 async def test_what_an_older_release_wrote_is_nobody_s(store: SqliteStore) -> None:
-    """It did not keep who drove. Who goes on with such a turn has a stretch of its own, from its first fact on."""
+    """It did not keep who drove. Who goes on with such a turn has a span of its own, from its first fact on."""
     await store.migrate()
     for turn_id in ("t-a", "t-b", "a-late"):
-        assert await store.stretches(turn_id) == []
+        assert await store.claim_spans(turn_id) == []
     claim, status = await store.claim("a-late"), (await store.get("a-late")).status
     facts = [Notice(elapsed=2, state=State.TOOL_EXEC, limit="steps")]
     await store.append(claim, facts, status)
-    (stretch,) = await store.stretches("a-late")
-    assert (stretch.first, stretch.epoch, stretch.owner) == (4, 2, store.owner)
-    assert stretch.began == stretch.ended == (await store.get("a-late")).updated_at
+    (span,) = await store.claim_spans("a-late")
+    assert (span.first, span.epoch, span.owner) == (4, 2, store.owner)
+    assert span.began == span.ended == (await store.get("a-late")).updated_at
 
 
 async def test_a_migrated_file_is_as_a_new_one(store: SqliteStore, path: Path) -> None:

@@ -23,8 +23,8 @@ class FactEntry:
     """A fact. `payload` is JSON over several lines, `rows` are those of the chart that its event took.
 
     `first` says whether it is the first of its event, `last` whether it is the last, after which the turn can be looked
-    at. `stretch` is who wrote from here on, where that changes. `event` names the event that it came from; empty where
-    no replay found one.
+    at. `claim_span` says who wrote from here on, where that changes. `event` names the input that the fact came from;
+    it is empty where no replay found one.
     """
 
     seq: int
@@ -35,7 +35,7 @@ class FactEntry:
     rows: tuple[str, ...]
     first: bool
     last: bool
-    stretch: ClaimSpan | None
+    claim_span: ClaimSpan | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class JournalView:
 def view(looked: TabContext) -> JournalView:
     """The facts of the chosen step, or of the whole turn, up to the last one or the one that was asked for."""
     turn, step = looked.turn, looked.step
-    begins = {stretch.first: stretch for stretch in turn.stretches}
+    begins = {span.first: span for span in turn.claim_spans}
     facts = turn.facts if step is None else turn.facts[step.first - 1 : step.last]
     window = Window.of(len(facts), _PAGE, looked.until)
     shown = facts[window.part]
@@ -74,7 +74,7 @@ def view(looked: TabContext) -> JournalView:
                 rows=() if group is None or seq != group.first else tuple(row.name for row in group.rows),
                 first=group is None or seq == group.first,
                 last=group is not None and seq == group.last,
-                stretch=begins.get(seq),
+                claim_span=begins.get(seq),
             )
         )
     check = turn.replayed.check

@@ -177,10 +177,10 @@ def _notes(looked: TabContext, step: Step, sending: Sending, tools: Sequence[Too
         yield _UNREAD
     elif turn.started.continue_from is not None or turn.started.session is not None:
         yield _EARLIER
-    if any(step.first < stretch.first <= sending.after + 1 for stretch in turn.stretches):
+    if any(step.first < span.first <= sending.after + 1 for span in turn.claim_spans):
         yield _TAKEN_UP
     signed = any(isinstance(part, ReasoningPart) and part.details for one in request.messages for part in one.parts)
-    if signed and len(turn.stretches) > 1:
+    if signed and len(turn.claim_spans) > 1:
         yield _SIGNED
 
 

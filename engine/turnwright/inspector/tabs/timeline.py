@@ -172,33 +172,33 @@ def _of_call(call: StepCall, step: Step, scale: _Scale, now: float, whole: Bar, 
 
 
 def _processes(turn: TurnRecord, scale: _Scale) -> Iterator[TimelineLane]:
-    """A lane for each stretch of driving: what it was given, and what it did."""
-    stretches = [stretch for stretch in turn.stretches if stretch.first <= turn.at]
-    ends = [stretch.first - 1 for stretch in stretches[1:]] + [turn.at][: len(stretches)]  # there may be none
+    """A lane for each claim span: what it was given, and what it did."""
+    spans = [span for span in turn.claim_spans if span.first <= turn.at]
+    ends = [span.first - 1 for span in spans[1:]] + [turn.at][: len(spans)]  # there may be none
     copied = turn.started.forked_at or 0
     owners: dict[str, int] = {}
-    for number, (stretch, last) in enumerate(zip(stretches, ends, strict=True), start=1):
-        began, ended = _elapsed(turn, stretch.first - 1), _elapsed(turn, last)
+    for number, (span, last) in enumerate(zip(spans, ends, strict=True), start=1):
+        began, ended = _elapsed(turn, span.first - 1), _elapsed(turn, last)
         bars = []
         if number == 1 and copied:
             bars.append(
                 scale.bar(BarKind.COPIED, 0.0, _elapsed(turn, min(copied, last)), f"facts 1 to {copied} are copied")
             )
             began = _elapsed(turn, min(copied, last))
-        elif stretch.first > 1:
-            title = f"facts 1 to {stretch.first - 1} were read from the journal, and not run again"
+        elif span.first > 1:
+            title = f"facts 1 to {span.first - 1} were read from the journal, and not run again"
             bars.append(scale.bar(BarKind.READ, 0.0, began, title))
         if not (number == 1 and copied >= last):
-            title = f"facts {max(stretch.first, copied + 1 if number == 1 else 0)} to {last} were executed here"
+            title = f"facts {max(span.first, copied + 1 if number == 1 else 0)} to {last} were executed here"
             bars.append(scale.bar(BarKind.DRIVEN, began, ended, title))
-        detail = f"driver {stretch.owner}, epoch {stretch.epoch}"
-        known = owners.setdefault(stretch.owner, len(owners) + 1)
-        again = " again" if number > 1 and stretch.owner in [one.owner for one in stretches[: number - 1]] else ""
+        detail = f"driver {span.owner}, epoch {span.epoch}"
+        known = owners.setdefault(span.owner, len(owners) + 1)
+        again = " again" if number > 1 and span.owner in [one.owner for one in spans[: number - 1]] else ""
         yield TimelineLane(f"Process {known}{again}", detail, tuple(bars), ended - began, "", 0, chosen=False)
 
 
 def _boundaries(turn: TurnRecord, scale: _Scale) -> Iterator[Boundary]:
-    for before, after in pairwise(turn.stretches):
+    for before, after in pairwise(turn.claim_spans):
         if after.first <= turn.at:
             rested = max(after.began - before.ended, 0.0)
             yield Boundary(

@@ -38,7 +38,7 @@ class TurnRecord:
     """A turn, looked at as it stood after the fact `at`.
 
     `facts` and `steps` go as far as that; `journal` has every fact, and `replayed` is what a replay made of them all.
-    `stretches` say which driver wrote what. `driven`: somebody drives it now. `inbox` is what still waits there.
+    `claim_spans` say which driver wrote what. `driven`: somebody drives it now. `inbox` is what still waits there.
     `children` are the sub-agents' turns, by the call that they belong to.
     """
 
@@ -47,7 +47,7 @@ class TurnRecord:
     journal: Journal
     started: f.TurnStarted
     replayed: Replayed
-    stretches: tuple[ClaimSpan, ...]
+    claim_spans: tuple[ClaimSpan, ...]
     driven: bool
     inbox: tuple[InboxItem, ...]
     children: dict[str, TurnRow]
@@ -149,7 +149,7 @@ class Turns:
             journal=known,
             started=started,
             replayed=replayed,
-            stretches=tuple(await store.stretches(turn_id)),
+            claim_spans=tuple(await store.claim_spans(turn_id)),
             driven=await store.is_driven(turn_id),
             inbox=tuple(await store.inbox(turn_id)),
             children=await sub_turns(store, turn_id, known),

@@ -27,9 +27,9 @@ CREATE: Final = """
         %(state)s, %(reason)s, %(steps)s, %(calls)s, %(live)s)
     ON CONFLICT DO NOTHING RETURNING turn_id
 """
-#: The place, epoch, owner and time of the facts that keep their driver. Each stretch ends before the next one begins,
+#: The place, epoch, owner and time of the facts that keep their driver. Each span ends before the next one begins,
 #: or with the last fact. A turn without any is one row of nulls.
-STRETCHES: Final = """
+CLAIM_SPANS: Final = """
     SELECT first.seq, first.epoch, first.owner, first.at, (
         SELECT last.at FROM turnwright_facts last WHERE last.turn_id = turn.turn_id
         AND last.seq = coalesce(first.next - 1, (SELECT max(seq) FROM turnwright_facts WHERE turn_id = turn.turn_id))

@@ -35,12 +35,12 @@ from turnwright.store.protocol import (
 )
 from turnwright.store.rows import (
     Columns,
+    claim_spans_of,
     claimed,
     facts_of,
     readable,
     readable_items,
     requests_of,
-    stretches_of,
     turn_row,
     waiting,
 )
@@ -52,7 +52,7 @@ from .notifications import Notifications
 from .owner_lock import OwnerSession, is_held
 from .rows import COLUMNS, parameters_of, status_of
 from .schema import Connection, migrate
-from .statements import CREATE, FAMILY, LOCKED, ONE, QUIET, STRETCHES, TELLING, WAITING
+from .statements import CLAIM_SPANS, CREATE, FAMILY, LOCKED, ONE, QUIET, TELLING, WAITING
 
 
 class PostgresStore:
@@ -171,11 +171,11 @@ class PostgresStore:
             raise TurnNotFoundError(turn_id)
         return facts_of(turn_id, (row for row in rows if row != (None, None, None)), self._where)
 
-    async def stretches(self, turn_id: str) -> list[ClaimSpan]:
-        rows = await self._connections.read(STRETCHES, (turn_id,))
+    async def claim_spans(self, turn_id: str) -> list[ClaimSpan]:
+        rows = await self._connections.read(CLAIM_SPANS, (turn_id,))
         if not rows:
             raise TurnNotFoundError(turn_id)
-        return stretches_of(turn_id, (row for row in rows if row[0] is not None), self._where)
+        return claim_spans_of(turn_id, (row for row in rows if row[0] is not None), self._where)
 
     async def get(self, turn_id: str) -> TurnRow:
         for row in await self._connections.read(ONE, (turn_id,)):

@@ -15,9 +15,9 @@ TURNS: Final = """
 WAITING: Final = "SELECT id, kind, payload FROM inbox WHERE turn_id = ? ORDER BY n"
 #: The columns of `rows.claimed`.
 CLAIMED: Final = "SELECT epoch, owner, (SELECT MAX(seq) FROM facts WHERE turn = number) FROM turns WHERE turn_id = ?"
-#: The fields of a `ClaimSpan`, of the turn numbered :turn. A stretch begins with a fact that keeps its driver, and ends
+#: The fields of a `ClaimSpan`, of the turn numbered :turn. A span begins with a fact that keeps its driver, and ends
 #: before the next such fact, or with the last one of all. That is the last fact of an append, so it has the time.
-STRETCHES: Final = """
+CLAIM_SPANS: Final = """
     SELECT seq, epoch, owner, at, (
         SELECT at FROM facts WHERE turn = :turn
         AND seq = COALESCE(next - 1, (SELECT MAX(seq) FROM facts WHERE turn = :turn))

@@ -30,11 +30,11 @@ from turnwright.store.protocol import (
 )
 from turnwright.store.rows import (
     Columns,
+    claim_spans_of,
     claimed,
     facts_of,
     readable,
     requests_of,
-    stretches_of,
     turn_row,
     waiting,
 )
@@ -44,7 +44,7 @@ from turnwright_states.facts import Fact
 from .group_commit import CommitGroup
 from .owner_lock import OwnerLock
 from .place import StoreFiles
-from .rows import CLAIMED, FAMILY, STRETCHES, TURNS, WAITING
+from .rows import CLAIM_SPANS, CLAIMED, FAMILY, TURNS, WAITING
 from .schema import check, immediate, migrate, prepare
 from .writes import Append, Create, ReleaseWrite, Write, write
 
@@ -180,11 +180,11 @@ class SqliteStore:
             ).fetchall()
         return facts_of(turn_id, rows, self._where)
 
-    async def stretches(self, turn_id: str) -> list[ClaimSpan]:
+    async def claim_spans(self, turn_id: str) -> list[ClaimSpan]:
         with self._reading():
             (number,) = self._one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
-            rows = self._db.execute(STRETCHES, {"turn": number}).fetchall()
-        return stretches_of(turn_id, rows, self._where)
+            rows = self._db.execute(CLAIM_SPANS, {"turn": number}).fetchall()
+        return claim_spans_of(turn_id, rows, self._where)
 
     async def get(self, turn_id: str) -> TurnRow:
         with self._reading():

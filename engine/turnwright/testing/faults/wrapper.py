@@ -65,9 +65,9 @@ class StoreWrapper:
         self.enter()
         return await self.inner.facts(turn_id, after)
 
-    async def stretches(self, turn_id: str) -> list[ClaimSpan]:
+    async def claim_spans(self, turn_id: str) -> list[ClaimSpan]:
         self.enter()
-        return await self.inner.stretches(turn_id)
+        return await self.inner.claim_spans(turn_id)
 
     async def get(self, turn_id: str) -> TurnRow:
         self.enter()

@@ -2,16 +2,18 @@
 
 import pytest
 
+from .claim_spans import ClaimSpanFacts
 from .claims import ClaimFacts
 from .crowds import CrowdFacts
 from .deletion import DeletionFacts
 from .inboxes import InboxFacts
 from .journal import JournalFacts
-from .stretches import StretchFacts
 from .turns import TurnFacts
 from .watches import WatchFacts
 
 
 @pytest.mark.anyio
-class StoreSuite(JournalFacts, ClaimFacts, InboxFacts, TurnFacts, StretchFacts, CrowdFacts, DeletionFacts, WatchFacts):
+class StoreSuite(
+    JournalFacts, ClaimFacts, InboxFacts, TurnFacts, ClaimSpanFacts, CrowdFacts, DeletionFacts, WatchFacts
+):
     """Subclass it, and define a fixture `bench` that gives a `Bench`."""

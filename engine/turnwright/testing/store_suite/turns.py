@@ -12,7 +12,7 @@ class TurnFacts:
     async def test_an_unknown_turn_is_said_to_be_unknown(self, bench: Bench) -> None:
         """By everything that needs it to be there."""
         store = await bench.open()
-        for call in (store.get, store.facts, store.stretches, store.claim, store.is_driven, store.delete):
+        for call in (store.get, store.facts, store.claim_spans, store.claim, store.is_driven, store.delete):
             with pytest.raises(TurnNotFoundError, match="nobody"):
                 await call("nobody")
         with pytest.raises(TurnNotFoundError, match="nobody"):

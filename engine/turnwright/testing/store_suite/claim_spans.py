@@ -1,4 +1,4 @@
-"""What a store must do to tell who wrote a turn's facts: each driver that wrote any has its stretch of them."""
+"""What a store must do to tell who wrote a turn's facts: each driver that wrote any has its span of them."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,30 +13,30 @@ from .bench import NOW, Bench, Written
 
 
 async def _who(store: Store, turn_id: str = "t1") -> Sequence[tuple[int, int, str]]:
-    return [(one.first, one.epoch, one.owner) for one in await store.stretches(turn_id)]
+    return [(one.first, one.epoch, one.owner) for one in await store.claim_spans(turn_id)]
 
 
-class StretchFacts:
-    async def test_what_a_driver_wrote_is_one_stretch(self, bench: Bench) -> None:
+class ClaimSpanFacts:
+    async def test_what_a_driver_wrote_is_one_span(self, bench: Bench) -> None:
         """However many appends it was, from when the turn was made until the last of them."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
-        (made,) = await other.stretches("t1")
+        (made,) = await other.claim_spans("t1")
         assert (made.began, made.ended) == (NOW, NOW)
         await store.append(claim, written.calls("read_file"), written.status)
         await store.append(claim, written.abort(), written.status)
         for handle in (store, other):
-            (stretch,) = await handle.stretches("t1")
-            assert (stretch.first, stretch.epoch, stretch.owner) == (1, 1, store.owner)
-            assert stretch.began == NOW
-            assert stretch.ended == (await handle.get("t1")).updated_at > NOW
+            (span,) = await handle.claim_spans("t1")
+            assert (span.first, span.epoch, span.owner) == (1, 1, store.owner)
+            assert span.began == NOW
+            assert span.ended == (await handle.get("t1")).updated_at > NOW
 
-    async def test_two_drivers_have_two_stretches(self, bench: Bench) -> None:
+    async def test_two_drivers_have_two_spans(self, bench: Bench) -> None:
         """The second begins with its first fact, and the first one ended when its own last was written."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         await store.append(claim, written.calls("read_file"), written.status)
-        (before,) = await store.stretches("t1")
+        (before,) = await store.claim_spans("t1")
         await store.release(claim)
         claim, at = await other.claim("t1"), len(written.facts) + 1
         facts = written.abort()
@@ -44,11 +44,11 @@ class StretchFacts:
         await other.append(claim, facts[1:], written.status)
         for handle in (store, other):
             assert await _who(handle) == [(1, 1, store.owner), (at, 2, other.owner)]
-            first, second = await handle.stretches("t1")
+            first, second = await handle.claim_spans("t1")
             assert first == before
             assert first.ended <= second.began <= second.ended == (await handle.get("t1")).updated_at
 
-    async def test_one_driver_that_claims_again_has_another_stretch(self, bench: Bench) -> None:
+    async def test_one_driver_that_claims_again_has_another_span(self, bench: Bench) -> None:
         """Under the name that it has, and a higher epoch; each begins where the one before ends."""
         store, written = await bench.open(), Written()
         claim = await written.create(store)
@@ -61,23 +61,23 @@ class StretchFacts:
             await store.append(claim, facts, written.status)
         assert await _who(store) == expected
 
-    async def test_a_claim_that_wrote_nothing_has_no_stretch(self, bench: Bench) -> None:
-        """Nor one that wrote no fact; and it does not make the stretch before it any longer."""
+    async def test_a_claim_that_wrote_nothing_has_no_span(self, bench: Bench) -> None:
+        """Nor one that wrote no fact; and it does not make the span before it any longer."""
         store, other, written = await bench.open(), await bench.open(), Written()
         claim = await written.create(store)
         await store.append(claim, written.calls("read_file"), written.status)
         await store.release(claim)
-        before = await store.stretches("t1")
+        before = await store.claim_spans("t1")
         await other.release(await other.claim("t1"))
-        assert await store.stretches("t1") == before
+        assert await store.claim_spans("t1") == before
         await store.post(InboxItem("t1", "q-1", InboxKind.ANSWER))
         claim = await other.claim("t1")
         await other.append(claim, (), written.status, ("q-1",))
-        assert await store.stretches("t1") == before
+        assert await store.claim_spans("t1") == before
         at = len(written.facts) + 1
         await other.append(claim, written.abort(), written.status)
         assert await _who(store) == [(1, 1, store.owner), (at, 3, other.owner)]
-        assert (await store.stretches("t1"))[:1] == before
+        assert (await store.claim_spans("t1"))[:1] == before
 
     async def test_a_turn_that_is_taken_over_from_a_dead_driver_has_both(self, bench: Bench) -> None:
         """What the dead one would still write is not there, and nobody is said to have written it."""
@@ -96,7 +96,7 @@ class StretchFacts:
             await store.append(loser, facts, written.status)
         assert await _who(other) == [(1, 1, name), (at, 2, other.owner)]
 
-    async def test_who_is_overtaken_before_its_first_fact_has_no_stretch(self, bench: Bench) -> None:
+    async def test_who_is_overtaken_before_its_first_fact_has_no_span(self, bench: Bench) -> None:
         """Its claim raised the epoch all the same."""
         store, other, third, written = await bench.open(), await bench.open(), await bench.open(), Written()
         await store.release(await written.create(store))
@@ -109,7 +109,7 @@ class StretchFacts:
         assert await _who(store) == [(1, 1, store.owner), (at, 3, third.owner)]
 
     async def test_an_append_that_failed_is_signed_when_it_is_made_again(self, bench: Bench) -> None:
-        """The stretch begins with the first fact that was written."""
+        """The span begins with the first fact that was written."""
         store, other, written = await bench.open(), await bench.open(), Written()
         await store.release(await written.create(store))
         claim, at = await other.claim("t1"), len(written.facts) + 1
@@ -123,7 +123,7 @@ class StretchFacts:
         assert await _who(store) == [(1, 1, store.owner), (at, 2, other.owner)]
 
     async def test_what_was_written_for_others_to_drive_is_its_submitter_s(self, bench: Bench) -> None:
-        """A stretch of epoch 0, before that of the driver, who may be the same process."""
+        """A span of epoch 0, before that of the driver, who may be the same process."""
         store, other = await bench.open(), await bench.open()
         for turn_id, driver in (("t1", other), ("t2", store)):
             written = Written(turn_id)
@@ -133,7 +133,7 @@ class StretchFacts:
             await driver.append(claim, written.answer(), written.status)
             assert await _who(other, turn_id) == [(1, 0, store.owner), (at, 1, driver.owner)]
 
-    async def test_stretches_of_turns_that_write_at_once_do_not_meet(self, bench: Bench) -> None:
+    async def test_claim_spans_of_turns_that_write_at_once_do_not_meet(self, bench: Bench) -> None:
         """Each begins with the first fact of its own turn, in whatever order they are written."""
         store, other = await bench.open(), await bench.open()
         turns = [Written(f"t{n}") for n in range(8)]
@@ -155,7 +155,7 @@ class StretchFacts:
             assert await _who(store, name) == [(1, 1, store.owner), (at, 2, other.owner)]
         assert len(places) == len(turns)
 
-    async def test_a_turn_made_anew_has_no_stretch_of_the_one_deleted(self, bench: Bench) -> None:
+    async def test_a_turn_made_anew_has_no_span_of_the_one_deleted(self, bench: Bench) -> None:
         """A deleted turn has none that anybody could ask for, and neither has one that never was."""
         store, other, first = await bench.open(), await bench.open(), Written()
         await store.release(await first.create(store))
@@ -166,11 +166,11 @@ class StretchFacts:
         for turn_id in ("t1", "nobody"):
             for handle in (store, other):
                 with pytest.raises(TurnNotFoundError, match=turn_id):
-                    await handle.stretches(turn_id)
+                    await handle.claim_spans(turn_id)
         await Written(prompt="again").create(other)
         assert await _who(store) == [(1, 1, other.owner)]
 
-    async def test_a_turn_that_was_refused_has_no_stretch(self, bench: Bench) -> None:
+    async def test_a_turn_that_was_refused_has_no_span(self, bench: Bench) -> None:
         """And the one that is in its place keeps its own."""
         store, other, written = await bench.open(), await bench.open(), Written()
         await written.create(store)
