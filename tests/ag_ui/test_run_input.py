@@ -103,7 +103,7 @@ def test_what_is_not_used_here_is_named_and_the_context_is_for_the_instructions(
 
 @pytest.mark.parametrize("messages", [(), ({"id": "m1", "role": "assistant", "content": "Hello."},)])
 def test_an_input_with_nothing_to_answer_is_refused(messages: tuple[JsonValue, ...]) -> None:
-    with pytest.raises(ConfigError, match="nothing to answer"):
+    with pytest.raises(ConfigError, match="no message to answer"):
         read(*messages)
 
 

@@ -18,5 +18,5 @@ MODELS: dict[str, Callable[..., Model]] = {
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 def test_a_mapping_is_refused_with_what_to_write(make: Callable[..., Model]) -> None:
-    with pytest.raises(ConfigError, match=r"capabilities are Capabilities\(strict_alternation=True, \.\.\.\), and not"):
+    with pytest.raises(ConfigError, match=r"capabilities must be Capabilities\(strict_alternation=True, \.\.\.\), not"):
         make(capabilities={"strict_alternation": True})

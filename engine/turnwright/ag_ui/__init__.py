@@ -1,6 +1,6 @@
 """Turns as runs of the AG-UI protocol, for frontends that speak it.
 
-Needs `pip install 'turnwright[ag-ui]'`. What becomes of what is written in `docs/ag-ui.md`.
+Needs `pip install 'turnwright[ag-ui]'`. `docs/ag-ui.md` has the mapping of events.
 """
 
 from .encoder import AgUiEncoder, encode_events, to_sse

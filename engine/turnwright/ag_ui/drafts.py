@@ -1,4 +1,4 @@
-"""What a client hears of a message that streams in: its beginning, each piece, its end."""
+"""The events of a streamed message: its start, each piece, its end."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ from .messages import MessageDraft
 
 
 def write(identifier: str, draft: MessageDraft, delta: str) -> Iterator[BaseEvent]:
-    """Say more of it, and open it first where it is not open."""
+    """Send a piece, after the start of the message if it is not open."""
     owner = draft.owner
     if not draft.open:
         draft.open = True
@@ -35,7 +35,7 @@ def write(identifier: str, draft: MessageDraft, delta: str) -> Iterator[BaseEven
 
 
 def close(identifier: str, draft: MessageDraft) -> Iterator[BaseEvent]:
-    """End it where it is open."""
+    """Send the end of the message if it is open."""
     if not draft.open:
         return
     draft.open = False

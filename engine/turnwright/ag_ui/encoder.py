@@ -1,4 +1,4 @@
-"""Encodes what is heard of a turn as one run of AG-UI, or as several where people were asked in between."""
+"""Encode the events of a turn as one run of AG-UI, or as several if the turn paused."""
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
 from typing import Final
@@ -40,53 +40,53 @@ from .turn_encoder import TurnEncoder
 from .usage import RunUsage
 
 _DONE: Final = frozenset({Outcome.FINISHED, Outcome.SYNTHESIS_DONE})
-#: What is heard but not journalled.
+#: Events that the journal does not keep.
 _PASSING: Final = (DeltaEvent, ResponseRestartedEvent, ToolProgressEvent)
-_LEFT: Final = "nobody drives turn {turn} any more: resume it"
+_LEFT: Final = "turn {turn} has no driver: resume it"
 
 
 class AgUiEncoder:
-    """Takes the events of one turn, and of its sub-agents, and gives AG-UI's: a valid stream, whatever comes when.
+    """Translates the events of one turn and its sub-agents into a valid stream of AG-UI events. No I/O.
 
-    `run` is what the client asked with; its messages are what the client holds. `after` is the `seq` of the last event
-    that the client has heard of this turn: 0 for a new turn, that of the pause for one that goes on, any other for a
-    client that comes back. Feed the encoder from the turn's first event (`engine.stream`, or `engine.events(turn)`):
-    it is silent up to there, and then begins with a snapshot of the messages. Given later events alone, the stream is
-    valid too, but restates nothing.
+    `run` is the client's input, with the messages that the client has. `after` is the `seq` of the last event of this
+    turn that the client received: 0 for a new turn, that of the pause for a resumed one, any other for a client that
+    reconnects. Pass all events from the turn's first one on (`engine.stream`, or `engine.events(turn)`): the encoder
+    sends nothing up to `after`, and then begins with a snapshot of the messages. With later events alone, the stream
+    is valid but has no snapshot.
 
-    Call `close` when there are no more events: a run that nobody ended must be ended. It does no I/O. Source: AG-UI
-    1.0, "Runs and Steps", "Streaming Messages", "Subagents".
+    Call `close` after the last event, because every run must end. Source: AG-UI 1.0, "Runs and Steps", "Streaming
+    Messages", "Subagents".
     """
 
     def __init__(self, run: RunAgentInput, *, after: int = 0) -> None:
         self._run = run
         self._after = after
-        #: Nothing has been told yet: the client is to be brought up to date first.
+        #: Nothing has been sent yet: the client needs a snapshot first.
         self._behind = after > 0
         self._conversation = AgUiConversation(run.messages)
         self._usage = RunUsage()
         self._turn = ""
         self._lanes: dict[str, TurnEncoder] = {}
-        #: Sub-agents whose invocation this run has announced; those that ended.
+        #: The sub-agents that this run has announced; those that ended.
         self._announced: set[str] = set()
         self._ended: set[str] = set()
         self._runs = 0
         self._open = False
         self._over = False
-        #: How the turn rests, or ended, by all that was heard of it; None while it goes on.
+        #: The turn's pause or end so far; None while it runs.
         self._rests: TurnPausedEvent | TurnEndedEvent | None = None
 
     def encode(self, event: TurnEvent) -> list[BaseEvent]:
-        """What the event is to the client, in order; nothing for what it has heard, and for other turns."""
+        """Return the client's events for an event, in order; empty for one that it received, and for other turns."""
         self._turn = self._turn or root_of(event.turn)
         if root_of(event.turn) != self._turn or self._over:
             return []
         return list(self._encode(event))
 
     def close(self, error: str = "") -> list[BaseEvent]:
-        """End the stream: nothing if its run has ended, else how the turn stands, or that nobody drives it (an error).
+        """End the stream: with nothing if its run has ended, with the turn's pause or end, or else with an error.
 
-        `error` is what went wrong instead, in words for people: an exception of the engine.
+        `error` is the message of an exception of the engine.
         """
         return [] if self._over else list(self._close(error))
 
@@ -103,7 +103,7 @@ class AgUiEncoder:
             return
         if not self._open:
             if self._runs and (isinstance(event, _PASSING) or (own and isinstance(event, TurnPausedEvent))):
-                return  # of the run that is over: what begins another one is written down, and is no pause
+                return  # of the finished run: another one begins with a recorded fact other than a pause
             yield from self._begin()
         if not own:
             yield from self._announce(lane, event)
@@ -125,7 +125,7 @@ class AgUiEncoder:
             self._rests = left_open(self._rests, event, lane.asked)
 
     def _absorb(self, lane: TurnEncoder, event: TurnEvent) -> None:
-        """Take in what the client has heard: nothing is told of it."""
+        """Read an event that the client already has, without sending anything."""
         list(lane.encode(event))
         if isinstance(event, FactEvent):
             self._usage.add(event.fact)
@@ -164,7 +164,7 @@ class AgUiEncoder:
 
     @property
     def _run_id(self) -> str:
-        """The id that was asked for; a feed that goes on after a pause has further runs."""
+        """Return the requested id; a stream that continues after a pause has further runs."""
         return self._run.run_id if self._runs <= 1 else f"{self._run.run_id}/{self._runs}"
 
     def _finish(self, event: TurnPausedEvent | TurnEndedEvent) -> Iterator[BaseEvent]:
@@ -189,7 +189,7 @@ class AgUiEncoder:
         if event.outcome is Outcome.FAILED:
             yield RunErrorEvent(message=_why(event), code=str(event.reason), usage=self._usage.told())
             return
-        # A run that a limit or a person stopped has no return value; what it said are its messages.
+        # A run that a limit or a person stopped has no return value, only messages.
         done = event.outcome in _DONE
         outcome = RunFinishedSuccessOutcome() if done else RunFinishedCancelledOutcome()
         result = clean_json(record) if done else None
@@ -205,7 +205,7 @@ class AgUiEncoder:
                 yield from self._lanes[turn].suspend()
             if self._turn:
                 yield from self._lane(self._turn).suspend()
-            message = error or (_LEFT.format(turn=self._turn) if self._turn else "nothing was heard of the turn")
+            message = error or (_LEFT.format(turn=self._turn) if self._turn else "no event of the turn was received")
             yield RunErrorEvent(message=clean(message), code="error" if error else "left", usage=self._usage.told())
         self._over = True
 
@@ -240,11 +240,11 @@ class AgUiEncoder:
         self._ended.add(lane.turn)
         if event.outcome in _DONE:
             yield SubagentFinishedEvent(subagent_run_id=lane.turn, outcome=SubagentFinishedSuccessOutcome())
-        else:  # nothing stands between success and failure there
+        else:  # AG-UI has no state between success and failure
             yield SubagentErrorEvent(subagent_run_id=lane.turn, message=_why(event), code=str(event.reason))
 
     def _close_subagent(self, turn: str, asked: list[str]) -> Iterator[BaseEvent]:
-        """A sub-agent that has not ended when the run does: it waits, or its end was not heard."""
+        """End the invocation of a sub-agent that is still open: it waits, or its end was not received."""
         yield from self._lanes[turn].suspend()
         if asked:
             raised = [one for one in asked if one.rpartition("/")[0] == turn.replace(":", "/")]
@@ -252,11 +252,11 @@ class AgUiEncoder:
             yield SubagentFinishedEvent(subagent_run_id=turn, outcome=outcome)
         else:
             self._ended.add(turn)
-            yield SubagentErrorEvent(subagent_run_id=turn, message="its end was not heard", code="left")
+            yield SubagentErrorEvent(subagent_run_id=turn, message="its end was not received", code="left")
 
 
 async def encode_events(events: AsyncIterable[TurnEvent], encoder: AgUiEncoder) -> AsyncIterator[BaseEvent]:
-    """AG-UI's events for those of a turn as they come, and its end: `engine.stream(...)` or `engine.events(turn)`."""
+    """Encode the events of a turn as they come, and the end: `engine.stream(...)` or `engine.events(turn)`."""
     async for event in events:
         for told in encoder.encode(event):
             yield told
@@ -265,17 +265,17 @@ async def encode_events(events: AsyncIterable[TurnEvent], encoder: AgUiEncoder) 
 
 
 def to_sse(event: BaseEvent) -> str:
-    """The event as a frame of server-sent events, as the protocol's own library writes it."""
+    """Return the event as a server-sent event, in the format of the protocol's own library."""
     return EventEncoder().encode(event)
 
 
 def _record(event: TurnEndedEvent) -> dict[str, JsonValue]:
-    """How a turn ended: the public part of its event, without what every line begins with."""
+    """Return the public part of a turn's last event, without the fields of every event."""
     return {name: value for name, value in event.public().items() if name not in ("type", "seq")}
 
 
 def _why(event: TurnEndedEvent) -> str:
-    """Why a turn stopped, in words for people. An error may name hosts and files, so it is not quoted."""
+    """Return the reason of an end for people, without the error, which may name hosts and files."""
     if event.sentinel is None or event.error:
         return REASONS[event.reason].means
     return clean(event.sentinel.text)

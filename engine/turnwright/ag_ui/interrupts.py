@@ -1,4 +1,4 @@
-"""What a paused turn asks, as AG-UI's interrupts; and what was answered, as answers of ours."""
+"""Translate the interrupts of a paused turn to AG-UI, and the client's answers back."""
 
 import json
 import logging
@@ -35,7 +35,7 @@ _APPROVAL: Final[dict[str, JsonValue]] = {
     "type": "object",
     "properties": {
         "approved": {"type": "boolean"},
-        "reason": {"type": "string", "description": "What the model is told when it is turned down."},
+        "reason": {"type": "string", "description": "The message that the model receives when the call is rejected."},
     },
     "required": ["approved"],
 }
@@ -43,18 +43,18 @@ _ABANDONED: Final = "nobody answered"
 
 
 def interrupt_id(turn: str, interrupt: str) -> str:
-    """The id of an interrupt in its conversation; `read_interrupt_id` reads it."""
+    """Return the id of an interrupt in its conversation; `read_interrupt_id` parses it."""
     return f"{turn}/{interrupt}"
 
 
 def read_interrupt_id(identifier: str) -> tuple[str, str]:
-    """The turn and its interrupt; both empty for an id that is none of ours."""
+    """Return the turn and its interrupt; both empty for a foreign id."""
     turn, slash, interrupt = identifier.partition("/")
     return (turn, interrupt) if slash else ("", "")
 
 
 def interrupt_of(turn: str, asked: Interrupt, call: str) -> AgUiInterrupt:
-    """An open interrupt of a turn. `call` is the call that it is about, by our id; empty for a doom loop."""
+    """Translate an open interrupt. `call` is the id of its call with us; empty for a doom loop."""
     *path, _ = asked.id.split("/")
     return AgUiInterrupt(
         id=interrupt_id(turn, asked.id),
@@ -76,9 +76,9 @@ def interrupt_of(turn: str, asked: Interrupt, call: str) -> AgUiInterrupt:
 
 
 def left_open(paused: TurnPausedEvent, event: FactEvent, calls: Mapping[str, str]) -> TurnPausedEvent | None:
-    """What the next fact leaves of a pause: the interrupts that are still open; None for a turn that rests no more.
+    """Return the interrupts that are still open after a fact; None for a turn that is no longer paused.
 
-    `calls` are the calls that interrupts are about, by the interrupt's id: a call with a result asks nothing.
+    `calls` are the interrupts' calls, by the interrupt's id: a call with a result has no open interrupt.
     """
     match event.fact:
         case f.Answered(interrupt=answered):
@@ -91,15 +91,15 @@ def left_open(paused: TurnPausedEvent, event: FactEvent, calls: Mapping[str, str
 
 
 def answers_of(pending: Sequence[Interrupt], entries: Mapping[str, ResumeEntry]) -> dict[str, str | bool | Answer]:
-    """What `entries`, by the ids of our interrupts, answer to what a turn asks: for `Engine.resume`.
+    """Translate `entries`, by the ids of our interrupts, into answers for `Engine.resume`.
 
-    An interrupt that was abandoned is decided as one that nobody answers in time. Entries that answer nothing that is
-    open are left out, with a warning. Raises `InvalidAnswerError` for an interrupt without an entry, and for a payload
-    of another shape than its `responseSchema`.
+    An abandoned interrupt is answered like an expired one. Entries without an open interrupt are ignored, with a
+    warning. Raises `InvalidAnswerError` for an interrupt without an entry, and for a payload that does not match its
+    `responseSchema`.
     """
     ids = [one.id for one in pending]
     for name in entries.keys() - set(ids):
-        _LOG.warning("the resume answers %r, which is not open: left out", name)
+        _LOG.warning("the resume answers %r, which is not open: ignored", name)
     answers: dict[str, str | bool | Answer] = {}
     for asked in pending:
         entry = entries.get(asked.id)
@@ -120,7 +120,7 @@ def _answer(asked: Interrupt, payload: object, ids: Sequence[str]) -> str | bool
     approves = asked.kind in (InterruptKind.APPROVAL, InterruptKind.GRANT)
     if approves and isinstance(payload, Mapping):
         if payload.get("editedArgs") is not None:
-            raise InvalidAnswerError(asked.id, "arguments cannot be edited here: turn the call down and say why", ids)
+            raise InvalidAnswerError(asked.id, "arguments cannot be edited here: reject the call with a reason", ids)
         approved, reason = payload.get("approved"), payload.get("reason", "")
         if isinstance(approved, bool) and isinstance(reason, str):
             return Answer(Decision.APPROVE if approved else Decision.REJECT, reason)
@@ -133,7 +133,7 @@ def _schema(asked: Interrupt) -> dict[str, JsonValue]:
         case InterruptKind.APPROVAL | InterruptKind.GRANT:
             return _APPROVAL
         case InterruptKind.QUESTION:
-            # Choices are offered; any other text is taken too.
+            # Any text is accepted, not only the offered choices.
             return clean_json({"type": "string", **({"examples": list(asked.choices)} if asked.choices else {})})
         case _:
             return {"type": "string", "enum": [str(decision) for decision in DECISIONS[asked.kind]]}
@@ -142,5 +142,5 @@ def _schema(asked: Interrupt) -> dict[str, JsonValue]:
 def _date(seconds: float) -> str | None:
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-    except (OverflowError, OSError, ValueError):  # later than any calendar goes
+    except (OverflowError, OSError, ValueError):  # beyond the last date
         return None

@@ -1,4 +1,4 @@
-"""The messages of a turn as AG-UI has them, and what a client holds of the conversation."""
+"""The messages of a turn in AG-UI's form, and the client's copy of the conversation."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,36 +32,36 @@ Content = str | list[ContentPart]
 
 
 def clean(text: str) -> str:
-    """The text without halves of surrogate pairs, which no JSON in UTF-8 can hold: `?`, as in the journal."""
+    """Replace halves of surrogate pairs, which UTF-8 cannot encode, by `?`, as the journal does."""
     return text.encode(errors="replace").decode()
 
 
 def metadata(**fields: JsonValue) -> Metadata | None:
-    """What we say beside the protocol, under our key; None if there is nothing."""
+    """Return our metadata under our key; None if there is none."""
     told = {name: value for name, value in fields.items() if value is not None}
     return {METADATA_KEY: clean_json(told)} if told else None
 
 
 def clean_json(value: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """The same JSON without halves of surrogate pairs."""
+    """Replace halves of surrogate pairs in JSON."""
     cleaned: dict[str, JsonValue] = json.loads(clean(json.dumps(value, ensure_ascii=False)))
     return cleaned
 
 
 def call_id(turn: str, call: str) -> str:
-    """The id of a call in its conversation: ours is unique in its turn alone."""
+    """Return the id of a call in its conversation: ours is only unique in its turn."""
     return f"{turn}/{call}"
 
 
 def reasoning_id(message: str) -> str:
-    """The id of what was thought before the assistant's message of that id."""
+    """Return the id of the reasoning before the assistant's message of that id."""
     return f"{message}/reasoning"
 
 
 def content_of(text: str, files: Sequence[FilePart] = ()) -> Content:
-    """A text, or parts where there are files with it: of each what is public, in words and as metadata of its part.
+    """Return a text, or parts if there are files: each file's public fields, as text and as metadata of its part.
 
-    Its media parts are not for us: each of them has the content of a file or its address, which may be signed.
+    AG-UI's media parts are not used, because they contain a file's content or its address, which may be signed.
     """
     if not files:
         return clean(text)
@@ -70,21 +70,21 @@ def content_of(text: str, files: Sequence[FilePart] = ()) -> Content:
 
 
 def result_metadata(status: CallStatus, structured: JsonValue) -> Metadata | None:
-    """What AG-UI has no field for in a tool's result: how it ended, and the result as data."""
+    """Return the parts of a tool's result without a field in AG-UI: its status, and its data."""
     return metadata(status=str(status), structured=structured)
 
 
 def call_of(turn: str, call: str, name: str, arguments: str) -> ToolCall:
-    """A call of an assistant's message, its arguments as JSON text."""
+    """Translate a call of an assistant's message, with its arguments as JSON text."""
     return ToolCall(
         id=call_id(turn, call), function=FunctionCall(name=clean(name), arguments=clean(arguments)), type="function"
     )
 
 
 def messages_of(turn: str, messages: Sequence[Message]) -> list[AgUiMessage]:
-    """The messages of a turn (`TurnResult.messages`) as AG-UI has them: what a client holds when it has heard it all.
+    """Translate the messages of a turn (`TurnResult.messages`): a client has the same after all events.
 
-    Messages that say nothing are left out; sentinels and the bounds of steps are no messages there.
+    Empty messages, sentinels and the bounds of steps are left out.
     """
     told: list[AgUiMessage] = []
     for identifier, message in zip(message_ids(turn, messages), messages, strict=True):
@@ -130,7 +130,7 @@ Kind = Literal["text", "reasoning"]
 
 @dataclass(slots=True)
 class MessageDraft:
-    """A message that streams in: what was told of it so far. It is `open` between its start and its end."""
+    """A streamed message, as far as it was sent. It is `open` between its start and its end."""
 
     kind: Kind
     owner: str | None
@@ -139,45 +139,45 @@ class MessageDraft:
 
     @property
     def text(self) -> str:
-        """What was told of it."""
+        """The text that was sent."""
         return "".join(self.pieces)
 
 
 class AgUiConversation:
-    """What the client holds: what it came with, what it was told since, and what it is being told."""
+    """The client's copy of the conversation: its own messages, the sent ones, and those that stream in."""
 
     def __init__(self, history: Iterable[AgUiMessage]) -> None:
         self._messages: dict[str, AgUiMessage] = {
-            # Activities never travel to an agent; a snapshot with one of them would drop all the others.
+            # Clients do not send activities to an agent; a snapshot with one activity would drop all others.
             message.id: message
             for message in history
             if message.role != "activity"
         }
-        #: Whether the client came with something that a person said: if not, it is told the prompt too.
+        #: Whether the client's messages include a user's. If not, the prompt is sent too.
         self.has_prompt = any(message.role == "user" for message in self._messages.values())
         self.drafts: dict[str, MessageDraft] = {}
-        #: The ids in the order in which the client met them: a message has its place when it begins.
+        #: The ids in the client's order: a message has its place when it begins.
         self._places = dict.fromkeys(self._messages)
 
     def draft(self, identifier: str, kind: Kind, owner: str | None) -> MessageDraft:
-        """The message that streams in under this id, begun if there is none."""
+        """Return the streamed message with this id; a new one if there is none."""
         self._places.setdefault(identifier)
         return self.drafts.setdefault(identifier, MessageDraft(kind, owner))
 
     def tell(self, message: AgUiMessage) -> None:
-        """The client was told this message, or is told it anew."""
+        """Record a sent message, new or changed."""
         self._places.setdefault(message.id)
         self._messages[message.id] = message
 
     def forget(self, identifier: str) -> None:
-        """A message that came to nothing has no place any more."""
+        """Remove a message that was dropped."""
         if identifier not in self._messages:
             self._places.pop(identifier, None)
 
     def snapshot(self) -> MessagesSnapshotEvent:
-        """All of it. A client drops the messages that are missing here, so that what is void is gone.
+        """Return a snapshot of all messages. A client drops the messages that are missing in it.
 
-        Reasoning is dropped only by a snapshot with other reasoning, so what is void of that is told as empty.
+        Clients keep reasoning unless the snapshot has other reasoning, so dropped reasoning is sent as empty.
         """
         streaming = {identifier: draft_message(identifier, draft) for identifier, draft in self.drafts.items()}
         held = self._messages | streaming
@@ -185,7 +185,7 @@ class AgUiConversation:
 
 
 def draft_message(identifier: str, draft: MessageDraft) -> AgUiMessage:
-    """What there is of it, as a message."""
+    """Return the sent part of a streamed message."""
     if draft.kind == "text":
         return AssistantMessage(id=identifier, content=draft.text, subagent_run_id=draft.owner)
     return ReasoningMessage(id=identifier, content=draft.text, subagent_run_id=draft.owner)

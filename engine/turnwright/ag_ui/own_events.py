@@ -1,4 +1,4 @@
-"""What AG-UI has no event of its own for: facts as custom events, and the progress of calls as activities."""
+"""Custom events for facts without an event in AG-UI, and activities for the progress of calls."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -15,18 +15,18 @@ from .messages import call_id, clean_json
 #: The prefix of the names of our own events and activities.
 PREFIX: Final = "turnwright."
 
-#: What a custom event does not repeat of its fact: what the messages say, and the machine's bookkeeping.
+#: The fields of a fact that its custom event leaves out: texts of messages, and the machine's bookkeeping.
 _UNTOLD: Final = frozenset({"type", "turn", "state", "partial"})
 _IN_MESSAGES: Final = frozenset({"synthesized", "concluded"})
 
 
 class OwnEvents:
-    """Those of one turn. `owner` is its id for a sub-agent's, None for the run's own turn."""
+    """The custom events of one turn. `owner` is the id of a sub-agent's turn, None for the run's own turn."""
 
     def __init__(self, turn: str, owner: str | None) -> None:
         self._turn = turn
         self._owner = owner
-        #: What was told last of each call that runs.
+        #: The last progress of each running call.
         self._progress: dict[str, dict[str, JsonValue]] = {}
 
     def named(self, name: str, value: Mapping[str, JsonValue]) -> CustomEvent:
@@ -34,7 +34,7 @@ class OwnEvents:
         return CustomEvent(name=f"{PREFIX}{name}", value=clean_json(value), subagent_run_id=self._owner)
 
     def fact(self, event: FactEvent) -> CustomEvent:
-        """The public part of the fact's line, with the ids that calls and interrupts have here."""
+        """Return the public part of a fact, with AG-UI's ids of calls and interrupts."""
         left_out = _UNTOLD | {"text"} if event.type in _IN_MESSAGES else _UNTOLD
         value = {name: field for name, field in event.public().items() if name not in left_out}
         if "call" in value:
@@ -44,7 +44,7 @@ class OwnEvents:
         return self.named(event.type, value)
 
     def progress(self, event: ToolProgressEvent) -> ActivitySnapshotEvent:
-        """How far a call is, in the place of what was told of it before."""
+        """Replace the progress of a call."""
         content: dict[str, JsonValue] = {"call": call_id(self._turn, event.call), "tool": event.tool}
         content["progress"] = event.progress
         if event.total is not None:
@@ -55,7 +55,7 @@ class OwnEvents:
         return self._activity(event.call, content)
 
     def end_progress(self, fact: f.CallSettled) -> Iterator[ActivitySnapshotEvent]:
-        """The last progress of a call with how it ended, if there was any."""
+        """Return the last progress of a call, if there was any, with the call's status."""
         content = self._progress.pop(fact.call, None)
         if content is not None:
             yield self._activity(fact.call, {**content, "status": str(fact.status)})

@@ -1,4 +1,4 @@
-"""Reads what an AG-UI client sends: a new message, or answers to what a paused turn asked."""
+"""Read the input of an AG-UI client: a new message, or answers to a paused turn."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from turnwright.transcript.interrupt import Interrupt
 
 from .interrupts import answers_of, read_interrupt_id
 
-#: What a part is where nothing says so.
+#: The media type of a part without one.
 _TYPES: Final[Mapping[str, str]] = {
     "image": "image/*",
     "audio": "audio/*",
@@ -41,11 +41,11 @@ _TYPES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What a client wants: a turn that begins with `prompt`, or, where `turn` says which, a paused one to go on.
+    """A client's request: a new turn with `prompt`, or the paused turn `turn` to resume.
 
-    `session` is its thread, `run` its run. `files` belong to the prompt; `history` is what the client says was said
-    before, for an engine that does not know the session. `context` is what the application wants the model to know, a
-    line an entry, for the agent's instructions. `left_out` says in words for people what is not used here.
+    `session` is its thread, `run` its run. `files` belong to the prompt; `history` are the client's earlier messages,
+    for an engine that does not have the session. `context` is the application's information for the model, one entry a
+    line, for the agent's instructions. `left_out` describes, for people, the input that is not used.
     """
 
     session: str
@@ -56,14 +56,14 @@ class RunRequest:
     turn: str = ""
     context: str = ""
     left_out: tuple[str, ...] = ()
-    #: The entries of the resume, by the ids that the turn's interrupts have with us.
+    #: The entries of the resume, by our ids of the interrupts.
     entries: Mapping[str, ResumeEntry] = field(default_factory=dict)
 
     def answers(self, interrupts: Sequence[Interrupt]) -> dict[str, str | bool | Answer]:
-        """What to resume the turn with. `interrupts` is what it waits for: `(await engine.get(turn)).interrupts`.
+        """Return the answers to resume the turn with. `interrupts` are `(await engine.get(turn)).interrupts`.
 
-        An abandoned interrupt is decided as one that nobody answers in time. Raises `InvalidAnswerError` for an
-        interrupt that the resume leaves uncovered, and for a payload that does not fit.
+        An abandoned interrupt is answered like an expired one. Raises `InvalidAnswerError` for an interrupt without an
+        entry, and for a payload that does not match.
         """
         return answers_of(interrupts, self.entries)
 
@@ -71,11 +71,11 @@ class RunRequest:
 def read_input(run: RunAgentInput) -> RunRequest:
     """Read a run's input: its thread is the session, its last message the prompt.
 
-    The application's own tools are not called here, and its state is not kept: `left_out` says so. A part that cannot
-    be used (a provider's file handle, content that is not base64) is left out likewise, as the protocol demands.
+    The application's tools and state are not used; `left_out` says so. An unusable part (a provider's file handle,
+    content that is not base64) is left out too, as the protocol requires.
 
-    Raises `ConfigError` for an input that ends with anything but the user's message and resumes nothing, and for a
-    resume of several turns at once. Source: AG-UI 1.0, "Run Input", "Interrupts and Resume".
+    Raises `ConfigError` for an input without a resume that does not end with a user's message, and for a resume of
+    several turns at once. Source: AG-UI 1.0, "Run Input", "Interrupts and Resume".
     """
     left_out = list(_unused(run))
     entries: dict[str, dict[str, ResumeEntry]] = {}
@@ -96,7 +96,7 @@ def read_input(run: RunAgentInput) -> RunRequest:
     said = [message for message in run.messages if not isinstance(message, ActivityMessage | ReasoningMessage)]
     if not said or not isinstance(said[-1], UserMessage):
         last = f"the last message is of the role {said[-1].role}" if said else "there are no messages"
-        raise ConfigError(f"there is nothing to answer: {last}, and the run resumes nothing: end with the user's")
+        raise ConfigError(f"the input has no message to answer: {last}, without a resume. End with a user's message")
     history = tuple(_history(said[:-1], left_out))
     prompt, files = _content(said[-1].content, left_out, f"message {said[-1].id}")
     return RunRequest(
@@ -113,9 +113,9 @@ def read_input(run: RunAgentInput) -> RunRequest:
 def _unused(run: RunAgentInput) -> Iterator[str]:
     if run.tools:
         names = ", ".join(one.name for one in run.tools)
-        yield f"tools: the application's own are not called here: {names}"
+        yield f"tools: the application's tools are not called here: {names}"
     if run.state:
-        yield "state: a turn keeps none for the application"
+        yield "state: a turn has no state of the application"
 
 
 def _history(messages: Sequence[AgUiMessage], left_out: list[str]) -> Iterator[Message]:
@@ -140,7 +140,7 @@ def _history(messages: Sequence[AgUiMessage], left_out: list[str]) -> Iterator[M
 
 
 def _content(content: str | Sequence[ContentPart], left_out: list[str], where: str) -> tuple[str, tuple[FilePart, ...]]:
-    """The text and the files of a content; what cannot be used is named in `left_out`."""
+    """Return the text and the files of a content; `left_out` names unusable parts."""
     if isinstance(content, str):
         return content, ()
     texts, files = [], []
@@ -157,10 +157,10 @@ def _content(content: str | Sequence[ContentPart], left_out: list[str], where: s
 
 
 def _file(part: ImagePart | AudioPart | VideoPart | DocumentPart) -> FilePart | str:
-    """The part as a file, or why it is none."""
+    """Return the part as a file, or the reason why it is unusable."""
     source = part.source
     if isinstance(source, FileSource):
-        return "it is a provider's handle, which only that provider can read"
+        return "it is a provider's file handle, which only that provider can read"
     media_type = (source.mime_type or _TYPES[part.type]).lower().partition(";")[0].strip()
     named = part.metadata.get("filename") if isinstance(part.metadata, Mapping) else None
     name = named if isinstance(named, str) else ""

@@ -1,4 +1,4 @@
-"""What one turn says, as AG-UI's events: its steps, messages, calls and results, whatever run they stand in."""
+"""Encode one turn as AG-UI's events: its steps, messages, calls and results, in whichever run."""
 
 import json
 from collections.abc import Generator, Iterator, Sequence
@@ -61,9 +61,9 @@ Events = Iterator[BaseEvent]
 
 
 class TurnEncoder:
-    """One turn, fed with its events in their order. `owner` is its id for a sub-agent's, None for the run's own turn.
+    """The encoder of one turn. `owner` is the id of a sub-agent's turn, None for the run's own turn.
 
-    It keeps what it must to open and close things in pairs, and writes what it tells into the conversation.
+    It pairs the starts and ends of events, and records sent messages in the conversation.
     """
 
     def __init__(self, turn: str, conversation: AgUiConversation, owner: str | None = None) -> None:
@@ -78,24 +78,24 @@ class TurnEncoder:
         self.own = OwnEvents(turn, owner)
         self._conversation = conversation
         self._seq = 0
-        #: The next piece's index; a piece with another one is not the beginning of anything that is known.
+        #: The next piece's index; a piece with another one belongs to an unknown reply.
         self._index = 0
-        #: How many messages of the assistant began, and whether the last of them goes on.
+        #: The number of the assistant's messages so far, and whether the last one is open.
         self._messages = 0
         self._message_open = False
-        #: Whether a reply is due, and pieces of it may have been heard.
+        #: Whether a reply is expected, of which pieces may have arrived.
         self._due = False
         self._users = 1
         self._text = ""
-        #: Calls without a result, and messages to the turn, which stand after the results.
+        #: Calls without a result, and messages to the turn, which follow the results.
         self._unsettled: set[str] = set()
         self._steers: list[str] = []
 
     def encode(self, event: TurnEvent) -> Events:
-        """What the event is to a client."""
+        """Return the client's events for an event."""
         match event:
             case DeltaEvent():
-                if event.seq >= self._seq:  # else its reply has been journalled since
+                if event.seq >= self._seq:  # else the journal has its reply
                     yield from self._hear(event)
             case ResponseRestartedEvent():
                 if event.seq >= self._seq:
@@ -118,25 +118,25 @@ class TurnEncoder:
                 pass
 
     def meet(self, fact: f.Fact) -> None:
-        """Learn whose turn it is, if the fact says so."""
+        """Read the agent's name, if the fact has it."""
         if isinstance(fact, f.TurnStarted):
             self.name = str(fact.agent.get("name", ""))
 
     def restate(self) -> None:
-        """Make the conversation one that a client can be brought to, whatever it has heard of the reply that is due."""
+        """Drop the streamed part of the expected reply, so that a snapshot is valid for every client."""
         thought = reasoning_id(self._message)
         if self._due and thought not in self._conversation.drafts:
             self._conversation.tell(draft_message(thought, MessageDraft("reasoning", self.owner)))
 
     def resume(self) -> Events:
-        """Open again what goes on in a new run: the step, and, with its next piece, what streams in."""
+        """Open the current step again in a new run; the streamed message follows with its next piece."""
         for _, draft in self._drafts():
             draft.open = False
         if self.step:
             yield StepStartedEvent(step_name=self.step, subagent_run_id=self.owner)
 
     def suspend(self) -> Events:
-        """Close everything that is open. The step goes on in the next run."""
+        """Close everything that is open. The step continues in the next run."""
         for identifier, draft in self._drafts():
             yield from close(identifier, draft)
         if self.step:
@@ -263,11 +263,11 @@ class TurnEncoder:
         yield TextMessageContentEvent(message_id=identifier, delta=text, subagent_run_id=owner)
         yield TextMessageEndEvent(message_id=identifier, subagent_run_id=owner)
 
-    # Replies, as they stream in and as they are journalled.
+    # Replies, as they stream in and as the journal has them.
 
     @property
     def _message(self) -> str:
-        """The id of the message of the assistant that goes on, or of the next one."""
+        """Return the id of the assistant's open message, or of the next one."""
         return assistant_id(self.turn, self._messages + (not self._message_open))
 
     def _begin(self) -> str:
@@ -282,9 +282,9 @@ class TurnEncoder:
 
     def _hear(self, piece: DeltaEvent) -> Events:
         if piece.index == 0 and self._index:
-            yield from self._drop()  # another driver began anew
+            yield from self._drop()  # another driver started again
         if piece.index != self._index:
-            return  # without its beginning a reply is no message: it is told whole once it is journalled
+            return  # sent once the journal has it
         self._index += 1
         if not piece.text:
             return
@@ -298,12 +298,12 @@ class TurnEncoder:
         yield from self._extend(message, "text", clean(piece.text))
 
     def _drop(self) -> Events:
-        """What was heard of the reply is void."""
+        """Drop the streamed part of the reply."""
         self._index = 0
         yield from self._settle("", "")
 
     def _settle(self, reasoning: str, text: str) -> Events:
-        """Bring what was heard of a message to what it came to."""
+        """Complete or correct the streamed part of a message."""
         message = self._message
         if text or reasoning:
             message = self._begin()
@@ -314,7 +314,7 @@ class TurnEncoder:
             yield self._conversation.snapshot()
 
     def _settle_one(self, identifier: str, kind: Kind, final: str) -> Generator[BaseEvent, None, bool]:
-        """Returns whether something was told that is not true any more."""
+        """Complete one part of a message. Returns whether the sent part was wrong."""
         drafts = self._conversation.drafts
         heard = drafts[identifier].text if identifier in drafts else ""
         holds = final.startswith(heard)
@@ -334,5 +334,5 @@ class TurnEncoder:
 
 
 def _said(partial: str) -> str:
-    """The text of a reply that was cut off; none where it is blank, which is no message of the turn either."""
+    """Return the text of an interrupted reply; None for a blank one, which is no message of the turn either."""
     return "" if is_blank(partial) else partial

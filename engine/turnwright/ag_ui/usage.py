@@ -1,4 +1,4 @@
-"""What the model calls of one run used: a turn that was paused is several runs, and each reports its own."""
+"""The usage of one run's model calls. A turn that paused is several runs, and each reports its own."""
 
 from ag_ui.core import TokenUsage
 
@@ -7,11 +7,11 @@ from turnwright_states import facts as f
 
 
 class RunUsage:
-    """Sums the usage of a turn's facts, run by run."""
+    """The usage of a turn's facts, summed for each run."""
 
     def __init__(self) -> None:
         self._model = ""
-        #: Whether the turn was heard from its beginning: else nobody can say what this run used.
+        #: Whether all facts from the first one on were added; otherwise the usage of this run is unknown.
         self._known = False
         #: Of the whole turn so far, sub-agents included.
         self._turn = Usage()
@@ -20,11 +20,11 @@ class RunUsage:
         self._delegated = 0
 
     def begin(self) -> None:
-        """A run begins."""
+        """Begin a run."""
         self._own, self._delegated = Usage(), 0
 
     def add(self, fact: f.Fact) -> None:
-        """Take a fact in."""
+        """Add a fact."""
         match fact:
             case f.TurnStarted(model=model):
                 self._model, self._known = model, True
@@ -38,7 +38,7 @@ class RunUsage:
                 pass
 
     def end(self, turn: Usage) -> None:
-        """The turn has ended, and used that: what is new in it, this run's last model call used."""
+        """Add the last model call of this run: the difference to the turn's usage at its end."""
         self._own += Usage(
             input_tokens=max(turn.input_tokens - self._turn.input_tokens, 0),
             output_tokens=max(turn.output_tokens - self._turn.output_tokens, 0),
@@ -46,7 +46,7 @@ class RunUsage:
         self._turn = turn
 
     def told(self) -> list[TokenUsage] | None:
-        """An entry for the turn's model, and one for its sub-agents; None where no provider said anything."""
+        """Return one entry for the turn's model and one for its sub-agents; None if no provider reported usage."""
         own, entries = self._own, list[TokenUsage]()
         if not self._known:
             return None

@@ -1,12 +1,12 @@
-"""Makes a request that a model takes, out of one that means the same. Pure, and the same for every API.
+"""Rewrite a request so that a model accepts it, without changing its meaning. No I/O, and the same for every API.
 
-A request is built once, for all models: definitions of tools that may not be used, instructions in the user's role
-wherever they are needed, several calls in one reply. Some servers answer 400 to one of these or another, and then to
-every later request of the conversation. What they take is a row of flags (`Capabilities`); each has its rule here.
+A request is built once for all models. It may define tools that must not be used, repeat instructions in the user's
+role, and contain replies with several calls. Some servers answer 400 to one of these, and then to every later request
+of the conversation. `Capabilities` has a flag for each; this module has the rule of each flag.
 
-Nothing is lost on the way: no text, call, result or file. What is put in claims nothing and asks for nothing.
-Messages that need no change stay the objects they were, and the same messages always give the same new ones for as
-long as they live, since encoders keep what they encoded by identity (DESIGN 10).
+No text, call, result or file is lost, and added texts state and request nothing. An unchanged message stays the same
+object, and the same messages always give the same new objects, because encoders cache by identity
+(docs/rules.md#speed).
 """
 
 import weakref
@@ -23,8 +23,8 @@ from .http.encoding import sendable_name
 from .http.prefix_cache import PrefixCache
 from .protocol import ModelRequest
 
-#: Stands between results and the user where nobody but the assistant may speak after results. Mistral refuses an empty
-#: one; anything longer would be words that the model never said and may go by, or repeat.
+#: Inserted between results and the user's text for servers where only the assistant may follow results. Mistral refuses
+#: an empty message; a longer one could influence the model, or be repeated by it.
 BRIDGE: Final = Message.assistant("OK.")
 _BEGIN: Final = Message.user("Begin.")
 _GO_ON: Final = Message.user("Go on.")
@@ -34,17 +34,17 @@ _DESCRIPTION: Final = "A tool that was used earlier in this conversation."
 
 
 def fit(request: ModelRequest, capabilities: Capabilities) -> ModelRequest:
-    """Return a request that a model with these capabilities takes; `request` itself if it is one.
+    """Return a request that a model with these capabilities accepts; `request` itself if it already is one.
 
-    The messages must be paired (DESIGN 4.8), and are so afterwards. What is fitted needs no more fitting.
+    The messages must be paired (docs/rules.md#pairing), and stay so. A fitted request fits.
 
-    - `supports_tool_choice_none` is False: the tools are left out of a request that may not use them, or, where they
-      cannot be, the model is told not to call any.
+    - `supports_tool_choice_none` is False: a request that may not use tools is sent without them. Where that is not
+      possible, a message asks the model not to call any.
     - `needs_tools_if_history_has_tools`: a request without tools defines those that its messages called, by name.
-    - `strict_alternation`: messages of one role in a row are merged, later instructions become the user's, and the
-      assistant says "OK." between results and the user.
-    - `allows_prefill` is False: the user says "Go on." behind an assistant's last word.
-    - `parallel_tool_calls` is False: a reply with several calls is told as one after the other, each with its result.
+    - `strict_alternation`: adjacent messages of one role are merged, later instructions become the user's, and an
+      assistant's "OK." separates results from the user's text.
+    - `allows_prefill` is False: a user's "Go on." follows a last message of the assistant.
+    - `parallel_tool_calls` is False: a reply with several calls becomes several replies, each with its result.
     """
     request = _with_tools(request, capabilities)
     messages = request.messages
@@ -72,7 +72,7 @@ def _with_tools(request: ModelRequest, capabilities: Capabilities) -> ModelReque
 
 
 def _called(messages: Sequence[Message]) -> tuple[ToolSpec, ...]:
-    """The tools that were called, with as little as defines a tool: nothing is known of them but their names."""
+    """Return minimal definitions of the tools that were called: only their names are known."""
     names = dict.fromkeys(sendable_name(call.name) for message in messages for call in message.calls)
     return tuple(ToolSpec(name, _DESCRIPTION, {"type": "object"}) for name in names)
 
@@ -83,7 +83,7 @@ def _ends_with_assistant(messages: Sequence[Message]) -> bool:
 
 
 def _is_silent(message: Message) -> bool:
-    """Whether nobody would hear it: an assistant's message of reasoning or bookkeeping alone is not sent."""
+    """Whether the message is not sent: an assistant's message that only has reasoning or bookkeeping."""
     return message.role == "assistant" and not message.text and not message.calls
 
 
@@ -99,10 +99,10 @@ def _one_by_one(messages: Sequence[Message]) -> list[Message]:
 
 
 def _told_singly(batch: Sequence[Message]) -> tuple[Message, ...]:
-    """An assistant's message with calls and their results, as one call after the other, in the order of the calls.
+    """Split an assistant's message with several calls into one message for each call, followed by its result.
 
-    What else it holds stays with the first. A result goes with the first call of its id that has none: ids of other
-    providers' replies are not always unique.
+    The first message keeps all other parts. A result goes to the first call of its id that has none yet, because the
+    ids in other providers' replies are not always unique.
     """
     asking, results = batch[0], list(batch[1:])
     rest = tuple(part for part in asking.parts if not isinstance(part, ToolCallPart))
@@ -120,10 +120,10 @@ def _answers(message: Message, call: ToolCallPart) -> bool:
     return any(isinstance(part, ToolResultPart) and part.call == call.id for part in message.parts)
 
 
-class _Row(NamedTuple):
-    """The beginning of a conversation, made to fit: what is done, and the messages of one role that come last.
+class _FittedPrefix(NamedTuple):
+    """The beginning of a conversation, fitted: finished messages, and the last messages, which share one role.
 
-    `opened` is whether the instructions at the beginning are over: only the first messages may be some.
+    `opened` is whether the instructions at the beginning are over.
     """
 
     done: tuple[Message, ...] = ()
@@ -131,21 +131,21 @@ class _Row(NamedTuple):
     opened: bool = False
 
 
-def _longer(row: _Row, messages: Sequence[Message], *, parallel: bool, strict: bool) -> _Row:
+def _longer(row: _FittedPrefix, messages: Sequence[Message], *, parallel: bool, strict: bool) -> _FittedPrefix:
     new, last, opened = _taken(row, messages, parallel=parallel, strict=strict)
-    return _Row((*row.done, *new), tuple(last), opened)
+    return _FittedPrefix((*row.done, *new), tuple(last), opened)
 
 
-def _whole(row: _Row, rest: Sequence[Message], capabilities: Capabilities) -> tuple[Message, ...]:
+def _whole(row: _FittedPrefix, rest: Sequence[Message], capabilities: Capabilities) -> tuple[Message, ...]:
     parallel, strict = capabilities.parallel_tool_calls, capabilities.strict_alternation
     new, last, _ = _taken(row, rest, parallel=parallel, strict=strict)
     return (*row.done, *new, *_ended(last, new or row.done))
 
 
 def _taken(
-    row: _Row, messages: Sequence[Message], *, parallel: bool, strict: bool
+    row: _FittedPrefix, messages: Sequence[Message], *, parallel: bool, strict: bool
 ) -> tuple[list[Message], list[Message], bool]:
-    """What is done with more messages behind a row, what comes last, and whether the instructions are over."""
+    """Fit more messages behind `row`: finished ones, the last ones, and whether the instructions are over."""
     if not parallel:
         messages = _one_by_one(messages)
     if not strict:
@@ -166,7 +166,7 @@ def _taken(
 
 
 def _ended(run: Sequence[Message], before: Sequence[Message]) -> list[Message]:
-    """Messages of one role in a row, which nothing more will come to, as one; and before them whoever has to speak."""
+    """Merge the last messages, which share one role, and put the message before them that the role needs."""
     if not run:
         return []
     out: list[Message] = []
@@ -180,7 +180,7 @@ def _ended(run: Sequence[Message], before: Sequence[Message]) -> list[Message]:
 
 
 def _bridge(_before: Sequence[Message]) -> tuple[Message, ...]:
-    # One of its own each time: what is kept of a conversation must not be kept for as long as a constant lives.
+    # A new object each time: a constant would keep cached parts of a conversation alive.
     return (structs.replace(BRIDGE),)
 
 
@@ -189,7 +189,7 @@ def _as_user(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _merged(run: Sequence[Message]) -> tuple[Message, ...]:
-    """One message of all the parts, in their order, with a blank line between the texts of two messages."""
+    """Merge messages into one, with all parts in order and a blank line between the texts of two messages."""
     parts: list[AnyPart] = []
     said = False
     for message in run:
@@ -205,7 +205,7 @@ def _merged(run: Sequence[Message]) -> tuple[Message, ...]:
 
 
 class _Made:
-    """Remembers what was made of which messages, for as long as all of them live."""
+    """A cache of the messages made from other messages, for as long as all of them live."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[object, ...], tuple[tuple[weakref.ref[Message], ...], tuple[Message, ...]]] = {}
@@ -216,8 +216,8 @@ class _Made:
     def of(
         self, messages: Sequence[Message], make: Callable[[Sequence[Message]], tuple[Message, ...]]
     ) -> tuple[Message, ...]:
-        # By identity, since a message has no hash. An id is given again once its message is gone, so the entry goes
-        # with it; what is found is compared all the same, for another thread may come in between.
+        # By identity, since a message has no hash. Python reuses the id of a deleted message, so the entry is deleted
+        # with it. The comparison covers another thread in between.
         key = (make, *map(id, messages))
         known = self._made.get(key)
         if known is not None and all(ref() is message for ref, message in zip(known[0], messages, strict=True)):
@@ -229,7 +229,7 @@ class _Made:
 
 
 _MADE: Final = _Made()
-_BEGINNINGS: Final[Mapping[tuple[bool, bool], PrefixCache[_Row]]] = {
-    (parallel, strict): PrefixCache(_Row(), partial(_longer, parallel=parallel, strict=strict))
+_BEGINNINGS: Final[Mapping[tuple[bool, bool], PrefixCache[_FittedPrefix]]] = {
+    (parallel, strict): PrefixCache(_FittedPrefix(), partial(_longer, parallel=parallel, strict=strict))
     for parallel, strict in ((True, True), (False, False), (False, True))
 }

@@ -1,6 +1,6 @@
-"""What the driver asks of a model, and what a model gives back.
+"""The protocol between the driver and a model.
 
-Anything with a `name` and a `stream` is a model: there is nothing to inherit from.
+Any object with a `name` and a `stream` is a model; no base class is needed.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -21,7 +21,7 @@ _LONGEST_NAME: Final = 256
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
-    """One model call. `max_tokens` bounds what the model may write; None leaves it to the provider.
+    """One model call. `max_tokens` limits the reply, in tokens; None leaves it to the provider.
 
     `first` is true for the first model call of a turn.
     """
@@ -40,12 +40,12 @@ class TextDelta(msgspec.Struct, frozen=True):
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True):
-    """A piece of what the model thinks aloud, as it streams in."""
+    """A piece of the model's reasoning, as it streams in."""
 
     text: str
 
 
-#: What a model streams before its reply is whole.
+#: A piece that a model streams before its complete reply.
 Delta = TextDelta | ReasoningDelta
 
 
@@ -62,13 +62,13 @@ class ResponseToolCall(msgspec.Struct, frozen=True):
 
 
 class ResponseInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider tells beside its reply. It is for telemetry: no journal keeps it, and no budget counts it.
+    """Details of a reply for telemetry: no journal keeps them, and no budget counts them.
 
-    `id` and `model` are the provider's own, empty where it gave none. `input_tokens` are all the tokens of the prompt,
-    those of a cache too; None where the usage of the reply counts them all, or nobody counts. Of them
-    `cache_read_input_tokens` came from a cache, and `cache_creation_input_tokens` went into one; None where the
-    provider does not say. `time_to_first_chunk` is None for a reply that was not streamed: the seconds from the start
-    of the attempt to the first part of the reply, whatever is in it.
+    `id` and `model` are the provider's own, empty where it sent none. `input_tokens` are all the tokens of the prompt,
+    cached ones included; None where the usage of the reply already counts them all, or the provider counts none. Of
+    them `cache_read_input_tokens` came from a cache and `cache_creation_input_tokens` went into one; None where the
+    provider does not report them. `time_to_first_chunk` is in seconds from the start of the attempt to the first part
+    of the reply; None for a reply that was not streamed.
     """
 
     id: str = ""
@@ -80,17 +80,17 @@ class ResponseInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_name(value: object) -> str:
-    """Read an id or a name that a provider gave. Empty for what is no text, or too long for one."""
+    """Return an id or a name that a provider sent; empty for a value that is no text, or too long."""
     if not isinstance(value, str) or len(value) > _LONGEST_NAME:
         return ""
-    # Half a surrogate pair is nothing that can be sent on.
+    # Half a surrogate pair cannot be encoded.
     return value.encode(errors="replace").decode()
 
 
 class ModelResponse(msgspec.Struct, frozen=True, eq=False):
-    """A whole reply, or as much of one as arrived before a failure.
+    """A complete reply, or the part of one that arrived before a failure.
 
-    Two are equal that differ in `finish_reason` or in `response`, which are about the reply and no part of it.
+    Comparisons ignore `finish_reason` and `response`, which describe the reply.
     """
 
     text: str = ""
@@ -99,9 +99,9 @@ class ModelResponse(msgspec.Struct, frozen=True, eq=False):
     calls: tuple[ResponseToolCall, ...] = ()
     finish: Finish = Finish.STOP
     usage: Usage | None = None
-    #: The provider's own word for the finish, for people and for `turnwright decode`.
+    #: The provider's own finish reason, for people and for `turnwright decode`.
     finish_reason: str | None = None
-    #: What else the provider told, if the model says so.
+    #: Details for telemetry, if the model has them.
     response: ResponseInfo | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -115,10 +115,10 @@ class ModelResponse(msgspec.Struct, frozen=True, eq=False):
 
 
 class ModelError(TurnwrightError):
-    """A model call failed. The driver turns it into a fact; the chart decides whether to try again.
+    """A model call failed. The driver records it as a fact; the chart decides whether to try again.
 
-    `cause` is from the closed set of the design; `status` is the HTTP status where there was one; `retry_after`
-    is what the provider asked for, in seconds; `partial` is what had arrived.
+    `status` is the HTTP status, if there was one; `retry_after` is the wait that the provider asked for, in seconds;
+    `partial` is the part of the reply that had arrived.
     """
 
     def __init__(
@@ -146,10 +146,12 @@ class Model(Protocol):
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
-        """Stream the reply to `request`: any number of deltas, then exactly one `ModelResponse`, which is whole.
+        """Stream the reply to `request`: any number of deltas, then exactly one `ModelResponse`, the complete reply.
 
-        Raises `ModelError` for everything that can go wrong with a provider, and nothing else for it. It makes
-        one attempt: retries belong to the chart (DESIGN 4.10). Cancelling it closes the connection.
+        It makes one attempt, because the chart decides on retries (docs/rules.md#retries). Cancellation closes
+        the connection.
+
+        Raises `ModelError`, and nothing else, for every failure of a provider.
         """
         ...
 

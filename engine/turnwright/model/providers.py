@@ -1,4 +1,4 @@
-"""The registry of providers: which one the whole name of a model means, and how its models are made.
+"""The registry of providers: find the provider in a model's full name, and open its models.
 
 A built-in provider is a line of `PROVIDERS`. Another package adds one by an entry point in the group
 `turnwright.providers`, whose name is the provider's and whose object is a `Provider`.
@@ -126,9 +126,9 @@ def find_provider(name: str) -> Provider | None:
 
 
 def split_name(whole: str) -> tuple[Provider, str]:
-    """Split the whole name of a model: its provider, and its id there. An id may have colons too (`qwen3:8b`).
+    """Split the full name of a model into its provider and its id. An id may contain colons (`qwen3:8b`).
 
-    Raises what `find_provider` does.
+    Raises the errors of `find_provider`.
     """
     name, colon, model = whole.partition(":")
     found = find_provider(name) if colon else _BUILT_IN.get(name)
@@ -138,7 +138,7 @@ def split_name(whole: str) -> tuple[Provider, str]:
 
 
 def whole_name(model: str, endpoint: str | None) -> str:
-    """Return the whole name of a model that may stand without its provider, where `endpoint` is set, if any."""
+    """Return the full name of a model that may lack its provider. `endpoint` is the configured address, if any."""
     for one in PROVIDERS:
         if any(fnmatchcase(model, pattern) for pattern in one.ids) and not (endpoint and "base_url" in one.options):
             return f"{one.name}:{model}" if one.takes_model else one.name
@@ -146,9 +146,9 @@ def whole_name(model: str, endpoint: str | None) -> str:
 
 
 def open_model(whole: str, *, base_url: str | None = None, timeout: float | None = None) -> Model:
-    """Make the model of a whole name. `timeout` is how many seconds an endpoint may be silent, above 0.
+    """Open the model of a full name. `timeout` is how many seconds an endpoint may be silent, above 0.
 
-    Raises `ConfigError` where the model or its client is not to be had, and what `find_provider` does.
+    Raises `ConfigError` where the model or its client is not available, and the errors of `find_provider`.
     """
     provider, model = split_name(whole)
     if provider is not OPENAI_CHAT and base_url == openai_base_url():
@@ -159,7 +159,7 @@ def open_model(whole: str, *, base_url: str | None = None, timeout: float | None
 def find_decoder(api: str) -> Provider:
     """Return the provider whose streams `decode --api` reads under this name.
 
-    Raises `ConfigError`, which lists the names that there are, for another one, and what `find_provider` does.
+    Raises `ConfigError`, which lists the known names, for an unknown one, and the errors of `find_provider`.
     """
     found = DECODED.get(api) or find_provider(api)
     if found is None or not found.decoder:

@@ -1,4 +1,4 @@
-"""How long to wait before another attempt. Whether there is one is for the chart to say (DESIGN 4.10)."""
+"""The wait before another attempt. The chart decides whether there is one (docs/rules.md#retries)."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Final
 
 from turnwright.errors import ConfigError
 
-#: The longest wait, in seconds, that a provider's Retry-After is granted. Who asks for more is asked again after this.
+#: The longest wait, in seconds, that a provider's Retry-After may cause.
 MAX_RETRY_AFTER: Final = 120.0
 
 _MOST_ATTEMPTS: Final = 64
@@ -16,9 +16,9 @@ _MOST_ATTEMPTS: Final = 64
 class Backoff:
     """Exponential waits with full jitter, computed by tenacity.
 
-    After the n-th failed attempt it is anything from 0 to `initial` * 2 ** (n - 1) seconds, and never more than
-    `maximum`: many turns that failed together do not come back together. `initial=0` never waits.
-    `max_retry_after` bounds, in seconds, what a provider may ask for.
+    The wait after the n-th failed attempt is random between 0 and `initial` * 2 ** (n - 1) seconds, at most `maximum`.
+    So many turns that failed together do not retry together. `initial=0` never waits. `max_retry_after` limits, in
+    seconds, the wait that a provider may ask for.
 
     Raises `ConfigError` for a number that is negative or not finite.
     """
@@ -36,13 +36,13 @@ class Backoff:
     def wait(self, attempt: int, retry_after: float | None = None) -> float:
         """Return the seconds to wait after `attempt` (1 for the first) has failed.
 
-        It is at least `retry_after`, what the provider asked for in seconds, up to `max_retry_after`.
+        The wait is at least `retry_after`, the seconds that the provider asked for, up to `max_retry_after`.
         """
-        # tenacity loads asyncio's neighbours; who never retries need not pay for it.
+        # tenacity imports asyncio; a process that never retries need not load it.
         import tenacity  # noqa: PLC0415
 
         state = tenacity.RetryCallState(tenacity.Retrying(), fn=None, args=(), kwargs={})
-        # Far beyond any maximum; and after a thousand tenacity would give up and wait for the maximum, also from 0.
+        # Capped: from attempt 1,000 on tenacity returns the maximum even for `initial=0`.
         state.attempt_number = min(max(attempt, 1), _MOST_ATTEMPTS)
         wait = tenacity.wait_random_exponential(multiplier=self.initial, max=self.maximum)(state)
         if retry_after is None or math.isnan(retry_after):

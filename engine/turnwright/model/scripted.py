@@ -1,4 +1,4 @@
-"""A model that says what it was told to say: for tests, demonstrations and benchmarks."""
+"""A model that replies from a script: for tests, demonstrations and benchmarks."""
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -10,12 +10,12 @@ from turnwright_states import Cause, Finish, Usage
 from .protocol import ModelError, ModelRequest, ModelResponse, ReasoningDelta, ResponseToolCall, TextDelta
 
 Said = ModelResponse | str | ModelError
-#: One reply of a script: a whole reply, a text, an error to raise, or a function of the request, async or not.
+#: One reply of a script: a `ModelResponse`, a text, an error to raise, or a function of the request, async or not.
 Line = Said | Callable[[ModelRequest], Said | Awaitable[Said]]
 
 
 class ScriptedModel:
-    """Replies line by line; `requests` keeps what it was sent.
+    """A model that replies line by line; `requests` keeps the requests.
 
     A text is streamed word by word. The last line is repeated when `repeat` is true; otherwise a call past the end
     of the script raises `ModelError` with the cause `rejected`, which ends the turn.
@@ -57,7 +57,7 @@ class ScriptedModel:
 def asks_for(
     *calls: tuple[str, Mapping[str, JsonValue]] | ResponseToolCall, text: str = "", usage: Usage | None = None
 ) -> ModelResponse:
-    """A reply that asks for tool calls: `asks_for(("read_file", {"path": "a.py"}))`."""
+    """Make a reply that asks for tool calls: `asks_for(("read_file", {"path": "a.py"}))`."""
     made: Sequence[ResponseToolCall] = [
         c if isinstance(c, ResponseToolCall) else ResponseToolCall(c[0], c[1]) for c in calls
     ]

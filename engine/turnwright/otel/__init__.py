@@ -1,6 +1,6 @@
 """Spans and metrics of turns, by the conventions of OpenTelemetry for generative AI.
 
-Needs `pip install 'turnwright[otel]'`. What is told, and what is not, is written in `docs/telemetry.md`.
+Needs `pip install 'turnwright[otel]'`. `docs/telemetry.md` lists what is sent, and what is not.
 """
 
 from .telemetry import OpenTelemetry

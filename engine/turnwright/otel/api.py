@@ -1,4 +1,4 @@
-"""OpenTelemetry's API, or the way to get it."""
+"""OpenTelemetry's API, or an error that says how to install it."""
 
 try:
     from opentelemetry import context, metrics, trace

@@ -1,4 +1,4 @@
-"""Blocks of work as spans: each is the current one while its block runs, so that what happens within nests below it."""
+"""Blocks of work as spans: a span is the current one while its block runs, so that inner spans are its children."""
 
 import time
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ from .instruments import Instruments
 
 Value = str | bool | int | float | list[str]
 
-#: What an attempt is measured by, beside its error.
+#: The attributes of an attempt's metrics, besides its error.
 _MEASURED: Final = (
     names.OPERATION,
     names.PROVIDER,
@@ -32,7 +32,7 @@ _MEASURED: Final = (
 
 
 class SpanBlock(ABC):
-    """A block of work that is a span."""
+    """A block of work with a span."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class SpanBlock(ABC):
             try:
                 self._say(self._said)
             except BaseException:
-                # Nobody leaves a block that was not entered.
+                # A block is entered before it is left.
                 self._restore()
                 self.span.end()
                 raise
@@ -80,37 +80,36 @@ class SpanBlock(ABC):
             self.span.end()
 
     def _context(self) -> context.Context:
-        """What is current while the block runs."""
+        """Return the context of the block."""
         return trace.set_span_in_context(self.span)
 
     @abstractmethod
     def _finish(self, error: BaseException | None, seconds: float) -> None:
-        """Say what came of the work. `error` is what was raised in the block."""
+        """Record the result of the work. `error` is the exception of the block."""
 
     def _say(self, said: Callable[[], Mapping[str, object]]) -> None:
-        """Tell what is said, as JSON. It is not even made for a span that is not recorded: it may be long."""
+        """Record content as JSON. A span that is not recorded does not build it, because it may be long."""
         if self.span.is_recording():
             for name, value in said().items():
                 if value:
                     self.span.set_attribute(name, value if isinstance(value, str) else content.as_json(value))
 
     def _failed(self, kind: str) -> None:
-        """The work went wrong. What went wrong is told by its kind alone: messages quote what people say."""
+        """Record an error by its kind alone, because messages quote what people write."""
         self.span.set_attribute(names.ERROR, kind)
         self.span.set_status(trace.Status(trace.StatusCode.ERROR, kind))
 
     def _restore(self) -> None:
-        """Make what was current before current again."""
+        """Restore the previous context."""
         if self._before is None:
             return
-        # It fails where a coroutine that nobody awaits any more is closed: not in the context in which this began.
-        # `detach` would log that as an error.
+        # It fails when an abandoned coroutine is closed in another context. `detach` would log that as an error.
         with suppress(ValueError, RuntimeError):
             self._before.var.reset(self._before)
 
 
 class AttemptBlock(SpanBlock):
-    """One attempt at a model's reply, as a span `chat`. `used` is told what it used."""
+    """One attempt at a model's reply, as a span `chat`. `used` receives its usage."""
 
     def __init__(
         self,
@@ -165,7 +164,7 @@ class AttemptBlock(SpanBlock):
         self._measured.chat.record(seconds, measured)
 
     def _told_of(self, response: ResponseInfo) -> dict[str, str | int]:
-        """Tell what the provider told, and return by what the attempt is measured."""
+        """Record the provider's details, and return the attributes of the attempt's metrics."""
         first = response.time_to_first_chunk
         told: dict[str, Value | None] = {
             names.RESPONSE_ID: response.id or None,
@@ -222,14 +221,14 @@ class CallBlock(SpanBlock):
 
 
 def told_usage(usage: Usage, response: ResponseInfo) -> Usage:
-    """What was used, as the conventions count it: with the tokens that a cache held, whoever counts them apart."""
+    """Return the usage as the conventions count it: input tokens include cached ones."""
     if response.input_tokens is None:
         return usage
     return Usage(input_tokens=response.input_tokens, output_tokens=usage.output_tokens, cost=usage.cost)
 
 
 def tell_usage(span: trace.Span, usage: Usage) -> None:
-    """What was used. The cost is in the currency of the prices, and told only where there are any."""
+    """Record the usage. The cost, in the currency of the prices, is recorded only if there are prices."""
     span.set_attribute(names.INPUT_TOKENS, usage.input_tokens)
     span.set_attribute(names.OUTPUT_TOKENS, usage.output_tokens)
     if usage.cost:
@@ -237,13 +236,13 @@ def tell_usage(span: trace.Span, usage: Usage) -> None:
 
 
 def _response(work: AttemptWork, error: BaseException | None) -> ResponseInfo:
-    """What the provider told, of a reply that broke off too."""
+    """Return the provider's details, of a partial reply too."""
     reply = error.partial if work.reply is None and isinstance(error, ModelError) else work.reply
     return ResponseInfo() if reply is None or reply.response is None else reply.response
 
 
 def _empty(work: AttemptWork) -> str:
-    """The cause of a step's reply that shows nothing and asks for nothing, which the machine takes as a failure."""
+    """Return the cause of an empty reply, which the machine treats as a failure."""
     reply = work.reply
     if reply is None or work.state is State.CONCLUDE or reply.calls or not is_blank(reply.text):
         return ""

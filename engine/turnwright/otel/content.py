@@ -1,4 +1,4 @@
-"""What people and models say, in the JSON of the conventions. The content of files is never told."""
+"""The texts of people and models, in the JSON of the conventions, without the content of files."""
 
 import json
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ Part = dict[str, JsonValue]
 
 
 def as_json(value: object) -> str:
-    """A value as JSON text, for spans take no objects. What JSON does not know is told by its name."""
-    # Half a surrogate pair, which a model may write, is nothing that can be sent: `?` stands for it.
+    """Return a value as JSON text, because spans have no objects. A value outside JSON becomes its type's name."""
+    # A model may write half a surrogate pair, which cannot be encoded: `?` replaces it.
     return json.dumps(value, ensure_ascii=False, default=repr).encode(errors="replace").decode()
 
 
 def finish_of(reply: ModelResponse) -> str:
-    """Why the model stopped, in the words of the conventions."""
+    """Return the finish reason in the words of the conventions."""
     return "tool_call" if reply.calls and reply.finish is Finish.STOP else _FINISH[reply.finish]
 
 
@@ -38,7 +38,7 @@ def input_of(request: ModelRequest) -> list[JsonValue]:
 
 
 def output_of(reply: ModelResponse) -> list[JsonValue]:
-    """A reply, as the one message that it is."""
+    """A reply, as one message."""
     parts: list[JsonValue] = []
     if reply.reasoning:
         parts.append({"type": "reasoning", "content": reply.reasoning})
@@ -80,10 +80,10 @@ def _parts(message: Message) -> list[Part]:
             case FilePart():
                 said += _files((part,))
             case _:
-                pass  # the engine's bookkeeping, which no model is sent
+                pass  # the engine's bookkeeping, which models do not receive
     return said
 
 
 def _files(files: Sequence[FilePart]) -> list[Part]:
-    """Files by what they are. An address may carry a key, so it is not told either."""
+    """Describe files by their kind, without addresses, which may contain a key."""
     return [{"type": "turnwright.file", "mime_type": file.media_type, "name": file.name} for file in files]

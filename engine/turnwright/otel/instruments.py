@@ -11,7 +11,7 @@ from .api import metrics
 
 Attributes = Mapping[str, str | int]
 
-# The conventions say where the buckets end.
+# The buckets are those of the conventions.
 _TOKENS: Final = tuple(4**power for power in range(14))
 _SECONDS: Final = tuple(0.01 * 2**power for power in range(14))
 _AGENT_SECONDS: Final = tuple(0.1 * 2**power for power in range(13))
@@ -20,7 +20,7 @@ _STEPS: Final = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 200)
 
 
 class Instruments:
-    """What is measured. Durations are in seconds; those of a turn are the seconds of driving, over all its segments."""
+    """The instruments. Durations are in seconds; a turn's duration is its active time, over all its segments."""
 
     def __init__(self, meter: metrics.Meter) -> None:
         histogram = meter.create_histogram
@@ -45,7 +45,7 @@ class Instruments:
         self.agent = histogram(
             "gen_ai.invoke_agent.duration",
             unit="s",
-            description="Duration of one stretch of driving a turn.",
+            description="Duration of one segment of a turn.",
             explicit_bucket_boundaries_advisory=_AGENT_SECONDS,
         )
         self.tool = histogram(
@@ -60,7 +60,7 @@ class Instruments:
         self._turn = histogram(
             "turnwright.turn.duration",
             unit="s",
-            description="Seconds of driving of a turn that ended.",
+            description="Active time of a turn that ended.",
             explicit_bucket_boundaries_advisory=_AGENT_SECONDS,
         )
         self._steps = histogram(
@@ -71,7 +71,7 @@ class Instruments:
         )
 
     def used(self, usage: Usage, attributes: Attributes) -> None:
-        """Count what one attempt used. `usage` is as it is told: see `told_usage`."""
+        """Count the usage of one attempt, as `told_usage` returns it."""
         self._tokens.record(usage.input_tokens, {**attributes, names.TOKEN_TYPE: "input"})
         self._tokens.record(usage.output_tokens, {**attributes, names.TOKEN_TYPE: "output"})
 

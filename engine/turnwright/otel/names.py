@@ -1,9 +1,8 @@
-"""The names of what is told: those of the conventions for generative AI, and our own under `turnwright.`.
+"""The names of attributes and metrics: those of the conventions for generative AI, and ours under `turnwright.`.
 
-Source: the GenAI conventions of OpenTelemetry (github.com/open-telemetry/semantic-conventions-genai), as their main
-branch stood on 11 September 2026. They are in development: they left the general conventions after version 1.41, and
-had no tagged version of their own by then. What was renamed later (the client's metrics, to
-`gen_ai.client.inference.*`) is not followed yet.
+Source: the GenAI conventions of OpenTelemetry (github.com/open-telemetry/semantic-conventions-genai), main branch of
+11 September 2026. They are in development: they left the general conventions after version 1.41, and had no tagged
+version by then. Later renames (the client's metrics, to `gen_ai.client.inference.*`) are not followed yet.
 """
 
 from typing import Final
@@ -34,7 +33,7 @@ ERROR: Final = "error.type"
 SERVER: Final = "server.address"
 PORT: Final = "server.port"
 
-# What people and models say: told only where that is switched on.
+# The texts of people and models: recorded only if enabled.
 INPUT: Final = "gen_ai.input.messages"
 OUTPUT: Final = "gen_ai.output.messages"
 INSTRUCTIONS: Final = "gen_ai.system_instructions"

@@ -1,4 +1,4 @@
-"""Whose model it is, in the words of the conventions."""
+"""The provider of a model, in the words of the conventions."""
 
 from fnmatch import fnmatchcase
 from typing import Final, Protocol, runtime_checkable
@@ -8,7 +8,7 @@ from turnwright.model.protocol import Model
 #: A provider that the conventions have no name for.
 OTHER: Final = "_OTHER"
 
-#: Hosts, and whose they are.
+#: Hosts and their providers.
 _HOSTS: Final = (
     ("api.openai.com", "openai"),
     ("*.api.openai.com", "openai"),
@@ -33,7 +33,7 @@ _HOSTS: Final = (
 
 @runtime_checkable
 class Served(Protocol):
-    """A model that says which server it asks."""
+    """A model that exposes its server."""
 
     @property
     def server(self) -> object:
@@ -42,8 +42,8 @@ class Served(Protocol):
 
 
 @runtime_checkable
-class Named(Protocol):
-    """A model that its provider knows by another name than people do."""
+class NamedByProvider(Protocol):
+    """A model whose id at the provider differs from its name."""
 
     @property
     def model_name(self) -> object:
@@ -52,8 +52,8 @@ class Named(Protocol):
 
 
 def requested_from(model: Model) -> str:
-    """The id by which the provider of a model knows it."""
-    match model.model_name if isinstance(model, Named) else None:
+    """Return a model's id at its provider."""
+    match model.model_name if isinstance(model, NamedByProvider) else None:
         case str() as name if name:
             return name
         case _:
@@ -61,12 +61,12 @@ def requested_from(model: Model) -> str:
 
 
 def streams(model: Model) -> bool:
-    """Whether a model is certain to ask for a stream. The others can only say so once one has come."""
+    """Whether a model always requests a stream. Other models are known to stream only after a reply."""
     return getattr(model, "always_streams", False) is True
 
 
 def provider_of(model: Model) -> str:
-    """The provider of a model: by its server, or else as the model's class says it (`provider_name`), or `_OTHER`."""
+    """Return the provider of a model: by its server, else the class's `provider_name`, else `_OTHER`."""
     server = server_of(model)
     if server is not None:
         for pattern, name in _HOSTS:
@@ -77,7 +77,7 @@ def provider_of(model: Model) -> str:
 
 
 def server_of(model: Model) -> tuple[str, int] | None:
-    """The host and the port that a model is asked at, if it is one of those that say so."""
+    """Return the host and port of a model's server, if the model exposes it."""
     match model.server if isinstance(model, Served) else None:
         case (str() as host, int() as port):
             return host, port

@@ -1,4 +1,4 @@
-"""Tells OpenTelemetry of the work of an engine: a span of each stretch of driving a turn, and metrics."""
+"""Send an engine's work to OpenTelemetry: a span for each segment of a turn, and metrics."""
 
 import os
 from collections import OrderedDict
@@ -15,22 +15,22 @@ from .blocks import AttemptBlock, CallBlock, SpanBlock, Value, tell_usage
 from .instruments import Instruments
 from .provider import provider_of, requested_from, server_of, streams
 
-#: What other instrumentations of generative AI take for the same switch.
+#: The variable that other instrumentations of generative AI use for the same setting.
 CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _CAPTURES: Final = ("true", "1", "span_only", "span_and_event")
-#: Turns whose last stretch is remembered, to link the next one to it.
+#: The number of turns whose last segment is remembered, to link the next one to it.
 _REMEMBERED: Final = 1024
-#: Where the stretch that something is done for stands in the context.
+#: The key of the current segment in the context.
 _STRETCH: Final = context.create_key("turnwright-stretch")
 
 
 class OpenTelemetry:
-    """What `Engine(telemetry=...)` takes to have its work traced and measured.
+    """Traces and metrics of an engine: `Engine(telemetry=OpenTelemetry())`.
 
-    The providers are OpenTelemetry's global ones where none are given. Without an SDK behind them nothing is recorded.
-    `capture_content` says whether spans hold what people, models and tools say; where it is left out, the environment
-    does (`OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true`), and else they do not. One object may serve any
-    number of engines, in any number of threads.
+    The default providers are OpenTelemetry's global ones; without an SDK nothing is recorded. `capture_content` is
+    whether spans contain the texts of people, models and tools; by default the environment decides
+    (`OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true`), else they do not. One object may serve any number of
+    engines and threads.
 
     Source: the GenAI conventions of OpenTelemetry.
     """
@@ -55,7 +55,7 @@ class OpenTelemetry:
 
 
 class TurnBlock(SpanBlock):
-    """One stretch of driving a turn, as a span `invoke_agent`."""
+    """One segment of a turn, as a span `invoke_agent`."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class TurnBlock(SpanBlock):
         return CallBlock(self._tracer, work, self._about, self._measured, full=self._full)
 
     def used(self, usage: Usage) -> None:
-        """Add to what the attempts below this stretch used. What a sub-agent does is below its parent's as well."""
+        """Add the usage of an attempt below this segment. A sub-agent's attempts count for its parent too."""
         self._used = usage if self._used is None else self._used + usage
         if self._above is not None:
             self._above.used(usage)
@@ -132,7 +132,7 @@ class TurnBlock(SpanBlock):
 
     @property
     def turn_id(self) -> str:
-        """The turn that is driven."""
+        """The id of the turn."""
         return self._work.id
 
     def _context(self) -> context.Context:

@@ -348,7 +348,7 @@ class TestConstruction:
             ({"extra_body": {"messages": []}}, "extra_body"),
             ({"thinking": {}}, "thinking has no type"),
             ({"max_tokens": 0}, "max_tokens is 0"),
-            ({"connect_timeout": 0}, "connect time-out is 0"),
+            ({"connect_timeout": 0}, "connect timeout is 0"),
         ],
     )
     async def test_what_cannot_be_used_is_refused_at_once(self, options: dict[str, Any], fault: str) -> None:

@@ -315,8 +315,8 @@ class TestExtraBody:
     @pytest.mark.parametrize(
         ("options", "fault"),
         [
-            ({"extra_body": {"messages": []}}, "extra_body may not hold messages"),
-            ({"extra_body": {"thinking": {}, "max_tokens": 1}}, "extra_body may not hold max_tokens, thinking"),
+            ({"extra_body": {"messages": []}}, "extra_body must not contain messages"),
+            ({"extra_body": {"thinking": {}, "max_tokens": 1}}, "extra_body must not contain max_tokens, thinking"),
             ({"extra_body": {"a": float("nan")}}, "extra_body cannot be written as JSON"),
             ({"thinking": {"type": "adaptive", "a": float("nan")}}, "thinking cannot be written as JSON"),
             ({"thinking": {"budget_tokens": 4000}}, "thinking has no type"),

@@ -85,12 +85,12 @@ def test_what_a_caller_adds_is_copied() -> None:
 
 
 def test_what_cannot_be_added_is_refused_under_its_options_name() -> None:
-    with pytest.raises(ConfigError, match="mine may not hold a, b: "):
+    with pytest.raises(ConfigError, match="mine must not contain a, b: "):
         checked_extra({"b": 1, "a": 1, "c": 1}, {"a", "b"}, "mine")
     with pytest.raises(ConfigError, match="mine cannot be written as JSON"):
         checked_extra({"b": float("inf")}, (), "mine")
 
 
 def test_what_is_added_is_a_mapping() -> None:
-    with pytest.raises(ConfigError, match="thinking is a mapping of fields to their values, and not True"):
+    with pytest.raises(ConfigError, match="thinking must be a mapping of fields to values, not True"):
         checked_extra(True, (), "thinking")  # type: ignore[arg-type]

@@ -126,7 +126,7 @@ class TestEveryApi:
     def test_an_empty_variable_is_an_unset_one(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(api.key_variable, "")
         monkeypatch.setenv(api.address_variable, " ")
-        with pytest.raises(ConfigError, match="there is no API key"):
+        with pytest.raises(ConfigError, match="no API key"):
             Endpoint.of(api)
 
     def test_a_query_is_sent_and_not_shown(self, api: Api) -> None:

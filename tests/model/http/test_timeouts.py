@@ -91,5 +91,5 @@ def test_a_wait_that_was_too_long_says_which_one_it_was_and_may_pass() -> None:
 @pytest.mark.parametrize("name", ["connect", "first_byte", "idle", "reply", "after"])
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
 def test_no_time_at_all_is_refused(name: str, seconds: float) -> None:
-    with pytest.raises(ConfigError, match=f"the {name} time-out is"):
+    with pytest.raises(ConfigError, match=f"the {name} timeout is"):
         replace(PATIENCE, **{name: seconds})

@@ -453,9 +453,9 @@ class TestConstruction:
             ({"api_key": "a\nb"}, "API key"),
             ({"headers": {"x": "\n"}}, "header"),
             ({"extra_body": {"messages": []}}, "extra_body"),
-            ({"connect_timeout": 0}, "connect time-out is 0"),
-            ({"first_byte_timeout": -1}, "first_byte time-out is -1"),
-            ({"idle_timeout": float("nan")}, "idle time-out is nan"),
+            ({"connect_timeout": 0}, "connect timeout is 0"),
+            ({"first_byte_timeout": -1}, "first_byte timeout is -1"),
+            ({"idle_timeout": float("nan")}, "idle timeout is nan"),
         ],
     )
     async def test_what_cannot_be_used_is_refused_at_once(self, options: dict[str, Any], fault: str) -> None:

@@ -132,7 +132,7 @@ def test_an_extra_body_adds_replaces_and_removes() -> None:
 @pytest.mark.parametrize(
     ("extra", "fault"),
     [
-        ({"messages": []}, "may not hold messages"),
+        ({"messages": []}, "must not contain messages"),
         ({"stream": False, "model": "x"}, "model, stream"),
         ({"a": float("nan")}, "JSON"),
     ],

@@ -336,7 +336,7 @@ class TestFinish:
     def test_the_last_words_of_an_interrupted_stream_are_quoted(self) -> None:
         stream = ChatStream(where="http://there", secrets=["sk-1234"])
         stream.feed(sse(chunk({"content": "a"}), {"detail": "boom sk-1234"}, done=False))
-        with pytest.raises(ModelError, match=r"from http://there ended .* last words: boom \[hidden\]. Try again.$"):
+        with pytest.raises(ModelError, match=r"from http://there ended .* last text: boom \[hidden\]. Try again.$"):
             stream.reply()
 
     @pytest.mark.parametrize("nothing", [b"", b"\n\n", b"\xef\xbb\xbf", b": PROCESSING\n\n", b"data: {"])

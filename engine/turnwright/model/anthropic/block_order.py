@@ -1,9 +1,9 @@
-"""The order of a reply's blocks: kept beside what is signed, and put back when the reply is sent again. No I/O.
+"""The order of a reply's blocks, kept with its signed thinking and restored when the reply is sent again. No I/O.
 
-A reply of ours is a text, a reasoning and calls; a reply of the Messages API is a row of blocks, and one that thinks
-between its texts and its calls must come back with each thinking at its place. Where that is not what the usual order
-gives (thinking, text, calls), one entry of `ModelResponse.reasoning_details` says it:
-`{"type": "block_order", "blocks": ["thinking", 6, "thinking", "call"]}`, a number being the length of a text.
+Our replies have a text, a reasoning and calls; a reply of the Messages API is a list of blocks. When a model thinks
+between texts and calls, each thinking block must be sent back at its place. If that differs from the usual order
+(thinking, text, calls), one entry of `ModelResponse.reasoning_details` records it:
+`{"type": "block_order", "blocks": ["thinking", 6, "thinking", "call"]}`, where a number is the length of a text.
 Source: "Extended thinking" of Anthropic's documentation.
 """
 
@@ -22,14 +22,14 @@ ORDER: Final = "block_order"
 THINKING: Final = "thinking"
 CALL: Final = "call"
 
-# Only the API's own, and only what is signed, is taken back.
+# The API accepts only its own thinking, and only with its signature.
 _SEALS: Final = {"thinking": "signature", "redacted_thinking": "data"}
 
 
 def order_of(row: Sequence[str | int]) -> tuple[Mapping[str, JsonValue], ...]:
-    """Make the entry for the blocks of a reply: `THINKING` for what is signed, `CALL`, and the length of each text.
+    """Make the entry for the blocks of a reply: `THINKING` for signed thinking, `CALL`, and the length of each text.
 
-    Returns none where nothing is signed, or the usual order is the right one.
+    Returns None where nothing is signed, or the usual order is right.
     """
     blocks: list[str | int] = []
     for each in row:
@@ -45,10 +45,10 @@ def order_of(row: Sequence[str | int]) -> tuple[Mapping[str, JsonValue], ...]:
 
 
 def in_order(message: Message) -> list[Block]:
-    """The blocks of an assistant's message, each thinking at its place.
+    """Return the blocks of an assistant's message, with each thinking block at its place.
 
-    What was thought stands first where a text or the calls were changed after the reply. A text that is blank is left
-    out, and the last one ends in no blank.
+    The thinking comes first if a text or the calls were changed after the reply. Blank texts are left out, and
+    trailing whitespace of the last one is removed.
     """
     row = [block for reasoning, rest in replies_of(message) for block in _reply(reasoning, rest)]
     last = next((block for block in reversed(row) if block["type"] == "text"), None)
@@ -58,12 +58,12 @@ def in_order(message: Message) -> list[Block]:
 
 
 def is_thinking(block: Mapping[str, JsonValue]) -> bool:
-    """Whether a block is one of thinking."""
+    """Whether the block contains thinking."""
     return block.get("type") in _SEALS
 
 
 def text_blocks(text: str) -> Iterator[Block]:
-    """The text as a block, or nothing where it is blank: the API refuses that."""
+    """Return the text as a block, or no block for a blank text, which the API rejects."""
     if text.strip():
         yield {"type": "text", "text": text}
 
@@ -84,7 +84,7 @@ def _reply(reasoning: ReasoningPart | None, rest: Sequence[TextPart | ToolCallPa
 
 
 def _fitting(order: JsonValue, thinking: int, length: int, calls: int) -> list[str | int]:
-    """The order, if it is one of so much; else the usual one."""
+    """Return the recorded order if it fits the message, else the usual one."""
     row = [each for each in order if _is_known(each)] if isinstance(order, list) else []
     known = (row.count(THINKING), sum(each for each in row if isinstance(each, int)), row.count(CALL))
     return row if known == (thinking, length, calls) else [*[THINKING] * thinking, length, *[CALL] * calls]

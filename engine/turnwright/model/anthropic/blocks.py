@@ -1,7 +1,7 @@
 """One message as content blocks of the Messages API. No I/O.
 
-The API answers 400 to empty texts, to a name or an id with other than letters, digits, `_` and `-`, to an assistant's
-last text that ends in a blank, and to thinking that was changed. Nothing of that leaves this module.
+The API answers 400 to an empty text, to a name or an id with characters other than letters, digits, `_` and `-`, to
+trailing whitespace in an assistant's last text, and to changed thinking. This module produces none of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,16 +17,16 @@ from turnwright_states import CallStatus
 
 from .block_order import Block, in_order, is_thinking, text_blocks
 
-#: Whose message on the wire something belongs to.
+#: The role of the API's message that a block belongs to.
 Side = Literal["user", "assistant"]
 
 
 class Blocks(msgspec.Struct, frozen=True):
-    """One message, encoded: its blocks as objects with commas between them, and empty where there is nothing to send.
+    """One encoded message: its blocks as JSON objects separated by commas; empty if there is nothing to send.
 
-    `content` is without the thinking, `thought` with it; the same object where there is none. Thinking alone is
-    nothing, nor is what stands at the end. `side` is whose message on the wire they belong to; `begins_with_thinking`
-    says what `thought` does.
+    `content` leaves the thinking out, `thought` includes it; both are the same object if there is none. Thinking at
+    the end, or alone, is not sent. `side` is the role of the API's message that the blocks belong to.
+    `begins_with_thinking` is about `thought`.
     """
 
     role: Role
@@ -39,7 +39,7 @@ class Blocks(msgspec.Struct, frozen=True):
     def of(cls, role: Role, blocks: Iterable[Block]) -> Self:
         """Encode the blocks of a message."""
         row = list(blocks)
-        # Refused at the end of a message, and nothing is left there for it to lead to.
+        # The API rejects thinking at the end of a message.
         while row and is_thinking(row[-1]):
             row.pop()
         rest = [block for block in row if not is_thinking(block)]
@@ -51,10 +51,9 @@ class Blocks(msgspec.Struct, frozen=True):
 
 
 def encode_blocks(message: Message) -> Blocks:
-    """Translate one message. What a provider does not know (steps, sentinels, other providers' reasoning) is left out.
+    """Translate one message, without the parts that a provider does not know: steps, sentinels, foreign reasoning.
 
-    Files of a user's message and of a result are shown in their place; one of a kind that the API does not take is
-    named in words.
+    Files of a user's message and of a result stay at their place; a text names a file of a kind that the API rejects.
     """
     if message.role == "tool":
         return Blocks.of("tool", (_result(part) for part in message.parts if isinstance(part, ToolResultPart)))
@@ -75,7 +74,7 @@ def _said(part: object, *, files: bool) -> Iterator[Block]:
 def _result(part: ToolResultPart) -> Block:
     block: Block = {"type": "tool_result", "tool_use_id": sendable_name(part.call)}
     failed = part.status is not CallStatus.OK
-    # An error without words is refused.
+    # The API rejects an error without text.
     text = part.text if part.text.strip() or not failed else part.status.value
     if part.files:
         block["content"] = [*text_blocks(text), *map(_file, part.files)]
@@ -93,13 +92,13 @@ def _file(part: FilePart) -> Block:
         return {"type": "image", "source": source} if part.is_image else {"type": "document", "source": source, **title}
     text = text_in(part)
     if text:
-        # The API knows one name for all kinds of text.
+        # The API has one name for all kinds of text.
         return {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": text}, **title}
     return {"type": "text", "text": in_words(part)}
 
 
 def _source(part: FilePart) -> Block | None:
-    """Where a picture or a PDF is; None for what is neither, and for an address that the API does not ask."""
+    """Return the source of a picture or a PDF; None for other files and for addresses that the API does not fetch."""
     media_type = media_type_of(part)
     if part.url:
         shown = media_type in IMAGES or media_type in {SOME_IMAGE, PDF}

@@ -1,4 +1,4 @@
-"""Models that speak Anthropic's Messages API over HTTP: Claude, and the servers of others that speak it too."""
+"""Models that speak Anthropic's Messages API over HTTP: Claude, and compatible servers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -34,35 +34,33 @@ ANTHROPIC_API: Final = Api(
 
 
 class AnthropicMessages(HttpModel):
-    """A model behind an address that speaks the Messages API. It makes one attempt a call (DESIGN 4.10).
+    """A model of a server that speaks the Messages API. One call is one attempt (docs/rules.md#retries).
 
     `model` is the model's id, as the provider knows it. `base_url` is the address before `/v1/messages`, by default
     `ANTHROPIC_BASE_URL` or Anthropic's own. `api_key`, sent as `x-api-key`, is by default `ANTHROPIC_API_KEY`;
-    `ANTHROPIC_AUTH_TOKEN`, sent as a bearer token, goes before that. Only Anthropic's own address requires one. The
+    `ANTHROPIC_AUTH_TOKEN`, sent as a bearer token, takes precedence. Only Anthropic's own address requires one. The
     variables are read here, not at the first call.
 
-    `max_tokens` bounds every reply, in tokens: by default 8,192, and the budget for thinking on top; a request's own
-    bound counts if it is smaller. `thinking` is the API's own object, such as `{"type": "adaptive"}` or
-    `{"type": "enabled", "budget_tokens": 4096}`. The budget is lowered where it would leave fewer than 1,024 tokens
-    to the answer, and a call for which that leaves none is made without thinking; while a model thinks, it is not made
-    to use a tool. `cache` lets the provider keep what the next step sends again, which makes long turns cheaper.
+    `max_tokens` limits every reply, in tokens: by default 8,192 plus the budget for thinking; a smaller limit of the
+    request takes precedence. `thinking` is the API's own object, such as `{"type": "adaptive"}` or
+    `{"type": "enabled", "budget_tokens": 4096}`. Its budget is lowered to leave 1,024 tokens for the answer; a call
+    without room for both is made without thinking. A thinking model is not forced to use a tool. `cache` lets the
+    provider cache the part that the next step sends again, which makes long turns cheaper.
 
     Times are in seconds: `connect_timeout` to connect, `first_byte_timeout` from the request to the first part of
-    the reply, `idle_timeout` of silence inside it, `reply_timeout` for all of it. Parts of a reply are text, reasoning,
-    calls and usage. Other bytes (comments, pings, a role, an empty text) end a silence, but the next part must come
-    within `first_byte_timeout` of the one before. What follows a reply that is complete gets two seconds in all. A
-    response that passes 256 MB or a million chunks is refused.
+    the reply, `idle_timeout` without any byte inside it, `reply_timeout` for all of it. Parts of a reply are text,
+    reasoning, calls and usage. Other bytes (comments, pings, a role, an empty text) reset `idle_timeout`, but the next
+    part must arrive within `first_byte_timeout` of the one before. A complete reply may be followed by other bytes for
+    two seconds. A response of more than 256 MB or a million chunks is an error.
 
-    `headers` (such as `anthropic-beta`) and `extra_body` go with every request; a None in `extra_body` removes a field
-    that is sent by default. `tool_choice_first` takes the place of `auto` in the first call of a turn. `transport`
-    replaces the network. `capabilities` says what the model and its server take: by default what is known of them, and
-    that the API wants tools defined where a conversation holds calls. Requests are made to fit it.
+    `headers` (such as `anthropic-beta`) and `extra_body` are sent with every request; a None in `extra_body` removes a
+    default field. `tool_choice_first` replaces `auto` in the first call of a turn. `transport` replaces the network.
+    `capabilities` are those of the model and its server, by default the known ones; requests are fitted to them.
 
-    One HTTP client is made at the first call and used until `aclose`, or the end of `async with`. Each event loop gets
-    one of its own, so a model may outlive the loop that it was first used in.
+    The first call makes an HTTP client, which is used until `aclose` or the end of `async with`. Each event loop has
+    its own client, so a model may be used in several loops.
 
-    Raises `ConfigError` for an address, a key, a header or an option that cannot be used, and for Anthropic's own
-    address without a key.
+    Raises `ConfigError` for an unusable address, key, header or option, and for Anthropic's own address without a key.
     """
 
     provider_name: ClassVar[str] = "anthropic"

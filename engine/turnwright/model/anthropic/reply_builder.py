@@ -1,7 +1,6 @@
 """A reply of the Messages API, built from its events: parsed JSON in, deltas and a `ModelResponse` out. No I/O.
 
-An event may lack anything, and anything in it may be null or of another type: what is not understood is skipped.
-Each rule below is one of STREAMS.
+Any field of an event may be missing, null or of another type; such fields are skipped.
 """
 
 import json
@@ -25,41 +24,40 @@ from turnwright_states import Finish
 from .block_order import CALL, THINKING, order_of
 from .fast_events import read_event
 
-# What a block costs in memory beside its texts, counted as characters.
+# The memory of a block without its texts, counted as characters.
 _BLOCK_SIZE: Final = 1024
 
 _TOOL: Final = "tool_use"
-# The blocks that are read; one that came without a type may be any of the first three. All others are the provider's
-# own affair: tools that run at its side and their results, compaction, whatever comes next year.
+# The blocks that are read; a block without a type may be any of the first three. Others belong to the provider: tools
+# that run on its side, their results, compaction.
 _OURS: Final = frozenset({"", "text", "thinking", "redacted_thinking", _TOOL})
 _OTHER: Final = "other"
-# The events whose usage and stop reason are those of the reply. What others may count is not said anywhere.
+# The events whose usage and stop reason are those of the reply. The documentation defines no counts for others.
 _TELLING: Final = frozenset({"message_start", "message", "message_delta", "message_stop"})
 
 _CACHED: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
-# What together makes the whole prompt.
+# Together the tokens of the whole prompt.
 _PROMPT: Final = ("input_tokens", *_CACHED)
 
 
 class MessageBuilder(Builder):
-    """Takes the events of one reply in their order.
+    """Builds one reply from its events, in their order.
 
-    Blocks may be interleaved: each is put together by itself, and they stand in the reply in the order in which they
-    began.
+    Blocks may be interleaved; the reply has them in the order in which they began. The first block is the first part
+    of the reply.
 
-    The usage is the provider's own. Its `input_tokens` leaves out what was read from a prompt cache and what was
-    written to one (`cache_read_input_tokens`, `cache_creation_input_tokens`); that of the reply's `response` does not.
-    The first block to begin is the first part of the reply.
-    Source: "Streaming Messages" and "Prompt caching" of Anthropic's documentation; STREAMS.
+    The usage is the provider's own. Its `input_tokens` excludes tokens read from and written to a prompt cache
+    (`cache_read_input_tokens`, `cache_creation_input_tokens`); `response.input_tokens` includes them.
+    Source: "Streaming Messages" and "Prompt caching" of Anthropic's documentation.
     """
 
     def __init__(self, *, max_reply: int = MAX_REPLY, max_arguments: int = MAX_ARGUMENTS) -> None:
         super().__init__(max_reply=max_reply, max_arguments=max_arguments)
-        self._blocks: list[_Block] = []
-        self._by_index: dict[float | str, _Block] = {}
-        #: The blocks of other kinds that have begun: by index, kind and id.
+        self._blocks: list[_BlockBuilder] = []
+        self._by_index: dict[float | str, _BlockBuilder] = {}
+        #: The blocks of other kinds that have begun, by index, kind and id.
         self._others: set[tuple[str, str, str]] = set()
-        self._last: _Block | None = None
+        self._last: _BlockBuilder | None = None
         self._calls = 0
         self._stop_reason = ""
         #: Whether `message_stop` has come.
@@ -143,13 +141,13 @@ class MessageBuilder(Builder):
         return [delta for index, block in enumerate(blocks) for delta in self._start(index, _dict(block))]
 
     def _start(self, index: JsonValue, content: Mapping[str, JsonValue]) -> list[Delta]:
-        """Begin a block, also where another is open at its index."""
+        """Begin a block, even if another one is open at its index."""
         block = self._at(index)
         if block is None or not block.repeated_by(content):
             kind = content.get("type")
             block = self._open(index, kind if isinstance(kind, str) else "")
         if block.kind == _OTHER:
-            # It is work at the provider's side, and counts once, however often it begins.
+            # Work on the provider's side counts once, however often its block begins.
             other = str(index), _text(content.get("type")), read_id(content.get("id"))
             if other not in self._others:
                 self._others.add(other)
@@ -158,13 +156,13 @@ class MessageBuilder(Builder):
         return block.add(content)
 
     def _go_on(self, index: JsonValue, delta: Mapping[str, JsonValue]) -> list[Delta]:
-        """Take a delta. Its own kind says what it adds to the block of its index, which may never have begun."""
+        """Add a delta to the block of its index, which may never have begun."""
         block = self._at(index)
         arguments = _arguments(delta)
         if block is not None and block.kind == _OTHER:
             if arguments or not block.stopped:
                 return []
-            # What follows a block that has stopped belongs to another one.
+            # A delta behind a stopped block belongs to another one.
             block = None
         if arguments:
             self._add_arguments(block, arguments)
@@ -177,27 +175,27 @@ class MessageBuilder(Builder):
             return []
         return (block or self._open(index, "")).add(known)
 
-    def _add_arguments(self, block: "_Block | None", piece: str) -> None:
-        """Add to the arguments of a block. If it is no call, an open call that began last can still be meant.
+    def _add_arguments(self, block: "_BlockBuilder | None", piece: str) -> None:
+        """Add to the arguments of a block. If the block is no call, they may belong to the open call that began last.
 
-        Without one they are left out: nothing could run by them, and they may be those of a tool that is not ours.
+        Without an open call they are dropped; they may belong to a tool of the provider.
         """
         if block is None or block.kind != _TOOL:
             block = None if self._last is None or self._last.stopped else self._last
         if block is not None and block.kind == _TOOL:
             block.add_arguments(piece)
 
-    def _at(self, index: JsonValue) -> "_Block | None":
-        """Find the block of an index: where none is given, the one that began last."""
+    def _at(self, index: JsonValue) -> "_BlockBuilder | None":
+        """Return the block of an index; without an index, the block that began last."""
         return self._by_index.get(index) if isinstance(index, int | float | str) else self._last
 
-    def _open(self, index: JsonValue, kind: str) -> "_Block":
+    def _open(self, index: JsonValue, kind: str) -> "_BlockBuilder":
         if kind == _TOOL:
             self._calls += 1
             if self._calls > MAX_CALLS:
                 raise TooLargeError(f"the reply asks for more than {MAX_CALLS:,} calls")
         self._note_first()
-        block = _Block(kind, self._meter, self._max_arguments)
+        block = _BlockBuilder(kind, self._meter, self._max_arguments)
         if block.kind != _OTHER:
             self._blocks.append(block)
         if isinstance(index, int | float | str):
@@ -207,7 +205,7 @@ class MessageBuilder(Builder):
         return block
 
 
-class _Block:
+class _BlockBuilder:
     def __init__(self, kind: str, meter: Meter, max_arguments: int) -> None:
         self.kind = kind if kind in _OURS else _OTHER
         meter.reserve(_BLOCK_SIZE)  # to open a block adds nothing yet
@@ -242,7 +240,7 @@ class _Block:
         self._arguments.add(piece)
 
     def repeated_by(self, content: Mapping[str, JsonValue]) -> bool:
-        """Whether a block that begins here is this one once more: the same call, of which nothing else has come."""
+        """Whether a block that begins here repeats this one: the same call, without arguments so far."""
         return (
             self.kind == _TOOL == content.get("type")
             and not self.stopped
@@ -253,20 +251,20 @@ class _Block:
 
     @property
     def is_call(self) -> bool:
-        """Whether it asks for one of our tools; a block that was only opened asks for nothing."""
+        """Whether the block calls one of our tools. A block that was only opened calls none."""
         return self.kind == _TOOL and bool(self._id or self._name or self._input or len(self._arguments))
 
     def call(self) -> ResponseToolCall:
-        """Give the call. Nothing but blanks in the arguments says no more than nothing at all."""
+        """Return the call. Blank arguments count as no arguments."""
         raw = str(self._arguments)
         raw = raw if raw.strip() else self._input
         return ResponseToolCall(name=self._name, arguments=whole_object(raw), raw=raw, id=self._id)
 
     def details(self) -> Iterator[Mapping[str, JsonValue]]:
-        """Give what of the reasoning must go back unchanged: it was signed, or encrypted."""
+        """Return the signed or encrypted reasoning, which must be sent back unchanged."""
         if self._redacted:
             yield self._redacted
-        # The thinking may be empty where it is not shown; its signature still stands for it.
+        # Hidden thinking is empty; its signature represents it.
         if len(self._signature) and (self.kind == "thinking" or len(self.thinking)):
             yield {"type": "thinking", "thinking": str(self.thinking), "signature": str(self._signature)}
 
@@ -290,13 +288,13 @@ class _Block:
 
 
 def _named(delta: Mapping[str, JsonValue], kind: str, field: str) -> JsonValue:
-    """Read the field of a delta of this kind. A delta without a type is of the kind whose field it has."""
+    """Return the field of a delta of this kind. A delta without a type has the kind of its field."""
     return delta.get(field) if (delta.get("type") or kind) == kind else None
 
 
 def _arguments(delta: Mapping[str, JsonValue]) -> str:
     piece = _named(delta, "input_json_delta", "partial_json")
-    # An object instead of a text is already whole.
+    # An object instead of a text is complete.
     return json.dumps(piece, ensure_ascii=False) if isinstance(piece, dict) and piece else _text(piece)
 
 

@@ -1,4 +1,4 @@
-"""A request as the Messages API wants it on the wire. No I/O."""
+"""Requests in the format of the Messages API. No I/O."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -15,29 +15,28 @@ from turnwright.model.protocol import ModelRequest, ToolChoice
 from .blocks import Blocks, encode_blocks
 from .turn_order import CACHED, OpenedTurn, OrderRule
 
-#: What a request is made of here, so that nobody else may set it.
+#: Fields that only this module sets.
 RESERVED: Final = frozenset({"model", "messages", "system", "tools", "stream", "max_tokens", "thinking"})
-#: The API wants a bound in every request. This one is taken by every Claude since 3.5 and by the servers of others,
-#: which refuse what is above a model's own; it is more than a step needs, and what is not written costs nothing.
+#: The API requires a limit in every request. Every Claude since 3.5 and compatible servers accept this one; they reject
+#: a limit above the model's own. It is more than a step needs, and unused tokens cost nothing.
 MAX_TOKENS: Final = 8192
-#: The API refuses a smaller budget for thinking. As much is kept free of it for the answer.
+#: The smallest budget for thinking that the API accepts. As many tokens are reserved for the answer.
 MIN_BUDGET: Final = 1024
 
 _DEFAULTS: Final = Capabilities()
 
 
 class AnthropicEncoder:
-    """Makes the body of a request, and keeps what it encodes (`EncodedMessage`, `PrefixCache`) as long as it lives.
+    """Builds request bodies, and caches encoded messages (`EncodedMessage`, `PrefixCache`).
 
-    `max_tokens` bounds every reply, a request's own bound if it is smaller; by default `MAX_TOKENS`, and the budget
-    for thinking on top. `thinking` is sent as it is, but for its budget (see `encode`). `cache` marks what the
-    provider may keep: the tools, the instructions, and the messages that the next step will send again.
-    `extra_body` is added to every request and goes before what stands here; a None in it removes a field.
-    `tool_choice_first` takes the place of `auto` in the first request of a turn. `capabilities` are those that the
-    requests were fitted to.
+    `max_tokens` limits every reply, in tokens; a smaller limit of the request takes precedence. The default is
+    `MAX_TOKENS` plus the budget for thinking. `thinking` is sent unchanged, except for its budget (see `encode`).
+    `cache` marks the parts that the provider may cache: the tools, the instructions, and the messages that the next
+    step sends again. `extra_body` is added to every request and overrides its fields; a None in it removes a field.
+    `tool_choice_first` replaces `auto` in the first request of a turn. The requests were fitted to `capabilities`.
 
-    Raises `ConfigError` for an `extra_body` that is not JSON or names a field in `RESERVED`, for `thinking` that names
-    no type or has a budget below `MIN_BUDGET`, and for `max_tokens` that leave no room for it.
+    Raises `ConfigError` for an `extra_body` that is not JSON or has a field in `RESERVED`, for `thinking` without a
+    type or with a budget below `MIN_BUDGET`, and for a `max_tokens` without room for that budget.
     Source: "Messages", "Thinking", "Prompt caching" and "Vision" of Anthropic's documentation.
     """
 
@@ -71,20 +70,20 @@ class AnthropicEncoder:
             OpenedTurn(),
             lambda begun, messages: OrderRule(begun).take(map(kept.of, messages)).begun(),
             is_sent=lambda message: bool(kept.of(message).content),
-            # What the provider may keep is marked behind the last reply but one.
+            # The cached part ends behind the last reply but one.
             steps=2,
         )
 
     def encode(self, request: ModelRequest) -> bytes:
         """Make the JSON body that asks for a streamed reply to `request`.
 
-        Instructions at the beginning are the system prompt, later ones the user's words. Results follow their calls
-        in one message of the user's, before what she says.
+        Instructions at the beginning become the system prompt, later ones the user's text. Results follow their calls
+        in one user's message, before the user's text.
 
-        A budget for thinking leaves `MIN_BUDGET` of `max_tokens` to the answer; where that leaves less than
-        `MIN_BUDGET`, this one call does without thinking, and without the thinking of before: a conclusion, say, which
-        thoughts would leave no room for. With a budget, so it does in a turn that was begun without thinking. The API
-        refuses to be made to use a tool while it thinks: then it may choose.
+        The budget for thinking is lowered to leave `MIN_BUDGET` of `max_tokens` for the answer. If fewer than
+        `MIN_BUDGET` tokens are left for thinking, as in a short conclusion, this call has no thinking, neither new nor
+        earlier. With a budget, the same applies in a turn that began without thinking. The API rejects a forced tool
+        together with thinking, so the model may choose then.
         """
         begun, rest = self._beginnings.of(request.messages)
         row = OrderRule(begun).take(map(self._kept.of, rest)).close(prefill=self._prefill)
@@ -107,14 +106,14 @@ class AnthropicEncoder:
 
     @property
     def remembered(self) -> int:
-        """How many messages are kept encoded."""
+        """The number of messages in the cache."""
         return len(self._kept)
 
     def _thinking_for(self, max_tokens: int, row: OrderRule) -> tuple[dict[str, JsonValue] | None, bool]:
-        """What this call says of thinking, and whether what was thought before goes along.
+        """Return this call's `thinking`, and whether earlier thinking is sent back.
 
-        Where nothing is said, models think or not as they are made; what they thought goes back. Where thinking is
-        off, or left out, a turn must not hold any.
+        Without the field a model thinks by default or not, and its thinking is sent back. With thinking off, or left
+        out for this call, the API rejects a turn that contains any.
         """
         if self._thinking is None or not _is_on(self._thinking):
             return self._thinking, self._thinking is None
@@ -142,7 +141,7 @@ class AnthropicEncoder:
 
 
 def _budget_of(thinking: Mapping[str, JsonValue] | None) -> int:
-    """The tokens that may go into thinking; 0 where nothing says how many."""
+    """Return the tokens for thinking; 0 without a budget."""
     if thinking is None:
         return 0
     if not isinstance(thinking.get("type"), str):

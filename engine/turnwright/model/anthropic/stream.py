@@ -1,7 +1,7 @@
-"""The reply of the Messages API out of the bytes of a response, wherever they were cut. No I/O.
+"""Decode a reply of the Messages API from the bytes of a response, wherever they were cut. No I/O.
 
-The client feeds it what comes in, `turnwright decode` what was recorded: there is one decoder. It understands a
-stream of server-sent events, and the one JSON body of a server that ignores `stream: true`.
+The client and `turnwright decode` share this decoder. It reads a stream of server-sent events, and the single JSON body
+of a server that ignores `stream: true`.
 """
 
 from typing import ClassVar, Final, Unpack
@@ -29,10 +29,10 @@ _EVENTS: Final = frozenset(
 
 
 class MessagesStream(ReplyStream):
-    """Decodes one response: see `ReplyStream`, and `Builder` for `max_reply` and `max_arguments`.
+    """Decodes one response. See `ReplyStream`, and `Builder` for `max_reply` and `max_arguments`.
 
-    `message_stop` ends it, and once a stop reason has come, so does the `[DONE]` that some gateways append.
-    Source: "Streaming Messages" of Anthropic's documentation; STREAMS.
+    The reply ends at `message_stop`. After a stop reason it also ends at the `[DONE]` that some gateways append.
+    Source: "Streaming Messages" of Anthropic's documentation.
     """
 
     REPLY: ClassVar = "reply of the Messages API"
@@ -50,7 +50,7 @@ class MessagesStream(ReplyStream):
         super().__init__(self._message, **options)
 
     def _take(self, event: str, data: str) -> list[Delta]:
-        # What the name of an event says needs no data to say it again.
+        # The data of an event may lack the type that its name says.
         return super()._take(event, data if data.strip() or event not in _EVENTS else "{}")
 
     def _put(self, event: str, chunk: dict[str, JsonValue]) -> list[Delta]:
@@ -60,7 +60,7 @@ class MessagesStream(ReplyStream):
         return deltas
 
     def _finish(self) -> None:
-        # The API knows no `[DONE]`. Whoever appends one does so behind a reply that broke off as well.
+        # The API has no `[DONE]`. Gateways append it to broken replies too.
         self._whole = self._message.finished
 
     def _is_reply(self, body: dict[str, JsonValue]) -> bool:

@@ -1,6 +1,6 @@
-"""A conversation as the Messages API wants it: sides take turns, and the user has the first word and the last. No I/O.
+"""Conversations in the order of the Messages API: roles alternate, and the user comes first and last. No I/O.
 
-It is put together from the blocks of its messages, behind what was put together for an earlier request.
+A conversation is built from the blocks of its messages, behind the cached beginning of an earlier request.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from turnwright.model.http.encoding import dump, lengthened
 
 from .blocks import Blocks, Side
 
-#: A field behind an object's last one. Up to where it stands the provider may keep what it is sent.
+#: A field behind an object's last one. The provider may cache the request up to it.
 CACHED: Final = b"," + dump({"cache_control": {"type": "ephemeral"}})[1:]
 
 _BETWEEN: Final = {
@@ -20,18 +20,17 @@ _BETWEEN: Final = {
     ("assistant", "assistant"): b",",
     ("assistant", "user"): b']},{"role":"user","content":[',
 }
-# A conversation has to begin with the user and to end with her: one that was cut may not, nor one whose last word was a
-# blank.
+# A conversation must begin and end with the user. One that was cut may not, nor one whose last text was blank.
 _GO_ON: Final = Blocks.of("user", [{"type": "text", "text": "Go on."}])
 
 
 class OpenedTurn(NamedTuple):
-    """The beginning of a conversation, behind which the assistant speaks, or nothing.
+    """The beginning of a conversation, followed by the assistant's message or by nothing.
 
-    `system` are the instructions. Of the messages, `content` is without the thinking, `thought` with it, and the same
-    object where there is none; the last one is `side`'s. The assistant's calls, their results and what was said with
-    them are one turn to the API, which thinks all through it or not: `thinks` is whether the turn at hand began with
-    thinking, and None before it begins.
+    `system` are the instructions. `content` are the messages without thinking, `thought` with it; both are the same
+    object if there is none. The last message has the role `side`. To the API, the assistant's calls, their results and
+    the texts between them are one turn, with thinking in all of it or in none. `thinks` is whether the current turn
+    began with thinking; None before it begins.
     """
 
     system: tuple[bytes, ...] = ()
@@ -42,7 +41,7 @@ class OpenedTurn(NamedTuple):
 
 
 class OrderRule:
-    """A conversation: a beginning, and what is taken in behind it."""
+    """A conversation: a cached beginning, and the messages added behind it."""
 
     def __init__(self, begun: OpenedTurn) -> None:
         self._begun = begun
@@ -50,16 +49,16 @@ class OrderRule:
         #: Whether the instructions are over.
         self._opened = False
         self._side: Side | Literal[""] = begun.side
-        #: Whether results came last, but for the user's words, which then belong to the assistant's turn at hand.
+        #: Whether results came last. The user's texts behind them belong to the assistant's current turn.
         self._answered = False
         self._sent: list[Blocks] = []
-        #: What stands before each of them.
+        #: The separator before each of them.
         self._between: list[bytes] = []
-        #: Whether the assistant's turn at hand began with thinking; None if it has not begun.
+        #: Whether the assistant's current turn began with thinking; None if it has not begun.
         self.thinks = begun.thinks
 
     def take(self, said: Iterable[Blocks]) -> Self:
-        """Take in messages. Where the user said a blank behind the assistant, she says "Go on."."""
+        """Add messages. A user's blank text behind the assistant becomes "Go on."."""
         for blocks in said:
             self._opened = self._opened or blocks.role != "system"
             if blocks.content and self._opened:
@@ -71,13 +70,13 @@ class OrderRule:
         return self
 
     def close(self, *, prefill: bool) -> Self:
-        """Let the user have the last word, unless the assistant's may be it, and it is one."""
+        """End the conversation with a user's message, unless the assistant's may be the last one."""
         if not self._side or (self._side == "assistant" and not prefill):
             self._put(_GO_ON)
         return self
 
     def begun(self) -> OpenedTurn:
-        """The conversation so far, as the beginning of longer ones, which go on with an assistant's message."""
+        """The conversation so far, as the beginning of longer ones that continue with an assistant's message."""
         before = self._begun
         content = lengthened(before.content, self._pieces(thought=False))
         same = before.thought is before.content and all(blocks.thought is blocks.content for blocks in self._sent)
@@ -85,17 +84,17 @@ class OrderRule:
         return OpenedTurn(tuple(self._system), content, thought, self._side, self.thinks)
 
     def system(self, *, cache: bool) -> list[bytes]:
-        """The instructions, up to which the provider may keep the request with `cache`; nothing if there are none."""
+        """Return the instructions; empty if there are none. With `cache` the provider may cache up to their end."""
         if not self._system:
             return []
         instructions = b",".join(self._system)
         return [b'"system":[', instructions[:-1] + CACHED if cache else instructions, b"],"]
 
     def messages(self, *, thought: bool, cache: bool) -> list[bytes]:
-        """The messages, with what was thought or without. With `cache` the provider may keep them (see `_stable`)."""
+        """Return the messages, with or without thinking. With `cache` the provider may cache them (see `_stable`)."""
         pieces = self._pieces(thought=thought)
         for number in _stable(self._sent) if cache else ():
-            # Before each stands what parts it from the one before.
+            # Each separator precedes its message.
             pieces[2 * number + 1] = pieces[2 * number + 1][:-1] + CACHED
         begun = self._begun.thought if thought else self._begun.content
         return [b'"messages":[', *begun, *pieces, b"]}],"]
@@ -122,20 +121,20 @@ class OrderRule:
 
 
 def _stable(sent: Sequence[Blocks]) -> set[int]:
-    """Where the next step's request will still be as it is: at the end of this one, and of the one before.
+    """Return the places up to which the next step's request is the same: the ends of this one and of the one before.
 
-    The provider looks back for what it kept over twenty blocks only, and one batch may be longer than that. `sent`
-    holds what stands behind the last reply but one, and that, or everything: no mark is further back.
+    Two places, because the provider looks back over twenty blocks only, and one batch may be longer. `sent` is
+    everything, or the part from the last reply but one on: no mark is further back.
     """
     last = next((number for number in reversed(range(len(sent))) if sent[number].role == "assistant"), 0)
     return {_stable_before(sent, len(sent)), _stable_before(sent, last) if last else 0}
 
 
 def _stable_before(sent: Sequence[Blocks], end: int) -> int:
-    """The last place before `end` that is no word for one call only: a hint, or the instruction to conclude.
+    """Return the last place before `end` that is not a message for one call only (a hint, or to conclude).
 
-    Those are said last, in the user's role, and nothing marks them. So of what the user says behind results nothing
-    is marked, and elsewhere the first of it, which is the prompt.
+    Such messages come last, in the user's role, and nothing distinguishes them. So a user's text behind results is
+    never marked; elsewhere the first one is, which is the prompt.
     """
     begin = end
     while begin and sent[begin - 1].role in {"user", "system"}:

@@ -1,1 +1,1 @@
-"""What models over HTTP share: the client, the exchange, the stream, errors and timeouts."""
+"""The common parts of models over HTTP: the client, the exchange, the stream, errors and timeouts."""

@@ -1,4 +1,4 @@
-"""Files for APIs that take only some kinds of them: which kinds those are, and what is said of all others. No I/O."""
+"""The kinds of files that APIs accept, and texts that describe all others. No I/O."""
 
 import base64
 import re
@@ -6,24 +6,24 @@ from typing import Final
 
 from turnwright.message import FilePart
 
-#: The pictures that every model with eyes reads.
+#: The kinds of pictures that every vision model reads.
 IMAGES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-#: A picture at an address, of which nothing else is known.
+#: A picture at an address, of unknown kind.
 SOME_IMAGE: Final = "image/*"
 PDF: Final = "application/pdf"
-# Files that are text, whatever else their type says of them.
+# Types of text files besides `text/*`.
 _TEXTUAL: Final = re.compile(
     r"text/.*|application/(?:.*\+|x-)?(?:json|jsonl|ndjson|xml|yaml|toml|markdown|javascript|sql|sh|tex)"
 )
 
 
 def media_type_of(part: FilePart) -> str:
-    """The type under which APIs know it: `image/jpg` is nobody's name for a JPEG but people's."""
+    """Return the media type that APIs know: people write `image/jpg` for `image/jpeg`."""
     return "image/jpeg" if part.media_type == "image/jpg" else part.media_type
 
 
 def text_in(part: FilePart) -> str:
-    """What a file of text holds. Empty for one that holds none, is no UTF-8, is of another kind or elsewhere."""
+    """Return the content of a text file; empty if there is none, it is not UTF-8, or of another kind, or an address."""
     if part.url or not _TEXTUAL.fullmatch(part.media_type):
         return ""
     try:
@@ -34,7 +34,7 @@ def text_in(part: FilePart) -> str:
 
 
 def in_words(part: FilePart) -> str:
-    """What the model is told of a file that its API has no form for: its text, or where it is, and always its name."""
+    """Describe a file that the API does not accept: its name, with its text or its address."""
     named = f"{part.name} " if part.name else ""
     text = text_in(part)
     if text:

@@ -1,4 +1,4 @@
-"""What all models that are asked over HTTP share: one attempt a call, one client an event loop, and its closing."""
+"""The base of all models over HTTP: one attempt for each call, and one client for each event loop."""
 
 from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HttpModel:
-    """A model behind an endpoint: `encode` makes the bodies of its requests, `decoder` what reads a reply.
+    """A model of an endpoint. `encode` makes request bodies, `decoder` makes the decoder of a reply.
 
     Raises `ConfigError` for a model without a name.
     """
@@ -38,7 +38,7 @@ class HttpModel:
         transport: "httpx.AsyncBaseTransport | None",
     ) -> None:
         if not model:
-            raise ConfigError("the model has no name: pass the id by which the provider knows it")
+            raise ConfigError("the model has no name: pass its id at the provider")
         self._name = model
         self._encode = encode
         self._decoder = decoder
@@ -56,13 +56,13 @@ class HttpModel:
 
     @property
     def server(self) -> tuple[str, int]:
-        """The host and the port of the server that is asked."""
+        """The server's host and port."""
         url = self._endpoint.url
         return url.host, url.port or (443 if url.scheme == "https" else 80)
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the model and its server take. What it is asked is made to fit."""
+        """The capabilities of the model and its server; requests are fitted to them."""
         return self._capabilities
 
     async def __aenter__(self) -> Self:
@@ -78,10 +78,10 @@ class HttpModel:
         await self._poster.aclose()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ReasoningDelta | ModelResponse, None]:
-        """Stream the reply to `request`: deltas as they come, then the whole `ModelResponse`.
+        """Stream the reply to `request`: deltas as they come, then the complete `ModelResponse`.
 
-        Raises `ModelError` with its cause, and with the partial reply if it broke off, for everything that the
-        network, the server or the model can do wrong. Cancelling it closes the connection.
+        Cancellation closes the connection. Raises `ModelError`, with its cause and any partial reply, for every
+        failure of the network, the server or the model.
         """
         decoder = self._decoder(secrets=self._endpoint.secrets, where=self._endpoint.shown)
         async with await self._poster.post(self._encode(fit(request, self._capabilities))) as answer:
@@ -90,7 +90,7 @@ class HttpModel:
                     data = await answer.read(came=decoder.progress, whole=decoder.complete)
                 except ModelError as lost:
                     if decoder.complete:
-                        # After the finish reason at most the usage is lost, and asking again would be paid again.
+                        # After the finish reason at most the usage is lost, and a retry would cost the reply again.
                         break
                     lost.partial = decoder.partial
                     raise

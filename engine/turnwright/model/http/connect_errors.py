@@ -1,4 +1,4 @@
-"""Why a server that was asked did not begin to answer, as a `ModelError`: what happened, and what to do. No I/O."""
+"""Turn an error before the headers of an answer into a `ModelError` that says what to do. No I/O."""
 
 import socket
 import ssl
@@ -11,7 +11,7 @@ from .errors import excerpt
 
 
 def unreachable(error: Exception, where: str, secrets: Collection[str] = ()) -> ModelError:
-    """Make the error for one that httpx, or the network below it, raised before the headers of an answer had come.
+    """Make the `ModelError` for an error of httpx, or of the network, before the headers of an answer.
 
     `where` names the server in the message; `secrets` are never quoted.
     """

@@ -1,4 +1,4 @@
-"""Where a model server is and how one proves to it who is asking: an address, headers, and what must stay hidden."""
+"""The address of a model server, its authentication, and the secrets in both."""
 
 import base64
 import ipaddress
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     import httpx
 
 _PORTS: Final = 65536
-# A header or a query parameter whose name holds one of these carries a secret.
+# A header or a query parameter with one of these in its name is a secret.
 _SECRET_NAMES: Final = ("auth", "key", "token", "secret", "cookie", "password")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """What the address of an API and the proof of who asks look like, as its provider has laid them down.
+    """The provider's conventions for the address and the authentication of an API.
 
-    `address` is the provider's own, and `host` its host's name; `version` and `path` end every address. `key_header`
-    is what carries the key, `token_variable` the variable of a token that is sent as `Authorization: Bearer`, as
-    gateways want it. `headers` go with every request.
+    `address` is the provider's own, with the host `host`; `version` and `path` end every address. `key_header` is the
+    header of the key, `token_variable` the environment variable of a token for gateways, sent as
+    `Authorization: Bearer`. `headers` are sent with every request.
     """
 
     address: str
@@ -37,17 +37,17 @@ class Api:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def path_of(self, base: str) -> str:
-        """The path of the endpoint below `base`, which may already end in the version, or be the whole path."""
+        """Return the endpoint's path below `base`, which may end in the version or in the complete path."""
         base = base.rstrip("/")
         if base.endswith(self.path):
             return base
         return base.removesuffix(self.version) + self.version + self.path
 
     def secret_of(self, api_key: str | None) -> tuple[str, str]:
-        """The header that says who asks, and its secret; two empty texts where there is none.
+        """Return the authentication header and its secret; two empty texts if there is none.
 
-        Without `api_key` the environment is asked. A token goes before a key: who sets one means a gateway, and a key
-        of the provider's own that lies about must not be sent there.
+        Without `api_key` both come from the environment. A token takes precedence over a key, because it is meant for
+        a gateway, which must not receive the provider's key.
         """
         if api_key is None:
             token = os.environ.get(self.token_variable, "") if self.token_variable else ""
@@ -59,10 +59,10 @@ class Api:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Endpoint:
-    """A checked address with its headers. Its `repr` is its `shown` address: no user, no password, no query.
+    """A checked address with its headers. Its `repr` is `shown`, the address without user, password and query.
 
-    `own` is whether it is the API's provider's own, `loopback` whether it is on this machine; `secrets` are the texts
-    that no message may quote; `key_variable` is where its key is looked for.
+    `own` is whether the address is the provider's own, `loopback` whether it is on this machine. `secrets` must not
+    appear in messages. `key_variable` is the environment variable of its key.
     """
 
     url: "httpx.URL"
@@ -85,11 +85,10 @@ class Endpoint:
         api_key: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> "Endpoint":
-        """Find the endpoint of `api` at `base_url`, by default its variable's address or its provider's own.
+        """Return the endpoint of `api` at `base_url`, by default the address in its variable or the provider's own.
 
-        The key is `api_key`, else the user and password inside the address, else the environment's token or key; the
-        header of a key, or an `Authorization`, among `headers` goes before all of them. An empty variable is taken
-        for an unset one.
+        Precedence of the key: the key's header or an `Authorization` in `headers`, `api_key`, the user and password in
+        the address, the token or key in the environment. An empty variable counts as unset.
 
         Raises `ConfigError` for an address that is no http(s) URL, a key or a header that HTTP cannot carry, and the
         provider's own address without a key.
@@ -117,7 +116,7 @@ class Endpoint:
                 secrets |= {basic, password or user}
             elif own:
                 raise ConfigError(
-                    f"there is no API key for {api.address}: set {api.key_variable}, pass api_key, or name another "
+                    f"no API key for {api.address}: set {api.key_variable}, pass api_key, or name another "
                     f"server in {api.address_variable}"
                 )
         url = url.copy_with(path=api.path_of(url.path))
@@ -135,7 +134,7 @@ def _address(base_url: str) -> "httpx.URL":
     import httpx  # noqa: PLC0415 (importing it costs half of what importing all of turnwright may cost)
 
     hint = "write it like http://localhost:8080/v1"
-    # An address may hold a password, also where it cannot be read.
+    # Even an invalid address may contain a password.
     quoted = "the base URL" if "@" in base_url else f"the base URL {base_url!r}"
     try:
         url = httpx.URL(base_url)

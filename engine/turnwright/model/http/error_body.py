@@ -1,4 +1,4 @@
-"""What the body of an error says, whoever wrote it: its words, the names it gives, and how long to wait. No I/O."""
+"""Parse the body of an error response: its message, its error names, and how long to wait. No I/O."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
@@ -8,20 +8,20 @@ from pydantic import JsonValue
 from .json_text import read_json
 from .retry_after import length_of, wait_in_words
 
-# Where bodies name the fault: OpenAI's, Google's, TGI's, AWS's and OpenRouter's keys.
+# The keys of an error's name: OpenAI, Google, TGI, AWS and OpenRouter.
 _NAMES: Final = ("code", "type", "status", "status_code", "error_type", "reason", "__type", "limit_source")
-# Where they say how long to wait, in seconds or as a length of time: Google's, OpenRouter's and Hugging Face's keys.
+# The keys of the wait, in seconds or as a duration: Google, OpenRouter and Hugging Face.
 _WAITS: Final = ("retryDelay", "retry_after", "retry_after_seconds", "estimated_time")
-# What of a list of reasons, and of one reason in characters, is read: more than anybody has written yet.
+# The most reasons of a list, and the most characters of one reason, that are read.
 _REASONS: Final = 100
 _LONGEST: Final = 100_000
 _WORDS: Final = ("message", "detail", "error_description", "msg", "Message")
 
 
 class ErrorBody(NamedTuple):
-    """What an error body says: its words, the names it gives, and a status if it holds one.
+    """The content of an error body: its message, its error names, and a status if it has one.
 
-    `names` are in lower case. `wait` is in seconds. `headers` are the ones that a gateway passes on from behind it.
+    `names` are in lower case. `wait` is in seconds. `headers` are those of the provider behind a gateway.
     """
 
     words: str
@@ -32,9 +32,9 @@ class ErrorBody(NamedTuple):
 
 
 def understand(value: JsonValue) -> ErrorBody:
-    """Read an error body: `error` as an object or a text, `message` or `detail` without one, a list of one, a text.
+    """Parse an error body: `error` as an object or a text, a bare `message` or `detail`, a list of one, or a text.
 
-    A gateway's own words (`Provider returned error`) give way to those of the provider behind it.
+    The message of the provider replaces that of a gateway before it (`Provider returned error`).
     """
     if isinstance(value, list):
         value = value[0] if value else None
@@ -66,7 +66,7 @@ def understand(value: JsonValue) -> ErrorBody:
 
 
 def plain_name(name: str) -> str:
-    """Make names comparable: in lower case, and without what AWS puts around them (`com.amazon...#Name:http://...`)."""
+    """Normalize a name: lower case, without the prefix and suffix of AWS (`com.amazon...#Name:http://...`)."""
     return name.rpartition("#")[2].partition(":")[0].lower()
 
 
@@ -80,7 +80,7 @@ def _behind(raw: JsonValue) -> ErrorBody:
 
 
 def _sources(value: dict[str, JsonValue], error: dict[str, JsonValue]) -> Iterator[dict[str, JsonValue]]:
-    """Every object of a body that may name the fault, the best first."""
+    """Return every object of a body that may contain the error's name, the best first."""
     yield error
     yield value
     yield _dict(error.get("innererror"))
@@ -91,7 +91,7 @@ def _sources(value: dict[str, JsonValue], error: dict[str, JsonValue]) -> Iterat
 
 
 def _words_of(inner: JsonValue, error: dict[str, JsonValue]) -> Iterator[str]:
-    """Every place where an error body may keep its words, the best first."""
+    """Return every value of an error body that may be its message, the best first."""
     if isinstance(inner, str):
         yield inner
     for key in _WORDS:

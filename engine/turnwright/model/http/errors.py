@@ -1,7 +1,7 @@
-"""What a provider says went wrong, as a `ModelError`: why, in its own words, and what to do next. No I/O.
+"""Classify a provider's error as a `ModelError`: its cause, the provider's message, and what to do next. No I/O.
 
-Providers word the same fault in many ways: an HTTP status, a number or a name in the body, or only a sentence. The
-chart has to know whether another attempt may help, so all of them are reduced to one `Cause`.
+Providers report the same error in many ways: an HTTP status, a number or a name in the body, or only a sentence. The
+chart needs to know whether another attempt may help, so each is mapped to one `Cause`.
 """
 
 import codecs
@@ -21,14 +21,14 @@ from .json_text import read_json
 from .retry_after import retry_after
 from .text_buffer import mend
 
-#: How much of a provider's words a message quotes, in characters.
+#: The most characters of a provider's text that a message quotes.
 MAX_EXCERPT: Final = 200
-#: A key shorter than this is a placeholder of a local server, and hiding it would only garble the message.
+#: A shorter key is a placeholder for a local server; hiding it would only garble the message.
 MIN_SECRET: Final = 4
 
 _HIDDEN: Final = "[hidden]"
 _NOT_MODIFIED: Final = 304
-# The mark of UTF-32 begins like that of UTF-16, and so is looked for first.
+# UTF-32 comes first, because its mark begins like that of UTF-16.
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -52,45 +52,45 @@ _BY_STATUS: Final = {
     410: Cause.NOT_FOUND,
     413: Cause.CONTEXT_OVERFLOW,
     422: Cause.BAD_REQUEST,
-    # Something behind the server failed: the model, while it wrote (Bedrock, TGI), or a tool at its side (Groq).
+    # A part behind the server failed: the model during the reply (Bedrock, TGI), or a tool of the provider (Groq).
     424: Cause.SERVER_ERROR,
     425: Cause.CONFLICT,
     429: Cause.RATE_LIMITED,
     # Groq's flex tier is full.
     498: Cause.OVERLOADED,
-    # Somebody on the way gave up, and it was not us.
+    # A proxy closed the request.
     499: Cause.INTERRUPTED,
     503: Cause.OVERLOADED,
     504: Cause.TIMEOUT,
-    # Cloudflare did not reach the server, or waited too long for it. Its other codes are faults of the server.
+    # Cloudflare did not reach the server, or timed out. Its other codes are errors of the server.
     522: Cause.TIMEOUT,
     524: Cause.TIMEOUT,
     529: Cause.OVERLOADED,
 }
 
-# Names that bodies give in `code`, `type`, `status` or `reason`, in lower case. These say more than the status does,
-# and the first that is named counts.
+# Names in `code`, `type`, `status` or `reason` of a body, in lower case. They say more than the status; the first one
+# in this order counts.
 _BY_NAME: Final[tuple[tuple[Cause, frozenset[str]], ...]] = (
     (Cause.CONTEXT_OVERFLOW, frozenset({"context_length_exceeded", "exceed_context_size_error"})),
     (Cause.CONTEXT_OVERFLOW, frozenset({"model_context_window_exceeded", "request_too_large"})),
     (Cause.CONTEXT_OVERFLOW, frozenset({"string_above_max_length"})),
     (Cause.CONTENT_FILTER, frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"})),
     (Cause.CONTENT_FILTER, frozenset({"data_inspection_failed", "datainspectionfailed", "flagged_input"})),
-    # OpenRouter's 402 for an account whose other requests are still being paid for.
+    # OpenRouter's 402 for an account with pending payments of other requests.
     (Cause.RATE_LIMITED, frozenset({"openrouter_in_flight_budget"})),
     (Cause.PERMISSION, frozenset({"insufficient_quota", "insufficient_balance", "exceeded_current_quota_error"})),
     (Cause.PERMISSION, frozenset({"billing_error", "billing_not_active", "billing_hard_limit_reached", "arrearage"})),
     (Cause.PERMISSION, frozenset({"failed_precondition"})),
     (Cause.AUTHENTICATION, frozenset({"api_key_invalid"})),
-    # The model wrote what its own server could not read (Groq, with a 400). It need not write that again.
+    # The server could not parse the model's output (Groq, with a 400). Another attempt may succeed.
     (Cause.SERVER_ERROR, frozenset({"tool_use_failed", "output_parse_failed", "json_validate_failed"})),
-    # AWS gives these with statuses that would say something else.
+    # AWS sends these with misleading statuses.
     (Cause.RATE_LIMITED, frozenset({"servicequotaexceededexception"})),
     (Cause.OVERLOADED, frozenset({"modelnotreadyexception"})),
     (Cause.AUTHENTICATION, frozenset({"expiredtokenexception", "unrecognizedclientexception"})),
 )
-# These only stand in for a status: a broken stream has none, for its headers were sent when all was well. The first
-# that is named counts, so the kinds that come along with a code that says more are last.
+# These replace a status, which a broken stream lacks: its headers promised success. The first one in this order counts,
+# so general kinds, which accompany a more precise code, come last.
 _INSTEAD_OF_STATUS: Final[tuple[tuple[Cause, frozenset[str]], ...]] = (
     (Cause.OVERLOADED, frozenset({"overloaded", "overloaded_error", "engine_overloaded", "capacity_exceeded"})),
     (Cause.OVERLOADED, frozenset({"service_unavailable", "serviceunavailableexception", "unavailable"})),
@@ -114,7 +114,7 @@ _OVERFLOW: Final = re.compile(
     r"|exceeded model token limit|prompt exceeds max|range of input length",
     re.IGNORECASE,
 )
-# OpenAI's rate limit for a single request that no minute has room for: waiting does not help.
+# OpenAI's rate limit for one request that exceeds the limit per minute: waiting does not help.
 _NEVER_FITS: Final = re.compile(r"(?:input|output) tokens must be reduced", re.IGNORECASE)
 _FILTERED: Final = re.compile(
     r"content (?:management|filtering)? ?policy|content exists risk|violates? (?:our |the )?usage (?:guidelines|polic)",
@@ -131,7 +131,7 @@ _OVERLOADED: Final = re.compile(r"overloaded", re.IGNORECASE)
 _WANTS_TLS: Final = re.compile(
     r"plain http request was sent to https|http request to an https server|speaking plain http to an ssl", re.IGNORECASE
 )
-# "Too many tokens" is also how a rate limit is worded, and a key may be refused in words about anything.
+# "Too many tokens" may also mean a rate limit, and a rejected key may be described in any words.
 _NEVER_OVERFLOW: Final = frozenset({401, 403, 404, 408, 429, 503, 529})
 _RATE_LIMITS: Final = frozenset().union(*(names for cause, names in _INSTEAD_OF_STATUS if cause is Cause.RATE_LIMITED))
 _MAY_BE_UNPAID: Final = frozenset({None, 400, 402, 403, 429})
@@ -143,7 +143,7 @@ NEXT_STEPS: Final = {
     Cause.CONFLICT: "Try again.",
     Cause.INTERRUPTED: "Try again.",
     Cause.RATE_LIMITED: "Wait, or ask the provider for a higher limit.",
-    Cause.SERVER_ERROR: "Try again later; the fault is the provider's.",
+    Cause.SERVER_ERROR: "Try again later; the error is the provider's.",
     Cause.OVERLOADED: "Try again later.",
     Cause.BAD_REQUEST: "The request itself must change: check the model, the tools and the options.",
     Cause.AUTHENTICATION: "Check the API key.",
@@ -155,8 +155,8 @@ NEXT_STEPS: Final = {
 }
 
 _TAGS: Final = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
-# What may stand between two characters of a secret and be gone, or unseen, where it is read: a tag, a character
-# reference, and whatever is no visible ASCII, of which secrets are made.
+# Text between two characters of a secret that a reader does not see: a tag, a character reference, and anything but
+# visible ASCII.
 _UNSEEN: Final = r"(?:[^!-~]|<[^<>]{0,80}>|&#?\w{1,8};)*"
 
 
@@ -170,11 +170,11 @@ def http_failure(
     key_variable: str = "",
     secrets: Collection[str] = (),
 ) -> ModelError:
-    """Make the error for a response that is no success.
+    """Make the error for an unsuccessful response.
 
-    `headers` are looked up in lower case; `body` may be the beginning of the body; `where` names the server in the
-    message, and `key_variable` the environment variable that holds its key; `now` is the time in seconds since 1970;
-    `secrets` are never quoted.
+    `headers` have lower-case names; `body` may be the beginning of the body; `where` names the server in the message,
+    and `key_variable` the environment variable of its key; `now` is the time in seconds since 1970; `secrets` are
+    never quoted.
     """
     text = _hide(body.decode(_charset(body), "replace"), secrets)
     try:
@@ -200,7 +200,7 @@ def http_failure(
 
 
 def stream_failure(error: JsonValue, *, partial: ModelResponse, secrets: Collection[str] = ()) -> ModelError:
-    """Make the error for one that came inside a reply whose HTTP status was 200. `error` is its JSON, or a text."""
+    """Make the error for one inside a reply with HTTP status 200. `error` is its JSON, or a text."""
     said = understand(error)
     cause = classify(None, said)
     message = _sentence("the provider reported an error in its reply", said, cause, secrets)
@@ -208,7 +208,7 @@ def stream_failure(error: JsonValue, *, partial: ModelResponse, secrets: Collect
 
 
 def classify(status: int | None, said: ErrorBody) -> Cause:
-    """Reduce a failure to its cause. `status` is the HTTP status; None where the headers had promised success."""
+    """Return the cause of a failure. `status` is the HTTP status; None if the headers promised success."""
     status = status or said.status
     return (
         next((cause for cause, names in _BY_NAME if names & said.names), None)
@@ -219,7 +219,7 @@ def classify(status: int | None, said: ErrorBody) -> Cause:
 
 
 def _by_words(status: int | None, said: ErrorBody) -> Cause | None:
-    """What only a sentence says, where its status or its name does not say that it means something else."""
+    """Return the cause that only the message says, unless the status or a name contradicts it."""
     limited = status in _NEVER_OVERFLOW or said.names & _RATE_LIMITS
     if (not limited and _OVERFLOW.search(said.words)) or _NEVER_FITS.search(said.words):
         return Cause.CONTEXT_OVERFLOW
@@ -242,10 +242,10 @@ def _by_status(status: int | None) -> Cause | None:
 
 
 def excerpt(text: str, secrets: Collection[str] = ()) -> str:
-    """Make foreign text fit to be quoted: no secrets, no control characters, on one line, shortened.
+    """Return foreign text in a form that can be quoted: one short line without secrets and control characters.
 
-    Secrets go first: cutting the text through a key would leave half of it behind. Only what is far too long is cut
-    before, far behind what is quoted.
+    Secrets are removed before the text is shortened, because a cut through a key would leave half of it. A much longer
+    text is first cut far behind the quoted part.
     """
     text = mend(_hide(text[: MAX_EXCERPT * 400], secrets)[: MAX_EXCERPT * 20])
     text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
@@ -253,22 +253,22 @@ def excerpt(text: str, secrets: Collection[str] = ()) -> str:
 
 
 def without_tags(text: str) -> str:
-    """Take the text out of a web page; other text is left as it is."""
+    """Return the text of a web page; other text is returned unchanged."""
     text = text[: MAX_EXCERPT * 20]
     return html.unescape(_TAGS.sub(" ", text)) if text.lstrip("\ufeff \t\r\n").startswith("<") else text
 
 
 def _hide(text: str, secrets: Collection[str]) -> str:
-    """Hide the secrets, also where something that is not seen interrupts them."""
+    """Hide the secrets, even if invisible text interrupts them."""
     known = [secret for secret in secrets if len(secret) >= MIN_SECRET]
-    # A secret may hold another (a header and the token in it), so the longest goes first.
+    # A secret may contain another (a header and its token), so the longest comes first.
     for secret in sorted(known, key=len, reverse=True):
         text = re.sub(_UNSEEN.join(map(re.escape, secret)), _HIDDEN, text)
     return Secrets(known, mark=_HIDDEN).hide(text)
 
 
 def _charset(body: bytes) -> str:
-    """UTF-8, unless a byte order mark says another form of Unicode, or the NULs of the first characters do."""
+    """Return UTF-8, unless a byte order mark or the NULs of the first characters show another form of Unicode."""
     marked = next((charset for mark, charset in _MARKS if body.startswith(mark)), None)
     return marked or _BY_NULS.get(tuple(map(bool, body[:4])), "utf-8")
 

@@ -1,6 +1,6 @@
-"""One request to a model server and the bytes of its answer. No httpx error leaves this module: each is a `ModelError`.
+"""Send one request to a model server and read the bytes of its answer.
 
-What the bytes mean is for a decoder to say; why they stopped coming is said here.
+Every error of httpx becomes a `ModelError` here. A decoder interprets the bytes.
 """
 
 import contextlib
@@ -29,19 +29,19 @@ from .timeouts import Timeouts, Waiting
 if TYPE_CHECKING:
     import httpx
 
-# How much is read, in bytes, of an error's body and of what follows a finished answer.
+# The most bytes that are read of an error's body, and behind a finished answer.
 _SHORT: Final = 64 * 1024
-# How long the end of a finished answer is awaited, in seconds. Many servers and gateways take a connection that is
-# closed before it for a client that gave up, and do not count what it used. Who leaves it open is not waited for.
+# The longest wait for the end of a finished answer, in seconds. Many servers treat an earlier close as a client that
+# gave up, and do not count its usage.
 _DRAIN: Final = 0.1
-# How many pieces are given, where they come without any waiting, before others have their turn, and time its end.
+# After so many pieces without waiting, other tasks and timeouts run.
 _TURN: Final = 64
 
 _numbers: Final = itertools.count()
 
 
 class Poster:
-    """Posts to one endpoint. It makes one HTTP client for each event loop that it is used in, at the first request."""
+    """A client of one endpoint. The first request in each event loop makes an HTTP client."""
 
     def __init__(
         self, endpoint: Endpoint, patience: Timeouts, transport: "httpx.AsyncBaseTransport | None" = None
@@ -50,8 +50,7 @@ class Poster:
         self._patience = patience
         self._transport = transport
         self._unsaid = Secrets(secret for secret in endpoint.secrets if len(secret) >= MIN_SECRET)
-        # A client is bound to the loop in which it first connected. Where that loop has ended its connections are
-        # dead, and only a new client can help; RunVar forgets with the loop.
+        # A client is bound to the loop in which it first connected. RunVar drops it with that loop.
         self._client: RunVar[httpx.AsyncClient | None] = RunVar(f"turnwright.model.{next(_numbers)}", None)
 
     async def aclose(self) -> None:
@@ -62,7 +61,7 @@ class Poster:
             await client.aclose()
 
     async def post(self, body: bytes) -> "HttpResponse":
-        """Post a JSON body; return the answer once its headers say that all is well.
+        """Post a JSON body. Returns the answer once its headers report success.
 
         Raises `ModelError`: the server was not reached, was silent, or answered with an error or a redirect.
         """
@@ -78,15 +77,15 @@ class Poster:
                 headers={
                     "content-type": "application/json",
                     "accept": "text/event-stream, application/json",
-                    # A stream of small events gains nothing by compression, and who unpacks must bound it.
+                    # Compression gains nothing for a stream of small events, and its decompression needs limits.
                     "accept-encoding": "identity",
                     "user-agent": "turnwright",
                     **self._endpoint.headers,
                 },
             )
-            # Not before: what it takes to make a client is no fault of the server.
+            # Not earlier: the time to make a client is not the server's.
             waiting = Waiting(self._patience, where, anyio.current_time())
-            # Their logs show the address of each request, and the headers of each answer, and a key may be in both.
+            # httpx and httpcore log addresses and headers, which may contain a key.
             with anyio.fail_after(self._patience.first_byte), self._unsaid.hidden_in(*HTTP_LOGGERS):
                 response = await client.send(request, stream=True)
         except (httpx.ConnectTimeout, httpx.PoolTimeout) as error:
@@ -131,7 +130,7 @@ class Poster:
         )
 
     async def _refuse_redirect(self, response: "httpx.Response") -> None:
-        """Httpx reads where a redirect leads although it is not to follow, and fails where that cannot be read."""
+        """Raise for a redirect. Httpx parses its target even if it does not follow it, and fails for an invalid one."""
         if response.is_redirect:
             raise self._failure(response, b"")
 
@@ -145,20 +144,19 @@ class Poster:
             client = httpx.AsyncClient(
                 transport=self._transport,
                 trust_env=not local,
-                # The environment may still name the authority of a certificate.
+                # The environment may name a certificate authority.
                 verify=httpx.create_ssl_context() if local and self._endpoint.url.scheme == "https" else True,
-                # Only connecting is left to httpx: its other time-outs know neither when an answer begins, nor, with
-                # a transport of somebody else's, that there are any.
+                # httpx only limits connecting. Its other timeouts do not distinguish the beginning of an answer, and a
+                # custom transport may ignore them.
                 timeout=httpx.Timeout(None, connect=self._patience.connect),
-                # A turn that waits for another turn's connection would be a queue that nobody can see.
-                # Each request gets a connection of its own. What a broken server or proxy leaves behind an answer
-                # would be taken for the answer to the next request on that connection, and httpx does not show that
-                # there is something left. And servers close idle connections unannounced (llama.cpp behind each
-                # reply): who asks just then has lost a request. A new one costs two or three round trips; a reply
-                # takes seconds.
+                # No limit, because a turn that waits for another turn's connection would be an invisible queue.
+                # Each request has a new connection. Bytes that a broken server or proxy leaves behind an answer would
+                # become the answer to the next request, and httpx does not report them. Servers also close idle
+                # connections without notice (llama.cpp after each reply), which loses a request. A new connection costs
+                # two or three round trips; a reply takes seconds.
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
                 follow_redirects=False,
-                # Cookies would tell turns and sessions of different people apart, and nobody asked for that.
+                # No cookies, which would let a server link the turns and sessions of a process.
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
                 event_hooks={"response": [self._refuse_redirect]},
             )
@@ -167,7 +165,7 @@ class Poster:
 
 
 class HttpResponse:
-    """The bytes of one answer, unpacked, as they come. `async with` closes the connection, also when cancelled."""
+    """The decompressed bytes of one answer, as they come. `async with` closes the connection, even when canceled."""
 
     def __init__(
         self,
@@ -194,9 +192,8 @@ class HttpResponse:
             anyio.BrokenResourceError,
             anyio.ClosedResourceError,
         )
-        # What httpx itself would unpack is not bounded, and its iterators cost more a chunk than all that is done
-        # here. The stream is a generator, as httpx makes it; it is closed by hand, for one that is left open outlives
-        # its event loop.
+        # httpx decompresses without limits, and its iterators cost more per chunk than all of this module. httpx's
+        # stream is a generator, which is closed by hand because an open one outlives its event loop.
         stream = cast("httpx.AsyncByteStream", response.stream)
         self._packed = cast("AsyncGenerator[bytes, None]", aiter(stream))
         self._pieces: Iterator[bytes] = iter(())
@@ -210,7 +207,7 @@ class HttpResponse:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._timeout.off()
-        # A cancelled task must still give the connection back.
+        # A canceled task must still release the connection.
         try:
             with anyio.CancelScope(shield=True):
                 await self._packed.aclose()
@@ -221,10 +218,10 @@ class HttpResponse:
     async def read(self, *, came: int, whole: bool) -> bytes:
         """Return the next bytes, empty at the end.
 
-        `came` is how far the reply has come, a number that changes with each part of it, and `whole` whether it is
-        complete: how long is waited depends on them (see `Timeouts`).
+        `came` is a number that changes with each part of the reply, and `whole` is whether the reply is complete. The
+        timeout depends on both (see `Timeouts`).
 
-        Raises `ModelError`, without a partial reply, if that is too long, or the connection breaks.
+        Raises `ModelError`, without a partial reply, after a timeout or when the connection breaks.
         """
         now = self._timeout.now()
         try:
@@ -232,7 +229,7 @@ class HttpResponse:
                 if self._unpacker.packed or self._given == _TURN:
                     data = await self._next()
                 else:
-                    # As `_next`, without a coroutine in between.
+                    # Like `_next`, but without another coroutine.
                     self._given += 1
                     data = await self._packed.__anext__() or await self._next()
         except StopAsyncIteration:
@@ -251,7 +248,7 @@ class HttpResponse:
         return data
 
     async def beginning(self, *, within: float) -> bytes:
-        """Return as much of a short body as comes `within` so many seconds; what goes wrong only makes it shorter."""
+        """Return the part of a short body that arrives `within` so many seconds, or before an error."""
         body = bytearray()
         with anyio.move_on_after(within), contextlib.suppress(self._late, *self._broken):
             while len(body) < _SHORT and (data := await self._next()):
@@ -259,11 +256,11 @@ class HttpResponse:
         return bytes(body[:_SHORT])
 
     async def drain(self) -> None:
-        """Read to the end, if it is near, so that the server sees it taken."""
+        """Read to the end, if it is near, so that the server sees the answer received."""
         await self.beginning(within=_DRAIN)
 
     async def _next(self) -> bytes:
-        """Return the next piece, empty at the end. Much may come of little: each gives others their turn."""
+        """Return the next piece, empty at the end. Other tasks run between pieces of one compressed block."""
         self._given = 0
         await anyio.lowlevel.checkpoint()
         while True:

@@ -1,10 +1,9 @@
-"""What is read quickly of a stream: events of one line of small JSON each, behind a head that is always the same.
+"""The limits of quick events: one line of small JSON behind a fixed prefix.
 
-`sse` frames whatever the format allows, and `json_text` reads whatever servers take for JSON. Most events need neither:
-where they are as servers write them, their data is cut out of the bytes as it stands (`reply_stream`), and read into
-the few fields that matter (`openai_chat.fast_events`, `anthropic.fast_events`). What is not so for certain is left to
-the plain way, from that event on. Tests hold the two ways together, over events of all kinds and over what providers
-send with any of its bytes changed.
+`sse` frames everything that the format allows, and `json_text` reads all JSON that servers send. Most events need
+neither: `reply_stream` cuts their data out of the bytes, and `openai_chat.fast_events` and `anthropic.fast_events`
+decode the relevant fields. From any other event on, the plain path reads the stream. Tests compare both paths for all
+kinds of events, and for recorded streams with changed bytes.
 """
 
 from typing import Final
@@ -13,21 +12,21 @@ import msgspec
 
 from .json_text import MAX_DEPTH
 
-#: What the decoders of quick events raise for any other.
+#: The errors that the decoders of quick events raise for other events.
 NOT_QUICK: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-#: The largest quick event, in bytes. Python reads no number of more than 4,300 digits, and nobody sends such pieces.
+#: The largest quick event, in bytes. It is below 4,300, the most digits of a number that Python parses.
 MOST: Final = 4096
 
-# An object takes five bytes at least, with the name of what is in it, and a list two.
+# An object in an object takes at least five bytes, with its key, and a list two.
 _OBJECT: Final = 5
 _LIST: Final = 2
 
 
 def is_flat(data: bytes) -> bool:
-    """Whether JSON is certainly not nested too deep: the decoders skip what they do not know, however deep it is.
+    """Whether JSON is certainly not nested too deep. The decoders skip unknown fields at any depth.
 
-    The most levels that fit are all the lists, and as many objects as there is room for beside them. Mostly that is
-    few enough, and the objects need not be counted.
+    The depth is at most the number of lists, and of the objects that fit beside them. That is usually low enough, so
+    that the objects need not be counted.
     """
     lists = data.count(b"[")
     most = lists + (len(data) - lists * _LIST) / _OBJECT

@@ -1,4 +1,4 @@
-"""JSON that others wrote: strict where a tool would run on it, lenient where it only carries a reply. No I/O."""
+"""Parse foreign JSON: strictly if a tool would run with it, leniently if it only contains a reply. No I/O."""
 
 import json
 import math
@@ -11,36 +11,35 @@ from turnwright._base.frozen import deeper_than
 
 from .text_buffer import TooLargeError, mend
 
-#: What is nested deeper is not read. Nothing that we know goes near it, and whatever walks the value later may recurse.
+#: The deepest nesting that is read, far above that of any reply. Later code may recurse over the value.
 MAX_DEPTH: Final = 100
-#: The most objects, lists and commas in one text. What holds more is no reply, but takes seconds to look through, and
-#: many times its length in memory. A reply of 4,000 tokens, with twenty alternatives for each, stays below it.
+#: The most objects, lists and commas in one text. Above it, parsing takes seconds and much memory. A reply of 4,000
+#: tokens with twenty alternatives for each stays below it.
 MAX_PARTS: Final = 600_000
 
-# No reply has used more tokens than a double can count; a larger number is a slip, and would not survive as JSON.
+# The largest count that a double represents exactly; a larger one is an error, and would change in JSON.
 _MOST: Final = 2**53
 
-# As many digits as an index has at most.
+# The most digits of an index.
 _DIGITS: Final = 9
 
 _HALF_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_json(text: str) -> JsonValue:
-    """Read `text` as leniently as it is safe to: NaN, the infinities and numbers too large for a float are None.
+    """Parse `text` leniently: NaN, the infinities and numbers too large for a float become None.
 
-    Raises `ValueError`, and nothing else, where it cannot be read or is nested deeper than `MAX_DEPTH`;
-    `TooLargeError`, which is one, where it holds more than `MAX_PARTS`.
+    Raises `ValueError`, and nothing else, for invalid JSON or one nested deeper than `MAX_DEPTH`; `TooLargeError`, a
+    `ValueError`, for one with more than `MAX_PARTS`.
     """
     return _read(text, strict=False)
 
 
 def whole_object(raw: str) -> dict[str, JsonValue] | None:
-    """Read the arguments of a call: a dict where `raw` is one whole JSON object, `{}` where it is blank, else None.
+    """Parse the arguments of a call: a dict if `raw` is one complete JSON object, `{}` if it is blank, else None.
 
-    NaN and the infinities are not JSON, a number too large for a float has no value, and what is nested deeper than
-    `MAX_DEPTH` or holds more than `MAX_PARTS` is not read: all are None, for arguments that are only nearly right must
-    not run.
+    The result is also None for NaN, the infinities, numbers too large for a float, and JSON nested deeper than
+    `MAX_DEPTH` or with more than `MAX_PARTS`, because a tool must not run with nearly right arguments.
     """
     if not raw.strip():
         return {}
@@ -54,9 +53,9 @@ def whole_object(raw: str) -> dict[str, JsonValue] | None:
 
 
 def read_count(value: JsonValue) -> int | None:
-    """Read a count of tokens, which some servers write as a text or with a point; None where it is no number.
+    """Parse a count of tokens, which some servers send as a text or with a decimal point; None for other values.
 
-    What is negative counts as 0, and what is larger than a double can count as 2**53.
+    A negative count becomes 0, and a count above 2**53 becomes 2**53.
     """
     if isinstance(value, str) and value.isdecimal() and len(value) < len(str(_MOST)):
         value = int(value)
@@ -66,14 +65,14 @@ def read_count(value: JsonValue) -> int | None:
 
 
 def read_id(value: JsonValue) -> str:
-    """Read the id of a call, which may be a number; empty where it is none."""
+    """Parse the id of a call, which may be a number; empty for other values."""
     return mend(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
 def read_index(value: JsonValue) -> int | None:
-    """Read the number by which a server tells calls or choices apart, which may be a text; None where it is none.
+    """Parse the index of a call or a choice, which may be a text; None for other values.
 
-    It is a name and no position: it may be negative. What has more than nine digits is none.
+    The index is a name, not a position, and may be negative. It has at most nine digits.
     """
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS:
         value = int(value)
@@ -83,7 +82,7 @@ def read_index(value: JsonValue) -> int | None:
 
 
 def _read(text: str, *, strict: bool) -> JsonValue:
-    # Counting costs little, and settles all but the strangest texts.
+    # Counting is cheap, and sufficient for nearly all texts.
     brackets = text.count("{") + text.count("[")
     if brackets + text.count(",") > MAX_PARTS:
         raise TooLargeError(f"the JSON has more than {MAX_PARTS:,} parts")
@@ -116,7 +115,7 @@ def _finite_or_none(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-# Made once: `json.loads` would make one for each of the thousands of chunks of a reply.
+# `json.loads` would make a decoder for each of the thousands of chunks of a reply.
 _STRICT: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse)
-# Some servers write line ends and tabs into a text as they are.
+# Some servers do not escape line ends and tabs in texts.
 _LENIENT: Final = json.JSONDecoder(parse_float=_finite_or_none, parse_constant=_nothing, strict=False)

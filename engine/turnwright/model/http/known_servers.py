@@ -1,8 +1,8 @@
-"""What public servers and well-known models take, as far as it is known to differ from OpenAI's own API.
+"""The known capabilities of public servers and well-known models that differ from OpenAI's own API.
 
-One table. A row says what differs where both patterns match; all rows that match apply, the later over the earlier.
-What no row speaks of is as the defaults of `Capabilities` say. There is a row only where a server or a chat template is
-known to refuse the other way, or its maker says how it wants it; whoever knows better passes `capabilities=`.
+A row applies if both of its patterns match; later rows override earlier ones. Anything else has the defaults of
+`Capabilities`. A row exists only if a server or a chat template is known to reject the default, or its documentation
+asks for another way. Pass `capabilities=` to override the table.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ class _Changes(TypedDict, total=False):
 
 
 # Mistral's API and its templates: "Unexpected role 'user' after role 'tool'", "After the optional system message,
-# conversation roles must alternate". Also behind Azure, vLLM, llama.cpp, OpenRouter: the rule comes with the model.
+# conversation roles must alternate". The rule belongs to the model, also behind Azure, vLLM, llama.cpp, OpenRouter.
 _MISTRAL: Final[_Changes] = {"strict_alternation": True}
 # Gemma 1 to 3, their templates: "Conversation roles must alternate user/assistant/user/assistant/...".
 _GEMMA: Final[_Changes] = {"strict_alternation": True}
@@ -41,10 +41,10 @@ _BEDROCK: Final[_Changes] = {"needs_tools_if_history_has_tools": True, "supports
 _DEEPSEEK: Final[_Changes] = {"reasoning_field": "reasoning_content", "reasoning_required": True}
 # "thinking is enabled but reasoning_content is missing in assistant tool call message"; an empty one will do.
 _KIMI: Final[_Changes] = {"reasoning_field": "reasoning_content", "reasoning_required": True}
-# Not refused without, but their makers ask for it: interleaved thinking goes on from it.
+# Not required, but recommended by their makers, because interleaved thinking continues from it.
 _GLM: Final[_Changes] = {"reasoning_field": "reasoning_content"}
-# They send no `reasoning_details`, and refuse a message with a field that they do not know: "Unknown parameter",
-# "property is unsupported", "Extra inputs are not permitted".
+# They send no `reasoning_details`, and reject a message with an unknown field: "Unknown parameter", "property is
+# unsupported", "Extra inputs are not permitted".
 _NO_DETAILS: Final[_Changes] = {"reasoning_details": False}
 
 #: host, with its port where a pattern has one; model; what differs. Both in lower case.
@@ -98,9 +98,9 @@ _ROWS: Final[tuple[tuple[str, str, _Changes], ...]] = (
 
 
 def known_capabilities(host: str, model: str) -> Capabilities:
-    """What is known of a model at a server: `host` with or without `:port`, `model` as that server calls it.
+    """Return the known capabilities of a model: `host` with or without `:port`, `model` as that server names it.
 
-    Returns the defaults for what nobody knows.
+    Unknown models have the defaults.
     """
     host, model = host.lower(), model.lower()
     known = Capabilities()

@@ -1,10 +1,9 @@
-"""What was made of the beginning of a conversation, kept for the next request, which begins with it again. No I/O.
+"""A cache of encoded beginnings of conversations, for the next request, which begins the same. No I/O.
 
-A turn sends all its messages again with every step. What one of them is on the wire is kept for as long as it lives
-(`EncodedMessage`), but to walk over all of them and put that together takes longer with every step. Kept beginnings
-leave of it one look, in C, at whether the messages are still the same objects: 15 ns each. In the last 50 of 200 steps
-of two calls a body of chat completions takes 35 us of CPU instead of 330, and 60 instead of 600 where the messages must
-be made to fit (`bench/bodies.py`).
+A turn sends all its messages again with every step. `EncodedMessage` caches each message, but joining them takes longer
+with every step. With this cache only their identity is compared, in C, at 15 ns a message. In the last 50 of 200 steps
+with two calls, a body of chat completions takes 35 us of CPU instead of 330, and 60 instead of 600 if messages must be
+fitted (`bench/bodies.py`).
 """
 
 import weakref
@@ -19,7 +18,7 @@ Made = TypeVar("Made")
 
 
 class _Beginning(NamedTuple, Generic[Made]):
-    """Some messages, the one behind them, and what was made of them."""
+    """Some messages, the message behind them, and the encoded form."""
 
     behind: weakref.ref[Message]
     messages: tuple[Message, ...]
@@ -27,15 +26,14 @@ class _Beginning(NamedTuple, Generic[Made]):
 
 
 class PrefixCache(Generic[Made]):
-    """Keeps one beginning of each conversation that goes on, whatever other conversations go on beside it.
+    """A cache of one beginning for each conversation in progress.
 
-    `add` makes more of what was made of a beginning, and of the messages that follow it; `nothing` is what is made of
-    no messages. A beginning ends before a message of the assistant's for which `is_sent` is true: the last of these, or
-    with `steps` the last but so many less one. What stands behind the last one may be said for one call only, and the
-    next request will not have it.
+    `add` extends an encoded beginning by the messages behind it; `nothing` is the encoded form of no messages. A
+    beginning ends before the last assistant's message for which `is_sent` is true, or before the `steps`-th from the
+    end. Messages behind it may be for one call only, and missing from the next request.
 
-    A beginning is kept for as long as the message behind it lives, and must hold no reference to that one; so nothing
-    outlives its turn. Messages are known by identity: two that are equal may differ on the wire (`1 == True`).
+    A beginning lives as long as the message behind it, and must not reference that message; so nothing outlives its
+    turn. Messages are compared by identity, because equal ones may be encoded differently (`1 == True`).
     """
 
     def __init__(
@@ -56,7 +54,7 @@ class PrefixCache(Generic[Made]):
         return len(self._kept)
 
     def of(self, messages: tuple[Message, ...]) -> tuple[Made, tuple[Message, ...]]:
-        """Return what is made of the beginning of `messages`, and the rest of them."""
+        """Return the encoded beginning of `messages`, and the rest of them."""
         begin, end, made = 0, 0, self._nothing
         replies = 0
         for number in range(len(messages) - 1, 0, -1):
@@ -72,12 +70,12 @@ class PrefixCache(Generic[Made]):
                 if _begins(messages, known, number):
                     begin, made = number, known.made
                 if begin != end:
-                    # It goes on from here, or goes another way: either way the next request will not want this one.
+                    # The next request has a longer beginning, or another one.
                     self._kept.pop(id(message), None)
                 break
         if begin != end:
             made = self._add(made, messages[begin:end])
-            # One that stands there twice would be held by what is to go with it.
+            # A message that occurs twice would be kept alive by its own entry.
             if not any(map(is_, messages[begin:end], repeat(messages[end]))):
                 self._keep(messages[:end], messages[end], made)
         return made, messages[end:]
@@ -88,6 +86,6 @@ class PrefixCache(Generic[Made]):
 
 
 def _begins(messages: tuple[Message, ...], known: _Beginning[Made], number: int) -> bool:
-    """Whether the beginning that is known under a message's id is the one before that message."""
+    """Whether the cached beginning of a message's id is the one before that message."""
     same = known.behind() is messages[number] and len(known.messages) == number
     return same and all(map(is_, known.messages, messages))

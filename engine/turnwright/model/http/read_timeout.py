@@ -1,10 +1,9 @@
-"""What ends a read that takes too long: a time-out around each read of one stream.
+"""A timeout for each read of one stream.
 
-`ReadTimeout` is the plain one, for every event loop: a cancel scope for each read. On asyncio a scope and its timer
-cost 10 us a chunk, and `asyncio.timeout` 6, where all else that is done with a chunk, httpx's part included, costs 29
-in a burst. `AsyncioReadTimeout` is `asyncio.timeout`, cut down to what a stream needs, in 9 calls: one timer for all
-its reads, which looks when it rings whether the read that is under way has had its time, and is set again if not.
-The tests of both, and of what the clients wait for, run on both.
+`ReadTimeout` works in every event loop, with a cancel scope for each read. On asyncio a scope and its timer cost 10 us
+a chunk, and `asyncio.timeout` costs 6, while everything else, including httpx, costs 29 in a burst. So
+`AsyncioReadTimeout` reduces `asyncio.timeout` to 9 calls: one timer for all reads, which is set again if the current
+read has time left. Their tests, and those of the clients' timeouts, run with both.
 """
 
 import asyncio
@@ -19,25 +18,22 @@ from typing_extensions import override
 
 
 class ReadTimedOutError(Exception):
-    """A read took longer than it may."""
+    """A read exceeded its timeout."""
 
 
 class ReadTimeout:
-    """Bounds the reads of one stream, one after the other: `with timeout.until(moment):` around each."""
+    """The timeout of one stream's reads, one after the other: `with timeout.until(moment):` around each."""
 
     def now(self) -> float:
-        """Give the moment, in seconds of the event loop's clock."""
+        """Return the time, in seconds of the event loop's clock."""
         return anyio.current_time()
 
     def until(self, moment: float) -> AbstractContextManager[object]:
-        """Make what bounds one read.
-
-        What is inside of it is cancelled at `moment`, and it raises `ReadTimedOutError`.
-        """
+        """Return a context that is canceled at `moment`, and then raises `ReadTimedOutError`."""
         return _until(moment)
 
     def off(self) -> None:
-        """Say that nothing more is read."""
+        """Stop the timer after the last read."""
 
 
 @contextmanager
@@ -49,15 +45,15 @@ def _until(moment: float) -> Iterator[None]:
 
 
 class AsyncioReadTimeout(ReadTimeout):
-    """The time-out on asyncio.
+    """The timeout on asyncio.
 
-    Source: `asyncio.Timeout`, which tells in the same way whose cancellation it was.
+    Source: `asyncio.Timeout`, which identifies its own cancellation in the same way.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.now = loop.time  # type: ignore[method-assign]  # a call less for each chunk
-        # When the read under way must have ended, and when the timer rings, which is never later.
+        # The deadline of the current read, and the timer's, which is never later.
         self._until = self._rings = math.inf
         self._timer: asyncio.TimerHandle | None = None
         self._reader: asyncio.Task[object] | None = None
@@ -78,7 +74,7 @@ class AsyncioReadTimeout(ReadTimeout):
         self._timer, self._rings = None, math.inf
 
     def __enter__(self) -> None:
-        # Each time anew: each chunk of a generator may be asked for by another task.
+        # Set for each read, because another task may request each chunk.
         self._reader = reader = asyncio.current_task(self._loop)
         self._cancelling = reader.cancelling() if reader is not None else 0
 
@@ -88,7 +84,7 @@ class AsyncioReadTimeout(ReadTimeout):
         reader, self._reader = self._reader, None
         if self._rang and reader is not None:
             self._rang = False
-            # Where others have cancelled the task too, theirs goes on.
+            # A cancellation by others continues.
             if reader.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
                 raise ReadTimedOutError from error
 
@@ -101,7 +97,7 @@ class AsyncioReadTimeout(ReadTimeout):
     def _ring(self) -> None:
         self._timer, self._rings = None, math.inf
         if self._reader is None:
-            # Whoever takes what has come is slow. The next read sets it again.
+            # No read is in progress, because the consumer is slow. The next read sets the timer again.
             return
         if self._loop.time() < self._until:
             self._set(self._until)
@@ -111,10 +107,10 @@ class AsyncioReadTimeout(ReadTimeout):
 
 
 def read_timeout() -> ReadTimeout:
-    """Make the time-out that the event loop at hand takes."""
+    """Make the timeout for the running event loop."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         return ReadTimeout()
-    # Another loop may run as a guest of asyncio's: then there is no task.
+    # A guest loop on asyncio has no asyncio task.
     return ReadTimeout() if asyncio.current_task(loop) is None else AsyncioReadTimeout(loop)

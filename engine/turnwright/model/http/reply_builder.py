@@ -1,4 +1,4 @@
-"""What the builders of all APIs share: bounds, names, usage and finish of one reply. No I/O."""
+"""The base of all reply builders: limits, usage and finish of one reply. No I/O."""
 
 import time
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ from turnwright_states import Finish, Usage
 from .json_text import read_count
 from .text_buffer import MAX_ARGUMENTS, MAX_REPLY, Meter
 
-#: The finish reasons that are no plain stop: those of the APIs themselves, and of gateways for what is behind them.
+#: The finish reasons other than a normal stop, of the APIs and of gateways.
 FINISHES: Final = {
     "length": Finish.LENGTH,
     "max_tokens": Finish.LENGTH,
@@ -30,9 +30,9 @@ FINISHES: Final = {
 
 
 class Builder(ABC):
-    """Puts one reply together from parsed JSON, in the order in which it comes.
+    """Builds one reply from parsed JSON, in the order of arrival.
 
-    `max_reply` and `max_arguments` bound, in characters, what is kept of the reply and of one call's arguments.
+    `max_reply` and `max_arguments` limit the reply and the arguments of one call, in characters.
     """
 
     def __init__(self, *, max_reply: int = MAX_REPLY, max_arguments: int = MAX_ARGUMENTS) -> None:
@@ -47,30 +47,30 @@ class Builder(ABC):
     @property
     @abstractmethod
     def finished(self) -> bool:
-        """Whether the provider has said why the reply ended."""
+        """Whether the provider has sent the finish reason."""
 
     @property
     def progress(self) -> int:
-        """How much of the reply has come: a number that grows with its text, reasoning, calls and usage alone."""
+        """A number that grows only with the reply's text, reasoning, calls and usage."""
         return self._meter.progress
 
     @abstractmethod
     def add(self, chunk: Mapping[str, JsonValue], /) -> list[Delta]:
-        """Take the JSON of one event, or a whole reply; return what it added to the text and the reasoning.
+        """Add the JSON of one event, or a complete reply. Returns its deltas of text and reasoning.
 
-        Raises `TooLargeError` once the reply passes a bound; what came before is kept.
+        Raises `TooLargeError` once the reply exceeds a limit; the earlier part is kept.
         """
 
     @abstractmethod
     def add_quickly(self, data: bytes, deltas: list[Delta], /) -> bool:
-        """Take the data of an event that goes on with what has begun, and add to `deltas`; return whether it did.
+        """Add the data of a quick event, and append to `deltas`. Returns False, without effect, if nothing has begun.
 
-        Raises one of `NOT_QUICK` where the event is not quick, and `TooLargeError` as `add` does; then it adds nothing.
+        Raises one of `NOT_QUICK` for an event that is not quick, and `TooLargeError` like `add`; both without effect.
         """
 
     @abstractmethod
     def reply(self) -> ModelResponse:
-        """Give the reply as far as it has come."""
+        """Return the reply so far."""
 
     def _note_first(self) -> None:
         if self._first is None:
@@ -81,7 +81,7 @@ class Builder(ABC):
         self._model = self._model or read_name(source.get("model"))
 
     def _note_count(self, name: str, value: JsonValue) -> None:
-        """Take note of a count of tokens. It is cumulative, and the last that is none but null is the right one."""
+        """Record a count of tokens. Counts are cumulative; the last one that is not null counts."""
         count = read_count(value)
         if count is not None:
             self._meter.grow(self._counts, name, count)

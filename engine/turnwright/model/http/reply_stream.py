@@ -1,8 +1,7 @@
-"""What the decoders of all APIs share: the bytes of one response in, its reply or the reason why there is none. No I/O.
+"""The base of all decoders: the bytes of one response in, its reply or an error out. No I/O.
 
-A response is a stream of server-sent events, the one JSON body of a server that ignores `stream: true`, or something
-else. What one event means is for the decoder of an API to say; when a response has ended, and why it is no reply, is
-said here.
+A response is a stream of server-sent events, the single JSON body of a server that ignores `stream: true`, or something
+else. The decoder of an API interprets events; this module decides when a response has ended, and why it is no reply.
 """
 
 import codecs
@@ -24,17 +23,17 @@ from .reply_builder import Builder
 from .sse import MAX_EVENT, MAX_LINES, EventReader, EventTooLongError, ServerSentEvent
 from .text_buffer import MAX_BYTES, MAX_CHUNKS, TooLargeError
 
-#: What errors call the server of a decoder that was told no name.
+#: The server's name in the errors of a decoder without one.
 SERVER: Final = "the server"
 
 _DONE: Final = "[DONE]"
 _CR: Final = 13
 _LF: Final = 10
-# How much of a body is kept to say what it was, if it was no reply at all.
+# The bytes of a body that are kept for an error, if it was no reply.
 _HEAD: Final = 4096
-# Of an event whose lines should be chunks each, the lines that may be no JSON.
+# The lines of an event of several chunks that may be no JSON.
 _MOST_SKIPPED: Final = 16
-# What is too long is not shorter for trying again, and the server may be the right one.
+# A retry would not shorten a response that is too long, and the server may be the right one.
 _SHORTEN: Final = "Ask for a shorter reply."
 _FIELD: Final = re.compile(rb"(?:^|[\r\xbf])(?:data|event|id|retry|:)", re.MULTILINE)
 
@@ -50,7 +49,7 @@ class StreamOptions(TypedDict, total=False):
 
 
 class ReplyStream(ABC):
-    """Takes the bytes of one response, gives deltas, and in the end the reply or the reason why there is none.
+    """Decodes the bytes of one response into deltas, and at the end into the reply or an error.
 
         for data in response:
             for delta in stream.feed(data): ...
@@ -58,18 +57,16 @@ class ReplyStream(ABC):
         for delta in stream.end(): ...
         reply = stream.reply()
 
-    Nothing raises before `reply` does. Once `done`, what is fed is ignored. `secrets` are never quoted in an error;
-    `where` names the server in it. `max_event` bounds one event or one JSON body, in bytes; `max_bytes` and
-    `max_chunks` bound the whole response, with all that is no part of the reply. A reply that is complete when the
-    response passes one of these two stays.
-    Source: STREAMS.
+    Only `reply` raises. Once `done`, more bytes are ignored. Errors name the server `where`, and never quote `secrets`.
+    `max_event` limits one event or one JSON body, in bytes; `max_bytes` and `max_chunks` limit the response. A reply
+    that is complete when the response exceeds one of these two is kept.
     """
 
-    #: What the API calls a reply.
+    #: The API's name for a reply.
     REPLY: ClassVar[str]
-    #: What the API calls the word that says why a reply ended.
+    #: The API's name for the finish reason.
     REASON: ClassVar[str]
-    #: What stands before the data of its quick events, and the brace that begins it.
+    #: The prefix of its quick events, with the opening brace of their data.
     QUICK: ClassVar[bytes]
 
     def __init__(
@@ -95,21 +92,21 @@ class ReplyStream(ABC):
         self._kind: Literal["events", "body", "page"] | None = None
         self._head = bytearray()
         self._body = bytearray()
-        # The last chunk, or the data of one that was read quickly.
+        # The last chunk, or the data of a quick one.
         self._last: dict[str, JsonValue] | bytes | None = None
         self._whole = False
         self._ended = False
-        #: Whether the reply is whole: the provider has said that it ended, or why, and reported no error.
+        #: Whether the reply is complete: the provider sent its end or its finish reason, and no error.
         self.complete = False
-        # Whether what comes next may be read quickly: the stream is one of events, and between two of them.
+        # Whether the next event may be quick: the response is a stream of events, and no event is open.
         self._quick = False
 
     def feed(self, data: bytes) -> list[Delta]:
-        """Take bytes as they came; return what they added to the text and the reasoning."""
+        """Decode the next bytes. Returns their deltas of text and reasoning."""
         deltas: list[Delta] = []
         self._bytes_left -= len(data)
         if self._bytes_left < 0:
-            # What fits still counts, so that the result does not depend on how the bytes were cut.
+            # The part within the limit counts, so that the result does not depend on how the bytes were cut.
             data = data[: self._bytes_left]
         if self._quick:
             data = self._take_quickly(data, deltas)
@@ -124,7 +121,7 @@ class ReplyStream(ABC):
         return deltas
 
     def end(self) -> list[Delta]:
-        """Say that the bytes have ended; return what the last, unterminated event added."""
+        """End the bytes. Returns the deltas of the last, unterminated event."""
         if self._ended:
             return []
         deltas: list[Delta] = []
@@ -140,10 +137,10 @@ class ReplyStream(ABC):
         return deltas
 
     def reply(self) -> ModelResponse:
-        """Give the whole reply, ending the stream if `end` was not called.
+        """Return the complete reply; ends the stream if `end` was not called.
 
-        Raises `ModelError`, with what had arrived as its `partial`, if the provider reported an error, the stream
-        ended before the reply did, it was no reply at all, or it passed a bound.
+        Raises `ModelError`, with any `partial` reply, if the provider reported an error, the stream ended early, the
+        response was no reply, or it exceeded a limit.
         """
         self.end()
         if self._error is not None:
@@ -152,22 +149,22 @@ class ReplyStream(ABC):
 
     @property
     def done(self) -> bool:
-        """Whether nothing more needs to be read: the reply or an error has come, or the bytes have ended."""
+        """Whether no more bytes are needed: the reply is complete, an error has come, or the bytes have ended."""
         return self._whole or self._error is not None or self._ended
 
     @property
     def progress(self) -> int:
-        """How much of the reply has come: see `Builder.progress`."""
+        """See `Builder.progress`."""
         return self._builder.progress
 
     @property
     def error(self) -> ModelError | None:
-        """What `reply` raises; None while there is nothing wrong."""
+        """The error that `reply` raises; None so far."""
         return self._error
 
     @property
     def partial(self) -> ModelResponse:
-        """The reply as far as it has come, whole or not."""
+        """The reply so far, complete or not."""
         return self._builder.reply()
 
     def _is_complete(self) -> bool:
@@ -175,28 +172,28 @@ class ReplyStream(ABC):
 
     @abstractmethod
     def _put(self, event: str, chunk: dict[str, JsonValue]) -> list[Delta]:
-        """Give one JSON object to the builder; `event` is the name that its event had, `message` if none."""
+        """Pass one JSON object to the builder; `event` is the name of its event, `message` by default."""
 
     @abstractmethod
     def _finish(self) -> None:
-        """Take note of `[DONE]`."""
+        """Record `[DONE]`."""
 
     @abstractmethod
     def _is_reply(self, body: dict[str, JsonValue]) -> bool:
-        """Whether a JSON body is a whole reply."""
+        """Whether a JSON body is a complete reply."""
 
     def _is_event(self, _body: dict[str, JsonValue]) -> bool:
-        """Whether a JSON body is what should have been an event."""
+        """Whether a JSON body should have been an event."""
         return False
 
     def _sources(self, chunk: dict[str, JsonValue]) -> Iterable[JsonValue]:
-        """Where in a chunk an error may stand."""
+        """Return the values of a chunk that may be an error."""
         return (chunk,)
 
     def _take_quickly(self, data: bytes, deltas: list[Delta]) -> bytes:
-        """Take the quick events that `data` begins with, and add to `deltas`; return the rest."""
+        """Decode the quick events at the beginning of `data`, and append to `deltas`. Returns the rest."""
         if _CR in data:
-            # It may end a line, which only the plain way knows.
+            # Only the plain path knows whether it ends a line.
             return data
         head, at, begin = self.QUICK, 0, len(self.QUICK) - 1
         try:
@@ -260,8 +257,8 @@ class ReplyStream(ABC):
                 return self._take_lines(event, data)
             if isinstance(error, TooLargeError):
                 raise
-            # What would have been a chunk is lost, and a reply without a piece of it is another reply: `{"n": 1` and
-            # `}` are whole arguments without the `000` between them. What was never JSON is somebody's keep-alive.
+            # A lost chunk changes the reply: `{"n": 1` and `}` are complete arguments without the `000` between them.
+            # An event that was never JSON is a keep-alive.
             if data.startswith("{") and not self._builder.finished:
                 what = f"a chunk of the stream from {self._where} is no whole JSON{self._quote(data)}"
                 self._fail(what, Cause.INTERRUPTED)
@@ -269,7 +266,7 @@ class ReplyStream(ABC):
         return self._add(event, chunk)
 
     def _take_lines(self, event: str, data: str) -> list[Delta]:
-        """Take an event that is no JSON. Servers that forget the empty lines make one of many: a chunk in each line."""
+        """Decode an event that is no JSON. Servers that omit empty lines send many chunks as one event, one a line."""
         deltas: list[Delta] = []
         skipped = 0
         for line in filter(None, data.split("\n")):
@@ -303,7 +300,7 @@ class ReplyStream(ABC):
         return deltas
 
     def _take_body(self) -> list[Delta]:
-        """Take a body that began like JSON: one whole reply, or lines that only began so."""
+        """Decode a body that began like JSON: one complete reply, or lines."""
         try:
             body = read_json(self._body.decode("utf-8-sig", "replace"))
         except ValueError:
@@ -327,11 +324,11 @@ class ReplyStream(ABC):
             or not self._head.strip()
             or _FIELD.search(self._head)
         ):
-            # Some servers say on the way out what went wrong, in no form that anybody calls an error.
+            # Some failing servers send a message in a form of their own.
             last = read_json(self._last.decode("utf-8", "replace")) if isinstance(self._last, bytes) else self._last
             words = self._quote(understand(last).words)
             what = f"the stream from {self._where} ended before the reply did: there was no {self.REASON}"
-            self._fail(f"{what}. Its last words{words}" if words else what, Cause.INTERRUPTED)
+            self._fail(f"{what}. Its last text{words}" if words else what, Cause.INTERRUPTED)
         else:
             self._reject()
 
@@ -350,7 +347,7 @@ class ReplyStream(ABC):
         self._fail(f"{self._where} sent too much: {bound}", hint=_SHORTEN)
 
     def _overflow(self, bound: str) -> None:
-        """Take no more of the response: it passed a bound. A reply that is complete by then stays."""
+        """End the response, because it exceeded a limit. A complete reply is kept."""
         if self._is_complete():
             self._whole = True
         else:
@@ -362,7 +359,7 @@ class ReplyStream(ABC):
 
 
 def _kind_of(head: bytearray) -> Literal["events", "body", "page"] | None:
-    """Tell what a response is from its first byte that is no blank; None while there is none."""
+    """Return the kind of a response by its first byte that is no whitespace; None without one."""
     first = head.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
     if not first:
         return "events" if len(head) >= _HEAD else None
@@ -373,7 +370,7 @@ def _kind_of(head: bytearray) -> Literal["events", "body", "page"] | None:
 
 def _is_error(chunk: dict[str, JsonValue]) -> bool:
     error = chunk.get("error")
-    # An error that has fields but says nothing in them is none.
+    # An `error` with only empty fields is none.
     found = any(error.values()) if isinstance(error, dict) else bool(error)
     return found or chunk.get("object") == "error" or chunk.get("type") == "error"
 

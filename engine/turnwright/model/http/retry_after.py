@@ -1,7 +1,7 @@
-"""How long a provider asks us to wait, read out of its headers and its words. No I/O, and no clock of its own.
+"""Read the wait that a provider asks for from its headers and its message. No I/O, and no clock.
 
-Providers say it in a dozen ways, and some only say when a limit is full again. An explicit wait goes before all of
-them; whether there is another attempt at all is for the chart to say (DESIGN 4.10).
+Providers send it in a dozen forms, and some only send when a limit resets. An explicit wait takes precedence. The chart
+decides whether there is another attempt (docs/rules.md#retries).
 """
 
 import math
@@ -12,16 +12,16 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 _MILLISECONDS: Final = ("retry-after-ms", "x-ms-retry-after-ms")
-# When a limit is full again says nothing about a failure of another kind, and most providers say it with every answer.
+# The reset of a limit says nothing about another kind of failure, and most providers send it with every answer.
 _LIMITED: Final = frozenset({429, 503, 529})
 
-# When a limit is full again, a number this large is a date: seconds since 1970, or milliseconds. Nobody asks to wait
-# for thirty years. `Retry-After` knows no such dates (RFC 9110).
+# A reset this large is a date, in seconds or milliseconds since 1970, not a wait of thirty years. `Retry-After` has no
+# such dates (RFC 9110).
 _EPOCH: Final = 1e9
 _EPOCH_MS: Final = 1e11
 
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?", re.IGNORECASE)
-# The values of a header that came more than once are joined by commas. The comma of an HTTP date stands before a day.
+# Repeated headers are joined by commas. In an HTTP date, the comma precedes a day.
 _BETWEEN: Final = re.compile(r",(?!\s*[0-9]{1,2}[ -][A-Za-z])")
 
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -38,12 +38,12 @@ _ASKED: Final = re.compile(
 
 
 def retry_after(headers: Mapping[str, str], *, status: int, now: float, told: float | None = None) -> float | None:
-    """Return the seconds that a provider asks us to wait, 0 or more; None where it says nothing that can be read.
+    """Return the seconds that a provider asks to wait, 0 or more; None if it sends none.
 
-    `Retry-After` wins, in milliseconds, seconds or as a date; then `told`, what the body says; then, for the statuses
-    429, 503 and 529, when the limits are full again: those that are spent, all of them, or where none is said to be,
-    the one that is full first. Of two headers of one name the longer wait counts. `headers` are looked up in lower
-    case; `now` is the time in seconds since 1970.
+    Precedence: `Retry-After` in milliseconds, in seconds or as a date; `told`, the wait in the body; and for the
+    statuses 429, 503 and 529 the reset of the limits: the last reset of the used-up limits, else the first reset of
+    all. Of two headers with one name the longer wait counts. `headers` have lower-case names; `now` is the time in
+    seconds since 1970.
 
     Source: RFC 9110; "Rate limits" of OpenAI, Anthropic, Groq, Mistral and OpenRouter; the IETF's draft of RateLimit
     header fields.
@@ -67,7 +67,7 @@ def retry_after(headers: Mapping[str, str], *, status: int, now: float, told: fl
 
 
 def length_of(text: str) -> float | None:
-    """Read a length of time as Go and Google write it (`34s`, `6m0s`, `350ms`, `1m12.5s`), or a number of seconds."""
+    """Parse a duration as Go and Google write it (`34s`, `6m0s`, `350ms`, `1m12.5s`), or a number of seconds."""
     text = text.strip()
     if not _LENGTHS.fullmatch(text):
         seconds = _number(text)
@@ -76,11 +76,11 @@ def length_of(text: str) -> float | None:
 
 
 def wait_in_words(words: str) -> float | None:
-    """Read the wait out of a sentence, such as `Please try again in 1m12.5s.` or `Please retry after 6 seconds.`"""
+    """Parse the wait in a sentence such as `Please try again in 1m12.5s.` or `Please retry after 6 seconds.`"""
     asked = _ASKED.search(words)
     if asked is None:
         return None
-    # The first letter says which unit it is, but for the two that begin with an m.
+    # The first letter identifies the unit, except for the two with an m.
     return _finite(sum(float(number) * _UNITS[_short(unit.lower())] for number, unit in _SPOKEN.findall(asked[1])))
 
 
@@ -89,7 +89,7 @@ def _short(unit: str) -> str:
 
 
 def _limits(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each limit that the headers tell of: what remains of it, which may be left unsaid, and when it is full again."""
+    """Return each limit in the headers: the remaining amount, if it is sent, and its reset."""
     for name in headers:
         words = name.lower().replace("rate-limit", "ratelimit").split("-")
         if "reset" in words and any(word.startswith("ratelimit") for word in words):
@@ -109,12 +109,12 @@ def _fields(parts: list[str]) -> dict[str, str]:
 
 
 def _longest(value: str, read: Callable[[str], float | None]) -> float | None:
-    """Read a header that may have come more than once."""
+    """Parse a header that may be repeated."""
     return max((wait for each in _BETWEEN.split(value) if (wait := read(each)) is not None), default=None)
 
 
 def _wait(value: str, now: float) -> float | None:
-    """Read a wait: a number of seconds, their sum in units, or the date until which it lasts."""
+    """Parse a wait: a number of seconds, a duration, or a date."""
     length = length_of(value)
     if length is not None:
         return length
@@ -123,7 +123,7 @@ def _wait(value: str, now: float) -> float | None:
 
 
 def _seconds_until(value: str, now: float) -> float | None:
-    """Read what a provider may write for a moment: as for a wait, or the seconds or milliseconds since 1970."""
+    """Parse a moment: like a wait, or the seconds or milliseconds since 1970."""
     number = _number(value)
     if number is None or number < _EPOCH:
         return _wait(value, now)

@@ -1,12 +1,11 @@
-"""Server-sent events out of bytes, wherever the bytes were cut. No I/O.
+"""Decode server-sent events from bytes, wherever the bytes were cut. No I/O.
 
-It frames and reads the fields in one: the decoder of `httpx_sse` wants a whole `httpx.Response` for every read, and to
-make one costs several times what the chunk in it costs. What is here beyond the standard is what model servers need: a
-bound on the size of an event, a last event without its blank line, and the lines that are no field at all, which is
-how some servers report that they broke down.
+The decoder of `httpx_sse` needs an `httpx.Response` for every read, which costs several times the chunk in it. This one
+also has what model servers need beyond the standard: a limit on the size of an event, a last event without its empty
+line, and lines that are no field, in which some servers report a failure.
 
-An event ends at an empty line, and line ends are ASCII. Bytes are therefore cut only where no UTF-8 sequence can be
-open, and the events are the same whatever the pieces were.
+An event ends at an empty line, and line ends are ASCII. So bytes are cut only where no UTF-8 sequence is open, and the
+events do not depend on the pieces.
 """
 
 import codecs
@@ -17,19 +16,19 @@ from typing import Final, NamedTuple
 
 from .text_buffer import MAX_ARGUMENTS
 
-#: The largest event, in bytes. The longest arguments of a call fit into one, at the four bytes that UTF-8 takes at
-#: most, and so does a picture in base64; a server that never ends its line does not fill the memory.
+#: The largest event, in bytes, so that a server that never ends a line does not fill the memory. The longest arguments
+#: of a call fit, at four bytes a character in UTF-8, and so does a picture in base64.
 MAX_EVENT: Final = 4 * MAX_ARGUMENTS
-#: The most lines of an event, and the most chunks in one. Of the smallest chunks that servers send, so many do not fit
-#: into `MAX_EVENT`; lines that hold next to nothing would keep the event loop busy for half a minute.
+#: The most lines of an event, and the most chunks in one. More of the smallest chunks do not fit into `MAX_EVENT`; more
+#: nearly empty lines would block the event loop for half a minute.
 MAX_LINES: Final = 50_000
 
-# An empty line: two line ends in a row, where CRLF is one. A LF that is left over when CRLF CRLF is cut after its
-# second CR is an empty line before the next event, and means nothing.
+# An empty line: two adjacent line ends, where CRLF is one. If CRLF CRLF is cut after its second CR, the LF becomes an
+# empty line before the next event, without effect.
 _EMPTY_LINE: Final = re.compile(rb"[\r\n]\r|\n\n")
 
-# No field of the format begins with one of these, but a line of bare JSON does. The format says to ignore it, and
-# then a reply that broke down would look like one that was merely cut off.
+# The first characters of a line of bare JSON. The format ignores such a line, but then a failure would look like a
+# stream that was cut off.
 _BARE_JSON: Final = frozenset('{}[]" \t')
 
 
@@ -41,15 +40,15 @@ class ServerSentEvent(NamedTuple):
 
 
 class EventTooLongError(ValueError):
-    """An event is longer than the reader takes. The events before it have been given."""
+    """An event is longer than the reader accepts. The events before it were yielded."""
 
 
 class EventReader:
-    """Takes bytes as they come, gives events as they become whole.
+    """Decodes bytes into events.
 
-    `max_event` bounds one event, in bytes, and so what the reader holds; `MAX_LINES` bounds its lines. Ids are not
-    read: nobody here resumes a stream.
-    Source: the HTML standard, section 9.2.6 "Interpreting an event stream"; STREAMS.
+    `max_event` limits one event, in bytes, and so the reader's memory; `MAX_LINES` limits its lines. Ids are ignored,
+    because streams are not resumed.
+    Source: the HTML standard, section 9.2.6 "Interpreting an event stream".
     """
 
     def __init__(self, *, max_event: int = MAX_EVENT) -> None:
@@ -59,9 +58,9 @@ class EventReader:
         self._at_start = True
 
     def feed(self, data: bytes) -> Iterator[ServerSentEvent]:
-        """Give the events that `data` completes.
+        """Yield the events that `data` completes.
 
-        The result must be iterated, and may be left early by who wants no more events at all.
+        The result must be iterated to its end, unless no more events are needed at all.
         Raises `EventTooLongError` after the last event that is not too long.
         """
         self._rest += data
@@ -84,7 +83,7 @@ class EventReader:
         return not self._rest and not self._at_start
 
     def close(self) -> Iterator[ServerSentEvent]:
-        """Give the last event, if the bytes ended without the empty line that should end it."""
+        """Yield the last event, if its empty line is missing."""
         rest = bytes(self._rest)
         self._rest.clear()
         self._searched = 0
@@ -97,7 +96,7 @@ class EventReader:
             events = events.removeprefix(codecs.BOM_UTF8)
         name, lines = "", 0
         data: list[str] = []
-        # Of all that Python takes for line ends, this knows just the three of the format.
+        # The format has only three of Python's line ends.
         for ended in io.StringIO(events.decode("utf-8", "replace"), newline=None):
             line = ended.removesuffix("\n")
             if not line:
@@ -118,7 +117,7 @@ class EventReader:
                 data.append(value)
             elif field == "event":
                 name = value
-            # Older llama.cpp servers name the field after what happened.
+            # Older llama.cpp servers send errors in a field named `error`.
             elif field == "error" and colon:
                 name = "error"
                 data.append(value)

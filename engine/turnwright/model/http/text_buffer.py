@@ -1,39 +1,39 @@
-"""Text that arrives in pieces, with a bound on how much of it there may be. No I/O."""
+"""Text that arrives in pieces, with a limit on its length. No I/O."""
 
 import io
 from typing import Final
 
 from turnwright_states.limits import MAX_CALLS_PER_REPLY
 
-#: The longest reply, in characters, of text, reasoning, calls and details together: far more than any model writes.
+#: The longest reply, in characters of text, reasoning, calls and details: far more than any model writes.
 MAX_REPLY: Final = 8 * 1024 * 1024
-#: The longest arguments of one call, in characters: some four times what the longest replies of today's models have.
+#: The longest arguments of one call, in characters: about four times the longest replies of today's models.
 MAX_ARGUMENTS: Final = 2 * 1024 * 1024
-#: The longest response, in bytes as they are decoded. The names around each piece take far more than the piece: 128,000
-#: tokens come in 40 MB, and in less than this bound also where each has its probabilities beside it.
+#: The longest response, in decoded bytes. The JSON around each piece is far longer than the piece: 128,000 tokens take
+#: 40 MB, and less than this limit even with their probabilities.
 MAX_BYTES: Final = 256 * 1024 * 1024
-#: The most chunks of one response: some eight times as many as the tokens of the longest replies.
+#: The most chunks of one response: about eight times the tokens of the longest replies.
 MAX_CHUNKS: Final = 1_000_000
-#: The most calls of one reply: a longer one is cut off here, before the machine would refuse it.
+#: The most calls of one reply. Decoding stops here, before the machine would reject the reply.
 MAX_CALLS: Final = MAX_CALLS_PER_REPLY
 
 
 class TooLargeError(ValueError):
-    """A reply is larger than we take. The message says which part of it, and the bound."""
+    """A reply exceeds a limit. The message names the part and the limit."""
 
 
 class Meter:
-    """Counts what a reply has made us keep, so that no server can fill the memory.
+    """A counter of a reply's memory, so that no server can fill it.
 
-    `most` is in characters. What costs memory without holding text (a call, a choice) is counted as a few.
+    `most` is in characters. An object without text (a call, a choice) counts as a few characters.
     """
 
     def __init__(self, most: int = MAX_REPLY) -> None:
         self._most = most
         self._kept = 0
-        #: How much the reply itself has grown. Chunks without a part of it leave this number unchanged.
+        #: The size of the reply. Chunks without a part of the reply leave it unchanged.
         self.progress = 0
-        #: The largest count of tokens that was told so far, by its name.
+        #: The largest count of tokens so far, by name.
         self._largest: dict[str, int] = {}
 
     def take(self, size: int) -> None:
@@ -48,9 +48,9 @@ class Meter:
             raise TooLargeError(f"the reply is longer than {self._most:,} characters")
 
     def grow(self, counts: dict[str, int], name: str, count: int) -> None:
-        """Set a count of tokens in `counts`. Only one that is larger than all before is progress: servers repeat them.
+        """Set a count of tokens in `counts`. Only a larger one is progress, because servers repeat counts.
 
-        `name` is one count of the reply, whatever `counts` it stands in.
+        `name` identifies the count, whichever `counts` contains it.
         """
         if count > self._largest.get(name, -1):
             self._largest[name] = count
@@ -59,15 +59,15 @@ class Meter:
 
 
 class Pieces:
-    """One text of a reply, as its pieces come in.
+    """One text of a reply that arrives in pieces.
 
-    JSON can carry half a surrogate pair, and some servers cut an emoji there. The first half waits for the second;
-    a half that stays alone becomes U+FFFD, since nothing that holds it can be stored or printed.
+    JSON can contain half a surrogate pair, and some servers cut an emoji there. The first half waits for the second; a
+    single half becomes U+FFFD, because it can be neither stored nor printed.
     """
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
-        # Not a list of strings: a reply in pieces of one character would cost sixty bytes for each.
+        # Not a list of strings, which takes sixty bytes for each piece of one character.
         self._text = io.StringIO(newline="")
         self._half = ""
         self._length = 0
@@ -76,7 +76,7 @@ class Pieces:
         return self._length
 
     def add(self, piece: str) -> str:
-        """Append `piece`; return what of the text became readable. Raises `TooLargeError`."""
+        """Append `piece`. Returns the new readable part of the text. Raises `TooLargeError`."""
         if not piece:
             return ""
         self._meter.take(len(piece))
@@ -91,7 +91,7 @@ class Pieces:
         return piece
 
     def add_mended(self, piece: str) -> str:
-        """Append a piece that holds no half of a pair, and is not empty. As `add`, without a look at each character."""
+        """Append a piece that is not empty and has no half pair. Like `add`, but without checking each character."""
         if self._half:
             return self.add(piece)
         size = len(piece)
@@ -105,7 +105,7 @@ class Pieces:
 
 
 def mend(text: str) -> str:
-    """Join the surrogate pairs in `text`, and replace halves that stand alone by U+FFFD."""
+    """Join the surrogate pairs in `text`, and replace single halves by U+FFFD."""
     if text.isascii():
         return text
     try:

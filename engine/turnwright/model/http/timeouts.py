@@ -1,10 +1,9 @@
-"""How long a model server is waited for, and what is said when that was too long. No I/O, and no clock of its own.
+"""The timeouts of a model server, and their errors. No I/O, and no clock.
 
-A server that computes is told from one that hangs by what it sends. Some servers send bytes that hold no part of the
-reply while the model thinks: comments (`: OPENROUTER PROCESSING`, `: keep-alive`), events that say nothing (`ping`),
-chunks with a role or an empty text. A server that has lost its model may send such bytes for ever. So there are two
-clocks: one for silence, which any byte sets back, and a longer one that only a part of the reply sets back. What is a
-part of the reply is said by `turnwright.model.http.text_buffer.Meter.progress`.
+While a model thinks, some servers send bytes without a part of the reply: comments (`: OPENROUTER PROCESSING`,
+`: keep-alive`), empty events (`ping`), chunks with a role or an empty text. A server without its model may send them
+for ever. So there are two timers: one for silence, which any byte resets, and a longer one that only a part of the
+reply resets. `turnwright.model.http.text_buffer.Meter.progress` counts the parts of the reply.
 """
 
 from dataclasses import dataclass
@@ -14,21 +13,20 @@ from turnwright.errors import ConfigError
 from turnwright.model.protocol import ModelError
 from turnwright_states import Cause
 
-# How long is waited, in seconds and in all, for what follows the finish reason: the usage, and sometimes more text,
-# come at once or not at all. The reply is whole by then, so whatever is late is not worth its wait.
+# The wait, in seconds, for everything behind the finish reason. Usage, and sometimes text, arrive at once or not at
+# all, and the reply is already complete.
 _AFTER: Final = 2.0
-#: How long one reply may take in all, in seconds. A server that sends a letter a minute makes progress all the time.
+#: The longest time for one reply, in seconds. A server that sends a letter a minute never exceeds the other timeouts.
 REPLY_TIMEOUT: Final = 6 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long to wait, in seconds: to connect, until a reply begins, while it is silent, and after it is whole.
+    """Timeouts, in seconds: to connect, until the reply begins, during silence, and after the reply is complete.
 
-    `first_byte` is counted from the request to the first event with a part of the reply in it, whatever else comes
-    before. Inside the reply a server may be silent for `idle`; while it sends bytes without a part of the reply, the
-    next part may take as long as the first one. `reply` bounds the whole reply, and `after` all that follows the
-    finish reason.
+    `first_byte` is from the request to the first event with a part of the reply. Inside the reply a server may be
+    silent for `idle`; while it sends other bytes, the next part may take `first_byte` too. `reply` limits the complete
+    reply, and `after` the time behind the finish reason.
 
     Raises `ConfigError` for a time that is not above zero.
     """
@@ -43,19 +41,19 @@ class Timeouts:
         for name in ("connect", "first_byte", "idle", "reply", "after"):
             seconds: float = getattr(self, name)
             if not seconds > 0:
-                raise ConfigError(f"the {name} time-out is {seconds}: it must be above 0 seconds")
+                raise ConfigError(f"the {name} timeout is {seconds}: it must be above 0 seconds")
 
 
 class Waiting:
     """The wait for one answer of the server `where`, from the moment `now` on. All moments are in seconds.
 
-    What the bytes meant is known only to who decodes them, and is told before each read.
+    The decoder's progress is passed in before each read.
     """
 
     def __init__(self, patience: Timeouts, where: str, now: float) -> None:
         self._patience = patience
         self._where = where
-        # Since when the reply has not come on.
+        # The last moment at which the reply grew.
         self._since = now
         self._end = now + patience.reply
         self._read = now
@@ -69,16 +67,15 @@ class Waiting:
         self._bound = patience.first_byte
 
     def limit(self, now: float, *, came: int, whole: bool) -> float:
-        """How long the read that begins `now` may take. That it is asked means that the read before brought bytes.
+        """Return the timeout of the read that begins `now`. The previous read returned bytes.
 
-        `came` is how far the reply has come, a number that changes with each part of it; `whole` is whether its
-        finish reason has come.
+        `came` is a number that changes with each part of the reply; `whole` is whether its finish reason has come.
         """
         self._alive = self._asked
         self._asked = True
         if whole and self._whole:
             if came != self._came:
-                # Whoever took what had come may have been slow. That is not the server's fault.
+                # The consumer's time between reads does not count against the server.
                 self._since += now - self._read
         elif came != self._came or whole:
             self._since = now
@@ -96,11 +93,11 @@ class Waiting:
         return left if left > 0 else 0.0
 
     def heard(self, now: float) -> None:
-        """Take note of when a read ended. It matters only where `whole` was said of it."""
+        """Record the end of a read. It matters only for a complete reply."""
         self._read = now
 
     def over(self) -> ModelError:
-        """Make the error for a read that took longer than its limit."""
+        """Make the error for a read that exceeded its timeout."""
         again = "Try again, or allow it more time"
         if self._spent:
             said = f"{self._where} had not ended its reply after {self._patience.reply:g} s. {again} (reply_timeout)."
@@ -115,7 +112,7 @@ class Waiting:
 
 
 class Silence(TypedDict, total=False):
-    """The keywords of a client that one time-out sets."""
+    """The keywords of a client that one timeout sets."""
 
     connect_timeout: float
     first_byte_timeout: float
@@ -123,9 +120,9 @@ class Silence(TypedDict, total=False):
 
 
 def silence(timeout: float | None) -> Silence:
-    """How long an endpoint may be silent, as keywords of a client. Connecting takes no longer than it does by default.
+    """Return a client's keywords for an endpoint that may be silent for so many seconds; None: the defaults.
 
-    None leaves a client its defaults.
+    The timeout to connect is at most its default.
     """
     if timeout is None:
         return {}

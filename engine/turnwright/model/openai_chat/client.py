@@ -1,4 +1,4 @@
-"""Models that speak OpenAI's chat completions over HTTP: OpenAI, llama.cpp, vLLM, Ollama and dozens of others."""
+"""Models that speak OpenAI's chat completions over HTTP: OpenAI, llama.cpp, vLLM, Ollama and many others."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -29,30 +29,29 @@ OPENAI_API: Final = Api(
 
 
 class OpenAIChat(HttpModel):
-    """A model behind an address that speaks chat completions. It makes one attempt a call (DESIGN 4.10).
+    """A model of a server that speaks chat completions. One call is one attempt (docs/rules.md#retries).
 
     `model` is the model's id, as the provider knows it. `base_url` is the address before `/chat/completions`, by
     default `OPENAI_BASE_URL` or OpenAI's own; `api_key` is by default `OPENAI_API_KEY`, and only OpenAI's own address
     requires one. Both variables are read here, not at the first call.
 
     Times are in seconds: `connect_timeout` to connect, `first_byte_timeout` from the request to the first part of
-    the reply, `idle_timeout` of silence inside it, `reply_timeout` for all of it. Parts of a reply are text, reasoning,
-    calls and usage. Other bytes (comments, pings, a role, an empty text) end a silence, but the next part must come
-    within `first_byte_timeout` of the one before. What follows a reply that is complete gets two seconds in all. A
-    response that passes 256 MB or a million chunks is refused.
+    the reply, `idle_timeout` without any byte inside it, `reply_timeout` for all of it. Parts of a reply are text,
+    reasoning, calls and usage. Other bytes (comments, pings, a role, an empty text) reset `idle_timeout`, but the next
+    part must arrive within `first_byte_timeout` of the one before. A complete reply may be followed by other bytes for
+    two seconds. A response of more than 256 MB or a million chunks is an error.
 
-    `headers` and `extra_body` go with every request; a None in `extra_body` removes a field that is sent by default
-    (`stream_options`, for servers that refuse it). `tool_choice_first` takes the place of `auto` in the first call of
-    a turn. `max_tokens_field` is by default what the address wants. `transport` replaces the network.
+    `headers` and `extra_body` are sent with every request; a None in `extra_body` removes a default field
+    (`stream_options`, for servers that reject it). `tool_choice_first` replaces `auto` in the first call of a turn.
+    `max_tokens_field` is by default the one that the server accepts. `transport` replaces the network.
 
-    `capabilities` says what the model and its server take: by default what is known of them, else what OpenAI's own
-    takes. Requests are made to fit it.
+    `capabilities` are those of the model and its server: by default the known ones, else those of OpenAI's API.
+    Requests are fitted to them.
 
-    One HTTP client is made at the first call and used until `aclose`, or the end of `async with`. Each event loop gets
-    one of its own, so a model may outlive the loop that it was first used in.
+    The first call makes an HTTP client, which is used until `aclose` or the end of `async with`. Each event loop has
+    its own client, so a model may be used in several loops.
 
-    Raises `ConfigError` for an address, a key, a header or an option that cannot be used, and for OpenAI's own address
-    without a key.
+    Raises `ConfigError` for an unusable address, key, header or option, and for OpenAI's own address without a key.
     """
 
     provider_name: ClassVar[str] = "openai"

@@ -1,11 +1,9 @@
-"""The chunk of a chat completion that nearly all chunks are: a piece of text, of reasoning, or of a call's arguments.
+"""The most common chunk of a chat completion: a piece of text, of reasoning, or of a call's arguments.
 
-The plain way reads a chunk as JSON of any shape and looks into every field in which some provider has put something
-(see `reply_builder`, `reply_stream`). From the bytes to the delta that is 160 function calls and 20 us a chunk, and a
-long reply has thousands. This is read at once, into the fields that matter: 20 calls and 2.5 us. Each field that the
-plain way looks into is either given here or must be null, so that a chunk that says anything else is no `QuickChunk`
-and goes the plain way; a field that is not listed is one that the plain way does not look into either. A test holds
-the two together.
+The plain path reads a chunk as JSON of any shape, with every field that some provider uses (see `reply_builder`,
+`reply_stream`), in 160 function calls and 20 us; a long reply has thousands of chunks. This module decodes the relevant
+fields in 20 calls and 2.5 us. Every other field that the plain path reads must be null, so any other chunk takes the
+plain path. A test compares both.
 """
 
 from typing import Final, Literal
@@ -16,14 +14,14 @@ Nothing = Literal[""] | None
 
 
 class QuickFunction(msgspec.Struct, gc=False):
-    """More of the arguments of a call that has begun."""
+    """A piece of the arguments of a call that has begun."""
 
     arguments: str = ""
     name: Nothing = None
 
 
 class QuickCall(msgspec.Struct, gc=False):
-    """More of the call with this index."""
+    """A piece of the call with this index."""
 
     index: int
     function: QuickFunction
@@ -32,7 +30,7 @@ class QuickCall(msgspec.Struct, gc=False):
 
 
 class FastChoiceDelta(msgspec.Struct, gc=False):
-    """What a chunk adds."""
+    """The piece in a chunk."""
 
     content: str | None = None
     reasoning_content: str | None = None
@@ -47,7 +45,7 @@ class FastChoiceDelta(msgspec.Struct, gc=False):
 
 
 class QuickChoice(msgspec.Struct, gc=False):
-    """The choice of index 0, going on."""
+    """The choice with index 0, continued."""
 
     delta: FastChoiceDelta
     index: Literal[0] | None = 0
@@ -60,7 +58,7 @@ class QuickChoice(msgspec.Struct, gc=False):
 
 
 class QuickChunk(msgspec.Struct, gc=False):
-    """A chunk with one choice that goes on, and no error anywhere. Some providers send the usage with each."""
+    """A chunk that continues one choice, without any error. Some providers send the usage with each."""
 
     choices: tuple[QuickChoice]
     usage: dict[str, object] | None = None
@@ -71,5 +69,5 @@ class QuickChunk(msgspec.Struct, gc=False):
     base_resp: None = None
 
 
-#: Reads a quick chunk out of the bytes of one event. Raises one of `fast_json.NOT_QUICK` for any other.
+#: Decodes a quick chunk. Raises one of `fast_json.NOT_QUICK` for any other chunk.
 read_chunk: Final = msgspec.json.Decoder(QuickChunk).decode

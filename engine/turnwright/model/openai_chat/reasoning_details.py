@@ -1,8 +1,8 @@
-"""The reasoning that must go back unchanged, put together from the `reasoning_details` of deltas. No I/O.
+"""Assemble the reasoning that must be sent back unchanged from the `reasoning_details` of deltas. No I/O.
 
-OpenRouter and those who followed it send one entry in many pieces: a piece of its text with every delta, its signature
-with the last one, sometimes alone. The signature covers the whole text, so what goes back must be whole entries, in
-their order; a piece that goes back as an entry of its own is refused.
+OpenRouter and compatible servers send one entry in many pieces: a piece of its text with every delta, and its signature
+with the last one, sometimes alone. The signature covers the entire text, so complete entries must be sent back, in
+order. The server rejects a piece sent back as an entry.
 """
 
 import json
@@ -14,41 +14,41 @@ from pydantic import JsonValue
 from turnwright.model.http.json_text import whole_object
 from turnwright.model.http.text_buffer import Meter, Pieces, mend
 
-# What an entry costs in memory beside its texts, and a field of it, counted as characters.
+# The memory of an entry without its texts, and of a field of it, counted as characters.
 _ENTRY_SIZE: Final = 512
 _FIELD_SIZE: Final = 128
-# The fields that come in pieces.
+# The fields that arrive in pieces.
 _PIECES: Final = frozenset({"text", "summary"})
-# An entry with one of these is worth something only to the one who made it.
+# Only its producer can use an entry with one of these fields.
 _SEALS: Final = frozenset({"signature", "data", "encrypted_content"})
-# Goes back beside what is sealed. Unsigned text must not: Anthropic takes no thinking without its signature.
+# Sent back with sealed entries. Unsigned text is not: Anthropic rejects thinking without its signature.
 _SUMMARY: Final = "reasoning.summary"
 
 
 class Details:
-    """Takes the `reasoning_details` of one reply, gives the entries that must go back.
+    """Assembles the entries that must be sent back from the `reasoning_details` of one reply.
 
-    Pieces belong together by type and index; without an index, a piece goes on with the entry before it, if that is of
-    the same type. A sealed entry is whole: what comes after it begins another one. `meter` counts what is kept.
+    Pieces of one type and index belong together; without an index, a piece continues the entry before it, if both have
+    the same type. A piece behind a sealed entry begins another one. `meter` counts the memory.
     Source: "Preserving reasoning blocks" of OpenRouter's documentation.
     """
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
-        self._entries: list[_Entry] = []
-        self._by_place: dict[tuple[str, int], _Entry] = {}
+        self._entries: list[_DetailBuilder] = []
+        self._by_place: dict[tuple[str, int], _DetailBuilder] = {}
 
     def __bool__(self) -> bool:
         return bool(self._entries)
 
     def add(self, pieces: JsonValue) -> None:
-        """Take the details of one delta. What is no object is skipped. Raises `TooLargeError`."""
+        """Add the details of one delta, except those that are no object. Raises `TooLargeError`."""
         for piece in pieces if isinstance(pieces, list) else ():
             if isinstance(piece, dict) and piece:
                 self._add(piece)
 
     def entries(self) -> tuple[Mapping[str, JsonValue], ...]:
-        """Give those of the entries so far that are sealed, with the summaries beside them; none if none is sealed."""
+        """Return the sealed entries so far, and the summaries; an empty list if none is sealed."""
         if not any(entry.sealed for entry in self._entries):
             return ()
         return tuple(entry.value() for entry in self._entries if entry.sealed or entry.kind == _SUMMARY)
@@ -59,18 +59,18 @@ class Details:
         place = (kind, index) if isinstance(index, int) else None
         entry = self._by_place.get(place) if place else self._last(kind)
         if entry is None or not entry.takes(piece):
-            entry = _Entry(kind, self._meter)
+            entry = _DetailBuilder(kind, self._meter)
             self._entries.append(entry)
         if place:
             self._by_place[place] = entry
         entry.add(piece)
 
-    def _last(self, kind: str) -> "_Entry | None":
+    def _last(self, kind: str) -> "_DetailBuilder | None":
         last = self._entries[-1] if self._entries else None
         return last if last is not None and last.kind == kind else None
 
 
-class _Entry:
+class _DetailBuilder:
     def __init__(self, kind: str, meter: Meter) -> None:
         meter.reserve(_ENTRY_SIZE)
         self.kind = kind
@@ -82,12 +82,12 @@ class _Entry:
         return any(self._fields.get(name) for name in _SEALS)
 
     def takes(self, piece: Mapping[str, JsonValue]) -> bool:
-        """Whether a piece can belong to it: nothing that is signed or encrypted is added to what is already so."""
+        """Whether a piece can belong to this entry. A sealed piece does not continue a sealed entry."""
         repeated = all(not piece.get(name) or piece.get(name) == self._fields.get(name) for name in _SEALS)
         return not self.sealed or (repeated and not any(piece.get(name) for name in _PIECES))
 
     def add(self, piece: Mapping[str, JsonValue]) -> None:
-        """Take a piece: texts go on, of every other field the first value that says anything stays."""
+        """Add a piece: append its texts, and keep the first non-empty value of every other field."""
         for name, value in piece.items():
             if name in _PIECES and isinstance(value, str):
                 self._text(name).add(value)
@@ -106,6 +106,6 @@ class _Entry:
 
     def _keep(self, name: str, value: JsonValue) -> None:
         raw = json.dumps({name: value}, ensure_ascii=False)
-        # Of the fields that stay, only a signature or encrypted reasoning adds to the reply, and an empty one is none.
+        # Of the other fields, only a signature or encrypted reasoning adds to the reply.
         (self._meter.take if name in _SEALS and value else self._meter.reserve)(len(raw) + _FIELD_SIZE)
         self._fields.update(whole_object(mend(raw)) or {})

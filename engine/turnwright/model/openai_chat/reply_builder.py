@@ -1,7 +1,6 @@
-"""A chat completion, put together from its chunks: already parsed JSON in, deltas and a `ModelResponse` out. No I/O.
+"""Build the reply of a chat completion: parsed chunks in, deltas and a `ModelResponse` out. No I/O.
 
-A chunk may lack anything, and anything in it may be null or of another type: what is not understood is skipped.
-Each rule below is one of STREAMS.
+Any field of a chunk may be missing, null or of another type; such fields are skipped.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,19 +18,18 @@ from .call_deltas import CallAssembler
 from .fast_events import read_chunk
 from .reasoning_details import Details
 
-# What a choice costs in memory beside its texts, counted as characters.
+# The memory of a choice without its texts, counted as characters.
 _CHOICE_SIZE: Final = 1024
 
 _COUNTS: Final = {
     "input_tokens": ("prompt_tokens", "input_tokens"),
     "output_tokens": ("completion_tokens", "output_tokens"),
 }
-# Where the parts of the prompt are counted that came from a cache, or went into one. They count as input too.
+# The fields that count the prompt's tokens read from a cache or written to one. They are part of the input tokens.
 _DETAILS: Final = ("prompt_tokens_details", "input_tokens_details")
 _CACHED: Final = {"cache_read_input_tokens": "cached_tokens", "cache_creation_input_tokens": "cache_write_tokens"}
 
-# The finish reasons by which a provider says that it broke off, and why: those of OpenRouter and Mistral, of GLM, of
-# DeepSeek, of vLLM and SGLang.
+# The finish reasons of a broken reply, and their causes: OpenRouter and Mistral, GLM, DeepSeek, vLLM and SGLang.
 _BROKEN: Final = {
     "error": Cause.SERVER_ERROR,
     "network_error": Cause.SERVER_ERROR,
@@ -41,15 +39,15 @@ _BROKEN: Final = {
 
 
 class ReplyBuilder(Builder):
-    """Takes the chunks of one reply in their order.
+    """Builds one reply from its chunks, in their order.
 
-    Where several choices are interleaved, the reply is the one of index 0, or the first that came if there is none.
-    The first chunk with a choice in it is the first part of the reply.
+    Of several interleaved choices, the reply is the one with index 0, else the first one. The first chunk with a choice
+    is the first part of the reply.
     """
 
     def __init__(self, *, max_reply: int = MAX_REPLY, max_arguments: int = MAX_ARGUMENTS) -> None:
         super().__init__(max_reply=max_reply, max_arguments=max_arguments)
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, _ChoiceBuilder] = {}
 
     def add(self, chunk: Mapping[str, JsonValue]) -> list[Delta]:
         """Take one chunk, or a whole `chat.completion`: see `Builder`."""
@@ -61,15 +59,15 @@ class ReplyBuilder(Builder):
                 if index not in self._choices:
                     self._note_first()
                     self._meter.reserve(_CHOICE_SIZE)
-                    self._choices[index] = _Choice(self._meter, self._max_arguments)
+                    self._choices[index] = _ChoiceBuilder(self._meter, self._max_arguments)
                 before = self._meter.progress
                 added = self._choices[index].add(choice)
                 if self._choices[index] is self._main:
                     deltas += added
-                    # Moonshot counts each choice by itself.
+                    # Moonshot reports usage for each choice.
                     self._count(choice.get("usage"))
                 else:
-                    # Another choice fills the memory, and is no part of the reply.
+                    # Another choice takes memory, but is no part of the reply.
                     self._meter.progress = before
         self._note_names(chunk)
         groq = chunk.get("x_groq")
@@ -107,20 +105,20 @@ class ReplyBuilder(Builder):
 
     @property
     def broken(self) -> Cause | None:
-        """Why the provider broke the reply off, where all it says of it is the finish reason."""
+        """The cause and message of a broken reply, if only its finish reason says so."""
         return _BROKEN.get(self._main.finish_reason.lower()) if self._main else None
 
     @property
     def refusal(self) -> str:
-        """The refusal that is the answer, for there is no other: neither text nor calls.
+        """The refusal, if the reply has neither text nor calls.
 
-        Some providers keep it apart from the text. Left out, the chart would see an empty reply and ask again.
+        Some providers send it apart from the text. Without it the chart would see an empty reply and retry.
         """
         main = self._main
         return str(main.refusal) if main and not len(main.text) and not main.calls.any else ""
 
     def reply(self) -> ModelResponse:
-        """Give the reply as far as it has come."""
+        """Return the reply so far."""
         main = self._main
         if main is None:
             return ModelResponse(usage=self._usage(), response=self._info())
@@ -148,12 +146,12 @@ class ReplyBuilder(Builder):
                     self._note_count(name, details.get(key))
 
     @property
-    def _main(self) -> "_Choice | None":
+    def _main(self) -> "_ChoiceBuilder | None":
         return self._choices.get(0) or next(iter(self._choices.values()), None)
 
 
-class _Choice:
-    """One of the choices that a provider offers. We ask for one; some recorded streams hold more."""
+class _ChoiceBuilder:
+    """A choice of the provider. Requests ask for a single choice; some recorded streams have several."""
 
     def __init__(self, meter: Meter, max_arguments: int) -> None:
         self.text = Pieces(meter)
@@ -171,7 +169,7 @@ class _Choice:
             self.finish_reason = mend(finish_reason)
         delta = choice.get("delta")
         deltas = self._add(delta) if isinstance(delta, dict) else []
-        # A whole reply comes as a message. Some servers send one beside the deltas, or close with one: it repeats them.
+        # A complete reply comes as a message. Some servers also send one that repeats the deltas.
         message = choice.get("message")
         if isinstance(message, dict):
             deltas += self._add({name: value for name, value in message.items() if not self._has(name)})
@@ -192,7 +190,7 @@ class _Choice:
         return [*([ReasoningDelta(reasoning)] if reasoning else ()), *([TextDelta(text)] if text else ())]
 
     def _has(self, name: str) -> bool:
-        """Whether the deltas have brought what a message holds under this name."""
+        """Whether the deltas contained this field of a message."""
         brought = {"content": self.text, "refusal": self.refusal}.get(name)
         if brought is not None:
             return bool(len(brought))
@@ -200,7 +198,7 @@ class _Choice:
 
 
 def _texts(content: JsonValue, kinds: tuple[str, ...] = ("text", "output_text")) -> Iterator[str]:
-    """The text of a content that is a text, a part, or a list of parts."""
+    """Return the text of a content that is a text, a part, or a list of parts."""
     for part in _parts(content):
         if isinstance(part, str):
             yield part
@@ -210,7 +208,7 @@ def _texts(content: JsonValue, kinds: tuple[str, ...] = ("text", "output_text"))
 
 
 def _thoughts(content: JsonValue) -> Iterator[str]:
-    """The thinking parts of a content that is a list of parts; their own content may be a list of parts again."""
+    """Return the thinking in a list of parts, whose content may be a list of parts too."""
     for part in _parts(content):
         if isinstance(part, dict) and part.get("type") in ("thinking", "reasoning"):
             found = (part.get(name) for name in ("thinking", "text", "reasoning", "summary"))
@@ -218,7 +216,7 @@ def _thoughts(content: JsonValue) -> Iterator[str]:
 
 
 def _refusals(delta: dict[str, JsonValue]) -> Iterator[str]:
-    """The refusal of a delta, or those among the parts of its content."""
+    """Return the refusal of a delta, or the refusals among the parts of its content."""
     for part in (delta, *_parts(delta.get("content"))):
         refusal = part.get("refusal") if isinstance(part, dict) else None
         if isinstance(refusal, str):
@@ -230,7 +228,7 @@ def _parts(content: JsonValue) -> list[JsonValue]:
 
 
 def _reasoning_of(delta: dict[str, JsonValue]) -> str:
-    """The reasoning of a delta. Some servers send the same text under two names: the first that has any is taken."""
+    """Return the reasoning of a delta: the first name that has any, because some servers repeat it under two names."""
     named = (
         delta.get("reasoning_content"),
         delta.get("reasoning"),

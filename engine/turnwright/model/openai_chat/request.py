@@ -1,4 +1,4 @@
-"""A request as chat completions wants it on the wire. No I/O."""
+"""Requests in the format of chat completions. No I/O."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeGuard
@@ -15,24 +15,24 @@ from turnwright.model.protocol import ModelRequest, ToolChoice
 
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 
-#: What a request is made of here, so that nobody else may set it.
+#: Fields that only this module sets.
 RESERVED: Final = frozenset({"model", "messages", "tools", "stream"})
 
 _DEFAULTS: Final = Capabilities()
-#: A detail that belongs to a call, whose number it holds: `{"type": "extra_content", "call": 0, "extra_content": {}}`.
+#: A detail of a call, with the call's number: `{"type": "extra_content", "call": 0, "extra_content": {}}`.
 _EXTRA: Final = "extra_content"
-#: Details that go elsewhere: with their call, to Anthropic's own API, and to pydantic-ai's providers.
+#: Details that are not sent here: those of a call, of Anthropic's own API, and of pydantic-ai's providers.
 _NOT_SENT: Final = frozenset({_EXTRA, "thinking", "redacted_thinking", "block_order", "pydantic_ai"})
 
 
 class OpenAIEncoder:
-    """Makes the body of a request, and keeps what it encodes (`EncodedMessage`, `PrefixCache`) as long as it lives.
+    """Builds request bodies, and caches encoded messages (`EncodedMessage`, `PrefixCache`).
 
-    `max_tokens_field` is the name under which the provider takes `Request.max_tokens`. `extra_body` is added to every
-    request and goes before what stands here; a None in it removes a field. `tool_choice_first` takes the place of
-    `auto` in the first request of a turn. `capabilities` are those that the requests were fitted to.
+    `max_tokens_field` is the provider's name for `max_tokens`. `extra_body` is added to every request and overrides
+    its fields; a None in it removes a field. `tool_choice_first` replaces `auto` in the first request of a turn. The
+    requests were fitted to `capabilities`.
 
-    Raises `ConfigError` for an `extra_body` that is not JSON or names a field in `RESERVED`.
+    Raises `ConfigError` for an `extra_body` that is not JSON or has a field in `RESERVED`.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class OpenAIEncoder:
         self._capabilities = capabilities
         self._tools: EncodedMessage[ToolSpec, bytes] = EncodedMessage(_tool)
         self._row = _Row(capabilities)
-        # The last reply may be the `BRIDGE` to a word for one call only, and go with it.
+        # The last reply may be the `BRIDGE` before a message for one call only; the next request has neither.
         self._beginnings = PrefixCache(_Begun(), self._row.add, is_sent=self._row.is_sent, steps=2)
 
     def encode(self, request: ModelRequest) -> bytes:
         """Make the JSON body that asks for a streamed reply to `request`.
 
-        What a provider does not know (steps, sentinels, reasoning that it did not ask for) is left out, and so is an
-        assistant's message that holds nothing else. The message of a tool holds text alone, so the files of a batch's
-        results follow it as one message of the user's, which says whose they are.
+        Parts that a provider does not know (steps, sentinels, foreign reasoning) are left out, and so is an
+        assistant's message without other parts. A tool's message may contain text only, so the files of a batch's
+        results follow in one user's message, which names the tools.
         """
         body: dict[str, JsonValue] = {"model": self._model, "stream": True, "stream_options": {"include_usage": True}}
         tools: tuple[bytes, ...] = ()
@@ -68,7 +68,7 @@ class OpenAIEncoder:
             choice = request.tool_choice
             if request.first and choice == "auto":
                 choice = self._tool_choice_first or choice
-            # `auto` is what every provider does unasked, and some refuse to be told.
+            # `auto` is every provider's default, and some reject the field.
             if choice != "auto":
                 body["tool_choice"] = choice
             if not self._capabilities.parallel_tool_calls and choice != "none":
@@ -83,12 +83,12 @@ class OpenAIEncoder:
 
     @property
     def remembered(self) -> int:
-        """How many messages are kept encoded."""
+        """The number of messages in the cache."""
         return len(self._row.kept)
 
 
 class _Begun(NamedTuple):
-    """The beginning of a conversation: its messages with a comma behind each, and the files of the last batch."""
+    """The beginning of a conversation: its messages, each with a comma, and the files of the last batch."""
 
     chunks: tuple[bytes, ...] = ()
     shown: tuple[bytes, ...] = ()
@@ -97,7 +97,7 @@ class _Begun(NamedTuple):
 class _Row:
     def __init__(self, capabilities: Capabilities) -> None:
         self._capabilities = capabilities
-        #: Each message, and the files that a result shows.
+        #: Each message, with the files of a result.
         self.kept: EncodedMessage[Message, tuple[bytes, bytes]] = EncodedMessage(
             lambda message: (_joined(to_wire(message, capabilities)), _joined(_shown_by(message)))
         )
@@ -110,7 +110,7 @@ class _Row:
         return _Begun(lengthened(begun.chunks, [piece for each in row for piece in (each, b",")]), tuple(shown))
 
     def whole(self, shown: Sequence[bytes], messages: Sequence[Message]) -> list[bytes]:
-        """The last messages, behind files that are still to be shown."""
+        """Return the last messages, behind files that have not been sent yet."""
         row, shown = self._encoded(shown, messages)
         return [*row, *self._showing(shown)]
 
@@ -135,16 +135,16 @@ class _Row:
 
 
 def to_wire(message: Message, capabilities: Capabilities = _DEFAULTS) -> list[dict[str, JsonValue]]:
-    """Translate one message: one on the wire, one for each result of a tool, or none if nothing in it is sent.
+    """Translate one message: to one, to one for each result of a tool, or to none if no part of it is sent.
 
-    The content of an assistant's message without text is null: some servers want the key, some templates print an
-    empty text. That of a user's message with files is a list of parts; files of any other role are not sent. Pictures
-    of the kinds that models read are sent, at an address too, and PDF as content; a file of text becomes text, and of
-    any other the model is told in words, for one that is refused would be so in every later request as well.
+    The content of an assistant's message without text is null, because some servers require the key and some templates
+    print an empty text. A user's message with files has a list of parts; files of other roles are not sent. Pictures
+    of common kinds are sent, also by address, and PDF by content. A text file becomes text. A text describes any other
+    file, because a rejected file would be rejected in every later request too.
 
-    The details of a reasoning, and what belongs to a call, are for the server that sent them, so they go back as they
-    came, unless `capabilities` say that this one sends none; the text of it goes back where they say so and there are
-    no details, which hold the same, or where it is required.
+    Reasoning details, and extra values of a call, are sent back unchanged unless `capabilities` say that the server
+    does not accept them. The text of the reasoning is sent back where `capabilities` name its field, if there are no
+    details with the same content, or if it is required.
     """
     role = message.role
     if role == "tool":
@@ -173,7 +173,7 @@ def _tool(tool: ToolSpec) -> bytes:
 
 
 def _result(part: ToolResultPart) -> dict[str, JsonValue]:
-    # Where there is nothing to read, some servers see no result.
+    # Some servers ignore a result with an empty text.
     text = part.text or ("The result follows as a file." if part.files else "")
     return {"role": "tool", "tool_call_id": part.call, "content": text}
 
@@ -216,7 +216,7 @@ def _shown_by(message: Message) -> list[dict[str, JsonValue]]:
 
 
 def _is_shown(part: object) -> TypeGuard[TextPart | FilePart]:
-    # An empty text beside a file is refused by some.
+    # Some servers reject an empty text beside a file.
     return isinstance(part, FilePart) or (isinstance(part, TextPart) and bool(part.text))
 
 
@@ -228,7 +228,7 @@ def _part(part: TextPart | FilePart) -> dict[str, JsonValue]:
         url = part.url or f"data:{media_type};base64,{part.data}"
         return {"type": "image_url", "image_url": {"url": url}}
     if media_type == PDF and not part.url:
-        # A name is wanted.
+        # The API requires a name.
         return {"type": "file", "file": {"filename": part.name or "file.pdf", "file_data": part.address}}
     return {"type": "text", "text": in_words(part)}
 

@@ -1,7 +1,7 @@
-"""The reply of a chat completion out of the bytes of a response, wherever they were cut. No I/O.
+"""Decode the reply of a chat completion from the bytes of a response, wherever they were cut. No I/O.
 
-The client feeds it what comes in, `turnwright decode` what was recorded: there is one decoder. It understands a
-stream of server-sent events, and the one JSON body of a server that ignores `stream: true`.
+The client and `turnwright decode` share this decoder. It reads a stream of server-sent events, and the single JSON body
+of a server that ignores `stream: true`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from turnwright.model.protocol import Delta, TextDelta
 
 from .reply_builder import ReplyBuilder
 
-# MiniMax reports faults by numbers of its own, in replies that are fine to HTTP. These say the same.
+# MiniMax reports errors by its own numbers, in replies with HTTP status 200. These are the HTTP equivalents.
 _MINIMAX: Final[dict[int, JsonValue]] = {
     1001: 408,
     1002: 429,
@@ -33,10 +33,9 @@ _MINIMAX: Final[dict[int, JsonValue]] = {
 
 
 class ChatStream(ReplyStream):
-    """Decodes one response: see `ReplyStream`, and `Builder` for `max_reply` and `max_arguments`. `[DONE]` ends it.
+    """Decodes one response, up to `[DONE]`. See `ReplyStream`, and `Builder` for `max_reply` and `max_arguments`.
 
-    What the model said in the field that some providers keep for a refusal is the text, if there is no other answer.
-    Source: STREAMS.
+    A refusal in a field of its own becomes the text, if the reply has no other answer.
     """
 
     REPLY: ClassVar = "chat completion"
@@ -54,7 +53,7 @@ class ChatStream(ReplyStream):
         super().__init__(self._chat, **options)
 
     def end(self) -> list[Delta]:
-        """Say that the bytes have ended; return what the last event added, or the refusal that stands for the text."""
+        """End the bytes. Returns the deltas of the last event, or the refusal that becomes the text."""
         if self._ended:
             return []
         deltas = super().end()
@@ -63,7 +62,7 @@ class ChatStream(ReplyStream):
     def _is_complete(self) -> bool:
         return super()._is_complete() and self._chat.broken is None
 
-    def _put(self, event: str, chunk: dict[str, JsonValue]) -> list[Delta]:  # noqa: ARG002 (chunks tell no kinds apart)
+    def _put(self, event: str, chunk: dict[str, JsonValue]) -> list[Delta]:  # noqa: ARG002 (chunks have no kinds)
         return self._chat.add(chunk)
 
     def _finish(self) -> None:
@@ -89,7 +88,7 @@ class ChatStream(ReplyStream):
 
 
 def _faults(chunk: dict[str, JsonValue]) -> Iterator[JsonValue]:
-    """The errors of a chunk that stand in no `error` of it, as if they did."""
+    """Return the errors of a chunk outside its `error` field, in the form of that field."""
     if not chunk:
         return
     groq, minimax, errors = chunk.get("x_groq"), chunk.get("base_resp"), chunk.get("errors")
@@ -98,7 +97,7 @@ def _faults(chunk: dict[str, JsonValue]) -> Iterator[JsonValue]:
     if isinstance(minimax, dict) and (number := read_index(minimax.get("status_code"))):
         error: JsonValue = {"message": minimax.get("status_msg"), "code": _MINIMAX.get(number)}
         yield {"type": "error", "error": error}
-    # Gateways that fail report it in a shape of their own, and then there is no choice in it.
+    # A failing gateway reports its error in a form of its own, without choices.
     if "choices" not in chunk and not chunk.get("error"):
         if isinstance(errors, list) and errors:
             yield {"type": "error", "error": errors[0]}

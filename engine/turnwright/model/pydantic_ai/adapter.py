@@ -1,4 +1,4 @@
-"""A model of pydantic-ai, as a model of ours."""
+"""The adapter for models of pydantic-ai."""
 
 import logging
 import time
@@ -30,12 +30,12 @@ from .request import messages_of, parameters_of
 
 _LOG = logging.getLogger(__name__)
 
-# How long, in seconds, closing a connection may take once nobody wants its reply any more.
+# The longest time, in seconds, to close the connection of a canceled reply.
 _CLOSING: Final = 2.0
-# The clients that log the headers of what they get.
+# The clients that log the headers of answers.
 _LOGGERS: Final = ("anthropic._base_client", "openai._base_client")
 _SECRET_NAMES: Final = ("api_key", "auth_token", "_api_key")
-#: By pydantic-ai's name of a provider: its name in the conventions of OpenTelemetry.
+#: The names of providers in OpenTelemetry's conventions, by pydantic-ai's names.
 _PROVIDERS: Final = {
     "anthropic": "anthropic",
     "azure": "azure.ai.openai",
@@ -57,7 +57,7 @@ _PROVIDERS: Final = {
 
 
 class PydanticAIModel:
-    """A model of pydantic-ai. See `pydantic_ai_model`, which makes one, for its arguments and what it raises."""
+    """A model of pydantic-ai. See `pydantic_ai_model` for its arguments and errors."""
 
     def __init__(
         self,
@@ -69,15 +69,15 @@ class PydanticAIModel:
         idle_timeout: float = 300.0,
     ) -> None:
         self._model = model
-        # pydantic-ai shows no bytes, so silence and bytes without a part of the reply look the same.
+        # pydantic-ai does not expose bytes, so silence and bytes without a part of the reply look the same.
         self._patience = Timeouts(first_byte=idle_timeout, idle=idle_timeout)
         self._name = name or model.model_id
         self._capabilities = Capabilities() if capabilities is None else checked_capabilities(capabilities)
         self._settings: dict[str, object] = {**(model.settings or {}), **(settings or {})}
         if "tool_choice" in self._settings:
-            raise ConfigError("settings may not hold tool_choice: the request itself says that")
+            raise ConfigError("settings must not contain tool_choice: the request sets it")
         if self._settings.get("max_retries", 0) != 0:
-            raise ConfigError("settings may not hold max_retries: the turn itself retries (Limits.max_retries)")
+            raise ConfigError("settings must not contain max_retries: the turn retries (Limits.max_retries)")
         self._settings |= _no_retries(self._name, model)
         self._secrets = frozenset(_secrets(model, self._settings))
         self._unsaid = Secrets(secret for secret in self._secrets if len(secret) >= MIN_SECRET)
@@ -92,23 +92,23 @@ class PydanticAIModel:
 
     @property
     def model_name(self) -> str:
-        """The id by which the provider knows the model: without the provider, whatever `name` is."""
+        """The model's id at the provider, whatever `name` is."""
         return self._model.model_name
 
     @property
     def provider_name(self) -> str:
-        """The provider in telemetry; empty where the conventions have no name for it."""
+        """The provider's name in telemetry; empty if the conventions have none."""
         return _PROVIDERS.get(self._model.system, "")
 
     @property
     def server(self) -> tuple[str, int] | None:
-        """The host and the port of the server that is asked; None where the model does not say, or has several."""
+        """The server's host and port; None if the model has several servers, or does not expose it."""
         servers = {_server(each) for each in _models(self._model)}
         return servers.pop() if len(servers) == 1 else None
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the model takes. What it is asked is made to fit."""
+        """The capabilities of the model; requests are fitted to them."""
         return self._capabilities
 
     async def __aenter__(self) -> Self:
@@ -121,15 +121,15 @@ class PydanticAIModel:
         await self._model.__aexit__(kind, error, trace)
 
     async def aclose(self) -> None:
-        """Close the connections. The next call opens new ones, and those of somebody who has entered the model stay."""
+        """Close the connections, unless other code has entered the model. The next call opens new ones."""
         async with self._model:
-            pass  # whoever leaves last closes
+            pass  # the last one to exit closes them
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelResponse, None]:
-        """Stream the reply to `request`: deltas as they come, then the whole `ModelResponse`.
+        """Stream the reply to `request`: deltas as they come, then the complete `ModelResponse`.
 
-        A model that cannot stream is asked for its reply at once. Raises `ModelError` with its cause, and with the
-        partial reply if it broke off, for everything that goes wrong. Cancelling it closes the connection.
+        A model that cannot stream returns its reply at once. Cancellation closes the connection. Raises `ModelError`,
+        with its cause and any partial reply, for every failure.
         """
         hearing = Hearing()
         stream: StreamedResponse | None = None
@@ -172,8 +172,8 @@ class PydanticAIModel:
     async def _asked(
         self, request: ModelRequest, clock: ReadTimeout
     ) -> AsyncGenerator[StreamedResponse | PydanticResponse, None]:
-        """Send the request: a response to stream, or a whole one from a model that cannot."""
-        # Connections belong to their event loop. pydantic-ai's own agents do this when a run begins.
+        """Send the request. Returns a response to stream, or the complete one of a model that cannot stream."""
+        # Connections belong to their event loop. pydantic-ai's own agents do the same when a run begins.
         refresh = getattr(self._model, "_refresh_http_client", None)
         if refresh is not None:
             refresh()
@@ -192,8 +192,8 @@ class PydanticAIModel:
                     )
                 stack.push_async_callback(_close, answer)
             except NotImplementedError:
-                # So says an adapter of pydantic-ai that cannot stream. Nothing has been sent. What it does not
-                # implement may be something else; then this says so too.
+                # An adapter of pydantic-ai that cannot stream raises this before it sends anything. If it does not
+                # implement something else, the second call raises it again.
                 with clock.until(clock.now() + self._patience.reply):
                     answer = await direct.model_request(
                         self._model, messages, model_settings=settings, model_request_parameters=parameters
@@ -202,7 +202,7 @@ class PydanticAIModel:
 
     def _settings_for(self, request: ModelRequest) -> ModelSettings:
         settings = dict(self._settings)
-        # Without tools there is nothing to choose from, and a choice of none is refused like any other.
+        # Providers reject any choice of tools, `none` included, in a request without tools.
         settings["tool_choice"] = request.tool_choice if request.tools else "auto"
         if request.max_tokens is not None:
             own = settings.get("max_tokens")
@@ -211,7 +211,7 @@ class PydanticAIModel:
 
 
 def made_of(model: Model | str) -> Model:
-    """Give the model that a name stands for. Raises `ConfigError` if pydantic-ai cannot make it."""
+    """Return the model of this name. Raises `ConfigError` if pydantic-ai cannot make it."""
     if isinstance(model, Model):
         return model
     if not isinstance(model, str):
@@ -223,12 +223,12 @@ def made_of(model: Model | str) -> Model:
     except UserError as error:
         raise ConfigError(f"model {model!r}: {error.message}") from error
     except Exception as error:
-        # The clients that it makes raise errors of their own, such as for a region that is not set.
+        # Its clients raise errors of their own, such as for a missing region.
         raise ConfigError(f"model {model!r}: {error}") from error
 
 
 async def _close(stream: StreamedResponse) -> None:
-    """Close the connection of a stream that nobody reads to its end. Nothing is closed once it has ended."""
+    """Close the connection of a stream that is not read to its end. Has no effect once it has ended."""
     with anyio.move_on_after(_CLOSING, shield=True), suppress(Exception):
         await stream.cancel()
 
@@ -242,19 +242,19 @@ def _partial(stream: StreamedResponse, first: float | None) -> ModelResponse | N
 
 
 def _no_retries(name: str, model: Model) -> Mapping[str, object]:
-    """The setting that switches retries off, or none where the adapter does not know it, with a warning."""
+    """Return the setting that disables retries; empty, with a warning, if the adapter does not know it."""
     if all("max_retries" not in each.unsupported_settings for each in _models(model)):
         return {"max_retries": 0}
     _LOG.warning(
-        "model %s: pydantic-ai cannot tell its client not to retry: switch that off in the client, since each of its "
-        "attempts is one that the turn does not count",
+        "model %s: pydantic-ai cannot disable the retries of its client: disable them in the client, because the turn "
+        "does not count them",
         name,
     )
     return {}
 
 
 def _models(model: Model) -> Iterator[Model]:
-    """The models that a model asks: itself, the one that it wraps, or those that it falls back on."""
+    """Yield the models behind a model: itself, the wrapped one, or those of a fallback."""
     inner = getattr(model, "models", None) or [getattr(model, "wrapped", None)]
     for each in inner if isinstance(inner, list) else ():
         if isinstance(each, Model):
@@ -263,7 +263,7 @@ def _models(model: Model) -> Iterator[Model]:
 
 
 def _server(model: Model) -> tuple[str, int] | None:
-    """Where a model asks. What a client of somebody else's says of itself may be anything, and may raise."""
+    """Return a model's server. The attributes of a foreign client may be anything, and may raise."""
     with suppress(Exception):
         url = urlsplit(model.base_url or "")
         if url.hostname:
@@ -272,7 +272,7 @@ def _server(model: Model) -> tuple[str, int] | None:
 
 
 def _secrets(model: Model, settings: Mapping[str, object]) -> Iterator[str]:
-    """The keys of its clients, as far as they can be seen, and the headers that are sent with every request."""
+    """Return the visible keys of a model's clients, and the headers of every request."""
     for each in _models(model):
         client = getattr(each, "client", None)
         for owner in (each, client, getattr(client, "_api_client", None)):

@@ -1,7 +1,7 @@
-"""What went wrong in pydantic-ai, or in the client that it uses, as a `ModelError`. No I/O.
+"""Turn an error of pydantic-ai, or of one of its clients, into a `ModelError`. No I/O.
 
-pydantic-ai translates most errors of the clients, and lets some through. Those are read by what they have (a status, a
-response, the names of their classes), for there are a dozen clients and none need be installed.
+pydantic-ai translates most errors of its clients. The others are classified by their status, their response and the
+names of their classes, because there are a dozen clients and none must be installed.
 """
 
 import json
@@ -18,7 +18,7 @@ from turnwright.model.http.text_buffer import TooLargeError
 from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright_states import Cause
 
-# What pydantic-ai has found out, in the words that `failure` knows: these say more than a status.
+# Classes of pydantic-ai that say more than a status, with the names that `failure` knows.
 _NAMED: Final[tuple[tuple[type[exceptions.ModelAPIError], str], ...]] = (
     (exceptions.ModelContextWindowExceededError, "context_length_exceeded"),
     (exceptions.ModelQuotaExceededError, "insufficient_quota"),
@@ -52,12 +52,12 @@ _BROKEN: Final = frozenset(
 def failure(
     error: Exception, *, where: str, partial: ModelResponse | None = None, secrets: Collection[str] = ()
 ) -> ModelError:
-    """Make the error for one that pydantic-ai raised.
+    """Make the `ModelError` for an error of pydantic-ai.
 
-    `where` names the model in the message; `partial` is what had arrived; `secrets` are never quoted.
+    `where` names the model in the message; `partial` is any partial reply; `secrets` are never quoted.
     """
     if isinstance(error, ExceptionGroup):
-        # Of a model and those that stand in for it, one that may answer later is enough for another attempt.
+        # With a fallback, one model that may answer later is enough for another attempt.
         found = [failure(each, where=where, partial=partial, secrets=secrets) for each in error.exceptions]
         made = next((each for each in found if each.cause.may_pass), found[-1])
     elif isinstance(error, ModelError):
@@ -96,7 +96,7 @@ def _without_status(
         made = ModelError(f"{where}: {told}", cause=told.cause, retry_after=told.retry_after, partial=partial)
     else:
         kind, words = type(error).__name__, excerpt(str(error), secrets)
-        hint = "It is no error of a provider's: the traceback of its cause says where it comes from."
+        hint = "It is not a provider's error: see the traceback of its cause."
         made = ModelError(f"{where} failed with {kind}: {words}. {hint}", cause=Cause.REJECTED, partial=partial)
     if isinstance(error, exceptions.ModelAPIError):
         made.retry_after = error.retry_after if made.retry_after is None else made.retry_after
@@ -104,20 +104,20 @@ def _without_status(
 
 
 def _cause(error: Exception, *, begun: bool) -> Cause | None:
-    """What the class of an error says; None where its body says more, or nobody knows."""
+    """Return the cause that an error's class means; None if its body says more, or the class is unknown."""
     if isinstance(error, exceptions.ModelServerError):
         return Cause.SERVER_ERROR
     named = isinstance(error, tuple(kind for kind, _ in _NAMED))
     names = set() if named else set(_classes(error))
     tests: tuple[tuple[Callable[[], bool], Cause], ...] = (
         (lambda: isinstance(error, exceptions.ContentFilterError), Cause.CONTENT_FILTER),
-        # How adapters of pydantic-ai say that their provider does not take what is in the request: sound, say.
+        # Adapters of pydantic-ai raise this for content that the provider does not accept, such as sound.
         (lambda: isinstance(error, exceptions.UserError | NotImplementedError), Cause.BAD_REQUEST),
         (lambda: isinstance(error, TooLargeError), Cause.REJECTED),
         (lambda: any("timeout" in name.lower() for name in names), Cause.TIMEOUT),
         (lambda: bool(names & _BROKEN), Cause.INTERRUPTED if begun else Cause.CONNECTION),
         (lambda: any("credential" in name.lower() for name in names), Cause.AUTHENTICATION),
-        # A stream that ended without its last word, which only has a sentence.
+        # A stream that ended early, which only the message says.
         (lambda: type(error) is exceptions.ModelAPIError and begun and not error.body, Cause.INTERRUPTED),
         (lambda: _is_unexpected(error) and "without content" in str(error), Cause.EMPTY_REPLY),
         (lambda: _is_unexpected(error) or bool(names & {"JSONDecodeError", "UnicodeDecodeError"}), Cause.SERVER_ERROR),
@@ -163,7 +163,7 @@ def _headers(error: Exception) -> dict[str, str]:
 
 
 def _body(error: Exception) -> bytes:
-    """The body of the error, and beside it the names that pydantic-ai has for it."""
+    """Return the error's body, and pydantic-ai's names for the error."""
     body = next((found for name in ("body", "details", "response") if (found := getattr(error, name, None))), None)
     named: list[object] = [next((name for kind, name in _NAMED if isinstance(error, kind)), None)]
     named += [getattr(error, "provider_error_code", None), getattr(error, "provider_error_type", None)]
@@ -172,7 +172,7 @@ def _body(error: Exception) -> bytes:
             body = read_json(body)
     fields: dict[str, object] = {}
     if isinstance(body, Mapping):
-        # The client of AWS keeps what it was told under a name of its own.
+        # The client of AWS keeps the response in an attribute of its own.
         inner = body.get("Error")
         fields = dict(inner if isinstance(inner, Mapping) else body)
         named.append(fields.get("Code"))

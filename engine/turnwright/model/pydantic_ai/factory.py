@@ -1,4 +1,4 @@
-"""Models that pydantic-ai speaks to: Gemini, Bedrock, Mistral, Cohere, xAI and whatever else it has an adapter for."""
+"""Models through pydantic-ai: Gemini, Bedrock, Mistral, Cohere, xAI and every other adapter of its."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -20,36 +20,35 @@ def pydantic_ai_model(
     name: str | None = None,
     idle_timeout: float = 300.0,
 ) -> "PydanticAIModel":
-    """Let any model of pydantic-ai drive turns.
+    """Use any model of pydantic-ai in turns.
 
-    `model` is one of its model objects, or a name such as `google:gemini-3-pro` or `bedrock:...`, from which it makes
-    one with the keys of the environment. `settings` are its `ModelSettings` (`temperature`, `timeout` in seconds,
-    `thinking` and the like), sent with every request; the smaller of their `max_tokens` and the request's holds.
-    `capabilities` says what the model takes; as a rule nothing needs to be said, for pydantic-ai's adapters know their
-    providers. `name` is what the journal and people see: by default the name it was made from, or its `model_id`.
-    `idle_timeout` is how many seconds may pass without a part of the reply (text, thinking, a call), also before the
-    first one. The client's own time-outs, such as `timeout` in `settings`, apply beside it.
+    `model` is one of its model objects, or a name such as `google:gemini-3-pro` or `bedrock:...`, which takes keys from
+    the environment. `settings` are its `ModelSettings` (`temperature`, `timeout` in seconds, `thinking` and others),
+    sent with every request; the smaller of their `max_tokens` and the request's applies. `capabilities` are rarely
+    needed, because pydantic-ai's adapters know their providers. `name` is the name in the journal and for people, by
+    default the given name or the model's `model_id`. `idle_timeout` is the longest time, in seconds, without a part of
+    the reply (text, thinking, a call), also before the first one. The client's own timeouts apply too.
 
-    One call makes one attempt, since retries belong to the chart (DESIGN 4.10). `max_retries: 0` is sent with every
-    request, which switches off those of the clients of OpenAI, Anthropic, Google, Groq, Mistral, Cohere and all that
-    speak like them, whoever made the model. A few adapters cannot be told so (Bedrock, xAI, Hugging Face): a warning
-    is logged once, and their own client must be told (Bedrock: the variable `AWS_MAX_ATTEMPTS=1`). A transport that
-    retries is left alone, and a `FallbackModel` asks its models one after the other: that is one attempt here.
+    One call makes one attempt, because the chart decides on retries (docs/rules.md#retries). `max_retries: 0` is sent
+    with every request, which disables retries in the clients of OpenAI, Anthropic, Google, Groq, Mistral, Cohere and
+    compatible ones. A few adapters ignore it (Bedrock, xAI, Hugging Face): a warning is logged once, and their client
+    must be configured (Bedrock: the variable `AWS_MAX_ATTEMPTS=1`). Retries of a transport, and the models of a
+    `FallbackModel`, are part of one attempt.
 
-    Ids that are sent are ours (DESIGN 4.8), so what a provider keeps at its side cannot be gone on with by id:
-    `openai_previous_response_id` finds nothing to go on with. Thinking, its signatures and what else must go back to
-    the provider is journalled with the reply and goes back at its place. Tools that run at the provider's side are
-    not shown, and a reply that waits for them (`openai_background`, Anthropic's `pause_turn`) is a failure.
+    Ids are ours (docs/rules.md#pairing), so responses that the provider stored cannot be continued by id:
+    `openai_previous_response_id` does not work. Thinking, signatures and other values that the provider requires are in
+    the journal with the reply, and are sent back at their place. Tools of the provider are not shown, and a reply that
+    waits for them (`openai_background`, Anthropic's `pause_turn`) is an error.
 
-    Messages go through pydantic-ai's own preparation: an instruction in the middle of a conversation is marked for
-    providers that know none there, with a paragraph before the instructions that says what the mark means. Files given
-    by address are fetched from here where a provider does not fetch them itself.
+    pydantic-ai prepares the messages: for providers without instructions inside a conversation it marks them, and
+    explains the mark before the first instructions. Files given by address are downloaded here if the provider does
+    not download them.
 
-    The model keeps its connections open; `aclose`, `async with` or the engine closes them in the end. It runs wherever
-    its client does: some need asyncio.
+    The model keeps its connections open until `aclose`, the end of `async with`, or the engine closes them. Some
+    clients need asyncio.
 
-    Raises `ConfigError` if pydantic-ai, or what it needs for this provider, is not installed; for a name that it does
-    not know, a missing key, and settings that the request itself decides.
+    Raises `ConfigError` if pydantic-ai, or a package for this provider, is not installed; for an unknown name, a
+    missing key, and settings that the request itself sets.
     """
     try:
         from .adapter import PydanticAIModel, made_of  # noqa: PLC0415 (an extra)

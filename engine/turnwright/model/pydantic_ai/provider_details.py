@@ -1,9 +1,9 @@
-"""What of a reply must go back to its provider unchanged: kept beside the reply, and put back at its place. No I/O.
+"""Keep the values of a reply that its provider requires unchanged, and restore them in later requests. No I/O.
 
-A reply of ours is a text, a reasoning and calls. A response of pydantic-ai is a row of parts, and providers check that
-row: a signature belongs to one thinking, Gemini signs single calls and texts, and what was thought between two calls
-must come back between them. One entry of `ModelResponse.reasoning_details` keeps the row: each part with its signature
-and details, but without its text and arguments, which the journal has already.
+Our replies have a text, a reasoning and calls. A response of pydantic-ai is a list of parts, and providers check it: a
+signature belongs to one thinking part, Gemini signs single calls and texts, and thinking between two calls must be sent
+back between them. One entry of `ModelResponse.reasoning_details` keeps the list: each part with its signature and
+details, but without its text and arguments, which the journal already has.
 """
 
 import dataclasses
@@ -21,13 +21,13 @@ from turnwright.model.http.text_buffer import mend
 #: The `type` of the entry.
 TYPE: Final = "pydantic_ai"
 
-# The item ids of OpenAI's Responses API stand for what it keeps: a call by the provider's id, and a text as it was.
-# Sent along with ids and texts of ours, they would be taken instead of these.
+# The item ids of OpenAI's Responses API refer to stored calls and texts. The API would use those instead of the ids and
+# texts that we send.
 _LEFT_OUT: Final = frozenset({"content", "args", "tool_call_id", "tool_kind", "citations"})
 
 
 def details_of(response: pai.ModelResponse) -> tuple[Mapping[str, JsonValue], ...]:
-    """Make the entry for a response, or none where its text and its calls say all there is."""
+    """Make the entry for a response; None if it only has texts and calls without details."""
     parts = [
         part
         for part in response.parts
@@ -38,7 +38,7 @@ def details_of(response: pai.ModelResponse) -> tuple[Mapping[str, JsonValue], ..
     try:
         (dumped,) = pai.ModelMessagesTypeAdapter.dump_python([pai.ModelResponse(parts=parts)], mode="json")
     except PydanticSerializationError:
-        # Details that are no JSON cannot be journalled; the provider gets the text and the calls.
+        # Details that are no JSON do not fit into the journal; the provider receives the text and the calls.
         return ()
     kept: list[JsonValue] = []
     calls = 0
@@ -55,17 +55,17 @@ def details_of(response: pai.ModelResponse) -> tuple[Mapping[str, JsonValue], ..
 
 
 def response_of(message: Message) -> pai.ModelResponse | None:
-    """Translate an assistant's message, with the details of its reply at their places; None if it says nothing.
+    """Translate an assistant's message, with the details of its reply at their places; None if it is empty.
 
-    What does not fit any more, since a text or the calls were changed after the reply, goes back without details; of
-    the reasoning nothing does, for its signature would be wrong. Reasoning of other origin is left out.
+    If a text or the calls were changed after the reply, they are sent without details, and without the reasoning,
+    whose signature would be wrong. Reasoning from elsewhere is left out.
     """
     parts: list[pai.ModelResponsePart] = []
     entry: Mapping[str, JsonValue] = {}
     for reasoning, rest in replies_of(message):
         found = next((each for each in reasoning.details if each.get("type") == TYPE), {}) if reasoning else {}
         entry = found or entry
-        parts += _Row(reasoning.text if reasoning else "", rest).filled(found)
+        parts += _ReplyParts(reasoning.text if reasoning else "", rest).filled(found)
     if not parts:
         return None
     name, system = entry.get("provider_name"), entry.get("canonical_system")
@@ -87,8 +87,8 @@ def _without_texts(part: pai.ModelResponsePart, fields: Mapping[str, JsonValue])
     return {name: value for name, value in fields.items() if value is not None and name not in left_out}
 
 
-class _Row:
-    """The parts of one reply, with its texts and calls put back into their places."""
+class _ReplyParts:
+    """The parts of one reply, with its texts and calls restored at their places."""
 
     def __init__(self, reasoning: str, parts: Sequence[TextPart | ToolCallPart]) -> None:
         self._reasoning = reasoning
@@ -129,7 +129,7 @@ _Place = tuple[pai.ModelResponsePart, int, int]
 
 
 def _read(entry: Mapping[str, JsonValue]) -> list[_Place]:
-    """The parts of an entry, each with its length and the number of its call. An entry that cannot be read has none."""
+    """Return the parts of an entry, each with its length and the number of its call; empty for an invalid entry."""
     rows = entry.get("parts")
     fields = [dict(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     places = [(_whole(row.pop("length", 0)), _whole(row.pop("call", 0))) for row in fields]
@@ -150,7 +150,7 @@ def _lengths(places: Sequence[_Place], kind: type[pai.TextPart | pai.ThinkingPar
 
 
 def _call(call: ToolCallPart, like: pai.ToolCallPart | None = None) -> pai.ToolCallPart:
-    """The call under our id, with the details that the provider gave it."""
+    """Return the call under our id, with the provider's details."""
     part = pai.ToolCallPart(tool_name=call.name, args=dict(call.arguments), tool_call_id=call.id)
     if like is None:
         return part

@@ -1,4 +1,4 @@
-"""A reply, put together from what pydantic-ai streams. No I/O."""
+"""Build a reply from the events that pydantic-ai streams. No I/O."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -24,34 +24,31 @@ from turnwright_states import Cause, Finish, Usage
 
 from .provider_details import details_of
 
-# What a part costs in memory beside its texts, counted as characters.
+# The memory of a part without its texts, counted as characters.
 _PART_SIZE: Final = 256
 _MANY_CALLS: Final = f"the reply asks for more than {MAX_CALLS:,} calls"
 _FINISHES: Final = {"length": Finish.LENGTH, "content_filter": Finish.CONTENT_FILTER}
 
 
 class Hearing:
-    """Takes the events of one response as they come, and then the response."""
+    """Reads the events of one response as they come, and then the response."""
 
     def __init__(self) -> None:
         self._meter = Meter()
         self._text = Pieces(self._meter)
         self._reasoning = Pieces(self._meter)
         self._left = MAX_CHUNKS
-        # The indexes of the parts that have begun: calls of ours, and all that are no text or thinking.
+        # The indexes of the parts that have begun: our calls, and other parts than text or thinking.
         self._calls: set[int] = set()
         self._parts: set[int] = set()
 
     @property
     def progress(self) -> int:
-        """How much of the reply has come: a number that grows with its text, thinking and calls alone."""
+        """A number that grows only with the reply's text, thinking and calls."""
         return self._meter.progress
 
     def take(self, event: pai.ModelResponseStreamEvent) -> Iterator[Delta]:
-        """Give what an event adds to the text or the reasoning.
-
-        Raises `TooLargeError` once the reply passes a bound.
-        """
+        """Return the deltas of an event. Raises `TooLargeError` once the reply exceeds a limit."""
         self._left -= 1
         if self._left < 0:
             raise TooLargeError(f"the response has more than {MAX_CHUNKS:,} chunks")
@@ -67,13 +64,13 @@ class Hearing:
             case pai.PartDeltaEvent(delta=pai.ToolCallPartDelta(args_delta=str(arguments) | dict(arguments))):
                 self._meter.take(len(arguments))
             case pai.PartStartEvent(index=index, part=part):
-                # A call, or what the provider does at its own side. What begins again at an index is told anew.
+                # A call, or a part of the provider. A part that begins again at an index counts again.
                 self._begin(index, is_call=isinstance(part, pai.ToolCallPart))
             case _:
                 pass
 
     def rest(self, reply: ModelResponse) -> Iterator[Delta]:
-        """Give what of the whole reply has not been given yet: some of it only stands in the whole."""
+        """Return the deltas that only the complete reply contains."""
         for told, whole, give in (
             (str(self._reasoning), reply.reasoning, self._thought),
             (str(self._text), reply.text, self._texted),
@@ -103,11 +100,10 @@ class Hearing:
 
 
 def whole_reply(response: pai.ModelResponse, first: float | None = None) -> ModelResponse:
-    """Translate a whole response. `first` is when its first chunk came, in seconds, if it was streamed.
+    """Translate a complete response. `first` is the time of its first chunk, in seconds, if it was streamed.
 
-    Raises `ModelError` with what there is as its `partial` for one that broke off, that failed at the provider's side,
-    or that the provider would have us wait for; `TooLargeError` for arguments that are too long, and for too many
-    calls.
+    Raises `ModelError` with any `partial` reply for a response that broke off, failed at the provider, or has to be
+    waited for; `TooLargeError` for arguments that are too long, and for too many calls.
     """
     reply = reply_of(response, first)
     if len(reply.calls) > MAX_CALLS:
@@ -124,9 +120,9 @@ def whole_reply(response: pai.ModelResponse, first: float | None = None) -> Mode
 
 
 def reply_of(response: pai.ModelResponse, first: float | None = None) -> ModelResponse:
-    """Translate a response as far as it has come. Parts that are no text, thinking or call of ours are left out.
+    """Translate a response so far, without parts other than text, thinking and our calls.
 
-    `first` is when its first chunk came, in seconds, if it was streamed.
+    `first` is the time of its first chunk, in seconds, if it was streamed.
     """
     said = (response.provider_details or {}).get("finish_reason")
     return ModelResponse(
@@ -140,7 +136,7 @@ def reply_of(response: pai.ModelResponse, first: float | None = None) -> ModelRe
         response=ResponseInfo(
             id=read_name(response.provider_response_id),
             model=read_name(response.model_name),
-            # Of a provider that says nothing, zeros are left.
+            # A provider without usage leaves zeros.
             cache_read_input_tokens=read_count(response.usage.cache_read_tokens) or None,
             cache_creation_input_tokens=read_count(response.usage.cache_write_tokens) or None,
             time_to_first_chunk=first,
@@ -162,11 +158,11 @@ def _dumped(arguments: Mapping[str, JsonValue] | None) -> str:
     try:
         return json.dumps(arguments, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
-        # The text is kept, and is no JSON: what is only nearly right must not run.
+        # The text stays invalid JSON, because a tool must not run with nearly right arguments.
         return repr(arguments)
 
 
 def _usage(usage: RequestUsage) -> Usage | None:
-    # A provider that says nothing leaves zeros: no request reads nothing and writes nothing.
+    # A provider without usage leaves zeros, which no real request has.
     read, written = read_count(usage.input_tokens), read_count(usage.output_tokens)
     return Usage(input_tokens=read or 0, output_tokens=written or 0) if read or written else None

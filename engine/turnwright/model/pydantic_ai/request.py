@@ -1,4 +1,4 @@
-"""Requests in pydantic-ai's terms. No I/O."""
+"""Requests in pydantic-ai's format. No I/O."""
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from .provider_details import response_of
 
 Outcome = Literal["success", "failed", "denied", "interrupted"]
 
-# Only a failure is marked as one for the provider. A refusal is no fault of the tool's, and the text says what it is.
+# Only failures are marked for the provider. A rejected call is no failure of the tool, and its text explains it.
 _OUTCOMES: Final[Mapping[CallStatus, Outcome]] = {
     CallStatus.OK: "success",
     CallStatus.ERROR: "failed",
@@ -33,10 +33,10 @@ _URLS: Final[Mapping[str, type[pai.ImageUrl | pai.AudioUrl | pai.VideoUrl]]] = {
 
 
 def messages_of(messages: Sequence[Message]) -> list[pai.ModelMessage]:
-    """Translate a conversation. What stands between two replies is one request, in its order.
+    """Translate a conversation. The messages between two replies become one request, in their order.
 
-    An assistant's message that holds nothing but the engine's bookkeeping is left out. What a message becomes is the
-    same object each time: pydantic-ai leaves a history as it is.
+    An assistant's message with only the engine's bookkeeping is left out. The translation of a message is cached,
+    since pydantic-ai does not change a history.
     """
     done: list[pai.ModelMessage] = []
     said: list[pai.ModelRequestPart] = []
@@ -94,7 +94,7 @@ def _file(part: FilePart) -> pai.MultiModalContent:
     name = part.name or None
     if part.data:
         return pai.BinaryContent(data=base64.b64decode(part.data), media_type=part.media_type, identifier=name)
-    # Of `image/*` the address may say more.
+    # For `image/*` the address may be more precise.
     media_type = None if part.media_type.endswith("*") else part.media_type
     kind: type[pai.ImageUrl | pai.AudioUrl | pai.VideoUrl | pai.DocumentUrl] = pai.DocumentUrl
     kind = _URLS.get(part.media_type.partition("/")[0], kind)
