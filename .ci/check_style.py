@@ -1,4 +1,4 @@
-"""Check that pages, docstrings and comments keep to the project's way of writing: `.ci/style.toml` has the rules.
+"""Check that pages, docstrings, comments and messages keep to the project's style: `.ci/style.toml` has the rules.
 
 With paths, only those are checked. Without, everything is, and the sizes of README.md and docs/ too.
 """
@@ -10,7 +10,7 @@ import re
 import sys
 import tokenize
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -33,23 +33,40 @@ def problems_of_words(text: str) -> Iterator[tuple[int, str]]:
 
 
 def problems_of_source(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the complaints about a Python file's docstrings and comments."""
+    """Yield the complaints about a Python file's docstrings, messages and comments."""
     text = path.read_text(encoding="utf-8")
-    for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        docstring = ast.get_docstring(node, clean=False)
-        if docstring is None:
-            continue
-        line = node.body[0].lineno
+    tree = ast.parse(text)
+    docstrings = dict(docstrings_of(tree))
+    for line, docstring in docstrings.items():
         if RIDDLE.match(docstring):
             yield line, f'a docstring begins with "{docstring.split()[0]}": write an imperative or a noun phrase'
-        for offset, problem in problems_of_words(docstring):
+    comments = {
+        token.start[0]: token.string
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT
+    }
+    messages = {} if _matches(path, STYLE["texts"]["exempt"]) else dict(messages_of(tree, docstrings))
+    for line, written in [*docstrings.items(), *comments.items(), *messages.items()]:
+        for offset, problem in problems_of_words(written):
             yield line + offset, problem
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            for _, problem in problems_of_words(token.string):
-                yield token.start[0], problem
+
+
+def docstrings_of(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield each docstring with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node, clean=False)
+            if docstring is not None:
+                yield node.body[0].lineno, docstring
+
+
+def messages_of(tree: ast.Module, docstrings: Mapping[int, str]) -> Iterator[tuple[int, str]]:
+    """Yield the texts of each line that has some: those with a space, since others are names."""
+    texts: dict[int, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
+            texts[node.lineno] = f"{texts.get(node.lineno, '')} {node.value}".replace("\n", " ")
+    yield from ((line, text) for line, text in texts.items() if line not in docstrings)
 
 
 def problems_of_page(path: Path) -> Iterator[tuple[int, str]]:
@@ -94,7 +111,11 @@ def count_words(path: Path) -> int:
 
 def is_generated(path: Path) -> bool:
     """Whether the page is made from the code, or by a measurement."""
-    return any(fnmatch.fnmatch(str(path.relative_to(ROOT)), pattern) for pattern in LIMITS["generated"])
+    return _matches(path, LIMITS["generated"])
+
+
+def _matches(path: Path, patterns: list[str]) -> bool:
+    return any(fnmatch.fnmatch(str(path.relative_to(ROOT)), pattern) for pattern in patterns)
 
 
 def problems_of_sizes() -> Iterator[str]:
