@@ -78,9 +78,9 @@ class TimedStore(NotingStore):
         super().__init__(open_store(address), witness)
         self._times = witness
 
-    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
+    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         """See `Store.claim`."""
-        claim = await super().claim(turn_id, over=over)
+        claim = await super().claim(turn_id, abandoned=abandoned)
         self._times.note("held", turn_id, claim.epoch, time.time())
         return claim
 

@@ -240,18 +240,18 @@ class Agent(BaseModel):
         return own | (_set_in(self.budget) if isinstance(self.budget, Limits) else {"tool_calls": self.budget})
 
     def limits_for(self, base: Limits | None = None) -> Limits:
-        """This agent's limits laid over `base`, the engine's, or `Limits()`; the ceiling stays the engine's.
+        """This agent's limits merged over `base`, the engine's, or `Limits()`; the ceiling stays the engine's.
 
         Each value was checked as `Limits` does when the agent was made. Raises `MisfitLimitError`, a `ConfigError`, for
         one that `base` does not allow, being the limits of a preset.
         """
         base = base or Limits()
         try:
-            laid = type(base).model_validate(dict(base) | self.overrides)
+            merged = type(base).model_validate(dict(base) | self.overrides)
         except ValidationError as error:
             said = _problem(error.errors()[0], ())
             raise MisfitLimitError(self.name, *said.split(" ", 1)) from None
-        return Limits.model_validate(dict(laid))
+        return Limits.model_validate(dict(merged))
 
     @property
     def tool_name(self) -> str:

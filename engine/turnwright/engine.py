@@ -377,7 +377,7 @@ class Engine:
             raise EngineClosedError
 
     async def _read(self, turn_id: str) -> JournalFold:
-        return await JournalFold.read(self._opened, turn_id, keeps=True)
+        return await JournalFold.read(self._opened, turn_id, keep_facts=True)
 
     async def _need_live(self, turn_id: str) -> None:
         status = (await self._opened.get(turn_id)).status

@@ -338,14 +338,14 @@ class ObservedModel:
 class Guarded:
     """A block that raises nothing of its own, and lets through whatever is raised in it.
 
-    `within` is the stretch of driving that it is a part of, where that is known.
+    `work` is the driving that the block is part of, where that is known.
     """
 
-    __slots__ = ("_block", "_within")
+    __slots__ = ("_block", "_work")
 
-    def __init__(self, block: Block | None, within: TurnWork | None = None) -> None:
+    def __init__(self, block: Block | None, work: TurnWork | None = None) -> None:
         self._block = block
-        self._within = within
+        self._work = work
 
     def __enter__(self) -> None:
         if self._block is None:
@@ -354,7 +354,7 @@ class Guarded:
             self._block.__enter__()
         except Exception:  # noqa: BLE001 (an embedder's; the turn goes on)
             self._block = None
-            _failed(self._within)
+            _failed(self._work)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -365,7 +365,7 @@ class Guarded:
             self._block.__exit__(kind, error, trace)
         except Exception as raised:  # noqa: BLE001 (an embedder's; the turn goes on)
             if raised is not error:
-                _failed(self._within)
+                _failed(self._work)
 
 
 def error_type(error: BaseException) -> str:

@@ -383,10 +383,10 @@ class Interrupted(StoreWrapper):
             self._at = 0
             await self._what()
 
-    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
+    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         """See `Store.claim`."""
         await self._due(after=False)
-        claim = await super().claim(turn_id, over=over)
+        claim = await super().claim(turn_id, abandoned=abandoned)
         await self._due(after=True)
         return claim
 

@@ -80,4 +80,4 @@ def test_agents_that_are_made_for_each_turn_are_not_kept_for_ever() -> None:
     setup = Dependencies(model=ScriptedModel())
     for steps in range(1, 201):
         assert limits_for(Agent(name="Tidier", steps=steps), setup).steps == steps
-    assert len(setup.laid) <= 64
+    assert len(setup.limits_by_agent) <= 64

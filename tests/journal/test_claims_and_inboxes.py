@@ -49,8 +49,8 @@ async def test_an_answer_accepted_after_the_claim_and_in_time_is_not_overtaken_b
     other = SqliteStore(tmp_path / "turns.db")
 
     class Slow(SqliteStore):
-        async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-            claim = await super().claim(turn_id, over=over)
+        async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
+            claim = await super().claim(turn_id, abandoned=abandoned)
             await other.post(answer_item(turn_id, name, Answer(Decision.APPROVE, "")))
             now[0] += 101
             return claim

@@ -99,10 +99,10 @@ class Mortal(StoreWrapper):
         if self.dead:
             raise StoreError("its process is dead")
 
-    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
+    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         """See `Store.claim`."""
         await self._round()
-        return await super().claim(turn_id, over=over)
+        return await super().claim(turn_id, abandoned=abandoned)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         """See `Store.release`."""

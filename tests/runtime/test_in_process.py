@@ -52,8 +52,8 @@ class Two:
         return await self.stalled.claim(turn.id)
 
     async def drive(self, claim: Claim, segment: int, *epochs: int) -> State | Queued:
-        over = AbandonedDrivers(frozenset({self.stalled.owner}), frozenset(epochs))
-        return (await self.runtime.work.drive(claim.turn, segment, over=over)).state
+        abandoned = AbandonedDrivers(frozenset({self.stalled.owner}), frozenset(epochs))
+        return (await self.runtime.work.drive(claim.turn, segment, abandoned=abandoned)).state
 
 
 async def test_an_attempt_goes_on_where_one_before_it_went_into_the_next_segment(tmp_path: Path) -> None:

@@ -85,11 +85,11 @@ class Moody(StoreWrapper):
             raise self.raises[turn_id]
         return await super().facts(turn_id, after)
 
-    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
+    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         if self.unclaimable:
             self.unclaimable -= 1
             raise StoreError("the server is away")
-        return await super().claim(turn_id, over=over)
+        return await super().claim(turn_id, abandoned=abandoned)
 
 
 @pytest.fixture

@@ -185,16 +185,18 @@ class _ObservedWork:
         turn_id: str,
         segment: int,
         *,
-        over: AbandonedDrivers = NONE_ABANDONED,
+        abandoned: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
     ) -> TurnStatus:
-        return await self._observed.hear(turn_id, self._work.drive(turn_id, segment, over=over, claimed=claimed))
+        return await self._observed.hear(
+            turn_id, self._work.drive(turn_id, segment, abandoned=abandoned, claimed=claimed)
+        )
 
     async def status(self, turn_id: str) -> TurnStatus:
         return await self._work.status(turn_id)
 
-    async def abort(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> None:
-        await self._work.abort(turn_id, over=over)
+    async def abort(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> None:
+        await self._work.abort(turn_id, abandoned=abandoned)
 
     async def job(self, turn_id: str) -> Job:
         return await self._work.job(turn_id)

@@ -117,7 +117,7 @@ async def _call_model(segment: Segment, action: CallModel) -> Input:
 
 async def _conclude(segment: Segment, action: Conclude) -> Input:
     await _back_off(segment)  # waiting is no part of the attempt
-    with anyio.move_on_after(action.seconds) as segment.within:
+    with anyio.move_on_after(action.seconds) as segment.action_scope:
         try:
             reply = await _reply(segment, action)
         except ModelError as error:

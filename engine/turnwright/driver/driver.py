@@ -78,20 +78,20 @@ class Driver:
         turn_id: str,
         begun: NewTurnClaim | None = None,
         *,
-        over: AbandonedDrivers = NONE_ABANDONED,
+        abandoned: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
         known: JournalFold | None = None,
     ) -> TurnResult | None:
         """Drive a turn until it has ended or is paused. Returns at once when it already has, or is.
 
-        `begun` is a turn that was just written; without it the turn is claimed here, from those in `over` even if they
-        live, and of its journal only what is not `known` is read. `claimed` is told the epoch of each claim. Returns
-        how the turn stood when it was let go of; None where only the journal can tell. Raises `TurnNotFoundError`,
+        `begun` is a turn that was just written; without it the turn is claimed here, from drivers in `abandoned` even
+        if they live, and of its journal only what is not `known` is read. `claimed` gets the epoch of each claim.
+        Returns how the turn stood at its release; None where only the journal has it. Raises `TurnNotFoundError`,
         `TurnBusyError`, `LeaseLostError` and `StoreError`, and `CannotRunError` when the turn's tools or model are not
         there. How the turn ends is never an exception. When the task is cancelled the turn is let go of, and can be
         taken up again.
         """
-        result = await self._drive(turn_id, begun, over, claimed, known)
+        result = await self._drive(turn_id, begun, abandoned, claimed, known)
         # Who posts to a turn that nobody drives takes it up; what was posted while this driver let go is its to see.
         with suppress(TurnBusyError):
             while (result is None or result.outcome is None) and await self._is_called(turn_id):
@@ -102,14 +102,14 @@ class Driver:
         self,
         turn_id: str,
         begun: NewTurnClaim | None,
-        over: AbandonedDrivers,
+        abandoned: AbandonedDrivers,
         claimed: Callable[[int], None] | None,
         known: JournalFold | None = None,
     ) -> TurnResult | None:
         if begun is None and (await self._store.get(turn_id)).status.outcome is not None:
             return None  # nothing is left to do, so neither its tools nor its model are needed
-        claim = begun.claim if begun is not None else await self._store.claim(turn_id, over=over)
-        claim.over = over
+        claim = begun.claim if begun is not None else await self._store.claim(turn_id, abandoned=abandoned)
+        claim.abandoned = abandoned
         if claimed is not None:
             claimed(claim.epoch)
         if begun is None and any(item.kind is InboxKind.ABORT for item in claim.waiting):
@@ -127,7 +127,7 @@ class Driver:
             self.segments[request.turn].interruption.abort(request)
 
     async def _delegate(self, segment: Segment, call: Call) -> CallSettledInput | CallWaitingInput:
-        drive = partial(self.drive, over=segment.journal.claim.over.for_children)
+        drive = partial(self.drive, abandoned=segment.journal.claim.abandoned.for_children)
         return await Children(segment, drive, self.abort).work(call)
 
     async def _is_called(self, turn_id: str) -> bool:

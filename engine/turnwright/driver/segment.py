@@ -166,13 +166,15 @@ class Segment:
         self.journal = journal
         self.machine = journal.machine
         #: Bounds the attempt that is under way, if its action does.
-        self.within: anyio.CancelScope | None = None
+        self.action_scope: anyio.CancelScope | None = None
         stretch = journal.stretch
         self.model = (
             model
             if stretch is None
             else stretch.observed(
-                model, setup.prices.get(model.name), lambda: self.within is not None and self.within.cancel_called
+                model,
+                setup.prices.get(model.name),
+                lambda: self.action_scope is not None and self.action_scope.cancel_called,
             )
         )
         self.tools: dict[str, Tool] = setup.tools_for(agent)

@@ -168,8 +168,8 @@ class Children:
             spent = Spent()
             with suppress(TurnNotFoundError):  # it never began
                 journal = self._segment.journal
-                over = journal.claim.over.for_children
-                await end_child(self._store, child, journal.listeners, over=over)
+                abandoned = journal.claim.abandoned.for_children
+                await end_child(self._store, child, journal.listeners, abandoned=abandoned)
                 spent = spent_by(result_of(child, await self._store.facts(child)))
             return self._settled(call, CallStatus.ERROR, _CANNOT_RUN, spent)
 

@@ -41,7 +41,7 @@ class TurnOptions(TypedDict, total=False):
 
 
 #: The agents whose limits a setup remembers.
-_LAID: Final = 64
+_MOST_AGENTS: Final = 64
 _OPTIONS: Final = tuple(TurnOptions.__annotations__)
 
 
@@ -136,13 +136,13 @@ def limits_for(agent: Agent, setup: Dependencies) -> Limits:
     """
     if not isinstance(agent, Agent):
         raise ConfigError(f"{agent!r} is no agent: write Agent(name=...)")
-    known = setup.laid.get(id(agent))
+    known = setup.limits_by_agent.get(id(agent))
     if known is not None:
         return known[1]
     limits = agent.limits_for(setup.limits).for_tools(class_of(setup.tools_for(agent).values()))
-    if len(setup.laid) >= _LAID:
-        setup.laid.clear()
-    setup.laid[id(agent)] = (agent, limits)
+    if len(setup.limits_by_agent) >= _MOST_AGENTS:
+        setup.limits_by_agent.clear()
+    setup.limits_by_agent[id(agent)] = (agent, limits)
     return limits
 
 

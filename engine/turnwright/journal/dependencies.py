@@ -87,8 +87,8 @@ class Dependencies(msgspec.Struct, frozen=True):
     poll_interval: float = 0.25
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
-    #: What the limits of agents came to, by the id of the agent, which is kept with it so that no other has the id.
-    laid: dict[int, tuple[Agent, Limits]] = msgspec.field(default_factory=dict)
+    #: The effective limits by the id of the agent. The agent is kept too, so that no other agent gets its id.
+    limits_by_agent: dict[int, tuple[Agent, Limits]] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.unpaired not in get_args(Unpaired):

@@ -56,10 +56,12 @@ async def messages_before(
         # What was brought is what the original was told, whose model was the same.
         messages = list(map(_unsigned, messages))
     if started.continue_from is not None and started.continue_from not in earlier:
-        messages += await _said_up_to(store, started.continue_from, before=turn_id, within=(), model=model, known=known)
+        messages += await _said_up_to(
+            store, started.continue_from, before=turn_id, session_turns=(), model=model, known=known
+        )
     for other in earlier:
         try:
-            messages += await _said_up_to(store, other, before=turn_id, within=earlier, model=model, known=known)
+            messages += await _said_up_to(store, other, before=turn_id, session_turns=earlier, model=model, known=known)
         except UnreadableTurnError as error:
             if started.continue_from == error.turn:
                 raise
@@ -76,11 +78,11 @@ def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
 
 
 async def _said_up_to(
-    store: Store, last: str, *, before: str, within: Collection[str], model: str, known: EarlierJournals
+    store: Store, last: str, *, before: str, session_turns: Collection[str], model: str, known: EarlierJournals
 ) -> list[Message]:
     """What the turn `last` was given and said, and all that it goes on from, as it may be sent to `model`.
 
-    `within` are the turns whose own words are taken anyway, `before` the one that it is all said before. Raises
+    `session_turns` are turns that the caller reads itself; `before` is the turn that all of this precedes. Raises
     `StoreError`, naming the turns, where they go on from each other in a circle.
     """
     brought: list[Message] = []
@@ -105,7 +107,7 @@ async def _said_up_to(
             given, spoken = list(map(_unsigned, given)), tuple(map(_unsigned, spoken))
         brought += given
         said.append(spoken)
-        other = None if first.continue_from in within else first.continue_from
+        other = None if first.continue_from in session_turns else first.continue_from
     return [*brought, *(message for messages in reversed(said) for message in messages)]
 
 

@@ -30,17 +30,17 @@ async def end_turn(
     turn_id: str,
     listeners: Listeners | None = None,
     *,
-    over: AbandonedDrivers = NONE_ABANDONED,
+    abandoned: AbandonedDrivers = NONE_ABANDONED,
 ) -> None:
     """Abort a turn at rest, or one whose driver is gone, and its sub-agents before it.
 
-    One that somebody drives is left to its driver, which finds the request in its inbox, unless it is in `over`. Where
-    the turn is a sub-agent that waits for a person, its parents wait for nothing any more: what it asked is turned down
-    in the name of that person, so that they go on without it once they are resumed or recovered. Raises
+    One that somebody drives is left to its driver, which finds the request in its inbox, unless it is in `abandoned`.
+    Where the turn is a sub-agent that waits for a person, its parents wait for nothing any more: what it asked is
+    turned down in the name of that person, so that they go on without it once they are resumed or recovered. Raises
     `TurnNotFoundError` and what the store raises. Source: DESIGN 4.11, 4.14.
     """
     with suppress(TurnBusyError):
-        await _end_claimed(store, turn_id, listeners, over)
+        await _end_claimed(store, turn_id, listeners, abandoned)
         with suppress(TurnNotFoundError):  # its parents are not in this store
             await _withdraw(store, turn_id)
 
@@ -85,7 +85,7 @@ async def supersede(store: Store, turn_id: str, listeners: Listeners | None = No
 
     Raises `TurnBusyError` if somebody drives it, and `StoreError`. One that has gone on meanwhile is left alone.
     """
-    known = await JournalFold.read(store, turn_id, keeps=True)
+    known = await JournalFold.read(store, turn_id, keep_facts=True)
     async with _held(store, await store.claim(turn_id), listeners, known) as journal:
         if journal.machine.state is State.PAUSED:
             await _end(journal, EndReason.SUPERSEDED)
@@ -97,11 +97,11 @@ async def _claimed(
     store: Store,
     turn_id: str,
     listeners: Listeners | None,
-    over: AbandonedDrivers = NONE_ABANDONED,
+    abandoned: AbandonedDrivers = NONE_ABANDONED,
 ) -> AsyncIterator[TurnJournal]:
     """A turn that nobody drives."""
-    claim = await store.claim(turn_id, over=over)
-    claim.over = over
+    claim = await store.claim(turn_id, abandoned=abandoned)
+    claim.abandoned = abandoned
     async with _held(store, claim, listeners) as journal:
         yield journal
 
@@ -136,8 +136,8 @@ async def end_children(journal: TurnJournal) -> dict[str, Spent]:
             child = child_id(journal.turn_id, call.id)
             # It never began, or nobody knows what it used: then what it was lent is spent.
             with suppress(TurnNotFoundError, UnreadableTurnError):
-                over = journal.claim.over.for_children
-                await end_child(journal.store, child, journal.listeners, over=over)
+                abandoned = journal.claim.abandoned.for_children
+                await end_child(journal.store, child, journal.listeners, abandoned=abandoned)
                 spent[call.id] = spent_by(result_of(child, await journal.store.facts(child)))
     return spent
 
@@ -152,24 +152,24 @@ async def end_child(
     turn_id: str,
     listeners: Listeners | None = None,
     *,
-    over: AbandonedDrivers = NONE_ABANDONED,
+    abandoned: AbandonedDrivers = NONE_ABANDONED,
 ) -> None:
     """Abort a sub-agent, and its own before it, in the name of the turn that called it and that drives it no more.
 
-    It is taken from the owners in `over` even if they live, and has ended when this returns. Raises `TurnNotFoundError`
-    and what the store raises.
+    It is taken from the owners in `abandoned` even if they live, and has ended when this returns. Raises
+    `TurnNotFoundError` and what the store raises.
     """
     while (await store.get(turn_id)).status.outcome is None:
         try:
-            await _end_claimed(store, turn_id, listeners, over)
+            await _end_claimed(store, turn_id, listeners, abandoned)
         except TurnBusyError:
             # Somebody else is about to end it, or is a driver that its parent has lost; both find the request.
             await store.post(abort_item(turn_id))
             await anyio.sleep(_PATIENCE)
 
 
-async def _end_claimed(store: Store, turn_id: str, listeners: Listeners | None, over: AbandonedDrivers) -> None:
-    async with _claimed(store, turn_id, listeners, over) as journal:
+async def _end_claimed(store: Store, turn_id: str, listeners: Listeners | None, abandoned: AbandonedDrivers) -> None:
+    async with _claimed(store, turn_id, listeners, abandoned) as journal:
         await _end(journal, EndReason.ABORTED)
 
 

@@ -84,7 +84,7 @@ class Stretch(Protocol):
 class JournalFold:
     """A turn's journal as it was read once, folded: for whoever checks something by it, and then for its driver.
 
-    `facts` are (seq, fact) pairs, oldest first, and `machine` what made them, if that is at hand. With `keeps` the
+    `facts` are (seq, fact) pairs, oldest first, and `machine` what made them, if that is at hand. With `keep_facts` the
     driver adds what it writes. Raises `UnreadableTurnError` when they are no journal of a turn.
     """
 
@@ -94,11 +94,11 @@ class JournalFold:
         facts: Sequence[tuple[int, Fact]],
         machine: TurnMachine | None = None,
         *,
-        keeps: bool = False,
+        keep_facts: bool = False,
     ) -> None:
         self.turn_id = turn_id
         self.facts = list(facts)
-        self.keeps = keeps
+        self.keep_facts = keep_facts
         self.started = first_fact(turn_id, facts)
         with reading(turn_id):
             self.machine = machine or TurnMachine.resume(fact for _, fact in facts)
@@ -107,9 +107,9 @@ class JournalFold:
         self.seq, self.last = facts[-1]
 
     @classmethod
-    async def read(cls, store: Store, turn_id: str, *, keeps: bool = False) -> "JournalFold":
+    async def read(cls, store: Store, turn_id: str, *, keep_facts: bool = False) -> "JournalFold":
         """Read a turn's journal. Raises `TurnNotFoundError` and `StoreError`."""
-        return cls(turn_id, await store.facts(turn_id), keeps=keeps)
+        return cls(turn_id, await store.facts(turn_id), keep_facts=keep_facts)
 
     async def catch_up(self, store: Store) -> None:
         """Read what was written since."""
@@ -154,7 +154,7 @@ class TurnJournal:
         self.listeners = listeners
         #: Who observes this stretch of driving, if anybody does.
         self.stretch = None if listeners is None or listeners.stretches is None else listeners.stretches(self)
-        if not fold.keeps:
+        if not fold.keep_facts:
             fold.facts = []
         self._state = self.machine.turn.state
         self._logged = _LOG.isEnabledFor(logging.INFO)
@@ -303,7 +303,7 @@ class TurnJournal:
         fold = self.fold
         fold.seq, fold.last = claim.seq, facts[-1]
         fold.path.extend(facts)
-        if fold.keeps:
+        if fold.keep_facts:
             fold.facts += enumerate(facts, seq + 1)
         if turn.state is not self._state:
             # Asked once a state: who switches the log on while a turn runs sees it go on, and a step costs two calls.

@@ -79,14 +79,14 @@ class InProcessTurns:
         self,
         turn_id: str,
         begun: NewTurnClaim | None = None,
-        over: AbandonedDrivers = NONE_ABANDONED,
+        abandoned: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
         known: JournalFold | None = None,
     ) -> TurnResult | None:
         busy = False
         unread = 0
         try:
-            return await self._driver.drive(turn_id, begun, over=over, claimed=claimed, known=known)
+            return await self._driver.drive(turn_id, begun, abandoned=abandoned, claimed=claimed, known=known)
         except TurnBusyError:
             busy = True  # its events go on, and so do its followers
             raise
@@ -111,23 +111,23 @@ class InProcessTurns:
         turn_id: str,
         segment: int,
         *,
-        over: AbandonedDrivers = NONE_ABANDONED,
+        abandoned: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
     ) -> TurnStatus:
         """See `Work.drive`."""
         row = await self._store.get(turn_id)
         # An earlier attempt may have gone on into the next segment, when the answer came before it had paused.
-        left_behind = row.owner is not None and row.epoch in over.epochs
+        left_behind = row.owner is not None and row.epoch in abandoned.epochs
         known = None if left_behind else await JournalFold.read(self._store, turn_id)
         if known is None or known.segment <= segment:
             others = self._jobs.setdefault(turn_id, [])
-            if row.owner is not None and row.owner == self._store.owner and over.covers(row.owner, row.epoch):
+            if row.owner is not None and row.owner == self._store.owner and abandoned.covers(row.owner, row.epoch):
                 for given_up in others:
                     given_up.cancel()
             with anyio.CancelScope() as scope:
                 others.append(scope)
                 try:
-                    await self._drive_once(turn_id, over=over, claimed=claimed, known=known)
+                    await self._drive_once(turn_id, abandoned=abandoned, claimed=claimed, known=known)
                 finally:
                     others.remove(scope)
                     if not others:
@@ -139,14 +139,14 @@ class InProcessTurns:
         status = (await self._store.get(turn_id)).status
         return TurnStatus(status.state, status.reason)
 
-    async def abort(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> None:
+    async def abort(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> None:
         """See `Work.abort`."""
         row = await self._store.get(turn_id)
         if row.status.outcome is not None:
             return
         await self.stop(turn_id)
-        if row.owner is not None and over.covers(row.owner, row.epoch):
-            await end_turn(self._store, turn_id, self._hub, over=over)
+        if row.owner is not None and abandoned.covers(row.owner, row.epoch):
+            await end_turn(self._store, turn_id, self._hub, abandoned=abandoned)
 
     async def job(self, turn_id: str) -> Job:
         """See `Work.job`."""

@@ -46,13 +46,13 @@ class WorkerApi(Protocol):
         turn_id: str,
         segment: int,
         *,
-        over: AbandonedDrivers = NONE_ABANDONED,
+        abandoned: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
     ) -> TurnStatus:
         """Drive a turn until it has ended or rests. A job for a segment that is over does nothing.
 
-        `over` are earlier attempts at the same job that were given up: the turn is taken from them even if they live,
-        and if one of them went on into the next segment, so does this. One in this process is stopped first. `claimed`
+        `abandoned` are earlier attempts at the same job: the turn is taken from them even if they live, and if one of
+        them went on into the next segment, so does this. One in this process is stopped first. `claimed`
         is told the epoch of each claim of this attempt.
 
         When it is cancelled the turn is let go of, and may be taken up by others at once. Raises `CannotRunError` when
@@ -65,10 +65,10 @@ class WorkerApi(Protocol):
         """How a turn stands. Raises `TurnNotFoundError`."""
         ...
 
-    async def abort(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> None:
+    async def abort(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> None:
         """Have a turn end as aborted: here if it rests, by its driver if it has one. One that has ended stays as it is.
 
-        Drivers in `over` have it no more.
+        Drivers in `abandoned` have it no more.
 
         Raises `TurnNotFoundError` and `StoreError`.
         """

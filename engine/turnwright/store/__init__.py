@@ -23,7 +23,7 @@ from .protocol import (
     TurnRow,
 )
 
-# Who keeps turns in memory, or in PostgreSQL, needs no SQLite.
+# An app that keeps its turns in memory or in PostgreSQL does not load SQLite.
 if TYPE_CHECKING:
     from .sqlite.store import SqliteStore
 else:

@@ -1,7 +1,7 @@
-"""The address of a store, as a flag or a configuration spells it, and the registry of its schemes.
+"""The address of a store, as a flag or a configuration file writes it, and the registry of schemes.
 
-A built-in scheme is a line of `SCHEMES`. Another package adds one by an entry point in the group `turnwright.stores`,
-whose name is the scheme and whose object is a `StoreScheme`.
+Each built-in scheme is one entry of `SCHEMES`. Another package adds a scheme with an entry point in the group
+`turnwright.stores`: its name is the scheme, its object a `StoreScheme`.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,12 @@ GROUP: Final = "turnwright.stores"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreScheme:
-    """One kind of store: how it is opened, and its abilities.
+    """One kind of store: its opener and its abilities.
 
-    `name` is the part of an address before the first colon. `opener` names a function as `module:function`, which is
-    imported when the first store is opened: `function(address, *, create)` returns a `Store`, or raises `ConfigError`
-    for an address that it cannot read and, without `create`, for a store that is not there. `help` says in a few words
-    what the store is (`a SQLite file`), `example` shows its addresses, `install` is the command that installs what the
-    opener imports.
+    `name` is the part of an address before the first colon. `opener` is `module:function`, imported when the first
+    store is opened. `function(address, *, create)` returns a `Store`. It raises `ConfigError` for an address that it
+    cannot read and, without `create`, for a store that does not exist. `help` describes the store in a few words (`a
+    SQLite file`), `example` shows its addresses, and `install` is the command that installs its dependencies.
     """
 
     name: str
@@ -39,7 +38,7 @@ class StoreScheme:
     in_file: bool = False
     #: Turns outlive the process that made them.
     outlives_process: bool = True
-    #: The opener takes `notify=True`: each append then tells the processes that watch.
+    #: The opener takes `notify=True`: each append then notifies the processes that watch.
     notifies: bool = False
     #: The store has a schema that `turnwright migrate` brings up to date.
     migrates: bool = True
@@ -75,9 +74,9 @@ _BUILT_IN: Final = {name: scheme for scheme in SCHEMES for name in (scheme.name,
 
 
 def find_scheme(address: str) -> StoreScheme | None:
-    """Return the scheme of an address, or None where nobody knows it.
+    """Return the scheme of an address, or None for an unknown one.
 
-    Raises `ConfigError` for one whose entry point is broken, or that two packages add.
+    Raises `ConfigError` if its entry point is broken, or if two packages add the scheme.
     """
     name = address.partition(":")[0]
     if name in _BUILT_IN:
@@ -91,15 +90,14 @@ def open_store(address: str, *, create: bool = True, notify: bool = False) -> St
     """Open the store at `address`.
 
     - `memory:`
-    - `sqlite:///relative.db` or `sqlite:////absolute.db`, with `?durability=normal` if an acknowledged append need not
-      survive a loss of power (`full`, the default: it does)
-    - `postgresql://user:password@host:port/database`, which goes to libpq as it is, options too. Nothing is connected
-      before the first use. With `notify` each append tells the processes that watch.
-    - whatever an installed package adds (`StoreScheme`)
+    - `sqlite:///relative.db` or `sqlite:////absolute.db`. An acknowledged append survives a loss of power, unless
+      `?durability=normal` is added.
+    - `postgresql://user:password@host:port/database`, passed to libpq unchanged, with its options. The store connects
+      at its first use. With `notify`, each append notifies the processes that watch.
+    - the schemes that installed packages add (`StoreScheme`)
 
-    Raises `ConfigError` for another address or option, for a file that cannot be used, without `create` for one that is
-    not there, for `notify` where the store cannot, and where something that the store needs is not installed. No
-    message repeats a password.
+    Raises `ConfigError` for another address or option, for an unusable file, for a missing file without `create`, for
+    `notify` with a store that cannot notify, and for a missing dependency. No message repeats a password.
     """
     scheme = find_scheme(address)
     if scheme is None:
@@ -108,23 +106,23 @@ def open_store(address: str, *, create: bool = True, notify: bool = False) -> St
         examples = [one.example + (f" ({one.install})" if one.install else "") for one in SCHEMES]
         added = [f"{name}:..." for name in added_names(GROUP) if name not in _BUILT_IN]
         raise ConfigError(
-            f"store {_without_password(address)!r} is no address that can be opened: use {', '.join(examples + added)}"
+            f"store {_without_password(address)!r}: unknown kind of address: use {', '.join(examples + added)}"
         )
     if notify and not scheme.notifies:
-        raise ConfigError(f"store {scheme.name}:...: {scheme.help} cannot notify: whoever waits looks again and again")
+        raise ConfigError(f"store {scheme.name}:...: {scheme.help} cannot notify: leave the option out")
     module, _, function = scheme.opener.partition(":")
     try:
         opener: Callable[..., Store] = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
         if scheme in SCHEMES and not scheme.install:
-            raise  # a part of Python is missing, and no package brings it
+            raise  # a part of Python is missing, and no package installs it
         hint = scheme.install or "install what its package needs, or another version of the package"
         raise ConfigError(f"store {scheme.name}:...: {module} cannot be used ({error}): {hint}") from error
     return opener(address, create=create, notify=True) if notify else opener(address, create=create)
 
 
 def outlives_process(address: str) -> bool:
-    """Whether the turns of a store are there for the next process. A text that is no store's address may be a name."""
+    """Whether the next process finds the turns of a store. True for an unknown address: it may be a name."""
     with suppress(ConfigError):
         scheme = find_scheme(address)
         return scheme is None or scheme.outlives_process
@@ -132,9 +130,9 @@ def outlives_process(address: str) -> bool:
 
 
 def split_file(address: str) -> tuple[str, str]:
-    """Split the address of a store in a file before its path, which has the options: `sqlite:///`, `turns.db`.
+    """Split the address of a file store into prefix and path, options included: `sqlite:///`, `turns.db`.
 
-    Of any other store the path is empty.
+    For any other store the path is empty.
     """
     before, separator, path = address.partition(":///")
     scheme = find_scheme(address) if path and ":" not in before else None
@@ -142,7 +140,7 @@ def split_file(address: str) -> tuple[str, str]:
 
 
 def _without_password(address: str) -> str:
-    """The address without what may be user and password: all between the first colon and the last @."""
+    """Return the address without what may be user and password: the text between the first colon and the last @."""
     before, at, after = address.rpartition("@")
     scheme, colon, _ = before.partition(":")
     return f"{scheme}:...@{after}" if at and colon else address

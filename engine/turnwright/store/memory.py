@@ -1,4 +1,4 @@
-"""The store in memory: for tests, and for turns that need not outlive their process."""
+"""The in-memory store, for tests and for turns that end with their process."""
 
 import time
 from collections.abc import Sequence
@@ -30,19 +30,19 @@ from .protocol import (
     Status,
     TurnRow,
 )
-from .watching import untold
+from .watching import poll_for_changes
 
 
 @dataclass(slots=True)
-class _Kept:
+class _StoredTurn:
     new: NewTurn
     number: int
     facts: list[Fact]
-    #: How many facts there are.
+    #: The number of facts.
     seq: int
     status: Status
     updated_at: float
-    #: The last of them goes on: it ends at `written_at`.
+    #: The last span is still open: it ends at `written_at`.
     begun: list[ClaimSpan]
     #: When the last fact was written.
     written_at: float
@@ -52,7 +52,7 @@ class _Kept:
 
     @property
     def row(self) -> TurnRow:
-        """The turn as a query shows it: made when one is asked for, and not for each append."""
+        """The turn as a query shows it, built per query and not per append."""
         new = self.new
         return TurnRow(
             id=new.id,
@@ -69,16 +69,16 @@ class _Kept:
 
     @property
     def claim_spans(self) -> list[ClaimSpan]:
-        """Who wrote the facts so far. The first of them were written with the turn, so there is one at least."""
+        """The spans of the facts so far. A turn is created with facts, so there is at least one."""
         *ended, last = self.begun
         return [*ended, ClaimSpan(last.first, last.epoch, last.owner, last.began, self.written_at)]
 
 
 class MemoryStore:
-    """Keeps turns in this process. It must be used from one event loop. Its methods are described at `Store`.
+    """Keeps turns in this process, for one event loop. Its methods are described at `Store`.
 
-    An engine hears at once of what is asked through it. What another engine on the same store asks of a turn that it
-    drives, an abort say, it hears between two actions: nobody looks into this store meanwhile.
+    An engine acts at once on requests that are made through it. Requests of another engine on the same store, such as
+    an abort, are read between two actions, because nothing polls this store.
     """
 
     shared = False
@@ -86,22 +86,22 @@ class MemoryStore:
 
     def __init__(self) -> None:
         own = type(self)
-        #: What a subclass puts in the place of these may suspend.
+        #: A subclass that overrides these methods may suspend in them.
         self.inline = own.append is MemoryStore.append and own.inbox is MemoryStore.inbox
         #: In the order in which they were made.
-        self._turns: dict[str, _Kept] = {}
+        self._turns: dict[str, _StoredTurn] = {}
         self._numbers = count(1)
         self._driving: set[str] = set()
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         if new.id in self._turns:
-            raise StoreError(f"turn {new.id} is there already")
+            raise StoreError(f"turn {new.id} already exists")
         if new.session is not None:
             for row in await self.turns(session=new.session, live=True):
                 raise SessionBusyError(new.session, row.id)
         at = new.created_at
         begun = [ClaimSpan(1, int(driven), self.owner, at, at)]
-        kept = _Kept(new, next(self._numbers), list(facts), len(facts), status, at, begun, at)
+        kept = _StoredTurn(new, next(self._numbers), list(facts), len(facts), status, at, begun, at)
         self._turns[new.id] = kept
         if driven:
             self._driving.add(new.id)
@@ -109,15 +109,15 @@ class MemoryStore:
             kept.epoch, kept.owner = 0, None
         return Claim(turn=new.id, epoch=kept.epoch, seq=len(facts))
 
-    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-        kept = self._kept(turn_id)
-        if turn_id in self._driving and not over.covers(self.owner, kept.epoch):
+    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
+        kept = self._stored(turn_id)
+        if turn_id in self._driving and not abandoned.covers(self.owner, kept.epoch):
             raise TurnBusyError(turn_id, "this process")
         crashed = kept.owner is not None
         kept.epoch, kept.owner = kept.epoch + 1, self.owner
         self._driving.add(turn_id)
         waiting = list(kept.inbox.values())
-        return Claim(turn_id, kept.epoch, kept.seq, crashed=crashed, signs=self.owner, waiting=waiting)
+        return Claim(turn_id, kept.epoch, kept.seq, crashed=crashed, unrecorded_owner=self.owner, waiting=waiting)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         kept = self._turns.get(claim.turn)
@@ -135,9 +135,12 @@ class MemoryStore:
         if facts:
             if claim.seq != kept.seq:
                 raise StoreError(f"turn {claim.turn}: fact {claim.seq + 1} does not follow the last one, {kept.seq}")
-            if claim.signs is not None:
-                kept.begun = [*kept.claim_spans, ClaimSpan(claim.seq + 1, claim.epoch, claim.signs, now, now)]
-                claim.signs = None
+            if claim.unrecorded_owner is not None:
+                kept.begun = [
+                    *kept.claim_spans,
+                    ClaimSpan(claim.seq + 1, claim.epoch, claim.unrecorded_owner, now, now),
+                ]
+                claim.unrecorded_owner = None
             kept.written_at = now
             kept.facts += facts
             kept.seq = claim.seq = claim.seq + len(facts)
@@ -148,13 +151,13 @@ class MemoryStore:
         return list(kept.inbox.values()) if kept.inbox else []
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        return list(enumerate(self._kept(turn_id).facts[after:], start=after + 1))
+        return list(enumerate(self._stored(turn_id).facts[after:], start=after + 1))
 
     async def claim_spans(self, turn_id: str) -> list[ClaimSpan]:
-        return self._kept(turn_id).claim_spans
+        return self._stored(turn_id).claim_spans
 
     async def get(self, turn_id: str) -> TurnRow:
-        return self._kept(turn_id).row
+        return self._stored(turn_id).row
 
     def has(self, turn_id: str) -> bool:
         return turn_id in self._turns
@@ -177,13 +180,13 @@ class MemoryStore:
         ][:limit]
 
     async def is_driven(self, turn_id: str) -> bool:
-        self._kept(turn_id)
+        self._stored(turn_id)
         return turn_id in self._driving
 
     async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
         if not items:
             return ()
-        inbox = self._kept(addressee(items)).inbox
+        inbox = self._stored(addressee(items)).inbox
         blocking = conflicting_items(inbox.values(), items)
         if not blocking:
             for item in items:
@@ -199,10 +202,10 @@ class MemoryStore:
         return [item for item in waiting if item.kind in kinds]
 
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
-        return untold(turn_id)
+        return poll_for_changes(turn_id)
 
     async def delete(self, turn_id: str) -> int:
-        self._kept(turn_id)
+        self._stored(turn_id)
         family = [name for name in self._turns if name == turn_id or name.startswith(f"{turn_id}:")]
         for name in family:
             if name in self._driving:
@@ -212,20 +215,20 @@ class MemoryStore:
         return len(family)
 
     async def migrate(self) -> tuple[int, int]:
-        """See `Store.migrate`. There is but one version."""
+        """See `Store.migrate`. There is only one version."""
         return (1, 1)
 
     async def aclose(self) -> None:
         self._driving.clear()
 
-    def _kept(self, turn_id: str) -> _Kept:
+    def _stored(self, turn_id: str) -> _StoredTurn:
         if turn_id not in self._turns:
             raise TurnNotFoundError(turn_id)
         return self._turns[turn_id]
 
 
 def open_memory(address: str, *, create: bool) -> MemoryStore:  # noqa: ARG001 (there is never a store to find)
-    """Open a new store for `memory:`. Raises `ConfigError` where more follows."""
+    """Open a new store for `memory:`. Raises `ConfigError` if the address has more than the scheme."""
     if address not in ("memory:", "memory://"):
         raise ConfigError("store memory:...: nothing may follow: write memory:, or sqlite:///relative.db for a file")
     return MemoryStore()

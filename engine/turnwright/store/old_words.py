@@ -1,6 +1,6 @@
-"""Journals that were written when some words were others, in the words of today: what `migrate` writes.
+"""Translation of stored journals into today's words, for `migrate`.
 
-Only words change: the facts, their order and what follows from them stay.
+Only words change. The facts, their order and their meaning stay.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Final
 from turnwright_states import MachineError, fold
 from turnwright_states.fact_parser import parse_fact
 
-#: The kinds of facts that had other words, and what they are called now.
+#: The kinds of facts whose words changed, with their names of today.
 KINDS: Final[Mapping[str, str]] = {
     "turn_started": "turn_started",
     "answered": "answered",
@@ -19,7 +19,7 @@ KINDS: Final[Mapping[str, str]] = {
     "halted": "turn_ended",
 }
 
-#: What a journal may be that is damaged: its hash is not what matters then.
+#: The errors that a damaged journal raises. Its hash is then left as it is.
 _DAMAGED: Final = (MachineError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 _FIELDS: Final[Mapping[str, str]] = {
@@ -37,7 +37,7 @@ _VALUES: Final[Mapping[tuple[str, object], str]] = {
 
 
 def renamed(payload: str) -> str:
-    """The payload of a fact, or of an answer that waits in an inbox. What is no JSON object stays as it is."""
+    """Translate the payload of a fact, or of an answer in an inbox. Anything but a JSON object stays as it is."""
     try:
         fields = json.loads(payload)
     except (ValueError, RecursionError):
@@ -59,9 +59,9 @@ def _renamed(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def with_hash(facts: Sequence[tuple[str, str]]) -> str:
-    """The last payload of a turn that has ended, with the hash of the words of today: its reason is hashed.
+    """Return the last payload of an ended turn with a new hash. The hash covers the reason, whose word changed.
 
-    `facts` are the kinds and payloads of the whole turn. A damaged journal keeps the payload that it has.
+    `facts` are the kinds and payloads of the complete turn. A damaged journal keeps its last payload.
     """
     last = facts[-1][1]
     try:

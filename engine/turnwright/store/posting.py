@@ -1,4 +1,4 @@
-"""What a post does to an inbox, by any store that can read the inbox first."""
+"""The rules of a post to an inbox, for stores that read the inbox first."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,9 +6,9 @@ from .protocol import InboxItem
 
 
 def addressee(items: Sequence[InboxItem]) -> str:
-    """The one turn that these items are for.
+    """Return the one turn that these items are for.
 
-    Raises `ValueError` where there are several, or two items that differ under one id: no store could take them all.
+    Raises `ValueError` for items of several turns, and for two different items with one id.
     """
     turns = {item.turn for item in items}
     if len(turns) != 1:
@@ -20,6 +20,6 @@ def addressee(items: Sequence[InboxItem]) -> str:
 
 
 def conflicting_items(waiting: Iterable[InboxItem], items: Sequence[InboxItem]) -> tuple[InboxItem, ...]:
-    """What waits under an id of one of `items` with something else in it, in the order of `waiting`."""
+    """Return the waiting items that have the id of one of `items` and another content, in the order of `waiting`."""
     wanted = {item.id: item for item in items}
     return tuple(one for one in waiting if wanted.get(one.id, one) != one)

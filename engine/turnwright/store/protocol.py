@@ -1,10 +1,10 @@
-"""What the engine asks of a store (DESIGN 5).
+"""The interface of a store (docs/rules.md#journal, docs/rules.md#leases).
 
-A store keeps three things: the facts of each turn, append-only; one row a turn, with its epoch, its owner and a copy
-of its status for queries; and one inbox a turn, which any process may write. It decides nothing.
+A store keeps three things for each turn: its facts, append-only; one row with its epoch, its owner and a copy of its
+status for queries; and one inbox, to which any process may write. A store decides nothing.
 
-Whoever drives a turn claims it first. A claim raises the turn's epoch, and every append must find its own epoch still
-there: a driver that was overtaken gets `LeaseLostError` and has written nothing.
+A driver claims a turn before it drives it. A claim raises the turn's epoch, and an append succeeds only under the
+current epoch. A driver that lost the turn gets `LeaseLostError` and has written nothing.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,15 +18,15 @@ from msgspec import Struct
 from turnwright_states import EndReason, Outcome, State, Turn
 from turnwright_states.facts import Fact
 
-#: Waits until something was written to a turn, or for so many seconds.
+#: Waits until something was written to a turn, at most for the given seconds.
 Changed = Callable[[float], Awaitable[None]]
 
-#: The owner of a turn that was let go of after a crash, for which the next driver has still to account.
+#: The owner of a turn that was released after a crash, which the next driver must still record.
 NOBODY: Final = ""
 
 
 class Queued(StrEnum):
-    """The state of a turn that was submitted, and that nobody has begun to drive. The machine does not know it."""
+    """The state of a submitted turn that has had no driver yet. The machine does not know this state."""
 
     QUEUED = "QUEUED"
 
@@ -41,9 +41,9 @@ QUEUED: Final = Queued.QUEUED
 
 
 class Status(Struct, frozen=True, gc=False):
-    """A copy of where a turn stands, for queries. It can be rebuilt from the facts, all but `QUEUED`.
+    """A copy of a turn's state, for queries. It can be rebuilt from the facts, except `QUEUED`.
 
-    One is made for each append: hence a struct, which takes a tenth of the time of a frozen dataclass.
+    Each append makes one. So it is a struct, which takes a tenth of the time of a frozen dataclass.
     """
 
     state: State | Queued
@@ -52,24 +52,24 @@ class Status(Struct, frozen=True, gc=False):
     reason: EndReason | None = None
 
     def of_epoch(self, epoch: int) -> "Status":
-        """The status of a turn's row, whose epoch is 0 until somebody has begun to drive it."""
+        """Return the status of a turn's row. Its epoch is 0 until the first driver claims it."""
         return self if epoch or self.outcome is not None else Status(QUEUED, self.steps, self.tool_calls)
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome, once there is one."""
+        """The outcome, or None while the turn has not ended."""
         return self.state.outcome
 
     @classmethod
     def of(cls, turn: Turn) -> "Status":
-        """The status of a folded turn."""
+        """Return the status of a folded turn."""
         counters = turn.counters
         return cls(turn.state, counters.steps, counters.calls, turn.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class NewTurn:
-    """A turn to be: `id` is the caller's, `created_at` in seconds since the epoch of Unix."""
+    """A turn that is about to be created. The caller chooses `id`; `created_at` is in seconds since the Unix epoch."""
 
     id: str
     session: str | None
@@ -82,12 +82,12 @@ class NewTurn:
 class TurnRow:
     """One turn, as a query shows it.
 
-    `number` counts the turns of a store in the order in which they were made; it goes up also when the clock goes back.
-    `owner` is None once its driver let go of it, or `NOBODY` where a crash is still to be accounted for. A driver that
-    died is still its owner. `updated_at`: when its last fact was written, or a status after it where the store says so.
+    `number` counts the turns of a store in the order of creation, independent of the clock. `owner` is None after a
+    release, or `NOBODY` after a release with a crash that is not yet recorded. A driver that died is still the owner.
+    `updated_at` is the time of the last fact, or of a later status in stores that keep it.
 
-    `fault` says why the row cannot be read, and is empty for a sound one. Then nothing else in it is to be relied on:
-    what is damaged stands at its default, and `status` says nothing. Only `Store.turns` returns such a row.
+    `fault` says why the row cannot be read; it is empty for a sound row. Do not rely on the other fields of a damaged
+    row: damaged fields have their defaults, and `status` means nothing. Only `Store.turns` returns damaged rows.
     """
 
     id: str
@@ -104,69 +104,69 @@ class TurnRow:
 
     @classmethod
     def damaged(cls, turn_id: str, fault: str) -> "TurnRow":
-        """The row of a turn of which nothing but its id is known."""
+        """Return the row of a turn of which only the id is known."""
         return cls(turn_id, None, "", "", 0.0, 0.0, 0, None, Status(State.CHECK), 0, fault)
 
 
 class ClaimSpan(Struct, frozen=True):
-    """Facts that one driver wrote under one claim: from the fact `first` on, up to the next span's.
+    """The facts that one driver wrote under one claim: from fact `first` to the fact before the next span.
 
-    A turn that was submitted begins with a span of epoch 0, whose `owner` is the process that submitted it.
+    A submitted turn begins with a span of epoch 0, whose `owner` is the process that submitted it.
     """
 
-    #: The seq of its first fact.
+    #: The seq of the span's first fact.
     first: int
     epoch: int
     #: The name of the driver's process, as its `Store.owner` was then.
     owner: str
-    #: When its first facts were written, and its last, in seconds since the epoch of Unix, by the driver's clock.
+    #: When the first facts and the last facts were written, in seconds since the Unix epoch, by the driver's clock.
     began: float
     ended: float
 
 
 class AbandonedDrivers(Struct, frozen=True):
-    """Drivers that were given up, as a runtime gives up a worker that it hears nothing of, whether they live or not.
+    """Drivers whose turns may be claimed although they may still be alive, such as an unresponsive worker of a runtime.
 
-    `owners` are their names, `epochs` those of the claims under which they drove, where these are known.
+    `owners` are the names of the drivers. `epochs` are the epochs of their claims, empty if unknown.
     """
 
     owners: frozenset[str] = frozenset()
     epochs: frozenset[int] = frozenset()
 
     def covers(self, owner: str, epoch: int) -> bool:
-        """Whether whoever owns a turn in this epoch was given up. A later claim by the same owner was not."""
+        """Whether this owner of a turn in this epoch was abandoned. A later claim by the same owner is not covered."""
         return owner in self.owners and (not self.epochs or epoch in self.epochs)
 
     @property
     def for_children(self) -> "AbandonedDrivers":
-        """The same drivers, of the turn's sub-turns: these have epochs of their own."""
+        """The same drivers for the sub-turns, which have epochs of their own."""
         return AbandonedDrivers(self.owners)
 
 
-#: Every driver that lives keeps its turns.
+#: No driver is abandoned: a living driver keeps its turns.
 NONE_ABANDONED: Final = AbandonedDrivers()
 
 
 @dataclass(slots=True)
 class Claim:
-    """The right to append to one turn, as long as `epoch` is the turn's. `seq` is the last fact's place.
+    """The right to append to one turn, as long as `epoch` is the turn's. `seq` is the number of the last fact.
 
-    `crashed`: whoever drove the turn before never let go of it. `over`: who was given up when it was claimed,
-    and from whom its sub-turns may be taken too. `signs`: the driver's name until it has written facts, the first of
-    which keeps it, and None from then on. `waiting`: what waited in the turn's inbox when it was claimed.
+    `crashed`: the driver before this one never released the turn. `abandoned`: drivers from which this claim may take
+    the turn and its sub-turns. `unrecorded_owner`: the driver's name until the first append records it, then None.
+    `waiting`: the items in the turn's inbox at the time of the claim.
     """
 
     turn: str
     epoch: int
     seq: int
     crashed: bool = False
-    over: AbandonedDrivers = NONE_ABANDONED
-    signs: str | None = None
+    abandoned: AbandonedDrivers = NONE_ABANDONED
+    unrecorded_owner: str | None = None
     waiting: list["InboxItem"] = field(default_factory=list)
 
 
 class InboxKind(StrEnum):
-    """What other processes may ask of a turn."""
+    """A kind of request that other processes may post to a turn."""
 
     ABORT = "abort"
     ANSWER = "answer"
@@ -175,7 +175,7 @@ class InboxKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InboxItem:
-    """One request to a turn. `id` is unique among those that wait in the turn's inbox."""
+    """One request to a turn. `id` is unique within the turn's inbox."""
 
     turn: str
     id: str
@@ -184,54 +184,51 @@ class InboxItem:
 
 
 class Store(Protocol):
-    """A store. Every method raises `StoreError` when it cannot read or write, and then has changed nothing.
+    """A store of turns. Every method raises `StoreError` if it cannot read or write, and then has changed nothing.
 
-    What is damaged of one turn raises `UnreadableTurnError`, a `StoreError`, where that turn is asked for, and does not
-    keep anybody from the others.
+    Reading a damaged turn raises `UnreadableTurnError`, a `StoreError`. The other turns stay readable.
     """
 
     @property
     def shared(self) -> bool:
-        """Whether other processes may write to the same turns, so that inboxes must be looked at now and then."""
+        """Whether other processes may write to the same turns. If so, drivers poll the inboxes."""
         ...
 
     @property
     def inline(self) -> bool:
-        """Whether the next `append`, and an `inbox` before it, lets nobody else run: nothing in them suspends.
+        """Whether the next `append`, and an `inbox` before it, run without suspending.
 
-        It holds until somebody else runs, so read it right before. It is never true while an append is under way: who
-        finds it true need not wait for one of the same turn. Where it is false, appends of one turn must follow each
-        other, and a cancelled one may have been written.
+        Read it right before the call: it may change when another task runs. It is never true during an append, so a
+        caller that reads true need not wait for another append of the turn. If it is false, appends of one turn must
+        run one after the other, and a canceled append may have been written.
         """
         ...
 
     @property
     def owner(self) -> str:
-        """The name of this process among the drivers: what the rows of turns that it claims from now on will say."""
+        """The name of this process among the drivers, written to the row of each turn that it claims."""
         ...
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
-        """Write a new turn with its first facts, one at least, and claim it, in one transaction.
+        """Write a new turn with its first facts, at least one, and claim it, in one transaction.
 
-        Without `driven` nobody drives it yet, its epoch is 0, and whoever drives it is to claim it.
+        With `driven=False` the turn is not claimed, and its epoch is 0.
 
-        Raises `SessionBusyError` when another turn of the session has not ended, and `StoreError` for an id that is
-        taken.
+        Raises `SessionBusyError` if another turn of the session has not ended, and `StoreError` if the id exists.
         """
         ...
 
-    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-        """Take the turn: raise its epoch, become its owner. The claim has what waits in the inbox, as with `append`.
+    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
+        """Claim the turn: raise its epoch and become its owner. The claim contains the items of the turn's inbox.
 
-        Raises `TurnNotFoundError`, and `TurnBusyError` while a living driver owns it, unless `over` says that it was
-        given up.
+        Raises `TurnNotFoundError`, and `TurnBusyError` while a living driver owns the turn that is not in `abandoned`.
         """
         ...
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
-        """Let go of the turn. Does nothing when it was taken over since.
+        """Release the turn. Does nothing if another driver has claimed it since.
 
-        With `crashed`, the next claim is told that a driver died: this one has not accounted for it.
+        With `crashed`, the next claim has `crashed` set, because this driver did not record the earlier crash.
         """
         ...
 
@@ -240,29 +237,28 @@ class Store(Protocol):
     ) -> list[InboxItem]:
         """Append facts, write the status and delete the consumed inbox items, in one transaction.
 
-        Moves `claim.seq` to the last fact, and returns what waits in the inbox then, in the order in which it was
-        posted; a damaged item is left out, and `inbox` reports it. Raises `LeaseLostError` when the epoch is another's.
+        Moves `claim.seq` to the last fact. Returns the items that are in the inbox then, in the order of posting,
+        without damaged items, which `inbox` reports. Raises `LeaseLostError` if the turn's epoch is not the claim's.
         """
         ...
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        """The facts with a seq above `after`, oldest first. Raises `TurnNotFoundError`."""
+        """Return the facts with a seq above `after`, oldest first. Raises `TurnNotFoundError`."""
         ...
 
     async def claim_spans(self, turn_id: str) -> list[ClaimSpan]:
-        """Who wrote the turn's facts, the first one first. Raises `TurnNotFoundError`.
+        """Return who wrote the turn's facts, one span per claim, oldest first. Raises `TurnNotFoundError`.
 
-        A claim that wrote no fact has no span. Nor have facts that a release wrote which did not keep their driver;
-        where all are such, nothing is returned.
+        A claim that wrote no fact has no span. Nor have facts of an old release that did not record their driver.
         """
         ...
 
     async def get(self, turn_id: str) -> TurnRow:
-        """One turn's row. Raises `TurnNotFoundError`."""
+        """Return one turn's row. Raises `TurnNotFoundError`."""
         ...
 
     def has(self, turn_id: str) -> bool | None:
-        """Whether the turn is there, or None where only `get` can tell, which may wait for a server."""
+        """Whether the turn exists, or None if the store must ask a server: call `get` then."""
         ...
 
     async def turns(
@@ -273,10 +269,10 @@ class Store(Protocol):
         limit: int | None = None,
         before: int | None = None,
     ) -> list[TurnRow]:
-        """Turns, the one made last first: of one session, or of all; only live or only ended ones, or both.
+        """Return turns, newest first: of one session or of all, only live ones, only ended ones, or both.
 
-        At most `limit`, and only those whose `number` is below `before`: with that of the last one, the next page.
-        A turn whose row is damaged is among them, with a `fault`.
+        Returns at most `limit` turns, and only turns whose `number` is below `before`. For the next page, pass the
+        last row's `number`. Damaged rows are included, with a `fault`.
         """
         ...
 
@@ -287,46 +283,44 @@ class Store(Protocol):
     async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
         """Put requests to one turn into its inbox, all of them or none.
 
-        What waits there under the same id with the same kind and payload need not be put there again. Returns what is
-        in the way: the items that wait there under one of the ids with something else in them. Then nothing was put
-        there; when nothing is in the way, everything was. Raises `TurnNotFoundError`.
+        An item that is there already, with the same id, kind and payload, is not added again. Returns the conflicting
+        items: items in the inbox with one of the ids and another content. If there is one, nothing was added. Raises
+        `TurnNotFoundError`.
         """
         ...
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
-        """What waits in a turn's inbox, in the order in which it was posted; empty for a turn that is not there."""
+        """Return the items of a turn's inbox in the order of posting. Empty for a turn that does not exist."""
         ...
 
     async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
-        """The requests of these kinds that wait in the inboxes of all turns, without those that are damaged."""
+        """Return the requests of these kinds in the inboxes of all turns, without damaged ones."""
         ...
 
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
-        """Watch a turn, which need not be there yet, while the block runs, for somebody who reads its journal again.
+        """Watch a turn, which need not exist yet, while the block runs.
 
-        What the block is given waits until something was written to the turn since the last wait (or since the block
-        began), at most the seconds that it is given. A store that nobody tells of what others write waits that long
-        each time.
+        The context value is a function. It waits until something was written to the turn since the last wait (or since
+        the block began), at most for the given seconds. A store without notifications always waits that long.
         """
         ...
 
     async def delete(self, turn_id: str) -> int:
-        """Forget a turn and its sub-turns, whose ids begin with `{turn_id}:`: rows, facts, inboxes, in one transaction.
+        """Delete a turn and its sub-turns, whose ids begin with `{turn_id}:`, in one transaction.
 
-        Returns how many turns were deleted. Raises `TurnNotFoundError`, and `TurnBusyError` while a living driver owns
-        one of them; then nothing was deleted.
+        Deletes rows, facts and inboxes, and returns the number of deleted turns. Raises `TurnNotFoundError`, and
+        `TurnBusyError` while a living driver owns one of the turns; then nothing was deleted.
         """
         ...
 
     async def migrate(self) -> tuple[int, int]:
-        """Bring the store to the schema of this release; safe when two do it at once.
+        """Migrate the store to the schema of this release. Two processes may do this at once.
 
-        Returns the version before and the one after; a store that is not there yet has version 0. One of an older
-        schema raises `ConfigError` at its first use, and says that it must be migrated; a newer one says that
-        turnwright must be upgraded, here too.
+        Returns the version before and the version after; a new store had version 0. Raises `ConfigError` for a store
+        of a newer release. Every other method raises `ConfigError` while the store has an older schema.
         """
         ...
 
     async def aclose(self) -> None:
-        """Let go of everything. The store cannot be used afterwards."""
+        """Release all locks and connections. The store cannot be used afterwards."""
         ...

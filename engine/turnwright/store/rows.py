@@ -1,7 +1,6 @@
 """The rows that SQL stores read, checked column by column.
 
-A database does not promise what its columns hold: another program, a failing disk or a person may have changed them.
-Whatever stands there, a damaged row concerns its own turn only.
+Another program, a failing disk or a person may have changed a column. A damaged row affects only its own turn.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,21 +15,21 @@ from turnwright_states.facts import Fact
 
 from .protocol import ClaimSpan, InboxItem, InboxKind, Status, TurnRow
 
-#: A row as a database's client gives it: the type of a column is not known.
+#: A row as a database's client returns it. The types of its columns are unknown.
 Columns = tuple[Any, ...]
 
-#: Counts above this are damaged. The next one must be exact as a float, too.
+#: Larger counts are damaged. Each count, and the one after it, must be exact as a float.
 _MOST: Final = 2**53
 #: The largest number of a row.
 _LARGEST: Final = 2**63 - 1
-#: Times in seconds since the epoch of Unix that a calendar has: about the years 5 to 9892.
+#: Times in seconds since the Unix epoch that `datetime` can show: about the years 5 to 9892.
 _FIRST, _LAST = -6.2e10, 2.5e11
 #: The characters of a damaged value that an error quotes.
 _QUOTED: Final = 60
 
 
 def turn_row(row: Columns) -> TurnRow:
-    """Return the turn of a row, with what is damaged in it as its `fault`.
+    """Return the turn of a row. Its `fault` describes the first damaged column.
 
     The columns: id, session, agent, model, times of creation and last write, epoch, owner, state, steps, tool calls,
     reason, whether it is live, number.
@@ -78,7 +77,7 @@ def readable(row: TurnRow, where: str) -> TurnRow:
 def facts_of(turn: str, rows: Iterable[Columns], where: str) -> list[tuple[int, Fact]]:
     """Return the facts of rows (seq, kind, payload).
 
-    Raises `UnreadableTurnError`, caused by a `InvalidJournalError`.
+    Raises `UnreadableTurnError`, caused by an `InvalidJournalError`.
     """
     facts: list[tuple[int, Fact]] = []
     try:
@@ -110,7 +109,7 @@ def claim_spans_of(turn: str, rows: Iterable[Columns], where: str) -> list[Claim
 
 
 def waiting(turn: str, rows: Iterable[Columns], where: str) -> list[InboxItem]:
-    """Return the inbox of a turn, of rows (id, kind, payload). Raises `UnreadableTurnError`."""
+    """Return the inbox of a turn from rows (id, kind, payload). Raises `UnreadableTurnError`."""
     try:
         return [_item(turn, *row) for row in rows]
     except ValueError as error:
@@ -118,12 +117,12 @@ def waiting(turn: str, rows: Iterable[Columns], where: str) -> list[InboxItem]:
 
 
 def readable_items(turn: str, rows: Iterable[Columns]) -> list[InboxItem]:
-    """Return the inbox of a turn, of rows (id, kind, payload), without what is damaged."""
+    """Return the inbox of a turn from rows (id, kind, payload), without damaged items."""
     return requests_of((turn, *row) for row in rows)
 
 
 def requests_of(rows: Iterable[Sequence[Any]]) -> list[InboxItem]:
-    """Return the requests of rows (turn, id, kind, payload). A damaged one is left out: its turn's inbox reports it."""
+    """Return the requests from rows (turn, id, kind, payload), without damaged ones, which `Store.inbox` reports."""
     items: list[InboxItem] = []
     for row in rows:
         try:
@@ -134,7 +133,7 @@ def requests_of(rows: Iterable[Sequence[Any]]) -> list[InboxItem]:
 
 
 def claimed(turn: str, row: Columns, where: str) -> tuple[int, str | None, int]:
-    """Return epoch, owner and last seq of a turn that is about to be claimed. Raises `UnreadableTurnError`."""
+    """Return epoch, owner and last seq of a turn that a driver is claiming. Raises `UnreadableTurnError`."""
     epoch, owner, seq = row
     try:
         return _count("epoch", epoch), None if owner is None else _text("owner", owner), _count("seq", seq or 0)
@@ -179,7 +178,7 @@ def _time(name: str, value: object) -> float:
 
 
 def _is_text(value: object) -> bool:
-    """Whether it is a text, all of which was UTF-8: of what was not, half surrogate pairs are left."""
+    """Whether it is a string without lone surrogates, which SQLite's bytes become where they are not UTF-8."""
     if not isinstance(value, str):
         return False
     try:
@@ -198,7 +197,7 @@ def _is_time(value: object) -> bool:
 
 
 def _order(value: object) -> int:
-    """The number of a damaged row, for the next page: where SQLite sorts that value, so that each page goes on."""
+    """Return a number for a damaged row, in the order in which SQLite sorts the value, so that paging continues."""
     if isinstance(value, int):
         return value
     if isinstance(value, float) and abs(value) < _MOST:

@@ -1,4 +1,4 @@
-"""How a store is watched that nobody tells of what others write."""
+"""Watching a store that sends no notifications."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,6 +9,6 @@ from .protocol import Changed
 
 
 @asynccontextmanager
-async def untold(turn_id: str) -> AsyncIterator[Changed]:  # noqa: ARG001 (others need it)
-    """See `Store.watching`: whoever waits for a change of the turn looks again when the time is over."""
+async def poll_for_changes(turn_id: str) -> AsyncIterator[Changed]:  # noqa: ARG001 (others need it)
+    """See `Store.watching`. Each wait takes its full time, and the caller then reads the turn again."""
     yield anyio.sleep

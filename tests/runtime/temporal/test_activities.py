@@ -35,18 +35,18 @@ class Played:
     def __init__(self, *outcomes: Exception | int) -> None:
         self._outcomes = list(outcomes)
         self.may = anyio.Event()
-        self.over: list[AbandonedDrivers] = []
+        self.abandoned: list[AbandonedDrivers] = []
 
     async def drive(
         self,
         turn_id: str,
         segment: int,
         *,
-        over: AbandonedDrivers = NONE_ABANDONED,
+        abandoned: AbandonedDrivers = NONE_ABANDONED,
         claimed: Callable[[int], None] | None = None,
     ) -> TurnStatus:
         assert (turn_id, segment) == ("t1", 3)
-        self.over.append(over)
+        self.abandoned.append(abandoned)
         outcome = self._outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
@@ -58,8 +58,8 @@ class Played:
     async def status(self, turn_id: str) -> TurnStatus:
         raise AssertionError(turn_id)
 
-    async def abort(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> None:
-        raise AssertionError(turn_id, over)
+    async def abort(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> None:
+        raise AssertionError(turn_id, abandoned)
 
     async def job(self, turn_id: str) -> Job:
         raise AssertionError(turn_id)
@@ -103,13 +103,13 @@ async def test_the_first_heartbeat_names_the_owner_before_the_turn_is_claimed() 
     attempt = Attempt(7)
     assert await attempt.run() == {"state": "FINISHED", "outcome": "finished", "reason": "answered"}
     assert attempt.beats[0] == (["me"], [])
-    assert attempt.work.over == [NONE_ABANDONED]
+    assert attempt.work.abandoned == [NONE_ABANDONED]
 
 
 async def test_the_turn_is_taken_from_the_attempts_before_and_from_nobody_else() -> None:
     attempt = Attempt(7, before=(["dead"], [5]))
     await attempt.run()
-    assert attempt.work.over == [AbandonedDrivers(frozenset({"dead"}), frozenset({5}))]
+    assert attempt.work.abandoned == [AbandonedDrivers(frozenset({"dead"}), frozenset({5}))]
     assert attempt.beats[0] == (["dead", "me"], [5])
 
 
@@ -145,4 +145,4 @@ async def test_a_bug_is_not_tried_again_and_what_it_says_is_told_to_nobody(caplo
 async def test_a_heartbeat_that_is_not_understood_gives_nobody_up() -> None:
     attempt = Attempt(7, before=(["dead"],))  # a heartbeat of another release
     await attempt.run()
-    assert attempt.work.over == [NONE_ABANDONED]
+    assert attempt.work.abandoned == [NONE_ABANDONED]

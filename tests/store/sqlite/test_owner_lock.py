@@ -26,7 +26,7 @@ def test_a_driver_holds_its_lock_until_it_lets_go(path: Path) -> None:
     driver, other = OwnerLock(path), OwnerLock(path)
     name = driver.take()
     assert [other.is_held(name), other.is_held(name)] == [True, True]
-    driver.let_go()
+    driver.release()
     assert not other.is_held(name)
     assert files(path) == []
 
@@ -62,7 +62,7 @@ from turnwright.store.sqlite.owner_lock import OwnerLock
 lock = OwnerLock(Path(sys.argv[1]))
 name = lock.take()
 if os.fork() == 0:
-    lock.let_go()
+    lock.release()
     print(name, lock.name, flush=True)
 sys.stdin.read()
 """

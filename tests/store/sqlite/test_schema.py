@@ -218,7 +218,7 @@ async def test_nobody_migrates_under_a_driver(store: SqliteStore, path: Path, ol
     with pytest.raises(ConfigError, match="turn t-a is being driven"):
         await store.migrate()
     assert dump(path, "turns", "facts", "inbox") == before
-    driver.let_go()
+    driver.release()
     assert await store.migrate() == (older, SCHEMA_VERSION)
 
 

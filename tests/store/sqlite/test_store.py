@@ -145,7 +145,7 @@ async def test_who_waits_in_vain_for_a_writer_is_told(bench: SqliteBench) -> Non
     with closing(sqlite3.connect(bench.path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         for call in (store.post(InboxItem("t1", "abort", InboxKind.ABORT)), store.release(claim), store.delete("t1")):
-            with pytest.raises(StoreError, match=r"another process holds it: try again.*nothing was written"):
+            with pytest.raises(StoreError, match=r"another process has locked it: try again.*nothing was written"):
                 await call
         assert [row.id for row in await store.turns()] == ["t1"]
         assert await other.inbox("t1") == []
@@ -174,7 +174,7 @@ async def test_a_file_that_may_only_be_read_is_read(bench: SqliteBench) -> None:
     bench.path.chmod(0o400)
     store = await bench.open()
     assert await store.facts("t1") == list(enumerate(written.facts, start=1))
-    with pytest.raises(StoreError, match="let this user write the file"):
+    with pytest.raises(StoreError, match="give this user write access to the file"):
         await store.claim("t1")
 
 
@@ -230,7 +230,7 @@ async def test_a_name_that_is_no_text_is_the_stores_error(bench: SqliteBench) ->
 async def test_an_id_that_is_taken_is_named(bench: SqliteBench) -> None:
     store = await bench.open()
     await Written().create(store)
-    with pytest.raises(StoreError, match="turn t1 is there already"):
+    with pytest.raises(StoreError, match="turn t1 already exists"):
         await Written().create(store)
 
 

@@ -116,7 +116,7 @@ class Poster:
         if response.is_success:
             return answer
         async with answer:
-            raise self._failure(response, await answer.beginning(within=self._patience.idle))
+            raise self._failure(response, await answer.beginning(seconds=self._patience.idle))
 
     def _failure(self, response: "httpx.Response", body: bytes) -> ModelError:
         return http_failure(
@@ -247,17 +247,17 @@ class HttpResponse:
             self._waiting.heard(self._timeout.now())
         return data
 
-    async def beginning(self, *, within: float) -> bytes:
-        """Return the part of a short body that arrives `within` so many seconds, or before an error."""
+    async def beginning(self, *, seconds: float) -> bytes:
+        """Return as much of a short body as arrives within so many `seconds`, or before an error."""
         body = bytearray()
-        with anyio.move_on_after(within), contextlib.suppress(self._late, *self._broken):
+        with anyio.move_on_after(seconds), contextlib.suppress(self._late, *self._broken):
             while len(body) < _SHORT and (data := await self._next()):
                 body += data
         return bytes(body[:_SHORT])
 
     async def drain(self) -> None:
         """Read to the end, if it is near, so that the server sees the answer received."""
-        await self.beginning(within=_DRAIN)
+        await self.beginning(seconds=_DRAIN)
 
     async def _next(self) -> bytes:
         """Return the next piece, empty at the end. Other tasks run between pieces of one compressed block."""

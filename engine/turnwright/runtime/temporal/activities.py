@@ -66,10 +66,10 @@ class Activities:
             raise _let_go(turn_id)
         info = activity.info()
         trail = _Trail.of(info.heartbeat_details)
-        over = trail.given_up
+        abandoned = trail.given_up
         # Before the claim: whoever tries next must know whose the turn may be.
         trail.beat(self._work.owner)
-        drive = asyncio.create_task(self._patiently(turn_id, segment_in(str(info.workflow_id)), over, trail))
+        drive = asyncio.create_task(self._patiently(turn_id, segment_in(str(info.workflow_id)), abandoned, trail))
         patience = (info.heartbeat_timeout or timedelta(seconds=self._beat)).total_seconds()
         beats = asyncio.create_task(self._keep_beating(trail, min(self._beat, patience / 3)))
         self._drives.add(drive)
@@ -91,7 +91,7 @@ class Activities:
     @activity.defn(name=ABORT_ACTIVITY)
     async def abort(self, turn_id: str, owners: Sequence[str] = (), epochs: Sequence[int] = ()) -> dict[str, str]:
         """End a turn as aborted; whoever drives it is told, unless it was given up under one of these claims."""
-        await self._work.abort(turn_id, over=AbandonedDrivers(frozenset(owners), frozenset(epochs)))
+        await self._work.abort(turn_id, abandoned=AbandonedDrivers(frozenset(owners), frozenset(epochs)))
         return _shown(await self._work.status(turn_id))
 
     @activity.defn(name=SWEEP_ACTIVITY)
@@ -134,14 +134,14 @@ class Activities:
             drive.cancel()
             await asyncio.wait([drive])
 
-    async def _patiently(self, turn_id: str, segment: int, over: AbandonedDrivers, trail: "_Trail") -> TurnStatus:
+    async def _patiently(self, turn_id: str, segment: int, abandoned: AbandonedDrivers, trail: "_Trail") -> TurnStatus:
         """Drive a turn, when whoever has it has let go of it. Raises `TurnBusyError` when that takes too long."""
         for pause in _PAUSES:
             with suppress(TurnBusyError):
-                return await self._work.drive(turn_id, segment, over=over, claimed=trail.claimed)
+                return await self._work.drive(turn_id, segment, abandoned=abandoned, claimed=trail.claimed)
             trail.waits()
             await asyncio.sleep(pause)
-        return await self._work.drive(turn_id, segment, over=over, claimed=trail.claimed)
+        return await self._work.drive(turn_id, segment, abandoned=abandoned, claimed=trail.claimed)
 
     async def _keep_beating(self, trail: "_Trail", every: float) -> None:
         """Say that this attempt lives, and under which claim it has the turn."""

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from turnwright._base.lazy_imports import lazy_imports
 
-# The address can be read without the driver of the database.
+# The address can be parsed without loading the store.
 if TYPE_CHECKING:
     from .store import PostgresStore
 else:

@@ -1,4 +1,4 @@
-"""The connections of a PostgreSQL store: a pool, and what comes of them where the server is lost."""
+"""The connection pool of a PostgreSQL store, and its errors when the server is lost."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -17,14 +17,14 @@ from turnwright.store.rows import Columns
 from .owner_lock import is_silent, keep_from_forks
 from .schema import VERSION, Connection, check, older
 
-#: What is to be held before a connection is used: the lock of a driver.
+#: Takes the driver's lock, before a connection is used.
 Lock = Callable[[], Awaitable[object]]
 
 
 class Connections:
-    """At most `most` connections to the database of `conninfo`, each made when it is needed.
+    """At most `most` connections to the database of `conninfo`, each opened when it is needed.
 
-    `place` is how the store is called in errors. `patience`: how many seconds a call waits for one, and for an answer.
+    `place` is the store's name in errors. `patience` is the timeout for a connection, and for an answer, in seconds.
     """
 
     def __init__(self, conninfo: str, place: str, patience: float, most: int) -> None:
@@ -37,10 +37,10 @@ class Connections:
         self._closed = False
 
     async def read(self, query: LiteralString, parameters: Sequence[object] | dict[str, object]) -> list[Columns]:
-        """The rows of one query, which goes with the question for the version: one round trip."""
-        await anyio.lowlevel.checkpoint_if_cancelled()  # else who reads again and again is never seen to wait
+        """Return the rows of one query. The schema version is read in the same round trip."""
+        await anyio.lowlevel.checkpoint_if_cancelled()  # a loop of shielded reads could not be canceled
         async with self.one() as connection:
-            # One that is cut off costs its connection: who is cancelled waits for the server's answer, if that is soon.
+            # An interrupted read costs its connection. So a canceled caller waits for the answer, up to the timeout.
             with anyio.fail_after(self._patience, shield=True):
                 async with connection.pipeline():
                     version = await connection.execute(VERSION)
@@ -50,17 +50,17 @@ class Connections:
 
     @asynccontextmanager
     async def transaction(self, lock: Lock | None = None) -> AsyncIterator[Connection]:
-        """A connection on which what follows happens all or not at all, with the schema of this release."""
+        """Open a transaction on a store that has the schema of this release."""
         async with self.one(lock, writes=True) as connection, connection.transaction():
             check(await (await connection.execute(VERSION)).fetchone(), self._place)
             yield connection
 
     @asynccontextmanager
     async def one(self, lock: Lock | None = None, *, writes: bool = False) -> AsyncIterator[Connection]:
-        """A connection that commits each statement by itself; `lock` comes first.
+        """Lend a connection that commits each statement by itself, after taking `lock`.
 
-        What `writes` is short and not cancelled once it has begun: its caller is told what came of it. Every error of
-        psycopg becomes a `StoreError`.
+        With `writes`, the block is shielded from cancellation, so that the caller learns the outcome of its write.
+        Every error of psycopg becomes a `StoreError`.
         """
         asked = False
         try:
@@ -73,7 +73,7 @@ class Connections:
             finally:
                 with anyio.CancelScope(shield=True):
                     if connection.pgconn.pipeline_status:
-                        # A read was cut off: what somebody wrote on it next would be queued, and never sent.
+                        # A read was interrupted. The next write on this connection would be queued and never sent.
                         await connection.close()
                     await pool.putconn(connection)
         except UndefinedTable as error:
@@ -84,11 +84,11 @@ class Connections:
                 why = f"no connection after {self._patience:g} s: the server is down, or all {self._most} are used"
             rest = "; nothing was written, and the turn can be resumed" if writes else ""
             if asked and writes and _was_lost(error):
-                rest = "; it is not known whether the last write was made: the journal tells; the turn can be resumed"
+                rest = "; it is not known whether the last write was made: read the journal; the turn can be resumed"
             raise StoreError(f"store {self._place}: {why}{rest}") from error
 
     async def aclose(self) -> None:
-        """Close them. Whatever is asked of them afterwards raises `StoreError`."""
+        """Close all connections. Later calls raise `StoreError`."""
         self._closed = True
         async with self._opening:
             pool, self._pool = self._pool, None
@@ -96,9 +96,12 @@ class Connections:
                 await pool.close()
 
     async def _opened(self, lock: Lock | None) -> AsyncConnectionPool[Connection]:
-        """The pool, once `lock` is held. A pool only says that it has no connection: something else goes first."""
+        """Return the pool, once `lock` is held.
+
+        A pool hides why it cannot connect. So the first connection is the lock's or a trial, whose error is exact.
+        """
         if self._closed:
-            raise StoreError(f"store {self._place}: it was closed; nothing was written")
+            raise StoreError(f"store {self._place}: the store is closed; nothing was written")
         if lock is not None:
             await lock()
         if self._pool is not None:
@@ -125,17 +128,17 @@ class Connections:
 
 
 async def _configure(connection: Connection) -> None:
-    """What waited for a row is to see what the other wrote, whatever the database's own default is."""
+    """Set the isolation level, whatever the database's default is: after a row lock, the other's write is visible."""
     keep_from_forks(connection)
     await connection.execute("SET default_transaction_isolation TO 'read committed'")
 
 
 async def _check(connection: Connection) -> None:
-    """Raise psycopg's error if the connection was ended while it rested, as when the server was started again."""
+    """Raise psycopg's error if the server has closed the idle connection, as a restart does."""
     if not is_silent(connection):
         await connection.execute("")
 
 
 def _was_lost(error: Exception) -> bool:
-    """Whether the server could not say what came of a statement: an error that it reports has undone all of it."""
+    """Whether the outcome of a statement is unknown. An error that the server reports has undone the statement."""
     return isinstance(error, psycopg.OperationalError) and (error.sqlstate is None or error.sqlstate.startswith("08"))

@@ -1,9 +1,9 @@
-"""Who waits for what others write to a PostgreSQL store: one connection hears of it for a whole process.
+"""Notifications of writes to a PostgreSQL store, received on one connection for the process.
 
-The connection, and the task that reads it, are there while somebody waits. When the connection is lost it is made
-again; meanwhile whoever waits looks again when the time is over, and once more when it is there, for nobody knows what
-was missed. The task is asyncio's, which psycopg needs, and belongs to nobody's task group: a block that watches may be
-in an async generator, which is closed by whoever comes.
+The connection and the task that reads it exist while at least one turn is watched. A lost connection is reopened.
+Meanwhile a wait takes its full time, and all watchers are woken after the reconnect, because notifications were missed.
+The task is an asyncio task, as psycopg needs, and not part of a task group: a watching block may be in an async
+generator, which any task may close.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ from turnwright.store.protocol import Changed
 from .owner_lock import keep_from_forks
 from .statements import CHANNEL
 
-#: Between two attempts to listen, in seconds.
+#: Seconds between two attempts to listen.
 _PAUSE: Final = 1.0
 
 
 class Notifications:
-    """Tells those who watch turns that something was written to them. `conninfo` is psycopg's connection string."""
+    """Wakes the watchers of a turn when something was written to it. `conninfo` is psycopg's connection string."""
 
     def __init__(self, conninfo: str) -> None:
         self._conninfo = make_conninfo(conninfo, application_name="turnwright listener")
-        #: Those who watch, by turn.
+        #: The watchers of each turn.
         self._watchers: dict[str, set[_Watcher]] = {}
         self._listening: asyncio.Task[None] | None = None
         self._closed = False
 
     @asynccontextmanager
     async def watching(self, turn_id: str) -> AsyncIterator[Changed]:
-        """See `Store.watching`. Nothing is connected before the first wait: who never waits needs to hear nothing."""
+        """See `Store.watching`. The connection is opened at the first wait."""
         watcher = _Watcher()
 
         async def changed(seconds: float) -> None:
@@ -55,12 +55,12 @@ class Notifications:
                 self._stop()
 
     async def aclose(self) -> None:
-        """Let go of the connection. Who waits is woken, and from now on waits for the time alone."""
+        """Close the connection and wake all watchers. Later waits take their full time."""
         self._closed = True
         listening = self._stop()
         if listening is not None:
             await asyncio.wait({listening})
-        self._tell_all()
+        self._notify_all()
 
     def _listen(self) -> None:
         if self._listening is None and not self._closed:
@@ -74,44 +74,42 @@ class Notifications:
 
     async def _keep_listening(self) -> None:
         while True:
-            # Whoever reads the store is told what is wrong with it.
+            # Readers of the store get the same error and report it.
             with suppress(Error, OSError):
-                await self._hear_all()
+                await self._listen_until_lost()
             await asyncio.sleep(_PAUSE)
 
-    async def _hear_all(self) -> None:
+    async def _listen_until_lost(self) -> None:
         connection = await AsyncConnection.connect(self._conninfo, autocommit=True)
         keep_from_forks(connection)
         try:
             await connection.execute(f"LISTEN {CHANNEL}")
-            self._tell_all()
-            async for news in connection.notifies():
-                self._tell(news.payload)
+            self._notify_all()
+            async for notification in connection.notifies():
+                self._notify(notification.payload)
         finally:
             await connection.close()
 
-    def _tell(self, turn_id: str) -> None:
+    def _notify(self, turn_id: str) -> None:
         for watcher in self._watchers.get(turn_id, ()):
-            watcher.tell()
+            watcher.notify()
 
-    def _tell_all(self) -> None:
+    def _notify_all(self) -> None:
         for turn_id in self._watchers:
-            self._tell(turn_id)
+            self._notify(turn_id)
 
 
 class _Watcher:
-    """One who watches a turn."""
-
     def __init__(self) -> None:
-        self._told = anyio.Event()
+        self._notified = anyio.Event()
 
-    def tell(self) -> None:
-        """Something was written, or may have been."""
-        self._told.set()
+    def notify(self) -> None:
+        """Wake the watcher: something was written, or may have been."""
+        self._notified.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until told, since the last wait, or so many seconds."""
+        """Wait for a notification since the last wait, at most for the given seconds."""
         with anyio.move_on_after(seconds):
-            await self._told.wait()
-        if self._told.is_set():
-            self._told = anyio.Event()
+            await self._notified.wait()
+        if self._notified.is_set():
+            self._notified = anyio.Event()

@@ -1,12 +1,12 @@
-"""Who drives, in a PostgreSQL store: an advisory lock on the name of each driver, held by a session of its own.
+"""The driver's lock in a PostgreSQL store: an advisory lock on the driver's name, held by a session of its own.
 
-The server lets go of the lock when the session ends, however its process died. What it cannot know is a process that
-lives and has lost its session: that one looks dead, another may take its turns over, and the fence keeps the data
-whole. It takes the lock again as soon as it notices.
+The server releases the lock when the session ends, also after a crash. A living process that lost its session looks
+dead, and another driver may claim its turns. The epoch then keeps the data consistent, and the process takes the lock
+again when it notices.
 
-A session ends with the last process that has its socket. Hence a process that is forked loses those that it inherits,
-or a driver whose worker outlives it would look alive, and keep what its last transaction had locked. One whose
-connection is only being made meanwhile is not known yet: it stays with the worker.
+A session ends when the last process closes its socket. So a forked process closes the connections that it inherits:
+otherwise a dead driver would look alive as long as its worker lives. A connection that is being opened during the fork
+is not registered yet, and stays open in the worker.
 """
 
 import os
@@ -26,17 +26,17 @@ from turnwright._base.ids import process_name
 
 Connection = AsyncConnection[TupleRow]
 
-#: The lock of the driver whose name is the parameter. The server counts the hash: all who ask it get the same.
+#: The lock of the driver whose name is the parameter. The server computes the hash, so it is the same for all clients.
 _KEY: Final = "hashtextextended('turnwright driver ' || %s, 0)"
-#: Between two attempts to reach a server that was lost, in seconds.
+#: Seconds between two attempts to reach a lost server.
 _PAUSE: Final = 0.1
 
 
 class OwnerSession:
-    """The name of this process among the drivers of a store, and the session whose lock says that it lives.
+    """The name of this process among the drivers of a store, and the session whose lock shows that it is alive.
 
-    `patience`: how many seconds a server that was reached before is waited for. Every method raises psycopg's `Error`
-    when it cannot be reached.
+    `patience`: seconds to wait for a server that was reached before. Every method raises psycopg's `Error` if the
+    server cannot be reached.
     """
 
     def __init__(self, conninfo: str, patience: float) -> None:
@@ -48,19 +48,19 @@ class OwnerSession:
         self.name = process_name()
 
     async def take(self) -> str:
-        """Hold the lock from now on, and return the owner's name. Asks the server whether the session still lives."""
+        """Take the lock and return the owner's name. A session that exists is checked with the server."""
         async with self._taking:
             if self._session is None or not await self._answers(self._session):
                 await self._renew()
         return self.name
 
     async def keep(self) -> None:
-        """Take the lock again if it was lost. Asks nobody as long as nothing points to that."""
+        """Take the lock again if the session shows that it was lost, without a round trip."""
         if self._session is None or self._session.closed or not is_silent(self._session):
             await self.take()
 
-    async def let_go(self) -> None:
-        """Give the lock up."""
+    async def release(self) -> None:
+        """Release the lock."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -72,13 +72,13 @@ class OwnerSession:
         return False
 
     async def _renew(self) -> None:
-        await self.let_go()
+        await self.release()
         ends = time.monotonic() + self._patience
         while True:
             try:
                 self._session = await self._locked()
             except OperationalError:
-                # A wrong address is told at once; a server that starts again is waited for.
+                # A wrong address fails at once. A server that restarts is waited for.
                 if not self._was_reached or time.monotonic() > ends:
                     raise
                 await anyio.sleep(_PAUSE)
@@ -92,17 +92,17 @@ class OwnerSession:
         )
         keep_from_forks(session)
         try:
-            # The session rests for as long as the process lives, and no administrator's time-out is to end it.
+            # The session is idle while the process lives: an administrator's timeout must not end it.
             await session.execute(
                 "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'"
             )
-            # Those who only ask hold the lock too, for a moment: hence it is waited for.
+            # `is_held` takes the lock too, for a moment. So this waits for it.
             await session.execute("SELECT set_config('lock_timeout', %s, false)", (f"{self._patience:.3f}s",))
             try:
                 await session.execute(f"SELECT pg_advisory_lock({_KEY})", (self.name,))
             except LockNotAvailable:
-                # The server has not noticed that the old session is gone. What was claimed under its name is still
-                # held; what is claimed from now on needs another.
+                # The server has not noticed that the old session is gone. Turns that were claimed under the old name
+                # stay claimed. New claims use a new name.
                 self.name = process_name()
                 await session.execute(f"SELECT pg_advisory_lock({_KEY})", (self.name,))
         except BaseException:
@@ -112,9 +112,9 @@ class OwnerSession:
 
 
 async def is_held(connection: Connection, owner: str) -> bool:
-    """Whether the process that calls itself `owner` has its lock.
+    """Whether the process with the name `owner` holds its lock.
 
-    Any number may ask at once, for they share what they get, until the end of the transaction of `connection`.
+    Many processes may ask at once: the lock that this takes is shared, until the transaction of `connection` ends.
     """
     cursor = await connection.execute(f"SELECT NOT pg_try_advisory_xact_lock_shared({_KEY})", (owner,))
     row = await cursor.fetchone()
@@ -126,7 +126,7 @@ _CONNECTIONS: Final[WeakSet[Connection]] = WeakSet()
 
 
 def keep_from_forks(connection: Connection) -> None:
-    """From now on `connection` is of no use in a process that is forked from this one, which does not hold it open."""
+    """Register `connection`, so that a process forked from this one closes its copy of the socket."""
     _CONNECTIONS.add(connection)
 
 
@@ -134,7 +134,7 @@ def _leave_to_parent() -> None:
     sink = os.open(os.devnull, os.O_RDWR)
     for connection in list(_CONNECTIONS):
         with suppress(Error):
-            # Not closed: libpq would go on to use the number, which another file could have by then.
+            # Replaced and not closed: libpq would go on using the number, which may belong to another file by then.
             os.dup2(sink, connection.fileno(), inheritable=False)
     os.close(sink)
 
@@ -143,7 +143,7 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def is_silent(connection: Connection) -> bool:
-    """Whether nothing has arrived at a connection that rests: else it was ended, or the server has a notice."""
+    """Whether an idle connection has received nothing. Otherwise it was closed, or the server has sent a notice."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return not poll.poll(0)

@@ -1,4 +1,4 @@
-"""What a PostgreSQL store writes, as the parameters of its statements. `rows.py` reads what comes of them."""
+"""Parameters of a PostgreSQL store's statements. `store/rows.py` reads the resulting rows."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,13 +14,13 @@ COLUMNS: Final = (
 
 
 def parameters_of(facts: Sequence[Fact], seq: int, at: float) -> dict[str, object]:
-    """The parameters of facts that come after place `seq`, written at the time `at`."""
+    """Return the parameters of facts that follow fact `seq` and are written at the time `at`."""
     kinds, payloads = [fact.kind for fact in facts], [fact.payload() for fact in facts]
     return {"seq": seq, "at": at, "kinds": kinds, "payloads": payloads}
 
 
 def status_of(status: Status) -> dict[str, object]:
-    """The parameters of a status."""
+    """Return the parameters of a status."""
     return {
         "state": status.state.value,
         "reason": None if status.reason is None else status.reason.value,

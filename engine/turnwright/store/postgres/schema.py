@@ -1,8 +1,8 @@
-"""The schema of a PostgreSQL store: the steps that lead to it, each one version.
+"""The schema of a PostgreSQL store, as migration steps. Each step is one version.
 
-A database is not ours: nothing here happens unless somebody asks for it. A step is never edited once it was released:
-databases that took it exist. The names are found by the session's search path; a store of its own in a database that
-has others is a schema of its own (`?options=-csearch_path%3Dturns`).
+Only `turnwright migrate` runs the steps. A released step is never edited, because databases that took it exist. Tables
+are found by the session's search path. To keep several stores in one database, give each a schema
+(`?options=-csearch_path%3Dturns`).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,12 +15,12 @@ from turnwright.errors import ConfigError
 from turnwright.store.old_words import KINDS, renamed, with_hash
 
 Connection = AsyncConnection[TupleRow]
-#: Statements, each of which ends in a semicolon and has none in it, or a function.
+#: A function, or statements. Each statement ends with a semicolon and contains no other semicolon.
 Step = LiteralString | Callable[[Connection], Awaitable[None]]
 
 
 async def _rename_words(connection: Connection) -> None:
-    """Write journals and inboxes in the words of today."""
+    """Translate journals and inboxes into today's words."""
 
     async def rows(query: LiteralString, *values: object) -> list[TupleRow]:
         return await (await connection.execute(query, values)).fetchall()
@@ -46,8 +46,8 @@ async def _rename_words(connection: Connection) -> None:
         await connection.execute("UPDATE turnwright_inbox SET payload = %s WHERE n = %s", (renamed(payload), number))
 
 
-#: From version n to n + 1, at place n. Ids compare as bytes, whatever the database's locale is: sub-turns are found by
-#: how their ids begin.
+#: The step at index n leads from version n to n + 1. Ids compare as bytes in every locale, because sub-turns are found
+#: by the prefix of their ids.
 STEPS: Final[tuple[Step, ...]] = (
     """
     CREATE TABLE turnwright_turns (
@@ -86,7 +86,7 @@ STEPS: Final[tuple[Step, ...]] = (
         UNIQUE (turn_id, id)
     );
     """,
-    # The first fact under a claim keeps who wrote it, and with it all up to the next such fact.
+    # The first fact under a claim records its driver, also for the facts that follow it.
     """
     ALTER TABLE turnwright_facts ADD COLUMN epoch bigint, ADD COLUMN owner text COLLATE "C";
     """,
@@ -95,12 +95,12 @@ STEPS: Final[tuple[Step, ...]] = (
 
 SCHEMA_VERSION: Final = len(STEPS)
 
-#: Read before anything else. Who has read it keeps a migration waiting until the end of the transaction.
+#: Read first in each transaction. A migration waits until that transaction ends.
 VERSION: Final = "SELECT version FROM turnwright_schema"
 
 
 def check(row: tuple[int, ...] | None, place: str) -> None:
-    """Raise `ConfigError` unless `row`, which `VERSION` gave for the store at `place`, has this release's version."""
+    """Raise `ConfigError` unless `row`, the result of `VERSION` for the store `place`, has this release's version."""
     version = row[0] if row else 0
     if version > SCHEMA_VERSION:
         raise _newer(version, place, SCHEMA_VERSION)
@@ -114,14 +114,14 @@ async def migrate(
     refuse_if_driven: Callable[[], Awaitable[None]],
     steps: Sequence[Step] = STEPS,
 ) -> tuple[int, int]:
-    """Take those of `steps` that the store has not taken yet, and return the versions before and after.
+    """Run the `steps` that the store has not taken yet, and return the versions before and after.
 
-    To be called in a transaction, of which all happens or nothing. Of two that do it at once, one waits and finds it
-    done. `refuse_if_driven` raises while somebody drives a turn. Raises `ConfigError` for a store of a newer release.
+    Call it in a transaction. Of two concurrent migrations, one waits and finds the work done. `refuse_if_driven` raises
+    while a turn is driven. Raises `ConfigError` for a store of a newer release.
     """
     await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('turnwright migrate', 0))")
     await connection.execute("CREATE TABLE IF NOT EXISTS turnwright_schema (version integer NOT NULL)")
-    # Who reads the version waits from here on, and whoever has read it is waited for: nobody begins to drive.
+    # This lock waits for the transactions that have read the version, and stops new ones: no driver can start.
     await connection.execute("LOCK TABLE turnwright_schema IN ACCESS EXCLUSIVE MODE")
     row = await (await connection.execute(VERSION)).fetchone()
     version: int = row[0] if row else 0
@@ -131,8 +131,8 @@ async def migrate(
         return version, version
     if row is not None:
         await refuse_if_driven()
-        # A driver that has lost its lock still writes as the older release does: it is fenced. No driver had a turn of
-        # epoch 0, by which a turn is known that waits for its first one.
+        # A driver that lost its lock would still write in the older format: a new epoch stops it. Epoch 0 stays,
+        # because it marks a turn that waits for its first driver.
         await connection.execute("UPDATE turnwright_turns SET epoch = epoch + 1 WHERE epoch > 0")
     for step in steps[version:]:
         if callable(step):
@@ -146,9 +146,9 @@ async def migrate(
 
 
 def older(version: int, place: str) -> ConfigError:
-    """The error for a store of an older release, or for a database that holds none."""
+    """Return the error for a store of an older release, or for a database without tables of Turnwright."""
     what = f"schema {version}, this release needs {SCHEMA_VERSION}" if version else "it has no tables of Turnwright yet"
-    # The user, and options, are not shown: the address as it stands here may not be enough.
+    # The address is shown without user and options, so the message cannot give the complete command.
     return ConfigError(f"store {place}: {what}: run `turnwright migrate --store ...` with the same address")
 
 

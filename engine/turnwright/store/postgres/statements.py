@@ -1,7 +1,7 @@
-"""The statements of a PostgreSQL store that stand in more than one place, or write.
+"""The statements of a PostgreSQL store that write, or that are used more than once.
 
-A store that tells others of what it writes has statements of its own for that. `NOTIFY` takes a lock of the whole
-database when it is committed, so a store that does not tell must not pay for it.
+A store that notifies has write statements of its own: a commit with `NOTIFY` locks the database, and a store without
+notifications must not pay for that.
 """
 
 # ruff: noqa: S608 (every query is made of constants)
@@ -10,14 +10,14 @@ from typing import Final, LiteralString, NamedTuple
 
 from .rows import COLUMNS
 
-#: Where stores tell that something was written to a turn, whose id is the payload. A channel is known in its whole
-#: database: another schema with a turn of the same id only makes a reader look once more.
+#: The channel of notifications. The payload is the id of the turn that was written to. A channel covers the database:
+#: a turn with the same id in another schema only causes one more read.
 CHANNEL: Final = "turnwright"
 
 ONE: Final = f"SELECT {COLUMNS} FROM turnwright_turns WHERE turn_id = %s"
-#: The columns of `rows.claimed`, before the last seq can be asked for: whoever waits for the row sees an older one.
+#: The columns of `rows.claimed`, with 0 as the last seq: a query that waits for the row lock would see an older seq.
 LOCKED: Final = "SELECT epoch, owner, 0 FROM turnwright_turns WHERE turn_id = %s FOR UPDATE"
-#: The turn :id, and those whose ids begin with it and a colon: the semicolon is the next character.
+#: The turn :id, and the turns whose ids begin with it and a colon. The semicolon is the character after the colon.
 FAMILY: Final = "(turn_id = %(id)s OR (turn_id > %(id)s || ':' AND turn_id < %(id)s || ';'))"
 WAITING: Final = "SELECT id, kind, payload FROM turnwright_inbox WHERE turn_id = %s ORDER BY n"
 CREATE: Final = """
@@ -27,8 +27,8 @@ CREATE: Final = """
         %(state)s, %(reason)s, %(steps)s, %(calls)s, %(live)s)
     ON CONFLICT DO NOTHING RETURNING turn_id
 """
-#: The place, epoch, owner and time of the facts that keep their driver. Each span ends before the next one begins,
-#: or with the last fact. A turn without any is one row of nulls.
+#: Seq, epoch, owner and time of each fact that records its driver, and the time of the span's last fact. A span ends
+#: before the next one, or with the last fact. A turn without spans is one row of nulls.
 CLAIM_SPANS: Final = """
     SELECT first.seq, first.epoch, first.owner, first.at, (
         SELECT last.at FROM turnwright_facts last WHERE last.turn_id = turn.turn_id
@@ -38,21 +38,21 @@ CLAIM_SPANS: Final = """
         FROM turnwright_facts WHERE turn_id = turn.turn_id AND epoch IS NOT NULL
     ) first ON true WHERE turn.turn_id = %s ORDER BY first.seq
 """
-#: Facts that come as two arrays, after place `seq`, for the one turn of the table `claimed` or for none. The first of
-#: them keeps its driver if the claim says so.
+#: Inserts facts from two arrays, after fact `seq`, for the one turn in the table `claimed`, or for none. The first fact
+#: records the driver if `unrecorded_owner` is given.
 _WRITE: Final = """
     INSERT INTO turnwright_facts (turn_id, seq, kind, payload, at, epoch, owner)
     SELECT claimed.turn_id, %(seq)s + fact.n, fact.kind, fact.payload, %(at)s,
-        CASE WHEN fact.n = 1 AND %(signs)s::text IS NOT NULL THEN %(epoch)s::bigint END,
-        CASE WHEN fact.n = 1 THEN %(signs)s::text END
+        CASE WHEN fact.n = 1 AND %(unrecorded_owner)s::text IS NOT NULL THEN %(epoch)s::bigint END,
+        CASE WHEN fact.n = 1 THEN %(unrecorded_owner)s::text END
     FROM claimed, unnest(%(kinds)s::text[], %(payloads)s::text[]) WITH ORDINALITY AS fact (kind, payload, n)
 """
 
 
 class Writes(NamedTuple):
-    """What others may want to be told of. Each gives a row for each turn that it has written to, or item posted."""
+    """The statements that may notify. Each returns a row for each turn written to, or for each item posted."""
 
-    #: The first facts of a turn that was just made.
+    #: Writes the first facts of a new turn.
     begin: LiteralString
     append: LiteralString
     release: LiteralString
@@ -60,7 +60,7 @@ class Writes(NamedTuple):
 
 
 def _writes(said: LiteralString) -> Writes:
-    """The statements, each of which says `said` of what it has written."""
+    """Return the statements. Each selects the expression `said` for the turns that it has written to."""
     return Writes(
         begin=f"WITH claimed AS (SELECT %(turn)s::text AS turn_id), written AS ({_WRITE}) SELECT {said} FROM claimed",
         append=f"""
@@ -91,7 +91,7 @@ def _writes(said: LiteralString) -> Writes:
     )
 
 
-#: Those of a store that tells nobody.
+#: The statements of a store that does not notify.
 QUIET: Final = _writes("turn_id")
-#: Those of one that tells all who listen, when the transaction is committed, and says a turn's id once in each.
+#: The statements of a store that notifies, once for each turn in a transaction, when it is committed.
 TELLING: Final = _writes(f"pg_notify('{CHANNEL}', turn_id)")

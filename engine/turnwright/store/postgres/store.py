@@ -1,7 +1,7 @@
-"""The store in a PostgreSQL database: for turns that several machines may drive.
+"""The store in a PostgreSQL database, for turns that several machines may drive.
 
-Every method is one transaction, and an append is one round trip. What an acknowledged append
-survives is the server's own setting, `synchronous_commit`.
+Every method is one transaction, and an append is one round trip. The server's setting `synchronous_commit` decides
+whether an acknowledged append survives a crash of the server.
 """
 
 # ruff: noqa: S608 (every query is made of constants)
@@ -60,21 +60,20 @@ class PostgresStore:
 
     Its methods are described at `Store`.
 
-    The tables are found by the search path of its sessions; `migrate` makes them, and until then every method raises
-    `ConfigError`. `patience`: how many seconds a call waits for a connection, as when the server starts again;
-    `connections`: how many are kept at most, beside the one whose lock says that this process lives, and one that hears
-    of what is written while somebody waits in `watching`. A pooler between must keep sessions (PgBouncer:
-    `pool_mode = session`), for the lock is a session's; and one that hands out a connection for each transaction lets
-    nobody hear anything.
+    The tables are found by the search path of its sessions. `migrate` creates them; until then every other method
+    raises `ConfigError`. `patience` is the timeout for a connection in seconds, also while the server restarts.
+    `connections` is the size of the pool. Two more connections exist: one holds the lock that shows that this process
+    is alive, and one receives notifications while a caller waits in `watching`. The lock and the notifications belong
+    to a session, so a pooler must keep sessions (PgBouncer: `pool_mode = session`).
 
-    With `notify` this process tells all who watch of what it writes (`pg_notify`, channel `turnwright`, the turn's id).
-    The server commits what notifies one after another, in a whole database: where a commit waits 2 ms for the disk
-    that makes at most 450 appends a second, against 3,000 of 32 turns at once without. So it is for few turns, whose
-    steps somebody wants to see at once; others look every now and then. Who writes and who watches need not agree.
+    With `notify`, each write notifies all watchers (`pg_notify`, channel `turnwright`, payload: the turn's id). The
+    server makes such commits one after another in each database: with 2 ms per commit, at most 450 appends a second,
+    compared with 3,000 for 32 concurrent turns without. So use it for few turns whose steps must show at once; other
+    watchers poll. Writers and watchers need not have the same setting.
 
-    Nothing is connected before the first use, which raises `StoreError` if that fails. An address that libpq cannot
-    read raises `ConfigError`. No message shows the password. Use it from one event loop of asyncio; a
-    forked process opens its own.
+    The store connects at its first use, which raises `StoreError` if that fails. An address that libpq cannot read
+    raises `ConfigError`. No message shows the password. Use the store from one asyncio event loop. A forked process
+    must open its own.
     """
 
     shared = True
@@ -83,10 +82,10 @@ class PostgresStore:
     def __init__(self, address: str, *, patience: float = 10.0, connections: int = 4, notify: bool = False) -> None:
         conninfo, self.place = parse_address(address, patience)
         self._writes = TELLING if notify else QUIET
-        self._news = Notifications(conninfo)
+        self._notifications = Notifications(conninfo)
         self._connections = Connections(conninfo, self.place, patience, connections)
         self._owner = OwnerSession(conninfo, patience)
-        #: What this process drives, by turn.
+        #: The claims of the turns that this process drives, by turn.
         self._driving: dict[str, Claim] = {}
 
     @property
@@ -95,7 +94,7 @@ class PostgresStore:
 
     @property
     def owner(self) -> str:
-        """The name of this process among the drivers, once it drives; its lock's session is named after it."""
+        """See `Store.owner`. The session that holds the lock has this name too."""
         return self._owner.name
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
@@ -106,26 +105,26 @@ class PostgresStore:
             row = {**turn, **status_of(status), **written, "epoch": claim.epoch, "owner": name if driven else None}
             while await (await connection.execute(CREATE, row)).fetchone() is None:
                 await self._refuse(connection, new)
-            await connection.execute(self._writes.begin, {**row, "signs": name})
+            await connection.execute(self._writes.begin, {**row, "unrecorded_owner": name})
         return claim
 
-    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
+    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         claim = Claim(turn=turn_id, epoch=0, seq=0)
         async with self._claiming(claim) as connection:
-            # Of two that claim at once the second waits here, and then sees what the first one wrote.
+            # Of two concurrent claims the second waits here, and then sees what the first one wrote.
             epoch, owner, _ = claimed(turn_id, await _one(connection, LOCKED, turn_id), self._where)
-            if owner and not over.covers(owner, epoch) and await self._lives(connection, turn_id, owner):
+            if owner and not abandoned.covers(owner, epoch) and await self._lives(connection, turn_id, owner):
                 raise TurnBusyError(turn_id, owner)
-            claim.signs, claim.crashed = self._owner.name, owner is not None
+            claim.unrecorded_owner, claim.crashed = self._owner.name, owner is not None
             cursor = await connection.execute(
                 "UPDATE turnwright_turns SET epoch = epoch + 1, owner = %s WHERE turn_id = %s RETURNING epoch, owner,"
                 " (SELECT max(seq) FROM turnwright_facts f WHERE f.turn_id = turnwright_turns.turn_id)",
-                (claim.signs, turn_id),
+                (claim.unrecorded_owner, turn_id),
             )
             for row in await cursor.fetchall():
                 claim.epoch, _, claim.seq = claimed(turn_id, row, self._where)
             rows = await (await connection.execute(WAITING, (turn_id,))).fetchall()
-            claim.waiting = waiting(turn_id, rows, self._where)  # a damaged one is told before anything is done
+            claim.waiting = waiting(turn_id, rows, self._where)  # a damaged item raises before the turn is driven
         return claim
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
@@ -135,7 +134,7 @@ class PostgresStore:
                 row = {"turn": claim.turn, "epoch": claim.epoch, "owner": owner}
                 await connection.execute(self._writes.release, row)
         finally:
-            # Not before: until its row says that it was let go of, the turn would look crashed to a claim from here.
+            # Not earlier: until the row has no owner, a claim in this process would take the turn for a crashed one.
             driven = self._driving.get(claim.turn)
             if driven is not None and driven.epoch == claim.epoch:
                 del self._driving[claim.turn]
@@ -143,11 +142,16 @@ class PostgresStore:
     async def append(
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
-        """See `Store.append`. Where the server was lost on the way, the error says that nobody knows."""
+        """See `Store.append`. If the server is lost during the write, the error says that the outcome is unknown."""
         written = parameters_of(facts, claim.seq, time.time())
-        turn = {"turn": claim.turn, "epoch": claim.epoch, "signs": claim.signs, "consumed": list(consumed)}
+        turn = {
+            "turn": claim.turn,
+            "epoch": claim.epoch,
+            "unrecorded_owner": claim.unrecorded_owner,
+            "consumed": list(consumed),
+        }
         async with self._connections.one(self._owner.keep, writes=True) as connection:
-            # Two statements and one round trip. The second sees what was posted while the first waited for the row.
+            # Two statements, one round trip. The second sees items that were posted while the first waited for the row.
             async with connection.pipeline():
                 cursor = await connection.execute(self._writes.append, {**turn, **status_of(status), **written})
                 inbox = await connection.execute(WAITING, (claim.turn,))
@@ -156,11 +160,11 @@ class PostgresStore:
             rows = await inbox.fetchall()
         if facts:
             claim.seq += len(facts)
-            claim.signs = None
+            claim.unrecorded_owner = None
         return readable_items(claim.turn, rows)
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        # A turn without any such fact is one row of nulls: one question, and one answer to it.
+        # A turn without such a fact is one row of nulls, and a missing turn is no row. So one query is enough.
         rows = await self._connections.read(
             "SELECT seq, kind, payload FROM turnwright_turns LEFT JOIN turnwright_facts"
             " ON turnwright_facts.turn_id = turnwright_turns.turn_id AND seq > %s"
@@ -211,7 +215,7 @@ class PostgresStore:
             return ()
         turn_id = addressee(items)
         async with self._connections.transaction() as connection:
-            # Posts to one turn follow each other, as they will stand in its inbox.
+            # The row lock puts concurrent posts to one turn in order.
             await _one(connection, f"{ONE} FOR UPDATE", turn_id)
             there = waiting(turn_id, await (await connection.execute(WAITING, (turn_id,))).fetchall(), self._where)
             blocking = conflicting_items(there, items)
@@ -230,13 +234,13 @@ class PostgresStore:
         return requests_of(rows)
 
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
-        return self._news.watching(turn_id)
+        return self._notifications.watching(turn_id)
 
     async def delete(self, turn_id: str) -> int:
         family = {"id": turn_id}
         async with self._connections.transaction() as connection:
             await _one(connection, ONE, turn_id)
-            # In one order, whoever deletes: so two of them do not wait for each other.
+            # Every delete locks in the same order, so two deletes cannot deadlock.
             cursor = await connection.execute(
                 f"SELECT turn_id, owner FROM turnwright_turns WHERE {FAMILY} ORDER BY turn_id FOR UPDATE", family
             )
@@ -249,7 +253,7 @@ class PostgresStore:
         return deleted.rowcount
 
     async def migrate(self) -> tuple[int, int]:
-        """See `Store.migrate`. Raises `ConfigError` too while somebody drives: that process knows the old schema."""
+        """See `Store.migrate`. Also raises `ConfigError` while a process of the old release drives a turn."""
         async with self._connections.one(writes=True) as connection, connection.transaction():
 
             async def refuse_if_driven() -> None:
@@ -258,7 +262,7 @@ class PostgresStore:
                     if await self._lives(connection, name, owner):
                         raise ConfigError(
                             f"store {self.place}: turn {name} is being driven by {owner}, a process of the older"
-                            " release: migrate when that has ended"
+                            " release: migrate when that process has ended"
                         )
 
             return await migrate(connection, self.place, refuse_if_driven)
@@ -266,8 +270,8 @@ class PostgresStore:
     async def aclose(self) -> None:
         self._driving.clear()
         await self._connections.aclose()
-        await self._news.aclose()
-        await self._owner.let_go()
+        await self._notifications.aclose()
+        await self._owner.release()
 
     async def _lives(self, connection: Connection, turn_id: str, owner: str) -> bool:
         if owner == self._owner.name:
@@ -275,7 +279,7 @@ class PostgresStore:
         return await is_held(connection, owner)
 
     async def _refuse(self, connection: Connection, new: NewTurn) -> None:
-        """Raise what keeps a turn out; nothing is raised where that has ended in the meantime."""
+        """Raise the reason why a turn cannot be created. Does nothing if the other turn has ended meanwhile."""
         cursor = await connection.execute(
             "SELECT turn_id FROM turnwright_turns WHERE turn_id = %(id)s OR (session = %(session)s AND live)"
             " ORDER BY turn_id <> %(id)s",
@@ -283,19 +287,19 @@ class PostgresStore:
         )
         for (name,) in await cursor.fetchall():
             if name == new.id or new.session is None:
-                raise StoreError(f"store {self.place}: turn {name} is there already")
+                raise StoreError(f"store {self.place}: turn {name} already exists")
             raise SessionBusyError(new.session, name)
 
     @asynccontextmanager
     async def _claiming(self, claim: Claim) -> AsyncIterator[Connection]:
-        """A transaction at whose end this process drives under `claim`, whose epoch is known by then."""
+        """Open a transaction at whose end this process drives under `claim`. The block sets the claim's epoch."""
         try:
             async with self._connections.transaction(self._owner.take) as connection:
                 yield connection
-                # Before the commit: who sees the owner's name in the row, from here too, sees that it lives.
+                # Before the commit: a task of this process that sees the owner in the row must see it alive.
                 self._driving[claim.turn] = claim
         except BaseException:
-            # Not the mark of another: a claim that waited for this one's row has it since, under the same epoch.
+            # Keep the entry of another claim, which may have waited for this row and got the same epoch.
             if self._driving.get(claim.turn) is claim:
                 del self._driving[claim.turn]
             raise
@@ -309,5 +313,5 @@ async def _one(connection: Connection, query: LiteralString, turn_id: str) -> Co
 
 
 def open_postgres(address: str, *, create: bool, notify: bool = False) -> PostgresStore:  # noqa: ARG001 (it is never made)
-    """Open the store at `address`, which is connected at its first use. Raises `ConfigError` (see `open_store`)."""
+    """Open the store at `address`, which connects at its first use. Raises `ConfigError` (see `open_store`)."""
     return PostgresStore(address, notify=notify)

@@ -1,4 +1,4 @@
-"""The address of a SQLite store: `sqlite:///relative.db` or `sqlite:////absolute.db`, with options."""
+"""Opening a SQLite store by its address: `sqlite:///relative.db` or `sqlite:////absolute.db`, with options."""
 
 from pathlib import Path
 from typing import get_args
@@ -22,7 +22,7 @@ def open_sqlite(address: str, *, create: bool) -> SqliteStore:
         known = next((known for known in get_args(Durability) if (name, value) == ("durability", known)), None)
         if known is None:
             raise ConfigError(
-                f"store sqlite:///{path}: {name}={value} is no option: use durability=full or durability=normal"
+                f"store sqlite:///{path}: unknown option {name}={value}: use durability=full or durability=normal"
             )
         durability = known
     if not create and not Path(path).exists():

@@ -1,8 +1,7 @@
-"""Who drives: one lock file a process, beside the store's file.
+"""The driver's lock of a SQLite store: one lock file for each process, beside the store's file.
 
-The operating system lets go of the lock when the process dies, however it dies, so nobody has to keep a heart beating,
-and nobody can take a paused process for a dead one. The lock is the driver's alone: a process that it forked, with
-`os.fork` or by `multiprocessing`, closes what it inherited, and may outlive it.
+The operating system releases the lock when the process dies. So no heartbeat is needed, and a suspended process does
+not look dead. A forked process closes the lock file that it inherits, and may outlive the driver.
 """
 
 import fcntl
@@ -18,7 +17,7 @@ from turnwright.errors import StoreError
 
 
 class OwnerLock:
-    """The name of this process among the drivers of a store, and the lock that says that it lives."""
+    """The name of this process among the drivers of a store, and the lock that shows that it is alive."""
 
     def __init__(self, store: Path) -> None:
         self._folder = store.parent
@@ -28,23 +27,23 @@ class OwnerLock:
         _LOCKS.add(self)
 
     def take(self) -> str:
-        """Hold the lock from now on, and return the owner's name. Raises `StoreError` when it cannot be made."""
+        """Take the lock and return the owner's name. Raises `StoreError` if the lock file cannot be created."""
         if self._file is None:
             try:
                 self._file = self._path(self.name).open("ab")
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                self.let_go()
+                self.release()
                 raise StoreError(f"store {self._folder / self._stem}: the driver's lock: {error.strerror}") from error
         return self.name
 
     def is_held(self, owner: str) -> bool:
-        """Whether the process that calls itself `owner` still lives. A dead one's file is removed.
+        """Whether the process with the name `owner` is alive. The file of a dead one is removed.
 
-        Any number may ask at once, for they share the lock. Each of them may remove the file: no name comes again.
+        Many processes may ask at once, because they share the lock. Each may remove the file: names are not reused.
         """
         if not _NAME.fullmatch(owner):
-            return False  # somebody changed the row: no process has such a name, and no other file is touched
+            return False  # a changed row: no process has such a name, and no other file may be removed
         path = self._path(owner)
         try:
             with path.open("rb") as file:
@@ -58,8 +57,8 @@ class OwnerLock:
             raise StoreError(f"store {self._folder / self._stem}: the driver's lock: {error.strerror}") from error
         return False
 
-    def let_go(self) -> None:
-        """Give the lock up, and leave no file behind."""
+    def release(self) -> None:
+        """Release the lock and remove its file."""
         if self._file is not None:
             with suppress(OSError):
                 self._path(self.name).unlink(missing_ok=True)
@@ -67,7 +66,7 @@ class OwnerLock:
             self._file = None
 
     def leave_to_parent(self) -> None:
-        """In a process that was just forked: neither hold nor give up the lock, which is the parent's."""
+        """Close the inherited lock file in a forked process. The lock stays the parent's."""
         self.name = process_name()
         if self._file is not None:
             self._file.close()
@@ -77,9 +76,9 @@ class OwnerLock:
         return self._folder / f"{self._stem}-owner-{owner}"
 
 
-#: The form of what `process_name` makes.
+#: The form of a name that `process_name` returns.
 _NAME: Final = re.compile(r"[0-9]{1,20}-[0-9a-f]{1,40}")
-#: Those of this process.
+#: The locks of this process.
 _LOCKS: Final[WeakSet[OwnerLock]] = WeakSet()
 
 

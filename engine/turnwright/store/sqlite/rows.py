@@ -1,9 +1,9 @@
-"""The longer questions of a SQLite store. `rows.py` reads what comes of them."""
+"""The longer queries of a SQLite store. `store/rows.py` reads the resulting rows."""
 
 from typing import Final
 
-#: The columns of `rows.turn_row`. A turn has the status that was written with its last fact, and one without such a
-#: fact is damaged, but it is there.
+#: The columns of `rows.turn_row`. A turn has the status that was written with its last fact. A turn without such a fact
+#: is damaged, but is included.
 TURNS: Final = """
     SELECT turn_id, session, agent, model, created_at, at, turns.epoch, turns.owner, state, steps, tool_calls, reason,
         live, number
@@ -11,12 +11,12 @@ TURNS: Final = """
         SELECT MAX(seq) FROM facts WHERE turn = number AND state IS NOT NULL
     )
 """
-#: What waits in a turn's inbox.
+#: The items of a turn's inbox.
 WAITING: Final = "SELECT id, kind, payload FROM inbox WHERE turn_id = ? ORDER BY n"
 #: The columns of `rows.claimed`.
 CLAIMED: Final = "SELECT epoch, owner, (SELECT MAX(seq) FROM facts WHERE turn = number) FROM turns WHERE turn_id = ?"
-#: The fields of a `ClaimSpan`, of the turn numbered :turn. A span begins with a fact that keeps its driver, and ends
-#: before the next such fact, or with the last one of all. That is the last fact of an append, so it has the time.
+#: The fields of each `ClaimSpan` of the turn with the number :turn. A span begins with a fact that records its driver.
+#: It ends before the next such fact, or with the last fact. That is the last fact of an append, so it has a time.
 CLAIM_SPANS: Final = """
     SELECT seq, epoch, owner, at, (
         SELECT at FROM facts WHERE turn = :turn
@@ -26,5 +26,5 @@ CLAIM_SPANS: Final = """
         FROM facts WHERE turn = :turn AND epoch IS NOT NULL
     ) ORDER BY seq
 """
-#: The turn :id, and those whose ids begin with it and a colon: the semicolon is the next character.
+#: The turn :id, and the turns whose ids begin with it and a colon. The semicolon is the character after the colon.
 FAMILY: Final = "(turn_id = :id OR (turn_id > :id || ':' AND turn_id < :id || ';'))"

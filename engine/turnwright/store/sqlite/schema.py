@@ -1,7 +1,6 @@
-"""The schema of a SQLite store: the steps that lead to it, each one version.
+"""The schema of a SQLite store, as migration steps. Each step is one version.
 
-A new file takes all of them, so what stands here once is how it is everywhere. A step is never edited once it was
-released: files that took it exist.
+A new file takes all of them. A released step is never edited, because files that took it exist.
 """
 
 import sqlite3
@@ -16,7 +15,7 @@ from turnwright.store.old_words import KINDS, renamed, with_hash
 
 
 def _rename_words(db: sqlite3.Connection) -> None:
-    """Write journals and inboxes in the words of today."""
+    """Translate journals and inboxes into today's words."""
     for old, new in KINDS.items():
         after = 0
         some = "SELECT rowid, payload FROM facts WHERE kind = ? AND rowid > ? ORDER BY rowid LIMIT 500"
@@ -33,7 +32,8 @@ def _rename_words(db: sqlite3.Connection) -> None:
     db.executemany("UPDATE inbox SET payload = ? WHERE n = ?", [(renamed(payload), n) for n, payload in answers])
 
 
-#: From version n to n + 1, at place n: statements, each of which ends in a semicolon and has none in it, or a function.
+#: The step at index n leads from version n to n + 1. It is a function, or statements. Each statement ends with a
+#: semicolon and contains no other semicolon.
 _STEPS: Final[tuple[str | Callable[[sqlite3.Connection], None], ...]] = (
     """
     CREATE TABLE turns (
@@ -71,7 +71,7 @@ _STEPS: Final[tuple[str | Callable[[sqlite3.Connection], None], ...]] = (
         PRIMARY KEY (turn_id, id)
     ) WITHOUT ROWID;
     """,
-    # The order of turns and of inboxes is counted: a clock that jumps back would turn it round.
+    # Numbers give the order of turns and inbox items. Times would reverse it when the clock is set back.
     """
     ALTER TABLE turns RENAME TO turns_1;
     CREATE TABLE turns (
@@ -107,9 +107,8 @@ _STEPS: Final[tuple[str | Callable[[sqlite3.Connection], None], ...]] = (
     INSERT INTO inbox SELECT row_number() OVER (ORDER BY turn_id, at, id), * FROM inbox_1;
     DROP TABLE inbox_1;
     """,
-    # A commit costs by the pages that it changes. Facts of all turns are written one after the other, so those of many
-    # turns share pages. The last fact of an append has its time and the status after it, so no row of a turn is written
-    # again and again.
+    # The cost of a commit is the number of changed pages. Facts are stored in the order of writing, so the facts of
+    # many turns share pages. The last fact of an append has the time and the status, so the turn's row does not change.
     """
     ALTER TABLE turns RENAME TO turns_2;
     CREATE TABLE turns (
@@ -151,7 +150,7 @@ _STEPS: Final[tuple[str | Callable[[sqlite3.Connection], None], ...]] = (
     CREATE INDEX turns_by_session ON turns (session);
     CREATE UNIQUE INDEX one_live_turn_a_session ON turns (session) WHERE live = 1 AND session IS NOT NULL;
     """,
-    # The first fact under a claim keeps who wrote it, and with it all up to the next such fact.
+    # The first fact under a claim records its driver, also for the facts that follow it.
     """
     ALTER TABLE facts ADD COLUMN epoch INTEGER;
     ALTER TABLE facts ADD COLUMN owner TEXT;
@@ -164,7 +163,7 @@ SCHEMA_VERSION: Final = len(_STEPS)
 
 def check(db: sqlite3.Connection | sqlite3.Cursor, path: Path) -> None:
     """Raise `ConfigError` unless `path`, which `db` has open, has the schema of this release."""
-    # Asked in every transaction of every append: nothing is called where all is as it should be.
+    # Called in every append. The usual case must not call another function.
     if db.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
         return
     version = known_version(db, path)
@@ -176,7 +175,7 @@ def check(db: sqlite3.Connection | sqlite3.Cursor, path: Path) -> None:
 
 
 def known_version(db: sqlite3.Connection | sqlite3.Cursor, path: Path) -> int:
-    """The version of the schema of `path`, 0 for a new file. Raises `ConfigError` for a newer one."""
+    """Return the schema version of `path`, 0 for a new file. Raises `ConfigError` for a newer release's."""
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         raise ConfigError(
@@ -187,17 +186,17 @@ def known_version(db: sqlite3.Connection | sqlite3.Cursor, path: Path) -> int:
 
 
 def prepare(db: sqlite3.Connection, path: Path, patience: float) -> None:
-    """Make the store if `path` is new or empty, and let many read it while one writes.
+    """Create the store if `path` is new or empty, and switch on WAL, so that many can read while one writes.
 
-    Raises `ConfigError` for a file of a newer release or of another program, and changes nothing in it then.
+    Raises `ConfigError` for a file of a newer release or of another program, and does not change that file.
     """
-    # In this order: whoever makes a store gives it its tables and its version in one transaction.
+    # In this order: another process may create the tables and the version between the two reads.
     has_tables = db.execute("SELECT 1 FROM sqlite_master").fetchone() is not None
     version = known_version(db, path)
     if has_tables and version == 0:
-        raise ConfigError(f"store {path}: the database of another program: name a file of its own")
+        raise ConfigError(f"store {path}: this is another program's database: name another file")
     if version == 0:
-        # An append writes two pages, mostly unchanged: with 4096 bytes each it takes a sixth longer, with 1024 as long.
+        # An append writes two pages. With 4096 bytes a page it takes a sixth longer, with 1024 it takes as long.
         db.execute("PRAGMA page_size=2048")
     ends = time.monotonic() + patience
     while True:
@@ -205,7 +204,7 @@ def prepare(db: sqlite3.Connection, path: Path, patience: float) -> None:
             db.execute("PRAGMA journal_mode=WAL")
             break
         except sqlite3.OperationalError as error:
-            # Here SQLite does not wait for others that open the new file too.
+            # SQLite's busy timeout does not cover this statement when others open the new file too.
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > ends:
                 raise
             time.sleep(0.01)
@@ -214,16 +213,16 @@ def prepare(db: sqlite3.Connection, path: Path, patience: float) -> None:
 
 
 def migrate(db: sqlite3.Connection, path: Path, refuse_if_driven: Callable[[], None] = lambda: None) -> tuple[int, int]:
-    """Bring `path` to this release's schema in one transaction, and return the versions before and after.
+    """Migrate `path` to this release's schema in one transaction, and return the versions before and after.
 
-    The version is read in that transaction, so that two may do it at once. `refuse_if_driven` raises while somebody
-    drives a turn; nobody can begin to while it is asked. Raises `ConfigError` for a file of a newer release.
+    The version is read in that transaction, so two processes may migrate at once. `refuse_if_driven` raises while a
+    turn is driven; no driver can start during that check. Raises `ConfigError` for a file of a newer release.
     """
     with immediate(db):
         before = known_version(db, path)
         if 0 < before < SCHEMA_VERSION:
             refuse_if_driven()
-        # All steps or none: nobody may take a new file for one that an older release left.
+        # All steps or none: a new file must never look like the file of an older release.
         for version, step in enumerate(_STEPS[before:], start=before + 1):
             if isinstance(step, str):
                 for statement in step.split(";"):
@@ -236,7 +235,7 @@ def migrate(db: sqlite3.Connection, path: Path, refuse_if_driven: Callable[[], N
 
 @contextmanager
 def immediate(db: sqlite3.Connection) -> Iterator[None]:
-    """One transaction that may write, from its beginning on: all of it, or nothing."""
+    """Open a transaction that holds the write lock from its beginning."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield

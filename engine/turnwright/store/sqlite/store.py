@@ -1,8 +1,8 @@
-"""The store in one SQLite file: the default for turns that must outlive their process.
+"""The store in one SQLite file, the default for turns that must outlive their process.
 
-Every method runs its few statements inline: a commit costs less than handing it to a thread. Where many turns run,
-appends share their commits. WAL mode lets any number of processes read while one writes. `synchronous=FULL` makes an
-acknowledged append survive a loss of power.
+Every method runs its few statements inline, because a commit costs less than a thread switch. With many turns, appends
+share commits. In WAL mode any number of processes read while one writes. With `synchronous=FULL` an acknowledged append
+survives a loss of power.
 """
 
 import os
@@ -38,7 +38,7 @@ from turnwright.store.rows import (
     turn_row,
     waiting,
 )
-from turnwright.store.watching import untold
+from turnwright.store.watching import poll_for_changes
 from turnwright_states.facts import Fact
 
 from .group_commit import CommitGroup
@@ -50,37 +50,37 @@ from .writes import Append, Create, ReleaseWrite, Write, write
 
 Durability = Literal["full", "normal"]
 
-#: From how many turns on it pays, as measured: with two a shared wait for the disk, with four a shared commit.
+#: The number of turns from which group commit is faster, as measured.
 _CROWDS: Final[dict[Durability, int]] = {"full": 2, "normal": 4}
 
-#: What to do about SQLite's primary result codes.
+#: The remedies for SQLite's primary result codes.
 _HINTS: Final = {
-    sqlite3.SQLITE_BUSY: "another process holds it: try again when that has finished",
+    sqlite3.SQLITE_BUSY: "another process has locked it: try again when that process has finished",
     sqlite3.SQLITE_CANTOPEN: "name a file in a folder that exists and can be written",
     sqlite3.SQLITE_CORRUPT: "the file is damaged: restore a copy, or save what `sqlite3 FILE .recover` still reads",
     sqlite3.SQLITE_FULL: "make room on the disk",
-    sqlite3.SQLITE_IOERR: "see to the disk: it may be full, or failing",
-    sqlite3.SQLITE_NOTADB: "name a SQLite database, or a file that is not there yet",
-    sqlite3.SQLITE_READONLY: "let this user write the file and its folder",
+    sqlite3.SQLITE_IOERR: "check the disk: it may be full, or failing",
+    sqlite3.SQLITE_NOTADB: "name a SQLite database, or a new file",
+    sqlite3.SQLITE_READONLY: "give this user write access to the file and its folder",
 }
 
-#: What `sqlite3` raises: also for a text that no UTF-8 can write, and for a number of more than 64 bits.
+#: The errors of `sqlite3`, also for text that UTF-8 cannot encode and for numbers of more than 64 bits.
 _ERRORS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
 
 
 class SqliteStore:
-    """Keeps turns in the SQLite file `path`, which is made, for this user only, if it is not there.
+    """Keeps turns in the SQLite file `path`. A missing file is created, readable for this user only.
 
     Its methods are described at `Store`.
 
-    `durability`: `full` survives a loss of power, `normal` survives a crash of the process. `patience`: how many
-    seconds a call waits while another process writes. Raises `ConfigError` when the file cannot be made, is no
-    database, is another program's, or was written by a newer release. A file of an older release is left as it is:
-    until `migrate` was called, every method raises `ConfigError`. Use it from one thread. A forked process opens its
-    own: SQLite's connections cannot be taken along.
+    `durability`: `full` survives a loss of power, `normal` survives a crash of the process. `patience` is the number of
+    seconds that a call waits while another process writes. `crowd` is the number of concurrently driven turns from
+    which the writes of one round of the event loop share a transaction: by default 4, and 2 with `full`, where a
+    transaction waits for the disk.
 
-    `crowd`: from how many turns on, driven at the same time, what they write in one round of the event loop is one
-    transaction. By default 4, and 2 with `full`, where a transaction waits for the disk.
+    Raises `ConfigError` if the file cannot be created, is no database, belongs to another program, or was written by a
+    newer release. For a file of an older release, every method raises `ConfigError` until `migrate` is called. Use the
+    store from one thread. A forked process must open its own, because SQLite connections do not survive a fork.
     """
 
     shared = True
@@ -89,10 +89,10 @@ class SqliteStore:
         self, path: Path | str, *, durability: Durability = "full", patience: float = 10.0, crowd: int | None = None
     ) -> None:
         self.path = Path(path)
-        # As SQLite sees it: two that come by different links, or change their folder, mean the same locks.
+        # The real path, as SQLite sees it: processes that use different links must find the same lock files.
         place = Path(os.path.realpath(path))
         self._owner = OwnerLock(place)
-        #: The epochs under which this process drives, by turn.
+        #: The epochs of the turns that this process drives.
         self._driving: dict[str, int] = {}
         try:
             _make_private(place)
@@ -102,9 +102,9 @@ class SqliteStore:
         try:
             prepare(self._db, self.path, patience)
             self._db.execute(f"PRAGMA synchronous={'NORMAL' if durability == 'normal' else 'FULL'}")
-            # What was deleted is not to stay readable in the file's free pages.
+            # Deleted data must not stay readable in the file's free pages.
             self._db.execute("PRAGMA secure_delete=ON")
-            # A text that is no UTF-8 is its row's trouble; by itself the module would read none of the rows beside it.
+            # Text that is not UTF-8 damages its own row only. By default `sqlite3` would fail for all rows of a query.
             self._db.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
             self._place = StoreFiles(self.path, place)
         except (sqlite3.Error, OSError, ConfigError) as error:
@@ -113,7 +113,7 @@ class SqliteStore:
         self._cursor = self._db.cursor()
         own = type(self)
         crowd = _CROWDS[durability] if crowd is None else crowd
-        # What a subclass puts in the place of these may suspend.
+        # A subclass that overrides these methods may suspend in them.
         self._crowd = crowd if own.append is SqliteStore.append and own.inbox is SqliteStore.inbox else 0
         self._group = CommitGroup(self._write, self._explained)
 
@@ -141,27 +141,27 @@ class SqliteStore:
             await self._make(one)
         except BaseException:
             if not one.waits and one.error is None:
-                # Cancelled when it was made already: nobody has the claim, so it is left as after a crash.
+                # Canceled after the commit: the claim is lost, so the turn is left as after a crash.
                 self._driving.pop(new.id, None)
             raise
         return one.claim
 
-    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
+    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         owner = self._owner.take()
         with self._transaction():
             epoch, was, seq = claimed(turn_id, self._one(CLAIMED, turn_id), self._where)
-            if was and not over.covers(was, epoch) and self._lives(turn_id, was):
+            if was and not abandoned.covers(was, epoch) and self._lives(turn_id, was):
                 raise TurnBusyError(turn_id, was)
             self._db.execute("UPDATE turns SET epoch = epoch + 1, owner = ? WHERE turn_id = ?", (owner, turn_id))
-            items = self._waiting(turn_id)  # a damaged one is told before anything is done
+            items = self._waiting(turn_id)  # a damaged item raises before the turn is driven
         self._driving[turn_id] = epoch + 1
-        return Claim(turn_id, epoch + 1, seq, crashed=was is not None, signs=owner, waiting=items)
+        return Claim(turn_id, epoch + 1, seq, crashed=was is not None, unrecorded_owner=owner, waiting=items)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         try:
             await self._make(ReleaseWrite(claim, crashed=crashed))
         finally:
-            # Not before: until its row says that it was let go of, the turn would look crashed to a claim from here.
+            # Not earlier: until the row has no owner, a claim in this process would take the turn for a crashed one.
             if self._driving.get(claim.turn) == claim.epoch:
                 del self._driving[claim.turn]
 
@@ -246,7 +246,7 @@ class SqliteStore:
         return requests_of(rows)
 
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
-        return untold(turn_id)
+        return poll_for_changes(turn_id)
 
     async def delete(self, turn_id: str) -> int:
         with self._transaction():
@@ -260,14 +260,14 @@ class SqliteStore:
         return deleted.rowcount
 
     async def migrate(self) -> tuple[int, int]:
-        """See `Store.migrate`. Raises `ConfigError` too while somebody drives: that process knows the old schema."""
+        """See `Store.migrate`. Also raises `ConfigError` while a process of the old release drives a turn."""
         with self._errors():
             return migrate(self._db, self.path, self._refuse_if_driven)
 
     async def aclose(self) -> None:
         self._driving.clear()
         self._db.close()
-        self._owner.let_go()
+        self._owner.release()
 
     def _lives(self, turn_id: str, owner: str) -> bool:
         if owner == self._owner.name:
@@ -283,11 +283,11 @@ class SqliteStore:
         for name, owner in self._driven():
             raise ConfigError(
                 f"store {self.path}: turn {name} is being driven by {owner}, a process of the older release:"
-                " migrate when that has ended"
+                " migrate when that process has ended"
             )
 
     async def _make(self, one: Write) -> None:
-        """Make one write of driving, with those of other turns where there are many."""
+        """Commit one write, together with those of other turns if many are driven."""
         if not self.inline:
             await self._group.add(one)
             return
@@ -311,8 +311,7 @@ class SqliteStore:
             raise TurnNotFoundError(turn_id)
         return row
 
-    # Every method looks at the version, and whether the file is still in its place: somebody may have migrated it since
-    # it was opened, or deleted it.
+    # Every method checks the schema version and the place of the file: another process may have migrated or deleted it.
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -347,7 +346,7 @@ class SqliteStore:
 
 
 def _make_private(path: Path) -> None:
-    """Make the file before SQLite does, which would let everybody read what users said. Its log takes after it."""
+    """Create the file for this user only: SQLite would let everybody read it. The log gets the same permissions."""
     with suppress(FileExistsError):
         path.touch(mode=0o600, exist_ok=False)
 
@@ -355,6 +354,6 @@ def _make_private(path: Path) -> None:
 def _explain(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.strerror}: {_HINTS[sqlite3.SQLITE_CANTOPEN]}"
-    # The low byte is the primary code. What the module itself raises, for a closed store, has none.
+    # The low byte is the primary code. Errors of the Python module itself, such as for a closed store, have no code.
     hint = _HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
     return f"{error}: {hint}" if hint else str(error)

@@ -1,4 +1,4 @@
-"""What driving writes to a SQLite file: each write is an object, made alone or with others in one transaction."""
+"""The writes of drivers to a SQLite file: objects that are committed alone or with others in one transaction."""
 
 import sqlite3
 import time
@@ -17,12 +17,12 @@ from .place import StoreFiles
 from .rows import WAITING
 from .schema import check
 
-#: One statement is the fence too: under an epoch that is another's it finds no turn to write for.
+#: The statement also checks the epoch: under an outdated epoch it finds no turn and writes nothing.
 _WRITE_FACT: Final = (
     "INSERT INTO facts (seq, kind, payload, at, state, reason, steps, tool_calls, epoch, owner, turn)"
     " SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, number FROM turns WHERE turn_id = ? AND epoch = ?"
 )
-#: The time stays: it says when the fact was written.
+#: The time is left unchanged: it is the time of the fact.
 _WRITE_STATUS: Final = (
     "UPDATE facts SET state = ?, reason = ?, steps = ?, tool_calls = ?"
     " WHERE turn = (SELECT number FROM turns WHERE turn_id = ? AND epoch = ?)"
@@ -32,8 +32,8 @@ _WRITE_TURN: Final = (
     "INSERT INTO turns (turn_id, session, agent, model, created_at, epoch, owner, live) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
-#: Place, kind and payload, then time, state, reason, steps and calls: with the last fact of an append. Epoch and owner:
-#: with the first fact under a claim, which has the time too. Turn and epoch.
+#: Seq, kind, payload; time, state, reason, steps and calls, only with the last fact of an append; epoch and owner, only
+#: with the first fact under a claim, which has a time too; turn and epoch, for the check.
 _FactRow = tuple[
     int,
     str,
@@ -51,52 +51,53 @@ _FactRow = tuple[
 
 
 class Write(ABC):
-    """One write of a driver: facts, and what goes with them.
+    """One write of a driver: facts and the changes that go with them.
 
-    `only_facts`: `write` has nothing to do. `located`: it counts only while the store's file is in its place, which
-    costs too much to ask with every one. `waits`: it was neither made nor given up; `error` is why it was given up.
+    `only_facts`: `write` has nothing to do. `checks_place`: after the commit, check that the store's file is still in
+    its place, which is too expensive for every write. `waits`: neither committed nor given up. `error`: why it was
+    given up.
     """
 
-    __slots__ = ("asks", "error", "located", "only_facts", "rows", "waiting", "waits")
+    __slots__ = ("checks_place", "error", "inbox_of", "only_facts", "rows", "waiting", "waits")
 
-    def __init__(self, rows: Sequence[_FactRow] = (), *, only_facts: bool = False, located: bool = True) -> None:
+    def __init__(self, rows: Sequence[_FactRow] = (), *, only_facts: bool = False, checks_place: bool = True) -> None:
         self.rows = rows
-        self.located = located
+        self.checks_place = checks_place
         self.only_facts = only_facts
         self.waits = True
         self.error: Exception | None = None
-        #: The turn whose inbox is read, when all is written and nothing is committed yet; and what waits there.
-        self.asks = ""
+        #: The turn whose inbox is read just before the commit, and the items found.
+        self.inbox_of = ""
         self.waiting: list[InboxItem] = []
 
     @abstractmethod
     def write(self, cursor: sqlite3.Cursor, path: Path) -> None:
-        """Write all but the facts, which follow. Raises an error of Turnwright as long as it has written nothing."""
+        """Write everything but the facts, which follow. Raises a `TurnwrightError` only before its first change."""
 
     def done(self) -> None:
-        """It is committed."""
+        """Note that the write is committed."""
         self.waits = False
 
     def give_up(self, error: Exception) -> None:
-        """It is not made, because of `error`."""
+        """Note that the write is not made, because of `error`."""
         self.error, self.waits = error, False
 
 
 class Append(Write):
-    """See `Store.append`. Making it raises what a fact raises that has no payload."""
+    """See `Store.append`. The constructor raises the error of a fact whose payload cannot be written."""
 
     __slots__ = ("_claim", "_consumed", "_status")
 
     def __init__(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str]) -> None:
         # Otherwise the turn ends, its inbox changes, or its status is written without a fact.
         only_facts = not consumed and status.state not in FINAL and len(facts) > 0
-        # Once a step, before the calls of the reply run, for what is not kept may run again.
-        located = not only_facts or facts[0].kind == ModelReplied.kind
-        super().__init__(_rows(claim, facts, status, time.time()), only_facts=only_facts, located=located)
+        # Checked once a step, before the calls of the reply run: calls of a lost journal would run again.
+        checks_place = not only_facts or facts[0].kind == ModelReplied.kind
+        super().__init__(_rows(claim, facts, status, time.time()), only_facts=only_facts, checks_place=checks_place)
         self._claim = claim
         self._status = status
         self._consumed = consumed
-        self.asks = claim.turn
+        self.inbox_of = claim.turn
 
     def write(self, cursor: sqlite3.Cursor, path: Path) -> None:
         """See `Write.write`."""
@@ -113,17 +114,17 @@ class Append(Write):
             cursor.executemany("DELETE FROM inbox WHERE turn_id = ? AND id = ?", rows)
 
     def done(self) -> None:
-        """The claim moves."""
+        """Move the claim."""
         if self.rows:
             self._claim.seq += len(self.rows)
-            self._claim.signs = None
+            self._claim.unrecorded_owner = None
         self.waits = False
 
 
 class Create(Write):
-    """See `Store.create`. `claim` is that of the new turn, by the process that calls itself `author` if it drives it.
+    """See `Store.create`. `author` is the name of the creating process, `claim` the claim of the new turn.
 
-    `driving`: the epochs under which that process drives, by turn; None when it does not.
+    `driving` has the epochs of the turns that this process drives, or is None if it will not drive the new one.
     """
 
     __slots__ = ("_driving", "_live", "_new", "_owner", "claim")
@@ -131,7 +132,7 @@ class Create(Write):
     def __init__(
         self, new: NewTurn, facts: Sequence[Fact], status: Status, author: str, driving: dict[str, int] | None
     ) -> None:
-        self.claim = Claim(new.id, epoch=0 if driving is None else 1, seq=0, signs=author)
+        self.claim = Claim(new.id, epoch=0 if driving is None else 1, seq=0, unrecorded_owner=author)
         super().__init__(_rows(self.claim, facts, status, new.created_at))
         self._new = new
         self._live = status.state not in FINAL
@@ -142,7 +143,7 @@ class Create(Write):
         """See `Write.write`."""
         new = self._new
         if cursor.execute("SELECT 1 FROM turns WHERE turn_id = ?", (new.id,)).fetchone() is not None:
-            raise StoreError(f"store {path}: turn {new.id} is there already")
+            raise StoreError(f"store {path}: turn {new.id} already exists")
         if new.session is not None:
             busy = cursor.execute("SELECT turn_id FROM turns WHERE session = ? AND live = 1", (new.session,)).fetchone()
             if busy is not None:
@@ -151,8 +152,8 @@ class Create(Write):
         cursor.execute(_WRITE_TURN, row)
 
     def done(self) -> None:
-        """The turn is driven here, before anybody can see it."""
-        self.claim.seq, self.claim.signs = len(self.rows), None
+        """Note that this process drives the turn, before any other task can see it."""
+        self.claim.seq, self.claim.unrecorded_owner = len(self.rows), None
         if self._driving is not None:
             self._driving[self.claim.turn] = self.claim.epoch
         self.waits = False
@@ -178,17 +179,17 @@ class ReleaseWrite(Write):
 
 
 def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Sequence[Write]) -> None:
-    """Make writes in one transaction. One that an error of Turnwright keeps out is given up, and the rest is made.
+    """Make writes in one transaction. A write that raises a `TurnwrightError` is given up, and the rest is made.
 
-    Raises what `sqlite3` raises, and `LeaseLostError` where one of the appends is; then nothing was written. Raises
-    `StoreReplacedError` where it was written to a file that is not in its place any more.
+    Raises the errors of `sqlite3`, and `LeaseLostError` if an append lost its lease; then nothing was written. Raises
+    `StoreReplacedError` if the written file is not in its place any more.
     """
-    located = False
+    checks_place = False
     cursor.execute("BEGIN IMMEDIATE")
     try:
         check(cursor, path)
         for one in together:
-            located = located or one.located
+            checks_place = checks_place or one.checks_place
             if not one.only_facts:
                 try:
                     one.write(cursor, path)
@@ -199,8 +200,8 @@ def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Seque
     except BaseException:
         cursor.connection.rollback()
         raise
-    if located:
-        # After the commit: only then is it known that what was written is where others look for it.
+    if checks_place:
+        # After the commit, which proves that the committed data is in the file that other processes open.
         place.check()
     for one in together:
         if one.waits:
@@ -208,20 +209,20 @@ def write(cursor: sqlite3.Cursor, path: Path, place: StoreFiles, together: Seque
 
 
 def _write_facts(cursor: sqlite3.Cursor, together: Sequence[Write]) -> None:
-    """Write the facts of all, and read the inboxes that are asked for."""
+    """Write the facts of all writes, and read the requested inboxes."""
     rows = [row for one in together if one.waits for row in one.rows]
     if rows:
         # Most appends are of one fact.
         made = cursor.execute(_WRITE_FACT, rows[0]) if len(rows) == 1 else cursor.executemany(_WRITE_FACT, rows)
         if made.rowcount != len(rows):
-            # Where there are several turns this may be another's; each is then told its own.
+            # With several turns this may name the wrong one. The group then makes each write alone.
             turn, epoch = rows[0][-2:]
             raise LeaseLostError(turn, epoch)
     for one in together:
-        if one.asks:  # nothing is called: every step makes four appends, and most find nothing
-            items = [*cursor.execute(WAITING, (one.asks,))]
+        if one.inbox_of:  # inline for speed: every step makes four appends, and most find nothing
+            items = [*cursor.execute(WAITING, (one.inbox_of,))]
             if items:
-                one.waiting = readable_items(one.asks, items)
+                one.waiting = readable_items(one.inbox_of, items)
 
 
 def _rows(claim: Claim, facts: Sequence[Fact], status: Status, at: float) -> list[_FactRow]:
@@ -233,11 +234,11 @@ def _rows(claim: Claim, facts: Sequence[Fact], status: Status, at: float) -> lis
     if rows:
         state, reason = _texts(status)
         rows[-1] = (*rows[-1][:3], at, state, reason, status.steps, status.tool_calls, None, None, turn, epoch)
-        if claim.signs is not None:
-            rows[0] = (*rows[0][:3], at, *rows[0][4:8], epoch, claim.signs, turn, epoch)
+        if claim.unrecorded_owner is not None:
+            rows[0] = (*rows[0][:3], at, *rows[0][4:8], epoch, claim.unrecorded_owner, turn, epoch)
     return rows
 
 
 def _texts(status: Status) -> tuple[str, str | None]:
-    # Plain text: for an enumeration `sqlite3` looks for an adapter, each time, which costs as much as the insert.
+    # Plain strings: for an enum member `sqlite3` looks for an adapter each time, which costs as much as the insert.
     return str(status.state), None if status.reason is None else str(status.reason)

@@ -49,9 +49,9 @@ class KillingStore(StoreWrapper):
         with self._perilous("create", facts):
             return await self.inner.create(new, facts, status, driven=driven)
 
-    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
+    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         with self._perilous("claim"):
-            return await self.inner.claim(turn_id, over=over)
+            return await self.inner.claim(turn_id, abandoned=abandoned)
 
     async def append(
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()

@@ -131,8 +131,8 @@ class NotingStore(StoreWrapper):
         self._note(claim, 0, facts)
         return claim
 
-    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-        claim = await super().claim(turn_id, over=over)
+    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
+        claim = await super().claim(turn_id, abandoned=abandoned)
         self._witness.note("claimed", turn_id, claim.epoch, claim.seq)
         return claim
 

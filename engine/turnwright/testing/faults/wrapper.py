@@ -47,9 +47,9 @@ class StoreWrapper:
         self.enter()
         return await self.inner.create(new, facts, status, driven=driven)
 
-    async def claim(self, turn_id: str, *, over: AbandonedDrivers = NONE_ABANDONED) -> Claim:
+    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         self.enter()
-        return await self.inner.claim(turn_id, over=over)
+        return await self.inner.claim(turn_id, abandoned=abandoned)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         self.enter()

@@ -101,7 +101,7 @@ class ClaimSpanFacts:
         store, other, third, written = await bench.open(), await bench.open(), await bench.open(), Written()
         await store.release(await written.create(store))
         loser = await other.claim("t1")
-        winner = await third.claim("t1", over=AbandonedDrivers(frozenset({other.owner})))
+        winner = await third.claim("t1", abandoned=AbandonedDrivers(frozenset({other.owner})))
         at, facts = len(written.facts) + 1, written.answer()
         with pytest.raises(LeaseLostError):
             await other.append(loser, facts, written.status)

@@ -132,7 +132,7 @@ class ClaimFacts:
         store, other, written = await bench.open(), await bench.open(), Written()
         loser = await written.create(store)
         before = len(written.facts)
-        winner = await other.claim("t1", over=AbandonedDrivers(frozenset({"nobody that we know", store.owner})))
+        winner = await other.claim("t1", abandoned=AbandonedDrivers(frozenset({"nobody that we know", store.owner})))
         assert (winner.epoch, winner.seq, winner.crashed) == (2, before, True)
         with pytest.raises(LeaseLostError, match="t1"):
             await store.append(loser, written.answer(), written.status)
@@ -150,7 +150,7 @@ class ClaimFacts:
         claim = await written.create(store)
         for handle in (store, other):
             with pytest.raises(TurnBusyError, match="t1"):
-                await handle.claim("t1", over=AbandonedDrivers(frozenset({NOBODY, f"not {store.owner}"})))
+                await handle.claim("t1", abandoned=AbandonedDrivers(frozenset({NOBODY, f"not {store.owner}"})))
         await store.append(claim, written.answer(), written.status)
 
     async def test_a_later_claim_of_an_owner_that_was_given_up_stands(self, bench: Bench) -> None:
@@ -159,9 +159,9 @@ class ClaimFacts:
         await store.release(await written.create(store))
         claim = await store.claim("t1")
         with pytest.raises(TurnBusyError, match="t1"):
-            await other.claim("t1", over=AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch - 1})))
-        over = AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch - 1, claim.epoch}))
-        assert (await other.claim("t1", over=over)).epoch == claim.epoch + 1
+            await other.claim("t1", abandoned=AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch - 1})))
+        abandoned = AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch - 1, claim.epoch}))
+        assert (await other.claim("t1", abandoned=abandoned)).epoch == claim.epoch + 1
 
     async def test_a_turn_may_be_made_for_others_to_drive(self, bench: Bench) -> None:
         """Nobody drives it yet, and its epoch is 0; who claims it finds it whole, and no crash."""
@@ -181,7 +181,7 @@ class ClaimFacts:
         """A turn that was let go of is claimed as ever, and does not look crashed."""
         store, other, written = await bench.open(), await bench.open(), Written()
         await store.release(await written.create(store))
-        claim = await other.claim("t1", over=AbandonedDrivers(frozenset({store.owner})))
+        claim = await other.claim("t1", abandoned=AbandonedDrivers(frozenset({store.owner})))
         assert (claim.epoch, claim.crashed) == (2, False)
 
     async def test_of_two_that_claim_at_once_one_gets_the_turn(self, bench: Bench) -> None:
