@@ -197,25 +197,25 @@ inline take_the_first_row_that_holds() {
 
 /* ---- What a turn counts ------------------------------------------------------------------------------------------
  *
- * From here on nothing is generated: this is the design (DESIGN 2 to 4) once more, written without a look at the code
- * that carries it out. Two authors of one rule who agree by mistake are rarer than one.
+ * The rest of the model is written by hand from docs/rules.md, and not from the code that implements the rules. Two
+ * independent readings of a rule rarely share a mistake.
  *
- * The names are those of the guards. What a guard never sees is left out: texts, money, seconds, ids. Calls of one
- * batch can be swapped for each other, so it is enough to count them.
+ * The names are those of the guards. Texts, money, seconds and ids are left out, because no guard reads them. The calls
+ * of a batch are interchangeable, so the model only counts them.
  */
 
-/* The limits, chosen once. Tokens, money, time and the synthesis need none: a limit that is off is one that never
- * becomes spent, a synthesis that does not exist is one that never succeeds, and chance covers both. */
+/* The limits, chosen once. Tokens, money, time and the synthesis need no limit here. A random choice covers both cases:
+ * a limit that is off is never spent, and a missing synthesis never succeeds. */
 byte allowance, budget, max_retries;
-bool budgeted, doom_asks;      /* without a budget nobody counts calls */
+bool budgeted, doom_asks;      /* without a budget, calls are not counted */
 
 mtype state = CHECK;
 byte steps, calls, nudges_left, pauses_left, retries_left, waiting;
 bool tokens_spent, cost_spent, time_spent, doom, carried_doom, second_try;
 mtype reason;                  /* the reason that a conclusion carries, then the reason of the end */
 
-/* What an event brings along; forgotten once its row is taken. */
-mtype event, given;            /* given: the reason that comes with the event, a cause or who aborted */
+/* The event and its values, cleared once its row is taken. */
+mtype event, given;            /* given: the reason in the event: of a cause or of an abort */
 byte made, runs, used;         /* calls asked for; those of them that may run; calls that a sub-agent ran */
 bool filtered, truncated, lends, may_pass, no_text, synthesized, doom_asked, go_on;
 mtype before;                  /* the state in which the event came */
@@ -225,11 +225,11 @@ byte row;                      /* the row that was taken; 0: none accepts the ev
 byte ready, ready_counted, running, asking, asking_counted;
 byte lent;                     /* places that the batch's sub-agents may use between them */
 
-/* What a person wrote, until the driver takes it out. */
+/* The person's message, until the driver reads it. */
 mtype = { grants, denies, goes_on, stops, leaves, supersedes };
 mtype inbox;
 
-/* Kept for the claims alone: no row and no choice reads them. */
+/* Only the claims read these. */
 byte model_calls;
 bool refused, overdrawn, overspent, began_on_spent, asked_too_often;
 
@@ -241,7 +241,7 @@ bool refused, overdrawn, overspent, began_on_spent, asked_too_often;
 #define a_budget_is_spent (budgeted && calls >= budget || tokens_spent || cost_spent || time_spent)
 #define places_left (budgeted -> budget - calls : WIDEST_BATCH)
 
-/* Taking what is not there is noted, and takes nothing: so a fault cannot hide behind a number that wraps around. */
+/* Taking from an empty counter sets a flag and changes no counter, because a byte that wraps around would hide it. */
 inline take_one(left) {
   if
   :: left > 0 -> left--
@@ -271,7 +271,7 @@ inline choose_the_limits() {
 
 /* ---- What can happen -------------------------------------------------------------------------------------------- */
 
-/* Rule 10 and the causes of DESIGN 2: connection, time-out, overload, an empty reply and a crash may pass. */
+/* docs/rules.md#retries: a connection error, a timeout, an overload, an empty reply and a crash may pass. */
 inline an_attempt_fails() {
   event = attempt_failed;
   if
@@ -290,7 +290,7 @@ inline an_attempt_fails() {
   fi
 }
 
-/* A stop ends the sub-agents that are open, and says what each of them used: no more than it was lent (rule 14). */
+/* A stop ends the open sub-agents and counts what each of them used, at most its lease (docs/rules.md#sub-agents). */
 inline the_sub_agents_are_counted() {
   if
   :: lent > 0 -> select (used : 0 .. lent); calls = calls + used; lent = lent - used
@@ -298,8 +298,8 @@ inline the_sub_agents_are_counted() {
   fi
 }
 
-/* An abort or a bug may come at any moment that the driver is at work. It is a choice of the driver's and not a
- * process of its own: fairness would force such a process to abort every turn at last, and prove nothing. */
+/* An abort or a bug may come whenever the driver works. It is a choice of the driver and not a process of its own:
+ * fairness would force such a process to abort every turn in the end, and prove nothing. */
 inline the_driver_is_stopped() {
   if
   :: event = abort; given = why_aborted
@@ -308,8 +308,8 @@ inline the_driver_is_stopped() {
   the_sub_agents_are_counted()
 }
 
-/* Places are reserved when the reply arrives (rule 5): of the calls that are valid, as many as the budget has left.
- * Sub-agents lease what the batch's own places leave (rule 14); how they share it is left to chance. */
+/* Places are reserved when the reply arrives: valid calls get as many as the budget has left (docs/rules.md#budgets).
+ * Sub-agents lease what the batch leaves (docs/rules.md#sub-agents), and share it at random. */
 inline the_model_replies() {
   event = replied;
   select (made : 0 .. WIDEST_BATCH);
@@ -322,21 +322,21 @@ inline the_model_replies() {
      :: runs > 0 && budgeted -> perhaps(lends)
      :: else
      fi
-  :: else                                           /* tools are disabled: what is asked for is refused (rule 7) */
+  :: else                                           /* tools are disabled: calls are refused */
   fi
 }
 
 inline the_model_is_called() {
   if
-  :: state == CONCLUDE -> event = concluded; perhaps(no_text)          /* empty, or nothing but calls (rule 7) */
+  :: state == CONCLUDE -> event = concluded; perhaps(no_text)          /* empty, or only calls */
   :: state != CONCLUDE -> the_model_replies()
-  :: state != CONCLUDE -> event = expire            /* a conclusion has a time-out of its own, an attempt that fails */
+  :: state != CONCLUDE -> event = expire            /* a conclusion that times out is a failed attempt */
   :: an_attempt_fails()
   :: the_driver_is_stopped()
   fi
 }
 
-/* A call that wants a person is settled at once when no pause is left (DESIGN 2). */
+/* A call that needs a person is settled at once when no pause is left (docs/rules.md#approvals). */
 inline a_person_is_wanted(whose) {
   if
   :: pauses_left > 0 -> whose++; waiting++
@@ -344,7 +344,7 @@ inline a_person_is_wanted(whose) {
   fi
 }
 
-/* Calls run side by side, and any of them may be next. One that is settled is no longer counted among the open. */
+/* Calls run in parallel, in any order. A settled call is no longer open. */
 inline the_calls_run() {
   if
   :: ready > 0 -> ready--;
@@ -355,13 +355,13 @@ inline the_calls_run() {
      fi
   :: ready_counted > 0 -> ready_counted--;
      if
-     :: running++                                          /* and counts only once */
+     :: running++                                          /* it counts only once */
      :: a_person_is_wanted(asking_counted)
      :: skip
      fi
   :: running > 0 -> running--;
      if
-     :: skip                                               /* its result; after a crash: that nobody knows it */
+     :: skip                                               /* its result; after a crash: an unknown outcome */
      :: lent > 0 -> select (used : 1 .. lent); calls = calls + used; lent = lent - used
      :: a_person_is_wanted(asking_counted)                 /* after a crash, or for a sub-agent: it asks */
      :: retries_left > 0 -> retries_left--; running++      /* after a crash: it is run again */
@@ -377,9 +377,9 @@ inline the_calls_run() {
   fi
 }
 
-/* As a step ends it is settled what CHECK will look at: whether its round tripped the detector, and what is spent.
- * What holds for any detector holds for ours, and a budget once spent stays spent. Settled as late as this, and not
- * when the reply arrives, because until CHECK nobody asks: the space of states would be sixteen times as large. */
+/* The end of a step chooses what CHECK reads: whether the detector found a loop, and which budgets are spent. A claim
+ * that holds for any detector holds for ours, and a spent budget stays spent. A choice when the reply arrives would
+ * give sixteen times as many states, and nothing reads the values before CHECK. */
 inline the_step_ends() {
   event = proceed;
   perhaps(doom);
@@ -388,7 +388,7 @@ inline the_step_ends() {
   if :: time_spent = true :: skip fi
 }
 
-/* Rule 12. An expired interrupt is denied, or stops a doom loop: what a person could have said. */
+/* docs/rules.md#approvals. An expired interrupt counts as a rejection, or as a stop in a doom loop. */
 inline the_driver_takes_the_answer() {
   if
   :: inbox == leaves -> event = abort; given = why_aborted; the_sub_agents_are_counted()
@@ -425,10 +425,10 @@ inline something_comes_late() {
 
 /* `before` and `state` are the ends of the row, `event` is what it was taken for. */
 inline the_row_is_followed() {
-  overspent = overspent || calls > budget;           /* here, since the calls of a turn that has ended are forgotten */
+  overspent = overspent || calls > budget;           /* set here, because the end of a turn clears `calls` */
   if
   :: event == attempt_failed && state == before -> take_one(retries_left)
-  :: event == concluded && state == before ->                       /* asked once more, which costs a retry */
+  :: event == concluded && state == before ->                       /* the second request costs a retry */
      asked_too_often = asked_too_often || second_try;
      take_one(retries_left); second_try = true
   :: event == replied && state == TOOL_EXEC ->
@@ -438,20 +438,20 @@ inline the_row_is_followed() {
   :: else
   fi;
   if
-  :: before == CHECK && state == STREAM ->                          /* here a step is counted, and nowhere else */
-     steps = steps + (steps <= allowance);                          /* one too many is as wrong as a hundred */
+  :: before == CHECK && state == STREAM ->                          /* the only place where a step is counted */
+     steps = steps + (steps <= allowance);                          /* one too many is enough for the claim */
      began_on_spent = began_on_spent || a_budget_is_spent;
      if
-     :: doom -> take_one(nudges_left); doom = false                 /* a nudge; the next round will be judged anew */
+     :: doom -> take_one(nudges_left); doom = false                 /* a nudge; the next round decides again */
      :: else
      fi
   :: before != PAUSED && state == PAUSED ->
      take_one(pauses_left);
-     waiting = waiting + (before == CHECK)                          /* a doom loop asks, beside no call */
-  :: state == CONCLUDE || over ->                                   /* what is open is closed: each has its result */
+     waiting = waiting + (before == CHECK)                          /* the question of a doom loop */
+  :: state == CONCLUDE || over ->                                   /* every open call gets a result */
      ready = 0; ready_counted = 0; running = 0; asking = 0; asking_counted = 0; lent = 0; waiting = 0;
      carried_doom = (state == CONCLUDE && reason == why_doom_loop)
-  :: state == CONTINUE -> lent = 0                                  /* what was not used returns */
+  :: state == CONTINUE -> lent = 0                                  /* the unused rest returns */
   :: else
   fi;
   if                                                                /* retries belong to a phase */
@@ -463,8 +463,8 @@ inline the_row_is_followed() {
   :: calls_the_model && model_calls <= most_model_calls -> model_calls++
   :: else
   fi;
-  if                                         /* Nobody reads the counters of a turn that has ended, and an ending */
-  :: over ->                                 /* counts nothing: forgetting them makes one state of thousands.     */
+  if                                         /* Nothing reads the counters of a turn that has ended. Clearing them */
+  :: over ->                                 /* merges thousands of states into one.                               */
      steps = 0; calls = 0; nudges_left = 0; pauses_left = 0; model_calls = 0; doom = false;
      tokens_spent = false; cost_spent = false; time_spent = false; second_try = false;
      allowance = 0; budgeted = false; budget = 0; max_retries = 0; doom_asks = false
@@ -480,8 +480,7 @@ inline the_event_is_forgotten() {
 
 /* ---- Who acts --------------------------------------------------------------------------------------------------- */
 
-/* The driver and all that it calls. Each round is one thing that happens and, where that is an event of the chart,
- * the row that follows. */
+/* The driver, the model and the tools. Each round is one event and, if it is an event of the chart, its row. */
 active proctype driver() {
   atomic { choose_the_limits() };
   do
@@ -501,19 +500,19 @@ active proctype driver() {
           d_step {
             if
             :: row == 0 && !over -> refused = true; printf("refused %d\n", event)
-            :: row == 0 && over -> skip                     /* after the end, refusing is right */
+            :: row == 0 && over -> skip                     /* after the end, a refusal is right */
             :: else -> printf("row %d\n", row); the_row_is_followed()
             fi;
             the_event_is_forgotten()
           }
        :: else
        fi;
-       !refused                                             /* an event that no row accepts: the driver cannot go on */
+       !refused                                             /* no row accepts the event: the driver is stuck */
      }
   od
 }
 
-/* A person answers or leaves. Which of the two is free, so fairness can force her to act, but not to be kind. */
+/* A person answers or leaves. The choice is free, so fairness forces an action, but not a certain one. */
 active proctype person() {
 end_of_questions:
   do
@@ -529,10 +528,9 @@ end_of_questions:
   od
 }
 
-/* Everybody else: listeners attach again, answers come twice, messages wait for the next step. They can go on for
- * ever and change nothing, so without fairness a turn need not end: nobody would have to take the next step.
- * With them there is always something to do and a deadlock would go unseen; the search for deadlocks leaves them out.
- */
+/* Others: listeners reconnect, answers come twice, messages wait for the next step. They can act for ever and change
+ * nothing, so without fairness a turn need not end. They would also hide a deadlock, so the search for deadlocks leaves
+ * them out. */
 #ifndef NOBODY_ELSE
 active proctype others() {
   do
@@ -543,7 +541,7 @@ active proctype others() {
 
 /* ---- What is claimed --------------------------------------------------------------------------------------------
  *
- * A round of the driver is atomic, and a claim looks at the turn before and after it, as a reader of the journal does.
+ * A round of the driver is atomic. A claim reads the turn before and after it, as a reader of the journal does.
  */
 
 ltl ends                       { <> over }

@@ -34,7 +34,7 @@ def _shown(line: TextLine, *, event: bool) -> str:
 
 
 def _on(arrow: Arrow) -> str:
-    """What stands on an arrow: its rows, an event only where it changes."""
+    """Return the text of an arrow: its rows, each event only where it changes."""
     events = [None, *(line.event for line in arrow.lines)]
     return " ".join(_shown(line, event=line.event != before) for line, before in zip(arrow.lines, events, strict=False))
 
@@ -84,7 +84,7 @@ def test_dot_leads_every_arrow_through_a_card_with_its_rows(picture: Picture) ->
 
 
 def _entries(picture: Picture) -> list[str]:
-    """The note, stop by stop: the numbers of its rows, what stops the turn, from where, and its end."""
+    """Each stop of the note has the numbers of its rows, its event, its source states and its destination."""
     return [
         " ".join(
             (

@@ -10,7 +10,7 @@ from turnwright_states.chart import CHART, ROWS, Chart, ReasonFrom
 from turnwright_states.reasons import REASONS, EndReason
 from turnwright_states.state import FINAL, LIVE, RESTING, TRANSIENT, Outcome, State
 
-# DESIGN 9: outcomes and their reasons.
+# docs/rules.md#outcomes.
 _DESIGNED = {
     Outcome.FINISHED: "answered text_only truncated",
     Outcome.SYNTHESIS_DONE: "synthesized",

@@ -54,7 +54,7 @@ def turn() -> Overlay:
 
 
 def _rows_of_dot(dot: str) -> dict[int, tuple[str, str]]:
-    """Of each row its HTML, and the text of its count."""
+    """Return the HTML of each row, and the text of its count."""
     found = {}
     for label in re.findall(r"\[shape=plain label=<(.*)>\]", dot):
         for html in re.split(r'(?=<TR><TD WIDTH="1"[^>]*></TD><TD ALIGN="RIGHT"[^>]*><FONT)', label)[1:]:
@@ -98,7 +98,7 @@ def test_the_caption_of_a_turn_that_is_not_over_says_where_it_stands() -> None:
     machine.feed(ModelRepliedInput(calls=(ToolCall(name="a", arguments={}),)))
     overlay = turn_overlay("t2", machine.turn, [ROWS[9], ROWS[11]], path="CHECK > STREAM > TOOL_EXEC")
     assert overlay.caption[0] == "turn t2: not over: in TOOL_EXEC"
-    assert overlay.here == "stands here"
+    assert overlay.here == "now here"
 
 
 def test_a_row_of_another_chart_is_no_row_of_the_picture() -> None:
@@ -132,7 +132,7 @@ def test_dot_shows_red_what_tests_never_took_and_nothing_else(picture: Picture) 
     dot = to_dot(picture, overlay=COVERAGE)
     assert {number for number, (html, _) in _rows_of_dot(dot).items() if "#b91c1c" in html} == {9, 33}
     dashed = re.findall(r"^  (.*) -> (.*) \[.*style=dashed", dot, flags=re.MULTILINE)
-    # Row 33 has a neighbour on its arrow that was taken.
+    # Another row of the same arrow as row 33 was taken.
     assert dashed == [("CHECK", '"CHECK to PAUSED"'), ('"CHECK to PAUSED"', "PAUSED")]
 
 

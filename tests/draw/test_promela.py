@@ -21,7 +21,7 @@ def test_the_text_is_the_same_each_time() -> None:
 
 
 def test_every_row_stands_in_it_with_its_number_and_its_name() -> None:
-    """On the line below: its guard, and where it leads."""
+    """The line below has its guard and its destination."""
     lines = MODEL.splitlines()
     for number, row in enumerate(ROWS, start=1):
         at = lines.index(f"     /* {number}. {row.name} */")
@@ -127,7 +127,7 @@ def test_a_batch_of_nothing_is_refused() -> None:
 def test_a_guard_that_the_model_has_no_value_for_is_refused(
     source: State, trigger: Trigger, guard: str, name: str
 ) -> None:
-    """Rather than proving something about a value that nobody set."""
+    """Else SPIN would prove something about a value that was never set."""
     row = Row(source, trigger, Guard(guard), State.FAILED)
-    with pytest.raises(ConfigError, match=f"^row 1 .* asks for `{name}`, which the model knows only in "):
+    with pytest.raises(ConfigError, match=f"^row 1 .* reads `{name}`, which the model keeps only in "):
         to_promela(Chart((row, *ROWS)))

@@ -80,7 +80,7 @@ def test_another_number_of_counts_is_refused() -> None:
 def test_what_is_no_such_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "rows.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"rows\.json: is no file of rows taken \(turnwright/rows/1\): "):
+    with pytest.raises(ConfigError, match=r"rows\.json: is not a file of row counts \(turnwright/rows/1\): "):
         RowCounts.read(path)
 
 

@@ -1,4 +1,4 @@
-"""The SVG is well formed, holds every state, tells what it was drawn from, and needs Graphviz only to be drawn."""
+"""The SVG is well formed, holds every state, names its source, and needs Graphviz only to be drawn."""
 
 import os
 import re
@@ -157,5 +157,5 @@ def test_what_graphviz_says_of_a_broken_text_is_passed_on() -> None:
 
 def test_a_program_that_draws_no_svg_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _as_dot("something else", tmp_path, monkeypatch)
-    with pytest.raises(ConfigError, match="something else than the SVG we know"):
+    with pytest.raises(ConfigError, match="an SVG of an unknown form"):
         to_svg("digraph turn {}")

@@ -1,4 +1,4 @@
-"""What SPIN's verifier prints is read strictly: only a report on everything, or a fault, is an answer."""
+"""The output of SPIN's verifier is read strictly: only a complete report, or a fault, is an answer."""
 
 import pytest
 
@@ -65,13 +65,13 @@ def test_a_fault_is_an_answer_though_the_search_stopped_at_it(line: str, fault: 
         ("\n(Spin", "error: max search depth too small\n(Spin", "longer than the search may go"),
         ("\n(Spin", "pan: reached -DMEMLIM bound\n(Spin", "more than 4,096 MB"),
         ("\n(Spin", "pan: out of memory\n(Spin", "no memory left"),
-        ("\n(Spin", "Warning: Search not completed\n(Spin", "does not say that it looked at everything"),
-        ("Full statespace search", "Bit statespace search", "does not say that it looked at everything"),
-        ("errors: 0", "errors: 1", "does not say which"),
-        ("errors: 0", "", "something else than a report"),
-        (" states, stored", "", "something else than a report"),
-        (" transitions", "", "something else than a report"),
-        ("(ends)", "(other)", "something else than a report"),
+        ("\n(Spin", "Warning: Search not completed\n(Spin", "does not report a complete search"),
+        ("Full statespace search", "Bit statespace search", "does not report a complete search"),
+        ("errors: 0", "errors: 1", "counts an error without its name"),
+        ("errors: 0", "", "printed no report"),
+        (" states, stored", "", "printed no report"),
+        (" transitions", "", "printed no report"),
+        ("(ends)", "(other)", "printed no report"),
     ],
 )
 def test_anything_less_is_no_answer(there: str, instead: str, why: str) -> None:
@@ -81,5 +81,5 @@ def test_anything_less_is_no_answer(there: str, instead: str, why: str) -> None:
 
 
 def test_silence_is_no_answer() -> None:
-    with pytest.raises(NoAnswerError, match="something else than a report"):
+    with pytest.raises(NoAnswerError, match="printed no report"):
         read_report("", "ends")

@@ -37,13 +37,13 @@ needs_spin = pytest.mark.skipif(
 def checked(rows: tuple[Row, ...], bounds: Bounds, *only: str) -> dict[str, Check]:
     """The checks by their names."""
     says = {sentence: name for name, sentence in CHECKS.items()}
-    checks = verify_with_spin(Chart(rows), bounds=bounds, only=only, optimise=False)
+    checks = verify_with_spin(Chart(rows), bounds=bounds, only=only, optimize=False)
     return {says[check.claim]: check for check in checks}
 
 
 @needs_spin
 def test_the_chart_that_ships_holds() -> None:
-    """All that is claimed, over thousands of states; and every row is taken."""
+    """Every claim holds over thousands of states, and every row is taken."""
     checks = checked(CHART.rows, WHOLE)
     assert list(checks) == list(CHECKS)
     assert {check.verdict for check in checks.values()} == {Verdict.HOLDS}, checks
@@ -78,7 +78,7 @@ def guarded(source: State, trigger: Trigger, guard: str, other: str) -> tuple[Ro
 
 @dataclass(frozen=True)
 class Fault:
-    """A chart with a fault, the checks that it violates, the row at which the way there ends, and what is said."""
+    """A chart with a fault, the checks that it violates, the last row of the path to it, and the detail."""
 
     rows: tuple[Row, ...]
     violates: tuple[str, ...]
@@ -90,7 +90,7 @@ class Fault:
 S, T = State, Trigger
 NOBODY: Final = "doom and (not doom_asks or pauses_left == 0 or spent)"
 FAULTS: Final = {
-    # The four of DESIGN 2, of which the second is planted in the surroundings below.
+    # Faults that docs/rules.md#termination excludes; one more is planted in the environment below.
     "an answer leads to CHECK without counting": Fault(
         led(S.PAUSED, T.ANSWERED, "", S.CHECK), ("closed_steps_are_settled",), "PAUSED --answered--> CHECK"
     ),
@@ -122,7 +122,7 @@ FAULTS: Final = {
         ("ends",),
         "TEXT_ONLY --attempt_failed [may_pass]--> TEXT_ONLY",
         Bounds(allowance=0, budget=0, retries=0, pauses=0, nudges=0, batch=1),
-        says="; the last row comes again without end",
+        says="; the last row repeats without end",
     ),
     "a conclusion without text is asked for again and again": Fault(
         guarded(
@@ -179,14 +179,14 @@ def test_a_fault_in_the_chart_comes_back_as_a_path_of_its_rows(name: str) -> Non
         assert list(names) == [row.name for row in rows]
         assert rows[0].source is State.CHECK
         assert [before.dest for before, _ in pairwise(rows)] == [after.source for _, after in pairwise(rows)]
-        repeats = re.search(r"; the last (?:(\d+) rows come|row comes) again without end$", check.detail)
-        # What comes without end may be cut anywhere; any other way ends at the fault.
+        repeats = re.search(r"; the last (?:(\d+) rows repeat|row repeats) without end$", check.detail)
+        # A path that repeats may be cut anywhere; any other path ends at the fault.
         assert fault.ends_with in names[-int(repeats[1] or 1) if repeats else -1 :]
 
 
 @needs_spin
 def test_a_row_that_is_never_taken_is_no_pass() -> None:
-    """One that is shadowed, and one for an event that never comes."""
+    """A shadowed row, and a row for an event that never comes."""
     at = place(S.CHECK, T.PROCEED, "doom")
     shadowed = Row(S.CHECK, T.PROCEED, Guard("steps >= allowance"), S.FAILED, EndReason.ENGINE_ERROR)
     unheard = Row(S.PAUSED, T.EXPIRE, Guard(""), S.CONCLUDE, EndReason.DEADLINE)
@@ -195,7 +195,7 @@ def test_a_row_that_is_never_taken_is_no_pass() -> None:
     assert check.detail == f"no path takes {at + 1}. {shadowed.name}; {len(ROWS) + 2}. {unheard.name}"
 
 
-# Planted in the surroundings: each thing that a claim rests on is needed for it.
+# Planted in the environment: each claim needs each of these rules.
 
 
 @pytest.fixture
@@ -203,13 +203,13 @@ def pan_of(tmp_path: Path) -> Callable[[str], Pan]:
     """A verifier of a model's text, without compiling for speed."""
 
     def build(model: str) -> Pan:
-        return Pan(model, tmp_path / "pan", find(shutil.which), until=time.monotonic() + 120, optimise=False)
+        return Pan(model, tmp_path / "pan", find(shutil.which), until=time.monotonic() + 120, optimize=False)
 
     return build
 
 
 def instead(there: str, other: str, bounds: Bounds = TINY) -> str:
-    """The model of the chart that ships, with one other line in its surroundings."""
+    """Return the model of the shipped chart, with one line of its environment changed."""
     model = to_promela(bounds=bounds)
     assert model.count(there) == 1
     return model.replace(there, other)
@@ -217,13 +217,13 @@ def instead(there: str, other: str, bounds: Bounds = TINY) -> str:
 
 @needs_spin
 def test_without_fairness_a_turn_need_not_end(pan_of: Callable[[str], Pan]) -> None:
-    """So the claim is about fairness, and not true whatever happens. A path cut off short is no answer."""
+    """So the claim depends on fairness. A path that is cut off is no answer."""
     pan = pan_of(to_promela(bounds=TINY))
     assert pan.search("ends", fair=True).fault == ""
     assert pan.search("ends", fair=False).fault == "acceptance cycle"
     with pytest.raises(NoAnswerError, match="longer than the search may go"):
         pan.search("ends", fair=True, depth=60)
-    with pytest.raises(NoAnswerError, match="something else than a report"):
+    with pytest.raises(NoAnswerError, match="printed no report"):
         pan.search("begins")
 
 
@@ -254,7 +254,7 @@ def test_every_check_can_fail() -> None:
     assert set(CLAIMS) < set(CHECKS)
 
 
-# What is no answer is no pass.
+# Without an answer there is no pass.
 
 
 def only_finds(**programs: str) -> Callable[[str], str | None]:
@@ -281,12 +281,12 @@ def test_without_a_compiler_nobody_knows() -> None:
 
 def test_a_chart_without_a_model_is_inconclusive() -> None:
     chart = Chart((Row(S.STREAM, T.REPLIED, Guard("doom"), S.FAILED), *ROWS))
-    assert "asks for `doom`" in one(verify_with_spin(chart, which=only_finds(spin="spin", cc="cc"))).detail
+    assert "reads `doom`" in one(verify_with_spin(chart, which=only_finds(spin="spin", cc="cc"))).detail
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> Callable[[str], str]:
-    """Makes a program that says something else than what they are asked."""
+    """Make a program that runs a script of the test."""
 
     def write(script: str) -> str:
         path = tmp_path / "program"
@@ -302,7 +302,7 @@ def program(tmp_path: Path) -> Callable[[str], str]:
     [
         ("echo 'turn.pml:7, syntax error'; exit 1", 60, "SPIN refused the model: turn.pml:7, syntax error"),
         ("exit 0", 60, "pan could not be run: No such file or directory"),
-        ("exec sleep 60", 0.2, "its time was up before SPIN had looked at everything"),
+        ("exec sleep 60", 0.2, "the time ended before SPIN had searched every state"),
     ],
 )
 def test_a_spin_that_makes_no_verifier_is_inconclusive(
@@ -316,7 +316,7 @@ def test_a_spin_that_makes_no_verifier_is_inconclusive(
 
 
 def test_when_the_time_is_up_nothing_that_spin_started_goes_on(program: Callable[[str], str], tmp_path: Path) -> None:
-    """What still wrote would write into a directory that is being removed."""
+    """A program that still wrote would write into a directory that is being removed."""
     wanted, beat = tmp_path / "wanted", tmp_path / "beat"
     wanted.touch()
     spin = program(f"(while [ -e '{wanted}' ]; do touch '{beat}'; touch part; done) & wait")
@@ -333,7 +333,7 @@ def test_when_the_time_is_up_nothing_that_spin_started_goes_on(program: Callable
 def test_when_the_time_is_up_nobody_knows() -> None:
     checks = verify_with_spin(seconds=0)
     assert {check.verdict for check in checks} == {Verdict.INCONCLUSIVE}
-    assert all("its time was up" in check.detail for check in checks)
+    assert all("the time ended" in check.detail for check in checks)
 
 
 def test_a_check_that_does_not_exist_is_refused() -> None:

@@ -1,8 +1,7 @@
 """The picture in DOT, the language of Graphviz.
 
-Every arrow runs through a card: a node that holds the arrow's rows. Labels of edges would say the same, but Graphviz
-lets other lines run through them and places most of them side by side; as nodes they are never covered, and the
-picture fits the width of a page. Source: DESIGN 2 (guards printed as words), EXAMPLES 15.
+Every arrow runs through a card: a node that holds the arrow's rows. Graphviz draws other lines over the labels of
+edges, and places most of these labels side by side. Nodes are never covered, so the picture fits the width of a page.
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ _MADE: Final = "// Made by `turnwright diagram` from the chart: edit the chart, 
 
 
 def to_dot(picture: Picture, hints: LayoutHints | None = None, *, overlay: Overlay | None = None) -> str:
-    """The picture as the text of a DOT file, the same for the same picture, hints and overlay."""
+    """Return the text of a DOT file, the same for the same picture, hints and overlay."""
     hints = hints or (MAIN_WAY if picture.stops else HINTS if overlay is None else COUNTED)
     lines = _document(style_of(picture, hints, overlay), hints)
     return "\n".join((_MADE, "digraph turn {", *(f"  {line}" for line in lines), "}", ""))
@@ -45,7 +44,7 @@ def _document(style: Style, hints: LayoutHints) -> Iterator[str]:
 
 
 def _note(picture: Picture, hints: LayoutHints) -> Iterator[str]:
-    """The note, with a line to each state that is reached by its stops alone."""
+    """Yield the note, with a line to each state that only its stops reach."""
     yield f"stops [shape=plain label={note_label(picture.stops, hints.note)}]"
     reached = {arrow.dest for arrow in picture.arrows}
     for dest in dict.fromkeys(stop.dest for stop in picture.stops if stop.dest not in reached):

@@ -8,7 +8,7 @@ from .model import Arrow, Stop, TextLine
 
 
 class LabelPart(Enum):
-    """The parts of `event [guard] / reason`, and of a stop also the states that it joins."""
+    """The parts of `event [guard] / reason`; a stop also has the states that it joins."""
 
     EVENT = auto()
     GUARD = auto()
@@ -24,7 +24,7 @@ class LabelWord(NamedTuple):
 
 
 class LabelRow(NamedTuple):
-    """One entry of a label: the rows of the chart that it stands for, and its words, line by line."""
+    """One entry of a label: the rows of the chart that it represents, and its words, line by line."""
 
     rows: tuple[TextLine, ...]
     lines: tuple[tuple[LabelWord, ...], ...]
@@ -36,9 +36,9 @@ class LabelRow(NamedTuple):
 
 
 def label_rows(arrow: Arrow, columns: int) -> Iterator[LabelRow]:
-    """The rows of an arrow, in lines of at most `columns` characters unless a single word is longer.
+    """Yield the rows of an arrow, in lines of at most `columns` characters unless a single word is longer.
 
-    An event is not said again on the rows below it, and an abort's reason is left to the state where it leads.
+    The rows below an event do not repeat it. An abort's reason is shown only in the state where it leads.
     """
     said = None
     for line in arrow.lines:
@@ -47,7 +47,7 @@ def label_rows(arrow: Arrow, columns: int) -> Iterator[LabelRow]:
 
 
 def note_rows(stops: Iterable[Stop], columns: int) -> Iterator[LabelRow]:
-    """The entries of the note: each stop with the states that it leaves and the one where it leads."""
+    """Yield the entries of the note: each stop with its source states and its destination."""
     for stop in stops:
         states = f"from {', '.join(stop.sources)} to {stop.dest}".split()
         words = (*_words(stop.lines[0], say_event=True), *(LabelWord(word, LabelPart.STATES) for word in states))

@@ -23,8 +23,8 @@ _MAX_BYTES: Final = 16 * 1024 * 1024
 def stale(directory: Path, chart: Chart = CHART) -> dict[str, str]:
     """Return the files of a directory that do not show the chart: each name with `missing` or `stale`.
 
-    `chart` is another one than ours only in a test. Needs no Graphviz. Text is compared as text: a checkout that turned
-    the line ends is not stale. Raises `OSError` when a file is there and cannot be read.
+    Only tests pass another `chart`. Graphviz is not needed. Line ends are not compared, because a checkout may change
+    them. Raises `OSError` for a file that cannot be read.
     """
     found: dict[str, str] = {}
     for name, text in _texts(chart).items():
@@ -38,11 +38,11 @@ def stale(directory: Path, chart: Chart = CHART) -> dict[str, str]:
 
 
 def write(directory: Path, chart: Chart = CHART) -> tuple[str, ...]:
-    """Write what is missing or stale, the drawings last, and return the names. Make the directory if need be.
+    """Write the files that are missing or stale, the drawings last, and return their names.
 
-    A fresh SVG is left alone: another version of Graphviz would only draw it differently. Raises `OSError` when a
-    file cannot be written, and `ConfigError`, once the others are written, when an SVG has to be drawn and Graphviz
-    is missing.
+    The directory is made if needed. A fresh SVG is not drawn again, because another version of Graphviz would draw it
+    differently. Raises `OSError` for a file that cannot be written. Raises `ConfigError`, after the text files are
+    written, when an SVG has to be drawn and Graphviz is missing.
     """
     directory.mkdir(parents=True, exist_ok=True)
     names = stale(directory, chart)
@@ -60,7 +60,7 @@ def write(directory: Path, chart: Chart = CHART) -> tuple[str, ...]:
 
 
 def _views(chart: Chart) -> dict[str, Picture]:
-    """The two views of the chart, by the name of their files."""
+    """Return the two views of the chart, by the names of their files."""
     full = extract(chart)
     return {"turn": main_way(full), "turn-full": full}
 
@@ -76,7 +76,7 @@ def _texts(chart: Chart) -> dict[str, str]:
 
 
 def _read(path: Path) -> str | None:
-    """The text of a file, with plain line ends; None if there is no such file."""
+    """Return the text of a file with plain line ends, or None if there is no such file."""
     try:
         text = read_regular(path, _MAX_BYTES).decode(errors="replace")
     except FileNotFoundError:

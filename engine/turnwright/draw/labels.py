@@ -1,6 +1,6 @@
 """The labels of the DOT text: tables in Graphviz's own dialect of HTML.
 
-The text of a state, the card of an arrow, and what stands around the picture: the legend, and an overlay's caption.
+They are the text of a state, the card of an arrow, the legend, and an overlay's caption.
 """
 
 import re
@@ -12,20 +12,20 @@ from typing import Final
 
 from .edge_label import LabelPart, LabelRow, LabelWord, label_rows, note_rows
 from .model import Arrow, Node, NodeKind, Stop
-from .style import DIM, INK, RULE, SWATCHES, CountBadge, NameLook, RowLook, Style
+from .style import DIM, INK, LOOKS, RULE, CountBadge, NameLook, RowLook, Style
 
 NAME_SIZE: Final = 13
 _TEXT, _NUMBER = 11, 10
-#: How wide the column of counts is at least: four digits.
+#: The least width of the column of counts: four digits.
 _COUNT_WIDTH: Final = 25
-#: Characters of a line of a caption, and how many lines one item of it may take.
+#: Characters in a line of a caption, and the most lines of one item.
 _CAPTION_COLUMNS: Final = 125
 _CAPTION_LINES: Final = 3
 _NOTE: Final = "These stops leave several states alike:"
 
 
 def name_label(node: Node, looks: NameLook) -> str:
-    """A state's name; below that of a final one, the reasons with which a turn may end there."""
+    """Return a state's name. A final state also lists the reasons with which a turn may end there."""
     if not node.reasons and not looks.below:
         return _table(_cell(_font(node.state, looks.ink, NAME_SIZE)), 'BORDER="0" CELLPADDING="0"')
     lines = [_font(node.state, looks.ink, NAME_SIZE)]
@@ -38,20 +38,20 @@ def name_label(node: Node, looks: NameLook) -> str:
 
 
 def arrow_label(arrow: Arrow, style: Style, columns: int) -> str:
-    """The card of an arrow: its rows, at most `columns` characters wide without their numbers and counts."""
+    """Return the card of an arrow: its rows, at most `columns` characters wide without numbers and counts."""
     rows = "".join(_row(row, style.row(arrow, row.rows[0])) for row in label_rows(arrow, columns))
-    # A count fills the edge of its card, and would stick out of a round corner.
+    # A count fills the edge of its card, so it would stick out of a rounded corner.
     return _card(rows, "" if style.counts else ' STYLE="ROUNDED"')
 
 
 def note_label(stops: Iterable[Stop], columns: int) -> str:
-    """The note of the main way: the stops that are folded into it."""
+    """Return the note of the main way: the stops that are folded into it."""
     title = f'<TR><TD></TD><TD COLSPAN="4" ALIGN="LEFT"><B>{_font(_NOTE, INK, _TEXT)}</B></TD></TR>'
     return _card(title + "".join(_row(row, RowLook()) for row in note_rows(stops, columns)), ' STYLE="ROUNDED"')
 
 
 def picture_label(style: Style) -> str:
-    """What stands around the picture: the caption of an overlay, the keys of its counts, and the legend."""
+    """Return the text around the picture: the caption of an overlay, the keys of its counts, and the legend."""
     wrapped = [textwrap.wrap(item, _CAPTION_COLUMNS, max_lines=_CAPTION_LINES) for item in style.caption]
     lines = [_font(escape(line), INK, _TEXT) for item in wrapped for line in item]
     if lines:
@@ -64,14 +64,14 @@ def picture_label(style: Style) -> str:
 
 
 def _card(rows: str, corners: str) -> str:
-    # Graphviz sets its lines high.
+    # Graphviz places text too high in its line.
     above = '<TR><TD HEIGHT="2" CELLPADDING="0"></TD></TR>'
     return _table(above + rows, f'BORDER="1"{corners} COLOR="{RULE}" BGCOLOR="#ffffff" CELLPADDING="1"')
 
 
 def _row(row: LabelRow, looks: RowLook) -> str:
     ground = f' BGCOLOR="{looks.ground}"' if looks.ground else ""
-    # Many numbers are wider in the fonts of some readers than Graphviz took them to be.
+    # In some readers' fonts, long lists of numbers are wider than Graphviz assumed.
     gap = 2 * len(row.rows) - 1
     lines = []
     for place, words in enumerate(row.lines):
@@ -115,11 +115,13 @@ def _key(mark: CountBadge, words: str) -> str:
 
 
 def _kind(kind: NodeKind) -> str:
-    return f'<TD {SWATCHES[kind]}>{_font(kind, INK, _TEXT)}</TD><TD ALIGN="LEFT">{_font(kind.means, INK, _TEXT)}</TD>'
+    return (
+        f'<TD {LOOKS[kind].swatch}>{_font(kind, INK, _TEXT)}</TD><TD ALIGN="LEFT">{_font(kind.means, INK, _TEXT)}</TD>'
+    )
 
 
 def _strip(cells: str) -> str:
-    """Cells side by side."""
+    """Return the cells side by side."""
     return f'<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="4" CELLPADDING="3"><TR>{cells}</TR></TABLE>'
 
 

@@ -1,7 +1,7 @@
-"""What a layout cannot know from the chart: where the eye should go.
+"""Hints for the layout: which states form the main line, and how wide a card is.
 
-Nothing here adds or hides a state or a row; without hints the picture is as complete, and only wider. Graphviz does
-the layout. A picture with hand-placed coordinates was the alternative: it would have to be placed anew with each row.
+Nothing here adds or hides a state or a row: without hints the picture is only wider. Graphviz does the layout, because
+hand-placed coordinates would have to change with each row.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,9 @@ Pair = tuple[State, State]
 class LayoutHints:
     """Hints for one layout.
 
-    `spine`: the states of the loop, which stand below each other in a straight line. `sides`: states that stand side
-    by side, from left to right. `columns`: how many characters a line of a card takes, and `wide` for the cards that
-    differ. `note`: the same for the note. `stretch`: by how many levels an arrow is longer than usual, before its card
-    and after it.
+    `spine`: the states of the loop, in a straight line from top to bottom. `sides`: groups of states side by side, from
+    left to right. `columns`: characters in a line of a card; `wide` has the cards that differ, and `note` the note.
+    `stretch`: the extra levels of an arrow before its card and after it.
     """
 
     spine: tuple[State, ...] = ()
@@ -32,16 +31,16 @@ class LayoutHints:
     stretch: Mapping[Pair, tuple[int, int]] = field(default_factory=dict)
 
     def straight(self, pair: Pair) -> bool:
-        """Whether the pair follows each other on the spine."""
+        """Whether the two states are neighbors on the spine."""
         return pair in pairwise(self.spine)
 
     def looping(self, pair: Pair) -> bool:
-        """Whether the pair follows each other on the spine, or closes the loop."""
+        """Whether the two states are neighbors on the spine, or close the loop."""
         return pair in pairwise((*self.spine, *self.spine[:1]))
 
 
-#: Found by trying: among the pictures that fit 900 pixels with text of 11, the one with the fewest crossings, where the
-#: loop runs straight. Whoever changes the chart looks at the picture, and tries again only if it is bad.
+#: Found by trials: of the pictures with a straight loop that fit 900 pixels at text size 11, the one with the fewest
+#: crossings. After a change of the chart, look at the picture, and try again only if it is bad.
 HINTS: Final = LayoutHints(
     spine=(State.CHECK, State.STREAM, State.TOOL_EXEC, State.CONTINUE),
     sides=(
@@ -65,7 +64,7 @@ HINTS: Final = LayoutHints(
     },
 )
 
-#: For the main way: without the stops there is room.
+#: For the main way, which has room because the stops are folded.
 MAIN_WAY: Final = replace(
     HINTS,
     sides=(
@@ -76,7 +75,7 @@ MAIN_WAY: Final = replace(
     stretch={(State.TOOL_EXEC, State.SYNTHESIS_DONE): (2, 0)},
 )
 
-#: The full chart's with a column for counts on each card: the text leaves the room for it. Found in the same way.
+#: For the full chart with a column of counts on each card, so its text is narrower. Found in the same way.
 COUNTED: Final = replace(
     HINTS,
     columns=14,

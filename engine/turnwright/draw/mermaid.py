@@ -1,7 +1,7 @@
 """The picture in Mermaid, which code hosts draw by themselves.
 
-Its layout cannot be told much: the states are declared in an order that keeps the labels apart, and nothing else is
-tuned. The text after the colon of an arrow is free up to the end of the line, except for the characters of `_BREAKS`.
+Mermaid accepts few layout hints, so only the order of the states is tuned: it keeps the labels apart. The text after
+an arrow's colon may be anything except the characters of `_BREAKS`.
 """
 
 import json
@@ -14,6 +14,7 @@ from turnwright_states.state import State
 from .edge_label import LabelRow, label_rows, note_rows
 from .model import Arrow, NodeKind, Picture, TextLine
 from .overlay import Overlay, OverlayKind, compact_count
+from .style import FADED, FADED_LINE, HERE, LOOKS, NAME, NEVER, NEVER_ROW
 
 _COLUMNS: Final = 18  # and the number before it
 _NOTE_COLUMNS: Final = 60
@@ -36,30 +37,24 @@ _ORDER: Final = (
 #: Characters that end a label, start a comment, or become an entity or a tag.
 _BREAKS: Final = re.compile(r"[:;#%<>{}\"\n]")
 
-_LOOKS: Final = {
-    NodeKind.TRANSIENT: "fill:#ffffff,stroke:#64748b,color:#111827,stroke-dasharray:4",
-    NodeKind.LIVE: "fill:#dbeafe,stroke:#2563eb,color:#111827",
-    NodeKind.RESTING: "fill:#fef3c7,stroke:#b45309,color:#111827",
-    NodeKind.FINAL: "fill:#e5e7eb,stroke:#374151,color:#111827,stroke-width:3px",
-}
-#: Beside the kinds, for an overlay: where its turn stands, and what it, or the tests, never reached. Arrows have no
-#: classes in this language, so that the counts on them are all that tells them apart.
+#: An overlay adds two classes to those of the kinds: the turn's current state, and the states that were never reached.
+#: Arrows have no classes in Mermaid, so only their counts show which were taken.
 _HERE: Final = "here"
 _UNREACHED: Final = "unreached"
-_HERE_LOOKS: Final = "fill:#ffedd5,stroke:#c2410c,color:#111827,stroke-width:5px"
+_HERE_LOOKS: Final = f"fill:#ffedd5,stroke:{HERE},color:{NAME},stroke-width:5px"
 _UNREACHED_LOOKS: Final = {
-    OverlayKind.TURN: "fill:#ffffff,stroke:#c3cdd9,color:#6f7d91",
-    OverlayKind.COVERAGE: "fill:#fef0f0,stroke:#b91c1c,color:#b91c1c",
+    OverlayKind.TURN: f"fill:#ffffff,stroke:{FADED_LINE},color:{FADED}",
+    OverlayKind.COVERAGE: f"fill:{NEVER_ROW},stroke:{NEVER},color:{NEVER}",
 }
 
 
 def to_mermaid(picture: Picture, overlay: Overlay | None = None) -> str:
-    """The picture as the text of a Mermaid file, the same for the same picture and overlay."""
+    """Return the text of a Mermaid file, the same for the same picture and overlay."""
     return "\n".join((*_title(overlay), *_document(picture, overlay), ""))
 
 
 def _title(overlay: Overlay | None) -> Iterator[str]:
-    """The caption: its first line as the title, the others as comments, since a title is never broken."""
+    """Yield the caption: its first line as the title, the others as comments, because a title cannot be wrapped."""
     if overlay is not None:
         title, *more = overlay.caption
         yield from ("---", f"title: {json.dumps(title)}", "---")
@@ -73,7 +68,7 @@ def _document(picture: Picture, overlay: Overlay | None) -> Iterator[str]:
     for state in _ORDER:
         yield f"    {state}"
     for kind in NodeKind:
-        yield f"    classDef {kind} {_LOOKS[kind]}"
+        yield f"    classDef {kind} {LOOKS[kind].mermaid}"
     if overlay is not None:
         yield f"    classDef {_UNREACHED} {_UNREACHED_LOOKS[overlay.kind]}"
         yield f"    classDef {_HERE} {_HERE_LOOKS}"
@@ -108,7 +103,7 @@ def _lines(row: LabelRow, count: str) -> Iterator[str]:
 
 
 def _count(overlay: Overlay | None, line: TextLine) -> str:
-    """How often the row was taken, to stand behind it; of a turn, only what it took."""
+    """Return the count behind a row. For a turn, rows that it did not take have none."""
     if overlay is None:
         return ""
     count = overlay.of(line)

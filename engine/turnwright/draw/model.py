@@ -1,7 +1,7 @@
-"""The picture, extracted from the chart: what every format draws, and nothing about how it looks.
+"""The picture, extracted from the chart: the content that every format draws, without its looks.
 
-Source: DESIGN 2 (one table builds the machine, the diagrams and the documentation). The formats take the picture,
-never the rows, so that none of them can leave one out.
+One table builds the machine, the diagrams and the documentation (docs/rules.md#chart). The formats receive the picture
+and never the rows, so no format can omit a row.
 """
 
 from dataclasses import dataclass, replace
@@ -14,12 +14,12 @@ from turnwright_states.limits import Limits
 from turnwright_states.reasons import Cause, EndReason
 from turnwright_states.state import FINAL, LIVE, RESTING, TRANSIENT, State, Trigger
 
-#: What may come at any moment from outside, whatever the turn is doing.
+#: The events that may arrive from outside at any moment.
 STOPS: Final = frozenset({Trigger.ABORT, Trigger.FAIL})
 
 
 class NodeKind(StrEnum):
-    """What a turn does in a state."""
+    """The kinds of states, by what a turn does there."""
 
     TRANSIENT = "transient"
     LIVE = "live"
@@ -48,7 +48,7 @@ _KINDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One state. `reasons`: those that a turn which ends here can have; empty unless the state is final."""
+    """One state. `reasons`: the reasons with which a turn can end here; empty unless the state is final."""
 
     state: State
     kind: NodeKind
@@ -70,7 +70,7 @@ class TextLine:
 
     @property
     def shown_reason(self) -> str:
-        """The reason as it stands on an arrow: an abort's is left to the state where it leads, which lists both."""
+        """The reason as an arrow shows it. An abort's is empty, because its destination lists both reasons."""
         return "" if self.reason == ReasonFrom.EVENT else self.reason
 
 
@@ -84,13 +84,13 @@ class Arrow:
 
     @property
     def stops(self) -> bool:
-        """Whether the arrow is there only for an abort or a failure of the engine, and can be drawn quietly."""
+        """Whether all rows of the arrow are aborts or failures of the engine, so that it can be drawn pale."""
         return all(line.event in STOPS for line in self.lines)
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Rows that stop a turn alike: they have one event, guard, reason and destination, each from another state."""
+    """Rows with the same event, guard, reason and destination, each from another state."""
 
     sources: tuple[State, ...]
     dest: State
@@ -99,7 +99,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The chart as nodes and arrows. Nodes stand in the order of `State`, arrows in that of their first rows.
+    """The chart as nodes in the order of `State`, and arrows in the order of their first rows.
 
     `stops` are the rows that the main way folds into its note; the full chart has none.
     """
@@ -111,7 +111,7 @@ class Picture:
 
 
 def extract(chart: Chart = CHART) -> Picture:
-    """The picture of a chart; of another one than ours only in a test."""
+    """Return the picture of a chart. Only tests pass another chart."""
     reasons = _reasons_of_ends(chart.rows)
     arrows: dict[tuple[State, State], Arrow] = {}
     for number, row in enumerate(chart.rows, start=1):
@@ -127,7 +127,7 @@ def extract(chart: Chart = CHART) -> Picture:
 
 
 def main_way(picture: Picture) -> Picture:
-    """Fold the stops that leave several states alike, so that the way of most turns is seen.
+    """Fold the stops that leave several states, so that the usual path of a turn is visible.
 
     A row is folded when it names a reason, and another state has a row with the same event, guard and reason.
     """
@@ -149,7 +149,7 @@ def main_way(picture: Picture) -> Picture:
 
 
 def endings(picture: Picture) -> dict[EndReason, tuple[State, ...]]:
-    """The final states in which a turn with each reason can end, in the order of `EndReason`."""
+    """Return the final states in which a turn with each reason can end, in the order of `EndReason`."""
     return {reason: tuple(node.state for node in picture.nodes if reason in node.reasons) for reason in EndReason}
 
 
@@ -162,12 +162,12 @@ def _fallback(row: Row, rows: tuple[Row, ...]) -> str:
 
 
 def _tried(row: Row, rows: tuple[Row, ...]) -> list[Row]:
-    """The rows that are tried when the row's event comes in its state."""
+    """Return the rows that are tried for the row's state and event."""
     return [one for one in rows if (one.source, one.trigger) == (row.source, row.trigger)]
 
 
 def _reasons_of_ends(rows: tuple[Row, ...]) -> dict[State, tuple[EndReason, ...]]:
-    """The reasons that each final state can have, in the order of `EndReason`."""
+    """Return the reasons of each final state, in the order of `EndReason`."""
     found: dict[State, set[EndReason]] = {}
     for row in rows:
         if row.dest in FINAL:
@@ -191,7 +191,7 @@ def _reasons(row: Row, rows: tuple[Row, ...]) -> set[EndReason]:
 
 
 def _taken(row: Row, rows: tuple[Row, ...], carried: EndReason) -> bool:
-    """Whether a turn that carries this reason, and may not try again, takes this row."""
+    """Whether a turn that carries this reason, and has no retry left, takes this row."""
     counters = Counters(Limits(max_retries=0))
     counters.carried_doom = carried is EndReason.DOOM_LOOP
     return next(one for one in _tried(row, rows) if one.guard.holds(counters)) is row

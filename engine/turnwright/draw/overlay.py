@@ -1,7 +1,7 @@
-"""What can be laid over the picture: how often each row of the chart was taken, by one turn or by a run of tests.
+"""Overlays of the picture: how often one turn, or a run of tests, took each row of the chart.
 
-An overlay adds to the picture and hides nothing of it: the rows that were not taken stay legible, and the layout is
-the same whatever was taken, so that two overlays can be compared side by side.
+An overlay hides nothing: rows that were not taken stay legible. The layout does not depend on the counts, so two
+overlays can be compared side by side.
 """
 
 from collections.abc import Iterable
@@ -20,18 +20,18 @@ from .rows import RowCounts
 class OverlayKind(Enum):
     """The subject of an overlay."""
 
-    #: One recorded turn: where it went.
+    #: The path of one recorded turn.
     TURN = auto()
-    #: What tests took of the chart: what they left out.
+    #: The rows that a run of tests took, and those that it never took.
     COVERAGE = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """Counts for a picture. `taken` is by place, as the chart counts; `caption` is one line of text an item.
+    """Counts for a picture. `taken` has one count a row, in the chart's order; `caption` has one line of text an item.
 
-    `stands` is the state where the turn is at the end of its journal, and `reason` why it ended there, if it has. Both
-    are None for what is no single turn.
+    `stands` is the turn's state at the end of its journal, and `reason` is why it ended, if it has. Both are None for a
+    run of tests.
     """
 
     kind: OverlayKind
@@ -41,26 +41,26 @@ class Overlay:
     reason: EndReason | None = None
 
     def of(self, line: TextLine) -> int:
-        """How often a row was taken."""
+        """Return how often a row was taken."""
         return self.taken[line.number - 1]
 
     def on(self, arrow: Arrow) -> int:
-        """How often the rows of an arrow were taken, together."""
+        """Return how often the rows of an arrow were taken, added up."""
         return sum(map(self.of, arrow.lines))
 
     def reached(self, picture: Picture) -> frozenset[State]:
-        """The states that something taken touches, and the one where every turn begins."""
+        """Return the ends of every arrow that was taken, and the initial state."""
         touched = {state for arrow in picture.arrows if self.on(arrow) for state in (arrow.source, arrow.dest)}
         return frozenset(touched | {picture.initial})
 
     @property
     def here(self) -> str:
-        """What is written on the state where the turn stands."""
-        return "stands here" if self.reason is None else "ended here"
+        """The label of the turn's last state."""
+        return "now here" if self.reason is None else "ended here"
 
 
 def coverage_overlay(counts: RowCounts) -> Overlay:
-    """The overlay of a run of tests, which says how many rows it took, and which it never took."""
+    """Return the overlay of a run of tests. Its caption counts the rows that were taken and lists the others."""
     never = [number for number, _ in counts.untaken]
     lines = [f"{counts.covered} of {len(counts.taken)} rows taken"]
     if never:
@@ -68,8 +68,8 @@ def coverage_overlay(counts: RowCounts) -> Overlay:
     return Overlay(OverlayKind.COVERAGE, counts.taken, tuple(lines))
 
 
-#: The least count of each shade but the first, which is for what was never taken. By tens, so that the shade of a row
-#: means the same in each picture, and a row taken once does not look like one taken a thousand times.
+#: The least count of each shade but the first, which means never. Powers of ten keep a shade's meaning the same in each
+#: picture, and separate a row taken once from one taken a thousand times.
 LEVELS: Final = (1, 10, 100, 1000, 10_000)
 
 
@@ -79,13 +79,13 @@ def level(count: int) -> int:
 
 
 def level_words() -> tuple[str, ...]:
-    """The counts that each level stands for, the first being never."""
+    """Return the counts of each level in words, the first being never."""
     spans = (f"{low}-{high - 1}" for low, high in pairwise(LEVELS))
     return ("never", *spans, f"{LEVELS[-1]} or more")
 
 
 def compact_count(count: int) -> str:
-    """A count in at most five characters, up to a thousand milliards: 9999, 48k, 3210k, 32M."""
+    """Return a count in at most five characters, up to 10^12: 9999, 48k, 3210k, 32M."""
     for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
         if count >= 10 * size:
             return f"{count // size}{unit}"
@@ -93,7 +93,7 @@ def compact_count(count: int) -> str:
 
 
 def number_ranges(numbers: Iterable[int]) -> str:
-    """Ascending numbers in few words: `3, 5-9, 12`."""
+    """Return ascending numbers as ranges: `3, 5-9, 12`."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:

@@ -1,11 +1,10 @@
 """The chart as a Promela model, for SPIN: a second machine, built from the same rows, that anyone can check.
 
-The model has two parts. The chart's rows and guards are printed here, from the chart alone. What can happen to a turn
-and what follows from a row stands in `environment.pml`, written by hand from the design (DESIGN 2 to 4) and not from
-the code that ships: that the two are independent is the point. The same chart under two readings of the rules cannot
-hide a fault of one of them.
+The model has two parts. This module prints the chart's rows and guards. `environment.pml` has everything that can
+happen to a turn, and the effects of each row. It is written by hand from the rules (docs/rules.md) and not from the
+shipped code: because the two are independent, a fault in one reading of the rules shows as a difference.
 
-Within the bounds, every combination of limits is in one model: SPIN chooses them as it chooses what the model replies.
+Within the bounds, one model has every combination of limits: SPIN chooses them as it chooses the model's replies.
 """
 
 import re
@@ -21,10 +20,10 @@ from turnwright_states.counters import PASSING
 from turnwright_states.reasons import EndReason
 from turnwright_states.state import State, Trigger
 
-#: Larger bounds would not fit the model's bytes; the states run out of memory long before.
+#: Larger bounds would not fit the model's bytes; the search runs out of memory long before.
 _LARGEST: Final = 15
 
-#: What each claim of the model says, by its name there.
+#: The sentence of each claim, by its name in the model.
 CLAIMS: Final[Mapping[str, str]] = {
     "ends": "every turn ends, given a person who answers or leaves",
     "stays_ended": "no final state is left",
@@ -39,7 +38,7 @@ CLAIMS: Final[Mapping[str, str]] = {
     "reasons_fit_their_outcomes": "each ending has a reason that its outcome allows",
 }
 
-#: Where a guard can trust a name; elsewhere the model keeps no value for it. All other names hold everywhere.
+#: The states and events in which the model keeps a value for a name. Names that are missing here hold everywhere.
 _KNOWN: Final[Mapping[str, frozenset[State | Trigger]]] = {
     **dict.fromkeys(("doom", "tokens_spent", "cost_spent", "time_spent"), frozenset({State.CHECK})),
     "retries_left": frozenset({State.STREAM, State.TOOL_EXEC, State.CONCLUDE, State.TEXT_ONLY}),
@@ -74,10 +73,10 @@ _CHART: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How far one model reaches: each limit is chosen from 0 to its bound.
+    """The bounds of one model: each limit is chosen from 0 to its bound.
 
-    Raises `ConfigError` for a bound that is no whole number from 0 to 15, and for a `batch` of 0: without a tool call
-    there is nothing to check.
+    Raises `ConfigError` for a bound that is no whole number from 0 to 15, and for a `batch` of 0, because a model
+    without tool calls has nothing to check.
     """
 
     allowance: int = 3
@@ -102,10 +101,10 @@ class Bounds:
 
 
 def to_promela(chart: Chart = CHART, bounds: Bounds | None = None) -> str:
-    """The model of a chart, the same text each time.
+    """Return the model of a chart, the same text each time.
 
-    `bounds` says how far it reaches; None means the defaults of `Bounds`. Raises `ConfigError` when a guard asks for
-    something where the model has no value for it.
+    `bounds` are the largest limits; None means the defaults of `Bounds`. Raises `ConfigError` when a guard reads a name
+    in a state where the model keeps no value for it.
     """
     bounds = bounds or Bounds()
     _check(chart.rows)
@@ -134,7 +133,7 @@ def to_promela(chart: Chart = CHART, bounds: Bounds | None = None) -> str:
 
 
 def rows_by_line(model: str) -> dict[int, int]:
-    """Which row of the chart stands on which line of a model, both from 1: for reading what SPIN says of a line."""
+    """Map the lines of a model to the rows of the chart, both from 1, because SPIN reports lines."""
     lines = enumerate(model.splitlines(), start=1)
     return {number: int(found[1]) for number, line in lines if (found := re.search(r"-> row = (\d+);", line))}
 
@@ -144,7 +143,7 @@ def _names(title: str, names: Iterator[str] | type[State | Trigger]) -> str:
 
 
 def _why(reason: EndReason) -> str:
-    # Set apart from the events and the flags, some of which have the same names.
+    # The prefix avoids a clash with the events and the flags, some of which have the same names.
     return f"why_{reason}"
 
 
@@ -160,7 +159,7 @@ def _machine(rows: tuple[Row, ...]) -> Iterator[str]:
 
 
 def _place(row: Row, rows: tuple[Row, ...]) -> int:
-    """Where the first row of the same state and trigger stands: what is tried together is printed together."""
+    """Return the index of the first row of the same state and trigger: rows tried together are printed together."""
     return next(at for at, one in enumerate(rows) if (one.source, one.trigger) == (row.source, row.trigger))
 
 
@@ -188,11 +187,11 @@ def _reason(row: Row) -> str:
 
 def _check(rows: tuple[Row, ...]) -> None:
     for number, row in enumerate(rows, start=1):
-        # Read from what is printed, so that shorthands are seen through.
+        # The printed text has no shorthands, so it shows every name.
         for name in re.findall(r"[a-z_]+", row.guard.promela):
             if not _KNOWN.get(name, {row.source}) & {row.source, row.trigger}:
                 where = " and ".join(sorted(_KNOWN[name]))
                 raise ConfigError(
-                    f"row {number} ({row.name}) asks for `{name}`, which the model knows only in {where}: "
-                    "let environment.pml settle it earlier, and say so in promela.py"
+                    f"row {number} ({row.name}) reads `{name}`, which the model keeps only in {where}: "
+                    "set it earlier in environment.pml, and add the state to `_KNOWN` in promela.py"
                 )

@@ -1,4 +1,4 @@
-"""The overlay of one recorded turn: where it went, how often, and where it stands."""
+"""The overlay of one recorded turn: its path, how often it took each row, and its current state."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,11 +12,11 @@ _PLACES: Final = {row: place for place, row in enumerate(CHART.rows)}
 
 
 def turn_overlay(turn_id: str, turn: Turn, rows: Sequence[Row], *, path: str) -> Overlay:
-    """The overlay of a turn.
+    """Return the overlay of a turn.
 
-    `turn` is what its facts add up to, and `rows` are the rows that it took, as a replay of the facts finds them
-    (`turnwright_states.replay`). `path` is its way through the states in words, for the caption. Raises `ValueError`
-    for a row that is not of our chart.
+    `turn` is the fold of its facts, and `rows` are the rows that it took, as a replay of the facts finds them
+    (`turnwright_states.replay`). `path` is its path through the states in words, for the caption. Raises `ValueError`
+    for a row of another chart.
     """
     taken = [0] * len(CHART.rows)
     for row in rows:

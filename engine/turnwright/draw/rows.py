@@ -1,11 +1,11 @@
-"""How often each row of the chart was taken, and the file that says so.
+"""Counts of the rows that were taken, and their file.
 
 The pytest plugin and `turnwright fuzz` write the file, `turnwright diagram --coverage` draws it. It is JSON:
 
     {"schema": "turnwright/rows/1", "chart": 1, "rows": [{"number": 1, "row": "CHECK --proceed...", "taken": 12}, ...]}
 
 `chart` is the version of the chart, and `rows` holds every row in the chart's order, so that a file of another chart
-is told from ours.
+is detected.
 """
 
 import json
@@ -24,7 +24,7 @@ SCHEMA: Final = "turnwright/rows/1"
 _MAX_BYTES: Final = 16 * 1024 * 1024
 
 
-class _Entry(BaseModel):
+class _RowEntry(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     number: int
@@ -32,18 +32,18 @@ class _Entry(BaseModel):
     taken: Annotated[int, Field(ge=0)]
 
 
-class _File(BaseModel):
+class _RowFile(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     # pydantic's models have a method `schema`
     named: Annotated[Literal["turnwright/rows/1"], Field(alias="schema")]
     chart: int
-    rows: tuple[_Entry, ...]
+    rows: tuple[_RowEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """How often each row of our chart was taken, by its place. Raises `ValueError` for another number of rows."""
+    """One count for each row of the chart, in its order. Raises `ValueError` for another number of counts."""
 
     taken: tuple[int, ...]
 
@@ -53,12 +53,12 @@ class RowCounts:
 
     @classmethod
     def now(cls) -> "RowCounts":
-        """What this process has taken so far."""
+        """Return the counts of this process so far."""
         return cls(tuple(CHART.taken))
 
     @classmethod
     def none(cls) -> "RowCounts":
-        """Nothing taken: what a sum begins with."""
+        """Return zero for every row: the start of a sum."""
         return cls((0,) * len(CHART.rows))
 
     def __add__(self, other: "RowCounts") -> "RowCounts":
@@ -69,7 +69,7 @@ class RowCounts:
 
     @property
     def covered(self) -> int:
-        """How many rows were taken at all."""
+        """The number of rows that were taken at least once."""
         return sum(count > 0 for count in self.taken)
 
     @property
@@ -92,26 +92,26 @@ class RowCounts:
 
     @classmethod
     def read(cls, path: Path) -> "RowCounts":
-        """Read a file. Raises `ConfigError` when it cannot be read, is no such file, or is of another chart."""
+        """Read a file. Raises `ConfigError` when it cannot be read, has another format, or is of another chart."""
         try:
             text = read_regular(path, _MAX_BYTES).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot be read: {error}") from None
         try:
-            file = _File.model_validate_json(text)
+            file = _RowFile.model_validate_json(text)
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(map(str, first["loc"]))
             raise ConfigError(
-                f"{path}: is no file of rows taken ({SCHEMA}): {f'{field}: ' if field else ''}{first['msg']}"
+                f"{path}: is not a file of row counts ({SCHEMA}): {f'{field}: ' if field else ''}{first['msg']}"
             ) from None
         _check(path, file.chart, [(entry.number, entry.row) for entry in file.rows])
         return cls(tuple(entry.taken for entry in file.rows))
 
 
 def _check(path: Path, version: int, rows: Sequence[tuple[int, str]]) -> None:
-    """Raise `ConfigError` unless the rows are ours."""
-    again = "take the rows anew with this release"
+    """Raise `ConfigError` unless the rows are those of this release's chart."""
+    again = "record the rows again with this release"
     if version != VERSION:
         raise ConfigError(f"{path}: was written under chart {version}, and this release has chart {VERSION}: {again}")
     ours = [(number, row.name) for number, row in enumerate(CHART.rows, start=1)]

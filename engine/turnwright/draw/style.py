@@ -1,7 +1,7 @@
-"""How the picture looks in DOT: colours and lines, of the plain picture and of each overlay.
+"""The looks of the picture: one table for the kinds of states, and the colors and lines of DOT for each overlay.
 
-Whoever prints it without colour still tells the kinds of states by their borders, what was taken by the width of its
-arrows, and what was never taken by its dashes and its 0.
+A print without color keeps the difference: kinds of states have different borders, arrows that were taken are wider,
+and what was never taken has dashes and a 0.
 """
 
 from typing import Final, NamedTuple
@@ -16,13 +16,13 @@ PAPER: Final = "#f8fafc"
 NAME, INK, DIM, RULE = "#111827", "#1f2937", "#5b6678", "#dbe2ea"
 _REASON: Final = "#9a3412"
 _LINE, QUIET, _LOOP = "#475569", "#8a97a8", "#1d4ed8"
-#: What an overlay sets back: legible, and not what the eye meets first.
-_FADED, _FADED_LINE = "#6f7d91", "#c3cdd9"
-_TAKEN_ROW, _TAKEN, _HERE = "#e4eefd", "#1d4ed8", "#c2410c"
-_NEVER, _NEVER_ROW = "#b91c1c", "#fef0f0"
-#: Ground and ink of each shade: one hue from light to dark, told apart in grey too; the first is for never.
+#: For the parts of an overlay that are less important: still legible.
+FADED, FADED_LINE = "#6f7d91", "#c3cdd9"
+_TAKEN_ROW, _TAKEN, HERE = "#e4eefd", "#1d4ed8", "#c2410c"
+NEVER, NEVER_ROW = "#b91c1c", "#fef0f0"
+#: Ground and ink of each shade: one hue from light to dark, which also differ in gray. The first is for never.
 _RAMP: Final = (
-    (_NEVER, "#ffffff"),
+    (NEVER, "#ffffff"),
     ("#d9e8f7", INK),
     ("#aacdec", INK),
     ("#6ea8dc", NAME),
@@ -30,27 +30,51 @@ _RAMP: Final = (
     ("#123a72", "#ffffff"),
 )
 
-_KINDS: Final = {
-    NodeKind.TRANSIENT: 'style="rounded,filled,dashed" fillcolor="#ffffff" color="#64748b"',
-    NodeKind.LIVE: 'style="rounded,filled" fillcolor="#dbeafe" color="#2563eb"',
-    NodeKind.RESTING: 'style="rounded,filled" fillcolor="#fef3c7" color="#b45309" penwidth=1.6',
-    NodeKind.FINAL: 'style="rounded,filled" fillcolor="#e5e7eb" color="#374151" peripheries=2',
-}
-#: The same looks for the cells of the legend, whose language has other words for them.
-SWATCHES: Final = {
-    NodeKind.TRANSIENT: 'BORDER="1" STYLE="ROUNDED,DASHED" BGCOLOR="#ffffff" COLOR="#64748b"',
-    NodeKind.LIVE: 'BORDER="1" STYLE="ROUNDED" BGCOLOR="#dbeafe" COLOR="#2563eb"',
-    NodeKind.RESTING: 'BORDER="1" STYLE="ROUNDED" BGCOLOR="#fef3c7" COLOR="#b45309"',
-    NodeKind.FINAL: 'BORDER="2" STYLE="ROUNDED" BGCOLOR="#e5e7eb" COLOR="#374151"',
-}
 _READING: Final = (
     "A line on a card is a row of the chart: number, event [guard] / reason. An event is not said twice on a card.",
     "The rows of a state are tried in the order of their numbers.",
 )
 
 
+class NodeLook(NamedTuple):
+    """The look of one kind of state, and its words in each format."""
+
+    fill: str
+    line: str
+    dashed: bool = False
+    thick: bool = False
+    double: bool = False
+
+    @property
+    def dot(self) -> str:
+        """The attributes of a node in DOT."""
+        border = (" penwidth=1.6" if self.thick else "") + (" peripheries=2" if self.double else "")
+        style = f"rounded,filled{',dashed' if self.dashed else ''}"
+        return f'style="{style}" fillcolor="{self.fill}" color="{self.line}"{border}'
+
+    @property
+    def swatch(self) -> str:
+        """The attributes of a legend's cell in Graphviz's HTML."""
+        style = f"ROUNDED{',DASHED' if self.dashed else ''}"
+        return f'BORDER="{1 + self.double}" STYLE="{style}" BGCOLOR="{self.fill}" COLOR="{self.line}"'
+
+    @property
+    def mermaid(self) -> str:
+        """The properties of a class in Mermaid."""
+        border = (",stroke-dasharray:4" if self.dashed else "") + (",stroke-width:3px" if self.double else "")
+        return f"fill:{self.fill},stroke:{self.line},color:{NAME}{border}"
+
+
+LOOKS: Final = {
+    NodeKind.TRANSIENT: NodeLook("#ffffff", "#64748b", dashed=True),
+    NodeKind.LIVE: NodeLook("#dbeafe", "#2563eb"),
+    NodeKind.RESTING: NodeLook("#fef3c7", "#b45309", thick=True),
+    NodeKind.FINAL: NodeLook("#e5e7eb", "#374151", double=True),
+}
+
+
 class CountBadge(NamedTuple):
-    """A count: its text, the ground it stands on, and its ink. An empty ground shows what is behind it."""
+    """A count: its text, its background, and its ink. An empty background is transparent."""
 
     text: str
     ground: str = ""
@@ -58,7 +82,7 @@ class CountBadge(NamedTuple):
 
 
 class RowLook(NamedTuple):
-    """How a row stands on its card: the ink of its words and of its reason, its ground, and its count.
+    """The look of a row on its card: the ink of its words and of its reason, its background, and its count.
 
     `mark` is None in a picture without counts. `loud`: whether its event is bold.
     """
@@ -71,29 +95,29 @@ class RowLook(NamedTuple):
 
 
 class NameLook(NamedTuple):
-    """How the text of a state looks.
+    """The look of a state's text.
 
-    `ink` is that of its name, `reasons` that of the reasons under it, and `accent` that of the `reason` that stands
-    out, and of what is written `below` the name.
+    `ink` colors its name and `reasons` the reasons under it. `accent` colors the emphasized `reason`, and the text
+    `below` the name.
     """
 
     ink: str = NAME
     reasons: str = _REASON
-    accent: str = _HERE
+    accent: str = HERE
     below: str = ""
     reason: EndReason | None = None
 
 
 class Style:
-    """The looks of the plain picture; those of an overlay differ where they say so."""
+    """The looks of the plain picture. A subclass overrides what its overlay changes."""
 
     #: Whether each card has a column for counts.
     counts: bool = False
-    #: What stands above the picture, an item a paragraph.
+    #: The text above the picture, one paragraph an item.
     caption: tuple[str, ...] = ()
-    #: What the legend says of counts: a sample, and what it means if the sample does not say it.
+    #: The legend of counts: samples, each with its meaning unless the sample states it.
     keys: tuple[tuple[CountBadge, str], ...] = ()
-    #: How to read a card, line by line.
+    #: The instructions for reading a card, line by line.
     reading: tuple[str, ...] = (_READING[0], f"{_READING[1]} The loop of a step is drawn bold.")
     #: The attributes of the arrow into the initial state.
     start: str = f'color="{_LINE}"'
@@ -104,7 +128,7 @@ class Style:
 
     def node(self, node: Node) -> str:
         """The attributes of a state."""
-        return _KINDS[node.kind]
+        return LOOKS[node.kind].dot
 
     def name(self, node: Node) -> NameLook:
         """The looks of the text of a state."""
@@ -137,63 +161,63 @@ class _Counted(Style):
 
 
 class _TurnStyle(_Counted):
-    """One recorded turn: its way stands out, the rest is set back, and the state where it stands is framed."""
+    """One recorded turn: its path is emphasized, the rest is faded, and its current state is framed."""
 
     start = f'color="{_TAKEN}" penwidth=2.2'
     keys = (
         (CountBadge("2x", _TAKEN, "#ffffff"), "a row that the turn took, and how often"),
-        (CountBadge("grey", PAPER, _FADED), "what it did not take"),
-        (CountBadge("framed", PAPER, _HERE), "where it stands"),
+        (CountBadge("gray", PAPER, FADED), "a row that it did not take"),
+        (CountBadge("framed", PAPER, HERE), "its current state"),
     )
 
     def node(self, node: Node) -> str:
         looks = super().node(node)
         if node.state is self._overlay.stands:
-            return f'{looks} color="{_HERE}" penwidth=3'
-        return looks if node.state in self._reached else f'{looks} fillcolor="#ffffff" color="{_FADED_LINE}"'
+            return f'{looks} color="{HERE}" penwidth=3'
+        return looks if node.state in self._reached else f'{looks} fillcolor="#ffffff" color="{FADED_LINE}"'
 
     def name(self, node: Node) -> NameLook:
         if node.state is self._overlay.stands:
-            return NameLook(reasons=_FADED, below=self._overlay.here, reason=self._overlay.reason)
-        return NameLook() if node.state in self._reached else NameLook(_FADED, _FADED)
+            return NameLook(reasons=FADED, below=self._overlay.here, reason=self._overlay.reason)
+        return NameLook() if node.state in self._reached else NameLook(FADED, FADED)
 
     def edge(self, arrow: Arrow) -> str:
-        return f'color="{_TAKEN}" penwidth=2.2' if self._overlay.on(arrow) else f'color="{_FADED_LINE}"'
+        return f'color="{_TAKEN}" penwidth=2.2' if self._overlay.on(arrow) else f'color="{FADED_LINE}"'
 
     def row(self, arrow: Arrow, line: TextLine) -> RowLook:
         del arrow
         if count := self._overlay.of(line):
             return RowLook(ground=_TAKEN_ROW, mark=CountBadge(f"{compact_count(count)}x", _TAKEN, "#ffffff"))
-        return RowLook(_FADED, _FADED, loud=False, mark=CountBadge(""))
+        return RowLook(FADED, FADED, loud=False, mark=CountBadge(""))
 
 
 class _CoverageStyle(_Counted):
-    """A run of tests: each row has the shade of its count, and what was never taken is red."""
+    """A run of tests: each row has the shade of its count, and rows that were never taken are red."""
 
     keys = tuple((CountBadge(words, *looks), "") for words, looks in zip(level_words(), _RAMP, strict=True))
 
     def node(self, node: Node) -> str:
         looks = super().node(node)
-        return looks if node.state in self._reached else f'{looks} fillcolor="{_NEVER_ROW}" color="{_NEVER}"'
+        return looks if node.state in self._reached else f'{looks} fillcolor="{NEVER_ROW}" color="{NEVER}"'
 
     def name(self, node: Node) -> NameLook:
-        return NameLook() if node.state in self._reached else NameLook(_NEVER, _NEVER)
+        return NameLook() if node.state in self._reached else NameLook(NEVER, NEVER)
 
     def edge(self, arrow: Arrow) -> str:
         if count := self._overlay.on(arrow):
             return f'color="{_LINE}" penwidth={0.75 + 0.25 * level(count):g}'
-        return f'color="{_NEVER}" style=dashed penwidth=1.2'
+        return f'color="{NEVER}" style=dashed penwidth=1.2'
 
     def row(self, arrow: Arrow, line: TextLine) -> RowLook:
         count = self._overlay.of(line)
         mark = CountBadge(compact_count(count), *_RAMP[level(count)])
         if count:
             return super().row(arrow, line)._replace(mark=mark)
-        return RowLook(_NEVER, _NEVER, _NEVER_ROW, mark=mark)
+        return RowLook(NEVER, NEVER, NEVER_ROW, mark=mark)
 
 
 def style_of(picture: Picture, hints: LayoutHints, overlay: Overlay | None) -> Style:
-    """The looks of a picture with this overlay, or with none."""
+    """Return the looks of a picture with this overlay, or without one."""
     if overlay is None:
         return Style(picture, hints)
     kind = _TurnStyle if overlay.kind is OverlayKind.TURN else _CoverageStyle

@@ -1,8 +1,8 @@
-"""The picture in SVG: drawn by Graphviz from the DOT text, then made fit for a page.
+"""The picture in SVG: drawn by Graphviz from the DOT text, then adapted to a page.
 
-Two versions of Graphviz do not place things alike, so a committed SVG is never compared with a fresh one. It carries
-two digests instead: of the DOT text that it was drawn from, which tells whether it is stale, and of its own text,
-which tells whether somebody edited it by hand. Both can be checked where there is no Graphviz.
+Two versions of Graphviz give different layouts, so a committed SVG is never compared with a fresh one. It has two
+digests instead. The digest of its DOT text shows whether it is stale, and the digest of its own text shows whether it
+was edited by hand. Both can be checked without Graphviz.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from .dot import FONT
 from .overlay import Overlay
 from .style import PAPER
 
-#: How wide the picture is shown when nobody says otherwise, in pixels: the width of a page on a code host.
+#: The default width in pixels: that of a page on a code host.
 _WIDTH: Final = 900
 #: Graphviz needs a tenth of a second.
 _SECONDS: Final = 60.0
@@ -31,14 +31,14 @@ _DESCRIPTION: Final = (
 )
 _OPENED: Final = re.compile(r'<svg\b[^>]* ?viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"[^>]*>')
 _RUN: Final = re.compile(r'<text (text-anchor="\w+" x="[^"]*" y="[^"]*") ([^>]*)>([^<]*)</text>')
-#: A piece of a line that others follow ends in a space that does not break.
+#: Each piece of a line but the last ends in a non-breaking space.
 _SPACE: Final = re.compile(r"\xa0|&#160;")
 _RUNS: Final = re.compile(rf"(?:<text [^>]*>[^<]*(?:{_SPACE.pattern})</text>\n)+<text [^>]*>[^<]*</text>")
 _MADE_FROM: Final = re.compile(r"<!-- Drawn from DOT\. dot sha256:([0-9a-f]{64}) svg sha256:([0-9a-f]{64}) -->\n")
 
 
 def to_svg(dot: str, overlay: Overlay | None = None) -> str:
-    """The picture of a DOT text, as SVG.
+    """Return the SVG of a DOT text.
 
     `overlay` is the one that the text shows, if any: a screen reader reads its caption. Without one the picture begins
     with its digests, which `is_fresh` reads. Raises `ConfigError` when Graphviz's `dot` is not on PATH, or fails.
@@ -73,10 +73,10 @@ def _digest(text: str) -> str:
 
 
 def _finished(drawn: str, title: str, description: str) -> str:
-    """Graphviz's SVG without what changes from version to version and says nothing, and with what a page needs."""
+    """Return Graphviz's SVG without its version-specific parts, and with the title and the size that a page needs."""
     opened = _OPENED.search(drawn)
     if opened is None:
-        raise ConfigError("Graphviz drew something else than the SVG we know: it has no viewBox")
+        raise ConfigError("Graphviz drew an SVG of an unknown form: it has no viewBox")
     width, height = map(float, opened.groups())
     head = (
         '<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="turn-title turn-description" '
@@ -86,16 +86,16 @@ def _finished(drawn: str, title: str, description: str) -> str:
         f'<rect width="100%" height="100%" rx="12" fill="{PAPER}"/>\n'
     )
     body = re.sub(r"<!--.*?-->\n?", "", drawn[opened.end() :], flags=re.DOTALL).lstrip()
-    # The background was a rectangle with sharp corners; ours is round, which looks at home on a dark page too.
+    # Rounded corners look right on a dark page too.
     body = re.sub(rf'<polygon fill="{PAPER}"[^>]*/>\n', "", body, count=1)
-    # The font is the root's; there are no spaces to keep; and a transparent stroke is no SVG 1.1.
+    # The root has the font, no spaces need keeping, and SVG 1.1 has no transparent stroke.
     for said in (f' font-family="{FONT}"', ' xml:space="preserve"', ' stroke="transparent"'):
         body = body.replace(said, "")
     return head + _RUNS.sub(_joined, body)
 
 
 def _joined(runs: re.Match[str]) -> str:
-    """Pieces of one line as one text. Graphviz places each by the widths of its own font, and other fonts differ."""
+    """Join the pieces of one line, because Graphviz places each by the widths of its own font."""
     pieces = _RUN.findall(_SPACE.sub(" ", runs[0]))
     spans = "".join(f"<tspan {style}>{text}</tspan>" for _, style, text in pieces)
     return f"<text {pieces[0][0]}>{spans}</text>"

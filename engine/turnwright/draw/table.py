@@ -10,9 +10,9 @@ from .mermaid import to_mermaid
 from .model import NodeKind, Picture, endings, main_way
 from .overlay import Overlay, OverlayKind
 
-#: A column is padded up to this width; a longer cell sticks out, rather than making every line as long.
+#: A column is padded up to this width. A longer cell sticks out, so that it does not widen every line.
 _WIDEST: Final = 38
-#: What stands for the count of a row that was not taken.
+#: The count shown for a row that was not taken.
 _NOT_TAKEN: Final = {OverlayKind.TURN: "", OverlayKind.COVERAGE: "**0**"}
 
 _PAGE: Final = """\
@@ -51,9 +51,9 @@ refused, and changes nothing. The reason `carried` is the one with which the tur
 
 
 def to_table(picture: Picture, overlay: Overlay | None = None) -> str:
-    """Every row of the chart as a Markdown table, in the chart's order.
+    """Return every row of the chart as a Markdown table, in the chart's order.
 
-    With an overlay, its caption stands above the table, and each row says how often it was taken.
+    With an overlay, its caption precedes the table, and each row has its count.
     """
     head = ("#", "from", "event", "guard", "to", "reason")
     rows = {
@@ -73,7 +73,7 @@ def to_table(picture: Picture, overlay: Overlay | None = None) -> str:
 
 
 def to_page(picture: Picture) -> str:
-    """The page `turn.md`: both views in Mermaid, the kinds of states, the rows, and what each reason means."""
+    """Return the page `turn.md`: both views in Mermaid, the kinds of states, the rows, and the reasons."""
     kinds = [
         (kind, ", ".join(node.state for node in picture.nodes if node.kind is kind), kind.means) for kind in NodeKind
     ]

@@ -1,7 +1,7 @@
 """SPIN as a program: a Promela model becomes a verifier (`pan`), which searches, reports and replays.
 
-Nothing here knows what a model is about. What SPIN says is read strictly: a search counts as complete only when its
-report says so in every line that we know of. Whatever else it prints is `NoAnswerError`, which is never a pass.
+Nothing here depends on the content of a model. SPIN's output is read strictly: a search is complete only when every
+known line of its report says so. Any other output is a `NoAnswerError`, which is never a pass.
 """
 
 import os
@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _MODEL: Final = "turn.pml"
-#: Compilers by the names under which SPIN, too, can call them as its preprocessor.
+#: Compilers by names under which SPIN can also call them as its preprocessor.
 _COMPILERS: Final = ("cc", "gcc", "clang")
 _INSTALL: Final = "install it (`apt-get install {deb}`, `brew install {brew}`)"
-#: Megabytes; the search gives up before the machine does.
+#: Megabytes: the search must fail before the machine has no memory left.
 _MEMORY: Final = 4096
-#: Steps of the deepest path; the default of 10,000 costs as little, and a faulty chart may need more.
+#: Steps of the deepest path: SPIN's default of 10,000 may be too few for a faulty chart, and is no cheaper.
 _DEPTH: Final = 100_000
-#: What a search says when it looked at less than everything.
+#: The signs of an incomplete search, each with its meaning.
 _CUT_SHORT: Final = (
     ("max search depth too small", "a path is longer than the search may go"),
     ("reached -DMEMLIM bound", f"the states need more than {_MEMORY:,} MB"),
@@ -40,16 +40,16 @@ _SECTION: Final = re.compile(r"^unreached in (?:proctype|init|claim) (\w+)\n((?:
 _LINE: Final = re.compile(rf"^\t{re.escape(_MODEL)}:(\d+), state", re.MULTILINE)
 _CYCLE: Final = "<<<<<START OF CYCLE>>>>>"
 
-#: Finds a program by its name, as `shutil.which` does.
+#: A function that finds a program by its name, as `shutil.which` does.
 Which = Callable[[str], str | None]
 
 
 class NoAnswerError(Exception):
-    """SPIN could not be asked, or did not finish. The message says why and, where there is one, the way out."""
+    """SPIN could not run, or did not finish. The message gives the reason and, if there is one, the remedy."""
 
 
 class Tools(NamedTuple):
-    """The programs, by their paths; and the compiler once more by its name, for SPIN to call."""
+    """The paths of the programs, and the compiler's name, which SPIN calls."""
 
     spin: str
     compiler: str
@@ -57,34 +57,34 @@ class Tools(NamedTuple):
 
 
 class SpinSearch(NamedTuple):
-    """What one search found. `fault` is SPIN's word for it, and empty when the whole space holds none."""
+    """The result of one search. `fault` is SPIN's word for the fault; empty when the complete search found none."""
 
     fault: str
     states: int
     transitions: int
     depth: int
     megabytes: float
-    #: The lines of the model that no path came through, by process.
+    #: The lines of the model that no path reached, by process.
     unreached: dict[str, frozenset[int]]
 
 
 class Trail(NamedTuple):
-    """What a model printed on the way to a fault, and the values of its variables there, line by line.
+    """The lines that a model printed on the path to a fault, and the values of its variables there.
 
-    `cycle` is the line from which on it repeats, if it does.
+    `cycle` is the line where a repetition starts, if there is one.
     """
 
     lines: tuple[str, ...]
     cycle: int | None
 
     def name_of(self, value: str) -> str:
-        """The name that the model has for a value of an `mtype`: SPIN's verifier prints only numbers."""
+        """Return the model's name for a value of an `mtype`, because SPIN's verifier prints only numbers."""
         found = re.search(rf"^\tmtype  (\w+):\t{re.escape(value)}$", "\n".join(self.lines), re.MULTILINE)
         return found[1] if found else value
 
 
 def find(which: Which) -> Tools:
-    """The programs that a search needs. Raises `NoAnswerError`, saying how to install what is missing."""
+    """Return the programs that a search needs. Raises `NoAnswerError` with the command that installs a missing one."""
     spin = which("spin")
     if spin is None:
         raise NoAnswerError(f"`spin` is not on PATH: {_INSTALL.format(deb='spin', brew='spin')}")
@@ -95,11 +95,11 @@ def find(which: Which) -> Tools:
 
 
 class Pan:
-    """A verifier, compiled from a model in a directory of its own.
+    """A verifier, compiled from a model in its own directory.
 
-    `define` is a name that the model's preprocessor is given. Without `claims`, its claims are left out and deadlocks
-    are searched for. `until` is the monotonic time at which every search is over. Raises `NoAnswerError` when SPIN does
-    not take the model, or the compiler what SPIN made of it.
+    `define` is a name for the model's preprocessor. Without `claims`, the verifier searches for deadlocks instead.
+    `until` is the monotonic time at which every search stops. Raises `NoAnswerError` when SPIN refuses the model, or
+    the compiler refuses SPIN's output.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Pan:
         until: float,
         define: str = "",
         claims: bool = True,
-        optimise: bool = True,
+        optimize: bool = True,
     ) -> None:
         self._directory, self._until = directory, until
         directory.mkdir(exist_ok=True)
@@ -119,10 +119,10 @@ class Pan:
         defined = [f"-D{define}"] if define else []
         self._made([tools.spin, "-a", f"-P{tools.compiler_name} -E -x c", *defined, _MODEL], "SPIN refused the model")
         flags = [] if claims else ["-DSAFETY", "-DNOCLAIM"]
-        # A debugger's optimisation compiles in half the time of the best, and the search is as fast.
+        # -Og compiles in half the time of -O2, and the search is as fast.
         build = [
             tools.compiler,
-            "-Og" if optimise else "-O0",
+            "-Og" if optimize else "-O0",
             "-w",
             f"-DMEMLIM={_MEMORY}",
             *flags,
@@ -133,17 +133,17 @@ class Pan:
         self._made(build, "the verifier did not compile")
 
     def search(self, claim: str = "", *, fair: bool = False, depth: int = _DEPTH) -> SpinSearch:
-        """Look at every state, up to the first fault. `fair`: a process that can act for ever does act.
+        """Search every state, up to the first fault. `fair`: a process that can always act does act.
 
-        `depth` is the length in steps of the longest path that is followed. Raises `NoAnswerError` when the search did
-        not see everything, and found no fault in what it saw.
+        `depth` is the length in steps of the longest path that is followed. Raises `NoAnswerError` when the search was
+        incomplete and found no fault.
         """
         (self._directory / f"{_MODEL}.trail").unlink(missing_ok=True)
         said = self._run(self._pan(claim, f"-m{depth}", "-w20", *(["-f"] if fair else []))).stdout
         return read_report(said, claim)
 
     def replay(self, claim: str = "") -> Trail:
-        """What the model printed on the way to the fault that was found last."""
+        """Return the trail of the fault that was found last."""
         # -S: only what the model itself prints.
         before, cycle, after = self._run(self._pan(claim, "-r", "-S")).stdout.partition(_CYCLE)
         lines = tuple(before.splitlines())
@@ -164,14 +164,14 @@ class Pan:
             return _finished(command, self._directory, seconds)
         except subprocess.TimeoutExpired:
             raise NoAnswerError(
-                "its time was up before SPIN had looked at everything: allow more, or lower the bounds"
+                "the time ended before SPIN had searched every state: allow more time, or lower the bounds"
             ) from None
         except OSError as error:
             raise NoAnswerError(f"{Path(command[0]).name} could not be run: {error.strerror}") from None
 
 
 def _finished(command: list[str], directory: Path, seconds: float) -> "subprocess.CompletedProcess[str]":
-    """What a program printed, once it and all that it started are gone: each of them writes into `directory`."""
+    """Run a program until it and all its children have ended, because each of them writes into `directory`."""
     with subprocess.Popen(  # noqa: S603 (programs that PATH names and the one just built, no shell)
         command,
         cwd=directory,
@@ -185,8 +185,8 @@ def _finished(command: list[str], directory: Path, seconds: float) -> "subproces
         try:
             output, errors = process.communicate(timeout=seconds)
         except BaseException:
-            # The group, for SPIN and compilers start programs of their own. Each holds the pipes until it is gone, so
-            # at the end of these nobody writes into the directory any more.
+            # The group, because SPIN and compilers start other programs. Each keeps the pipes open until it ends, so
+            # the second `communicate` returns when nothing writes into the directory any more.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
@@ -195,17 +195,17 @@ def _finished(command: list[str], directory: Path, seconds: float) -> "subproces
 
 
 def read_report(said: str, claim: str = "") -> SpinSearch:
-    """What a search printed, as what it found. Raises `NoAnswerError` for anything but a report on the claim."""
+    """Parse the output of a search. Raises `NoAnswerError` for anything but a report on the claim."""
     counts = [pattern.search(said) for pattern in (_STATES, _TRANSITIONS, _MEMORY_USED)]
     reached = _DEPTH_ERRORS.search(said)
     if reached is None or None in counts or (claim and f"({claim})" not in said):
-        raise NoAnswerError(f"SPIN said something else than a report: {' / '.join(said.split(chr(10))[-3:])!r}")
+        raise NoAnswerError(f"SPIN printed no report: {' / '.join(said.split(chr(10))[-3:])!r}")
     states, transitions, megabytes = (float(found[1]) for found in counts if found)
     fault = _FAULT.search(said)
     if int(reached[2]) == 0:
         _need_everything(said)
     elif fault is None:
-        raise NoAnswerError("SPIN counts an error and does not say which")
+        raise NoAnswerError("SPIN counts an error without its name")
     return SpinSearch(
         fault=fault[1] if fault and int(reached[2]) else "",
         states=int(states),
@@ -221,4 +221,4 @@ def _need_everything(said: str) -> None:
         if sign in said:
             raise NoAnswerError(f"the search was cut short: {why}: lower the bounds")
     if "Full statespace search for:" not in said or "Search not completed" in said:
-        raise NoAnswerError("SPIN does not say that it looked at everything")
+        raise NoAnswerError("SPIN does not report a complete search")

@@ -1,8 +1,8 @@
-"""The chart's Promela model, checked by SPIN; what it finds comes back as a path of the chart's rows.
+"""The chart's Promela model, checked by SPIN. A fault is returned as a path of the chart's rows.
 
-Each claim of the model is searched for by itself, over every state that the model can reach. Two checks more need no
-formula: that nothing deadlocks, and that every row of the chart is taken somewhere, for the model proves nothing about
-a row that it cannot take. Source: DESIGN 2.
+Each claim of the model is checked alone, over every state that the model can reach. Two more checks need no formula:
+no state is a deadlock, and every row of the chart is taken. The model proves nothing about a row that it cannot take.
+The rule is docs/rules.md#termination.
 """
 
 import shutil
@@ -22,15 +22,15 @@ from .pan import NoAnswerError, Pan, SpinSearch, Tools, Trail, Which, find
 
 _DEADLOCK: Final = "deadlock"
 _ROWS: Final = "rows"
-#: What each check says, by its name: the claims of the model, and the two that need no formula.
+#: The sentence of each check, by its name: the claims of the model, and the two checks without a formula.
 CHECKS: Final[Mapping[str, str]] = {
     **CLAIMS,
     _DEADLOCK: "no state is a deadlock",
     _ROWS: "every row of the chart is taken somewhere",
 }
-#: The claim about what happens at last: it holds only if whoever can act for ever does act.
+#: The claim that needs fairness: it holds only if a process that can always act does act.
 _FAIR: Final = "ends"
-#: SPIN's words for what is wrong. Another one is a fault of the model's own, and says nothing about the chart.
+#: SPIN's words for a fault of the chart. Any other word is a fault of the model itself.
 _FAULTS_OF_CLAIMS: Final = frozenset({"assertion violated", "acceptance cycle"})
 _FAULTS_OF_ENDS: Final = frozenset({"invalid end state"})
 
@@ -41,11 +41,11 @@ def verify_with_spin(
     seconds: float = 300,
     bounds: Bounds | None = None,
     only: Collection[str] = (),
-    optimise: bool = True,
+    optimize: bool = True,
     which: Which = shutil.which,
 ) -> tuple[Check, ...]:
-    """All that `each_check` gives, at once."""
-    return tuple(each_check(chart, seconds=seconds, bounds=bounds, only=only, optimise=optimise, which=which))
+    """Return all checks of `each_check` at once."""
+    return tuple(each_check(chart, seconds=seconds, bounds=bounds, only=only, optimize=optimize, which=which))
 
 
 def each_check(
@@ -54,20 +54,18 @@ def each_check(
     seconds: float = 300,
     bounds: Bounds | None = None,
     only: Collection[str] = (),
-    optimise: bool = True,
+    optimize: bool = True,
     which: Which = shutil.which,
 ) -> Iterator[Check]:
-    """The checks of a chart's model, in the order of `CHECKS`, each as soon as SPIN has finished with it.
+    """Yield the checks of a chart's model, in the order of `CHECKS`, each as soon as SPIN has finished it.
 
-    `seconds` are for all of them together. `only` names the checks that are wanted; empty means all. Without
-    `optimise` the verifier compiles faster and searches more slowly, which pays within small bounds. `which` finds
-    the programs.
+    `seconds` limits all of them together. `only` names the checks to run; empty means all. Without `optimize` the
+    verifier compiles faster and searches more slowly, which pays within small bounds. `which` finds the programs.
 
-    A check that holds says how many states and transitions were looked at. One that is violated has the way there as
-    its witness (rows with their numbers, oldest first), and the limits of that turn in its detail. One that could not
-    be finished (time or memory ran out, SPIN refused the model) is inconclusive, and says why; where nothing could be
-    checked, because a program is missing or there is no model, one such check stands for all. Raises `ValueError`
-    when `only` names no check.
+    A check that holds counts its states and transitions. A violated one has the path as its witness (rows with their
+    numbers, oldest first), and the limits of that turn in its detail. One that did not finish (time or memory ran out,
+    SPIN refused the model) is inconclusive, with the reason. When a program or the model is missing, a single
+    inconclusive check is returned. Raises `ValueError` when `only` names an unknown check.
     """
     if unknown := sorted(set(only) - CHECKS.keys()):
         raise ValueError(f"no such check: {', '.join(unknown)} (there are {', '.join(CHECKS)})")
@@ -77,21 +75,21 @@ def each_check(
         yield Check("SPIN proves the model of the chart", Verdict.INCONCLUSIVE, str(error))
         return
     with TemporaryDirectory(prefix="turnwright-spin-") as where:
-        run = _Run(chart, model, tools, Path(where), until=time.monotonic() + seconds, optimise=optimise)
+        run = _SpinRun(chart, model, tools, Path(where), until=time.monotonic() + seconds, optimize=optimize)
         for name in CHECKS:
             if not only or name in only:
                 yield run.check(name)
 
 
-class _Run:
+class _SpinRun:
     """One model in one temporary directory. A verifier is compiled when the first check needs it."""
 
-    def __init__(self, chart: Chart, model: str, tools: Tools, where: Path, *, until: float, optimise: bool) -> None:
+    def __init__(self, chart: Chart, model: str, tools: Tools, where: Path, *, until: float, optimize: bool) -> None:
         self._chart, self._model, self._tools = chart, model, tools
-        self._where, self._until, self._optimise = where, until, optimise
+        self._where, self._until, self._optimize = where, until, optimize
 
     def check(self, name: str) -> Check:
-        """One check, whatever comes of it."""
+        """Run one check. It is inconclusive if SPIN gives no answer."""
         try:
             if name in CLAIMS:
                 search = self._claims.search(name, fair=name == _FAIR)
@@ -108,7 +106,7 @@ class _Run:
 
     @cached_property
     def _unclaimed(self) -> Pan:
-        # Those who only look on can always act, which would hide a deadlock.
+        # The processes that only watch can always act, which would hide a deadlock.
         return self._pan("unclaimed", claims=False, define="NOBODY_ELSE")
 
     @cached_property
@@ -124,7 +122,7 @@ class _Run:
             until=self._until,
             claims=claims,
             define=define,
-            optimise=self._optimise,
+            optimize=self._optimize,
         )
 
     def _verdict(self, name: str, pan: Pan, search: SpinSearch, faults: frozenset[str]) -> Check:
@@ -136,7 +134,7 @@ class _Run:
         return Check(CHECKS[name], Verdict.VIOLATED, detail, witness)
 
     def _path(self, trail: Trail) -> tuple[str, tuple[str, ...]]:
-        """What is special about a trail (the limits of the turn first), and the rows that the turn took."""
+        """Return the details of a trail (the limits of the turn first), and the rows that the turn took."""
         limits, refused, rows, before_cycle = "", "", list[str](), 0
         for at, line in enumerate(trail.lines):
             match line.split():
@@ -153,9 +151,9 @@ class _Run:
     def _rows(self, search: SpinSearch) -> Check:
         rows, lines = self._chart.rows, rows_by_line(self._model)
         if search.fault:
-            raise NoAnswerError(f"SPIN stopped before it had seen everything: {search.fault}")
+            raise NoAnswerError(f"SPIN stopped before the search was complete: {search.fault}")
         if "driver" not in search.unreached or len(lines) != len(rows):
-            raise NoAnswerError("SPIN does not say which rows it took")
+            raise NoAnswerError("SPIN does not report which rows it took")
         untaken = sorted(lines[line] for line in search.unreached["driver"] & lines.keys())
         if untaken:
             named = "; ".join(f"{number}. {rows[number - 1].name}" for number in untaken)
@@ -178,8 +176,8 @@ def _limits(values: list[str]) -> str:
 def _cycle(rows: int) -> str:
     match rows:
         case 0:
-            return "and the turn never moves again"
+            return "then the turn never changes again"
         case 1:
-            return "the last row comes again without end"
+            return "the last row repeats without end"
         case _:
-            return f"the last {rows} rows come again without end"
+            return f"the last {rows} rows repeat without end"
