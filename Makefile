@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test check coverage examples demo demo-serve verify faults scale bench bench-peers bench-guard mutants diagrams \
-  release-check audit docs docs-serve reference proof format clean
+  release-check audit docs docs-serve recording reference proof format clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -138,6 +138,9 @@ diagrams: $(VENV)/.installed ## Draw diagrams/ again: the main way (turn.*) and 
 	$(BIN)/turnwright diagram --write diagrams
 	$(BIN)/python .ci/draw_rooms.py
 	cp diagrams/turn.svg diagrams/turn-full.svg engine/turnwright/inspector/static/
+
+recording: $(VENV)/.local ## Run a session in a terminal, and draw docs/assets/session.svg from it
+	$(BIN)/python .ci/record_session.py
 
 reference: $(VENV)/.dev ## Write again what the documentation takes from the code: commands, API, reasons, llms.txt
 	$(BIN)/python .ci/make_reference.py

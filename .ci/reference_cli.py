@@ -3,14 +3,12 @@
 import re
 import typing
 from enum import Enum
-from pathlib import Path
 from typing import Any, Final
 
 import typer
 
 from turnwright.cli import app
 
-README: Final = Path(__file__).parent.parent / "README.md"
 HEAD: Final = """\
 # Command line
 
@@ -19,6 +17,29 @@ the same.
 
 <!-- Made by `make reference` from the commands: edit their help, not this page. -->
 """
+#: `tests/docs/test_reference.py` compares the table with the code.
+EXIT_CODES: Final = """\
+## Exit codes
+
+| code | of `run`, `resume` and `fork` |
+| --- | --- |
+| 0 | the turn finished, or its synthesis is done |
+| 1 | the turn failed: the model, the engine, the store or a Temporal server. The reason names which |
+| 2 | usage or configuration: an unknown turn or interrupt, a turn that has ended, an invalid agent file |
+| 3 | the turn is paused. The last line shows how to answer |
+| 4 | the turn reached a limit (`cap_hit`) |
+| 5 | the turn repeated itself (`doom_loop`) |
+| 130 | the turn was aborted |
+| 143 | SIGTERM stopped the process. The turn has not ended, and `resume` continues it |
+
+`worker` exits with 0 after it has drained, and with 130 or 143 if a second signal stopped it.
+
+`verify`, `replay`, `trace` and `fuzz` exit with 0 if every check holds, with 1 if one is violated, with 2 after a usage error, and with 6 if the result is inconclusive.
+
+## Output
+
+With `--json`, a command prints one event a line, sub-agents' events included. Each event has its `turn`. The last line is the turn's own `turn_ended` or `paused`. Errors go to standard error.
+"""  # noqa: E501 (a paragraph is one line)
 #: In a help text, what is typed stands as it is; on a page it is set as code.
 _TYPED: Final = re.compile(r"`[^`]*`|(?<![\w/-])--[a-z][a-z-]*(?!\w)")
 _EXIT: Final = re.compile(r"^Exit codes: ", re.MULTILINE)
@@ -35,7 +56,7 @@ def page() -> str:
     if shared:
         options = [one for one in next(iter(commands.values())).params if one.name in shared]
         parts += ["## Options of every command", _options(options)]
-    parts.append(_exit_codes())
+    parts.append(EXIT_CODES)
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
@@ -118,9 +139,3 @@ def _default(option: Any) -> str:  # noqa: ANN401 (as above)
         return ""
     value = option.default.value if isinstance(option.default, Enum) else option.default
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
-
-
-def _exit_codes() -> str:
-    """The README's table: the tests hold it against the code."""
-    section = README.read_text(encoding="utf-8").split("## Exit codes\n", 1)[1].split("\n## ", 1)[0]
-    return f"## Exit codes\n{section}"

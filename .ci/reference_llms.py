@@ -12,9 +12,9 @@ DOCS: Final = ROOT / "docs"
 HEAD: Final = """\
 # Turnwright
 
-> Turnwright drives one turn of an LLM agent (stream a reply, run the tools it asks for, go on) as an explicit finite-state machine, in Python. Every way a turn can end is a row of one table; a journal records every fact, so that a turn survives its process, waits for a person, and can be explained afterwards.
+> Turnwright runs one turn of an LLM agent (stream a reply, run its tools, repeat) as an explicit state machine, in Python. Every possible ending is one row of a transition table. A journal records every fact, so a turn survives its process, waits for a person, and can be explained afterwards.
 
-The links are to the pages as Markdown. `llms-full.txt`, beside this file on the site, has all of them in one, but for the API.
+The links lead to the pages as Markdown. `llms-full.txt`, beside this file on the site, has all of them except the API in one file.
 """  # noqa: E501 (a quotation is one line)
 #: Of the reference and the project, what a reader with little room may leave out.
 OPTIONAL: Final = frozenset({"Project"})

@@ -103,12 +103,12 @@ def ratio(client: dict[str, float], digits: int = 2) -> str:
 
 ON_UVLOOP: Final = "on uvloop: Turnwright"
 SENTENCES: Final = {
-    "README.md": [
-        says("what a step costs, beside a bare loop and {} other frameworks", WORDS[PEERS]),
-        says("A turn also pauses at most {} times (a call that would ask once more is refused;", LIMITS.max_pauses),
-        says("runs at most {} calls a step, and tries each model call at most", LIMITS.max_calls_per_step),
-        says("tries each model call at most {} times.", 1 + LIMITS.max_retries),
-        says("(`@tool(read_only=False)`) may run {} calls where nobody sets a budget", ToolCallLimits().writing),
+    "docs/limits.md": [
+        says("| tool calls of one step | {}; further calls are refused |", LIMITS.max_calls_per_step),
+        says("| pauses | {}; a call that would pause once more is refused |", LIMITS.max_pauses),
+        says("| attempts at one model call | {} |", 1 + LIMITS.max_retries),
+        says("| seconds of the concluding call | {:g} |", LIMITS.conclude_seconds),
+        says("| tokens of the concluding call | {} |", f"{LIMITS.conclude_tokens:,}"),
     ],
     "docs/proof.md": [
         says("the {} rows alone", len(ROWS)),

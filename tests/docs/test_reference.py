@@ -1,10 +1,13 @@
 """What is made from the code is fresh, and nothing public is left out of it."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import yaml
+
+from turnwright.cli import codes
 
 from .repository_pages import DOCS, ROOT
 
@@ -59,3 +62,10 @@ def test_every_page_is_in_the_navigation_and_everything_in_it_is_there() -> None
 def test_every_decision_is_listed() -> None:
     page = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
     assert [path.name for path in DOCS.glob("decisions/00*.md") if f"({path.name})" not in page] == []
+
+
+def test_the_exit_codes_are_those_of_the_command_line() -> None:
+    ended = {0, codes.FAILED, codes.CAP_HIT, codes.DOOM_LOOP, codes.ABORTED}
+    table = (DOCS / "cli.md").read_text(encoding="utf-8").split("## Exit codes\n", 1)[1].split("\n## ", 1)[0]
+    listed_codes = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
+    assert listed_codes == ended | {codes.USAGE, codes.PAUSED, codes.TERMINATED}
