@@ -196,7 +196,7 @@ def test_as_many_faults_are_planted_as_the_page_says() -> None:
     tampered = WORDS[of["test_a_trace_that_was_tampered_with_is_found"]]
     page = text_of("docs/proof.md")
     assert f"| the chart and the machine | {of['test_a_planted_fault_is_found']}, from" in page
-    assert f"| the chart and the surroundings | {spin}, the four of" in page
+    assert f"| the chart and the environment | {spin}, the four of" in page
     made = of["test_a_fault_is_found_and_told_with_its_line"]
     assert f"| {made} made by hand, and {tampered} kinds of tampering |" in page
 
