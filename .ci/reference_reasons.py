@@ -1,4 +1,4 @@
-"""The table of `docs/reasons.md`: every reason with its outcome, what it means, and what to do next."""
+"""The table of `docs/reasons.md`: every reason with its outcome and its meaning."""
 
 from typing import Final
 
@@ -9,18 +9,18 @@ END: Final = "<!-- /reasons -->"
 
 
 def page(text: str) -> str:
-    """The page with its table made anew. Raises `ValueError` for a page without the marks."""
+    """Return the page with a new table. Raises `ValueError` for a page without the marks."""
     before, found, rest = text.partition(BEGIN)
     _, closed, after = rest.partition(END)
     if not found or not closed:
-        raise ValueError(f"docs/reasons.md: its table stands between {BEGIN.strip()} and {END}")
+        raise ValueError(f"docs/reasons.md: its table must be between {BEGIN.strip()} and {END}")
     return f"{before}{BEGIN}{_table()}{END}{after}"
 
 
 def _table() -> str:
-    rows = ["| reason | outcome | means | what to do next |", "| --- | --- | --- | --- |"]
+    rows = ["| reason | outcome | means |", "| --- | --- | --- |"]
     for outcome, reasons in REASONS_OF.items():
         for reason, meaning in REASONS.items():
             if reason in reasons:
-                rows.append(f"| [`{reason}`](#{reason}) | `{outcome}` | {meaning.means} | {meaning.next} |")
+                rows.append(f"| [`{reason}`](#{reason}) | `{outcome}` | {meaning.means} |")
     return "\n".join(rows) + "\n"

@@ -152,11 +152,11 @@ SENTENCES: Final = {
     ],
     "docs/chart.md": [says("costs one of its pauses, of which it has {}.", LIMITS.max_pauses)],
     "docs/reasons.md": [
-        says("The tool calls are spent: {} unless somebody said otherwise", LIMITS.call_limit),
-        says("{} for an agent with a tool that is declared to write.", ToolCallLimits().writing),
+        says("The turn used its tool calls: {} by default", LIMITS.call_limit),
+        says("{} for an agent with a tool that writes.", ToolCallLimits().writing),
         says("leave `steps` out for {}.", LIMITS.cap),
         says("`max_retries`, {} in each phase", LIMITS.max_retries),
-        says("No call, and no text or a blank one, {} times.", WORDS[1 + LIMITS.max_retries]),
+        says("no call and no visible text, {} times.", WORDS[1 + LIMITS.max_retries]),
     ],
 }
 
