@@ -158,12 +158,12 @@ _APART: Final = (ends, follows, journals_before_it_runs, runs_once)
 #: What is counted of turns, in the report's order: none of these may happen.
 CLAIMS: Final[dict[str, Tale]] = {
     "turns without an outcome": _unended,
-    "facts that a store had acknowledged, and that the journal lacks or has otherwise": _lost,
-    "calls run again after their result was recorded, or by a worker that had lost the turn": _again,
-    "calls run before their start was in the journal": lambda turn: _violated(turn, journals_before_it_runs),
-    "calls that must not run twice, and did": lambda turn: _violated(turn, runs_once),
-    "journals with a fact that does not follow from those before": lambda turn: _violated(turn, follows),
-    "other invariants of a turn broken": lambda turn: _violated(turn, *(set(INVARIANTS) - {*_APART})),
+    "acknowledged facts lost or changed": _lost,
+    "calls run again after their result was recorded, or without the lease": _again,
+    "calls run without a journaled start": lambda turn: _violated(turn, journals_before_it_runs),
+    "calls run twice that must not": lambda turn: _violated(turn, runs_once),
+    "journals with a fact that does not follow": lambda turn: _violated(turn, follows),
+    "other invariants broken": lambda turn: _violated(turn, *(set(INVARIANTS) - {*_APART})),
 }
 UNPAIRED: Final = "model requests with an unpaired call"
 
@@ -186,19 +186,17 @@ def counts(seen: Seen) -> dict[str, int]:
     return {
         "turns": len(seen.turns),
         "facts": len(facts),
-        "executions of tools": sum(len(turn.ran) for turn in seen.turns),
+        "tool executions": sum(len(turn.ran) for turn in seen.turns),
         "model requests": sum(line.words[0] == "asked" for line in seen.lines),
-        "turns taken over once or more": sum(count > 1 for count in drivers),
+        "turns taken over": sum(count > 1 for count in drivers),
         "takeovers": sum(max(count - 1, 0) for count in drivers),
-        "the most takeovers of one turn": max(0, *(count - 1 for count in drivers)) if drivers else 0,
-        "model calls made again": sum(
-            isinstance(fact, f.AttemptFailed) and fact.cause is Cause.CRASH for fact in facts
-        ),
-        "idempotent calls cut off, and run again": sum(
+        "most takeovers of one turn": max(0, *(count - 1 for count in drivers)) if drivers else 0,
+        "model calls repeated": sum(isinstance(fact, f.AttemptFailed) and fact.cause is Cause.CRASH for fact in facts),
+        "idempotent calls interrupted and run again": sum(
             isinstance(fact, f.CallStarted) and fact.attempt > 1 for fact in facts
         ),
-        "other calls cut off, and `unknown`": sum(fact.status is CallStatus.UNKNOWN for fact in settled),
-        "calls that a thawed worker began, or began again, when it had lost the turn": sum(
+        "other calls interrupted, outcome `unknown`": sum(fact.status is CallStatus.UNKNOWN for fact in settled),
+        "calls started by a resumed worker without the lease": sum(
             process in turn.thawed for turn in seen.turns for process, _ in _late(turn)
         ),
     }

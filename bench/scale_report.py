@@ -12,11 +12,11 @@ from msgspec import Struct
 
 _NAMES: Final = {
     "worker": "workers",
-    "client": "who submits",
-    "postgres": "Postgres",
+    "client": "submitter",
+    "postgres": "PostgreSQL",
     "temporal": "Temporal",
 }
-_PHASES: Final = {"slots": "few slots", "full": "undisturbed", "killed": "workers killed"}
+_PHASES: Final = {"slots": "few slots", "full": "no kills", "killed": "workers killed"}
 
 
 class Death(Struct, frozen=True):
@@ -103,10 +103,11 @@ class Report(Struct, frozen=True):
         return sum(self.faults.values())
 
     def _lines(self) -> Iterator[str]:
-        there = self.machine
+        there, load = self.machine, next(iter(self.phases.values())).load
         yield (
             f"{there['cores']} cores for everything ({there['processor']}), {there['memory_gib']:.0f} GiB,"
-            f" {there['system']}; {', '.join(map(' '.join, self.versions.items()))}; {there['date']}."
+            f" {there['system']}; {', '.join(map(' '.join, self.versions.items()))}; {there['date']}. A turn has"
+            f" {load.steps} steps, a model call takes {load.model:g} s, a tool {load.tool:g} s."
         )
         yield ""
         yield from _table(("", *(_PHASES[name] for name in self.phases)), self._results())
@@ -116,83 +117,58 @@ class Report(Struct, frozen=True):
         )
         yield ""
         looked = [*self.counts.items(), *((f"ended as `{how}`", count) for how, count in self.endings.items())]
-        yield from _table(("the same phase", ""), [(name, f"{count:,}") for name, count in looked])
+        yield from _table(("workers killed", ""), [(name, f"{count:,}") for name, count in looked])
         yield ""
-        yield "From a worker's death to the next fact of each turn that it drove, written by another, in seconds:"
+        yield "Seconds from a worker's death to the next fact of its turns, written by another worker:"
         yield ""
-        yield from _table(("", "turns", "median", "9 of 10", "most"), self._deaths())
+        yield from _table(("", "turns", "median", "p90", "most"), self._deaths())
         yield ""
-        yield "The unit costs, and what the model makes of them, in turns a second:"
+        yield "Unit costs, measured with single turns and with turns without steps:"
         yield ""
-        yield from _table(("", "a turn", "and each step"), self._costs())
+        yield from _table(("", "per turn", "per step"), self._costs())
         yield ""
-        yield from _table(("", *(_PHASES[name] for name in self.phases)), self._held())
+        yield from _table(("turns per second", *(_PHASES[name] for name in self.phases)), self._rates())
 
     def _results(self) -> Iterator[Sequence[str]]:
         every = list(self.phases.values())
         yield "turns", *(f"{one.load.turns:,}" for one in every)
-        yield "workers, of so many turns at once", *(f"{one.load.workers} of {one.load.concurrency}" for one in every)
-        yield (
-            "a turn",
-            *(
-                f"{one.load.steps} steps, {one.load.model:g} s a model call, {one.load.tool:g} s a tool"
-                for one in every
-            ),
-        )
-        deaths = [f"{one.load.deaths}{', one stopped' if one.load.stalls else ''}" for one in every]
-        yield "deaths that were planned", *deaths
-        yield "seconds, from the first submission to the last outcome", *(f"{one.seconds:.1f}" for one in every)
-        yield "turns a second, the first and last tenth left out", *(f"{one.rate:.1f}" for one in every)
-        yield "steps a second", *(f"{one.rate * one.load.steps:.0f}" for one in every)
-        yield "submitting a turn, median and 9 of 10, ms", *(_ms(one.submit) for one in every)
-        yield (
-            "driving a turn, median and 9 of 10, s",
-            *(f"{one.drive.median:.1f}, {one.drive.p90:.1f}" for one in every),
-        )
-        yield "an append, median and 9 of 10, ms", *(_ms(one.append) for one in every)
-        yield "appends a step", *(f"{(one.appends - 1) / max(one.load.steps, 1):.2f}" for one in every)
-        yield "transactions a turn, all of them", *(f"{one.transactions:.0f}" for one in every)
+        yield "workers x concurrency", *(f"{one.load.workers} x {one.load.concurrency}" for one in every)
+        stopped = [f"{one.load.deaths}{', one stopped' if one.load.stalls else ''}" for one in every]
+        yield "planned kills", *stopped
+        yield "seconds from first submission to last outcome", *(f"{one.seconds:.1f}" for one in every)
+        yield "turns per second, without first and last tenth", *(f"{one.rate:.1f}" for one in every)
+        yield "ms to submit a turn, median and p90", *(_ms(one.submit) for one in every)
+        yield "s to drive a turn, median and p90", *(f"{one.drive.median:.1f}, {one.drive.p90:.1f}" for one in every)
+        yield "ms per append, median and p90", *(_ms(one.append) for one in every)
+        yield "appends per step", *(f"{(one.appends - 1) / max(one.load.steps, 1):.2f}" for one in every)
         for part in PARTS:
-            yield f"CPU of {_NAMES[part]}, ms a turn", *(f"{1000 * one.cpu[part]:.1f}" for one in every)
-        yield (
-            "CPU of the workers, ms a step",
-            *(f"{1000 * one.cpu['worker'] / max(one.load.steps, 1):.1f}" for one in every),
-        )
+            yield f"CPU of {_NAMES[part]}, ms per turn", *(f"{1000 * one.cpu[part]:.1f}" for one in every)
         yield "cores in use", *(f"{sum(one.cpu.values()) * one.load.turns / one.seconds:.2f}" for one in every)
-        yield "most memory of a worker, MiB", *(f"{one.worker_mib:.0f}" for one in every)
-        yield "the database, KiB a turn", *(f"{one.kib:.0f}" for one in every)
+        yield "peak memory of a worker, MiB", *(f"{one.worker_mib:.0f}" for one in every)
+        yield "database, KiB per turn", *(f"{one.kib:.0f}" for one in every)
 
     def _deaths(self) -> Iterator[Sequence[str]]:
-        for number, death in enumerate(self.deaths, start=1):
-            yield f"{number}{', stopped' if death.stalled else ''}", *_spread(death.seconds)
-        yield "all", *_spread(self.recovery)
+        stopped = [death.seconds for death in self.deaths if death.stalled]
+        yield f"all {len(self.deaths)} workers", *_spread(self.recovery)
+        for one in stopped:
+            yield "the stopped one", *_spread(one)
 
     def _costs(self) -> Iterator[Sequence[str]]:
         costs = self.costs()
         for part in PARTS:
             yield f"CPU of {_NAMES[part]}, ms", *_ms_cost(costs.cpu[part])
-        yield "held beyond model and tools, ms", *_ms_cost(costs.waits)
-        yield f"appends, of {1000 * costs.commit:.1f} ms", f"{costs.commits.turn:.1f}", f"{costs.commits.step:.1f}"
+        yield "slot held beyond model and tools, ms", *_ms_cost(costs.waits)
+        yield f"appends of {1000 * costs.commit:.1f} ms", f"{costs.commits.turn:.1f}", f"{costs.commits.step:.1f}"
         if costs.actions is not None:
-            yield "actions a second that this Temporal server takes, of all turns", f"{costs.actions:.0f}", ""
+            yield "actions per second of this Temporal server", f"{costs.actions:.0f}", ""
 
-    def _held(self) -> Iterator[Sequence[str]]:
-        """What the model says of each phase, beside what was measured."""
+    def _rates(self) -> Iterator[Sequence[str]]:
+        """The rates that the model predicts, beside the measured ones."""
         said = [self.predicted(one) for one in self.phases.values()]
-        for bound in said[0].bounds:
-            yield f"bound by {bound}", *(_number(one.bounds[bound]) for one in said)
-        yield "rate, predicted", *(f"**{_number(one.turns)}** ({one.bound_by})" for one in said)
+        yield "predicted, and the bound", *(f"**{_number(one.turns)}** ({one.bound_by})" for one in said)
         rates = [one.rate for one in self.phases.values()]
-        yield "rate, measured", *(f"**{_number(rate)}**" for rate in rates)
-        yield (
-            "rate, measured over predicted",
-            *(f"{rate / one.turns:.2f}" for rate, one in zip(rates, said, strict=True)),
-        )
-        seconds = [
-            one.load.turns / guess.turns + guess.slot for one, guess in zip(self.phases.values(), said, strict=True)
-        ]
-        yield "seconds, predicted: of all at that rate, and of the last one", *(f"{one:.0f}" for one in seconds)
-        yield "seconds, measured", *(f"{one.seconds:.0f}" for one in self.phases.values())
+        yield "measured", *(f"**{_number(rate)}**" for rate in rates)
+        yield "measured / predicted", *(f"{rate / one.turns:.2f}" for rate, one in zip(rates, said, strict=True))
 
     def example(self) -> str:
         """The model's answers for fleets that were not measured, as a table."""
@@ -200,12 +176,12 @@ class Report(Struct, frozen=True):
         fleets = {
             "4 workers": Fleet(4, actions=500.0),
             "50 workers": Fleet(50, actions=500.0),
-            "50 workers, a heartbeat every 10 s": Fleet(50, actions=500.0, heartbeat=10.0),
-            "50 workers, 5,000 actions a second": Fleet(50, actions=5000.0),
-            "the same, of 20 turns at once": Fleet(50, concurrency=20, actions=5000.0),
+            "50 workers, heartbeat every 10 s": Fleet(50, actions=500.0, heartbeat=10.0),
+            "50 workers, 5,000 actions per second": Fleet(50, actions=5000.0),
+            "the same, 20 turns per worker": Fleet(50, concurrency=20, actions=5000.0),
         }
         said = {name: capacity(fleet, _EXAMPLE, costs) for name, fleet in fleets.items()}
-        head = ("", *next(iter(said.values())).bounds, "turns a second")
+        head = ("", *next(iter(said.values())).bounds, "turns per second")
         rows = [
             (name, *map(_number, one.bounds.values()), f"**{_number(one.turns)}** ({one.bound_by})")
             for name, one in said.items()

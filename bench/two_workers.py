@@ -181,7 +181,7 @@ def play() -> list[tuple[float, str, str]]:
         stage.processes[other].wait(_LONG)
         time.sleep(0.2)
         first = next(line.at for line in stage.lines if line.said["type"] == "turn_started")
-        rows = [(killed - first, taken.who, "**killed** (SIGKILL), two tools running in it")]
+        rows = [(killed - first, taken.who, "**killed** (SIGKILL), two of its tools running")]
         rows += [(line.at - first, line.who, words) for line in stage.lines if (words := _words(line))]
         return sorted(rows)
 
@@ -192,10 +192,8 @@ def _words(line: _Line) -> str:
     call = {f"call0000{n}": name for n, name in enumerate(_CALLS, start=1)}.get(str(said.get("call", "")), "")
     again = f", attempt {said['attempt']}" if said.get("attempt", 1) != 1 else ""
     words = {
-        "claimed": "takes the turn up",
-        "settled": f"is done with it: {said.get('outcome')}, {said.get('reason')}",
-        "draining": "is told to stop",
-        "stopped": "has stopped",
+        "claimed": "claims the turn",
+        "settled": f"reports the outcome: {said.get('outcome')}, {said.get('reason')}",
         "turn_started": "`turn_started`",
         "model_replied": "`model_replied`" + ("" if said.get("calls") else f": {said.get('text')}"),
         "call_started": f"`call_started` {call}{again}",

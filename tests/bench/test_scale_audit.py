@@ -43,7 +43,7 @@ def with_lines(seen: Seen, lines: Sequence[WitnessLine], blows: Sequence[Blow] =
 def test_a_turn_that_went_well_has_no_fault(sound: Seen) -> None:
     assert found(sound) == []
     assert endings(sound) == {"finished/answered": 1}
-    assert counts(sound)["executions of tools"] == 2
+    assert counts(sound)["tool executions"] == 2
     assert counts(sound)["takeovers"] == 0
 
 
@@ -69,7 +69,7 @@ def test_what_a_thawed_worker_begins_late_is_counted_apart(sound: Seen) -> None:
     start = next(line for line in sound.lines if line.words[3:] == ("start",))
     seen = with_lines(sound, [*sound.lines, start], [Blow(start.process, 0.0, stalled=True)])
     assert AGAIN not in found(seen)
-    assert counts(seen)["calls that a thawed worker began, or began again, when it had lost the turn"] == 1
+    assert counts(seen)["calls started by a resumed worker without the lease"] == 1
 
 
 def test_a_request_with_an_unpaired_call_is_found(sound: Seen) -> None:

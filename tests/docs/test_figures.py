@@ -136,11 +136,11 @@ SENTENCES: Final = {
         says("(Messages: {} times)", ratio(MESSAGES[ON_UVLOOP])),
     ],
     "docs/scale.md": [
-        says("every {:g} seconds, {:g} seconds", HEARTBEAT, PATIENCE),
+        says("every {:g} seconds, {:g} seconds is the patience", HEARTBEAT, PATIENCE),
         says("{:g} to {:g} seconds, and a little more on a busy machine", PATIENCE - HEARTBEAT, 1.1 * PATIENCE),
-        says("so {} turns a second", capacity("50 workers, 5,000 actions a second")),
-        says("allows {} turns a second", capacity("50 workers")),
-        says("it allows {}.", capacity("50 workers, a heartbeat every 10 s")),
+        says("so {} turns per second", capacity("50 workers, 5,000 actions per second")),
+        says("allows {} turns per second", capacity("50 workers")),
+        says("it allows {}.", capacity("50 workers, heartbeat every 10 s")),
         says("- *Memory*: {} MiB a process", about(WORKER_MIB, 1)),
     ],
     "docs/runtimes.md": [

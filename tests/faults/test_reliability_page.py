@@ -52,9 +52,9 @@ def test_the_crash_on_the_page_is_what_happens(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "crash.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ran.stdout.splitlines(), ran.returncode) == (promised, 0), ran.stderr
     said = anyio.run(journal, tmp_path)
-    assert [timeless(line) for line in said[3:12]] == [
-        timeless(line) for line in block("facts 4 to 12 of its journal").splitlines()
-    ]
+    for line, shown in zip(said[3:12], block("facts 4 to 12 of its journal").splitlines(), strict=True):
+        begin, cut, _ = timeless(shown).partition(" ...")
+        assert timeless(line)[: len(begin) if cut else None] == begin
 
 
 async def journal(folder: Path) -> list[str]:

@@ -23,7 +23,7 @@ F = TypeVar("F", bound=f.Fact)
 
 #: Words after which the fourth one is a place in the journal.
 _PLACED: Final = ("claimed", "wrote")
-_ARTICLES: Final = {"create": "making the turn", "claim": "a claim", "append": "an append", "release": "a release"}
+_ARTICLES: Final = {"create": "creating the turn", "claim": "a claim", "append": "an append", "release": "a release"}
 #: Invariants that have a line of their own in the report, or of which a trial knows nothing.
 _APART: Final[frozenset[Invariant]] = frozenset({raises_nothing, ends, follows, runs_once})
 
@@ -224,16 +224,16 @@ def _other(trial: _Trial) -> Iterator[str]:
 
 #: What a report counts, in its order: none of these may happen.
 CLAIMS: Final[dict[str, Callable[[_Trial], Iterator[str]]]] = {
-    "facts lost or changed after an acknowledged append": _lost,
-    "calls executed again after their result was recorded": _run_again,
-    "calls executed by a process that had not journalled their start, or had lost the turn": _run_without_claim,
-    "calls executed twice, not idempotent, without a person's leave": _run_twice,
-    "turns that reached neither an end nor a pause": _neither,
-    "model requests sent with an unpaired call": _unpaired,
-    "interrupts answered twice, or otherwise than acknowledged": _answers,
-    "aborts and messages lost after they were acknowledged": _words,
-    "journals with a fact that does not follow from those before": _untold,
-    "other invariants of a turn broken": _other,
+    "acknowledged facts lost or changed": _lost,
+    "calls run again after their result was recorded": _run_again,
+    "calls run without a journaled start, or without the lease": _run_without_claim,
+    "calls run twice that are not idempotent, without a person's approval": _run_twice,
+    "turns that neither ended nor paused": _neither,
+    "model requests with an unpaired call": _unpaired,
+    "interrupts answered twice, or not as acknowledged": _answers,
+    "acknowledged aborts and messages lost": _words,
+    "journals with a fact that does not follow": _untold,
+    "other invariants broken": _other,
 }
 
 

@@ -96,19 +96,10 @@ class FaultReport:
         )
         yield ""
         yield from self._table("must be 0", [(claim, [one.faults[claim] for one in reports]) for claim in CLAIMS])
-        for title, field_ in _COUNTED.items():
-            counts: list[Mapping[str, int]] = [getattr(one, field_) for one in reports]
-            names = list(dict.fromkeys(name for count in counts for name in count))
-            if field_ == "killed_after":
-                names.sort(key=(*KINDS, "none").index)
-            yield ""
-            yield from self._table(
-                title,
-                [
-                    (f"`{name}`" if field_ != "killed" else name, [count.get(name, 0) for count in counts])
-                    for name in names
-                ],
-            )
+        counts = [one.killed for one in reports]
+        names = dict.fromkeys(name for count in counts for name in count)
+        yield ""
+        yield from self._table("kills", [(name, [count.get(name, 0) for count in counts]) for name in names])
 
     def _table(self, title: str, rows: Iterable[tuple[str, Sequence[int]]]) -> Iterator[str]:
         yield f"| {' | '.join([title, *(_TITLES.get(name, name) for name in self.stores)])} |"
@@ -120,20 +111,15 @@ class FaultReport:
 #: The figures of a store, in words.
 _FIGURES: Final = {
     "turns": "turns",
-    "processes": "processes that drove them",
-    "kills": "`kill -9` that hit a driver at work",
-    "recoveries": "turns taken up by another process after it",
-    "missed": "kills that hit nobody: the turn had ended, or rested",
-    "facts": "facts looked at",
-    "executions": "executions of tools",
-    "requests": "requests to the model",
-    "answers": "answers of people",
-    "words": "aborts while nobody drove, and messages to a turn",
-}
-_COUNTED: Final = {
-    "where the kills fell": "killed",
-    "the last fact in the journal then": "killed_after",
-    "how the turns ended": "endings",
+    "processes": "driver processes",
+    "kills": "kills that hit a running driver",
+    "recoveries": "turns recovered by another process",
+    "missed": "kills that hit no driver",
+    "facts": "facts checked",
+    "executions": "tool executions",
+    "requests": "model requests",
+    "answers": "answers by people",
+    "words": "messages, and aborts without a driver",
 }
 
 
