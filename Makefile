@@ -8,7 +8,7 @@ PEERS := $(patsubst bench/peers/requirements/%.txt,%,$(wildcard bench/peers/requ
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check coverage examples demo demo-serve verify faults scale bench bench-peers bench-guard mutants diagrams \
+.PHONY: help install run test test-all check coverage examples demo demo-serve verify faults scale bench bench-peers bench-guard mutants diagrams \
   release-check audit docs docs-serve recording reference proof format clean
 
 help: ## Show the targets
@@ -67,8 +67,15 @@ run: $(VENV)/.local ## Drive one turn of the embedded model with real tools
 	$(BIN)/turnwright run --model local --agents examples/calculator.md --tools examples/arithmetic.py \
 	  --store sqlite:///turns.db "What is 17 * 23? Use the multiply tool."
 
-test: $(VENV)/.test $(MCP_SERVERS)/.installed ## Run all tests; one fails when no test took some row of the chart
-	$(BIN)/python -m pytest -n auto --dist worksteal --turnwright-rows-require
+# Bytecode is written for the suite, whatever the environment says: otherwise each worker and each child process compiles
+# all sources again.
+test test-all: export PYTHONDONTWRITEBYTECODE :=
+
+test: $(VENV)/.test ## Run the quick tests (three minutes)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not slow'
+
+test-all: $(VENV)/.test $(MCP_SERVERS)/.installed ## Run all tests (twelve minutes); fails when no test took some row of the chart
+	$(BIN)/python -m pytest -n auto --dist worksteal --hypothesis-profile=$(or $(HYPOTHESIS_PROFILE),all) --turnwright-rows-require
 
 coverage: $(VENV)/.test ## Run the tests of the pure machine; fails below 100 % of its branches
 	$(BIN)/python -m pytest -n auto --cov --cov-report= tests/states tests/testing/test_traces.py -k 'not whole_campaign'

@@ -1,7 +1,18 @@
-"""Shared by all tests: which event loop, which Hypothesis profile, and who counts the rows that they take."""
+"""Shared by all tests: what is slow, the event loop, the profiles of Hypothesis, and the count of rows taken.
+
+`make test` leaves out the tests marked `slow`; `make test-all` runs all tests, slow ones first. A test is slow if
+
+- it takes more than a second on an idle machine, or
+- it needs a browser, Temporal, SPIN, a model server or npm, or stops or kills a PostgreSQL server, or
+- it is a campaign, a sweep or a walk, or it reads or runs the documentation.
+
+Whole folders and modules are in `SLOW`; in any other module the test itself has `@pytest.mark.slow`.
+"""
 
 import os
 import signal
+from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -10,14 +21,46 @@ from turnwright.testing.clock import SkippingLoop
 
 pytest_plugins = ["turnwright.testing.plugin"]
 
+TESTS: Final = Path(__file__).parent
+#: Folders and modules of slow tests. `make test` does not import them.
+SLOW: Final = frozenset(
+    TESTS / path
+    for path in (
+        "browser",
+        "cli/test_fuzz.py",
+        "cli/test_mcp.py",
+        "cli/test_worker_temporal.py",
+        "docs",
+        "faults",
+        "inspector/pages/test_live.py",
+        "inspector/test_forged.py",
+        "inspector/test_secrets.py",
+        "journal/test_damaged.py",
+        "model/local",
+        "model/openai_chat/test_llama_cpp.py",
+        "proof/test_spin.py",
+        "runtime/temporal",
+        "runtime/test_postgres_queue.py",
+        "testing/test_conformance_page.py",
+        "testing/test_fuzzing_page.py",
+        "testing/test_postgres_server.py",
+        "testing/test_temporal_server.py",
+        "tools/mcp/test_page.py",
+        "tools/mcp/test_real_servers.py",
+    )
+)
+NOT_SLOW: Final = "not slow"
+
 # Hypothesis takes the time of a busy machine for a slow strategy.
 BUSY = [HealthCheck.too_slow]
-settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=BUSY)
-settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=BUSY)
+settings.register_profile("dev", max_examples=10, deadline=None, suppress_health_check=BUSY)
+settings.register_profile(
+    "all", max_examples=100, deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=BUSY
+)
 settings.register_profile(
     "deep", max_examples=2000, deadline=None, suppress_health_check=[*BUSY, HealthCheck.data_too_large]
 )
-#: A mutant is settled by the first example that fails; it need not be made small.
+#: The first example that fails kills a mutant. Shrinking that example would only take time.
 settings.register_profile(
     "mutants",
     max_examples=25,
@@ -27,7 +70,7 @@ settings.register_profile(
     database=None,
     phases=(Phase.explicit, Phase.generate),
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 # A shell may ignore SIGINT in what it runs in the background, and the programs that tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -38,6 +81,23 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     """Know the settings of pytest-timeout where it is not installed: tests then run without a timeout."""
     if not pluginmanager.hasplugin("timeout"):
         parser.addini("timeout", "seconds until a test fails; needs pytest-timeout")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import what `-m "not slow"` would deselect."""
+    if config.getoption("markexpr") == NOT_SLOW and collection_path in SLOW:
+        return True
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of `SLOW`, and run slow tests first: the last ones of a run are then short, on every worker."""
+    if missing := [str(path) for path in SLOW if not path.exists()]:
+        raise pytest.UsageError(f"tests/conftest.py: SLOW has paths that do not exist: {', '.join(missing)}")
+    for item in items:
+        if item.path in SLOW or not SLOW.isdisjoint(item.path.parents):
+            item.add_marker("slow")
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture

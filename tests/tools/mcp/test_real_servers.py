@@ -1,6 +1,6 @@
 """Servers that others wrote: the protocol's reference servers, over stdio and over streamable HTTP.
 
-`make test` puts them into the environment, where npm is there; `TURNWRIGHT_MCP_SERVERS` names another folder.
+`make test-all` puts them into the environment, where npm is there; `TURNWRIGHT_MCP_SERVERS` names another folder.
 """
 
 import os
@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(
         NODE is None or not EVERYTHING.is_file() or not FILESYSTEM.is_file(),
-        reason="the reference servers are not there: install npm, then `make test` fetches them",
+        reason="the reference servers are not there: install npm, then `make test-all` fetches them",
     ),
 ]
 
