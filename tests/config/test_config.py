@@ -14,6 +14,7 @@ from typing import ClassVar
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.hypothesis_examples import percent_of_examples
 
 from turnwright import Agent, ConfigError, Engine, Limits, Price
 from turnwright.agents.markdown import parse_agents
@@ -296,7 +297,10 @@ SAID = st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key,
 
 
 @given(SAID, SAID, SAID, st.sampled_from(["default", "boocode", "glm-cli"]))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=percent_of_examples(60),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 def test_the_first_source_that_has_a_setting_decides_it(
     tmp_path: Path, code: dict[str, object], environ: dict[str, object], file: dict[str, object], preset: PresetName
 ) -> None:

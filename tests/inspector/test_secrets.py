@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from tests.hypothesis_examples import percent_of_examples
 
 from turnwright import Agent, Engine, tool
 from turnwright.inspector import Open, inspector_app
@@ -106,7 +107,7 @@ async def enter(form: JsonValue = None) -> str:
 
 
 @pytest.mark.timeout(900)
-@settings(max_examples=15)
+@settings(max_examples=percent_of_examples(15))
 @given(ARGUMENTS)
 @example({"passphrase": "qorrekt hxrse battqry stzple"})
 def test_no_page_of_a_turn_shows_a_word_of_a_secret(arguments: dict[str, JsonValue]) -> None:

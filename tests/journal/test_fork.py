@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
+from tests.hypothesis_examples import percent_of_examples
 from tests.properties.test_engine_ends import Run, runs
 
 from turnwright import (
@@ -255,7 +256,7 @@ async def test_what_is_inside_an_event_is_no_place_and_the_nearest_are_named(sto
     assert await journals(store) == before
 
 
-@settings(max_examples=40)
+@settings(max_examples=percent_of_examples(40))
 @given(run=runs, at=st.integers(0, 25), after=st.booleans())
 def test_whatever_an_engine_drives_replays_wherever_its_process_dies(run: Run, at: int, after: bool) -> None:
     anyio.run(partial(run.die, at, after=after))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from tests.hypothesis_examples import percent_of_examples
 
 from turnwright import Agent, EndReason, Engine, FinishedCall, StoreError, TurnResult, tool
 from turnwright.message import AnyPart, ToolCallPart, ToolResultPart
@@ -180,7 +181,7 @@ def parts(turn: TurnResult) -> list[AnyPart]:
     return [part for message in turn.messages for part in message.parts]
 
 
-@settings(max_examples=60)
+@settings(max_examples=percent_of_examples(60))
 @given(run=runs)
 def test_every_script_ends_within_its_bounds(path: Path, run: Run) -> None:
     turn = anyio.run(run.drive, path)
@@ -196,7 +197,7 @@ def test_every_script_ends_within_its_bounds(path: Path, run: Run) -> None:
     assert sum(isinstance(fact, f.Paused) for _, fact in run.facts) <= bounds.max_pauses
 
 
-@settings(max_examples=60)
+@settings(max_examples=percent_of_examples(60))
 @given(run=runs)
 def test_every_call_has_its_one_result_in_what_is_sent_and_in_what_stays(path: Path, run: Run) -> None:
     turn = anyio.run(run.drive, path)
@@ -211,7 +212,7 @@ def test_every_call_has_its_one_result_in_what_is_sent_and_in_what_stays(path: P
     assert len(set(made)) == len(made)
 
 
-@settings(max_examples=60)
+@settings(max_examples=percent_of_examples(60))
 @given(run=runs)
 def test_the_journal_tells_the_turn_again(path: Path, run: Run) -> None:
     """Read back from the store: every prefix folds to the state whose hash its last fact has."""
@@ -223,7 +224,7 @@ def test_the_journal_tells_the_turn_again(path: Path, run: Run) -> None:
     assert (folded.state.outcome, folded.reason, folded.counters.steps) == (turn.outcome, turn.reason, turn.steps)
 
 
-@settings(max_examples=30)
+@settings(max_examples=percent_of_examples(30))
 @given(run=runs)
 def test_parts_keep_their_places_as_the_journal_grows(path: Path, run: Run) -> None:
     anyio.run(run.drive, path)
@@ -239,7 +240,7 @@ def test_parts_keep_their_places_as_the_journal_grows(path: Path, run: Run) -> N
         known = now
 
 
-@settings(max_examples=60)
+@settings(max_examples=percent_of_examples(60))
 @given(run=runs, at=st.integers(1, 25), after=st.booleans())
 def test_a_death_anywhere_changes_none_of_this(run: Run, at: int, after: bool) -> None:
     """A crash is one of the failed attempts that the bounds count, and never breaks a pair."""

@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.hypothesis_examples import percent_of_examples
 
 from turnwright import (
     Agent,
@@ -336,7 +337,7 @@ def test_in_memory(play: Play) -> None:
     run(World(play, lambda: memory, memory.aclose).run)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=percent_of_examples(10), deadline=None)
 @given(plays)
 def test_in_a_file(play: Play) -> None:
     """Every process has a handle and a lock of its own."""

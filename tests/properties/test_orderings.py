@@ -13,6 +13,7 @@ import anyio
 from hypothesis import event, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.hypothesis_examples import percent_of_examples
 
 from turnwright import Agent, Engine, SessionBusyError, StoreError, TurnResult, tool
 from turnwright.model import ScriptedModel, asks_for
@@ -504,7 +505,7 @@ def known(machine: TurnMachine) -> dict[str, object]:
 
 
 #: A test of many rules costs more than one of a single turn.
-_SETTINGS = settings(stateful_step_count=15, max_examples=settings().max_examples // 2)
+_SETTINGS = settings(stateful_step_count=15, max_examples=percent_of_examples(50))
 
 TestOrderings = Orderings.TestCase
 TestOrderings.settings = _SETTINGS

@@ -6,6 +6,7 @@ from itertools import cycle
 import anyio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.hypothesis_examples import percent_of_examples
 
 from turnwright import Agent, EndReason, Engine, Price, StoreError, TurnResult, tool
 from turnwright.driver.subagents import agent_tool
@@ -207,7 +208,7 @@ def limits_of(journal: Journal) -> Limits:
     return first.limits
 
 
-@settings(max_examples=60)
+@settings(max_examples=percent_of_examples(60))
 @given(tree=trees, at=deaths, after=st.booleans(), patience=st.integers(0, 6))
 def test_a_tree_ends_within_the_budgets_of_its_root(tree: Tree, at: int, after: bool, patience: int) -> None:
     """Calls exactly; tokens and cost but for one reply, its attempts, and the conclusion of each turn."""
@@ -234,7 +235,7 @@ def test_a_tree_ends_within_the_budgets_of_its_root(tree: Tree, at: int, after: 
         assert tree.turns[name].steps <= limits_of(journal).allowance
 
 
-@settings(max_examples=40)
+@settings(max_examples=percent_of_examples(40))
 @given(tree=trees, at=deaths, after=st.booleans(), patience=st.integers(0, 6))
 def test_every_journal_of_a_tree_replays_and_every_request_is_paired(
     tree: Tree, at: int, after: bool, patience: int
@@ -252,7 +253,7 @@ def test_every_journal_of_a_tree_replays_and_every_request_is_paired(
         assert made == [part.call for part in parts if isinstance(part, ToolResultPart)]
 
 
-@settings(max_examples=25)
+@settings(max_examples=percent_of_examples(25))
 @given(tree=trees, patience=st.integers(0, 6))
 def test_a_sub_agents_limits_are_its_own_and_no_more_than_its_caller_could_lend(tree: Tree, patience: int) -> None:
     anyio.run(lambda: tree.drive(0, after=False, patience=patience))

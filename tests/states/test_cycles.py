@@ -4,6 +4,7 @@ from typing import Final
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.hypothesis_examples import percent_of_examples
 
 from turnwright_states import Limits, State, Trigger
 from turnwright_states.chart import ROWS, Row
@@ -87,7 +88,7 @@ loops = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=percent_of_examples(300))
 @given(st.lists(loops, max_size=8, unique=True).map(tuple))
 def test_a_table_without_endless_cycles_does_not_run_for_ever(table: Rows) -> None:
     """Against a simulation that knows nothing of ranks. What the lint finds endless is so, too: no false alarm here."""

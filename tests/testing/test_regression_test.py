@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from pydantic import JsonValue
+from tests.hypothesis_examples import percent_of_examples
 
 from turnwright import (
     Agent,
@@ -643,7 +644,7 @@ def test_results_that_come_out_otherwise_are_said_to() -> None:
     run(text)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=percent_of_examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(scenario=scenarios(TOOLS), data=st.data())
 def test_any_turn_can_be_played_again(scenario: Scenario, data: st.DataObject) -> None:
     """To its end, and as far as it had come at any time."""

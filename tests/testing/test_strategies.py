@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, JsonValue
+from tests.hypothesis_examples import percent_of_examples
 
 from turnwright import Agent, tool
 from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
@@ -112,7 +113,7 @@ def test_arguments_fit_the_schema_that_they_are_drawn_from(arguments: dict[str, 
 
 @pytest.mark.parametrize("built_in", builtin_tools(Path()), ids=lambda one: one.name)
 def test_arguments_of_the_built_in_tools_fit(built_in: Tool) -> None:
-    @settings(max_examples=20)
+    @settings(max_examples=percent_of_examples(20))
     @given(arguments=arguments_of(built_in.parameters))
     def fit(arguments: dict[str, JsonValue]) -> None:
         built_in.parse(arguments)
@@ -160,7 +161,7 @@ def test_a_schema_that_refers_to_itself_is_drawn(value: JsonValue) -> None:
 def test_a_schema_of_any_form_gives_values(schema: dict[str, JsonValue]) -> None:
     kinds = {"boolean": bool, "integer": int, "string": str, "array": list}
 
-    @settings(max_examples=20)
+    @settings(max_examples=percent_of_examples(20))
     @given(value=values_of(schema))
     def draw(value: JsonValue) -> None:
         kind = schema.get("type")

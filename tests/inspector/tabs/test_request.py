@@ -9,6 +9,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from pydantic import JsonValue
+from tests.hypothesis_examples import percent_of_examples
 from tests.inspector.turns_made import AGENT, TOOLS, kept, look, look_at_each_step, rows_of
 
 from turnwright import Agent, Engine, StoreError
@@ -80,7 +81,7 @@ async def check(engine: Engine, name: str, got: Sequence[ModelRequest]) -> None:
     assert not any(answered for _, answered in said[place:])
 
 
-@settings(max_examples=30)
+@settings(max_examples=percent_of_examples(30))
 @given(scenarios(TOOLS))
 def test_what_is_shown_is_what_the_model_got(scenario: Scenario) -> None:
     """Through caps, nudges, retries, pauses, conclusions and aborts; a turn that supersedes another has its history."""

@@ -15,6 +15,7 @@ import pytest
 from anyio import to_thread
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.hypothesis_examples import percent_of_examples
 from tests.inspector.conftest import browser
 from tests.inspector.turns_made import AGENT, TOOLS, kept, look, look_at_each_step, rows_of
 from tests.secrets_made import SECRETS
@@ -42,7 +43,7 @@ from turnwright_states.chart import CHART
 NEVER_WAIT = Backoff(initial=0.0, max_retry_after=0.0)
 
 
-@settings(max_examples=30)
+@settings(max_examples=percent_of_examples(30))
 @given(scenarios(TOOLS))
 def test_the_tabs_agree_with_the_journal_of_any_turn(scenario: Scenario) -> None:
     driven = play(scenario, agent=AGENT, tools=TOOLS)
