@@ -1,0 +1,119 @@
+"""Run the tutorials: docs/tutorials/first-agent.md, approvals-and-recovery.md and chat-service.md.
+
+The blocks of a page run in order, and each command prints what the page shows.
+"""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from .chat_server import calls, says, serving
+from .page_blocks import Terminal, blocks_of, commands_of, missing_links
+
+PAGES = ("tutorials/first-agent.md", "tutorials/approvals-and-recovery.md", "tutorials/chat-service.md")
+PORT = "8000"
+
+
+def comparable(text: str) -> str:
+    """Return what a command printed without times, and with the ids of turns numbered in their order."""
+    ids = list(dict.fromkeys(re.findall(r"\b[0-9a-f]{16}\b", text)))
+    for number, one in enumerate(ids):
+        text = text.replace(one, f"turn-{number}")
+    return re.sub(r"\d+\.\d+ ?s\b", "N s", text)
+
+
+class Server:
+    """The server of a page: each `uvicorn` command ends the one before."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = str(free.getsockname()[1])
+
+    def start(self, command: str) -> None:
+        self.stop()
+        words = command.replace(PORT, self.port).split()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", *words, "--log-level", "warning"], cwd=self.folder, stdin=subprocess.DEVNULL
+        )
+        with httpx.Client(transport=httpx.HTTPTransport(retries=10)) as client:
+            client.get(f"http://127.0.0.1:{self.port}/docs", timeout=60)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGINT)
+            self.process.wait(30)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (folder := tmp_path / "app").mkdir()
+    return folder
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[Server]:
+    server = Server(folder)
+    yield server
+    server.stop()
+
+
+def played(page: str, folder: Path, server: Server) -> Iterator[tuple[str, str, str]]:
+    """Yield each command of a page with what it shows and what it printed."""
+    terminal = Terminal(folder)
+    ids: dict[str, str] = {}
+    variables = ""
+    for block in blocks_of(page):
+        if block.language == "python":
+            (folder / block.title).write_text(block.text, encoding="utf-8")
+        for command, shown in commands_of(block) if block.language == "console" else ():
+            if command.startswith("uvicorn "):
+                server.start(command)
+            elif re.fullmatch(r"[A-Z]+=\S+", command):
+                variables += f"{command}; "
+            elif not command.startswith("pip "):
+                typed = (variables + command).replace(f"localhost:{PORT}", f"localhost:{server.port}")
+                for one, other in ids.items():
+                    typed = typed.replace(one, other)
+                printed = terminal.run(typed)
+                real, fake = (re.findall(r"\b[0-9a-f]{16}\b", text) for text in (printed, shown))
+                ids.update(zip(fake, real, strict=False))
+                yield command, shown, printed
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_prints_what_the_page_shows(page: str, folder: Path, server: Server) -> None:
+    if "chat" in page:
+        pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'turnwright[examples]'")
+    ran = 0
+    for command, shown, printed in played(page, folder, server):
+        shown = shown if shown.endswith("\n") or not printed else f"{shown}\n"
+        assert comparable(printed).rstrip("\n") == comparable(shown).rstrip("\n"), command
+        ran += 1
+    assert ran >= 6
+
+
+def test_the_first_agent_asks_a_real_server(folder: Path) -> None:
+    files = {block.title: block.text for block in blocks_of(PAGES[0]) if block.title}
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "notes").mkdir()
+    with serving(calls("list_notes"), says("You have no notes.")) as address:
+        terminal = Terminal(folder, OPENAI_BASE_URL=address, OPENAI_API_KEY="none")
+        assert terminal.run('python keeper.py "What is in my notes?"') == "You have no notes.\n"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_says_that_it_is_tested_and_every_linked_file_is_there(page: str) -> None:
+    blocks = [block for block in blocks_of(page) if block.language in ("python", "console")]
+    assert [block for block in blocks if not block.comment] == []
+    assert missing_links(page) == []
