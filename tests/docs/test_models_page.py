@@ -26,7 +26,7 @@ def names(cell: str) -> list[str]:
 
 
 def test_every_flag_is_there_with_its_default() -> None:
-    told = {name: row[1] for row in table("What a server takes") for name in names(row[0])}
+    told = {name: row[1] for row in table("Server capabilities") for name in names(row[0])}
     words = {"True": "yes", "False": "no", "None": "none"}
     expected = {field.name: words[str(field.default)] for field in fields(Capabilities)}
     # The two about reasoning share a row.
@@ -45,5 +45,5 @@ def test_every_model_of_the_table_can_be_imported(row: list[str]) -> None:
 
 @pytest.mark.parametrize("client", [models.OpenAIChat, models.AnthropicMessages])
 def test_every_keyword_of_the_clients_is_told(client: type) -> None:
-    told = {name for row in table("Models", 1) for name in names(row[0])}
+    told = {name for row in table("Client options") for name in names(row[0])}
     assert set(inspect.signature(client).parameters) - {"model"} <= told

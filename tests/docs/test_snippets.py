@@ -1,4 +1,4 @@
-"""Examples that are pieces of a program, run with the rest of it around them: docs/models.md."""
+"""Pieces of programs, run with the rest around them: docs/models.md and docs/how-to/use-a-local-server.md."""
 
 import textwrap
 from pathlib import Path
@@ -33,3 +33,13 @@ async def test_a_picture_goes_with_the_prompt(tmp_path: Path) -> None:
         turn = await engine.get(row.id)
     (shown,) = (part for message in turn.messages for part in message.parts if isinstance(part, FilePart))
     assert (shown.name, shown.media_type) == ("screenshot.png", "image/png")
+
+
+async def test_a_local_server_is_an_address() -> None:
+    """Run the example of `docs/how-to/use-a-local-server.md`."""
+    (example,) = python_of("how-to/use-a-local-server.md")
+    names: dict[str, object] = {}
+    exec(example, names)  # noqa: S102 (it is ours)
+    engine = names["engine"]
+    assert isinstance(engine, Engine)
+    await engine.aclose()

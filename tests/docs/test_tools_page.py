@@ -1,4 +1,4 @@
-"""docs/tools.md tells the truth: its example prints what it says, and every option of `@tool` is in its table."""
+"""docs/tools.md and docs/how-to/approve-a-tool.md: the examples run, and every option of `@tool` is in its table."""
 
 import re
 import subprocess
@@ -11,7 +11,9 @@ import pytest
 from turnwright import Tool, ToolContext
 from turnwright.tools.tool import ToolOptions
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tools.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "tools.md").read_text(encoding="utf-8")
+APPROVAL = (DOCS / "how-to" / "approve-a-tool.md").read_text(encoding="utf-8")
 
 
 def test_the_example_prints_what_the_page_says() -> None:
@@ -24,7 +26,7 @@ def test_the_example_prints_what_the_page_says() -> None:
 @pytest.mark.anyio
 async def test_the_function_of_the_page_decides_which_calls_need_approval() -> None:
     names: dict[str, object] = {}
-    exec(PAGE.split("```python\n")[2].split("```", 1)[0], names)  # noqa: S102 (it is ours)
+    exec(APPROVAL.split("```python\n")[1].split("```", 1)[0], names)  # noqa: S102 (it is ours)
     refund, context = names["refund"], ToolContext(turn_id="t", call_id="c")
     assert isinstance(refund, Tool)
     assert await refund.asks_first({"order": "a", "amount": 100}, context) is None
@@ -39,8 +41,8 @@ def words_under(heading: str) -> set[str]:
 
 
 def test_every_option_is_told() -> None:
-    assert set(get_type_hints(ToolOptions)) <= words_under("How its calls run")
+    assert set(get_type_hints(ToolOptions)) <= words_under("Options")
 
 
 def test_everything_that_a_tool_is_given_is_told() -> None:
-    assert {name for name in dir(ToolContext) if not name.startswith("_")} <= words_under("What a tool is given")
+    assert {name for name in dir(ToolContext) if not name.startswith("_")} <= words_under("Context")

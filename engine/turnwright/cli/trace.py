@@ -22,7 +22,9 @@ def trace(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as one JSON object.")] = False,
 ) -> None:
-    """Check a trace of turns, from any runtime: pairing, one ending, bounds (docs/conformance.md has the format).
+    """Check a trace of turns, from any runtime: pairing, one ending, bounds.
+
+    docs/how-to/check-a-trace.md has the format.
 
     Exit code 0 when every claim holds, 1 when one is violated, 2 when the file cannot be read, 6 when the trace lacks
     what a claim needs.

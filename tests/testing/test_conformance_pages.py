@@ -1,4 +1,4 @@
-"""`docs/conformance.md` tells the truth: its examples run, and its format is the one that is read."""
+"""The guides that test a store, a model, a trace and a loop: examples run, and the format is the one that is read."""
 
 import re
 import subprocess
@@ -11,9 +11,19 @@ from pydantic import BaseModel
 from turnwright_states import traces
 from turnwright_states.verdict import Verdict
 
-PAGE = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text(encoding="utf-8")
-STORE, MODEL, TRACE, GUARD = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-(LINES,) = re.findall(r"^```json\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+GUIDES = Path(__file__).parents[2] / "docs" / "how-to"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (GUIDES / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+STORE, MODEL = blocks("test-a-store-or-model.md", "python")
+(GUARD,) = blocks("bound-your-own-loop.md", "python")
+PAGE = (GUIDES / "check-a-trace.md").read_text(encoding="utf-8")
+(TRACE,) = blocks("check-a-trace.md", "python")
+(LINES,) = blocks("check-a-trace.md", "json")
 
 
 def printed(code: str) -> list[str]:
@@ -50,7 +60,7 @@ def test_the_example_of_the_checker_prints_what_the_page_says() -> None:
 
 
 def test_the_example_of_the_guard_prints_what_the_page_says() -> None:
-    (text,) = re.findall(r"It prints:\n\n```text\n(.*?)```", PAGE, re.DOTALL)
+    (text,) = blocks("bound-your-own-loop.md", "text")
     assert printed(GUARD) == text.splitlines()
 
 

@@ -1,4 +1,4 @@
-"""`docs/embedding.md` tells the truth: its examples print what it says, and its tables are those of the code."""
+"""The how-to guides and `docs/engine.md`: examples print what the pages show, and tables are those of the code."""
 
 import inspect
 import re
@@ -11,30 +11,44 @@ import turnwright
 from turnwright import Engine, TurnwrightError, events
 from turnwright_states.facts import KINDS
 
-from .page_blocks import Block, blocks_of, missing_links, text_of
+from .page_blocks import Block, blocks_of, text_of
 
-PAGE = "embedding.md"
-BLOCKS = blocks_of(PAGE)
+#: Guides whose Python blocks are programs, each followed by what it prints.
+GUIDES = (
+    "answer-a-pause.md",
+    "choose-limits.md",
+    "continue-a-conversation.md",
+    "follow-a-turn.md",
+    "list-and-fork.md",
+    "resume-after-a-crash.md",
+    "run-an-engine.md",
+    "steer-and-abort.md",
+    "test-an-agent.md",
+    "use-hooks.md",
+)
 EXAMPLES = [
-    (block, below.text if below.language == "text" else "")
-    for block, below in zip(BLOCKS, [*BLOCKS[1:], Block("", "", "", "")], strict=True)
+    pytest.param(block, below.text if below.language == "text" else "", id=f"{page}-{number}")
+    for page in GUIDES
+    for number, (block, below) in enumerate(
+        zip(blocks_of(f"how-to/{page}"), [*blocks_of(f"how-to/{page}")[1:], Block("", "", "", "")], strict=True)
+    )
     if block.language == "python"
 ]
 
 
 def cells_below(comment: str) -> list[list[str]]:
-    """The cells of the table below a comment, without its two head lines."""
-    table = text_of(PAGE).split(f"<!-- {comment}", 1)[1].split("-->\n", 1)[1].split("\n\n", 1)[0]
+    """Return the cells of the table of `docs/engine.md` below a comment, without its two head lines."""
+    table = text_of("engine.md").split(f"<!-- {comment}", 1)[1].split("-->\n", 1)[1].split("\n\n", 1)[0]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
-@pytest.mark.parametrize(("block", "promised"), EXAMPLES, ids=[str(number) for number in range(len(EXAMPLES))])
+@pytest.mark.parametrize(("block", "promised"), EXAMPLES)
 def test_an_example_prints_what_the_page_says(
     block: Block, promised: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert promised
-    exec(compile(block.text, f"{PAGE}, an example", "exec"), {"__name__": "__main__"})  # noqa: S102 (our own page)
+    exec(compile(block.text, "an example", "exec"), {"__name__": "__main__"})  # noqa: S102 (our own page)
     assert capsys.readouterr().out == promised
 
 
@@ -66,7 +80,3 @@ def test_every_event_of_the_table_is_one_of_the_code() -> None:
     known = {name: one.__name__ for name, one in KINDS.items()} | pieces | others
     assert told == {name: known[name] for name in told}
     assert all(hasattr(events, known[name]) for name in others)
-
-
-def test_every_file_that_the_page_links_to_is_there() -> None:
-    assert missing_links(PAGE) == []
