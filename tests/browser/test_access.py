@@ -14,7 +14,7 @@ def test_without_the_token_there_is_nothing_to_see(browser: Browser, stage: Stag
         response = page.goto(f"{stage.address}{path}")
         assert response is not None
         assert response.status == 401
-        expect(page.get_by_role("heading")).to_have_text("Not without the token")
+        expect(page.get_by_role("heading")).to_have_text("Token required")
     assert context.cookies() == []
     context.close()
 

@@ -88,7 +88,7 @@ def test_what_is_said_when_something_went_wrong(browser: Browser, stage: Stage, 
     turn = stage.play(asks_for(("delete_file", {"path": "a"})))
     with visiting(browser, stage, SIZES[size], unanswered=True) as page:
         page.goto(stage.url(turn, "?tab=budgets"))
-        page.get_by_label("Words for the model").fill("Leave it alone. " * 20)
+        page.get_by_label("A message for the model").fill("Leave it alone. " * 20)
         stage.answered_elsewhere(turn, "approval-1", asks_for(("delete_file", {"path": "b"})))
         expect(page.get_by_role("region", name="That needs no answer any more.")).to_be_visible()
         expect(page.get_by_role("button", name="Approve")).to_be_enabled()

@@ -32,7 +32,7 @@ def test_what_is_typed_stays_while_the_turn_goes_on(page: Page, stage: Stage) ->
     wait = asks_for(("wait_here", {"word": "a"}))
     with stage.playing(wait, wait, "Done.") as turn:
         page.goto(stage.url(turn))
-        box = page.get_by_label("Say something to the turn")
+        box = page.get_by_label("Send a message to the turn")
         box.fill("Mind the g")
         stage.gate.let_one_through(stage.portal)
         expect(page.locator("#step-2")).to_be_visible()
@@ -40,7 +40,7 @@ def test_what_is_typed_stays_while_the_turn_goes_on(page: Page, stage: Stage) ->
         expect(box).to_be_focused()
         box.press_sequentially("ap")
         page.get_by_role("button", name="Send").click()
-        expect(page.get_by_text("waits to be heard")).to_be_visible()
+        expect(page.get_by_text("waits in the inbox")).to_be_visible()
         expect(page.locator("#actions")).to_contain_text("Mind the gap")
         expect(box).to_have_value("")
 
@@ -74,7 +74,7 @@ def test_who_comes_second_is_told_and_loses_no_word(browser: Browser, stage: Sta
     late.route(re.compile("/live"), lambda route: route.abort())
     late.goto(stage.url(turn))
     late.route(stage.url(turn), lambda route: route.abort())
-    late.get_by_label("Words for the model").fill("Leave it alone.")
+    late.get_by_label("A message for the model").fill("Leave it alone.")
     first = context.new_page()
     first.goto(stage.url(turn))
     first.get_by_role("button", name="Approve").click()
@@ -104,14 +104,14 @@ def sent_by(page: Page) -> list[str]:
 def test_a_key_answers_no_question_that_came_in_place_of_another(page: Page, stage: Stage) -> None:
     turn = stage.play(ASKS)
     page.goto(stage.url(turn))
-    page.get_by_label("Words for the model").fill("Not the old one.")
+    page.get_by_label("A message for the model").fill("Not the old one.")
     page.get_by_role("button", name="Approve").focus()
     stage.answered_elsewhere(turn, "approval-1", asks_for(("delete_file", {"path": "precious.db"})), "Done.")
     expect(page.locator(".asked")).to_contain_text("precious.db")
     expect(page.locator("#says")).not_to_be_empty()
     # Neither focus nor words go over to it, and what was written is not lost.
     expect(page.locator("#actions")).to_be_focused()
-    expect(page.get_by_label("Words for the model")).to_have_value("")
+    expect(page.get_by_label("A message for the model")).to_have_value("")
     expect(page.get_by_role("region", name="That needs no answer any more.")).to_contain_text("Not the old one.")
     sent = sent_by(page)
     page.keyboard.press("Enter")
@@ -159,14 +159,14 @@ def test_what_was_begun_for_one_turn_does_not_go_to_another(page: Page, stage: S
     """Its page comes in place of the other's without the document being loaded anew."""
     turn, other = stage.play(ASKS), stage.play(ASKS)
     page.goto(stage.url(turn))
-    page.get_by_label("Words for the model").fill("Not the old one.")
-    page.get_by_label("Say something to the turn").fill("Hurry")
+    page.get_by_label("A message for the model").fill("Not the old one.")
+    page.get_by_label("Send a message to the turn").fill("Hurry")
     link = f"<a id='other' href='/turns/{other}'>the other</a>"
     page.locator("#tabs").evaluate(f'tabs => {{ tabs.insertAdjacentHTML("beforeend", "{link}"); htmx.process(tabs) }}')
     page.locator("#other").click()
     expect(page.locator("#turn")).to_have_attribute("data-turn", other)
-    expect(page.get_by_label("Words for the model")).to_have_value("")
-    expect(page.get_by_label("Say something to the turn")).to_have_value("")
+    expect(page.get_by_label("A message for the model")).to_have_value("")
+    expect(page.get_by_label("Send a message to the turn")).to_have_value("")
 
 
 def test_all_of_it_works_without_scripts(browser: Browser, stage: Stage) -> None:
@@ -174,7 +174,7 @@ def test_all_of_it_works_without_scripts(browser: Browser, stage: Stage) -> None
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(f"{stage.address}/turns/{turn}?token={TOKEN}&tab=journal")
-    page.get_by_label("Say something to the turn").fill("Hurry")
+    page.get_by_label("Send a message to the turn").fill("Hurry")
     page.get_by_role("button", name="Send").click()
     expect(page.locator("#actions")).to_contain_text("Hurry")
     expect(page).to_have_url(f"{stage.url(turn)}?tab=journal")

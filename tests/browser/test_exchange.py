@@ -124,7 +124,7 @@ def test_the_list_stays_in_view_while_the_store_cannot_be_read(page: Page, stage
 def test_who_is_not_let_in_any_more_loses_no_word_and_can_come_back(page: Page, stage: Stage) -> None:
     turn = stage.play(ASKS)
     page.goto(stage.url(turn))
-    words = page.get_by_label("Words for the model")
+    words = page.get_by_label("A message for the model")
     words.fill("What took ten minutes to write.")
     page.context.clear_cookies()
     page.get_by_role("button", name="Reject").click()
@@ -144,7 +144,7 @@ def test_who_is_not_let_in_any_more_loses_no_word_and_can_come_back(page: Page, 
 def test_words_that_do_not_arrive_stay_to_be_sent_again(page: Page, stage: Stage) -> None:
     turn = stage.play(ASKS)
     page.goto(stage.url(turn))
-    box = page.get_by_label("Say something to the turn")
+    box = page.get_by_label("Send a message to the turn")
     box.fill("Mind the gap")
     page.route(re.compile("/steer$"), lambda route: route.abort(), times=1)
     page.get_by_role("button", name="Send").click()
@@ -155,7 +155,7 @@ def test_words_that_do_not_arrive_stay_to_be_sent_again(page: Page, stage: Stage
     page.get_by_role("button", name="Close").click()
     expect(page.locator("#notice")).to_be_hidden()
     page.get_by_role("button", name="Send").click()
-    expect(page.locator("#actions")).to_contain_text("waits to be heard")
+    expect(page.locator("#actions")).to_contain_text("waits in the inbox")
     expect(box).to_have_value("")
 
 
@@ -223,12 +223,12 @@ def test_a_slow_deed_does_not_bring_back_the_view_that_was_left(page: Page, stag
     turn = stage.play(ASKS)
     page.goto(stage.url(turn))
     held = Held(page, re.compile("/steer$"), "POST")
-    page.get_by_label("Say something to the turn").fill("Hurry")
+    page.get_by_label("Send a message to the turn").fill("Hurry")
     page.get_by_role("button", name="Send").click()
     page.locator("#tab-journal").click()
     expect(page).to_have_url(re.compile("tab=journal"))
     held.let_go()
-    expect(page.locator("#actions")).to_contain_text("waits to be heard")
+    expect(page.locator("#actions")).to_contain_text("waits in the inbox")
     expect(page.locator("#tabs [aria-current]")).to_have_text("Journal")
 
 

@@ -234,7 +234,7 @@ def test_the_tabs_speak_of_the_conclusion_and_of_time_as_the_head_does(page: Pag
     page.goto(stage.url(capped, "?tab=request&step=2"))
     expect(page.get_by_role("heading", name="What step 2 sent", exact=True)).to_be_visible()
     page.goto(stage.url(capped, "?tab=budgets"))
-    driven = page.locator(".turn-head .figure", has_text="Driven for").locator("dd").inner_text()
+    driven = page.locator(".turn-head .figure", has_text="Active time").locator("dd").inner_text()
     gauge = page.locator(".gauge", has=page.get_by_role("heading", name="Seconds", exact=True))
     expect(gauge.locator(".meter-head .num")).to_have_text(driven)
     page.goto(stage.url(capped, "?tab=transcript"))

@@ -92,7 +92,7 @@ def test_what_is_answered_is_driven_here_if_it_is_told_to(cli: "Cli", endpoint: 
     child = cli.start(*SERVE, "--drive")
     with person(child) as client:
         csrf = client.get(f"/turns/{turn}").text.partition('name="csrf" value="')[2].partition('"')[0]
-        client.post(f"/turns/{turn}/take-up", data={"csrf": csrf})
+        client.post(f"/turns/{turn}/resume", data={"csrf": csrf})
         cli.await_until(lambda: "Hello there." in cli.run("show", turn).out)
     assert child.terminate().done().code == 0
 

@@ -137,7 +137,7 @@ def test_what_the_pages_have_driven_is_sent(cli: "Cli", endpoint: "Endpoint", si
     with httpx.Client(base_url=address.copy_with(query=None), follow_redirects=True, timeout=200) as client:
         client.get(address)
         csrf = client.get(f"/turns/{turn}").text.partition('name="csrf" value="')[2].partition('"')[0]
-        client.post(f"/turns/{turn}/take-up", data={"csrf": csrf})
+        client.post(f"/turns/{turn}/resume", data={"csrf": csrf})
         cli.await_until(lambda: "Done." in cli.run("show", turn).out)
     done = child.terminate().done()
     assert (done.code, done.err) == (0, "")

@@ -27,10 +27,7 @@ _STATIC: Final = Path(__file__).parent / "static"
 
 
 class Inspector(Starlette):
-    """The inspector of an engine's store: an application to serve, or to mount in one of your own.
-
-    Made by `inspector_app`, which says what it takes.
-    """
+    """The inspector of an engine's store: an application to serve, or to mount in your own. See `inspector_app`."""
 
     def __init__(self, engine: Engine, *, access: Access, store: str, drives: bool) -> None:
         self._background = BackgroundTurns(engine, drives=drives)
@@ -54,26 +51,26 @@ class Inspector(Starlette):
         await self._guard(scope, receive, send)
 
     def running(self) -> AbstractAsyncContextManager[object]:
-        """Drive turns while the block runs, if it drives any: for the lifespan of an application that mounts this one.
+        """Run turns during the block, if the inspector runs any: for the lifespan of an application that mounts it.
 
-        A server that serves the inspector itself does that.
+        The inspector's own lifespan does the same.
         """
         return self._background.at_work()
 
     def entry(self, address: str) -> str:
-        """The address that lets a person in. `address` is that of the first page, such as `http://127.0.0.1:8321`."""
+        """Return the address with the token. `address` is that of the first page, such as `http://127.0.0.1:8321`."""
         return entry(address, self._access)
 
 
 def inspector_app(engine: Engine, *, access: Access | None = None, store: str = "", drives: bool = False) -> Inspector:
-    """The inspector of an engine's store.
+    """Make the inspector of an engine's store.
 
-    `access` says who is let in. Left out, it is who has a random token (`Token()`), and `Inspector.entry` gives the
-    address for that. `Open()` leaves it to the server that mounts the inspector.
+    `access` is by default a random token (`Token()`); `Inspector.entry` returns the address with it. With `Open()` the
+    server that mounts the inspector authorizes users.
 
     `store` is the store's address without a password, as the commands that the pages show take it. `drives`: turns
-    that are answered, forked or taken up on a page are driven on in this process, by the engine; otherwise they are
-    left to workers. A mounted inspector drives while `Inspector.running` is entered.
+    that are answered, forked or resumed on a page run in this process, by the engine; otherwise workers run them. A
+    mounted inspector runs turns while `Inspector.running` is entered.
 
     The engine stays the caller's, who closes it. Raises `ConfigError` for a token that is too short.
     """
@@ -87,7 +84,7 @@ async def _lifespan(app: Inspector) -> AsyncIterator[None]:
 
 
 async def _missing(request: Request, error: Exception) -> Response:
-    # The error tells who calls the library how to list them: here the page does.
+    # The error's advice is for callers of the library; the page has its own.
     message = f"there is no turn {error.turn!r} in this store" if isinstance(error, TurnNotFoundError) else str(error)
     return page(request, "missing.html", {"message": message}, 404)
 

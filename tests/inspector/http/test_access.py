@@ -155,7 +155,7 @@ async def test_a_form_of_our_own_passes(app: Inspector, headers: dict[str, str])
 
 
 @pytest.mark.parametrize("given", [None, "", "0" * 64])
-@pytest.mark.parametrize("action", ["answer", "steer", "abort", "take-up", "fork", "nowhere"])
+@pytest.mark.parametrize("action", ["answer", "steer", "abort", "resume", "fork", "nowhere"])
 async def test_every_change_needs_the_token_of_the_session(app: Inspector, action: str, given: str | None) -> None:
     async with browser(app) as client:
         await enter(client)

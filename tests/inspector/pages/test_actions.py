@@ -215,11 +215,11 @@ async def test_a_turn_that_nobody_drives_is_taken_up_where_the_inspector_drives(
         turn = await engine.submit(Agent(name="Greeter"), "Say hello")
         async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
             page = (await person.client.get(f"/turns/{turn}")).text
-            assert ("Nobody drives it" in page, "take-up" in page) == (True, False)
-            assert (await person.does(f"/turns/{turn}/take-up")).status_code == httpx.codes.UNPROCESSABLE_ENTITY
+            assert ("No driver" in page, "/resume" in page) == (True, False)
+            assert (await person.does(f"/turns/{turn}/resume")).status_code == httpx.codes.UNPROCESSABLE_ENTITY
         async with person_at(inspector_app(engine, access=Token(TOKEN), drives=True)) as person:
-            assert f'action="/turns/{turn}/take-up"' in (await person.client.get(f"/turns/{turn}")).text
-            assert (await person.does(f"/turns/{turn}/take-up")).status_code == httpx.codes.OK
+            assert f'action="/turns/{turn}/resume"' in (await person.client.get(f"/turns/{turn}")).text
+            assert (await person.does(f"/turns/{turn}/resume")).status_code == httpx.codes.OK
             assert (await ended(engine, turn)).text == "Hello."
 
 
@@ -233,7 +233,7 @@ async def test_what_cannot_be_driven_here_is_said_on_the_page(file: Path) -> Non
         await person.does(f"/turns/{turn}/answer", **ALLOW)
         page = ""
         with anyio.fail_after(60):
-            while "could not be driven here" not in page:
+            while "could not run here" not in page:
                 await anyio.lowlevel.checkpoint()
                 page = (await person.client.get(f"/turns/{turn}")).text
         assert "delete_file" in page

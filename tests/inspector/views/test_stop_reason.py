@@ -132,7 +132,7 @@ async def test_a_turn_that_was_answered_says_so_until_it_is_taken_up() -> None:
     some = await explained(script, change=partial(given, answers=1))
     assert some.title == "Paused: it waits for 1 answer"
     all_of_them = await explained(script, change=partial(given, answers=2))
-    assert all_of_them.title == "Answered, and not taken up yet"
+    assert all_of_them.title == "Answered, and not resumed yet"
 
 
 async def test_a_running_turn_says_which_limit_is_nearest() -> None:
@@ -149,10 +149,10 @@ async def test_what_waits_in_its_inbox_is_told() -> None:
 
 async def test_a_submitted_turn_says_that_nobody_drives_it_yet() -> None:
     stop = await submitted()
-    assert (stop.what, stop.title) == ("waiting", "Queued: no worker has taken it up yet")
+    assert (stop.what, stop.title) == ("waiting", "Queued: no worker has started it yet")
     assert stop.command.startswith("turnwright resume ")
     assert stop.command.endswith(" --store sqlite:///turns.db --base-url URL --tools FILE")
-    assert "The command is to be told the program's model and tools." in stop.means
+    assert "Add the program's model and tools to the command." in stop.means
 
 
 async def test_what_a_command_line_began_needs_nothing_named() -> None:
@@ -167,12 +167,12 @@ async def test_what_a_command_line_began_needs_nothing_named() -> None:
 async def test_where_the_store_has_no_address_the_command_says_so_beside(epoch: int) -> None:
     stop = await submitted(lambda turn: replace(turn, row=replace(turn.row, epoch=epoch)), store="")
     assert re.fullmatch(r"turnwright resume \w+ --base-url URL --tools FILE", stop.command)
-    assert "add `--store`" in stop.means
+    assert "add it with `--store`" in stop.means
 
 
 async def test_a_turn_whose_driver_died_says_how_to_take_it_up() -> None:
     stop = await submitted(lambda turn: replace(turn, row=replace(turn.row, epoch=1, owner="worker-7")))
-    assert stop.title == "Nobody drives it: it was left in STREAM"
+    assert stop.title == "No driver: it was left in STREAM"
     assert "worker-7" in stop.means
     assert stop.command.startswith("turnwright resume ")
 

@@ -1,1 +1,1 @@
-"""Who may see a page, its address, and how it is sent."""
+"""The inspector over HTTP: access, addresses, rendering and events."""

@@ -1,8 +1,8 @@
-"""Who is let in, and what a browser must show before it may change anything.
+"""Authenticate browsers, and protect forms against other sites.
 
-The pages say what models and tools said, and let a person grant and stop. So nobody gets in by chance: who starts the
-inspector is given an address with a token, and a browser that opens it is given a cookie. The cookie is no way to the
-token, for a browser sends the cookies of a machine to every port of it.
+The pages show the texts of models and tools, and let a person approve and stop. The inspector prints an address with a
+token; a browser that opens it receives a cookie. The cookie does not contain the token, because a browser sends a
+machine's cookies to every port of it.
 """
 
 import hmac
@@ -21,9 +21,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwright.errors import ConfigError
 
-#: How long a token must be, so that nobody guesses it.
+#: The shortest token, in characters.
 SHORTEST_TOKEN: Final = 16
-#: What a form may weigh, in bytes.
+#: The largest form, in bytes.
 _HEAVIEST: Final = 1 << 20
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _HEADERS: Final = {
@@ -42,11 +42,11 @@ _HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Let in who knows the token: a random one, unless one is given. The default.
+    """Require a token, by default a random one. This is the default access.
 
-    `hosts` are the names that the server is reached by, beside `localhost` and addresses in numbers; `*` stands for
-    any. A page elsewhere could have its own name point to this machine, and would then pass for a page of ours.
-    Raises `ConfigError` for a token of fewer than 16 characters, or with others than visible ones of ASCII.
+    `hosts` are the server's names besides `localhost` and numeric addresses; `*` means any. Without the check, another
+    site could point its own name to this machine and act as the inspector.
+    Raises `ConfigError` for a token of fewer than 16 characters, or with other characters than visible ASCII.
     """
 
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
@@ -62,11 +62,10 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Let everybody in: the server that the inspector is mounted in has asked who it is. `hosts` are as in `Token`.
+    """Require nothing: the server that mounts the inspector authorizes users. `hosts` are as in `Token`.
 
-    Whoever gets through may answer, steer and stop every turn. That a browser was not sent by another site is checked
-    here all the same, with forms that are signed by `key`. It is random, so that forms and cookies of one process are
-    worth nothing to another. Give the same secret `key` to processes that serve the same pages side by side.
+    Every user may answer, steer and stop every turn. Requests from other sites are still rejected, by forms signed
+    with `key`. The default key is random, so processes that serve the same pages need the same secret `key`.
 
     Raises `ConfigError` for a key of fewer than 16 characters.
     """
@@ -86,20 +85,20 @@ Access = Token | Open
 
 
 class AccessGuard:
-    """The way to an application: every request goes through it, and every answer gets its headers.
+    """Middleware that checks every request, and adds headers to every answer.
 
-    The application finds the CSRF token of the session in `scope["state"]["csrf"]`. A request that would change
-    something needs it, as the field `csrf` of a form or as the header `X-CSRF-Token`.
+    The session's CSRF token is in `scope["state"]["csrf"]`. A request that changes something must contain it, as the
+    field `csrf` of a form or as the header `X-CSRF-Token`.
     """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._token = access.token.encode() if isinstance(access, Token) else None
         self._hosts = frozenset(host.lower() for host in access.hosts)
-        # The same wherever the token is: servers side by side, and one that was started again, know each other's.
+        # Derived from the token, so that servers with the same token accept each other's sessions.
         secret = access.key.encode() if isinstance(access, Open) else access.token.encode()
         self._key = sha256(b"turnwright inspector " + secret).digest()
-        # Cookies do not tell ports apart, so that two inspectors of one machine need names of their own.
+        # Cookies ignore ports, so two inspectors on one machine need different names.
         self._cookie = f"turnwright_{self._sign('name', '')[:8]}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -144,7 +143,7 @@ class AccessGuard:
         # Nobody can have a number point elsewhere.
         if host == "localhost" or _is_address(host) or host in self._hosts or "*" in self._hosts:
             return None
-        return _refusal(421, "Not by this name", "This server is not told that it is reached by this name.")
+        return _refusal(421, "Unknown host", "This server does not accept this host name.")
 
     def _way_in(self, scope: Scope, asked: HTTPConnection) -> Response | None:
         """The answer to a request with a token in its address: the cookie, and the same address without the token."""
@@ -190,7 +189,7 @@ def entry(address: str, access: Access) -> str:
 
 
 def _wrong_origin(asked: HTTPConnection, hosts: frozenset[str]) -> Response | None:
-    """A refusal, if a browser says that a page of somebody else sent it."""
+    """Return a refusal, if the browser reports that another site sent the request."""
     site, origin = asked.headers.get("sec-fetch-site", "same-origin"), asked.headers.get("origin")
     if site == "same-origin" and (origin is None or _is_ours(origin, asked.headers.get("host"), hosts)):
         return None
@@ -227,7 +226,7 @@ async def _read(receive: Receive) -> bytes | Response:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """What receives the body that was read already, and then whatever comes."""
+    """Return a `receive` that repeats the body, and then continues."""
     left = [body]
 
     async def receive_again() -> Message:
@@ -259,7 +258,7 @@ def _with_cookie(send: Send, cookie: str) -> Send:
 
 
 def _not_in(asked: HTTPConnection) -> Response:
-    """What somebody is told who is not let in.
+    """Return the page for a browser without a session.
 
     A browser keeps a strict cookie back when another site's link brought it here; loading the page again brings it.
     """
@@ -267,7 +266,7 @@ def _not_in(asked: HTTPConnection) -> Response:
     again = '<meta http-equiv="refresh" content="0">' if linked else ""
     return _refusal(
         401,
-        "Not without the token",
+        "Token required",
         "Open the address that was printed when the inspector was started: it ends in <code>/?token=...</code>."
         " A program sends the header <code>Authorization: Bearer TOKEN</code>.",
         again,
@@ -275,7 +274,7 @@ def _not_in(asked: HTTPConnection) -> Response:
 
 
 def _refusal(status: int, title: str, text: str, head: str = "") -> Response:
-    """A page without anything from elsewhere, not even a style: who is not let in gets nothing else either."""
+    """Return a page without any other file, not even a style, because the browser would not receive it."""
     page = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{head}<title>{title} · Turnwright</title></head>'
         f"<body><h1>{title}</h1><p>{text}</p></body></html>"

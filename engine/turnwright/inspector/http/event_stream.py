@@ -1,4 +1,4 @@
-"""What a page that is open is told, at the pace at which it can take it in."""
+"""Send events to an open page, at the pace at which it reads them."""
 
 import json
 import math
@@ -12,14 +12,14 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
-#: Seconds after which an idle connection says that it is there.
+#: Seconds after which an idle connection sends a keep-alive.
 _PING: Final = 15
-#: Seconds that a browser may take to take in an event.
+#: The longest time, in seconds, for a browser to read an event.
 _PATIENCE: Final = 60.0
 
 
 class PageEvent(NamedTuple):
-    """An event for a page, with its data; and the last fact that there was then, from which a browser asks on."""
+    """An event for a page: its data, and the last fact, after which a browser reconnects."""
 
     name: str
     fields: dict[str, str | float | None]
@@ -44,10 +44,10 @@ def never() -> float:
 
 
 class PageEventStream(EventSourceResponse):
-    """Events to a browser, until it has gone. One that takes nothing any more has: its events would pile up here.
+    """The events of a browser, until it disconnects, or stops reading.
 
-    `rest` says how many seconds to leave between two `grown`: each makes the browser ask for the page. What comes
-    between is told at once.
+    `rest` returns the least seconds between two `grown` events, each of which makes the browser load the page. Other
+    events are sent at once.
     """
 
     def __init__(self, source: AsyncGenerator[PageEvent], rest: Callable[[], float] = never) -> None:
@@ -64,7 +64,7 @@ class PageEventStream(EventSourceResponse):
 
 
 class _Paced:
-    """Events on their way: those that wait, and the `grown` that is held back."""
+    """Waiting events, and the delayed `grown`."""
 
     def __init__(self, rest: Callable[[], float]) -> None:
         self._rest = rest
@@ -73,7 +73,7 @@ class _Paced:
         self._over = False
         self._held: PageEvent | None = None
         self._due = -math.inf
-        #: The pieces that were told since the one that is held back. A page forgets them when it is told that.
+        #: The pieces since the delayed `grown`. A page drops them when it receives that event.
         self._since: list[PageEvent] = []
 
     async def take_in(self, source: AsyncGenerator[PageEvent]) -> None:
@@ -123,7 +123,7 @@ class _Paced:
         yield one
 
     def _let_go(self) -> Iterator[PageEvent]:
-        """The `grown` that was held back, and again what was written since."""
+        """Send the delayed `grown`, and the pieces since then again."""
         if self._held is not None:
             yield self._held
             yield from self._since

@@ -1,4 +1,4 @@
-"""Renders templates. Whatever is put into a page is escaped, made visible, and secrets in it are hidden."""
+"""Render templates. Every value in a page is escaped, made visible, and without secrets."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -18,15 +18,15 @@ from turnwright.transcript.interrupt import Interrupt
 
 #: Seconds of a minute, an hour and a day.
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
-#: Below this a time is told in milliseconds, and below that in seconds.
+#: Shorter times are in milliseconds, or in seconds.
 _SHORT: Final = 0.9995
 _LONG: Final = 59.95
-#: From here on four digits behind the point tell enough of a number.
+#: The smallest number with four decimals; smaller ones have more.
 _SMALL: Final = 0.001
-#: And up to here whole numbers are written out. Only a forged journal has larger ones, and no `float` holds some.
+#: The largest number without an exponent. Only a forged journal has larger ones.
 _LARGE: Final = 10**15
 
-#: How far behind the edge of what is shown a secret may end, in characters.
+#: The most characters of a secret behind the shown part of a text.
 _EDGE: Final = 16_384
 
 #: The pictures of the control characters, and where those begin that have none.
@@ -69,14 +69,14 @@ def environment_with(hider: Redactor) -> Environment:
 
 @dataclass(frozen=True, slots=True)
 class QuestionText:
-    """The words of a question, and whether something in them is hidden because it looks like a secret."""
+    """The text of a question, and whether a part that looks like a secret is hidden."""
 
     words: str
     hides: bool
 
 
 def _asked(hider: Redactor, pending: Interrupt) -> QuestionText:
-    """What a person is asked, in the words of a terminal (`turnwright.journal.questions`), without secrets."""
+    """Return a question in the words of the terminal (`turnwright.journal.questions`), without secrets."""
     whole = words(pending, choices=False)
     shown = pending
     if pending.arguments is not None:
@@ -96,12 +96,12 @@ def beginning(text: str, most: int, hide: Callable[[str], str]) -> str:
     """
     if not most or len(text) <= most:
         return hide(text)
-    # Half a secret is not known as one: what stands at the edge is hidden before it is cut.
+    # Secrets are hidden before the text is cut, because half a secret is not recognized.
     return f"{hide(text[: most + _EDGE])[:most]}\n... {len(text) - most:,} more characters: see the journal's file"
 
 
 def seconds(value: float) -> str:
-    """A time in words: `12 ms`, `3.4 s`, `2 min 5 s`, `3 h 20 min`, `2 d 4 h`."""
+    """Format a time: `12 ms`, `3.4 s`, `2 min 5 s`, `3 h 20 min`, `2 d 4 h`."""
     if value < _SHORT:
         return f"{value * 1000:.0f} ms"
     if value < _LONG:
@@ -115,7 +115,7 @@ def seconds(value: float) -> str:
 
 
 def span(value: float) -> str:
-    """A round time in words: `1 minute`, `4 hours`, `7 days`."""
+    """Format a round time: `1 minute`, `4 hours`, `7 days`."""
     for size, unit in ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute")):
         if value >= size and not value % size:
             return f"{value / size:.0f} {unit}{'' if value == size else 's'}"
@@ -125,7 +125,7 @@ def span(value: float) -> str:
 def moment(value: float) -> str:
     """A moment in ISO 8601, in UTC; scripts on the page turn it into the reader's own time.
 
-    One that no calendar has is told in seconds.
+    A moment outside the calendar is in seconds.
     """
     try:
         return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -138,7 +138,7 @@ def json_text(value: object) -> str:
 
 
 def amount(value: float) -> str:
-    """A number for people: `1,234`, `0.0042`, `0.000013`; one that nobody counts as `1.00e+400`."""
+    """Format a number: `1,234`, `0.0042`, `0.000013`; a huge one as `1.00e+400`."""
     if abs(value) >= _LARGE:
         return f"{Decimal(value):.3g}"
     if float(value).is_integer():
@@ -153,7 +153,7 @@ def cut(text: str, length: int) -> str:
 
 
 def visible(text: str) -> str:
-    """The text with a picture or a number for each character that nobody sees, or that turns the others around."""
+    """Replace each invisible character, and each that changes the direction of text, by a picture or a number."""
     return replaced(text, _picture)
 
 
@@ -167,7 +167,7 @@ def _picture(character: str) -> str:
 
 
 def _finalize(hide: Callable[[str], str], value: object) -> object:
-    """What is done with each value before it is escaped. What a template itself wrote is left as it is."""
+    """Prepare a value before it is escaped. A template's own text is returned unchanged."""
     if hasattr(value, "__html__") or isinstance(value, int | float):
         return value
     return visible(hide(str(value)))

@@ -1,19 +1,18 @@
-"""The addresses of the inspector's own pages. The id of a turn may stand in a journal that anybody wrote."""
+"""The addresses of the inspector's pages. A turn's id may come from a forged journal."""
 
 from typing import Final
 from urllib.parse import quote
 
 from starlette.requests import Request
 
-#: Characters of an id that an address may have: servers and proxies refuse long ones.
+#: The most characters of an id in an address, because servers and proxies reject long ones.
 _LONGEST: Final = 1000
 
 
 def address(request: Request, page: str, /, **where: str) -> str:
-    """The path of a page, with what a proxy puts before it; empty for a turn whose id can be in no path.
+    """Return the path of a page, with a proxy's prefix; empty for a turn whose id does not fit into a path.
 
-    `where` are the parts of the path that differ, by name: the `turn`, or the `path` of a file. Raises `NoMatchFound`
-    where there is no such page.
+    `where` are the path's parameters: the `turn`, or the `path` of a file. Raises `NoMatchFound` for an unknown page.
     """
     turn = where.get("turn")
     if turn is None:
@@ -24,5 +23,5 @@ def address(request: Request, page: str, /, **where: str) -> str:
 
 
 def _fits(turn: str) -> bool:
-    """Whether a server that is asked for the path with this id sees the id again."""
+    """Whether a server reads the same id from a path with it."""
     return 0 < len(turn) <= _LONGEST and turn.isprintable() and "/" not in turn and turn not in {".", ".."}

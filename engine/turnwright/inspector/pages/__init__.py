@@ -1,1 +1,1 @@
-"""The pages of the inspector, one module a page."""
+"""The requests of the inspector: the page of a turn, the pages of many turns, live events and actions."""

@@ -1,4 +1,4 @@
-"""What people do on the pages: answer, steer, stop, take up and fork turns, by forms that need no script."""
+"""The forms of the pages: answer, steer, stop, resume and fork turns, without scripts."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -30,9 +30,9 @@ from turnwright_states import Decision
 from .background_turns import BackgroundTurns
 from .turn_page import Pages, place_in, query_before
 
-#: Does one thing to a turn as a form says. Returns the turn to go to.
+#: Does one thing to a turn, as a form requests. Returns the turn to show.
 _Action = Callable[[str, "_Form"], Awaitable[str]]
-#: The status of the page that says why it was not done, by the error.
+#: The HTTP status of a failed action, by its error.
 _STATUS: Final[dict[type[TurnwrightError], int]] = {
     InvalidAnswerError: 409,
     TurnAlreadyEndedError: 409,
@@ -45,7 +45,7 @@ _STATUS: Final[dict[type[TurnwrightError], int]] = {
 
 
 class TurnActions:
-    """Answers requests to do something. What was not done is said on the turn's page, with what was typed."""
+    """The handlers of forms. The turn's page shows a failed action, with the typed text."""
 
     def __init__(self, engine: Engine, background: BackgroundTurns, pages: Pages) -> None:
         self._engine = engine
@@ -58,7 +58,7 @@ class TurnActions:
             "answer": self._answer,
             "steer": self._steer,
             "abort": self._abort,
-            "take-up": self._take_up,
+            "resume": self._resume,
             "fork": self._fork,
         }
         return [
@@ -86,7 +86,7 @@ class TurnActions:
         return do
 
     async def _answer(self, turn: str, form: "_Form") -> str:
-        """Answer an interrupt. Whoever drives the turn on takes the answer in."""
+        """Answer an interrupt. The turn's next driver reads the answer."""
         name, decision = form.text("interrupt"), form.text("decision")
         text = form.text("choice") or form.text("text")
         answer: str | Answer = text
@@ -113,16 +113,16 @@ class TurnActions:
         await self._engine.abort(turn)
         return turn
 
-    async def _take_up(self, turn: str, form: "_Form") -> str:  # noqa: ARG002 (one of several alike)
+    async def _resume(self, turn: str, form: "_Form") -> str:  # noqa: ARG002 (one of several alike)
         if not self._background.drives:
             raise ConfigError("this inspector drives no turns: a worker takes it up, or the command that is shown")
-        need_root(turn, "take up")
+        need_root(turn, "resume")
         await self._engine.store.get(turn)
         self._background.take_on(turn)
         return turn
 
     async def _fork(self, turn: str, form: "_Form") -> str:
-        """Copy the beginning of a turn into a new one, and drive that on if turns are driven here."""
+        """Copy the beginning of a turn into a new one, and run that if this process runs turns."""
         at = place_in(form.text("at"))
         if at is None:
             raise ConfigError("that is no place in the journal: a fork begins after a fact, which has a number")
@@ -132,13 +132,13 @@ class TurnActions:
 
 
 class _Form:
-    """The fields of a form that are texts."""
+    """The text fields of a form."""
 
     def __init__(self, form: FormData) -> None:
         self._fields = {name: value for name, value in form.items() if isinstance(value, str)}
 
     def text(self, name: str) -> str:
-        """A field, with lines that end as everywhere else; empty for one that is not there."""
+        """Return a field, with normalized line ends; empty for a missing one."""
         return self._fields.get(name, "").replace("\r\n", "\n")
 
     @property
@@ -151,6 +151,6 @@ def _status(error: TurnwrightError) -> int:
 
 
 def _with_query(request: Request, path: str) -> str:
-    """The path with what its page was asked for before, if the form was on that page."""
+    """Return the path with the query of its page, if the form was on that page."""
     query = query_before(request, path)
     return f"{path}?{query}" if query else path

@@ -1,4 +1,4 @@
-"""The turns that this process drives for those who answer, fork or take them up on a page."""
+"""The turns that this process runs after an answer, a fork or a resume on a page."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -14,16 +14,16 @@ _LOG = logging.getLogger(__name__)
 
 
 class BackgroundTurns:
-    """Drives turns in the background while it is at work. `drives`: whether it may, with the engine's models and tools.
+    """Runs turns in the background. `drives` is whether it may, with the engine's models and tools.
 
-    `troubles` says of turns why they could not be driven here the last time.
+    `troubles` are the last errors of turns that could not run here.
     """
 
     def __init__(self, engine: Engine, *, drives: bool) -> None:
         self._engine = engine
         self._may_drive = drives
         self._turns: TaskGroup | None = None
-        #: The turns that are driven here, and whether somebody has asked for them again since.
+        #: The turns that run here, and whether each was requested again since.
         self._driven: dict[str, bool] = {}
         self.troubles: dict[str, str] = {}
 
@@ -33,7 +33,7 @@ class BackgroundTurns:
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        """Drive what is taken on while the block runs. What is under way at its end is let go of, for others."""
+        """Run the requested turns during the block. Turns that still run at its end are released."""
         if not self._may_drive:
             yield
             return
@@ -46,7 +46,7 @@ class BackgroundTurns:
                 turns.cancel_scope.cancel()
 
     def take_on(self, turn_id: str) -> None:
-        """Have a turn driven on, soon; nothing happens where nothing is driven here."""
+        """Request a turn's run; without effect if this process runs no turns."""
         if self._turns is None:
             return
         if turn_id in self._driven:
@@ -59,13 +59,13 @@ class BackgroundTurns:
         self.troubles.pop(turn_id, None)
         try:
             again = True
-            # Who asks while it is driven may come too late for what drives it: it is looked at once more.
+            # A request during a run may come too late for it, so the turn runs again.
             while again:
                 self._driven[turn_id] = False
                 await self._engine.resume(turn_id)
                 again = self._driven[turn_id]
         except (TurnBusyError, TurnAlreadyEndedError, LeaseLostError, TurnNotFoundError):
-            pass  # somebody else has seen to it
+            pass  # another process runs it
         except TurnwrightError as error:
             self.troubles[turn_id] = str(error)
         except Exception as error:  # noqa: BLE001 (it has other turns too)

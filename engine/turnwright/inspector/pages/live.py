@@ -1,6 +1,6 @@
-"""What happens, while a page is open: server-sent events, for the list of turns and for one turn.
+"""Live events of open pages: server-sent events for the list of turns and for one turn.
 
-Nothing is claimed or locked for that. Who drives the turns need not know that somebody watches.
+They claim and lock nothing, and drivers do not know of them.
 """
 
 from collections import OrderedDict
@@ -23,28 +23,28 @@ from turnwright.store import TurnRow
 
 from .turn_page import place_in
 
-#: Seconds between two looks at the list of turns, and at a turn that nobody drives here.
+#: Seconds between two reads of the list of turns, and of a turn that runs elsewhere.
 _EVERY: Final = 1.0
 _LOOK: Final = 0.4
-#: How many of the live turns are looked at: the newest.
+#: The number of live turns that are read: the newest.
 _MOST: Final = 200
-#: Of how many of them it is asked at each look whether they are driven: a store may have to ask somebody else.
+#: The number of turns whose driver is checked in each read, because a store may have to ask a server.
 _ASKED: Final = 20
 
 _Found = TypeVar("_Found")
 
 
 class Live:
-    """Answers requests for what happens.
+    """The handlers of live events.
 
-    The list of turns (`/live`) tells `changed`. A turn (`/turns/{turn}/live?after=SEQ`) tells `grown`, with the last
-    fact's seq, when facts were written or somebody began or ceased to drive it; `piece` and `progress`, while it is
-    driven in this process, of what streams in; `ended` at its end, and `gone` once it is deleted. Both tell `trouble`,
-    when the store cannot be read. All data is JSON.
+    The list of turns (`/live`) sends `changed`. A turn (`/turns/{turn}/live?after=SEQ`) sends `grown`, with the last
+    fact's seq, after new facts or a change of its driver; `piece` and `progress` of the reply and of calls, while it
+    runs in this process; `ended` at its end, and `gone` once it is deleted. Both send `trouble` when the store cannot
+    be read. All data is JSON.
 
-    A `piece` has the next words of the reply, as text, or says by its kind `restarted` that those so far are void. Who
-    comes in the middle of a reply is told it from its beginning, as far as anybody heard it here, and `…` for the rest.
-    `rest` says for a turn how many seconds to leave between two `grown`.
+    A `piece` has the next words of the reply, or the kind `restarted`, which drops the words so far. A page that opens
+    during a reply receives it from its beginning, with `…` for unknown parts. `rest` returns the least seconds between
+    two `grown` events of a turn.
     """
 
     def __init__(self, engine: Engine, rest: Callable[[str], float] = lambda _: 0.0) -> None:
@@ -61,13 +61,13 @@ class Live:
         return PageEventStream(self._list.events())
 
     async def turn(self, request: Request) -> Response:
-        """What happens to one turn from a fact on: the last one that its page has, or that was told before."""
+        """Stream the events of one turn after a fact: the last one on its page, or the last one sent."""
         name = request.path_params["turn"]
         told = request.headers.get("last-event-id") or request.query_params.get("after", "")
         after = place_in(told) or 0
         row = await self._engine.store.get(name)
         if row.status.outcome is not None and not await self._engine.store.facts(name, after):
-            return Response(status_code=204)  # nothing will come, and a browser does not ask again
+            return Response(status_code=204)  # no more events: the browser does not reconnect
         return PageEventStream(self._events(name, after), lambda: self._rest(name))
 
     async def _events(self, name: str, seq: int) -> AsyncGenerator[PageEvent]:
@@ -113,7 +113,7 @@ class Live:
         return row, driven, waiting, facts[-1][0] if facts else seq
 
     async def _here(self, name: str, seq: int) -> AsyncGenerator[PageEvent]:
-        """What happens to a turn that this process drives, until it ends or rests."""
+        """Yield the events of a turn that runs in this process, until it ends or pauses."""
         words = Words(self._replies)
         try:
             events = self._engine.events(name, seq)
@@ -128,11 +128,11 @@ class Live:
             yield PageEvent.of("trouble", message=str(error))
         except TurnNotFoundError:
             return
-        await anyio.sleep(0.05)  # its driver is letting go of it
+        await anyio.sleep(0.05)  # its driver is releasing it
 
 
 class _List:
-    """Looks at the list of turns for all who watch it: one of them looks, and the others wait for it."""
+    """The list of turns for all of its open pages: one of them reads it, and the others wait."""
 
     def __init__(self, engine: Engine) -> None:
         self._store = engine.store
@@ -187,7 +187,7 @@ class _List:
 
 
 async def _whole(query: Awaitable[_Found]) -> _Found:
-    """What a query finds. It is not cut off when somebody leaves, which would cost its connection."""
+    """Finish a query even if the page is closed, because cancellation would cost the store a connection."""
     found: list[_Found] = []
     with anyio.CancelScope(shield=True):
         found.append(await query)

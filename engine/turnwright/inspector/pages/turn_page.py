@@ -26,9 +26,9 @@ from turnwright.inspector.views.turn_record import Turns, history_of
 from .background_turns import BackgroundTurns
 
 _FIRST_TAB: Final = "chart"
-#: No journal is so long that a place in it has more.
+#: The most digits of a place in a journal.
 _DIGITS: Final = 15
-#: How many pages are made at once: threads that tools need too shall not all make pages.
+#: The most pages that are rendered at once, because tools need threads too.
 _AT_ONCE: Final = 8
 #: How much longer than it took to make a page the next one is waited for, at most so many seconds; and of how many
 #: turns that is known.
@@ -38,14 +38,14 @@ _REMEMBERED: Final = 500
 
 
 class Pages:
-    """Answers requests for pages. `store` is the store's address as commands take it, without a password."""
+    """The handlers of a turn's page. `store` is the store's address for commands, without a password."""
 
     def __init__(self, engine: Engine, background: BackgroundTurns, *, store: str) -> None:
         self._engine = engine
         self._background = background
         self._store = store
         self._turns = Turns(engine.store)
-        #: How long it took to make the page of a turn, for the last few.
+        #: The last few turns' times to render a page.
         self._took: OrderedDict[str, float] = OrderedDict()
         self._making = anyio.CapacityLimiter(_AT_ONCE)
 
@@ -54,14 +54,14 @@ class Pages:
         return [Route("/turns/{turn}", self.turn, name="turn")]
 
     def rest(self, turn: str) -> float:
-        """Seconds to leave between two pages of a turn that grows, so that they take a part of this process's time."""
+        """Return the least seconds between two pages of a running turn, which limits their share of time."""
         return min(self._took.get(turn, 0.0) * _SHARE, _LONGEST_REST)
 
     async def turn(self, request: Request) -> Response:
         return await self.show(request, request.path_params["turn"])
 
     async def show(self, request: Request, name: str, *, said: PostedItem | None = None, status: int = 200) -> Response:
-        """The page of a turn, also to say on it why something was not done.
+        """Return the page of a turn, with the error of a failed action, if any.
 
         Raises `TurnNotFoundError` and `StoreError`.
         """
@@ -106,7 +106,7 @@ def place_in(text: str) -> int | None:
 
 
 def _asked(request: Request, name: str) -> tuple[Mapping[str, str], str]:
-    """What the page of a turn is asked for, and its path. A form that was on that page stays with what was shown."""
+    """Return the query of a turn's page, and its path. A form on that page keeps the query."""
     path = address(request, "turn", turn=name)
     if request.method != "POST":
         return request.query_params, path
@@ -114,7 +114,7 @@ def _asked(request: Request, name: str) -> tuple[Mapping[str, str], str]:
 
 
 def query_before(request: Request, path: str) -> str:
-    """The query of the page that a form was on, if that page has this path; empty for none."""
+    """Return the query of a form's page, if that page has this path; else empty."""
     try:
         before = urlsplit(request.headers.get("hx-current-url") or request.headers.get("referer") or "")
     except ValueError:  # no browser sends such an address
@@ -123,7 +123,7 @@ def query_before(request: Request, path: str) -> str:
 
 
 class _Links:
-    """Addresses of this page with another step, tab, place or view of the chart; what is not named stays as it is."""
+    """The addresses of this page with another step, tab, place or view of the chart."""
 
     def __init__(self, path: str, at: int | None, step: object, tab: object, *, full_chart: bool) -> None:
         self._path = path
@@ -136,7 +136,7 @@ class _Links:
 
 
 def page(request: Request, template: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
-    """A page of our own: the template with what every page needs beside `values`."""
+    """Return a page: the template with `values` and the values of every page."""
     common = {"url": partial(address, request), "csrf": ""}
     with suppress(KeyError):
         common["csrf"] = request.scope["state"]["csrf"]

@@ -1,4 +1,4 @@
-"""How much of each limit the turn has used, and how much of that the chosen step."""
+"""The tab of limits: the amounts that the turn and the chosen step have used."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Gauge:
 
     @property
     def share(self) -> float:
-        """What part of it is used, at most 1."""
+        """The used share, at most 1."""
         return 0.0 if self.most is None else 1.0 if not self.most else min(self.used, self.most) / self.most
 
 
@@ -58,7 +58,7 @@ _USED: Final[dict[str, tuple[Callable[[Turn, Journal], float], str]]] = {
 
 
 def view(looked: TabContext) -> BudgetsView:
-    """How much is used, at the place in the journal that is looked at."""
+    """Return the used amounts at the shown place in the journal."""
     turn, step = looked.turn, looked.step
     now, limits = fold(fact for _, fact in turn.facts), turn.started.limits
     before = None if step is None else turn.journal[: step.first - 1]

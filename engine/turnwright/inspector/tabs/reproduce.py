@@ -1,4 +1,4 @@
-"""How to see a turn, or one step of it, again: commands to copy, and a test that plays it."""
+"""The tab that reproduces a turn, or one step of it: commands to copy, and a test."""
 
 import shlex
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class ReproduceView:
-    """What to run, and a test of the turn as far as the chosen step, or of all of it.
+    """Commands, and a test of the turn up to the chosen step, or of all of it.
 
     `missing` says why there is no test; `file` is the name to give it. `lacks` says what the commands need beside.
     """
@@ -79,7 +79,7 @@ def view(looked: TabContext) -> ReproduceView:
 
 
 def _lacks(looked: TabContext, commands: Sequence[Command]) -> str:
-    """What the commands need beside, or why there are none."""
+    """Return what the commands need, or why there are none."""
     if _is_in_memory(looked):
         return IN_MEMORY
     untold = lacks_model(looked.turn) and any(command.runs for command in commands)
@@ -112,7 +112,7 @@ def _test(turn_id: str, facts: Journal, history: Sequence[Message]) -> str:
 
 
 def commands_of(looked: TabContext) -> tuple[Command, ...]:
-    """What to run to see the turn, or the chosen step, again; nothing where no command can read its store."""
+    """Return the commands that show the turn, or the chosen step; none if no command can read its store."""
     turn, step, store = looked.turn, looked.step, looked.store
     if _is_in_memory(looked):
         return ()
@@ -140,7 +140,7 @@ def _whole(turn: TurnRecord, store: str) -> list[Command]:
     if ":" in name:
         return []
     if outcome is None and not turn.driven:
-        return [Command("Take it up here.", resume_command(name, store, elsewhere=elsewhere), runs=True)]
+        return [Command("Resume it here.", resume_command(name, store, elsewhere=elsewhere), runs=True)]
     if outcome in _GOES_ON:
         told = "Go on in a new turn, with the transcript kept."
         return [Command(told, continue_command(name, store, elsewhere=elsewhere), runs=True)]

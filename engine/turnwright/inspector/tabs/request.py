@@ -1,7 +1,7 @@
-"""What a step sent to its model, built again from the journal.
+"""The tab of a step's request to its model, rebuilt from the journal.
 
-The messages are those that the driver handed to the model's adapter. What the adapter made of them for its server is
-shown in the form of chat completions, which is that of most.
+The messages are those that the model's adapter received. The adapter's own request is shown in the form of chat
+completions, the most common one.
 """
 
 import json
@@ -36,7 +36,7 @@ _TOOLS: Final = "The definitions of the tools are those of this process: a journ
 _NO_TOOLS: Final = "This process does not have the agent's tools, and a journal does not keep their definitions."
 _BUDGET: Final = "What is said of the budget is as this process would say it."
 _NO_BUDGET: Final = (
-    "This process tells models nothing of their budget; if the one that sent it did, that is missing here."
+    "This process does not show models their budget. If the sending process did, that text is missing here."
 )
 _EARLIER: Final = (
     "What was said before is read from the earlier turns as they are now: one that was deleted is missing."
@@ -185,7 +185,7 @@ def _notes(looked: TabContext, step: Step, sending: Sending, tools: Sequence[Too
 
 
 def title_of(message: Message) -> str:
-    """What a message is, in a line."""
+    """Return the title of a message."""
     calls = [part.name for part in message.parts if isinstance(part, ToolCallPart)]
     results = [part for part in message.parts if isinstance(part, ToolResultPart)]
     if results:
@@ -199,7 +199,7 @@ def title_of(message: Message) -> str:
 
 
 def _common(before: Sequence[Message], now: Sequence[Message]) -> int:
-    """How many messages both begin with."""
+    """Return the number of messages that both begin with."""
     same = 0
     for one, other in zip(before, now, strict=False):
         if one != other:

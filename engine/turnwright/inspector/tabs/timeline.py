@@ -1,8 +1,7 @@
 """The waterfall: when each step called its model and ran its calls, and which process did it.
 
-Times are seconds of driving, which leave out pauses and the time between two processes. A process that takes a turn up
-reads what the ones before it wrote, and runs none of that again: its lane is hatched as far as it read, and solid where
-it did something itself.
+Times are seconds of active time, without pauses and the time between two processes. A process that resumes a turn reads
+the earlier part and runs none of it again: its lane is hatched for that part, and solid for its own work.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +27,7 @@ _MOST: Final = 1e12
 
 
 class BarKind(StrEnum):
-    """What a bar stands for."""
+    """The kind of a bar."""
 
     STEP = "step"
     MODEL = "model"
@@ -69,9 +68,9 @@ class TimelineLane:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Where a driver went on, at `x` of `WIDTH`. `rested` is how long nobody drove before, in seconds.
+    """The start of a driver, at `x` of `WIDTH`. `rested` are the seconds without a driver before it.
 
-    `other`: it is another process than the one before.
+    `other` is whether the process differs from the one before.
     """
 
     x: float

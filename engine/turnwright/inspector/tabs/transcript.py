@@ -1,4 +1,4 @@
-"""What was said in a turn: its messages with their parts, the sentinel among them."""
+"""The tab of the transcript: a turn's messages with their parts, including the sentinel."""
 
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""What the pages show, computed from journals."""
+"""The views of the pages, computed from journals."""

@@ -1,4 +1,4 @@
-"""What can be done with a turn now."""
+"""The actions that a turn allows now."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _APPROVALS: Final = frozenset({InterruptKind.APPROVAL, InterruptKind.GRANT})
 
 @dataclass(frozen=True, slots=True)
 class PostedItem:
-    """What was tried and was not done: `message` says why. `fields` is what was typed, for another try."""
+    """A failed action: `message` is the error, `fields` the typed texts for another try."""
 
     message: str
     fields: dict[str, str]
@@ -30,7 +30,7 @@ class PostedItem:
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """What a person is asked. `name` is what the answer names, where it is taken; `answered`: one waits there."""
+    """An open question. `name` is its name in the answer; `answered` is whether an answer waits in the inbox."""
 
     name: str
     pending: Interrupt
@@ -38,19 +38,18 @@ class OpenQuestion:
 
     @property
     def form(self) -> str:
-        """Which form it is answered with: `question`, `approval`, `doom_loop` or `unknown_outcome`."""
+        """The form of its answer: `question`, `approval`, `doom_loop` or `unknown_outcome`."""
         return "approval" if self.pending.kind in _APPROVALS else str(self.pending.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class AvailableActions:
-    """What can be done with a turn now. A sub-agent's is answered, steered and stopped in its `root`.
+    """The actions that a turn allows now. A sub-agent's turn is answered, steered and stopped in its `root`.
 
-    `live`: it has not ended. `due`: driving it would do something, and nobody does. `driven`: somebody drives it.
-    `drives`: this process could, if it is asked. `trouble` is why it could not the last time. `said` waits to be taken
-    in, and so does the request to stop (`stopping`). `fork_at` is the place where it can be forked from what is looked
-    at. `command` takes it up on a command line, and `show` shows all of it there; `elsewhere`: another program began
-    it, and has its model and tools.
+    `live`: it has not ended. `due`: it could continue, and has no driver. `driven`: it has a driver. `drives`: this
+    process can run it. `trouble` is the last error of that. The messages `said` and the request to stop (`stopping`)
+    wait in the inbox. `fork_at` is the place to fork it from. `command` resumes it on a command line, and `show` shows
+    all of it there; `elsewhere`: another program started it, and has its model and tools.
     """
 
     turn: str
@@ -81,7 +80,7 @@ class AvailableActions:
 async def available_actions(
     engine: Engine, background: BackgroundTurns, turn: TurnRecord, upto: int, *, store: str
 ) -> AvailableActions:
-    """What can be done with a turn now, looked at up to the fact `upto`. `store` is its store's address for commands.
+    """Return the actions that a turn, shown up to the fact `upto`, allows now. `store` is the address for commands.
 
     Raises `StoreError`.
     """

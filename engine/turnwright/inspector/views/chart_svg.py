@@ -2,7 +2,7 @@
 
 Graphviz names what it draws: a state by its name, the card of an arrow `STREAM to FAILED`, and the two halves of the
 arrow `STREAM->STREAM to FAILED` and `STREAM to FAILED->FAILED`. The note of the main way is `stops`, and an arrow from
-it `stops->FAILED`. Each gets the numbers of the chart's rows that it stands for. Colors stay as they are drawn; the
+it `stops->FAILED`. Each gets the numbers of its rows in the chart. Colors stay as they are drawn; the
 style sheet gives them those of the theme.
 """
 
@@ -35,9 +35,9 @@ _ABOVE, _BELOW = 10.6, 3.6
 
 @dataclass(frozen=True, slots=True)
 class Lit:
-    """What is lit: how often each row was taken, which of them the chosen step took, and where the turn stands.
+    """The highlighted parts: the count of each row, the rows of the chosen step, and the turn's state.
 
-    `chosen` is None where no step is chosen. `ended`: the turn stands there for good.
+    `chosen` is None without a chosen step. `ended` is whether that state is final.
     """
 
     taken: Mapping[int, int]
@@ -47,7 +47,7 @@ class Lit:
 
 
 def chart_svg(lit: Lit, *, full: bool = False) -> Markup:
-    """The drawing of the main way, or of the full chart, with what a turn took of it lit, to stand in a page."""
+    """Return the drawing of the main way, or of the full chart, with a turn's rows highlighted, for a page."""
     root = deepcopy(_drawing(full))
     root.set("class", "chart-picture" + (" has-chosen" if lit.chosen is not None else ""))
     counts = [count for element in root.iter("g") if (count := _light(element, lit)) is not None]
@@ -126,7 +126,7 @@ def _drawing(full: bool) -> ET.Element:
 
 
 def _name(element: ET.Element, name: str, picture: Picture) -> None:
-    """Say of an element what it stands for."""
+    """Give an element its accessible name."""
     if name in State.__members__:
         state = State[name]
         at_state = (arrow.lines for arrow in extract().arrows if state in (arrow.source, arrow.dest))

@@ -1,4 +1,4 @@
-"""What the commands and forms that pages show have in common: which turn, in which store, from which place."""
+"""The commands that pages show: of which turn, in which store, from which place."""
 
 import shlex
 from typing import Final
@@ -8,22 +8,19 @@ from turnwright.journal.driving_status import by_command_line
 
 from .turn_record import TurnRecord
 
-#: Said beside a command where the inspector was made without the store's address.
-NO_ADDRESS: Final = (
-    "This page was not told the address of its store: add `--store` with it, unless it is the store that commands look"
-    " in anyway."
-)
+#: The note at a command if the inspector was made without the store's address.
+NO_ADDRESS: Final = "This page lacks the store's address: add it with `--store`, unless it is the default."
 
-#: Said in place of commands where no other process can read the store.
-IN_MEMORY: Final = "The turn is in the memory of the process that drives it: no command can read it there."
-#: Said beside commands that run a turn whose model and tools its journal does not say.
-UNTOLD: Final = "The commands that call the model and run tools are to be told them: no journal has the program's own."
-#: What a command is to be told where the journal does not say which model and which tools a turn has.
+#: The note in place of commands if no other process can read the store.
+IN_MEMORY: Final = "The turn is in the memory of its process: no command can read it there."
+#: The note at commands for a turn whose journal does not have its model and tools.
+UNTOLD: Final = "Add the program's model and tools to commands that use them, because the journal does not have them."
+#: The arguments for a turn whose journal does not have its model and tools.
 _TO_TELL: Final = " --base-url URL --tools FILE"
 
 
 def store_flag(store: str) -> str:
-    """What a command says to find this store, after a space; empty where its address is not known."""
+    """Return a command's argument for this store, after a space; empty for an unknown address."""
     return f" --store {shlex.quote(store)}" if store else ""
 
 
@@ -50,7 +47,7 @@ def fork_command(turn: TurnRecord, at: int, store: str) -> str:
 
 
 def lacks_model(turn: TurnRecord) -> bool:
-    """Whether a command that runs this very turn's model and tools is to be told them: its journal does not say."""
+    """Whether a command that runs this turn needs its model and tools as arguments, because the journal lacks them."""
     return turn.started.parent_turn is not None or begun_elsewhere(turn)
 
 

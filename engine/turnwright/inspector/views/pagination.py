@@ -1,4 +1,4 @@
-"""What a tab shows of what is too long for one page: so many rows, and where the rows before and after them are."""
+"""Pages of a tab's rows: the shown rows, and the places of the earlier and later ones."""
 
 from dataclasses import dataclass
 

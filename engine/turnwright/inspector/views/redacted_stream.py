@@ -1,4 +1,4 @@
-"""What a model writes, told while it is written: word by word, without secrets, from its beginning if it is known."""
+"""Stream a reply word by word, without secrets, from its beginning if it is known."""
 
 import re
 from collections import OrderedDict
@@ -9,7 +9,7 @@ from turnwright.events import DeltaEvent, TextDeltaEvent
 from turnwright.inspector.http.event_stream import PageEvent
 from turnwright.privacy.redaction import opened_in, redactor
 
-#: Behind these a word of a reply is whole: a blank, and a letter that no secret has.
+#: The ends of words: whitespace, and characters that no secret contains.
 _BREAK: Final = re.compile(r"[^!-~]")
 #: Letters before a word that are kept to know a secret by them, and those of one that has a beginning and an end.
 _KEPT: Final = 512
@@ -17,12 +17,12 @@ _KEPT_OF_A_LONG_ONE: Final = 16_384
 _KEY: Final = "-----BEGIN "
 #: Replies whose pieces are kept for those who come later.
 _REPLIES: Final = 50
-#: What stands for what nobody heard.
+#: The mark of an unknown part.
 _MISSING: Final = "… "
 
 
 class Replies:
-    """The pieces of replies that somebody hears, by their turns, for those who begin to listen in the middle of one."""
+    """The pieces of current replies, by turn, for listeners that start in the middle of one."""
 
     def __init__(self) -> None:
         self._pieces: OrderedDict[tuple[str, int], dict[int, DeltaEvent]] = OrderedDict()
@@ -40,18 +40,18 @@ class Replies:
 
 
 class Words:
-    """Tells one listener what a model writes. Half a secret is not known as one, so that only whole words are told."""
+    """A reply for one listener. It sends complete words only, because half a secret is not recognized."""
 
     def __init__(self, replies: Replies) -> None:
         self._replies = replies
         self._kind, self._due = "", 0
-        #: What is written now may be the rest of a word whose beginning nobody heard.
+        #: Whether the next text may be the rest of a word with an unknown beginning.
         self._cut = False
-        #: The last that was told, as it was written; how long that is without secrets; and what is not told yet.
+        #: The last sent text; its length without secrets; and the text that is not sent yet.
         self._before, self._shown, self._held = "", 0, ""
 
     def add(self, piece: DeltaEvent) -> Iterator[PageEvent]:
-        """What can be told now that this was written; from the beginning of its reply, if the listener came later."""
+        """Add a piece. Returns the text to send, from the beginning of the reply for a new listener."""
         pieces = self._replies.take(piece)
         if piece.index != self._due:
             self.forget()
@@ -75,7 +75,7 @@ class Words:
         self._before, self._shown, self._held = "", 0, ""
 
     def _add(self, piece: DeltaEvent, *, cut: bool = False) -> Iterator[PageEvent]:
-        """Take a piece in. `cut`: nobody heard what came before it."""
+        """Add a piece. `cut` is whether the text before it is unknown."""
         kind, text = "text" if isinstance(piece, TextDeltaEvent) else "reasoning", piece.text
         if cut or kind != self._kind:
             yield from self._flush()
@@ -114,7 +114,7 @@ class Words:
 
 
 def _needed(written: str) -> str:
-    """What must be kept of a text to know a secret that goes on behind it."""
+    """Return the end of a text that is needed to recognize a secret that continues behind it."""
     if (opened := opened_in(written)) is not None:
         named, begin = opened
         if len(written) - named <= _KEPT_OF_A_LONG_ONE:

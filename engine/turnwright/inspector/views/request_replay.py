@@ -41,21 +41,21 @@ class Rebuilt:
 
     @property
     def before(self) -> tuple[Message, ...]:
-        """What every request begins with: the instructions, and what was said before the turn."""
+        """The beginning of every request: the instructions, and the messages before the turn."""
         instructions = (Message.system(self.agent.instructions),) if self.agent.instructions else ()
         return (*instructions, *(one for one in renamed(repaired(self.history)[0]) if one.says_something))
 
     def sendings(self, step: Step) -> tuple[Sending, ...]:
-        """What each attempt of the step sent, as far as the journal knows of them.
+        """Return the request of each of the step's attempts in the journal.
 
-        The last one is not answered where the turn stands there, or was stopped before the reply was whole: then it may
-        not have been sent at all. Raises `UnreadableTurnError` where the facts do not follow from each other.
+        The last one has no answer if the turn is in that attempt, or was stopped during it: then it may not have been
+        sent at all. Raises `UnreadableTurnError` if the facts do not follow from each other.
         """
         made = ((self._request(after), after, answered) for after, answered in _attempts(self.journal, step))
         return tuple(Sending(request, after, answered) for request, after, answered in made if request is not None)
 
     def last(self, step: Step) -> ModelRequest | None:
-        """What the last attempt of the step sent, whether it was answered or not."""
+        """Return the request of the step's last attempt, answered or not."""
         places = list(_attempts(self.journal, step))
         return self._request(places[-1][0]) if places else None
 

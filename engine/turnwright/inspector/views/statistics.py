@@ -76,7 +76,7 @@ class TurnGroup:
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """How often a limit stopped a turn, and how often it held too when another one did."""
+    """The number of turns that a limit stopped, and of those that another one stopped when it was reached too."""
 
     reason: EndReason
     stopped: int
@@ -86,7 +86,7 @@ class Fired:
 
 @dataclass(frozen=True, slots=True)
 class ToolTimes:
-    """How long the calls of a tool took, in seconds: median, nine of ten, longest; and how many failed."""
+    """The times of a tool's calls, in seconds: median, p90 and longest; and the number of failures."""
 
     tool: str
     calls: int
@@ -99,12 +99,12 @@ class ToolTimes:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What came of the newest turns.
+    """The statistics of the newest turns.
 
-    Those of sub-agents are no turns of their own here: their tools are counted, and what they used is part of what
-    their callers used. What a fork copied is counted where it was done. `width` is the span of a column in seconds;
-    of `untimed` turns, which are in none, no clock can have told when they began. `all_seen` is false where there are
-    older turns. Of `unreadable` turns the row or the journal is damaged: what cannot be read is not counted.
+    Sub-agents' turns are not counted as turns: their tools are, and their usage is part of their callers'. The copied
+    part of a fork counts for its origin. `width` is the span of a column in seconds; `untimed` turns have an impossible
+    start, and are in no column. `all_seen` is false if there are older turns. `unreadable` turns have a damaged row or
+    journal, and the damaged part is not counted.
     """
 
     turns: int

@@ -62,7 +62,7 @@ def named(tools: Iterable[str]) -> str:
 
 
 def _what(step: Step) -> tuple[str, bool]:
-    """What a step did, in a line, and whether that names tools."""
+    """Describe a step in a line. Returns also whether the line names tools."""
     if step.calls:
         return named(call.made.name for call in step.calls), True
     # Half a secret is not known as one: it is hidden before the text is cut.
@@ -86,7 +86,7 @@ def _marks(step: Step) -> Iterator[Badge]:
         again = "tried again" if attempt.retry else "not tried again"
         yield Badge("retry", "warn" if attempt.retry else "bad", f"attempt {attempt.number}: {attempt.cause}, {again}")
     if step.nudge:
-        yield Badge("nudge", "warn", "the model was told that it repeats itself")
+        yield Badge("nudge", "warn", "the model received a notice that it repeats itself")
     if step.said:
         yield Badge("steer", "info", "a person sent a message")
     if step.answers:

@@ -1,4 +1,4 @@
-"""The steps of a turn: what each of them was told, did and cost, and which rows of the chart it took."""
+"""The steps of a turn: the input, work and cost of each, and the rows of the chart that it took."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from turnwright_states import facts as f
 from turnwright_states.chart import CHART, Row
 from turnwright_states.replay import FactGroup
 
-#: The keys of what is no numbered step, as they stand in an address.
+#: The keys, in addresses, of steps without a number.
 CONCLUDE: Final = "conclude"
 TEXT_ONLY: Final = "text"
 
@@ -54,8 +54,8 @@ class StepCall:
 class Step:
     """One step, or the concluding or text-only call: all between one fresh look at the limits and the next.
 
-    `key` stands in addresses: the step's number, `conclude` or `text`. `first` and `last` are places in the journal,
-    `began` and `ended` seconds of driving. `rows` are the rows of the chart that it took, by number, in order.
+    `key` is the step in addresses: its number, `conclude` or `text`. `first` and `last` are places in the journal,
+    `began` and `ended` seconds of active time. `rows` are the rows of the chart that it took, by number, in order.
     `replied` is the place of the reply, None before there is one. `said` are the messages that people sent meanwhile,
     `notes` the notices and what else is worth a line.
     """
@@ -91,7 +91,7 @@ class Step:
 
 
 def steps_of(facts: Iterable[tuple[int, f.Fact]], groups: Sequence[FactGroup]) -> tuple[Step, ...]:
-    """The steps that these facts tell of, oldest first. `groups` are their events, as far as a replay found them."""
+    """Return the steps in these facts, oldest first. `groups` are their events, as far as a replay found them."""
     steps: list[Step] = []
     for seq, fact in facts:
         begun = _begun(seq, fact, steps)

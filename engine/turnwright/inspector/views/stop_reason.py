@@ -1,4 +1,4 @@
-"""Why a turn stopped, or what it waits for, or what will stop it: in words for people."""
+"""Explain why a turn stopped, what it waits for, or which limit stops it next."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -40,11 +40,11 @@ _REQUESTED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StopReason:
-    """How a turn stands and why.
+    """The explanation of a turn's state.
 
     `what` is an outcome, `paused`, `running`, `waiting` (for a driver), or `past` where an earlier place is shown.
-    `title` says it in a line, `means` in a sentence, and `next_step` what to do. `further` has a line each for what
-    else there is to know; `interrupts` is what a paused turn asks; `command` takes up a turn that nobody drives.
+    `title` is a line, `means` a sentence, and `next_step` the advice. `further` has a line for each of the
+    further facts; `interrupts` are a paused turn's questions; `command` resumes a turn without a driver.
     `fault` is what is wrong with the journal, `error` what failed.
     """
 
@@ -60,7 +60,7 @@ class StopReason:
 
 
 def stop_of(looked: TabContext) -> StopReason:
-    """Why the turn stopped, as it stood where it is looked at; for one that has not, what it does or waits for."""
+    """Explain the turn at the shown place: why it stopped, or what it does or waits for."""
     turn = looked.turn
     folded = Transcript.of(turn.facts).turn
     if turn.cut:
@@ -77,7 +77,7 @@ def stop_of(looked: TabContext) -> StopReason:
         title = f"Paused: it waits for {count} {'answer' if count == 1 else 'answers'}"
         told = "Nothing runs, and no time is counted, until a person has answered."
         if not count:
-            title = "Answered, and not taken up yet"
+            title = "Answered, and not resumed yet"
             told = "Nothing runs, and no time is counted, until it is driven on."
         return StopReason("paused", title, told, "", further, turn.result.interrupts, fault=turn.fault)
     if turn.driven:
@@ -153,12 +153,12 @@ def _undriven(looked: TabContext, state: State, further: tuple[str, ...]) -> Sto
     elsewhere, how = begun_elsewhere(turn), "" if looked.store else f" {NO_ADDRESS}"
     command = resume_command(row.id, looked.store, elsewhere=elsewhere)
     if elsewhere:
-        how += " The command is to be told the program's model and tools."
+        how += " Add the program's model and tools to the command."
     if row.epoch == 0:
         told = "It was submitted. A worker that drives turns of this store takes it up, or `turnwright resume` does."
         return StopReason(
             "waiting",
-            "Queued: no worker has taken it up yet",
+            "Queued: no worker has started it yet",
             told + how,
             "",
             further,
@@ -166,13 +166,11 @@ def _undriven(looked: TabContext, state: State, further: tuple[str, ...]) -> Sto
             fault=turn.fault,
         )
     if row.owner is None:
-        gone = "Whoever drove it let go of it."
+        gone = "Its driver released it."
     else:
-        gone = f"Whoever drove it is gone{f' ({row.owner})' if row.owner else ''}."
-    told = f"{gone} Calls that finished never run again. `Engine.recover()` takes it up, or `turnwright resume`."
-    return StopReason(
-        "waiting", f"Nobody drives it: it was left in {state}", told + how, "", further, (), command, turn.fault
-    )
+        gone = f"Its driver is gone{f' ({row.owner})' if row.owner else ''}."
+    told = f"{gone} Finished calls never run again. `Engine.recover()` or `turnwright resume` resumes it."
+    return StopReason("waiting", f"No driver: it was left in {state}", told + how, "", further, (), command, turn.fault)
 
 
 def _words(reason: EndReason) -> str:

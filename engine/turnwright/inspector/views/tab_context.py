@@ -1,4 +1,4 @@
-"""What a tab is asked to show."""
+"""The input of a tab's view."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from .turn_record import TurnRecord
 
 @dataclass(frozen=True, slots=True)
 class TabContext:
-    """A turn, and the step of it that was chosen; None stands for the whole turn.
+    """A turn, and its chosen step; None for the whole turn.
 
     `store` is the address of the store as commands take it, without a password. `history` is what was said before, for
     a tab that asks for it. `until` is where what a tab shows of many rows ends; None leaves it to the tab.

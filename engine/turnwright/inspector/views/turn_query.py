@@ -29,9 +29,9 @@ STANDINGS: Final = (*map(str, Outcome), PAUSED, UNFINISHED, DEAD)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is looked for. Empty fields leave it open.
+    """A query of turns. An empty field matches everything.
 
-    `text` stands in the turn's id, its agent, its model, its session or its prompt, whatever the case of its letters.
+    `text` is a part of the turn's id, agent, model, session or prompt, ignoring case.
     `standing` is one of `STANDINGS`: an outcome, `paused`, `unfinished` (neither ended nor paused), or `dead` (of
     these, those whose driver died). `before` is the number of the last turn of the page before.
     """
@@ -95,7 +95,7 @@ class Listing:
 async def roots(store: Store, *, session: str = "", before: int | None = None) -> AsyncIterator[TurnRow]:
     """The turns that are no sub-agent's, the newest first: those of a session, or all, with a number below `before`.
 
-    Whoever goes through them lets others run: what is done with each may be done without waiting for anything.
+    Other tasks run between the rows, because a caller may not wait for anything.
     """
     while True:
         rows = await store.turns(session=session or None, limit=_WINDOW, before=before)
@@ -110,7 +110,7 @@ async def roots(store: Store, *, session: str = "", before: int | None = None) -
 
 
 async def list_turns(store: Store, digests: Digests, query: Query) -> Listing:
-    """The next page of turns that answer to a query, the newest first. Sub-agents' turns stand below their callers'."""
+    """Return the next page of a query's turns, newest first, with sub-agents' turns below their callers'."""
     found: list[TurnRow] = []
     agents: set[str] = set()
     looked_at, last = 0, None

@@ -29,7 +29,7 @@ Journal = Sequence[tuple[int, f.Fact]]
 _TURNS: Final = 8
 _PLACES: Final = 4
 
-#: What a turn without a history is told.
+#: The history of a turn without one.
 _NOTHING: Final[tuple[Message, ...]] = ()
 
 
@@ -74,7 +74,7 @@ class TurnRecord:
 
     @property
     def fault(self) -> str:
-        """What is wrong with the journal; empty where each fact follows from the ones before."""
+        """The journal's fault; empty if each fact follows from those before."""
         check = self.replayed.check
         return "" if check.verdict is Verdict.HOLDS else check.detail
 
@@ -88,7 +88,7 @@ async def read_turn(store: Store, turn_id: str, at: int | None = None) -> TurnRe
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """How a turn stood at a place of its journal."""
+    """The state of a turn at a place of its journal."""
 
     at: int
     result: TurnResult
@@ -97,7 +97,7 @@ class _Standing:
 
 @dataclass(slots=True)
 class _Kept:
-    """What is known of a turn: its facts, what a replay made of them, and how it stood at the places looked at last.
+    """A cached turn: its facts, their replay, and its state at the last shown places.
 
     `made` says which turn it is: an id can be used again.
     """
@@ -181,7 +181,7 @@ def _stood(turn_id: str, facts: Journal, replayed: Replayed, place: int) -> _Sta
 
 
 async def history_of(store: Store, turn: TurnRecord) -> Sequence[Message]:
-    """What was said before the turn, as its model was told; nothing where that cannot be read any more."""
+    """Return the messages before the turn, as its model received them; none if they cannot be read."""
     with suppress(StoreError):
         return await messages_before(store, turn.row.id, turn.started)
     return _NOTHING

@@ -1,4 +1,4 @@
-"""What a list and the statistics need of a turn beside its row, read from its journal once for as long as it stands."""
+"""The digest of a turn's journal for lists and statistics, cached until the journal grows."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class ToolRun:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What a turn came to so far. `seconds` are of driving, `children` the turns of its sub-agents that may be there.
+    """The totals of a turn so far. `seconds` are active time, `children` the possible turns of its sub-agents.
 
     `usage` and `seconds` are as its page has them. What a fork copied is another turn's doing: `own_usage`,
     `own_seconds`, `runs`, `retries` and `pauses` are without that. `prompt` is its beginning, where it is very long.
@@ -66,8 +66,8 @@ class _Kept:
 class Digests:
     """The digests of a store's turns, never older than the row with which one is asked for.
 
-    One of a turn that has ended is read once. Of the others the store is asked for new facts each time: the time of the
-    last one does not tell, for a clock may stand still.
+    The digest of an ended turn is read once. For others the new facts are read each time, because the time of the last
+    one may not have changed.
     """
 
     def __init__(self, store: Store) -> None:
@@ -83,7 +83,7 @@ class Digests:
             return Digest(fault=row.fault)
         kept = self._kept.get(row.id)
         if kept is None or kept.made != _made(row) or not (kept.ended or await self._is_new(row.id, kept)):
-            # Whoever asks for many lets others run between two of them: a store may answer without waiting.
+            # Other tasks run between two digests, because a store may answer without waiting.
             await anyio.lowlevel.checkpoint()
             kept = await self._read(row)
             self._kept[row.id] = kept
