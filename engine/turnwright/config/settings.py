@@ -87,33 +87,33 @@ class Settings(_Section):
     """Every setting. What a source leaves out is not in `model_fields_set`."""
 
     preset: PresetName = "default"
-    """Whose rules hold where nobody says otherwise: limits that the preset sets lie under all others."""
+    """The set of default limits; every other source goes before it."""
     limits: Limits = Limits()
     behavior: Behavior = Behavior()
     model: Text | None = None
-    """The model of agents that name none; `local` is the embedded one."""
+    """The model of agents that name none; `local` is the embedded model."""
     base_url: Text | None = None
-    """The endpoint of the model, such as `https://host/v1`. OPENAI_BASE_URL is another name for its variable."""
+    """The endpoint of the model, such as `https://host/v1`. `OPENAI_BASE_URL` is the fallback."""
     timeout: float | None = None
-    """Seconds that an endpoint may be silent, above 0: to connect, to begin its answer, and inside it."""
+    """Seconds that an endpoint may be silent, above 0."""
     store: Text = "sqlite:///turns.db"
-    """The address of the journal; a relative file lies beside the configuration file."""
+    """The address of the store; a relative file is beside the configuration file."""
     agents: tuple[Text, ...] = ()
-    """Files in which an agent that is named is looked for; none means `AGENTS.md` in the working folder."""
+    """Agent files; none means `AGENTS.md` in the working folder."""
     tools: Text | None = None
-    """A module or a `.py` file whose `@tool` functions are offered."""
+    """A module or `.py` file with `@tool` functions."""
     mcp: tuple[Text, ...] = ()
-    """Files that name MCP servers whose tools are offered, in the format that other clients use."""
+    """Files that name MCP servers, in the format of other clients."""
     root: Text = "."
     """The folder that the built-in tools may read."""
     unpaired: Unpaired = "repair"
-    """What becomes of messages that are not paired: repaired when they are sent, or refused."""
+    """Repair unpaired messages when they are sent, or refuse them."""
     prices: dict[str, PriceRow] = {}
-    """By the model's name: `input` and `output`, the price of a million tokens. A cost budget needs them."""
+    """By model name: `input` and `output`, prices per million tokens. A cost limit needs them."""
     conclude_prompt_file: Text | None = None
-    """A file that replaces the built-in text of the concluding call; an agent's `conclude_prompt` goes before it."""
+    """A file with the text of the concluding call; an agent's `conclude_prompt` goes before it."""
     show_budget_to_model: bool = False
-    """Whether the model is told what is left of its budgets."""
+    """Show the model what is left of its limits."""
 
     @field_validator("limits", "behavior", mode="before")
     @classmethod
