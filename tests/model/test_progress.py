@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 
 import anyio
+import httpx
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 from pydantic import JsonValue
@@ -211,15 +212,28 @@ def test_a_reply_that_is_complete_stays_when_the_response_goes_on_beyond_a_bound
     assert stream.reply().text == "a"
 
 
-Client = Callable[[str], OpenAIChat | AnthropicMessages]
+Client = Callable[[str, httpx.AsyncBaseTransport | None], OpenAIChat | AnthropicMessages]
 
 
-def chat(address: str) -> OpenAIChat:
-    return OpenAIChat("m", base_url=f"{address}/v1", first_byte_timeout=3, idle_timeout=0.2)
+def chat(address: str, transport: httpx.AsyncBaseTransport | None = None) -> OpenAIChat:
+    return OpenAIChat("m", base_url=f"{address}/v1", first_byte_timeout=3, idle_timeout=0.2, transport=transport)
 
 
-def messages(address: str) -> AnthropicMessages:
-    return AnthropicMessages("m", base_url=address, first_byte_timeout=3, idle_timeout=0.2)
+def messages(address: str, transport: httpx.AsyncBaseTransport | None = None) -> AnthropicMessages:
+    return AnthropicMessages("m", base_url=address, first_byte_timeout=3, idle_timeout=0.2, transport=transport)
+
+
+class Repeating(httpx.AsyncByteStream):
+    """A body with `first`, and then `noise` until the client closes it."""
+
+    def __init__(self, first: bytes, noise: bytes) -> None:
+        self._first, self._noise = first, noise
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._first
+        for _ in count():
+            await anyio.sleep(0.01)
+            yield self._noise
 
 
 @asynccontextmanager
@@ -243,6 +257,16 @@ async def repeating(first: bytes, noise: bytes) -> AsyncIterator[str]:
         tasks.cancel_scope.cancel()
 
 
+async def ends_with_a_timeout(model: OpenAIChat | AnthropicMessages) -> None:
+    engine = Engine(model=model)
+    result = await engine.run(Agent(name="a", max_retries=0), "hello")
+    facts = [fact for _, fact in await engine.store.facts(result.id)]
+    assert (result.outcome, result.reason) == (Outcome.FAILED, EndReason.MODEL_ERROR)
+    failed = [fact for fact in facts if isinstance(fact, AttemptFailed)]
+    assert [fact.cause for fact in failed] == [Cause.TIMEOUT]
+
+
+@pytest.mark.no_waiting
 @pytest.mark.parametrize(
     ("client", "first", "noise"),
     [
@@ -260,10 +284,21 @@ async def repeating(first: bytes, noise: bytes) -> AsyncIterator[str]:
 async def test_a_turn_without_a_deadline_ends_when_its_server_only_keeps_the_connection_open(
     client: Client, first: bytes, noise: bytes
 ) -> None:
-    async with repeating(first, noise) as address, client(address) as model:
-        engine = Engine(model=model)
-        result = await engine.run(Agent(name="a", max_retries=0), "hello")
-        facts = [fact for _, fact in await engine.store.facts(result.id)]
-    assert (result.outcome, result.reason) == (Outcome.FAILED, EndReason.MODEL_ERROR)
-    failed = [fact for fact in facts if isinstance(fact, AttemptFailed)]
-    assert [fact.cause for fact in failed] == [Cause.TIMEOUT]
+    head = {"content-type": "text/event-stream"}
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=head, stream=Repeating(first, noise)))
+    async with client("http://host", transport) as model:
+        await ends_with_a_timeout(model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("client", "first", "noise"),
+    [
+        (chat, b'{"choices": [', b" "),
+        (chat, delta(content="a"), delta()),
+        (messages, b"", event({"type": "ping"})),
+    ],
+)
+async def test_such_a_turn_ends_on_a_real_connection_too(client: Client, first: bytes, noise: bytes) -> None:
+    async with repeating(first, noise) as address, client(address, None) as model:
+        await ends_with_a_timeout(model)
