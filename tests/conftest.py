@@ -11,6 +11,7 @@ Whole folders and modules are in `SLOW`; in any other module the test itself has
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from turnwright.testing.clock import SkippingLoop
+from turnwright.testing.postgres_server import PostgresServer
 
 pytest_plugins = ["turnwright.testing.plugin"]
 
@@ -109,3 +111,13 @@ def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, 
     """
     mark = request.node.get_closest_marker("no_waiting")
     return "asyncio" if mark is None or mark.args == (False,) else ("asyncio", {"loop_factory": SkippingLoop})
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for all tests of a worker. No test stops it."""
+    reason = PostgresServer.reason_missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with PostgresServer(fsync=False) as server:
+        yield server

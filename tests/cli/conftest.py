@@ -513,17 +513,7 @@ def cli(tmp_path: Path, endpoint: Endpoint, settle: Callable[[Path, Endpoint], C
     made.close()
 
 
-@pytest.fixture(scope="session")
-def database_server() -> Iterator[PostgresServer]:
-    """A PostgreSQL server."""
-    reason = PostgresServer.reason_missing()
-    if reason is not None:
-        pytest.skip(reason)
-    with PostgresServer(fsync=False) as server:
-        yield server
-
-
 @pytest.fixture
-def postgres(database_server: PostgresServer) -> str:
+def postgres(postgres_server: PostgresServer) -> str:
     """The address of an empty database."""
-    return database_server.new_database()
+    return postgres_server.new_database()

@@ -1,7 +1,7 @@
 """What the tests of the inspector share: an engine on a store of its own, and a client that is let in."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,6 @@ from turnwright import Agent, Engine, tool
 from turnwright.inspector import Inspector
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.scripted import Line
-from turnwright.testing.postgres_server import PostgresServer
 from turnwright.tools import builtin_tools
 
 TOKEN = "a-token-that-nobody-guesses"  # noqa: S105 (a test's)
@@ -78,16 +77,6 @@ async def person_at(app: Inspector) -> AsyncIterator[Person]:
     """Somebody who was let in."""
     async with app.running(), browser(app) as client:
         yield Person(client, csrf_of(await enter(client)))
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A server of their own."""
-    reason = PostgresServer.reason_missing()
-    if reason is not None:
-        pytest.skip(reason)
-    with PostgresServer(fsync=False) as server:
-        yield server
 
 
 @pytest.fixture

@@ -356,7 +356,7 @@ def shared(request: pytest.FixtureRequest, file: Path) -> str:
     """The address of a store that two processes use."""
     if request.param == "sqlite":
         return f"sqlite:///{file}"
-    server = request.getfixturevalue("postgres")
+    server = request.getfixturevalue("postgres_server")
     assert isinstance(server, PostgresServer)
     return server.new_schema()
 

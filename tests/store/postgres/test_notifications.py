@@ -53,8 +53,8 @@ class Place:
 
 
 @pytest.fixture
-async def place(postgres: PostgresServer) -> AsyncIterator[Place]:
-    address = postgres.new_database()
+async def place(postgres_server: PostgresServer) -> AsyncIterator[Place]:
+    address = postgres_server.new_database()
     async with AsyncExitStack() as opened:
         place = Place(address, opened)
         await place.open().migrate()
@@ -189,9 +189,11 @@ async def test_a_connection_that_was_lost_is_made_again(place: Place) -> None:
                 await changed(NEVER)
 
 
-async def test_who_cannot_listen_waits_for_the_time(postgres: PostgresServer) -> None:
+async def test_who_cannot_listen_waits_for_the_time(postgres_server: PostgresServer) -> None:
     """As where the server is gone, or takes no more connections: those who read are told, those who wait are not."""
-    store = PostgresStore(postgres.address.replace(postgres.address.rpartition(":")[2], "1/db"), patience=1)
+    store = PostgresStore(
+        postgres_server.address.replace(postgres_server.address.rpartition(":")[2], "1/db"), patience=1
+    )
     async with store.watching("t1") as changed:
         with anyio.fail_after(SOON):
             for _ in range(3):

@@ -55,9 +55,9 @@ class PostgresBench:
 
 
 @pytest.fixture(scope="module")
-def place(postgres: PostgresServer) -> str:
+def place(postgres_server: PostgresServer) -> str:
     """A schema with the tables of this release, which the tests take in turns."""
-    address = postgres.new_schema()
+    address = postgres_server.new_schema()
     anyio.run(migrated, address)
     return address
 
@@ -429,9 +429,9 @@ async def test_an_append_sees_what_was_posted_while_it_waited(bench: PostgresBen
     assert waiting == [InboxItem("t1", "abort", InboxKind.ABORT)]
 
 
-async def test_a_claim_whose_commit_fails_leaves_nothing_driven(postgres: PostgresServer) -> None:
+async def test_a_claim_whose_commit_fails_leaves_nothing_driven(postgres_server: PostgresServer) -> None:
     """Nor does a failed release: the next claim is told that nobody let go."""
-    bench = PostgresBench(postgres.new_schema())
+    bench = PostgresBench(postgres_server.new_schema())
     store = await bench.open()
     await store.migrate()
     claim = await Written().create(store)
@@ -450,9 +450,9 @@ async def test_a_claim_whose_commit_fails_leaves_nothing_driven(postgres: Postgr
     await bench.close()
 
 
-async def test_a_store_that_was_not_migrated_is_not_used(postgres: PostgresServer) -> None:
+async def test_a_store_that_was_not_migrated_is_not_used(postgres_server: PostgresServer) -> None:
     """Opening it changes nothing in the database; the message says what to do."""
-    bench, written = PostgresBench(postgres.new_schema()), Written()
+    bench, written = PostgresBench(postgres_server.new_schema()), Written()
     store = await bench.open()
     item, claim = InboxItem("t1", "abort", InboxKind.ABORT), Claim("t1", 1, 1)
     for call in (
@@ -474,9 +474,9 @@ async def test_a_store_that_was_not_migrated_is_not_used(postgres: PostgresServe
     await bench.close()
 
 
-async def test_of_two_that_migrate_at_once_one_does(postgres: PostgresServer) -> None:
+async def test_of_two_that_migrate_at_once_one_does(postgres_server: PostgresServer) -> None:
     """The other waits, and finds it done."""
-    address = postgres.new_schema()
+    address = postgres_server.new_schema()
     versions: list[tuple[int, int]] = []
 
     async def migrate_it() -> None:
@@ -490,8 +490,8 @@ async def test_of_two_that_migrate_at_once_one_does(postgres: PostgresServer) ->
     assert await migrated(address) == done
 
 
-async def test_a_store_of_a_newer_release_is_left_alone(postgres: PostgresServer) -> None:
-    bench = PostgresBench(postgres.new_schema())
+async def test_a_store_of_a_newer_release_is_left_alone(postgres_server: PostgresServer) -> None:
+    bench = PostgresBench(postgres_server.new_schema())
     store = await bench.open()
     await store.migrate()
     await bench.execute("UPDATE turnwright_schema SET version = 99")
@@ -501,9 +501,9 @@ async def test_a_store_of_a_newer_release_is_left_alone(postgres: PostgresServer
     await bench.close()
 
 
-async def test_a_store_of_an_older_release_is_migrated_when_nobody_drives(postgres: PostgresServer) -> None:
+async def test_a_store_of_an_older_release_is_migrated_when_nobody_drives(postgres_server: PostgresServer) -> None:
     """Until then nothing of it is used; a driver of the older release would write on as it did."""
-    bench = PostgresBench(postgres.new_schema())
+    bench = PostgresBench(postgres_server.new_schema())
     store, other = await bench.open(), await bench.open()
     await store.migrate()
     claim = await Written().create(store)
@@ -540,9 +540,9 @@ async def _migrate_to(address: str, steps: Sequence[Step]) -> tuple[int, int]:
         return await migrate(connection, "another", nobody_drives, steps)
 
 
-async def test_who_still_writes_as_before_a_migration_is_fenced(postgres: PostgresServer) -> None:
+async def test_who_still_writes_as_before_a_migration_is_fenced(postgres_server: PostgresServer) -> None:
     """Its lock was lost, so that it was not waited for; and whoever reads is told to upgrade."""
-    bench, written = PostgresBench(postgres.new_schema()), Written()
+    bench, written = PostgresBench(postgres_server.new_schema()), Written()
     store = await bench.open()
     await store.migrate()
     claim = await written.create(store)
@@ -554,8 +554,10 @@ async def test_who_still_writes_as_before_a_migration_is_fenced(postgres: Postgr
     await bench.close()
 
 
-async def test_a_migration_fences_who_drove_and_leaves_alone_what_nobody_drove_yet(postgres: PostgresServer) -> None:
-    bench = PostgresBench(postgres.new_schema())
+async def test_a_migration_fences_who_drove_and_leaves_alone_what_nobody_drove_yet(
+    postgres_server: PostgresServer,
+) -> None:
+    bench = PostgresBench(postgres_server.new_schema())
     await _migrate_to(bench.address, STEPS[:1])
     for turn, epoch in (("submitted", 0), ("driven", 3)):
         await bench.execute(
@@ -571,9 +573,9 @@ async def test_a_migration_fences_who_drove_and_leaves_alone_what_nobody_drove_y
     await bench.close()
 
 
-async def test_what_the_first_release_wrote_is_kept_and_is_nobody_s(postgres: PostgresServer) -> None:
+async def test_what_the_first_release_wrote_is_kept_and_is_nobody_s(postgres_server: PostgresServer) -> None:
     """It did not keep who drove. Who goes on with such a turn has a span of its own, from its first fact on."""
-    bench, written = PostgresBench(postgres.new_schema()), Written()
+    bench, written = PostgresBench(postgres_server.new_schema()), Written()
     assert await _migrate_to(bench.address, STEPS[:1]) == (0, 1)
     await bench.execute(
         "INSERT INTO turnwright_turns (turn_id, agent, model, created_at, updated_at, epoch, state, steps, tool_calls,"
@@ -594,9 +596,9 @@ async def test_what_the_first_release_wrote_is_kept_and_is_nobody_s(postgres: Po
     await bench.close()
 
 
-async def test_a_failed_migration_changes_nothing(postgres: PostgresServer) -> None:
+async def test_a_failed_migration_changes_nothing(postgres_server: PostgresServer) -> None:
     """Its first steps are undone with the one that failed."""
-    bench = PostgresBench(postgres.new_schema())
+    bench = PostgresBench(postgres_server.new_schema())
     await bench.execute("CREATE TABLE turnwright_facts ()")
     with pytest.raises(StoreError, match="turnwright_facts"):
         await (await bench.open()).migrate()
@@ -605,9 +607,9 @@ async def test_a_failed_migration_changes_nothing(postgres: PostgresServer) -> N
     await bench.close()
 
 
-async def test_a_wrong_password_is_told_at_once_and_not_shown(postgres: PostgresServer) -> None:
+async def test_a_wrong_password_is_told_at_once_and_not_shown(postgres_server: PostgresServer) -> None:
     """Whoever only reads and whoever would drive are told the same: why, and where."""
-    wrong = postgres.address.replace(":", ":not-", 2).replace("not-//", "//")
+    wrong = postgres_server.address.replace(":", ":not-", 2).replace("not-//", "//")
     store = PostgresStore(wrong, patience=60)
     for call in (store.turns, lambda: store.claim("t1")):
         with pytest.raises(
@@ -667,9 +669,9 @@ async def test_closing_is_as_good_as_dying(bench: PostgresBench) -> None:
     assert (await (await bench.open()).claim("t1")).crashed
 
 
-async def test_a_databases_own_isolation_changes_nothing(postgres: PostgresServer) -> None:
+async def test_a_databases_own_isolation_changes_nothing(postgres_server: PostgresServer) -> None:
     """Who was overtaken while its append waited is fenced, and not told of a conflict."""
-    address = postgres.new_schema() + "%20-cdefault_transaction_isolation%3Dserializable"
+    address = postgres_server.new_schema() + "%20-cdefault_transaction_isolation%3Dserializable"
     await migrated(address)
     bench, written = PostgresBench(address), Written()
     store = await bench.open()
