@@ -223,8 +223,8 @@ def test_what_tools_do_wrong_becomes_a_result(cli: "Cli", endpoint: "Endpoint") 
         name: message["content"] for name, message in zip(names, endpoint.requests[1].messages[-6:], strict=True)
     }
     assert results["boom"] == "RuntimeError: it broke"
-    assert results["hang"] == "hang did not finish within 0.2 s; a part of its work may be done"
-    assert results["linger"] == "linger did not finish within 0.2 s; a part of its work may be done"
+    assert results["hang"] == "hang did not finish within 0.2 s; part of its work may be done"
+    assert results["linger"] == "linger did not finish within 0.2 s; part of its work may be done"
     assert results["raw"] == "<3 bytes of binary data>"
     assert results["much"] == "x" * 2**16 + "\n[cut: the first 65536 of 1048576 bytes; ask for less]"
     assert "there is no tool 'nothing'" in results["nothing"]

@@ -314,4 +314,4 @@ async def test_a_turn_that_waits_for_a_person_while_a_call_runs_ends_and_does_no
         with anyio.fail_after(10):
             turn = await engine.resume(waits.id, {"approval-1": True})
     assert turn.outcome is Outcome.FAILED
-    assert "nobody accounted for that: the journal was changed" in turn.error
+    assert "it started and has no outcome: the journal was changed" in turn.error

@@ -266,5 +266,5 @@ def test_what_is_to_happen_after_the_end_is_an_error() -> None:
 
 
 def test_a_recording_that_no_engine_takes_is_refused() -> None:
-    with pytest.raises(ConfigError, match="a name has 1 to 64"):
+    with pytest.raises(ConfigError, match="a name must have 1 to 64"):
         playback(replace(TWO, tools=("not a name",)))

@@ -183,7 +183,7 @@ def unresolved(amount: "Nowhere") -> bool:  # type: ignore[name-defined]  # noqa
     [
         (
             lambda arguments: arguments["amount"] > 100,
-            "<lambda>: parameter 'arguments' is no argument of the tool (its arguments: amount, to): the function is",
+            "<lambda>: parameter 'arguments' is no argument of the tool (its arguments: amount, to): they are passed",
         ),
         (functools.partial(above, amount=3), "above: parameter 'limit' is no argument of the tool"),
         (positional, "positional: parameter 'amount' is positional-only: remove the '/'"),
@@ -200,12 +200,12 @@ def test_a_check_that_cannot_be_called_is_refused_where_the_tool_is_made(
         @tool(needs_approval=check)
         def pay(amount: float, to: str = "Ann") -> None: ...
 
-    assert str(caught.value).startswith("tool pay: approval: ")
+    assert str(caught.value).startswith("tool pay: needs_approval: ")
     assert message in str(caught.value)
 
 
 def test_the_error_says_what_to_write() -> None:
-    with pytest.raises(ConfigError, match=r"called with them by name, as in needs_approval=lambda amount: \.\.\.$"):
+    with pytest.raises(ConfigError, match=r"they are passed by name, as in needs_approval=lambda amount: \.\.\.$"):
 
         @tool(needs_approval=lambda arguments: arguments["amount"] > 100)
         def pay(amount: float) -> None: ...
@@ -215,7 +215,7 @@ def test_a_generator_is_no_check() -> None:
     def check(amount: float) -> object:
         yield amount > 100
 
-    with pytest.raises(ConfigError, match=r"tool pay: approval: .*check is a generator"):
+    with pytest.raises(ConfigError, match=r"tool pay: needs_approval: .*check is a generator"):
 
         @tool(needs_approval=check)  # type: ignore[arg-type]
         def pay(amount: float) -> None: ...
@@ -231,7 +231,7 @@ def test_a_tool_without_arguments_says_so() -> None:
 def test_a_sub_agent_is_checked_as_any_tool() -> None:
     worker = Agent(name="worker", description="Works.")
     agent_tool(worker, needs_approval=lambda prompt: "delete" in prompt)
-    with pytest.raises(ConfigError, match=r"tool worker: approval: .*parameter 'task' is no argument"):
+    with pytest.raises(ConfigError, match=r"tool worker: needs_approval: .*parameter 'task' is no argument"):
         agent_tool(worker, needs_approval=lambda task: "delete" in task)
 
 
@@ -248,7 +248,7 @@ async def test_a_servers_tool_is_checked_by_its_schema() -> None:
     async with mcp_tools({"s": server}, approve=policy) as (paying,):
         assert await paying.asks_first({"amount": 500}, CONTEXT) == ASKS
         assert await paying.asks_first({"amount": 500, "to": "Ben"}, CONTEXT) is None
-    with pytest.raises(ConfigError, match=r"tool s__pay: approval: .*a call may leave 'to' out: .* to=None"):
+    with pytest.raises(ConfigError, match=r"tool s__pay: needs_approval: .*'to' is optional in a call: .* to=None"):
         async with mcp_tools({"s": server}, approve=lambda _: lambda amount, to: amount > 100 and to == "Ann"):
             pass
 
@@ -279,9 +279,9 @@ async def cancels(amount: float) -> bool:
     [
         (lambda amount: amount / 0 > 1, "raised ZeroDivisionError: "),
         (lambda amount: amount.typo, "raised AttributeError: 'float' object has no attribute 'typo'"),
-        (nothing, "raised TypeError: nothing returned None, and not True (ask a person) or False"),
-        (lambda amount: f"{amount} is much", "returned '5.0 is much', and not True"),
-        (lambda amount: amount or True, "returned 5.0, and not True"),
+        (nothing, "raised TypeError: nothing returned None: return True (ask a person) or False"),
+        (lambda amount: f"{amount} is much", "returned '5.0 is much': return True"),
+        (lambda amount: amount or True, "returned 5.0: return True"),
         (leaves, "raised SystemExit: 5.0"),
         (closes, "raised GeneratorExit: 5.0"),
         (cancels, "Cancel"),
@@ -313,7 +313,7 @@ async def test_a_failed_check_is_logged_with_its_traceback(caplog: pytest.LogCap
 
     with (
         caplog.at_level(logging.WARNING),
-        pytest.raises(ToolError, match=r"^refused, and did not run: .* of pay"),
+        pytest.raises(ToolError, match=r"^refused and not run: .* of pay"),
     ):
         await pay.asks_first({"amount": 5}, CONTEXT)
     (record,) = caplog.records

@@ -460,13 +460,13 @@ async def test_a_call_that_waits_for_a_place_of_its_tool_leaves_those_of_the_bat
     async def rare() -> str:
         return "rare"
 
-    assert rare.pace is not None
-    taken = rare.pace.place_now()
+    assert rare.limiter is not None
+    taken = rare.limiter.take_now()
     assert taken is not None
 
     @tool
     async def let_go() -> str:
-        taken.leave()
+        taken.release()
         return "let go"
 
     batch = Batch(rare, fine, let_go)
@@ -485,14 +485,14 @@ def test_a_call_that_waits_for_a_place_has_not_started_and_its_time_does_not_run
     batch = Batch(rare)
 
     async def scene() -> None:
-        assert rare.pace is not None
-        taken = rare.pace.place_now()
+        assert rare.limiter is not None
+        taken = rare.limiter.take_now()
         assert taken is not None
         async with anyio.create_task_group() as group:
             group.start_soon(batch.run)
             await anyio.sleep(1)
             assert batch.kinds() == []
-            taken.leave()
+            taken.release()
 
     clock.run(scene)
     assert batch.settled() == [(CallStatus.OK, "rare")]
@@ -503,13 +503,13 @@ async def test_a_call_that_wants_leave_asks_for_it_before_it_waits_for_a_place()
     async def rare() -> str:
         return "rare"
 
-    assert rare.pace is not None
-    taken = rare.pace.place_now()
+    assert rare.limiter is not None
+    taken = rare.limiter.take_now()
     assert taken is not None
     batch = Batch(rare)
     await batch.run()
     assert batch.machine.state is State.PAUSED
-    taken.leave()
+    taken.release()
     batch.machine.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
     await batch.run()
     assert batch.settled() == [(CallStatus.OK, "rare")]
@@ -555,8 +555,8 @@ async def test_a_turn_that_is_stopped_while_a_call_waits_for_a_place_leaves_clea
     async def rare() -> str:
         return "rare"
 
-    assert rare.pace is not None
-    taken = rare.pace.place_now()
+    assert rare.limiter is not None
+    taken = rare.limiter.take_now()
     assert taken is not None
     stopped = Batch(rare, times=2)
     async with anyio.create_task_group() as group:
@@ -564,7 +564,7 @@ async def test_a_turn_that_is_stopped_while_a_call_waits_for_a_place_leaves_clea
         await anyio.wait_all_tasks_blocked()
         group.cancel_scope.cancel()
     assert stopped.kinds() == []
-    taken.leave()
+    taken.release()
     batch = Batch(rare)
     await batch.run()
     assert batch.settled() == [(CallStatus.OK, "rare")]
@@ -578,8 +578,8 @@ async def test_a_call_that_waits_for_a_place_hears_that_its_turn_is_to_be_stoppe
     async def rare() -> str:
         return "rare"
 
-    assert rare.pace is not None
-    taken = rare.pace.place_now()
+    assert rare.limiter is not None
+    taken = rare.limiter.take_now()
     assert taken is not None
     batch = Batch(rare, times=2)
     if crashed:
@@ -590,7 +590,7 @@ async def test_a_call_that_waits_for_a_place_hears_that_its_turn_is_to_be_stoppe
             await anyio.wait_all_tasks_blocked()
             batch.around.abort.set()
     assert batch.kinds() == []
-    taken.leave()
+    taken.release()
     other = Batch(rare)
     await other.run()
     assert other.settled() == [(CallStatus.OK, "rare")]
@@ -601,8 +601,8 @@ async def test_a_call_that_is_run_again_after_a_crash_keeps_the_pace() -> None:
     async def put() -> str:
         return "put"
 
-    assert put.pace is not None
-    taken = put.pace.place_now()
+    assert put.limiter is not None
+    taken = put.limiter.take_now()
     assert taken is not None
     batch = Batch(put)
     await batch.crash()
@@ -610,7 +610,7 @@ async def test_a_call_that_is_run_again_after_a_crash_keeps_the_pace() -> None:
         group.start_soon(batch.settle)
         await anyio.wait_all_tasks_blocked()
         assert batch.kinds() == []
-        taken.leave()
+        taken.release()
     assert batch.settled() == [(CallStatus.OK, "put")]
 
 

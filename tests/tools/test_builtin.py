@@ -88,7 +88,7 @@ def test_files_are_listed_read_and_searched(root: Path) -> None:
     ("name", "arguments", "problem"),
     [
         ("read_file", {}, "- path: is missing"),
-        ("read_file", {"path": "a", "offset": 0}, "- offset: should be greater than or equal to 1; you gave 0"),
+        ("read_file", {"path": "a", "offset": 0}, "- offset: should be greater than or equal to 1; you passed 0"),
         ("read_file", {"path": "a", "limit": True}, "- limit: should be a number, not a boolean"),
         ("search_files", {"pattern": ""}, "- pattern: String should have at least 1 character"),
         ("ask_user_input", {"question": ""}, "- question: String should have at least 1 character"),

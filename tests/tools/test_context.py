@@ -83,12 +83,16 @@ def test_what_is_asked_is_what_the_person_sees() -> None:
 @pytest.mark.parametrize(
     ("ask", "error", "words"),
     [
-        (lambda context: context.ask(" "), ValueError, "question is a text that says something"),
-        (lambda context: context.ask(7), ValueError, "question is a text that says something"),
-        (lambda context: context.ask("Why?", "red"), TypeError, "choices are texts in a list"),
-        (lambda context: context.ask("Why?", [1]), TypeError, "choices are texts in a list"),
-        (lambda context: context.ask("Why?", expires_in=0), ValueError, "expires_in is a number of seconds above 0"),
-        (lambda context: context.ask("Why?", expires_in=math.nan), ValueError, "expires_in is a finite number"),
+        (lambda context: context.ask(" "), ValueError, "question must be a str that is not blank"),
+        (lambda context: context.ask(7), ValueError, "question must be a str that is not blank"),
+        (lambda context: context.ask("Why?", "red"), TypeError, "choices must be a list"),
+        (lambda context: context.ask("Why?", [1]), TypeError, "choices must be a list"),
+        (
+            lambda context: context.ask("Why?", expires_in=0),
+            ValueError,
+            "expires_in must be a number of seconds above 0",
+        ),
+        (lambda context: context.ask("Why?", expires_in=math.nan), ValueError, "expires_in must be a finite number"),
     ],
 )
 def test_a_question_that_says_nothing_is_a_mistake_of_the_tool(
@@ -139,10 +143,10 @@ async def test_a_question_from_a_thread_and_one_from_a_group_of_tasks_pass_too()
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, True, "1", None, 10**400], ids=repr)
 def test_progress_is_a_finite_number(bad: float) -> None:
     context = fresh()
-    with pytest.raises(ValueError, match="progress is a finite number"):
+    with pytest.raises(ValueError, match="progress must be a finite number"):
         context.progress(bad)
     if bad is not None:
-        with pytest.raises(ValueError, match="total is a finite number"):
+        with pytest.raises(ValueError, match="total must be a finite number"):
             context.progress(0, bad)
 
 
@@ -251,7 +255,7 @@ async def test_what_the_signal_ends_is_left_when_it_is_set() -> None:
     signal, left = AbortSignal(), list[bool]()
 
     async def work() -> None:
-        with signal.ends() as scope:
+        with signal.scope() as scope:
             await anyio.sleep_forever()
         left.append(scope.cancelled_caught)
 
@@ -267,7 +271,7 @@ async def test_what_the_signal_ends_is_left_when_it_is_set() -> None:
 
 async def test_a_signal_ends_nothing_that_came_to_its_own_end() -> None:
     signal = AbortSignal()
-    with signal.ends() as scope:
+    with signal.scope() as scope:
         await anyio.lowlevel.checkpoint()
     signal.set()
     await anyio.lowlevel.checkpoint()

@@ -26,8 +26,8 @@ def show(root: Path, path: str = ".", *, recursive: bool = False) -> str:
     [
         (b"a\nb\nc\n", 1, None, "a\nb\nc\n"),
         (b"a\nb\nc", 1, None, "a\nb\nc"),
-        (b"a\nb\nc\n", 1, 2, "a\nb\n[lines 1 to 2; go on with offset=3]"),
-        (b"a\nb\nc\n", 2, 1, "b\n[lines 2 to 2; go on with offset=3]"),
+        (b"a\nb\nc\n", 1, 2, "a\nb\n[lines 1 to 2; continue with offset=3]"),
+        (b"a\nb\nc\n", 2, 1, "b\n[lines 2 to 2; continue with offset=3]"),
         (b"a\nb\nc\n", 3, 1, "c\n"),
         (b"a\nb\nc", 3, 9, "c"),
         (b"a\nb\nc\n", 4, None, "(the file has 3 lines)"),
@@ -69,7 +69,7 @@ def test_a_line_longer_than_a_portion_is_cut_between_characters(tmp_path: Path) 
     (tmp_path / "f").write_text("é" * READ_LIMIT + "\nnext\n")
     text = read(tmp_path, "f")
     assert text == "é" * (READ_LIMIT // 2) + (
-        f"\n[line 1 is longer than {READ_LIMIT} bytes and is cut here; go on with offset=2]"
+        f"\n[line 1 is longer than {READ_LIMIT} bytes and is cut here; continue with offset=2]"
     )
     assert read(tmp_path, "f", 2) == "next\n"
 
@@ -83,9 +83,9 @@ def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
     with (tmp_path / "f").open("wb") as file:
         file.write(b"first\n" * 5000)
         file.truncate(1 << 32)  # sparse: four gigabytes of zeros, on no disk
-    assert read(tmp_path, "f", limit=1) == "first\n[lines 1 to 1; go on with offset=2]"
-    assert read(tmp_path, "f", offset=5000, limit=1) == "first\n[lines 5000 to 5000; go on with offset=5001]"
-    with pytest.raises(ToolFailedError, match=f"line 9001 of 'f' lies more than {SKIP_LIMIT} bytes into it"):
+    assert read(tmp_path, "f", limit=1) == "first\n[lines 1 to 1; continue with offset=2]"
+    assert read(tmp_path, "f", offset=5000, limit=1) == "first\n[lines 5000 to 5000; continue with offset=5001]"
+    with pytest.raises(ToolFailedError, match=f"line 9001 of 'f' is more than {SKIP_LIMIT} bytes into the file"):
         read(tmp_path, "f", offset=9001)
 
 
@@ -140,7 +140,7 @@ def test_a_long_list_is_cut_with_a_notice(tmp_path: Path) -> None:
         (tmp_path / f"{number:04}").touch()
     lines = show(tmp_path).splitlines()
     assert len(lines) == LIST_LIMIT + 1
-    assert lines[-1] == "[cut: the first 500 entries; list a folder of it for the rest]"
+    assert lines[-1] == "[cut after 500 entries; for the rest, list a folder in it]"
     (tmp_path / "0000").unlink()
     assert len(show(tmp_path).splitlines()) == LIST_LIMIT
 
@@ -150,7 +150,7 @@ def test_a_list_of_long_names_stays_below_the_limit(tmp_path: Path) -> None:
         (tmp_path / f"{number:03}{'x' * 250}").touch()
     text = show(tmp_path)
     assert len(text.encode()) <= RESULT_LIMIT
-    assert "[cut: the first" in text
+    assert "[cut after " in text
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="its file systems take only Unicode names")

@@ -103,7 +103,7 @@ def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spec", ["", "a/b", "./tools", ".tools", "pkg:mod", "my-tools"])
 def test_what_names_neither_says_so(spec: str) -> None:
-    assert fault(spec) == f"{spec!r} names no tools: give the path of a .py file, or the dotted name of a module"
+    assert fault(spec) == f"{spec!r} is no module: give the path of a .py file, or the dotted name of a module"
 
 
 @pytest.mark.parametrize("spec", ["tw_nowhere", "tw_nowhere.deep", "json.tw_nowhere"])
@@ -164,7 +164,7 @@ def test_a_file_that_failed_leaves_no_module_behind(tmp_path: Path) -> None:
 def test_a_file_without_tools_says_how_to_make_one(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def act() -> None: ...\n")
-    assert fault(path) == f"{path} has no tools: put @tool (from turnwright import tool) above a function of it"
+    assert fault(path) == f"{path} has no tools: put @tool (from turnwright import tool) above a function in it"
 
 
 def test_two_tools_of_one_name_are_refused(tmp_path: Path) -> None:

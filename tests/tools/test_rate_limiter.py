@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from turnwright.errors import ConfigError
 from turnwright.testing import clock
 from turnwright.tools import Rate, tool
-from turnwright.tools.rate_limiter import Pace, Slot
+from turnwright.tools.rate_limiter import RateLimiter, Slot
 
 pytestmark = pytest.mark.anyio
 
@@ -23,26 +23,26 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize("calls", [0, -1, 1.0, True, None, "2"])
 @pytest.mark.parametrize("per", [1, 0.5])
 def test_a_rate_of_no_whole_number_of_calls_is_refused(calls: int, per: float) -> None:
-    with pytest.raises(ConfigError, match="rate: calls is a whole number, at least 1"):
+    with pytest.raises(ConfigError, match="rate: calls must be a whole number, at least 1"):
         Rate(calls, per)
 
 
 @pytest.mark.parametrize("per", [0, -1, float("nan"), float("inf"), True, None, "1"])
 def test_a_rate_in_no_time_is_refused(per: float) -> None:
-    with pytest.raises(ConfigError, match="rate: per is a number of seconds above 0"):
+    with pytest.raises(ConfigError, match="rate: per must be a number of seconds above 0"):
         Rate(1, per)
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, 1.5, True, "2"])
 def test_a_tool_of_which_no_call_may_run_is_refused(concurrency: int) -> None:
-    with pytest.raises(ConfigError, match=r"tool act: concurrency is a whole number of calls, at least 1"):
+    with pytest.raises(ConfigError, match=r"tool act: concurrency must be a whole number, at least 1"):
 
         @tool(concurrency=concurrency)
         async def act() -> None: ...
 
 
 def test_a_tool_with_a_rate_of_another_kind_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"tool act: rate is a Rate\(calls=..., per=...\), not \(1, 2\)"):
+    with pytest.raises(ConfigError, match=r"tool act: rate must be a Rate\(calls=..., per=...\), not \(1, 2\)"):
 
         @tool(rate=(1, 2))  # type: ignore[call-overload, untyped-decorator]
         async def act() -> None: ...
@@ -56,7 +56,7 @@ def test_a_tool_says_what_was_set() -> None:
     async def plain() -> None: ...
 
     assert (act.sequential, act.concurrency, act.rate) == (True, 2, Rate(3, 60))
-    assert (plain.sequential, plain.concurrency, plain.rate, plain.pace) == (False, None, None, None)
+    assert (plain.sequential, plain.concurrency, plain.rate, plain.limiter) == (False, None, None, None)
 
 
 def skipping(scene: Callable[[], Awaitable[None]]) -> None:
@@ -70,15 +70,15 @@ def skipping(scene: Callable[[], Awaitable[None]]) -> None:
 
 
 @asynccontextmanager
-async def place_of(pace: Pace) -> AsyncIterator[Slot]:
+async def place_of(pace: RateLimiter) -> AsyncIterator[Slot]:
     place = await pace.wait()
     try:
         yield place
     finally:
-        place.leave()
+        place.release()
 
 
-async def use(pace: Pace, starts: list[float], seconds: float = 0.0) -> None:
+async def use(pace: RateLimiter, starts: list[float], seconds: float = 0.0) -> None:
     """One call of a tool: it takes so long."""
     async with place_of(pace) as place:
         place.start()
@@ -91,7 +91,7 @@ def test_no_stretch_of_time_sees_more_starts_than_the_rate(calls: int, per: floa
     starts: list[float] = []
 
     async def scene() -> None:
-        pace = Pace(None, Rate(calls, per))
+        pace = RateLimiter(None, Rate(calls, per))
 
         async def arrive(after: float) -> None:
             await anyio.sleep(after)
@@ -114,7 +114,7 @@ def test_no_more_run_at_once_than_may(concurrency: int, seconds: Sequence[float]
     running, most = 0, 0
 
     async def scene() -> None:
-        pace = Pace(concurrency, None)
+        pace = RateLimiter(concurrency, None)
 
         async def work(long: float) -> None:
             nonlocal running, most
@@ -136,7 +136,7 @@ def test_first_come_first_served() -> None:
     order: list[int] = []
 
     async def scene() -> None:
-        pace = Pace(1, Rate(2, 10))
+        pace = RateLimiter(1, Rate(2, 10))
 
         async def work(number: int) -> None:
             async with place_of(pace) as place:
@@ -158,7 +158,7 @@ def test_the_time_counts_from_when_a_call_starts_and_not_from_when_it_might_have
     starts: list[float] = []
 
     async def scene() -> None:
-        pace = Pace(None, Rate(1, 10))
+        pace = RateLimiter(None, Rate(1, 10))
 
         async def slow() -> None:
             async with place_of(pace) as place:
@@ -179,7 +179,7 @@ def test_a_call_that_did_not_start_does_not_count() -> None:
     starts: list[float] = []
 
     async def scene() -> None:
-        pace = Pace(1, Rate(1, 10))
+        pace = RateLimiter(1, Rate(1, 10))
 
         async def thinks_better_of_it() -> None:
             async with place_of(pace):
@@ -200,7 +200,7 @@ def test_who_is_cancelled_while_it_waits_leaves_no_trace(after: float) -> None:
     starts: list[float] = []
 
     async def scene() -> None:
-        pace = Pace(1, Rate(1, 10))
+        pace = RateLimiter(1, Rate(1, 10))
         async with anyio.create_task_group() as group:
             group.start_soon(use, pace, starts, 1)
             await anyio.lowlevel.checkpoint()
@@ -208,7 +208,7 @@ def test_who_is_cancelled_while_it_waits_leaves_no_trace(after: float) -> None:
                 async with anyio.create_task_group() as impatient:
                     for _ in range(3):
                         impatient.start_soon(use, pace, starts)
-            assert pace.place_now() is None
+            assert pace.take_now() is None
             group.start_soon(use, pace, starts)
 
     skipping(scene)
@@ -216,27 +216,27 @@ def test_who_is_cancelled_while_it_waits_leaves_no_trace(after: float) -> None:
 
 
 async def test_a_place_is_had_at_once_only_where_nobody_waits_for_one() -> None:
-    pace = Pace(1, None)
-    first = pace.place_now()
+    pace = RateLimiter(1, None)
+    first = pace.take_now()
     assert first is not None
-    assert pace.place_now() is None
+    assert pace.take_now() is None
     got: list[float] = []
     async with anyio.create_task_group() as group:
         group.start_soon(use, pace, got)
         await anyio.wait_all_tasks_blocked()
-        first.leave()
-        assert pace.place_now() is None, "the one who waits comes first"
+        first.release()
+        assert pace.take_now() is None, "the one who waits comes first"
     assert len(got) == 1
-    again = pace.place_now()
+    again = pace.take_now()
     assert again is not None
-    again.leave()
+    again.release()
 
 
 def test_each_event_loop_has_places_of_its_own() -> None:
-    pace = Pace(1, None)
+    pace = RateLimiter(1, None)
 
     async def hold() -> None:
-        assert pace.place_now() is not None  # and this loop ends with it
+        assert pace.take_now() is not None  # and this loop ends with it
 
     for _ in range(2):
         clock.run(hold)
@@ -244,27 +244,27 @@ def test_each_event_loop_has_places_of_its_own() -> None:
 
 def test_the_rate_holds_from_one_event_loop_to_the_next() -> None:
     """Of one clock, as those of asyncio are."""
-    pace = Pace(None, Rate(2, 1000))
+    pace = RateLimiter(None, Rate(2, 1000))
 
     async def start() -> bool:
-        place = pace.place_now()
+        place = pace.take_now()
         if place is not None:
             place.start()
-            place.leave()
+            place.release()
         return place is not None
 
     assert [anyio.run(start) for _ in range(3)] == [True, True, False]
 
 
 def test_a_loop_with_another_clock_blocks_nobody() -> None:
-    pace = Pace(None, Rate(1, 10))
+    pace = RateLimiter(None, Rate(1, 10))
 
     async def start(skip: float) -> bool:
         await anyio.sleep(skip)
-        place = pace.place_now()
+        place = pace.take_now()
         if place is not None:
             place.start()
-            place.leave()
+            place.release()
         return place is not None
 
     assert clock.run(lambda: start(1e6))
@@ -275,7 +275,7 @@ def test_a_loop_with_another_clock_blocks_nobody() -> None:
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_loops_of_two_threads_keep_one_rate(backend: str) -> None:
     """A place that one of them gives back without a start is had by the other at once, and not after an hour."""
-    pace = Pace(None, Rate(1, 3600))
+    pace = RateLimiter(None, Rate(1, 3600))
     held, awaited, order = threading.Event(), threading.Event(), list[str]()
 
     async def first() -> None:
@@ -304,7 +304,7 @@ def test_loops_of_two_threads_keep_one_rate(backend: str) -> None:
 
 
 def test_a_place_that_is_given_back_while_others_look_for_one_harms_nobody() -> None:
-    pace = Pace(None, Rate(1, 0.0005))
+    pace = RateLimiter(None, Rate(1, 0.0005))
     had: list[int] = []
 
     async def work() -> None:

@@ -59,8 +59,8 @@ def test_a_file_whose_name_looks_like_more_stays_in_its_line() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: ToolResult(7), "text is what the model reads"),  # type: ignore[arg-type]
-        (lambda: ToolResult("x", None, ("a.png",)), "files are of FilePart, not str"),  # type: ignore[arg-type]
+        (lambda: ToolResult(7), "text must be a str, not int"),  # type: ignore[arg-type]
+        (lambda: ToolResult("x", None, ("a.png",)), "files must be FilePart, not str"),  # type: ignore[arg-type]
     ],
 )
 def test_a_result_of_something_else_is_refused_where_it_is_made(make: Callable[[], ToolResult], words: str) -> None:
@@ -147,7 +147,7 @@ def test_a_result_within_bounds_is_left_as_it_is() -> None:
 
 def test_data_that_is_too_large_is_left_out_and_the_text_says_so() -> None:
     result = bounded(ToolResult("text", ["y" * (STRUCTURED_LIMIT - 3)]))
-    assert result == ToolResult("[left out: the data of this result: 262,145 bytes of JSON, and 262,144 fit]\ntext")
+    assert result == ToolResult("[left out: the data of this result: 262,145 bytes of JSON; the limit: 262,144]\ntext")
 
 
 def test_files_that_do_not_fit_are_left_out_and_the_text_names_them() -> None:
@@ -156,8 +156,7 @@ def test_files_that_do_not_fit_are_left_out_and_the_text_names_them() -> None:
     result = bounded(ToolResult("text", None, (PICTURE, large, NAMELESS)))
     assert result.files == (PICTURE, NAMELESS)
     assert result.text == (
-        "[left out: large.png, image/png: 8,388,606 bytes; the files of a result are at most 32,"
-        " of 8,388,608 bytes together]\ntext"
+        "[left out: large.png, image/png: 8,388,606 bytes; the limit: 32 files, 8,388,608 bytes in total]\ntext"
     )
     exact = FilePart.of(bytes(FILES_LIMIT - 3), "image/png")
     assert bounded(ToolResult("text", None, (PICTURE, exact))).files == (PICTURE, exact)

@@ -90,7 +90,7 @@ def test_a_regular_expression_that_explodes_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_search_stops_when_its_time_is_over(root: Path) -> None:
-    assert find(root, "import", seconds=1e-9)[-1] == "[stopped: it took too long; search a smaller part]"
+    assert find(root, "import", seconds=1e-9)[-1] == "[stopped at the time limit: search a smaller folder]"
 
 
 def test_a_search_stops_also_where_it_meets_no_file(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_search_stops_also_where_it_meets_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert find(tmp_path, "x", seconds=1e-9) == [
         "(nothing found)",
-        "[stopped: it took too long; search a smaller part]",
+        "[stopped at the time limit: search a smaller folder]",
     ]
 
 
@@ -112,7 +112,7 @@ def test_hits_are_limited(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("hit\n" * (HIT_LIMIT + 1))
     hits = find(tmp_path, "hit")
     assert len(hits) == HIT_LIMIT + 1
-    assert hits[-1] == "[stopped after 100 hits: search for more, or in a smaller part]"
+    assert hits[-1] == "[stopped after 100 hits: use a longer pattern or a smaller folder]"
     (tmp_path / "f").write_text("hit\n" * HIT_LIMIT)
     assert len(find(tmp_path, "hit")) == HIT_LIMIT
 
@@ -132,7 +132,7 @@ def test_binary_and_large_files_are_passed_over_and_counted(tmp_path: Path) -> N
     (tmp_path / "full").write_bytes(b"hit\n" + b"x" * (FILE_LIMIT - 4))
     assert find(tmp_path, "hit") == [
         "full:1: hit",
-        "[passed over: 2 that are binary, too large or not readable]",
+        "[skipped: 2 files or folders that are binary, too large or unreadable]",
     ]
 
 
@@ -146,7 +146,7 @@ def test_what_is_locked_is_passed_over_and_counted(tmp_path: Path) -> None:
         pytest.skip("nothing is locked for the super-user")
     found = find(tmp_path, "hit")
     (tmp_path / "folder").chmod(0o700)
-    assert found == ["a:1: hit", "[passed over: 2 that are binary, too large or not readable]"]
+    assert found == ["a:1: hit", "[skipped: 2 files or folders that are binary, too large or unreadable]"]
 
 
 def test_links_are_not_followed(tmp_path: Path, root: Path) -> None:

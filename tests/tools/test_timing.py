@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from turnwright.testing import clock
-from turnwright.tools.timing import limited, uncounted
+from turnwright.tools.timing import clock_stopped, limited
 
 
 @pytest.mark.parametrize(("before", "waiting", "after", "ends"), [(4, 100, 4, 108), (4, 100, 7, 110), (11, 0, 0, 10)])
@@ -14,7 +14,7 @@ def test_what_does_not_count_is_had_on_top(before: float, waiting: float, after:
     async def scene() -> None:
         with limited(10):
             await anyio.sleep(before)
-            with uncounted():
+            with clock_stopped():
                 await anyio.sleep(waiting)
             await anyio.sleep(after)
         assert anyio.current_time() == pytest.approx(ends)
@@ -24,9 +24,9 @@ def test_what_does_not_count_is_had_on_top(before: float, waiting: float, after:
 
 def test_outside_of_a_call_and_in_one_without_bound_nothing_is_counted() -> None:
     async def scene() -> None:
-        with uncounted():
+        with clock_stopped():
             await anyio.sleep(1)
-        with limited(None), uncounted():
+        with limited(None), clock_stopped():
             await anyio.sleep(1)
         assert anyio.current_time() == pytest.approx(2)
 
@@ -35,7 +35,7 @@ def test_outside_of_a_call_and_in_one_without_bound_nothing_is_counted() -> None
 
 def test_a_clock_that_stands_still_does_not_stop_a_cancellation() -> None:
     async def scene() -> None:
-        with anyio.move_on_after(5), limited(10), uncounted():
+        with anyio.move_on_after(5), limited(10), clock_stopped():
             await anyio.sleep_forever()
         assert anyio.current_time() == pytest.approx(5)
 

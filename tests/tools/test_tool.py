@@ -340,21 +340,21 @@ def many() -> Any:  # noqa: ANN401 (what it gives does not matter)
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: tool(on_crash="rerun")(do), "tool do: on_crash='rerun' needs idempotent=True or read_only=True"),
-        (lambda: tool(on_crash="again")(do), "tool do: on_crash is 'rerun', 'unknown' or 'ask', not 'again'"),  # type: ignore[call-overload]
-        (lambda: tool(name="read file")(do), "tool 'read file': a name has 1 to 64 of"),
-        (lambda: tool(name="")(do), "tool '': a name has"),
-        (lambda: tool(name="x" * 65)(do), "a name has 1 to 64 of"),
-        (lambda: tool(name="line\n")(do), "a name has 1 to 64 of"),
-        (lambda: tool(lambda: None), "tool '<lambda>': a name has"),
-        (lambda: tool(timeout=0)(do), "tool do: timeout is a number of seconds above 0, or None, not 0"),
-        (lambda: tool(timeout=True)(do), "tool do: timeout is a number of seconds above 0, or None, not True"),
-        (lambda: tool(expires_in=float("nan"))(do), "tool do: expires_in is a number of seconds above 0"),
+        (lambda: tool(on_crash="rerun")(do), "tool do: on_crash='rerun' may run a call twice"),
+        (lambda: tool(on_crash="again")(do), "tool do: on_crash must be 'rerun', 'unknown' or 'ask', not 'again'"),  # type: ignore[call-overload]
+        (lambda: tool(name="read file")(do), "tool 'read file': a name must have 1 to 64 of"),
+        (lambda: tool(name="")(do), "tool '': a name must have"),
+        (lambda: tool(name="x" * 65)(do), "a name must have 1 to 64 of"),
+        (lambda: tool(name="line\n")(do), "a name must have 1 to 64 of"),
+        (lambda: tool(lambda: None), "tool '<lambda>': a name must have"),
+        (lambda: tool(timeout=0)(do), "tool do: timeout must be a number of seconds above 0, or None, not 0"),
+        (lambda: tool(timeout=True)(do), "tool do: timeout must be a number of seconds above 0, or None, not True"),
+        (lambda: tool(expires_in=float("nan"))(do), "tool do: expires_in must be a number of seconds above 0"),
         (
             lambda: tool(needs_approval="yes")(do),  # type: ignore[call-overload]
-            "tool do: approval is True, False or a function of the arguments, not 'yes'",
+            "tool do: needs_approval must be True, False or a function, not 'yes'",
         ),
-        (lambda: tool(many), "tool many: it is a generator"),
+        (lambda: tool(many), "tool many: a generator cannot be a tool"),
         (lambda: tool(Echo), "@tool takes a function or a bound method, not <class"),
     ],
 )

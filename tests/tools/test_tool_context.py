@@ -174,7 +174,7 @@ async def test_bad_progress_is_the_tools_own_mistake() -> None:
         context.progress(float("nan"))
 
     turn = await Engine(model=ScriptedModel(asks_for(("count", {})), "Done."), tools=[count]).run(AGENT, "hi")
-    assert results(turn) == [(CallStatus.ERROR, "ValueError: progress is a finite number, and not nan")]
+    assert results(turn) == [(CallStatus.ERROR, "ValueError: progress must be a finite number, not nan")]
 
 
 async def test_a_thread_that_was_left_behind_is_not_heard_any_more() -> None:

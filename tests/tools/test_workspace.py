@@ -124,7 +124,7 @@ def test_an_empty_grant_opens_nothing(ground: Path) -> None:
         ("src", "'src' is a folder: list_files"),
         (".", "'.' is a folder: list_files"),
         ("", "'.' is a folder: list_files"),
-        ("a\0b", "is not a path: it holds a NUL character"),
+        ("a\0b", "is not a path: it contains a NUL character"),
         ("x/" * 3000, "is too long"),
         ("x" * 300, "File name too long"),
         ("\ud800", "is not a path"),

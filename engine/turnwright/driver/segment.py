@@ -21,7 +21,7 @@ from turnwright.message import Message
 from turnwright.model.protocol import Model, ReasoningDelta, TextDelta
 from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
-from turnwright.tools.batch_context import BatchContext, Delegate, Values, nobody_delegates
+from turnwright.tools.batch_context import BatchContext, Delegate, Values, refuse_subagent
 from turnwright.tools.context import AbortSignal
 from turnwright.tools.tool import Tool
 from turnwright.transcript.request_builder import Conversation
@@ -188,7 +188,7 @@ class Segment:
             turn_id=journal.turn_id,
         )
         #: Drives its sub-agents: set by whoever drives turns.
-        self.delegate: Delegate = nobody_delegates
+        self.delegate: Delegate = refuse_subagent
         #: Seconds to wait before the next attempt.
         self.wait = 0.0
         #: What the tools of the last reply's calls made of their arguments, in its order, until the calls run.

@@ -11,7 +11,7 @@ from .result import ToolResult
 from .text import RESULT_LIMIT, cap
 from .tool import FunctionTool, OnCrash, Tool, tool
 
-# The tools that the command line brings: an embedder brings its own.
+# Used by the command line. An app has tools of its own and need not load these.
 if TYPE_CHECKING:
     from .builtin import builtin_tools
     from .load import load_tools

@@ -1,4 +1,4 @@
-"""The function that says whether a person is asked before a call: its signature, and how it is called."""
+"""The function given as `needs_approval`: its signature and its call."""
 
 import inspect
 import logging
@@ -22,15 +22,15 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ApprovalCheck:
-    """A function of the arguments of a call that says whether a person is asked first.
+    """A function that decides from a call's arguments whether a person must approve the call.
 
-    It is called by keyword, with the arguments that it has parameters for, or with all of them where it takes
-    `**kwargs`. A parameter annotated `ToolContext`, or one called `context` that is no argument of the tool, gets the
-    context of the call. What `functools.partial` has bound stays bound.
+    It is called by keyword, with the arguments that it has parameters for, or with all of them if it takes
+    `**kwargs`. A parameter annotated `ToolContext`, or one named `context` that is no argument of the tool, gets the
+    context of the call. Arguments bound by `functools.partial` are left alone.
 
-    `arguments` are the names of the tool's arguments, and whether each call has a value for it. `timeout` is the
-    tool's, in seconds: the function may take as long as a call. Raises `ConfigError`, naming the tool, the function
-    and the parameter, for a function that cannot be called like this.
+    `arguments` maps the names of the tool's arguments to whether each call has a value for it. `timeout` is the tool's
+    timeout in seconds; it also limits this function. Raises `ConfigError`, naming the tool, the function and the
+    parameter, for a function that cannot be called like this.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class ApprovalCheck:
         self._timeout = timeout
         self._function = function
         self._label = _label(function)
-        self._where = f"tool {tool}: approval: {self._label}"
+        self._where = f"tool {tool}: needs_approval: {self._label}"
         self._bound = frozenset(function.keywords) if isinstance(function, partial) else frozenset[str]()
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigError(f"{self._where} is a generator, but it is asked once: return True or False")
+            raise ConfigError(f"{self._where} is a generator: return True or False instead")
         self._names: list[str] = []
         self._contexts: list[str] = []
         self._takes_all = False
@@ -52,20 +52,19 @@ class ApprovalCheck:
             self._take(parameter, arguments)
         if self._takes_rest and not (self._takes_all or self._names or self._contexts or self._bound):
             raise ConfigError(
-                f"{self._where}: it is called with the arguments by name, and '*' takes none: name them,"
-                " or take '**arguments'"
+                f"{self._where}: the arguments are passed by name, and '*' takes none: name them, or take '**arguments'"
             )
 
     async def __call__(self, values: Mapping[str, object], context: ToolContext) -> bool:
-        """Ask the function about a call with these arguments.
+        """Return whether a call with these arguments needs approval.
 
-        Raises `ToolError` if it raises, is not done in time, or returns anything but True or False, as a function
-        does that lacks a `return`: what cannot be checked must not run. Lets `NeedsPersonError` pass: it may ask, too.
+        Raises `ToolError`, which refuses the call, if the function raises, is late, or returns anything but True or
+        False. `NeedsPersonError` passes through: the function may ask a question itself.
         """
         with limited(self._timeout) as limit:
             try:
                 verdict = await self._verdict(values, context)
-                # One that swallowed its cancellation, or kept the event loop busy, gives a verdict all the same.
+                # A late verdict is possible: the function swallowed its cancellation, or kept the event loop busy.
                 if limit is None or anyio.current_time() < limit.deadline:
                     return verdict
             except NeedsPersonError:
@@ -80,7 +79,7 @@ class ApprovalCheck:
         raise self._refusal(f"did not finish within {self._timeout:g} s")
 
     def _refusal(self, why: str) -> ToolError:
-        return ToolError(f"refused, and did not run: the approval check of {self._tool} {why}")
+        return ToolError(f"refused and not run: the approval check of {self._tool} {why}")
 
     async def _verdict(self, values: Mapping[str, object], context: ToolContext) -> bool:
         names = [name for name in values if name not in self._bound] if self._takes_all else self._names
@@ -90,7 +89,7 @@ class ApprovalCheck:
             result = await result
         if not isinstance(result, bool):
             raise TypeError(
-                f"{self._label} returned {shorten(repr(result), _SHOWN_VALUE)}, and not True (ask a person) or False"
+                f"{self._label} returned {shorten(repr(result), _SHOWN_VALUE)}: return True (ask a person) or False"
             )
         return result
 
@@ -100,7 +99,7 @@ class ApprovalCheck:
         except (NameError, SyntaxError, AttributeError) as error:
             raise ConfigError(
                 f"{self._where}: its annotations cannot be resolved ({error}):"
-                " import what they name at run time, and define it at module level"
+                " import the annotated types at run time, and define them at module level"
             ) from error
         except (TypeError, ValueError) as error:
             raise ConfigError(
@@ -108,7 +107,7 @@ class ApprovalCheck:
             ) from error
 
     def _take(self, parameter: inspect.Parameter, arguments: Mapping[str, bool]) -> None:
-        """Look at one parameter: what it is to be given, if anything. Raises `ConfigError` if nothing fits it."""
+        """Note the value that one parameter will get, if any. Raises `ConfigError` if no value fits."""
         name, needed = parameter.name, parameter.default is parameter.empty
         if parameter.kind is parameter.VAR_KEYWORD:
             self._takes_all = True
@@ -124,7 +123,7 @@ class ApprovalCheck:
         elif name in arguments:
             if needed and not arguments[name]:
                 raise ConfigError(
-                    f"{self._where}: a call may leave {name!r} out: give the parameter a default, as in {name}=None"
+                    f"{self._where}: {name!r} is optional in a call: give the parameter a default, as in {name}=None"
                 )
             self._names.append(name)
         elif needed:
@@ -137,7 +136,7 @@ def _unknown(name: str, arguments: Mapping[str, bool]) -> str:
     first = next(iter(arguments))
     return (
         f"parameter {name!r} is no argument of the tool (its arguments: {', '.join(arguments)}):"
-        f" the function is called with them by name, as in needs_approval=lambda {first}: ..."
+        f" they are passed by name, as in needs_approval=lambda {first}: ..."
     )
 
 

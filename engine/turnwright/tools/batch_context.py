@@ -1,4 +1,4 @@
-"""The context of a batch of calls: what the calls need to know of their turn."""
+"""The turn as the calls of a batch need it."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,28 +9,28 @@ from turnwright_states import Call, CallSettledInput, CallWaitingInput
 from .context import AbortSignal
 from .tool import Tool
 
-#: Hears how far a call is: its progress, of how much, and a message.
+#: Receives the progress of a call: the amount, the total, and a message.
 Progress = Callable[[Call, float, float | None, str], None]
-#: Drives the sub-agent of a started call, until it has ended or waits for a person.
+#: Drives the sub-agent of a started call until it has ended or waits for a person.
 Delegate = Callable[[Call], Awaitable[CallSettledInput | CallWaitingInput]]
-#: Told the error that a tool raised.
+#: Receives the error that a tool raised.
 Failed = Callable[[BaseException], None]
-#: Does what a started call asks for, and says what came of it.
+#: Runs a started call and returns its outcome.
 Execution = Callable[[Failed | None], Awaitable[CallSettledInput | CallWaitingInput]]
-#: Executes a call of a tool around its execution.
+#: Wraps the execution of a call.
 Execute = Callable[[Call, Tool, Execution], Awaitable[CallSettledInput | CallWaitingInput]]
 
 
-def nobody_listens(call: Call, progress: float, total: float | None, message: str) -> None:
-    """Where nobody listens to a turn, the progress of its calls is told to nobody."""
+def discard_progress(call: Call, progress: float, total: float | None, message: str) -> None:
+    """Ignore the progress of a call, for a turn without listeners."""
 
 
-async def nobody_delegates(call: Call) -> CallSettledInput | CallWaitingInput:
-    """Where nobody drives turns, no sub-agent can run."""
-    raise TypeError(f"{call.name} is a sub-agent, and nobody here drives one")
+async def refuse_subagent(call: Call) -> CallSettledInput | CallWaitingInput:
+    """Raise `TypeError`, for a batch without a driver of sub-agents."""
+    raise TypeError(f"{call.name} is a sub-agent, and this batch cannot drive one")
 
 
-#: What `Tool.parse` made of the arguments of a call.
+#: The arguments of a call, as `Tool.parse` returns them.
 Values = Mapping[str, object]
 
 
@@ -38,8 +38,8 @@ Values = Mapping[str, object]
 class BatchContext:
     """The turn of a batch, as its calls need it.
 
-    `checked` are the arguments, by call, that were checked when the reply arrived, which is just now: they are not
-    checked again. Each is used once, for a tool may change what it is given.
+    `checked` has the arguments of calls that were validated when the reply arrived, just before. They are not validated
+    again. Each is used once, because a tool may change its arguments.
     """
 
     turn: str
@@ -47,16 +47,16 @@ class BatchContext:
     grants: tuple[str, ...]
     #: Seconds of driving so far.
     elapsed: Callable[[], float]
-    #: Seconds since the epoch of Unix.
+    #: Seconds since the Unix epoch.
     now: Callable[[], float] = time.time
-    #: Whether the turn is about to be stopped, so that no further call may start.
+    #: Whether the turn is being stopped, so that no further call may start.
     stopping: Callable[[], bool] = lambda: False
-    #: Set when the turn is about to be stopped, for the calls that run.
+    #: Set when the turn is being stopped, for the running calls.
     abort: AbortSignal = field(default_factory=AbortSignal)
-    progress: Progress = nobody_listens
-    delegate: Delegate = nobody_delegates
-    #: What executes a started call around what its tool does, if anything does.
+    progress: Progress = discard_progress
+    delegate: Delegate = refuse_subagent
+    #: Wraps the execution of each call, if given.
     execute: Execute | None = None
     checked: dict[str, Values] = field(default_factory=dict)
-    #: Seconds that a call may go on after it was cancelled; then it is abandoned.
+    #: Seconds that a canceled call may go on before it is abandoned.
     grace: float = 1.0

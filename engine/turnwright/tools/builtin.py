@@ -1,4 +1,4 @@
-"""The tools that the command line brings: they read the workspace, and ask the person in front of it."""
+"""The built-in tools of the command line: they read the workspace and ask the user."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,16 +22,14 @@ R_co = TypeVar("R_co", covariant=True)
 _SECONDS = 30.0
 _REASON_LIMIT = 300
 
-PathInside = Annotated[
-    str, Field(description="A path below the project's folder, or one for which read access was granted.")
-]
+PathInside = Annotated[str, Field(description="A path in the project's folder, or a path with granted read access.")]
 
 
 def builtin_tools(root: Path) -> list[Tool]:
     """Make the built-in tools: `list_files`, `read_file`, `search_files`, `ask_user_input`, `request_read_access`.
 
-    They read only, and only below the folder `root`, except for what a person grants during the turn. They may all
-    run again after a crash. Raises `ConfigError` if `root` is not a folder. Source: DESIGN 9.
+    They only read, and only below the folder `root` and below paths that a person grants during the turn. All of them
+    may run again after a crash. Raises `ConfigError` if `root` is not a folder.
     """
     workspace = Workspace(root)
 
@@ -40,7 +38,7 @@ def builtin_tools(root: Path) -> list[Tool]:
         """List the files and folders in a folder of the project, at most 500 of them.
 
         Args:
-            recursive: Whether to list what is in the folders below as well.
+            recursive: Whether to list the folders below as well.
         """
         return listing(workspace.place(path, context.grants), recursive=recursive)
 
@@ -51,11 +49,11 @@ def builtin_tools(root: Path) -> list[Tool]:
         offset: Annotated[int, Field(ge=1)] = 1,
         limit: Annotated[int, Field(ge=1)] | None = None,
     ) -> str:
-        """Read a text file of the project. A long file comes in portions, with a notice of where to go on.
+        """Read a text file of the project. A long file is cut, with a notice that names the next `offset`.
 
         Args:
-            offset: The number of the first line to read; lines count from 1.
-            limit: How many lines to read at most.
+            offset: The number of the first line to read, counted from 1.
+            limit: The maximum number of lines to read.
         """
         return portion(workspace.place(path, context.grants), offset=offset, limit=limit)
 
@@ -68,12 +66,12 @@ def builtin_tools(root: Path) -> list[Tool]:
         *,
         regex: bool = False,
     ) -> str:
-        """Find the lines that hold a text, in one file or in all files below a folder. Upper and lower case differ.
+        """Find the lines that contain a text, in one file or in all files below a folder. Case-sensitive.
 
         Args:
             pattern: The text to find; with `regex`, a regular expression.
-            glob: Search only files whose name or path fits, for example `*.py` or `src/**/*.md`.
-            regex: Whether `pattern` is a regular expression, as Python knows them.
+            glob: Search only files whose name or path matches, for example `*.py` or `src/**/*.md`.
+            regex: Whether `pattern` is a Python regular expression.
         """
         return search(workspace.place(path, context.grants), pattern, glob=glob, regex=regex)
 
@@ -83,7 +81,7 @@ def builtin_tools(root: Path) -> list[Tool]:
         """Ask the user a question, and wait for the answer. Ask only what you cannot find out yourself.
 
         Args:
-            question: The question, in full.
+            question: The complete question.
             choices: Answers to choose from, if there are only a few.
         """
         del question, choices  # the person has seen them
@@ -93,17 +91,17 @@ def builtin_tools(root: Path) -> list[Tool]:
         return reply.text or "(the user gave an empty answer)"
 
     def request_read_access(context: ToolContext, path: str, reason: str = "") -> str:
-        """Ask the user for leave to read a file or folder outside the project. It holds until the turn ends.
+        """Ask the user for permission to read a file or folder outside the project, until the turn ends.
 
         Args:
             path: The file or the folder.
-            reason: What you need it for; the user reads this.
+            reason: Why you need it. The user reads this.
         """
         del reason  # the person has seen it
         real = workspace.resolve(path)
         shown = one_line(str(real))
         if not workspace.allows(real, context.grants):
-            raise ToolFailedError(f"access to {shown} was not granted; it may lead elsewhere since the user was asked")
+            raise ToolFailedError(f"access to {shown} was not granted; the path may have changed since the question")
         if _has(context, Decision.APPROVE):
             return f"Access granted: you may read {shown} now."
         return f"You may already read {shown}."
@@ -112,12 +110,12 @@ def builtin_tools(root: Path) -> list[Tool]:
         list_files,
         read_file,
         search_files,
-        _Question(ask_user_input, read_only=True),
-        _Access(workspace, request_read_access),
+        _QuestionTool(ask_user_input, read_only=True),
+        _ReadAccessTool(workspace, request_read_access),
     ]
 
 
-class _Question(FunctionTool[P, R_co]):
+class _QuestionTool(FunctionTool[P, R_co]):
     def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
         values = self.plain(arguments)
         if _has(context, Decision.REPLY):
@@ -130,8 +128,8 @@ class _Question(FunctionTool[P, R_co]):
         )
 
 
-class _Access(FunctionTool[P, R_co]):
-    """Waits for leave to read a path; what the person sees and grants is where the path really leads."""
+class _ReadAccessTool(FunctionTool[P, R_co]):
+    """Asks for permission to read a path. The person sees and grants the path with all links resolved."""
 
     def __init__(self, workspace: Workspace, function: Callable[P, R_co]) -> None:
         super().__init__(function, read_only=True)
@@ -145,7 +143,7 @@ class _Access(FunctionTool[P, R_co]):
             grant.encode()
         except (ToolFailedError, UnicodeEncodeError) as error:
             raise ToolInputError(f"path: {error}") from None
-        # A granted call does not ask again, even if its link leads elsewhere since: it fails when it runs.
+        # An approved call does not ask again. If its link leads elsewhere by now, the call fails when it runs.
         if self._workspace.allows(real, context.grants) or _has(context, Decision.APPROVE):
             return None
         reason = one_line(shorten(" ".join(str(values["reason"]).split()), _REASON_LIMIT))

@@ -1,4 +1,4 @@
-"""What a tool is told about its call, and what it can do while it runs: ask a person, say how far it is, and stop."""
+"""The context of a running call: its data, questions to a person, progress, and the signal to stop."""
 
 import itertools
 import math
@@ -14,18 +14,18 @@ import anyio.lowlevel
 
 from turnwright_states import Decision, InterruptKind
 
-from .loop_handle import Door, door_here
+from .loop_handle import LoopHandle, loop_handle
 from .text import shorten
 
-#: What hears of a call's progress: how far it is, of how much, and a message.
-Hear = Callable[[float, float | None, str], None]
+#: Receives a call's progress: the amount, the total, and a message.
+ProgressListener = Callable[[float, float | None, str], None]
 
 _MESSAGE_LIMIT: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class GivenAnswer:
-    """What a person said to an interrupt of this call. `text` holds the words of a reply."""
+    """A person's answer to an interrupt of this call. `text` is the text of a reply."""
 
     decision: Decision
     text: str = ""
@@ -33,10 +33,10 @@ class GivenAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A call wants a person before it runs, or before it goes on.
+    """A question to a person, before a call runs or goes on.
 
-    `question` and `choices` are shown to the person. `grant` is what saying yes would allow. `expires_in` is the
-    time to answer in seconds, after which the call is rejected; None waits for ever.
+    `question` and `choices` are shown to the person. `grant` is the access that an approval gives. `expires_in` is the
+    time to answer in seconds, after which the call is rejected. None means no limit.
     """
 
     kind: InterruptKind
@@ -47,9 +47,9 @@ class Ask:
 
 
 class NeedsPersonError(BaseException):
-    """A tool that runs wants a person before it goes on. Let it pass: the call waits then, and the turn pauses.
+    """A running tool needs a person. Do not catch it: the call waits, and the turn pauses.
 
-    It is no `Exception`, so that a tool that catches what its own work raises does not swallow it.
+    It is not an `Exception`, so that a tool that catches the errors of its own work does not swallow it.
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -58,9 +58,9 @@ class NeedsPersonError(BaseException):
 
 
 class AbortSignal:
-    """Tells a running call that it should stop. It is set once, and never taken back.
+    """Signals a running call to stop. It is set once and never cleared.
 
-    `aborted` may be read from any thread. `wait`, `ends` and `set` belong to the event loop in which the call runs.
+    `aborted` may be read from any thread. Use `wait`, `scope` and `set` only in the event loop of the call.
     """
 
     __slots__ = ("_aborted", "_below", "_event", "_scopes")
@@ -68,7 +68,7 @@ class AbortSignal:
     def __init__(self) -> None:
         self._aborted = False
         self._event: anyio.Event | None = None
-        # Each turn in flight has a signal, and few have anything below.
+        # Created on demand: each running turn has a signal, and few signals have children or scopes.
         self._below: set[AbortSignal] | None = None
         self._scopes: set[anyio.CancelScope] | None = None
 
@@ -81,7 +81,7 @@ class AbortSignal:
         return self._aborted
 
     async def wait(self) -> None:
-        """Return when the call should stop; at once if that is so already."""
+        """Wait until the call should stop."""
         if self._aborted:
             await anyio.lowlevel.checkpoint()
             return
@@ -89,7 +89,7 @@ class AbortSignal:
         await self._event.wait()
 
     def set(self) -> None:
-        """Say that it should stop. For whoever runs the call, and for tests of tools."""
+        """Signal the call to stop. For the engine, and for tests of tools."""
         self._aborted = True
         if self._event is not None:
             self._event.set()
@@ -99,8 +99,8 @@ class AbortSignal:
             one.set()
 
     @contextmanager
-    def ends(self) -> "Iterator[anyio.CancelScope]":
-        """A scope around a block that is not worth going on with once the signal is set: it is cancelled then."""
+    def scope(self) -> "Iterator[anyio.CancelScope]":
+        """Open a cancel scope around a block that is canceled when the signal is set."""
         with anyio.CancelScope() as scope:
             if self._aborted:
                 scope.cancel()
@@ -112,7 +112,7 @@ class AbortSignal:
                 scopes.discard(scope)
 
     def below(self) -> "AbortSignal":
-        """A signal that is set with this one, until `forget` is told of it, and can be set by itself."""
+        """Return a child signal. It is set with this one, until `forget`, and can be set alone."""
         signal = AbortSignal()
         if self._aborted:
             signal.set()
@@ -121,59 +121,59 @@ class AbortSignal:
         return signal
 
     def forget(self, below: "AbortSignal") -> None:
-        """Whoever heard that signal is done."""
+        """Detach a child signal, because its call has ended."""
         if self._below is not None:
             self._below.discard(below)
 
 
 class ProgressLine:
-    """The line between one running call and those who listen to its turn. Nothing goes through once it is closed.
+    """Passes the progress of one running call to the listeners of its turn, until it is closed.
 
-    It is made in the event loop of the turn, and used from any thread.
+    It is created in the event loop of the turn, and used from any thread.
     """
 
-    __slots__ = ("_asked", "_hand_over", "_hear", "_thread")
+    __slots__ = ("_asked", "_listener", "_loop", "_thread")
 
-    def __init__(self, hear: Hear | None = None) -> None:
-        self._hear = hear
+    def __init__(self, listener: ProgressListener | None = None) -> None:
+        self._listener = listener
         self._asked = itertools.count()
         self._thread = threading.get_ident()
-        self._hand_over: Door | None = None if hear is None else door_here()
+        self._loop: LoopHandle | None = None if listener is None else loop_handle()
 
     def count(self) -> int:
-        """How many questions the call has put so far in this attempt, before the one that is counted here."""
+        """Count a question, and return the number of earlier questions of this attempt."""
         return next(self._asked)
 
-    def say(self, progress: float, total: float | None, message: str) -> None:
-        """Pass on how far the call is."""
-        if self._hand_over is None or threading.get_ident() == self._thread:
-            self._pass_on(progress, total, message)
+    def send(self, progress: float, total: float | None, message: str) -> None:
+        """Pass the progress on."""
+        if self._loop is None or threading.get_ident() == self._thread:
+            self._deliver(progress, total, message)
             return
-        with suppress(RuntimeError):  # the event loop is gone, and with it all who listened
-            self._hand_over(partial(self._pass_on, progress, total, message))
+        with suppress(RuntimeError):  # the event loop is gone, and its listeners too
+            self._loop(partial(self._deliver, progress, total, message))
 
     def close(self) -> None:
-        """The call is over, or nobody waits for it any more. Called in the event loop."""
-        self._hear = None
+        """Drop all later progress, because the call has ended or was abandoned. Called in the event loop."""
+        self._listener = None
 
-    def _pass_on(self, progress: float, total: float | None, message: str) -> None:
-        if self._hear is not None:
-            self._hear(progress, total, message)
+    def _deliver(self, progress: float, total: float | None, message: str) -> None:
+        if self._listener is not None:
+            self._listener(progress, total, message)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """The call that is being made.
+    """The context of a running call.
 
-    A tool whose function has a parameter annotated `ToolContext` is given one; the model never sees that parameter.
-    `turn` is the turn's id, `call` the call's, unique in the turn. `attempt` counts from 1. `answers` are those to
-    this call's own interrupts, oldest first. `grants` is everything that was granted so far in this turn: absolute
-    paths, for the built-in tools. `abort` is set when the call should stop: when somebody aborts the turn, as soon as
-    that is known, so that the tool can finish its work in the grace time; when the call has run out of its own time;
-    and when it is cancelled. A tool that runs in a thread cannot be cancelled, and should look at it now and then.
+    A tool's function receives it in a parameter annotated `ToolContext`, which the model does not see. `call_id` is
+    unique in the turn. `attempt` counts from 1. `answers` are the answers to this call's own interrupts, oldest first.
+    `grants` has everything granted so far in this turn; for the built-in tools these are absolute paths.
 
-    `ToolContext(turn_id="t", call_id="c")` is enough for a test of a tool: nobody listens then, and nobody has
-    answered.
+    `abort_signal` is set when the call should stop: the turn is aborted, the call's timeout has passed, or the call is
+    canceled. After an abort the tool has the grace time to finish. A tool in a thread cannot be canceled, so it should
+    check the signal now and then.
+
+    For a test of a tool, `ToolContext(turn_id="t", call_id="c")` is enough. It has no listeners and no answers.
     """
 
     turn_id: str
@@ -186,37 +186,36 @@ class ToolContext:
 
     @property
     def idempotency_key(self) -> str:
-        """The idempotency key `{turn}:{call}`: the same at every attempt (DESIGN 4.13)."""
+        """The idempotency key `{turn_id}:{call_id}`, the same in every attempt (docs/rules.md#recovery)."""
         return f"{self.turn_id}:{self.call_id}"
 
     def progress(self, progress: float, total: float | None = None, message: str = "") -> None:
-        """Tell those who listen to the turn how far the call is: `progress` of `total`, in a unit of your choice.
+        """Send the progress of the call to the turn's listeners: `progress` of `total`, in a unit of your choice.
 
-        It may be called from the event loop and from a thread, and never waits. Listeners hear it as a
-        `ToolProgressEvent` event; it is not written down, the model does not see it, and once the call has its result,
-        or nobody waits for it any more, nobody hears it. Raises `ValueError` for what is no finite number.
+        Call it from the event loop or from a thread; it never waits. Listeners receive a `ToolProgressEvent`. It is not
+        stored, and the model does not see it. Progress after the end of the call is dropped. Raises `ValueError` for
+        anything but finite numbers.
         """
         _check_number("progress", progress)
         if total is not None:
             _check_number("total", total)
-        self._line.say(progress, total, shorten(str(message), _MESSAGE_LIMIT))
+        self._line.send(progress, total, shorten(str(message), _MESSAGE_LIMIT))
 
     def ask(self, question: str, choices: Sequence[str] = (), *, expires_in: float | None = None) -> str:
-        """Ask a person in the middle of the work, and return what they said.
+        """Ask a person during the call, and return the answer.
 
-        The n-th question of a call is answered by the n-th reply that it was given so far. Where there is none yet this
-        raises `NeedsPersonError`: the call waits, and the turn pauses, for days and over restarts if need be. Once a
-        person has answered, the call runs again **from its beginning** (`attempt` is one higher), with the answer at
-        hand. So all that stands before this is done again: ask first, or make sure that doing it twice does no harm
-        (`key`). Ask the same questions in the same order every time, one after the other. The same pattern as the
-        requests of several round trips in MCP.
+        The n-th question of a call gets the call's n-th reply. Without that reply, this raises `NeedsPersonError`: the
+        call waits, and the turn pauses, for days and across restarts if necessary. After the answer the call runs again
+        **from its beginning**, with `attempt` raised by one. So ask before the work, or make the work safe to repeat
+        (`idempotency_key`). Ask the same questions in the same order in every attempt, one after the other. Multi
+        round-trip requests in MCP work in the same way.
 
-        `choices` are shown; a person may say something else. `expires_in` is the time to answer in seconds. Whoever is
-        turned down, or not answered in time, does not run again: the call is rejected. Where the turn may not pause any
-        more, the outcome of the call is unknown. Replies to what the tool's `asks` asked count too.
+        `choices` are shown, but a person may reply with another text. `expires_in` is the time to answer in seconds. A
+        rejected or expired question rejects the call, and it does not run again. If the turn has no pauses left, the
+        outcome of the call is unknown. Replies to a question of the tool's `asks` count too.
 
-        Raises `NeedsPersonError`, which no tool should catch, `ValueError` for a question that says nothing or a time
-        that is not above 0, and `TypeError` for choices that are no texts.
+        Raises `NeedsPersonError`, which a tool must not catch, `ValueError` for a blank question or a time that is not
+        above 0, and `TypeError` for choices that are not strings.
         """
         number = self._line.count()
         ask = _question(question, choices, expires_in)
@@ -228,13 +227,13 @@ class ToolContext:
 
 def _question(question: str, choices: Sequence[str], expires_in: float | None) -> Ask:
     if not isinstance(question, str) or not question.strip():
-        raise ValueError(f"question is a text that says something, and not {question!r}")
+        raise ValueError(f"question must be a str that is not blank, not {question!r}")
     if isinstance(choices, str) or not all(isinstance(one, str) for one in choices):
-        raise TypeError(f"choices are texts in a list or a tuple, and not {choices!r}")
+        raise TypeError(f"choices must be a list or a tuple of str, not {choices!r}")
     if expires_in is not None:
         _check_number("expires_in", expires_in)
         if expires_in <= 0:
-            raise ValueError(f"expires_in is a number of seconds above 0, or None, and not {expires_in!r}")
+            raise ValueError(f"expires_in must be a number of seconds above 0, or None, not {expires_in!r}")
     return Ask(InterruptKind.QUESTION, question, tuple(choices), expires_in=expires_in)
 
 
@@ -245,4 +244,4 @@ def _check_number(name: str, value: float) -> None:
     except OverflowError:  # an int beyond all floats
         fine = False
     if not fine:
-        raise ValueError(f"{name} is a finite number, and not {shorten(repr(value), 40)}")
+        raise ValueError(f"{name} must be a finite number, not {shorten(repr(value), 40)}")

@@ -1,7 +1,7 @@
-"""What a docstring says of a function, and of each of its arguments.
+"""A small parser of docstrings: the description of a function, and of each of its arguments.
 
-Three styles are read: Google (`Args:`), reST (`:param x:`) and NumPy (`Parameters` over a line of dashes). A
-parser of the whole of any of them would be a package of its own; what is not understood is left out, never an error.
+It reads three styles: Google (`Args:`), reST (`:param x:`) and NumPy (`Parameters` over a line of dashes). Anything
+else is left out and is never an error.
 """
 
 import inspect
@@ -23,20 +23,20 @@ _Style = Literal["google", "rest", "numpy", "other"]
 
 
 class Docstring(NamedTuple):
-    """The paragraphs before the first section, and the description of each argument by its name."""
+    """The paragraphs before the first section, and the description of each argument."""
 
     description: str
     arguments: dict[str, str]
 
 
 def parse_docstring(text: str | None) -> Docstring:
-    """Read a docstring; None is an empty one. Line breaks inside an argument's description become spaces."""
+    """Parse a docstring; None counts as empty. Line breaks in the description of an argument become spaces."""
     lines = inspect.cleandoc(text or "").splitlines()
     begin = next((number for number in range(len(lines)) if _style(lines, number)), len(lines))
     found: dict[str, list[str]] = {}
     names: list[str] = []
     style: _Style | None = None
-    base: int | None = None  # how far the entries of a Google section are indented
+    base: int | None = None  # the indentation of the entries of a Google section
     for number in range(begin, len(lines)):
         line = lines[number]
         indent = len(line) - len(line.lstrip())

@@ -1,10 +1,10 @@
-"""The errors of tools: they become the results of calls, and the model reads their messages.
+"""The errors of tools. They become the results of calls, and the model reads their messages.
 
 TurnwrightError
-└── ToolError           the call went wrong; the batch answers it with the message
-    ├── ToolInputError  the model's: the arguments do not fit
-    ├── ToolTimeoutError     the tool took longer than it may
-    └── ToolFailedError      the tool's own: it raised
+└── ToolError             the call failed
+    ├── ToolInputError    the model's arguments are invalid
+    ├── ToolTimeoutError  the tool exceeded its timeout
+    └── ToolFailedError   the tool raised an error
 """
 
 from typing import Final, TypeVar
@@ -19,26 +19,26 @@ _ERROR_LIMIT: Final = 2_000
 
 
 class ToolError(TurnwrightError):
-    """A call went wrong in a way that the model is told of. A tool may raise one to choose the words itself."""
+    """A failed call. The model reads the message. A tool may raise it to choose the message itself."""
 
     def __init__(self, message: str) -> None:
         super().__init__(clean(message))
 
 
 class ToolInputError(ToolError):
-    """The arguments do not fit. The message says which, what is wrong with it, and what is expected."""
+    """Invalid arguments. The message names each argument, the problem, and the expected type."""
 
 
 class ToolTimeoutError(ToolError):
-    """The tool did not finish within its time."""
+    """The tool exceeded its timeout."""
 
 
 class ToolFailedError(ToolError):
-    """The tool raised. The message is `TypeName: text`, shortened; the error itself is the cause."""
+    """The tool raised an error. The message is `TypeName: text`, shortened; the error is the cause."""
 
 
 def found(error: BaseException, kind: type[E]) -> E | None:
-    """Give the first error of a kind in a group, or the error itself; None if there is none."""
+    """Return the error, or the first error in the group, that is of a kind; else None."""
     if isinstance(error, kind):
         return error
     inner = (found(one, kind) for one in error.exceptions) if isinstance(error, BaseExceptionGroup) else ()
@@ -46,18 +46,18 @@ def found(error: BaseException, kind: type[E]) -> E | None:
 
 
 def holds(error: BaseException, kind: type[BaseException]) -> bool:
-    """Say whether an error is of a kind, or is a group with one of that kind in it."""
+    """Whether an error is of a kind, or is a group that contains one."""
     if isinstance(error, BaseExceptionGroup):
         return error.subgroup(kind) is not None
     return isinstance(error, kind)
 
 
 def describe(error: BaseException) -> str:
-    """Say `TypeName: text`; for a group, the errors in it, for its own text only counts them."""
+    """Return `TypeName: text`, for a group that of each error in it."""
     if isinstance(error, BaseExceptionGroup):
         return shorten("; ".join(describe(inner) for inner in error.exceptions), _ERROR_LIMIT)
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 (an error that cannot even be printed is still one)
+    except Exception:  # noqa: BLE001 (an error may fail to print)
         text = "(its text cannot be shown)"
     return shorten(f"{type(error).__name__}: {text}" if text else type(error).__name__, _ERROR_LIMIT)

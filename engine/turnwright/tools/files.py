@@ -1,4 +1,4 @@
-"""The list of a folder and the text of a file, in portions that fit a model."""
+"""Folder listings and file contents for a model, cut to a size that fits a result."""
 
 import os
 from typing import BinaryIO, Final
@@ -8,17 +8,17 @@ from .text import RESULT_LIMIT, cut
 from .workspace import SCAN_LIMIT, FilePosition, FolderEntry, list_folder, open_file
 
 LIST_LIMIT: Final = 500
-#: Bytes of text in one portion; what is left of a result's limit is for the notices.
+#: Bytes of text in one portion. The rest of a result's limit is for the notices.
 READ_LIMIT: Final = RESULT_LIMIT - 1024
-#: Bytes that are passed over to reach a line, so that one call cannot read a disk from end to end.
+#: Bytes that are skipped at most to reach a line, so that one call cannot read an entire disk.
 SKIP_LIMIT: Final = 256 * 1024 * 1024
-#: Folders that nobody wrote by hand: a model is told of them, and what is in them is left out.
+#: Generated folders. They are listed without their contents.
 LEFT_OUT: Final = frozenset({".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules"})
 _PEEK: Final = 8 * 1024
 
 
 def listing(place: FilePosition, *, recursive: bool) -> str:
-    """List a folder, one entry a line: folders end in `/`, files have their size. Raises `ToolFailedError`."""
+    """List a folder, one entry per line. Folders end in `/`, files have a size. Raises `ToolFailedError`."""
     lines: list[str] = []
     size = 0
     folders = [place]
@@ -37,21 +37,21 @@ def listing(place: FilePosition, *, recursive: bool) -> str:
             line = _line(folder.child(entry.name), entry, left_out=recursive and not enter)
             size += len(line.encode()) + 1
             if len(lines) == LIST_LIMIT or size > READ_LIMIT:
-                return "\n".join([*lines, f"[cut: the first {len(lines)} entries; list a folder of it for the rest]"])
+                return "\n".join([*lines, f"[cut after {len(lines)} entries; for the rest, list a folder in it]"])
             lines.append(line)
             if enter:
                 inner.append(folder.child(entry.name))
         if len(entries) == SCAN_LIMIT:
-            lines.append(f"[{folder.shown} has more than {SCAN_LIMIT} entries; the rest is left out]")
+            lines.append(f"[{folder.shown} has more than {SCAN_LIMIT} entries; the others are left out]")
         folders.extend(reversed(inner))
     return "\n".join(lines) or "(an empty folder)"
 
 
 def portion(place: FilePosition, *, offset: int, limit: int | None) -> str:
-    """Give the lines of a file from line `offset` (from 1) on, at most `limit` of them and `READ_LIMIT` bytes.
+    """Return the lines of a file from line `offset` on, counted from 1: at most `limit` lines and `READ_LIMIT` bytes.
 
-    A notice says where to go on. What is not UTF-8 is replaced; of a binary file only the size is given. Raises
-    `ToolFailedError`.
+    A notice names the next offset. Bytes that are not UTF-8 are replaced. A binary file is described by its size.
+    Raises `ToolFailedError`.
     """
     with open_file(place) as file:
         size = os.fstat(file.fileno()).st_size
@@ -64,7 +64,7 @@ def portion(place: FilePosition, *, offset: int, limit: int | None) -> str:
 
 
 def is_binary(file: BinaryIO) -> bool:
-    """Say whether a file begins with what is no text; leaves it at its beginning."""
+    """Whether a file begins with binary data. Leaves the file at its beginning."""
     head = file.read(_PEEK)
     file.seek(0)
     return b"\0" in head
@@ -83,9 +83,9 @@ def _line(place: FilePosition, entry: FolderEntry, *, left_out: bool) -> str:
 
 
 def _skip(file: BinaryIO, place: FilePosition, count: int) -> int:
-    """Pass over `count` lines and give how many there were. A last line without a break is one too."""
+    """Skip `count` lines and return how many there were. A last line without a line break counts."""
     passed = read = 0
-    inside = False  # a line whose end was not read yet
+    inside = False  # in a line whose end was not read yet
     while passed < count:
         piece = file.readline(RESULT_LIMIT)
         if not piece:
@@ -93,7 +93,7 @@ def _skip(file: BinaryIO, place: FilePosition, count: int) -> int:
         read += len(piece)
         if read > SKIP_LIMIT:
             raise ToolFailedError(
-                f"line {count + 1} of {place.shown!r} lies more than {SKIP_LIMIT} bytes into it; search it"
+                f"line {count + 1} of {place.shown!r} is more than {SKIP_LIMIT} bytes into the file; use search_files"
             )
         inside = not piece.endswith(b"\n")
         passed += not inside
@@ -118,11 +118,11 @@ def _lines(file: BinaryIO, offset: int, limit: int | None) -> str:
         else:
             return (
                 f"{cut(data, READ_LIMIT)}\n[line {number} is longer than {READ_LIMIT} bytes and is cut here;"
-                f" go on with offset={number + 1}]"
+                f" continue with offset={number + 1}]"
             )
     text = "".join(kept)
     if not more and not file.read(1):
         return text
     end = offset + len(kept)
-    # Each line that was kept ends in a break, for another follows it.
-    return f"{text}[lines {offset} to {end - 1}; go on with offset={end}]"
+    # Each kept line ends with a line break, because another line follows.
+    return f"{text}[lines {offset} to {end - 1}; continue with offset={end}]"

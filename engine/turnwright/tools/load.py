@@ -1,4 +1,4 @@
-"""Tools out of a module or a `.py` file that the caller names (`--tools`, DESIGN 9)."""
+"""Loading tools from a module or a `.py` file (`--tools`)."""
 
 import importlib
 import importlib.util
@@ -20,14 +20,14 @@ _MODULE: Final = re.compile(r"\w+(?:\.\w+)*")
 
 
 def load_tools(spec: str) -> list[Tool]:
-    """Import what `spec` names and give the tools in its namespace, in the order of their definition.
+    """Import `spec` and return the tools in its namespace, in the order of their definition.
 
-    `spec` is a path that ends in `.py`, or the dotted name of a module. While it loads, the file's own folder is
-    importable, or, for a module, the working directory: as with `python FILE` and `python -m MODULE`. A file runs
-    again each time it is loaded.
+    `spec` is a path that ends in `.py`, or the dotted name of a module. As with `python FILE` and `python -m MODULE`,
+    the import path includes the file's folder, or the working directory for a module. A file runs again each time it is
+    loaded.
 
-    Raises `ConfigError` when there is no such file or module, when it raises (the message has the type, the text
-    and the line), when it holds no tool, or when two of its tools have one name.
+    Raises `ConfigError` for a missing file or module, for one that raises (the message has the type, the text and the
+    line), for one without tools, and for two tools with one name.
     """
     module = _file(spec) if spec.endswith(".py") else _module(spec)
     tools: dict[str, Tool] = {}
@@ -37,7 +37,7 @@ def load_tools(spec: str) -> list[Tool]:
         if tools.setdefault(value.name, value) is not value:
             raise ConfigError(f"{spec} has two tools with the name {value.name!r}: rename one with @tool(name=...)")
     if not tools:
-        raise ConfigError(f"{spec} has no tools: put @tool (from turnwright import tool) above a function of it")
+        raise ConfigError(f"{spec} has no tools: put @tool (from turnwright import tool) above a function in it")
     return list(tools.values())
 
 
@@ -45,7 +45,7 @@ def _file(spec: str) -> ModuleType:
     path = Path(spec).expanduser().absolute()
     if not path.is_file():
         raise ConfigError(f"there is no tools file {spec}: give the path of a .py file, or the name of a module")
-    # The name is new to every folder, so that two files called tools.py do not stand in for each other.
+    # The name depends on the path, so that two files called tools.py are two modules.
     name = f"turnwright_tools_{sha256(str(path).encode(errors='replace')).hexdigest()[:12]}"
     found = importlib.util.spec_from_file_location(name, path)
     loader = found.loader if found else None
@@ -63,7 +63,7 @@ def _file(spec: str) -> ModuleType:
 
 def _module(spec: str) -> ModuleType:
     if not _MODULE.fullmatch(spec):
-        raise ConfigError(f"{spec!r} names no tools: give the path of a .py file, or the dotted name of a module")
+        raise ConfigError(f"{spec!r} is no module: give the path of a .py file, or the dotted name of a module")
     _import(spec, Path.cwd(), lambda: importlib.import_module(spec))
     return sys.modules[spec]
 
@@ -75,7 +75,7 @@ def _import(spec: str, folder: Path, load: Callable[[], object], file: str | Non
     except ModuleNotFoundError as error:
         if file is None and error.name and (spec == error.name or spec.startswith(f"{error.name}.")):
             raise ConfigError(
-                f"there is no module {spec!r} (looked in {folder} and in Python's own path): mind the spelling,"
+                f"there is no module {spec!r} (looked in {folder} and in Python's own path): check the spelling,"
                 " or give the path of a .py file"
             ) from error
         raise _raised(spec, error, file) from error
@@ -91,13 +91,13 @@ def _importable(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # The module may have changed the path itself: take out ours, not what stands first.
+        # The module may have changed the path itself, so our entry may not be the first.
         if entry in sys.path:
             sys.path.remove(entry)
 
 
 def _raised(spec: str, error: BaseException, file: str | None) -> ConfigError:
-    """Say what a module raised, and where: the innermost line of the file itself, else of any file."""
+    """Return the error of a module with its place: the innermost line of the file itself, else of any file."""
     if isinstance(error, SyntaxError):
         where = f"{error.filename}, line {error.lineno}"
         text = error.msg

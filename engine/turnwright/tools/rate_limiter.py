@@ -1,7 +1,7 @@
-"""How many calls of one tool run at once, and how often one starts: over all turns of the process.
+"""Limits on the calls of one tool over all turns of the process: concurrent calls, and starts per time.
 
-Whoever waits here holds nothing that another call could need. A call that waited for a tool's place with a place of
-its batch in hand, or the other way round, could wait for a sub-agent that waits for it.
+A waiting call must hold nothing that another call could need. Otherwise a call with a place in its batch could wait for
+a slot of a sub-agent that waits for that place.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from anyio.lowlevel import RunVar
 
 from turnwright.errors import ConfigError
 
-from .loop_handle import door_here
+from .loop_handle import loop_handle
 
 _numbers: Final = itertools.count()
 
@@ -34,40 +34,40 @@ class Rate:
 
     def __post_init__(self) -> None:
         if isinstance(self.calls, bool) or not isinstance(self.calls, int) or self.calls < 1:
-            raise ConfigError(f"rate: calls is a whole number, at least 1, and not {self.calls!r}")
+            raise ConfigError(f"rate: calls must be a whole number, at least 1, not {self.calls!r}")
         per = self.per
         if isinstance(per, bool) or not isinstance(per, int | float) or not math.isfinite(per) or per <= 0:
-            raise ConfigError(f"rate: per is a number of seconds above 0, and not {per!r}")
+            raise ConfigError(f"rate: per must be a number of seconds above 0, not {per!r}")
 
 
 class Slot:
-    """A place for one call of a tool, held until it is left. `start` says that the call starts now."""
+    """A slot for one call of a tool. `start` marks the start of the call, `release` frees the slot."""
 
-    __slots__ = ("_pace", "queue")
+    __slots__ = ("_limiter", "queue")
 
-    def __init__(self, pace: "Pace", queue: "_Queue") -> None:
+    def __init__(self, limiter: "RateLimiter", queue: "_LoopQueue") -> None:
         self.queue = queue
-        self._pace = pace
+        self._limiter = limiter
 
     def start(self) -> None:
-        """The call starts now."""
-        self._pace.started(self)
+        """Note that the call starts now."""
+        self._limiter.started(self)
 
-    def leave(self) -> None:
-        """Give the place back. The start of a call that did start goes on counting."""
-        self._pace.left(self)
+    def release(self) -> None:
+        """Free the slot. A start still counts for the rate."""
+        self._limiter.released(self)
 
 
-class _Queue:
-    """Those of one event loop who wait for a place, and how many of it have one."""
+class _LoopQueue:
+    """The calls of one event loop: those that wait for a slot, and the number of those that have one."""
 
-    __slots__ = ("changed", "door", "running", "turnstile")
+    __slots__ = ("changed", "handle", "running", "turnstile")
 
     def __init__(self) -> None:
         self.running = 0
-        #: How the others wake who waits here.
-        self.door = door_here()
-        #: First come, first served: only who holds it waits for a place to become free.
+        #: Wakes the waiting calls from another event loop.
+        self.handle = loop_handle()
+        #: Keeps the order of arrival: only its holder waits for a free slot.
         self.turnstile = anyio.Lock()
         self.changed = anyio.Event()
 
@@ -76,96 +76,96 @@ class _Queue:
         self.changed = anyio.Event()
 
 
-class Pace:
-    """The pace of the calls of one tool.
+class RateLimiter:
+    """The limits on the calls of one tool.
 
-    `concurrency` bounds the calls that run at once in an event loop, `rate` the starts of all event loops of the
-    process. A place that is taken counts as a start until it is known when, or whether, its call did start.
+    `concurrency` limits the concurrent calls in an event loop, `rate` the starts in all event loops of the process. A
+    taken slot counts as a start until its call has started or the slot is released.
     """
 
     def __init__(self, concurrency: int | None, rate: Rate | None) -> None:
         self._concurrency = math.inf if concurrency is None else concurrency
         self._rate = rate
-        self._queue: RunVar[_Queue | None] = RunVar(f"turnwright.tools.{next(_numbers)}", None)
-        #: The starts that still count, with the time at which they cease to; those that have not happened yet, never.
+        self._queue: RunVar[_LoopQueue | None] = RunVar(f"turnwright.tools.{next(_numbers)}", None)
+        #: The starts that still count, with the time at which each stops counting: infinity before the start.
         self._starts: dict[Slot, float] = {}
-        #: The queues of all event loops in which somebody waits.
-        self._waiting: set[_Queue] = set()
+        #: The queues of all event loops with waiting calls.
+        self._waiting: set[_LoopQueue] = set()
         self._lock = threading.Lock()
 
     async def wait(self) -> Slot:
-        """Wait for a place, in order of arrival. Leave it in the end.
+        """Wait for a slot, in order of arrival. The caller must release it.
 
-        Whoever is cancelled while it waits leaves no trace; who has its place is not cancelled here any more.
+        A canceled wait takes no slot. Once the slot is taken, this cannot be canceled any more.
         """
         queue = self._here()
         async with queue.turnstile:
-            with self._listening(queue):
-                while (place := self._take(queue)) is None:
-                    with anyio.CancelScope(deadline=self._next_look(queue)):
+            with self._woken_by_others(queue):
+                while (slot := self._take(queue)) is None:
+                    with anyio.CancelScope(deadline=self._next_check(queue)):
                         await queue.changed.wait()
-        return place
+        return slot
 
-    def place_now(self) -> Slot | None:
-        """A place if one is free and nobody waits for one. Leave it in the end."""
+    def take_now(self) -> Slot | None:
+        """Return a slot if one is free and no call waits, else None. The caller must release it."""
         queue = self._here()
         return None if queue.turnstile.locked() else self._take(queue)
 
-    def left(self, place: Slot) -> None:
-        """Nobody holds this place any more."""
-        place.queue.running -= 1
+    def released(self, slot: Slot) -> None:
+        """Note that this slot is free again."""
+        slot.queue.running -= 1
         with self._lock:
-            if self._starts.get(place) == math.inf:
-                del self._starts[place]
-        self._wake(place.queue)
+            if self._starts.get(slot) == math.inf:
+                del self._starts[slot]
+        self._wake(slot.queue)
 
-    def started(self, place: Slot) -> None:
-        """The call that holds this place starts now."""
+    def started(self, slot: Slot) -> None:
+        """Note that the call with this slot starts now."""
         if self._rate is not None:
             with self._lock:
-                self._starts[place] = anyio.current_time() + self._rate.per
-            self._wake(place.queue)
+                self._starts[slot] = anyio.current_time() + self._rate.per
+            self._wake(slot.queue)
 
-    def _here(self) -> _Queue:
+    def _here(self) -> _LoopQueue:
         queue = self._queue.get()
         if queue is None:
-            queue = _Queue()
+            queue = _LoopQueue()
             self._queue.set(queue)
         return queue
 
-    def _take(self, queue: _Queue) -> Slot | None:
+    def _take(self, queue: _LoopQueue) -> Slot | None:
         if queue.running >= self._concurrency:
             return None
-        place = Slot(self, queue)
+        slot = Slot(self, queue)
         if self._rate is not None:
             with self._lock:
                 self._forget(anyio.current_time(), self._rate.per)
                 if len(self._starts) >= self._rate.calls:
                     return None
-                self._starts[place] = math.inf
+                self._starts[slot] = math.inf
         queue.running += 1
-        return place
+        return slot
 
     def _forget(self, now: float, per: float) -> None:
-        """Leave out what counts no more. What counts longer than it could was told by another loop's clock."""
+        """Remove starts that stopped counting, and those with an impossible time, from another event loop's clock."""
         self._starts = {
-            place: until for place, until in self._starts.items() if until == math.inf or now < until <= now + per
+            slot: until for slot, until in self._starts.items() if until == math.inf or now < until <= now + per
         }
 
-    def _next_look(self, queue: _Queue) -> float:
-        """When a place may become free without anybody's doing in this event loop, where none could be taken."""
+    def _next_check(self, queue: _LoopQueue) -> float:
+        """Return the time at which a slot may become free without an event in this event loop."""
         if self._rate is None or queue.running >= self._concurrency:
             return math.inf
         now = anyio.current_time()
         with self._lock:
-            if len(self._starts) < self._rate.calls:  # another loop gave a place back since this one looked
+            if len(self._starts) < self._rate.calls:  # another loop has released a slot meanwhile
                 return now
-            # Not later than the rate allows, should the clock of another loop be a different one.
+            # At most one period from now, because another loop may have a different clock.
             return min([*self._starts.values(), now + self._rate.per])
 
     @contextmanager
-    def _listening(self, queue: _Queue) -> Iterator[None]:
-        """Be woken by the other event loops while the block runs."""
+    def _woken_by_others(self, queue: _LoopQueue) -> Iterator[None]:
+        """Let the other event loops wake this queue while the block runs."""
         with self._lock:
             self._waiting.add(queue)
         try:
@@ -174,13 +174,13 @@ class Pace:
             with self._lock:
                 self._waiting.discard(queue)
 
-    def _wake(self, queue: _Queue) -> None:
-        """Let those look again who wait for a place: in the loop of this queue, and where they share its rate."""
+    def _wake(self, queue: _LoopQueue) -> None:
+        """Wake the calls that wait for a slot, in this loop and in the loops that share the rate."""
         queue.wake()
         if self._rate is None:
             return
         with self._lock:
             others = [other for other in self._waiting if other is not queue]
         for other in others:
-            with suppress(RuntimeError):  # its event loop is gone, and nobody waits there
-                other.door(other.wake)
+            with suppress(RuntimeError):  # its event loop is closed, so no call waits there
+                other.handle(other.wake)

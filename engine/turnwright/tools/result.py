@@ -1,6 +1,6 @@
-"""What a tool gives back: the text that the model reads, the same as data for programs, pictures and documents.
+"""The result of a call: text for the model, data for programs, and files.
 
-A journal holds all of it and every later request carries the files, so each of the three is bounded here.
+The journal stores all three, and each later request contains the files. So each has a maximum size.
 """
 
 import json
@@ -15,29 +15,29 @@ from turnwright.message import FilePart
 
 from .text import cap, clean, one_line, shorten, to_text
 
-#: The most that the data of one result may hold, in bytes of its JSON.
+#: The maximum size of the data of one result, in bytes of JSON.
 STRUCTURED_LIMIT: Final = 256 * 1024
-#: The most that the files of one result may hold together, in bytes of their content.
+#: The maximum total size of the files of one result, in bytes.
 FILES_LIMIT: Final = 8 * 1024 * 1024
-#: The most files that one result may have.
+#: The maximum number of files of one result.
 MOST_FILES: Final = 32
-#: Lists and objects inside each other. Readers of JSON give up at some depth, each at its own.
+#: The maximum depth of nested lists and objects. JSON parsers have different limits.
 _DEEPEST: Final = 100
 _NAME_LIMIT: Final = 80
 
 
 class NotJsonError(ValueError):
-    """The data of a result cannot be written as JSON. The message says why."""
+    """The data of a result is not JSON. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came of a call: `text` for the model, the same as JSON data for programs (`structured`), and `files`.
+    """The result of a call: `text` for the model, the same as JSON data for programs (`structured`), and `files`.
 
-    A tool may return one. The model is given the text, and the files where its provider takes them; the data is kept
-    with the call. Text is cut after 64 KiB; data of more than `STRUCTURED_LIMIT` bytes and files of more than
-    `FILES_LIMIT` bytes together are left out, and the text then says so. Raises `TypeError` for a text that is none
-    and for files that are no `FilePart`; data that is not JSON fails the call.
+    A tool may return one. The model receives the text, and the files if its provider supports them. The data is stored
+    with the call. Text is cut after 64 KiB. Data of more than `STRUCTURED_LIMIT` bytes and files of more than
+    `FILES_LIMIT` bytes in total are left out, with a notice in the text. Raises `TypeError` if the text is not a `str`
+    or a file is not a `FilePart`. Data that is not JSON fails the call. See docs/rules.md#tool-results.
     """
 
     text: str
@@ -46,21 +46,21 @@ class ToolResult:
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
-            raise TypeError(f"text is what the model reads, a str, and not {type(self.text).__name__}")
+            raise TypeError(f"text must be a str, not {type(self.text).__name__}")
         if self.files == ():
             return
         files = (self.files,) if isinstance(self.files, FilePart) else tuple(self.files)
         for file in files:
             if not isinstance(file, FilePart):
-                raise TypeError(f"files are of FilePart, not {type(file).__name__}: write FilePart.of(content, type)")
+                raise TypeError(f"files must be FilePart, not {type(file).__name__}: write FilePart.of(content, type)")
         object.__setattr__(self, "files", files)
 
 
 def to_result(value: object) -> ToolResult:
-    """Give the result for a tool's return value.
+    """Return the result for a tool's return value.
 
-    A `ToolResult` is one. A `FilePart` is one whose text names the file, and a list or tuple with files in it is one
-    with the text of each of its elements, a line each. Everything else becomes text, see `to_text`. Raises
+    A `ToolResult` is used as it is. A `FilePart` becomes a result whose text names the file. A list or tuple with files
+    becomes a result with one line of text for each element. Any other value becomes text (`to_text`). Raises
     `NotJsonError`.
     """
     if isinstance(value, str):
@@ -78,7 +78,7 @@ def to_result(value: object) -> ToolResult:
 
 
 def bounded(result: ToolResult) -> ToolResult:
-    """The result within its bounds. What is left out is said first in its text, where no cut can take it away."""
+    """Return the result within the limits. Notices come first in its text, where a cut cannot remove them."""
     if result.structured is None and not result.files:
         text = cap(result.text)
         return result if text is result.text else ToolResult(text)
@@ -88,7 +88,9 @@ def bounded(result: ToolResult) -> ToolResult:
         size = len(_dumped(structured))
         if size > STRUCTURED_LIMIT:
             structured = None
-            notices.append(f"[left out: the data of this result: {size:,} bytes of JSON, and {STRUCTURED_LIMIT:,} fit]")
+            notices.append(
+                f"[left out: the data of this result: {size:,} bytes of JSON; the limit: {STRUCTURED_LIMIT:,}]"
+            )
     files, left_out = _fitting(result.files)
     notices += left_out
     return ToolResult(cap("\n".join([*notices, result.text])), structured, files)
@@ -105,15 +107,15 @@ def _fitting(files: Sequence[FilePart]) -> tuple[tuple[FilePart, ...], list[str]
             left -= size
         elif len(notices) < MOST_FILES:
             notices.append(
-                f"[left out: {_label(file)}: {size:,} bytes; the files of a result are at most {MOST_FILES},"
-                f" of {FILES_LIMIT:,} bytes together]"
+                f"[left out: {_label(file)}: {size:,} bytes; the limit: {MOST_FILES} files,"
+                f" {FILES_LIMIT:,} bytes in total]"
             )
     unsaid = len(files) - len(fitting) - len(notices)
     return tuple(fitting), [*notices, *([f"[left out: {unsaid:,} more files]"] if unsaid else [])]
 
 
 def _plain(value: object) -> JsonValue:
-    """A copy of the value, as it will be read back: nobody changes it any more, and it holds only what JSON knows."""
+    """Return a copy of the value as plain JSON data, so that later changes to the value have no effect."""
     try:
         plain: JsonValue = json.loads(_dumped(value))
     except RecursionError:
@@ -142,7 +144,7 @@ def _named(files: Iterable[FilePart]) -> str:
 
 
 def _size(file: FilePart) -> int:
-    """What it takes in a journal: the bytes of its content, or of its address."""
+    """Return the bytes of the file's content, or of its address."""
     return len(file.url.encode(errors="replace")) + len(file.data) * 3 // 4 - file.data[-2:].count("=")
 
 

@@ -1,7 +1,7 @@
-"""Runs jobs side by side, each in a task of its own: the calls of a batch.
+"""Running the calls of a batch concurrently, each in a task of its own.
 
-Also a job that is alone: a tool may swallow a cancellation, cancel its own task, or leave marks of one on it, and none
-of this may reach the task that drives the turn, for there it could not be told from what others ask for.
+A single job gets its own task too. A tool may swallow a cancellation or cancel its own task, and in the task that
+drives the turn that would look like a request of the caller.
 """
 
 import math
@@ -15,11 +15,11 @@ from .work_item import Job, closed
 
 
 async def in_tasks(jobs: Sequence[Job], grace: float = math.inf) -> None:
-    """Run each job in a task of its own, and raise what one of them raises, without a group around it.
+    """Run each job in a task of its own, and raise the first error of a job, not in an exception group.
 
-    The first that raises cancels the others, and so does a cancellation from outside. All of them have ended when this
-    returns or raises, but for `Work` that went on for `cancel_grace` seconds after its cancellation: that is abandoned.
-    Under trio nothing is abandoned, for a task of trio cannot outlive its nursery.
+    An error, or a cancellation from outside, cancels the other jobs. When this returns or raises, all jobs have ended
+    or were abandoned: a `WorkItem` that goes on for `grace` seconds after its cancellation is abandoned. Under trio
+    nothing is abandoned, because a task cannot outlive its nursery.
     """
     if "trio" not in sys.modules or _library() == "asyncio":
         from .asyncio_tasks import in_asyncio_tasks  # noqa: PLC0415 (not every loop is asyncio's)
@@ -30,13 +30,13 @@ async def in_tasks(jobs: Sequence[Job], grace: float = math.inf) -> None:
 
 
 def _library() -> str:
-    import sniffio  # noqa: PLC0415 (trio brings it along; where there is no trio it need not be there)
+    import sniffio  # noqa: PLC0415 (a dependency of trio, so it may be missing without trio)
 
     return sniffio.current_async_library()
 
 
 async def in_a_group(jobs: Sequence[Job]) -> None:
-    """Do what `in_tasks` does, on any event loop."""
+    """Run jobs as `in_tasks` does, in any event loop, without abandoning."""
     failures: list[BaseException] = []
 
     async def run(job: Job, group: anyio.abc.TaskGroup) -> None:
@@ -44,7 +44,7 @@ async def in_a_group(jobs: Sequence[Job]) -> None:
             await job()
         except BaseException as error:
             if isinstance(error, GeneratorExit) and not in_event_loop():
-                raise  # nothing can be done any more; else it is raised below
+                raise  # the loop is gone; otherwise it is raised below
             failure = await closed(job, error)
             if failure is not None:
                 failures.append(failure)

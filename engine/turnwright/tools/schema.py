@@ -1,4 +1,4 @@
-"""The arguments of a function: their JSON Schema, and the check of what a model sent."""
+"""The arguments of a function: their JSON Schema, and their validation."""
 
 import inspect
 import json
@@ -34,12 +34,12 @@ class Parameter(NamedTuple):
 
     @property
     def own_default(self) -> bool:
-        """Whether the function itself supplies the value that is left out."""
+        """Whether the function's signature has a default for the parameter."""
         return self.default is not inspect.Parameter.empty and not isinstance(self.default, FieldInfo)
 
     @property
     def definition(self) -> tuple[object, object]:
-        """The type and the default, as a field of a model takes them."""
+        """The type and the default, as `create_model` takes them."""
         alias: object = Field(alias=self.name)
         if isinstance(self.default, FieldInfo):
             return Annotated[self.annotation, alias], self.default
@@ -47,10 +47,10 @@ class Parameter(NamedTuple):
 
 
 class QuickCheck:
-    """Checks arguments that fit by a typed dictionary, made when the first call is checked, instead of by a model.
+    """Validates arguments with a typed dictionary, built at the first call, instead of a model.
 
-    That saves 6 % of a step of two calls. Whatever does not fit, or is not covered, is checked in the plain way, which
-    also finds the words for what is wrong. A test holds the values of the two equal.
+    That saves 6 % of a step of two calls. Arguments that do not fit are validated again by the model, which also finds
+    the error messages. A test compares the values of the two.
     """
 
     def __init__(self, expected: Sequence[Parameter]) -> None:
@@ -58,27 +58,27 @@ class QuickCheck:
 
     @staticmethod
     def covers(parameter: Parameter) -> bool:
-        """Whether a typed dictionary takes this parameter as a model does: without another name or default for it."""
+        """Whether a typed dictionary reads this parameter as a model does: no alias, and no default in a `Field`."""
         if isinstance(parameter.default, FieldInfo):
             return False
         notes = get_args(parameter.annotation)[1:] if get_origin(parameter.annotation) is Annotated else ()
         return not any(isinstance(note, FieldInfo) and _renames_or_fills(note) for note in notes)
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object] | None:
-        """The arguments as the function takes them; None where they do not fit, or where this cannot tell."""
+        """Return the arguments as the function takes them, or None if the model must validate them."""
         try:
             data = to_json(dict(arguments))
-            if b"true" in data or b"false" in data:  # which pydantic takes for numbers
+            if b"true" in data or b"false" in data:  # pydantic would accept booleans as numbers
                 return None
             return self._adapter.validate_json(data)
-        except Exception:  # noqa: BLE001 (a validator may raise anything; the plain check says what is wrong)
+        except Exception:  # noqa: BLE001 (a validator may raise anything; the model then reports the error)
             return None
 
     @cached_property
     def _adapter(self) -> TypeAdapter[dict[str, Any]]:
         keys = {one.name: NotRequired[one.annotation] if one.own_default else one.annotation for one in self._expected}
         shape = TypedDict("Arguments", keys)  # type: ignore[misc]  # likewise
-        shape.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]  # as pydantic has it
+        shape.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]  # pydantic's convention
         return TypeAdapter(shape)  # type: ignore[arg-type]  # likewise
 
 
@@ -88,23 +88,23 @@ def _renames_or_fills(note: FieldInfo) -> bool:
 
 
 class Arguments:
-    """The arguments that a function takes from a model.
+    """The arguments that a model may pass to a function.
 
-    Pydantic reads the annotations. It coerces as it does for JSON (`"5"` is an int, an ISO string a date), but a
-    boolean is not taken for a number, and an unknown argument is an error. A parameter without annotation takes any
-    JSON value. Parameters annotated `ToolContext` are not among them: `contexts` names those.
+    Pydantic reads the annotations, and coerces as for JSON: `"5"` becomes an int, an ISO string a date. A boolean is
+    not accepted as a number, and an unknown argument is an error. A parameter without annotation takes any JSON value.
+    `contexts` names the parameters annotated `ToolContext`, which are no arguments.
 
-    Raises `ConfigError` for a function that a model cannot call by names: positional-only parameters, `*args`,
-    `**kwargs`, an unbound method; and for an annotation that has no JSON Schema.
+    Raises `ConfigError` for a function that cannot be called by keyword (positional-only parameters, `*args`,
+    `**kwargs`, an unbound method), and for an annotation without a JSON Schema.
     """
 
     def __init__(self, function: Callable[..., object], descriptions: Mapping[str, str]) -> None:
-        """`descriptions` (of the arguments, by name) stand in where an annotation has none of its own."""
+        """`descriptions` describe the arguments whose annotations have no description."""
         self._label = getattr(function, "__qualname__", repr(function))
         parameters, self.contexts = _parameters(function, self._label)
-        # Fields are numbered, and named by alias: a parameter may have any name, also one that a model's method has.
+        # Fields have numbers and aliases, because a parameter may have the name of a method of the model.
         self._parameters = {f"p{number}": parameter for number, parameter in enumerate(parameters)}
-        #: Each parameter's field and name, and whether the function itself supplies what is left out.
+        #: Each parameter's field and name, and whether the signature has a default for it.
         self._names = tuple((field, one.name, one.own_default) for field, one in self._parameters.items())
         self._model = self._build(self._parameters)
         covered = all(map(QuickCheck.covers, parameters))
@@ -112,32 +112,29 @@ class Arguments:
         self.schema: dict[str, JsonValue] = _described(self._model, descriptions)
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
-        """Check `arguments` and give the keyword arguments for the function; raises `ToolInputError`.
+        """Validate `arguments` and return the keyword arguments for the function; raises `ToolInputError`.
 
-        What was left out and has a default in the signature is left out here too: the default stays the function's.
+        Missing arguments with a default in the signature stay missing.
         """
         values = None if self._quick is None else self._quick.parse(arguments)
         return self.parse_plainly(arguments) if values is None else values
 
     def parse_plainly(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
-        """Do what `parse` does, without the quick way."""
+        """Validate as `parse` does, always with the model."""
         model = self._check(arguments)
         values, given = vars(model), model.model_fields_set
         return {name: values[field] for field, name, optional in self._names if not optional or field in given}
 
     def complete(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
-        """Check `arguments` and give all values of the function's parameters, with defaults.
-
-        Raises `ToolInputError`.
-        """
+        """Validate `arguments` and return the values of all parameters, with defaults; raises `ToolInputError`."""
         model = self._check(arguments)
         return {name: getattr(model, field) for field, name, _ in self._names}
 
     def plain(self, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        """Check `arguments` and give them as JSON values after coercion, with defaults; raises `ToolInputError`.
+        """Validate `arguments` and return them as JSON values, with defaults; raises `ToolInputError`.
 
-        A loop key must see the values that the function will get, not how the model happened to write them. Defaults
-        that are not JSON are left out.
+        They are coerced, so that a loop key sees the values that the function gets. Defaults that are not JSON are left
+        out.
         """
         model = self._check(arguments)
         try:
@@ -153,13 +150,13 @@ class Arguments:
             lines = [_problem(detail, arguments) for detail in error.errors(include_url=False, include_context=False)]
             raise ToolInputError(self._explain(lines)) from None
         except ValueError:
-            lines = [f"{name}: is nested too deeply, or is not valid Unicode" for name in _unreadable(arguments)]
+            lines = [f"{name}: nested too deeply, or not valid Unicode" for name in _unreadable(arguments)]
             raise ToolInputError(self._explain(lines)) from None
         except BaseException as error:
             if holds(error, KeyboardInterrupt):
                 raise
-            # A validator of the embedder's may raise anything; the call cannot run, and the turn must go on.
-            raise ToolInputError(f"the arguments could not be checked: {type(error).__name__}: {error}") from error
+            # A validator of the app may raise anything. The call cannot run, but the turn goes on.
+            raise ToolInputError(f"the arguments could not be validated: {type(error).__name__}: {error}") from error
         if b"true" in data or b"false" in data:
             taken = {parameter.name: getattr(model, field) for field, parameter in self._parameters.items()}
             if lines := [f"{where}: should be a number, not a boolean" for where in _booleans(arguments, taken)]:
@@ -170,7 +167,7 @@ class Arguments:
         unique = list(dict.fromkeys(problems))
         more = len(unique) - _SHOWN_PROBLEMS
         lines = [f"- {problem}" for problem in unique[:_SHOWN_PROBLEMS]] + ([f"- and {more} more"] if more > 0 else [])
-        return "\n".join(["the arguments do not fit:", *lines, f"Expected: {self._expected()}."])
+        return "\n".join(["invalid arguments:", *lines, f"Expected: {self._expected()}."])
 
     def _expected(self) -> str:
         properties = cast("dict[str, dict[str, JsonValue]]", self.schema["properties"])
@@ -192,14 +189,14 @@ class Arguments:
                 self._build({field: parameter})
             names = ", ".join(repr(parameter.name) for parameter in parameters.values())
             raise ConfigError(
-                f"tool {self._label}: parameter {names} has an annotation that has no JSON Schema"
+                f"tool {self._label}: parameter {names} has an annotation without a JSON Schema"
                 f" ({getattr(error, 'message', error)}): use JSON types, pydantic models, or ToolContext"
             ) from error
         return cast("type[BaseModel]", model)
 
 
 class _Schema(GenerateJsonSchema):
-    """Leaves out, without a warning, a default that is not JSON (a sentinel): it is the function's own affair."""
+    """Omits a default that is not JSON, such as a sentinel, without a warning."""
 
     ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 (pydantic declares it so)
 
@@ -210,7 +207,7 @@ def _parameters(function: Callable[..., object], label: str) -> tuple[list[Param
     except (NameError, TypeError, SyntaxError, AttributeError) as error:
         raise ConfigError(
             f"tool {label}: its annotations cannot be resolved ({error}):"
-            " import what they name at run time, and define it at module level"
+            " import the annotated types at run time, and define them at module level"
         ) from error
     found: list[Parameter] = []
     contexts: list[str] = []
@@ -232,14 +229,14 @@ def _parameters(function: Callable[..., object], label: str) -> tuple[list[Param
 
 
 def is_context(annotation: object) -> bool:
-    """Whether a parameter with this annotation is given the context of the call."""
+    """Whether a parameter with this annotation receives the context of the call."""
     if get_origin(annotation) in (Union, UnionType, Annotated):
         return ToolContext in get_args(annotation)
     return annotation is ToolContext
 
 
 def _described(model: type[BaseModel], descriptions: Mapping[str, str]) -> dict[str, JsonValue]:
-    """Give the schema of a model, without titles, which cost tokens and repeat the names."""
+    """Return the schema of a model without titles, which repeat the names and cost tokens."""
     schema = cast("dict[str, JsonValue]", _untitled(model.model_json_schema(schema_generator=_Schema)))
     properties = cast("dict[str, dict[str, JsonValue]]", schema.setdefault("properties", {}))
     for name, property_schema in properties.items():
@@ -289,11 +286,11 @@ def _unreadable(arguments: Mapping[str, JsonValue]) -> Iterator[str]:
 
 
 def _problem(detail: ErrorDetails, arguments: Mapping[str, JsonValue]) -> str:
-    """Say where an error is and what it is; the last word is the value, as the model wrote it."""
+    """Return the path of an error, the error, and the value that the model passed."""
     path = ""
     value = cast("object", arguments)
     for part in detail["loc"]:
-        # Pydantic also names the branch of a union that it tried; a model knows only what it wrote.
+        # Pydantic also names the branch of a union, which means nothing to the model.
         if isinstance(value, Mapping) and isinstance(part, str) and part in value:
             path, value = f"{path}.{part}", value[part]
         elif isinstance(part, int) and isinstance(value, list) and part < len(value):
@@ -302,16 +299,16 @@ def _problem(detail: ErrorDetails, arguments: Mapping[str, JsonValue]) -> str:
         return f"{path}.{detail['loc'][-1]}".lstrip(".") + ": is missing"
     path = one_line(shorten(path.lstrip("."), _SHOWN_VALUE))
     if detail["type"] == "extra_forbidden":
-        return f"{path}: there is no such argument"
+        return f"{path}: unknown argument"
     message = detail["msg"].removeprefix("Input ").removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if not path:
         return message
     given = json.dumps(detail["input"], ensure_ascii=False, default=str)
-    return f"{path}: {message}; you gave {shorten(given, _SHOWN_VALUE)}"
+    return f"{path}: {message}; you passed {shorten(given, _SHOWN_VALUE)}"
 
 
 def _booleans(given: object, taken: object, path: str = "") -> Iterator[str]:
-    """Find where pydantic took a boolean for a number: to it they are the same, to a model's mistake they are not."""
+    """Yield the paths where pydantic accepted a boolean as a number."""
     if isinstance(given, bool):
         if isinstance(taken, Number) and not isinstance(taken, bool):
             yield path

@@ -1,7 +1,7 @@
-"""The lines of files that hold a text or match a regular expression.
+"""Searching files for lines that contain a text or match a regular expression.
 
-Python's `re` can take for ever over a few characters (`(a+)+b`), and holds the interpreter while it does: no thread
-and no time-out helps. So a regular expression runs in a child process, which is killed when its time is over.
+Python's `re` can run for ever on a few characters (`(a+)+b`) and blocks the interpreter, so neither a thread nor a
+timeout helps. So a regular expression runs in a child process, which is killed at the timeout.
 """
 
 import json
@@ -21,16 +21,16 @@ from .text import RESULT_LIMIT, one_line, shorten
 from .workspace import FilePosition, is_folder, list_folder, open_file
 
 HIT_LIMIT: Final = 100
-#: Bytes of a file that is searched at all; a longer one is seldom written by hand.
+#: The maximum size of a searched file in bytes. Larger files are mostly generated.
 FILE_LIMIT: Final = 1024 * 1024
-#: Characters of a line that are looked at, and that are shown.
+#: Characters of a line that are searched, and that are shown.
 LINE_LIMIT: Final = 2_000
 SHOWN_LIMIT: Final = 300
-#: Seconds after which a search stops with what it has found; a regular expression is killed then.
+#: Seconds after which a search returns the hits so far, and a regular expression is killed.
 SECONDS: Final = 10.0
 _OUTPUT_LIMIT: Final = RESULT_LIMIT - 2 * 1024
 
-#: Reads the pattern, then a list of lines a line; writes an error or null, then the list of the numbers that match.
+#: Reads the pattern, then one list of lines per input line. Writes an error or null, then the numbers of the matches.
 _CHILD: Final = """
 import json, re, sys
 try:
@@ -43,12 +43,12 @@ for lines in sys.stdin:
     print(json.dumps([n for n, line in enumerate(json.loads(lines)) if pattern.search(line)]), flush=True)
 """
 
-#: Gives the numbers (from 0) of the lines that match.
+#: Returns the indexes of the lines that match.
 Matcher = Callable[[list[str]], list[int]]
 
 
 @dataclass(slots=True)
-class _Found:
+class _SearchResult:
     lines: list[str] = field(default_factory=list)
     size: int = 0
     skipped: int = 0
@@ -56,14 +56,14 @@ class _Found:
 
 
 def search(place: FilePosition, pattern: str, *, glob: str | None, regex: bool, seconds: float = SECONDS) -> str:
-    """Search a file, or every file below a folder; gives `path:line: text` a line, at most `HIT_LIMIT` of them.
+    """Search a file, or every file below a folder. Returns at most `HIT_LIMIT` lines of the form `path:line: text`.
 
-    `glob` picks files by name or by path below `place`. Links are not followed; binary files, files larger than
-    `FILE_LIMIT` and the folders of `LEFT_OUT` are passed over. After `seconds` it stops with what it has found, but
-    a regular expression that still runs then is an error. Raises `ToolFailedError`.
+    `glob` selects files by name or by path below `place`. Links are not followed. Binary files, files larger than
+    `FILE_LIMIT` and the folders in `LEFT_OUT` are skipped. After `seconds` the search returns its hits so far; a
+    regular expression that still runs then is an error. Raises `ToolFailedError`.
     """
     until = time.monotonic() + seconds
-    found = _Found()
+    found = _SearchResult()
     if regex:
         with _regex(pattern, seconds) as match:
             _search(place, glob, match, until, found)
@@ -71,11 +71,11 @@ def search(place: FilePosition, pattern: str, *, glob: str | None, regex: bool, 
         _search(place, glob, lambda lines: [n for n, line in enumerate(lines) if pattern in line], until, found)
     notes = [f"[{found.stopped}]"] if found.stopped else []
     if found.skipped:
-        notes.append(f"[passed over: {found.skipped} that are binary, too large or not readable]")
+        notes.append(f"[skipped: {found.skipped} files or folders that are binary, too large or unreadable]")
     return "\n".join([*(found.lines or ["(nothing found)"]), *notes])
 
 
-def _search(place: FilePosition, glob: str | None, match: Matcher, until: float, found: _Found) -> None:
+def _search(place: FilePosition, glob: str | None, match: Matcher, until: float, found: _SearchResult) -> None:
     for file, path in _files(place, until, found):
         if _is_late(until, found):
             return
@@ -89,15 +89,15 @@ def _search(place: FilePosition, glob: str | None, match: Matcher, until: float,
             line = f"{file.shown}:{number + 1}: {one_line(shorten(lines[number], SHOWN_LIMIT))}"
             found.size += len(line.encode()) + 1
             if len(found.lines) == HIT_LIMIT or found.size > _OUTPUT_LIMIT:
-                found.stopped = f"stopped after {len(found.lines)} hits: search for more, or in a smaller part"
+                found.stopped = f"stopped after {len(found.lines)} hits: use a longer pattern or a smaller folder"
                 return
             found.lines.append(line)
 
 
-def _files(place: FilePosition, until: float, found: _Found) -> Iterator[tuple[FilePosition, str]]:
-    """Walk through a folder by name, and give each file with its path below it. It stops when the time is up.
+def _files(place: FilePosition, until: float, found: _SearchResult) -> Iterator[tuple[FilePosition, str]]:
+    """Yield each file below a folder, in order of names, with its path below the folder, until the time is up.
 
-    A tree may have many folders and no file, or a folder of many entries that are no files.
+    The time is checked for each folder too, because a tree may have many folders and no file.
     """
     if not is_folder(place):
         yield place, place.parts[-1]
@@ -123,15 +123,15 @@ def _files(place: FilePosition, until: float, found: _Found) -> Iterator[tuple[F
         folders.extend(reversed(inner))
 
 
-def _is_late(until: float, found: _Found) -> bool:
+def _is_late(until: float, found: _SearchResult) -> bool:
     if time.monotonic() <= until:
         return False
-    found.stopped = "stopped: it took too long; search a smaller part"
+    found.stopped = "stopped at the time limit: search a smaller folder"
     return True
 
 
 def _fits(path: str, glob: str) -> bool:
-    """Say whether a glob takes a file: by its name, or by its path, where `**/` may also stand for nothing."""
+    """Whether a glob matches a file's name or path. `**/` also matches no folder at all."""
     name = path.rpartition("/")[2]
     return any(fnmatchcase(text, form) for form in {glob, glob.replace("**/", "")} for text in (name, path))
 
@@ -167,7 +167,7 @@ def _regex(pattern: str, seconds: float) -> Iterator[Matcher]:
             answer = ""
         if not answer:
             raise ToolFailedError(
-                f"the regular expression took more than {seconds:g} s, or died: simplify it, or search a smaller part"
+                f"the regular expression took more than {seconds:g} s, or crashed: simplify it, or search less"
             )
         return json.loads(answer)
 

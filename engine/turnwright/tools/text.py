@@ -1,4 +1,4 @@
-"""The text that a model is given for what a tool returned."""
+"""The text of a tool's return value for the model."""
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass
@@ -10,18 +10,18 @@ from pydantic_core import to_json
 
 from turnwright._base.frozen import Value
 
-#: Bytes of UTF-8 that a model is given of one result (DESIGN 9).
+#: The maximum size of a result's text, in bytes of UTF-8 (docs/rules.md#tool-results).
 RESULT_LIMIT: Final = 64 * 1024
-#: Stands for a result that is nothing: some models take an empty result for a failure.
+#: The text of an empty result, because some models read an empty text as a failure.
 NO_OUTPUT: Final = "(no output)"
 
 
 def to_text(value: object) -> str:
-    """Give the text for a tool's return value.
+    """Return the text for a tool's return value.
 
-    A string stays as it is. None is `(no output)`. Bytes are decoded if they are UTF-8, else their number is given.
-    Pydantic models, dataclasses, structs of msgspec, mappings, sequences, sets, numbers and booleans become compact
-    JSON. Anything else is `str(value)`. The text is always encodable as UTF-8.
+    A string stays as it is. None becomes `(no output)`. Bytes are decoded if they are UTF-8, else described by their
+    number. Pydantic models, dataclasses, msgspec structs, mappings, sequences, sets, numbers and booleans become
+    compact JSON. Anything else becomes `str(value)`. UTF-8 can always encode the text.
     """
     if value is None:
         return NO_OUTPUT
@@ -37,9 +37,9 @@ def to_text(value: object) -> str:
 
 
 def cap(text: str, limit: int = RESULT_LIMIT) -> str:
-    """Cut `text` after `limit` bytes of UTF-8, never inside a character, and say so in a last line.
+    """Cut `text` after `limit` bytes of UTF-8, never inside a character, and append a notice.
 
-    A shorter text comes back as it is. The notice is not counted, so cap a text once.
+    A shorter text is returned unchanged. The notice is not counted, so cap a text only once.
     """
     if len(text) <= limit and text.isascii():
         return text
@@ -51,7 +51,7 @@ def cap(text: str, limit: int = RESULT_LIMIT) -> str:
 
 
 def cut(data: bytes, limit: int) -> str:
-    """Decode the first `limit` bytes of valid UTF-8, without the character that the cut goes through."""
+    """Decode the first `limit` bytes of valid UTF-8, without an incomplete last character."""
     return data[:limit].decode(errors="ignore")
 
 
@@ -61,7 +61,7 @@ def clean(text: str) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Cut `text` to `limit` characters, the last of which then is an ellipsis."""
+    """Cut `text` to `limit` characters. The last character of a cut text is an ellipsis."""
     text = clean(text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -69,7 +69,7 @@ def shorten(text: str, limit: int) -> str:
 def one_line(text: str) -> str:
     r"""Write line breaks, other control characters and surrogates as escapes (`\n`).
 
-    A file's name must not pass for a second line of a listing, nor for a second question to a person.
+    Otherwise a file's name could imitate another line of a listing, or another question to a person.
     """
     if text.isprintable():
         return text

@@ -1,4 +1,4 @@
-"""The time that one call of a tool may take, and what of it does not count."""
+"""The timeout of a tool call, and the time that does not count."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -8,29 +8,29 @@ from typing import Final
 
 import anyio
 
-#: What ends the call that runs here when its time is over.
+#: The scope that limits the time of the call in this task.
 _LIMIT: Final["ContextVar[anyio.CancelScope | None]"] = ContextVar("turnwright_call_limit", default=None)
 
-#: Told of the limit of the call that runs here when it begins, and None when it is over.
+#: Receives the scope that limits the call in this task when the call starts, and None when the call ends.
 _WATCH: Final["ContextVar[Callable[[anyio.CancelScope | None], None] | None]"] = ContextVar(
     "turnwright_limit_watch", default=None
 )
 
 
 def watch_limit(watch: Callable[[anyio.CancelScope | None], None]) -> None:
-    """Have `watch` told of the limit of the call that runs in this task: when it begins, and None when it is over."""
+    """Register `watch` for the call in this task. It gets the limiting scope at the start, and None at the end."""
     _WATCH.set(watch)
 
 
 def limited(seconds: float | None) -> "AbstractContextManager[anyio.CancelScope | None]":
-    """Run a block for so many seconds at most; None sets no bound. A block that takes longer is left quietly.
+    """Limit a block to so many seconds; None means no limit. A late block is canceled without an error.
 
-    The block is given what ends it, if there is a bound.
+    The context value is the limiting scope, or None without a limit.
     """
     return _UNLIMITED if seconds is None and _LIMIT.get() is None else _limited(seconds)
 
 
-#: A scope that never ends would cost more than most tools.
+#: Shared by all calls without a timeout: a scope for each would cost more than most tools.
 _UNLIMITED: Final = nullcontext()
 
 
@@ -49,8 +49,8 @@ def _limited(seconds: float | None) -> Iterator[anyio.CancelScope]:
 
 
 @contextmanager
-def uncounted() -> Iterator[None]:
-    """Stop the clock of the call that runs here while the block waits for others, before any work is done."""
+def clock_stopped() -> Iterator[None]:
+    """Stop the timeout clock of the call in this task while the block waits, before the call does any work."""
     scope = _LIMIT.get()
     if scope is None:
         yield

@@ -1,4 +1,4 @@
-"""A tool: what a model may call, what it may ask of a person first, and how one call of it runs."""
+"""Tools: their declaration, their questions to a person, and the execution of one call."""
 
 import copy
 import inspect
@@ -24,7 +24,7 @@ from .context import Ask, NeedsPersonError, ToolContext
 from .docstring import parse_docstring
 from .errors import ToolError, ToolFailedError, ToolInputError, ToolTimeoutError, describe, found, holds
 from .loop_handle import in_event_loop
-from .rate_limiter import Pace, Rate
+from .rate_limiter import Rate, RateLimiter
 from .result import NotJsonError, ToolResult, to_result
 from .schema import Arguments
 from .text import clean
@@ -38,9 +38,9 @@ R_co = TypeVar("R_co", covariant=True)
 #: The function of a tool. Any by default, so that type checkers take a list of tools of any functions for `list[Tool]`.
 F_co = TypeVar("F_co", covariant=True, default=Any)
 
-#: What happens to a call that had started when the process died (DESIGN 4.13).
+#: The crash policy: what happens to a call that a crash interrupted (docs/rules.md#recovery).
 OnCrash = Literal["rerun", "unknown", "ask"]
-#: Whether a person is asked before a call: always, never, or where a function of the call's arguments says so.
+#: Whether a person must approve a call: always, never, or decided by a function of the call's arguments.
 Approval = bool | Callable[..., bool | Awaitable[bool]]
 LoopKey = Callable[[Mapping[str, JsonValue]], str]
 
@@ -49,7 +49,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ToolOptions(TypedDict, total=False):
-    """What `@tool` takes beside the name and the description: see `Tool`."""
+    """The options of `@tool`, without the name and the description. See `Tool`."""
 
     needs_approval: Approval
     timeout: float | None
@@ -65,34 +65,34 @@ class ToolOptions(TypedDict, total=False):
 
 
 class Tool(ABC, Generic[F_co]):
-    """What a model may call. `@tool` makes one of a function; subclass this for one that is no function.
+    """A tool that a model may call. `@tool` makes one from a function; subclass this for any other.
 
-    `parameters` is a JSON Schema of type object. `timeout` is in seconds, None is for ever. `idempotent` says that
-    running a call twice does what running it once does; a `read_only` tool is idempotent. `on_crash` says what to do
-    with a call that had started when the process died. Its default is `rerun` for an idempotent or read-only tool, and
-    `unknown` for any other. The doom-loop detector does not see an `ignore_in_loop_detection` tool (one that polls),
-    and compares `loop_key(arguments)` where given. With `needs_approval` a person is asked before a call runs: always,
-    or where a function returns True that is called with the arguments of the call by keyword (`ApprovalCheck`).
-    `expires_in` is the time to answer in seconds. `read_only` says that no call changes anything, or (False) that a
-    call may; None that it is not known. An agent's tool-call limit is chosen by it (`ToolCallLimits`).
+    `parameters` is a JSON Schema of type object. `timeout` is in seconds; None means no limit. `idempotent`: running a
+    call twice has the same effect as running it once. `read_only`: True if no call changes anything, False if a call
+    may, None if unknown. It selects the agent's tool-call limit (`ToolCallLimits`), and makes the tool idempotent.
+    `on_crash` is the policy for a call that a crash interrupted: by default `rerun` for an idempotent tool, else
+    `unknown`. `ignore_in_loop_detection` hides the tool from the doom-loop detector, which otherwise compares
+    `loop_key(arguments)`, if given, or the arguments. `needs_approval`: True if a person must approve each call, or a
+    function that gets the arguments of the call by keyword and returns True or False. `expires_in` is the time to
+    answer in seconds.
 
-    The calls of a step run side by side, but a `sequential` one only when those before it are settled or wait for a
-    person, and those after it only when it is or does. At most `concurrency` calls of the tool run at once in an event
-    loop, over all its turns; `rate` bounds how often one starts in this process. A call that has to wait for either
-    has not started: its time-out does not run yet, and the other calls of its step go on.
+    The calls of a step run concurrently. A `sequential` call starts when the calls before it have results or wait for a
+    person; later calls wait for it in the same way. At most `concurrency` calls of the tool run at once in an event
+    loop, over all turns. `rate` limits the starts in this process. A call that waits for either has not started: its
+    timeout does not run yet, and the other calls of its step go on.
 
-    Raises `ConfigError` for a name that providers refuse, a time that is not above 0, a `concurrency` below 1, an
+    Raises `ConfigError` for a name that providers refuse, a time that is not above 0, a `concurrency` below 1, a
     `needs_approval` that cannot be called with the tool's arguments, and `rerun` for a tool that is neither idempotent
-    nor read-only. Source: DESIGN 4.5, 4.6, 4.12, 4.13.
+    nor read-only. See docs/rules.md#budgets, docs/rules.md#doom-loops, docs/rules.md#approvals.
     """
 
-    #: Whether a call drives a turn of its own, with a share of what is left to the calling turn (DESIGN 4.14).
+    #: Whether a call runs a turn of its own, with a share of the calling turn's limits (docs/rules.md#sub-agents).
     delegates = False
-    #: Whether `execute` looks at what it is told of its call. It is not made where nobody looks.
+    #: Whether `execute` uses its context. Otherwise no context is made.
     takes_context = True
 
     if TYPE_CHECKING:
-        #: Calling the tool of a function calls the function. Another tool cannot be called.
+        #: Calling a `FunctionTool` calls its function. Other tools cannot be called.
         __call__: F_co
 
     @known_options("tool")
@@ -116,25 +116,22 @@ class Tool(ABC, Generic[F_co]):
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigError(
-                f"tool {name!r}: a name has 1 to 64 of a-z, A-Z, 0-9, '_' and '-': give one with @tool(name=...)"
+                f"tool {name!r}: a name must have 1 to 64 of a-z, A-Z, 0-9, '_' and '-': set one with @tool(name=...)"
             )
         if on_crash not in ("rerun", "unknown", "ask", None):
-            raise ConfigError(f"tool {name}: on_crash is 'rerun', 'unknown' or 'ask', not {on_crash!r}")
-        # What only reads does the same when it is done twice.
+            raise ConfigError(f"tool {name}: on_crash must be 'rerun', 'unknown' or 'ask', not {on_crash!r}")
         idempotent = idempotent or read_only is True
         if on_crash == "rerun" and not idempotent:
             raise ConfigError(
-                f"tool {name}: on_crash='rerun' needs idempotent=True or read_only=True, for a call may then run twice:"
-                " say so if that does no harm, else use 'unknown' or 'ask'"
+                f"tool {name}: on_crash='rerun' may run a call twice: if that is safe, set idempotent=True or"
+                " read_only=True, else use 'unknown' or 'ask'"
             )
         if not (isinstance(needs_approval, bool) or callable(needs_approval)):
-            raise ConfigError(
-                f"tool {name}: approval is True, False or a function of the arguments, not {needs_approval!r}"
-            )
+            raise ConfigError(f"tool {name}: needs_approval must be True, False or a function, not {needs_approval!r}")
         if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
-            raise ConfigError(f"tool {name}: concurrency is a whole number of calls, at least 1, not {concurrency!r}")
+            raise ConfigError(f"tool {name}: concurrency must be a whole number, at least 1, not {concurrency!r}")
         if not (rate is None or isinstance(rate, Rate)):
-            raise ConfigError(f"tool {name}: rate is a Rate(calls=..., per=...), not {rate!r}")
+            raise ConfigError(f"tool {name}: rate must be a Rate(calls=..., per=...), not {rate!r}")
         self.name = name
         self.description = description
         self.parameters = frozen(parameters)
@@ -147,50 +144,47 @@ class Tool(ABC, Generic[F_co]):
         self.sequential = sequential
         self.concurrency = concurrency
         self.rate = rate
-        #: Where its calls wait for each other; None for a tool whose calls need not.
-        self.pace = None if concurrency is None and rate is None else Pace(concurrency, rate)
+        #: Limits concurrent calls and starts; None without such a limit.
+        self.limiter = None if concurrency is None and rate is None else RateLimiter(concurrency, rate)
         self.spec = ToolSpec(name=name, description=description, parameters=self.parameters)
         self._always_asks = needs_approval is True
         self._check: ApprovalCheck | None = None
         if not isinstance(needs_approval, bool):
-            from . import approval as checks  # noqa: PLC0415 (few tools have a function for it)
+            from . import approval as checks  # noqa: PLC0415 (few tools have an approval function)
 
             self._check = checks.ApprovalCheck(name, needs_approval, self._offered(), self.timeout)
         self._loop_key = loop_key
-        #: Whether no call of the tool wants a person before it runs.
-        self.asks_nobody = (
+        #: Whether no call of the tool needs a person before it runs.
+        self.never_asks = (
             needs_approval is False and type(self).asks is Tool.asks and type(self).asks_first is Tool.asks_first
         )
-        #: Whether code of somebody else's says so, which may take its time, and ignore its cancellation.
+        #: Whether the app's code decides about approvals. It may be slow, and may ignore its cancellation.
         self.asks_by_code = self._check is not None or type(self).asks_first is not Tool.asks_first
-        #: Whether `run` is nothing but a check and `run_checked`.
+        #: Whether `run` is not overridden, so that validated arguments can go to `run_checked`.
         self.runs_plainly = type(self).run is Tool.run
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
-        """Check the arguments of a call and give what `execute` takes; raises `ToolInputError`.
+        """Validate the arguments of a call and return the values for `execute`; raises `ToolInputError`.
 
-        Here they are taken as they are, for a tool whose arguments are checked elsewhere.
+        This class returns the arguments unchanged, for tools that validate elsewhere.
         """
         return {**thawed(arguments)}
 
     def plain(self, arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-        """Give the arguments that `loop_key` is asked about, which it may change; raises `ToolInputError`."""
+        """Return a copy of the arguments for `loop_key`; raises `ToolInputError`."""
         return copy.deepcopy(dict(arguments))
 
     def complete(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
-        """Give the arguments that `needs_approval` is asked about: what `execute` will have, and none of it shared.
-
-        Raises `ToolInputError`.
-        """
+        """Return a copy of the values for `execute`, for `needs_approval`; raises `ToolInputError`."""
         return copy.deepcopy(self.parse(arguments))
 
     def loop_key(self, arguments: Mapping[str, JsonValue]) -> str | None:
-        """Give what the doom-loop detector compares instead of the arguments; None means the arguments.
+        """Return the key that the doom-loop detector compares; None means that it compares the arguments.
 
-        It is None too where the arguments do not fit, or where the tool's own function raises, which is logged.
+        It is also None for invalid arguments, and if the tool's `loop_key` function raises, which is logged.
         """
         if self._loop_key is None:
             return None
@@ -199,17 +193,17 @@ class Tool(ABC, Generic[F_co]):
         except ToolInputError:
             return None
         except BaseException as error:
-            if holds(error, KeyboardInterrupt):  # the detector can do without an embedder's function
+            if holds(error, KeyboardInterrupt):  # any other error of the app's function is not fatal
                 raise
             message, about = "loop_key of tool %s raised; its arguments are compared instead", {"tool": self.name}
             _LOG.warning(message, self.name, exc_info=True, extra=about)
             return None
 
     def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
-        """Say what this call wants of a person before it runs, or None; raises `ToolInputError`.
+        """Return the question to a person before this call runs, or None; raises `ToolInputError`.
 
-        None as well when `context` already holds the answer. A rejected call is not asked about again: the batch
-        settles it. A function given as `needs_approval` is asked after this (`asks_first`).
+        None too if `context` has the answer already. A rejected call does not come here again. A function given as
+        `needs_approval` is called later, in `asks_first`.
         """
         if not self._always_asks or _is_granted(context):
             return None
@@ -217,10 +211,10 @@ class Tool(ABC, Generic[F_co]):
         return Ask(kind=InterruptKind.APPROVAL, expires_in=self.expires_in)
 
     async def asks_first(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
-        """Say all that this call wants of a person before it runs: what `asks` says, and the function `needs_approval`.
+        """Return the question of `asks`, or else the one that the function `needs_approval` requires.
 
-        Raises `ToolInputError`, and `ToolError` where that function fails: the call is refused then.
-        An approval function may ignore its cancellation: see `tool_work.Inquiry`.
+        Raises `ToolInputError`, and `ToolError` if that function fails, which refuses the call. The function may ignore
+        its cancellation: see `tool_work.Inquiry`.
         """
         ask = self.asks(arguments, context)
         if ask is not None or self._check is None or _is_granted(context):
@@ -230,20 +224,19 @@ class Tool(ABC, Generic[F_co]):
         return Ask(kind=InterruptKind.APPROVAL, expires_in=self.expires_in)
 
     async def run(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> ToolResult:
-        """Check the arguments, run the call within the tool's time, and give its result, of any size.
+        """Validate the arguments, run the call within the timeout, and return its result, of any size.
 
-        Raises `ToolInputError`, and what `run_checked` raises.
+        Raises `ToolInputError`, and the errors of `run_checked`.
         """
         return await self.run_checked(self.parse(arguments), context)
 
     async def run_checked(self, values: Mapping[str, object], context: ToolContext) -> ToolResult:
-        """Run a call whose arguments were checked: `values` is what `parse` gave.
+        """Run a call with validated arguments: `values` is the result of `parse`.
 
-        Raises `ToolTimeoutError`, or `ToolFailedError` for whatever the tool itself raises, also for `SystemExit` and
-        others that are no `Exception`: a tool must not end the process, nor the turn; and for data that is not JSON.
-        Raises `NeedsPersonError` where the tool asks a person, also from within a group. Ctrl-C passes through, for it
-        is a person who wants all of this to stop; so does a cancellation, for whoever runs the call knows whether
-        somebody asked for it. `context.abort_signal` is set then, and when the time is over.
+        Raises `ToolTimeoutError`; `ToolFailedError` for data that is not JSON and for any error of the tool, also for
+        `SystemExit` and the like, because a tool must not end the process or the turn; and `NeedsPersonError` if the
+        tool asks a person, also from within an exception group. `KeyboardInterrupt` and cancellations pass through.
+        `context.abort_signal` is set at a cancellation and at the timeout.
         """
         with limited(self.timeout):
             try:
@@ -263,21 +256,21 @@ class Tool(ABC, Generic[F_co]):
                     raise NeedsPersonError(asked.ask) from error
                 raise ToolFailedError(describe(error)) from error
         context.abort_signal.set()
-        raise ToolTimeoutError(f"{self.name} did not finish within {self.timeout:g} s; a part of its work may be done")
+        raise ToolTimeoutError(f"{self.name} did not finish within {self.timeout:g} s; part of its work may be done")
 
     @abstractmethod
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
-        """Do the work of one call, with what `parse` gave. What is returned becomes a `ToolResult`, mostly text."""
+        """Do the work of one call with the values from `parse`. The return value becomes a `ToolResult`."""
 
     def _offered(self) -> Mapping[str, bool]:
-        """The names of the arguments, and whether each call has a value for it."""
+        """Return the names of the arguments, and whether each call has a value for them."""
         properties, required = self.parameters.get("properties"), self.parameters.get("required")
         names = properties if isinstance(properties, Mapping) else {}
         return {name: isinstance(required, list) and name in required for name in names}
 
 
 class FunctionTool(Tool[Callable[P, R_co]], Generic[P, R_co]):
-    """A function that a model may call: what `@tool` makes. Calling it calls the function, unchanged."""
+    """A function that a model may call, as `@tool` makes it. Calling the tool calls the function directly."""
 
     def __init__(
         self,
@@ -292,12 +285,12 @@ class FunctionTool(Tool[Callable[P, R_co]], Generic[P, R_co]):
             raise ConfigError(f"@tool takes a function or a bound method, not {function!r}: wrap it in a function")
         label = getattr(function, "__qualname__", repr(function))
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigError(f"tool {label}: it is a generator, but a call has one result: return it")
+            raise ConfigError(f"tool {label}: a generator cannot be a tool: return one result")
         docstring = parse_docstring(function.__doc__)
         self._function: Callable[..., object] = function
         self._is_async = inspect.iscoroutinefunction(function)
         self._arguments = Arguments(function, docstring.arguments)
-        # Before our own attributes are set: the function's may have the same names.
+        # Before our own attributes are set, because the function may have attributes with the same names.
         update_wrapper(self, function, updated=())
         super().__init__(
             name=function.__name__ if name is None else name,
@@ -310,32 +303,32 @@ class FunctionTool(Tool[Callable[P, R_co]], Generic[P, R_co]):
 
     if not TYPE_CHECKING:
 
-        def __call__(self, *args, **kwargs):  # noqa: ANN002, ANN003, ANN204 (`Tool` says to type checkers what it takes)
-            """Call the function, unchanged: no check, no time-out, and nothing made of what it returns."""
+        def __call__(self, *args, **kwargs):  # noqa: ANN002, ANN003, ANN204 (`Tool` has the types for type checkers)
+            """Call the function directly: no validation, no timeout, the return value unchanged."""
             return self._function(*args, **kwargs)
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
-        """Check the arguments against the function's annotations; raises `ToolInputError`."""
+        """Validate the arguments against the function's annotations; raises `ToolInputError`."""
         return self._arguments.parse(arguments)
 
     def complete(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
-        """Give every argument that the function will have, defaults among them; raises `ToolInputError`."""
+        """Return all arguments of the function, with defaults; raises `ToolInputError`."""
         return self._arguments.complete(arguments)
 
     def plain(self, arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-        """Give the arguments after coercion, with the defaults, as JSON values; raises `ToolInputError`."""
+        """Return the coerced arguments as JSON values, with defaults; raises `ToolInputError`."""
         return self._arguments.plain(arguments)
 
     def _offered(self) -> Mapping[str, bool]:
         return dict.fromkeys(super()._offered(), True)  # `complete` fills in the defaults
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
-        """Call the function; one that is not async runs in a thread, which a time-out leaves behind."""
+        """Call the function. A function that is not async runs in a thread, which goes on after a timeout."""
         if self._arguments.contexts:
             values = {**values, **dict.fromkeys(self._arguments.contexts, context)}
         if self._is_async:
             return await self._function(**values)  # type: ignore[misc]  # what an async function returns
-        call = partial(_caught, self._function, values)
+        call = partial(_result_or_error, self._function, values)
         result, error = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
         if error is not None:
             raise error
@@ -356,20 +349,19 @@ def tool(
     description: str | None = None,
     **options: Unpack[ToolOptions],
 ) -> Tool[Callable[P, R_co]] | Callable[[Callable[P, R_co]], Tool[Callable[P, R_co]]]:
-    """Make a tool of a function, async or not: bare as `@tool`, or with keywords.
+    """Make a tool from a function, async or not. Use it bare, as `@tool`, or with keywords.
 
-    The model sees the function's name, the docstring before its first section, and a JSON Schema made of the
-    annotations; arguments are described by `Annotated[..., Field(description=...)]`, or else by the docstring.
-    A parameter without annotation takes any JSON value. The options are those of `Tool`.
+    The model sees the function's name, its docstring up to the first section, and a JSON Schema made from the
+    annotations. Arguments are described by `Annotated[..., Field(description=...)]`, or else by the docstring. A
+    parameter without annotation takes any JSON value. The options are those of `Tool`.
 
-    A function given as `needs_approval` is called with the arguments of the call by keyword, as the tool's function
-    gets them, defaults filled in: `needs_approval=lambda amount: amount > 100`. It takes those that it has parameters
-    for, may be async, and returns True (ask a person) or False. If it raises or returns anything else, the call is
-    refused. One that is not async must be quick: it is called in the event loop. `loop_key` is called with one mapping:
-    the arguments as JSON values after coercion, defaults filled in.
+    A function given as `needs_approval` gets the arguments that it has parameters for, by keyword, with defaults:
+    `needs_approval=lambda amount: amount > 100`. It may be async, and returns True (ask a person) or False. If it
+    raises or returns anything else, the call is refused. A function that is not async must be fast, because it runs in
+    the event loop. `loop_key` gets one mapping: the coerced arguments as JSON values, with defaults.
 
-    Raises `ConfigError` for what `Tool` refuses, and for a function that cannot be called by names or has an
-    annotation without a JSON Schema; the message names the function and the parameter. Source: DESIGN 8.
+    Raises `ConfigError` for options that `Tool` refuses, for a function that cannot be called by keyword, and for an
+    annotation without a JSON Schema. The message names the function and the parameter.
     """
 
     def make(function: Callable[P, R_co]) -> Tool[Callable[P, R_co]]:
@@ -378,11 +370,13 @@ def tool(
     return make if function is None else make(function)
 
 
-def _caught(function: Callable[..., object], values: Mapping[str, object]) -> tuple[object, BaseException | None]:
-    """Call a function, and return what it returns or raises: a future that is to raise `GeneratorExit` never does."""
+def _result_or_error(
+    function: Callable[..., object], values: Mapping[str, object]
+) -> tuple[object, BaseException | None]:
+    """Call a function, and return its result and its error. The future of a thread cannot raise `GeneratorExit`."""
     try:
         return function(**values), None
-    except BaseException as error:  # noqa: BLE001 (raised by whoever waits)
+    except BaseException as error:  # noqa: BLE001 (raised in the task that waits)
         return None, error
 
 
@@ -390,7 +384,7 @@ def _seconds(name: str, field: str, value: float | None) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-        raise ConfigError(f"tool {name}: {field} is a number of seconds above 0, or None, not {value!r}")
+        raise ConfigError(f"tool {name}: {field} must be a number of seconds above 0, or None, not {value!r}")
     return float(value)
 
 

@@ -1,9 +1,8 @@
-"""The folder that the built-in tools may read, and how a path of the model's is kept inside it.
+"""The folder that the built-in tools may read, and the checks that keep a path inside it.
 
-A path is resolved first, with every link followed, and refused if what it leads to lies outside the root and outside
-every grant. The resolved path has no links left, so it is then walked from the root one folder at a time, and no
-link is followed: whoever swaps a folder for a link in between gets an error, not a file from elsewhere. What cannot
-be seen from here is a hard link, which is the file itself, and a mount.
+A path is resolved first, with all links followed, and refused if it leads outside the root and all grants. The resolved
+path has no links. It is opened from the root, one folder at a time, without following links: if a folder is replaced by
+a link in between, the result is an error and not a file from elsewhere. Hard links and mounts cannot be detected.
 """
 
 import math
@@ -23,13 +22,13 @@ from turnwright.errors import ConfigError
 from .errors import ToolFailedError
 from .text import one_line, shorten
 
-#: Entries of one folder that are looked at, so that a folder of millions does not fill the memory.
+#: The maximum number of entries read of one folder, to limit the memory.
 SCAN_LIMIT: Final = 20_000
 _PATH_LIMIT: Final = 4_096
-#: Folders are passed through, not read: on Linux that needs no permission to list them.
+#: Parent folders are opened without reading them. On Linux that needs no permission to list them.
 _PASS: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 _LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-#: Never wait: between the check and the opening a file may become a pipe.
+#: Non-blocking, because a file may become a pipe between the check and the opening.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 Kind = Literal["file", "folder", "link", "other"]
@@ -37,7 +36,7 @@ Kind = Literal["file", "folder", "link", "other"]
 
 @dataclass(frozen=True, slots=True)
 class FolderEntry:
-    """What a folder holds under one name. `size` is in bytes."""
+    """An entry of a folder. `size` is in bytes."""
 
     name: str
     kind: Kind
@@ -46,20 +45,20 @@ class FolderEntry:
 
 @dataclass(frozen=True, slots=True)
 class FilePosition:
-    """A path that may be read. `parts` lead from `anchor` to it without links; `shown` is its name for the model."""
+    """A readable path. `parts` lead from `anchor` to it without links; `shown` is its name for the model."""
 
     anchor: str
     parts: tuple[str, ...]
     shown: str
 
     def child(self, name: str) -> "FilePosition":
-        """Give the place of an entry of this folder."""
+        """Return the position of an entry of this folder."""
         shown = one_line(name) if self.shown == "." else f"{self.shown.rstrip('/')}/{one_line(name)}"
         return replace(self, parts=(*self.parts, name), shown=shown)
 
 
 class Workspace:
-    """The folder `root`, and what was granted beside it. Raises `ConfigError` if `root` is not a folder."""
+    """The folder `root`, which the tools may read. Raises `ConfigError` if `root` is not a folder."""
 
     def __init__(self, root: Path) -> None:
         try:
@@ -70,13 +69,13 @@ class Workspace:
             raise ConfigError(f"the root {root} is not a folder: give a folder that exists")
 
     def resolve(self, path: str) -> Path:
-        """Follow `path` (from the root, from `/` or from `~`) through every link; raises `ToolFailedError`.
+        """Resolve `path` (from the root, from `/` or from `~`) with all links; raises `ToolFailedError`.
 
-        What does not exist is resolved as far as it does.
+        A path that does not exist is resolved as far as it exists.
         """
         shown = repr(shorten(path, 200))
         if "\0" in path or len(path) > _PATH_LIMIT:
-            raise ToolFailedError(f"{shown} is not a path: it holds a NUL character or is too long")
+            raise ToolFailedError(f"{shown} is not a path: it contains a NUL character or is too long")
         try:
             home = path == "~" or path.startswith("~/")
             real = (Path(path).expanduser() if home else self.root / path).resolve()
@@ -85,16 +84,16 @@ class Workspace:
         return real
 
     def allows(self, real: Path, grants: Sequence[str]) -> bool:
-        """Say whether a resolved path lies in the root or in a grant (itself a resolved path)."""
+        """Whether a resolved path is in the root or in a grant, which is a resolved path too."""
         return real.is_relative_to(self.root) or any(real.is_relative_to(grant) for grant in grants if grant)
 
     def place(self, path: str, grants: Sequence[str] = ()) -> FilePosition:
-        """Give the place that `path` leads to; raises `ToolFailedError` if it may not be read."""
+        """Return the position that `path` leads to; raises `ToolFailedError` if it may not be read."""
         real = self.resolve(path)
         if not self.allows(real, grants):
             raise ToolFailedError(
                 f"{one_line(path)!r} leads to {one_line(str(real))!r}, outside the folder that you may read."
-                " Call request_read_access with that path to ask a person for it"
+                " Call request_read_access with that path to ask the user for access"
             )
         if real.is_relative_to(self.root):
             inside = real.relative_to(self.root)
@@ -103,7 +102,7 @@ class Workspace:
 
 
 def open_file(place: FilePosition) -> BinaryIO:
-    """Open a regular file to read its bytes; raises `ToolFailedError` for anything else, without waiting for it."""
+    """Open a regular file for reading bytes; raises `ToolFailedError` for anything else, without blocking."""
     if not place.parts:
         raise _refused(place, "is a folder: list_files shows what is in it")
     with _explained(place), _parent(place) as folder:
@@ -119,9 +118,9 @@ def open_file(place: FilePosition) -> BinaryIO:
 
 
 def list_folder(place: FilePosition, *, until: float = math.inf) -> list[FolderEntry]:
-    """List a folder by name, of a very large one only the first `SCAN_LIMIT` found; raises `ToolFailedError`.
+    """List a folder in order of names, at most `SCAN_LIMIT` entries; raises `ToolFailedError`.
 
-    After the moment `until` of `time.monotonic`, it gives what it has found by then.
+    At the time `until` of `time.monotonic`, it returns the entries found so far.
     """
     entries: list[FolderEntry] = []
     with _explained(place):
@@ -140,7 +139,7 @@ def list_folder(place: FilePosition, *, until: float = math.inf) -> list[FolderE
 
 
 def is_folder(place: FilePosition) -> bool:
-    """Say whether a place is a folder; raises `ToolFailedError` if there is nothing."""
+    """Whether a position is a folder; raises `ToolFailedError` if it does not exist."""
     if not place.parts:
         return True
     with _explained(place), _parent(place) as folder:
@@ -149,7 +148,7 @@ def is_folder(place: FilePosition) -> bool:
 
 @contextmanager
 def _parent(place: FilePosition) -> Iterator[int]:
-    """Walk to the folder that holds a place, following no link, and give its descriptor."""
+    """Open the folder that contains a position, without following links, and yield its descriptor."""
     folder = os.open(place.anchor, _PASS)
     try:
         for part in place.parts[:-1]:
@@ -173,13 +172,13 @@ def _check(place: FilePosition, mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise _refused(place, "is a folder: list_files shows what is in it")
     if not stat.S_ISREG(mode):
-        raise _refused(place, "is not a regular file (a device, a pipe, a socket or a link), and is not read")
+        raise _refused(place, "is not a regular file (but a device, a pipe, a socket or a link)")
 
 
 def _entry(entry: os.DirEntry[str]) -> FolderEntry:
     try:
         info = entry.stat(follow_symlinks=False)
-    except OSError:  # gone since
+    except OSError:  # deleted meanwhile
         return FolderEntry(entry.name, "other", 0)
     if stat.S_ISLNK(info.st_mode):
         return FolderEntry(entry.name, "link", 0)
@@ -194,11 +193,11 @@ def _refused(place: FilePosition, why: str) -> ToolFailedError:
 
 def _why(error: Exception) -> str:
     if not isinstance(error, OSError):
-        return "it is no valid name, or its links go in a circle"
+        return "it is no valid name, or its links form a circle"
     if error.errno == ENOENT:
-        return "does not exist: list_files shows what does"
+        return "does not exist: list_files shows the existing files"
     if error.errno in (EACCES, EPERM):
         return "may not be read by this user"
     if error.errno in (ELOOP, ENOTDIR):
-        return "is not a folder, or goes through something that is none"
+        return "is not a folder, or goes through a file or a link"
     return f"cannot be read: {error.strerror or error}"

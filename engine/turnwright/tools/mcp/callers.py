@@ -15,7 +15,7 @@ from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitReques
 
 from turnwright.tools.context import NeedsPersonError, ToolContext
 from turnwright.tools.text import shorten
-from turnwright.tools.timing import uncounted
+from turnwright.tools.timing import clock_stopped
 from turnwright_states import Decision
 
 from .form import FormAnswerError, describe_form, read_form
@@ -100,7 +100,7 @@ class Callers:
 
         The time of a call that waits here stands still: nothing of it was sent.
         """
-        with uncounted():
+        with clock_stopped():
             async with self._turnstile:
                 while self._alone or self._asking or (alone and self._running):
                     await self._changed.wait()
