@@ -135,7 +135,7 @@ def test_a_server_that_does_not_start_is_named_and_its_secret_is_not(cli: "Cli",
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "mcp.json, line 1: is not JSON"),
+        ("{", "mcp.json, line 1: invalid JSON"),
         ('{"mcpServers": {"a": {"url": "https://x.example/${NOT_SET}"}}}', "server 'a': url: the environment variable"),
     ],
 )

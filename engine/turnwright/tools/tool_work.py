@@ -207,9 +207,9 @@ class ToolWork(WorkItem):
 async def is_its_own(error: BaseException) -> bool:
     """Whether the app's code itself caused `error`, and not Ctrl-C or a requested cancellation.
 
-    Ctrl-C is a person's. A cancellation was asked for if somebody cancelled a scope batch this task: whoever stops the
-    turn does, and whoever cancels the task that drives it makes the batch cancel its own. When all tasks of a loop are
-    cancelled at once, as at its end, the batch needs one round of the loop for that.
+    A cancellation was requested if a scope around this task was canceled: by the abort of the turn, or by the batch
+    after its own task was canceled. When a loop cancels all of its tasks at once, the batch needs one round of the loop
+    for that.
     """
     if holds(error, KeyboardInterrupt) or (isinstance(error, GeneratorExit) and not in_event_loop()):
         return False

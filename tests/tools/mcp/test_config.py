@@ -46,7 +46,7 @@ def test_brackets_in_texts_are_not_counted(tmp_path: Path) -> None:
 
 
 def test_a_number_of_thousands_of_digits_is_no_json_that_is_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not JSON that can be read"):
+    with pytest.raises(ConfigError, match="invalid JSON"):
         read_mcp_config(written(tmp_path, "9" * 10_000))
 
 
@@ -158,12 +158,12 @@ def test_a_relative_folder_begins_at_the_file(tmp_path: Path) -> None:
         ({"command": "x", "args": ["a", "${NOT_SET}"]}, "args[1]: the environment variable NOT_SET"),
         (
             {"url": "https://x.example", "headers": {"A": "${input:key}"}},
-            "headers.A: ${input:key} is asked for by VS Code",
+            "headers.A: ${input:key} works only in VS Code",
         ),
         ({}, "there is neither a command nor a url"),
         ({"type": "stdio", "url": "https://x.example"}, "there is no command"),
         ({"type": "ws", "url": "wss://x.example"}, "type: Input should be 'stdio', 'http' or 'sse'"),
-        ({"url": "ftp://x.example"}, "url that begins with http:// or https://"),
+        ({"url": "ftp://x.example"}, "url that starts with http:// or https://"),
         ({"command": "x", "args": "y"}, "args: Input should be a valid tuple"),
         ({"command": "x", "args": ["${A}"], "env": ["A"]}, "args[0]: the environment variable A is not set"),
         ({"command": "x", "env": {"A": None}}, "env.A: Input should be a valid string"),
@@ -184,7 +184,7 @@ def test_a_mistake_names_the_file_the_server_and_the_field(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "line 1: is not JSON"),
+        ("{", "line 1: invalid JSON"),
         ("[]", "has no servers"),
         ('{"servers": []}', "has no servers"),
         ('{"mcpServers": {"a": "node"}}', "server 'a': is no object"),

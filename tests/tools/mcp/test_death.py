@@ -93,8 +93,8 @@ async def test_a_server_that_dies_in_a_call_is_started_again_for_the_next(mortal
     results = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
     assert [part.status for part in results] == [CallStatus.ERROR, CallStatus.OK]
     assert results[0].text == (
-        "server m has died; it wrote: I am dying, with ***: a part of the call's work may be done; the server is"
-        " started again at the next call"
+        "server m has died; it wrote: I am dying, with ***: part of the call's work may be done; the next call"
+        " restarts the server"
     )
     assert results[1].text.startswith("life 2,")
 
@@ -133,7 +133,7 @@ async def test_a_server_that_cannot_be_started_again_is_an_error_of_each_call(mo
             with pytest.raises(ToolError) as caught:
                 await which.run({}, HERE)
             assert str(caught.value) == (
-                "server m does not run, and could not be started again: it ended before it was ready; it wrote: no"
+                "server m is down and could not be restarted: it ended before it was ready; it wrote: no"
                 " more lives; the key is ***"
             )
 

@@ -115,7 +115,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(stage: Stage, targ
     asks(stage, "ask", ("Sure?", SURE))
     _, again, done = await told(target, "perhaps", "no")
     assert again.interrupts[0].question == (
-        "That does not fit: sure: 'perhaps' is neither yes nor no\ns asks: Sure?\nsure (yes or no)"
+        "Invalid answer: sure: 'perhaps' is neither yes nor no\ns asks: Sure?\nsure (yes or no)"
     )
     assert results(done) == [(CallStatus.OK, "[{'sure': False}]")]
 
@@ -267,9 +267,7 @@ async def test_only_done_is_taken_for_consent_to_an_address(stage: Stage) -> Non
         return (await context.session.elicit_url("Please pay.", "https://pay.example/7", "e1")).action
 
     _, again, done = await told(stage.old, "no", "Done ")
-    assert again.interrupts[0].question.startswith(
-        "That does not fit: it is answered done, and not 'no'; deny it to decline."
-    )
+    assert again.interrupts[0].question.startswith("Invalid answer 'no': answer done, or reject the call.")
     assert results(done) == [(CallStatus.OK, "accept")]
 
 

@@ -43,7 +43,7 @@ def test_several_fields_are_a_line_each() -> None:
     assert question.splitlines() == [
         "Book:",
         "- name (text)",
-        "- size (one of s (Small), l (Large); may be left out)",
+        "- size (one of s (Small), l (Large); optional)",
         "Answer with a line for each field, NAME=VALUE, or with a JSON object.",
     ]
     assert choices == ()
@@ -96,8 +96,8 @@ def test_a_form_without_fields_is_agreed_to() -> None:
         (form(("a", "b"), a=TEXT, b=TEXT), "a=1", "'b' is a required property"),
         (form(a=TEXT, b=TEXT), "hello", "'hello' is not NAME=VALUE"),
         (form(a=TEXT, b=TEXT), "c=1", "there is no field 'c' (there are a, b)"),
-        (form(a=TEXT, b=TEXT), "{", "is not a JSON object"),
-        (form(x=FISH), "[", "is not a JSON list"),
+        (form(a=TEXT, b=TEXT), "{", "starts like a JSON object"),
+        (form(x=FISH), "[", "starts like a JSON list"),
         (form(x={"allOf": [{"$ref": "#"}] * 2}), "a", "the server's form is broken"),
     ],
 )

@@ -243,7 +243,7 @@ async def test_a_server_that_is_gone_from_its_address_and_comes_back(http: Http)
         turn = await engine.run(AGENT, "hi")
     died, missing, echo = results(turn)
     assert died[1].startswith("server e has died")
-    assert "server e does not run, and could not be started again: ConnectError" in missing[1]
+    assert "server e is down and could not be restarted: ConnectError" in missing[1]
     assert echo == (CallStatus.OK, "Echo: 2")
 
 

@@ -197,7 +197,7 @@ async def test_an_error_of_the_tool_or_of_the_protocol_is_one_of_the_call(stage:
     async with mcp_tools({"s": target}) as tools:
         with pytest.raises(ToolError, match=r"^no such city$"):
             await tools[0].run({}, HERE)
-        with pytest.raises(ToolError, match="its answer does not fit the protocol"):
+        with pytest.raises(ToolError, match="its answer violates the protocol"):
             await tools[1].run({}, HERE)
 
 
@@ -320,7 +320,7 @@ async def test_a_list_that_changes_is_noted_and_offered_the_next_time(
     async with mcp_tools({"s": stage.old}) as tools:
         assert (await tools[0].run({}, HERE)).text == "grown"
         assert [tool.name for tool in tools] == ["s__grow"]
-    assert "server s has other tools now" in caplog.text
+    assert "server s has changed its tools" in caplog.text
     async with mcp_tools({"s": stage.old}) as tools:
         assert [tool.name for tool in tools] == ["s__grow", "s__more"]
 

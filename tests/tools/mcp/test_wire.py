@@ -88,7 +88,7 @@ async def test_a_server_that_writes_no_utf_8_fails_at_once(tmp_path: Path, first
 @pytest.mark.parametrize("first", [r"b'\0'", r"b'\0' * 100_000", r"b'hello\n\0'"])
 async def test_a_server_that_writes_nul_bytes_fails_at_once(tmp_path: Path, first: str) -> None:
     """They are UTF-8, and no line of JSON holds them: what sends them may never end a line."""
-    with pytest.raises(ConfigError, match="'s' does not start: it sent NUL bytes, which no JSON has"):
+    with pytest.raises(ConfigError, match="'s' does not start: it sent NUL bytes, so"):
         async with mcp_tools(server(tmp_path, first=first), startup=100_000):
             pass
 
@@ -233,7 +233,7 @@ def test_an_error_or_a_notification_loses_what_is_too_much(
     ids=["list", "error", "question", "field"],
 )
 def test_what_else_holds_too_much_is_refused_before_the_sdk_reads_it(message: JsonValue) -> None:
-    with pytest.raises(TooMuchError, match="it sent a message that holds more than 100,000 values"):
+    with pytest.raises(TooMuchError, match="it sent a message with more than 100,000 values"):
         lighter(json.dumps(message).encode())
 
 
@@ -295,7 +295,7 @@ async def test_an_output_schema_that_is_quick_is(tmp_path: Path, schema: dict[st
         assert (await tool.run({}, HERE)).structured == {"n": 1}
     missing = '{"content": []}' if "required" in schema else wrong
     async with mcp_tools(server(tmp_path, tools=tools, result=missing)) as (tool,):
-        with pytest.raises(ToolError, match="its answer does not fit the protocol"):
+        with pytest.raises(ToolError, match="its answer violates the protocol"):
             await tool.run({}, HERE)
 
 
@@ -358,7 +358,7 @@ def answering(head: dict[str, str], body: Callable[[], bytes]) -> Iterator[str]:
     ("head", "body", "said"),
     [
         ({}, lambda: b" " * (MAX_MESSAGE + 1), "longer than 16,777,216 bytes"),
-        ({"content-encoding": "gzip"}, lambda: b"", "compressed, which was not asked for"),
+        ({"content-encoding": "gzip"}, lambda: b"", "compressed, although the request forbids it"),
     ],
 )
 async def test_an_answer_over_http_is_bounded_too(head: dict[str, str], body: Callable[[], bytes], said: str) -> None:

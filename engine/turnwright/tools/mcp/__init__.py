@@ -1,4 +1,4 @@
-"""Tools of MCP servers: configured as other clients configure them, and called as tools of ours."""
+"""Tools of MCP servers, configured as in other MCP clients."""
 
 from .config import Approve, McpServer, mcp_servers, read_mcp_config
 from .hints import McpHints, Policy

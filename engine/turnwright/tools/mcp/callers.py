@@ -1,8 +1,7 @@
-"""Whose question is it: finds the call that a server's request belongs to, and answers it out of that call's replies.
+"""Matching a server's requests to calls, and answering each request with the replies of its call.
 
-A request of a server does not say which call it is about. Over HTTP it comes on the stream of that call, and the SDK
-runs our callback in the call's context. Over stdio nothing tells, so a request waits there until the call that made it
-is the only one that can have made it.
+A request of a server does not name its call. Over HTTP it arrives on the stream of that call, and the SDK runs our
+callback in the call's context. Over stdio the call is unknown, so a request waits until only one call runs.
 """
 
 from collections.abc import AsyncIterator
@@ -20,11 +19,11 @@ from turnwright_states import Decision
 
 from .form import FormAnswerError, describe_form, read_form
 
-#: What a person says who has done what a page asked.
+#: The reply that confirms a visit to a web page.
 DONE: Final = "done"
-#: How much of an answer that does not fit is repeated, in characters.
+#: The number of characters of an invalid answer that are repeated.
 _SHOWN: Final = 40
-#: Seconds that a server has to end a call of which it was told that nobody is there to answer.
+#: Seconds that a server has to end a call after its request was canceled.
 _TO_END: Final = 5.0
 
 #: The call in whose context the code runs.
@@ -32,27 +31,27 @@ _CURRENT: Final[ContextVar["Caller | None"]] = ContextVar("turnwright_mcp_caller
 
 
 class Caller:
-    """One call, as the server's requests see it: they are answered by the replies that it was given so far."""
+    """One call. Its replies so far answer the server's requests."""
 
     def __init__(self, server: str, context: ToolContext) -> None:
         self.server = server
         self.context = context
-        #: The call has no reply yet for what the server asked. It ends, and waits for a person.
+        #: The question without a reply. The call ends, and waits for a person.
         self.needs: NeedsPersonError | None = None
-        #: The server asked something while it could not be told for which call: it is made again, alone.
+        #: A request came whose call is unknown. The call is repeated, alone.
         self.muddled = False
-        #: The server had forgotten the session once, and was greeted again.
+        #: The server had forgotten the session, and a new one was opened.
         self.greeted = False
-        #: Ends the call on our side, soon after `needs`.
+        #: Ends the call on our side, some seconds after `needs` was set.
         self.scope = anyio.CancelScope()
 
     @property
     def is_again(self) -> bool:
-        """Whether a person has answered it before, so that the server is about to ask the same again."""
+        """Whether a person has answered this call, so that the server will ask the same question again."""
         return any(answer.decision == Decision.REPLY for answer in self.context.answers)
 
     def answer(self, asked: ElicitRequestParams) -> ElicitResult | None:
-        """Answer with the next reply; None where a person has to say it first."""
+        """Return the next reply as the answer, or None if a person must answer first."""
         if self.needs is not None:
             return None
         try:
@@ -66,39 +65,39 @@ class Caller:
             return None
 
     def visit(self, asked: ElicitRequestURLParams) -> None:
-        """Have a person open an address, and say so: nothing else is taken for consent. Raises `NeedsPersonError`."""
+        """Ask a person to open an address. Only the reply `done` is consent. Raises `NeedsPersonError`."""
         question = f"{self.server} asks: {asked.message}\nOpen {asked.url}, then answer {DONE}."
         why = ""
         while (said := self.context.ask(f"{why}{question}", [DONE]).strip()).lower() != DONE:
-            why = f"That does not fit: it is answered {DONE}, and not {shorten(said, _SHOWN)!r}; deny it to decline.\n"
+            why = f"Invalid answer {shorten(said, _SHOWN)!r}: answer {DONE}, or reject the call.\n"
 
     def _fill(self, asked: ElicitRequestFormParams) -> dict[str, object]:
         question, choices = describe_form(f"{self.server} asks: {asked.message}", asked.requested_schema)
         why = ""
-        while True:  # it ends with the replies: without one `ask` raises
+        while True:  # ends after the last reply, because `ask` then raises
             said = self.context.ask(f"{why}{question}", choices)
             try:
                 return dict(read_form(said, asked.requested_schema))
             except FormAnswerError as bad:
-                why = f"That does not fit: {bad}\n"
+                why = f"Invalid answer: {bad}\n"
 
 
 class Callers:
-    """The calls that run at one server."""
+    """The running calls of one server."""
 
     def __init__(self) -> None:
         self._running: list[Caller] = []
         self._alone = False
         self._asking = 0
         self._changed = anyio.Event()
-        #: First come, first served: else one that is to run alone could wait for ever.
+        #: Keeps the order of arrival. Otherwise a call that must run alone could wait for ever.
         self._turnstile = anyio.Lock()
 
     @asynccontextmanager
     async def calling(self, caller: Caller, *, alone: bool) -> AsyncIterator[None]:
-        """A call runs in this block; `alone` waits until no other does, and keeps others waiting.
+        """Run a call in the block. With `alone`, it waits until no other call runs, and keeps others waiting.
 
-        The time of a call that waits here stands still: nothing of it was sent.
+        The timeout clock of a waiting call is stopped, because nothing was sent yet.
         """
         with clock_stopped():
             async with self._turnstile:
@@ -116,7 +115,7 @@ class Callers:
             self._notify()
 
     async def whose(self) -> Caller | None:
-        """The call that a request of the server is about, as seen from the SDK's callback; None if nobody can tell."""
+        """Return the call that a server's request belongs to, or None if it is unknown. For the SDK's callback."""
         current = _CURRENT.get()
         if current is not None and current in self._running:
             return current
@@ -127,7 +126,7 @@ class Callers:
                 await self._changed.wait()
             if len(self._running) <= 1:
                 return self._running[0] if self._running else None
-            # All of them wait for a person, who may take days. They are made again for every answer anyway.
+            # Several calls still run, which may take long. So all of them are repeated, one after the other.
             for one in self._running:
                 one.muddled = True
             return None

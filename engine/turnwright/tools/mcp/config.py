@@ -1,8 +1,8 @@
-"""The servers of an `mcp.json`: read, checked, and with the environment's variables filled in.
+"""Reading the servers of an `mcp.json`, with validation and with environment variables.
 
-The format is the one that MCP clients share, a JSON object `mcpServers` (VS Code: `servers`) with an entry a server.
-Where clients name one thing differently, the names are taken for the same; keys that are not known are left alone, so
-that a file written for another client can be used as it is.
+The format is the one that MCP clients share: a JSON object `mcpServers` (VS Code: `servers`) with one entry per server.
+The different names that clients use for one thing are all accepted, and unknown keys are ignored. So a file written for
+another client works unchanged.
 """
 
 import json
@@ -22,12 +22,12 @@ from turnwright.errors import ConfigError
 
 from .secrets import hidden_words, in_address, in_arguments
 
-#: Whose calls wait for a person: see `turnwright.tools.mcp.mcp_tools`.
+#: The names of approval policies: see `turnwright.tools.mcp.mcp_tools`.
 Approve = Literal["annotated", "always", "never"]
 
 _VARIABLE: Final = re.compile(r"\$\{(?:env:)?([^${}:]+)(?:(:-)([^{}]*))?\}")
 _INPUT: Final = re.compile(r"\$\{input:([^}]*)\}")
-#: What other clients call our transports.
+#: Other clients' names of our transports.
 _TYPES: Final[Mapping[str, str]] = {
     "local": "stdio",
     "remote": "http",
@@ -35,52 +35,51 @@ _TYPES: Final[Mapping[str, str]] = {
     "streamablehttp": "http",
     "streamable_http": "http",
 }
-#: The largest file of servers, in bytes, and how deep lists and objects may be nested in it.
+#: The maximum size of a configuration file in bytes, and the maximum depth of its lists and objects.
 MAX_BYTES: Final = 1024 * 1024
 _MAX_DEPTH: Final = 50
-#: The longest time-out that the clients which count in seconds take. Others count in milliseconds, from 1,000 on.
+#: Larger timeouts are in milliseconds: clients that count in seconds accept at most this, others start at 1,000.
 _MOST_SECONDS: Final = 3600
 
 
 def _names(value: object) -> object:
-    """One name, `*` above all, is a list of it."""
+    """Accept a single name, such as `*`, as a list."""
     return [value] if isinstance(value, str) else value
 
 
 def _seconds(value: object) -> object:
-    """A time-out in seconds, also where it was written in milliseconds."""
+    """Convert a timeout in milliseconds to seconds."""
     if isinstance(value, int | float) and not isinstance(value, bool) and value > _MOST_SECONDS:
         return value / 1000
     return value
 
 
 def _text(value: object) -> object:
-    """A number is a text in an environment; a port is often written as one."""
+    """Accept a number, such as a port, as a string."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 _Variable = Annotated[str, BeforeValidator(_text)]
-_Patience = Annotated[float, BeforeValidator(_seconds), Field(gt=0, allow_inf_nan=False)]
+_Timeout = Annotated[float, BeforeValidator(_seconds), Field(gt=0, allow_inf_nan=False)]
 
 
 class McpServer(BaseModel):
-    """How to reach one server, and what of it is offered.
+    """The configuration of one server: its transport, and which of its tools are offered.
 
-    `type` is `stdio` (a child process, by `command`), `http` (streamable HTTP, by `url`) or `sse` (the transport before
-    that); left out, it is seen from the other fields. `cwd` is where the process runs, else in our own folder.
+    `type` is `stdio` (a child process, with `command`), `http` (streamable HTTP, with `url`) or `sse` (the older
+    transport). By default it follows from the other fields. `cwd` is the working directory of the process.
 
-    `include` and `exclude` name the server's tools, or patterns of them such as `read_*`. `auto_approve` names those
-    that no person is asked about, and `approve` is the policy for the others, the caller's where it is None.
-    `timeout` is in seconds a call, `startup` until the server has told its tools; None takes the caller's.
+    `include` and `exclude` have names of tools, or patterns such as `read_*`. Tools in `auto_approve` need no approval.
+    `approve` is the policy for the others. `timeout` limits a call, and `startup` the time until the server has sent
+    its tools, both in seconds. None means the caller's value.
 
-    The clients' own names are taken for these: `includeTools`, `enabledTools`, `enabled_tools` and `tools`;
+    These names of other clients are accepted too: `includeTools`, `enabledTools`, `enabled_tools` and `tools`;
     `excludeTools`, `disabledTools` and `disabled_tools`; `autoApprove`, `alwaysAllow` and `trust`; `tool_timeout_sec`
-    and `startup_timeout_sec`; `httpUrl`, `serverUrl`, `enabled`. A time above 3600 is in milliseconds, for some clients
-    count so.
+    and `startup_timeout_sec`; `httpUrl`, `serverUrl`, `enabled`. A time above 3600 is in milliseconds.
     """
 
-    # A mistake is told without the value: there may be a secret in it.
+    # Error messages omit the value, which may contain a secret.
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True, populate_by_name=True)
 
     type: Literal["stdio", "http", "sse"] = "stdio"
@@ -97,10 +96,10 @@ class McpServer(BaseModel):
     exclude: Names = Field(default=(), validation_alias=AliasChoices("excludeTools", "disabledTools", "disabled_tools"))
     auto_approve: Names = Field(default=(), validation_alias=AliasChoices("autoApprove", "alwaysAllow"))
     approve: Approve | None = None
-    timeout: _Patience | None = Field(default=None, validation_alias=AliasChoices("tool_timeout_sec", "timeout"))
-    #: What else no message may show: what came from the environment's variables.
+    timeout: _Timeout | None = Field(default=None, validation_alias=AliasChoices("tool_timeout_sec", "timeout"))
+    #: The values of environment variables, which no message may show.
     hidden: frozenset[str] = Field(default=frozenset(), repr=False, exclude=True)
-    startup: _Patience | None = Field(default=None, validation_alias=AliasChoices("startup_timeout_sec", "startup"))
+    startup: _Timeout | None = Field(default=None, validation_alias=AliasChoices("startup_timeout_sec", "startup"))
 
     @model_validator(mode="before")
     @classmethod
@@ -113,7 +112,7 @@ class McpServer(BaseModel):
                 said.setdefault("type", "http")
                 said.setdefault("url", said[other])
         if isinstance(said.get("tools"), Mapping):
-            del said["tools"]  # settings of single tools, which some clients keep here
+            del said["tools"]  # some clients keep settings of single tools here
         if said.get("trust") is True:
             said["autoApprove"] = "*"
         if said.get("enabled") is False:
@@ -132,27 +131,27 @@ class McpServer(BaseModel):
             if not self.command:
                 raise ValueError("there is no command: give the program that is the server")
         elif urlsplit(self.url).scheme not in ("http", "https"):
-            raise ValueError("there is neither a command nor a url that begins with http:// or https://")
+            raise ValueError("there is neither a command nor a url that starts with http:// or https://")
         return self
 
     @property
     def secrets(self) -> frozenset[str]:
-        """What no message may show: the values of `env`, `headers` and variables, and secrets in `args` and `url`.
+        """The values that no message may show: of `env`, `headers` and variables, and secrets in `args` and `url`.
 
-        Those are told by names such as `--api-key`, by their place in an address, and by their looks: see `.secrets`.
+        The latter are found by names such as `--api-key`, by their place in an address, and by their form.
         """
         given = (*self.env.values(), *self.headers.values(), *self.hidden)
         return hidden_words([*given, *in_arguments(self.args), *in_address(self.url)])
 
 
 def read_mcp_config(file: str | Path) -> dict[str, McpServer]:
-    """Read the servers of a file by name, without those that are disabled.
+    """Read the servers of a file, by name, without disabled ones.
 
-    `${NAME}` and `${NAME:-default}` (also `${env:NAME}`) stand for a variable of the entry's own `env`, or else of our
-    environment; in `env` itself only of ours. A `cwd` that is relative begins at the file's folder.
+    `${NAME}`, `${env:NAME}` and `${NAME:-default}` are replaced by a variable from the entry's own `env`, or else from
+    the environment of the process; in `env` itself only from the latter. A relative `cwd` starts at the file's folder.
 
-    Raises `ConfigError` for a file that cannot be read or holds no servers, for a field that is wrong, and for a
-    variable that is not set. The message names the file, the server and the field, and never a value.
+    Raises `ConfigError` for a file that cannot be read or has no servers, for an invalid field, and for an unset
+    variable. The message names the file, the server and the field, and never a value.
     """
     path = Path(file).expanduser()
     try:
@@ -168,14 +167,14 @@ def read_mcp_config(file: str | Path) -> dict[str, McpServer]:
     try:
         given = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{path}, line {error.lineno}: is not JSON: {error.msg}") from None
+        raise ConfigError(f"{path}, line {error.lineno}: invalid JSON: {error.msg}") from None
     except ValueError as error:
-        raise ConfigError(f"{path}: is not JSON that can be read: {error}") from None
+        raise ConfigError(f"{path}: invalid JSON: {error}") from None
     return mcp_servers(given, str(path), folder=path.absolute().parent)
 
 
 def mcp_servers(given: object, where: str = "the MCP servers", *, folder: Path | None = None) -> dict[str, McpServer]:
-    """Give the servers of what such a file holds, by name. `where` is said in errors; the rest is as for a file."""
+    """Return the servers of the contents of such a file, by name. `where` names the file in errors."""
     entries = None
     if isinstance(given, Mapping) and deeper_than(dict(given), _MAX_DEPTH):
         raise ConfigError(f"{where}: nests lists and objects more than {_MAX_DEPTH} deep")
@@ -208,7 +207,7 @@ def mcp_servers(given: object, where: str = "the MCP servers", *, folder: Path |
 
 
 def _variables(env: object) -> dict[str, str]:
-    """What an entry's `env` holds, as far as it is right; the rest is found wrong later."""
+    """Return the valid variables of an entry's `env`. The validation reports the others later."""
     if not isinstance(env, Mapping):
         return {}
     texts = {name: _text(value) for name, value in env.items()}
@@ -216,9 +215,9 @@ def _variables(env: object) -> dict[str, str]:
 
 
 def _expanded(value: object, label: str, variables: Mapping[str, str], filled: set[str]) -> object:
-    """Fill in the variables of a value, and of what is in it, and note what they held.
+    """Replace the variables in a value, nested ones too, and add their contents to `filled`.
 
-    Raises `ConfigError` for one that is not set.
+    Raises `ConfigError` for an unset variable.
     """
     if isinstance(value, Mapping):
         return {key: _expanded(inner, f"{label}.{key}", variables, filled) for key, inner in value.items()}
@@ -228,8 +227,7 @@ def _expanded(value: object, label: str, variables: Mapping[str, str], filled: s
         return value
     if asked := _INPUT.search(value):
         raise ConfigError(
-            f"{label}: ${{input:{asked[1]}}} is asked for by VS Code, and by nobody here: write an environment"
-            " variable, as ${NAME}"
+            f"{label}: ${{input:{asked[1]}}} works only in VS Code: use an environment variable, as ${{NAME}}"
         )
 
     def fill(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""The ways to a server: a child process, HTTP, or what a caller has at hand. The SDK's transports do the talking."""
+"""Connections to a server by the SDK's transports: a child process, HTTP, or an object of the caller."""
 
 import logging
 import os
@@ -29,13 +29,13 @@ from .wire import CODEC, BoundedBody, TooMuchError, refused, within_bounds
 
 ReadStream: TypeAlias = _transport.ReadStream[SessionMessage | Exception]
 Streams: TypeAlias = _transport.TransportStreams
-#: A server of the SDK's own making, in this process.
+#: A server object of the SDK, in this process.
 InProcess: TypeAlias = Server[Any] | MCPServer
 
 _LOG: Final = logging.getLogger(__name__)
 #: Seconds to connect, and to send.
 _CONNECT: Final = 30.0
-#: Who writes addresses, headers and bodies into the log: they would show the keys in them.
+#: Loggers that write addresses, headers and bodies, and so the keys in them.
 _LOGGERS: Final = (
     *HTTP_LOGGERS,
     "client",
@@ -45,7 +45,7 @@ _LOGGERS: Final = (
     "mcp.client.streamable_http",
     "mcp.shared.jsonrpc_dispatcher",
 )
-#: Encodings of a body that are none.
+#: The values of `content-encoding` that mean no compression.
 _PLAIN: Final = ("", "identity")
 _LINES: Final = 5
 _LINE: Final = 300
@@ -53,7 +53,7 @@ _CHUNK: Final = 65_536
 
 
 class ServerLog:
-    """What is known of a server beside its answers: its last words on stderr, and the last status of its HTTP."""
+    """The state of a server beside its answers: the last lines of its stderr, and its last HTTP status."""
 
     def __init__(self, name: str, secrets: Secrets) -> None:
         self.name = name
@@ -61,16 +61,16 @@ class ServerLog:
         self.status: int | None = None
         #: The server ended the connection.
         self.ended = False
-        #: A request of the server comes in the context of the call that it is about.
-        self.tells_callers = False
-        #: Why the server is not listened to any more, and what ends a wait for its next message.
+        #: A request of the server arrives in the context of its call.
+        self.identifies_caller = False
+        #: Why no more messages of the server are read, and the scope that ends a wait for its next message.
         self.refused = ""
         self._scope: anyio.CancelScope | None = None
         self._lines: deque[str] = deque(maxlen=_LINES)
         self._rest = b""
 
     def take(self, data: bytes) -> None:
-        """Take in what the server wrote to its stderr."""
+        """Add a piece of the server's stderr."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _CHUNK:
             lines, self._rest = [*lines, self._rest], b""
@@ -81,14 +81,14 @@ class ServerLog:
                 _LOG.info("%s: %s", self.name, said)
 
     def refuse(self, why: str) -> None:
-        """Listen to the server no more."""
+        """Stop reading the server's messages."""
         self.refused, self.ended = self.refused or why, True
         if self._scope is not None:
             self._scope.cancel()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Wait in this block for the next message. Raises `EndOfStream` once the server is refused."""
+        """Wait for the next message in the block. Raises `EndOfStream` once the server is refused."""
         with anyio.CancelScope() as self._scope:
             if not self.refused:
                 yield
@@ -97,7 +97,7 @@ class ServerLog:
             raise anyio.EndOfStream
 
     def explain(self) -> str:
-        """What may help to understand why it does not answer, to be put behind a message."""
+        """Return a suffix for an error message that may explain why the server does not answer."""
         if self.refused:
             return f": {self.refused}"
         if self._lines:
@@ -105,12 +105,12 @@ class ServerLog:
         if self.status is None or self.status < HTTPStatus.BAD_REQUEST:
             return ""
         with suppress(ValueError):
-            return f"; its HTTP said {self.status} {HTTPStatus(self.status).phrase}"
-        return f"; its HTTP said {self.status}"
+            return f"; its HTTP status was {self.status} {HTTPStatus(self.status).phrase}"
+        return f"; its HTTP status was {self.status}"
 
 
 class BoundedReadStream(ObjectReceiveStream[SessionMessage | Exception]):
-    """The messages of a server, within bounds. Its log says when there will be no more: the SDK tells nobody."""
+    """The messages of a server, within the size limits. Notes the end of the stream, which the SDK does not report."""
 
     def __init__(self, stream: ReadStream, log: ServerLog) -> None:
         self._stream = stream
@@ -118,7 +118,7 @@ class BoundedReadStream(ObjectReceiveStream[SessionMessage | Exception]):
 
     @property
     def last_context(self) -> Context | None:
-        """In which context the last message was sent, where the stream knows: the SDK looks for it."""
+        """The context in which the last message was sent, if known. The SDK reads this attribute."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
@@ -135,24 +135,24 @@ class BoundedReadStream(ObjectReceiveStream[SessionMessage | Exception]):
             raise anyio.EndOfStream from None
 
     async def aclose(self) -> None:
-        """Listen no more."""
+        """Close the stream."""
         await self._stream.aclose()
 
 
 @asynccontextmanager
 async def open_transport(connect: "Connect", log: ServerLog) -> AsyncIterator[Streams]:
-    """Open a transport, note when it ends, and keep the secrets of its server out of the logs until then."""
+    """Open a transport, note its end in `log`, and hide the server's secrets in the logs until then."""
     with log.secrets.hidden_in(*_LOGGERS):
         async with connect(log) as (reads, writes):
             yield BoundedReadStream(reads, log), writes
 
 
-#: Makes a transport that has not been opened; what is seen of the server beside it goes into the log.
+#: Makes an unopened transport, which records the server's state in the log.
 Connect: TypeAlias = Callable[[ServerLog], Transport]
 
 
 def connect_to(server: McpServer) -> Connect:
-    """The way to a server of a configuration, which can be gone again after the server has died."""
+    """Return the function that connects to a configured server. It can be called again after the server died."""
     if server.type == "stdio":
         return partial(_stdio, server)
     return partial(_http if server.type == "http" else _sse, server)
@@ -175,7 +175,7 @@ async def _stdio(server: McpServer, log: ServerLog) -> AsyncIterator[Streams]:
                 refused.reset(token)
             yield streams
     finally:
-        _read(mine, log)  # its last words, after which it has ended
+        _read(mine, log)  # the last lines, written before the process ended
         os.close(mine)
 
 
@@ -187,7 +187,7 @@ async def _read_stderr(pipe: int, log: ServerLog) -> None:
 
 
 def _read(pipe: int, log: ServerLog) -> bool:
-    """Take in what there is; tell whether there may be more."""
+    """Read the available output. Return whether there may be more."""
     try:
         while data := os.read(pipe, _CHUNK):
             log.take(data)
@@ -201,12 +201,12 @@ def _client(server: McpServer, log: ServerLog) -> httpx2.AsyncClient:
     async def note(response: httpx2.Response) -> None:
         log.status = response.status_code
         if response.headers.get("content-encoding", "identity").lower() not in _PLAIN:
-            raise httpx2.DecodingError("the answer is compressed, which was not asked for")
-        # Of a stream each event is bounded.
+            raise httpx2.DecodingError("the answer is compressed, although the request forbids it")
+        # In a stream, each event has a size limit of its own.
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             response.stream = BoundedBody(cast("httpx2.AsyncByteStream", response.stream))
 
-    # A call has a time-out of its own; the streams of a server may be silent for as long as they like.
+    # A call has a timeout of its own, and a stream of a server may be silent for any time.
     timeout = httpx2.Timeout(_CONNECT, read=None)
     headers = {"accept-encoding": "identity", **server.headers}
     return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]})
@@ -214,7 +214,7 @@ def _client(server: McpServer, log: ServerLog) -> httpx2.AsyncClient:
 
 @asynccontextmanager
 async def _http(server: McpServer, log: ServerLog) -> AsyncIterator[Streams]:
-    log.tells_callers = True
+    log.identifies_caller = True
     async with (
         _client(server, log) as client,
         streamable_http_client(server.url, http_client=client) as streams,
@@ -227,7 +227,7 @@ async def _sse(server: McpServer, log: ServerLog) -> AsyncIterator[Streams]:
     def factory(
         headers: dict[str, str] | None = None, timeout: httpx2.Timeout | None = None, auth: httpx2.Auth | None = None
     ) -> httpx2.AsyncClient:
-        del headers, timeout, auth  # ours know better
+        del headers, timeout, auth  # `_client` sets its own
         return _client(server, log)
 
     async with sse_client(server.url, httpx_client_factory=factory) as streams:

@@ -1,4 +1,4 @@
-"""What a server's result is to us: text for the model, data for programs, files."""
+"""Conversion of a server's result into a `ToolResult`: text for the model, data for programs, files."""
 
 import json
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ _UNKNOWN_TYPE: Final = "application/octet-stream"
 
 
 def read_result(result: types.CallToolResult) -> ToolResult:
-    """Give the result of a call. Raises `ToolError` with its text where the server says that it is an error.
+    """Return the result of a call. Raises `ToolError` with the result's text if the server reports an error.
 
-    Text stays text, one block after the other. Pictures, sounds and resources of bytes become files; a resource of
-    text becomes text, and a link the line that names it. Without any text, structured content is the text too.
+    Text blocks are joined. Pictures, sounds and binary resources become files. A text resource becomes text, and a link
+    becomes one line. Without any text, the structured content is also the text.
     """
     said: list[str] = []
     files: list[FilePart] = []
@@ -32,7 +32,7 @@ def read_result(result: types.CallToolResult) -> ToolResult:
         said.append(f"[left out: {len(result.content) - MOST_BLOCKS:,} more blocks of the result]")
     text = "\n".join(said)
     if result.is_error:
-        raise ToolError(text or "the server says that the call failed, and not why")
+        raise ToolError(text or "the call failed, and the server gave no reason")
     if not text and result.structured_content is not None:
         text = json.dumps(result.structured_content, ensure_ascii=False)
     if not text:
@@ -64,7 +64,7 @@ def _attach(data: str, kind: str, name: str, said: list[str], files: list[FilePa
 def _name_of(uri: str) -> str:
     try:
         return PurePosixPath(urlsplit(uri).path).name
-    except ValueError:  # no address at all; the file can do without a name
+    except ValueError:  # not an address: the file gets no name
         return ""
 
 

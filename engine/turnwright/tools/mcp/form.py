@@ -1,7 +1,6 @@
-"""Forms: what a server asks a person for in the middle of a call, as a question, and the answer as its fields.
+"""Forms that a server sends during a call: as a question to a person, and the text answer as the form's fields.
 
-A form is a flat JSON Schema (MCP, "elicitation"): texts, numbers, yes or no, one of several, some of several. A person
-answers with a text, for that is what answers of turns are.
+A form is a flat JSON Schema (MCP, "elicitation"): texts, numbers, yes or no, one of several, some of several.
 """
 
 import json
@@ -32,14 +31,14 @@ _HINTS: Final[Mapping[str, str]] = {
 
 
 class FormAnswerError(ValueError):
-    """The answer does not fit the form. The message says why, and what would."""
+    """The answer does not fit the form. The message says why, and what fits."""
 
 
 def describe_form(message: str, schema: Schema) -> tuple[str, tuple[str, ...]]:
-    """Give the question that puts a form to a person, and the choices where it has one field with a few answers."""
+    """Return the question for a form, and the choices if it has one field with a few possible answers."""
     fields = _fields(schema)
     if not fields:
-        return f"{message}\nAnswer anything to agree.", ()
+        return f"{message}\nTo agree, answer with any text.", ()
     if len(fields) == 1:
         ((name, field),) = fields.items()
         said = _describe(name, field, required=True)
@@ -54,7 +53,7 @@ def describe_form(message: str, schema: Schema) -> tuple[str, tuple[str, ...]]:
 
 
 def read_form(answer: str, schema: Schema) -> dict[str, JsonValue]:
-    """Read a person's answer to a form. Fields that it leaves out take their defaults. Raises `InvalidAnswerError`."""
+    """Parse a person's answer to a form. Missing fields get their defaults. Raises `FormAnswerError`."""
     fields = _fields(schema)
     given = _given(answer, fields)
     content: dict[str, JsonValue] = {}
@@ -75,9 +74,9 @@ def read_form(answer: str, schema: Schema) -> dict[str, JsonValue]:
 
 
 def _quick(schema: Schema) -> dict[str, object]:
-    """The schema without patterns, which are the server's to check: they can take for ever over a few letters.
+    """Return the schema without patterns, because matching a pattern can take for ever. The server checks them.
 
-    Raises `InvalidAnswerError` for a form that no answer is checked against, because that may take as long.
+    Raises `FormAnswerError` for any other form whose validation may take that long.
     """
     rest = {key: said for key, said in schema.items() if key != "properties"}
     fields = {
@@ -109,7 +108,7 @@ def _describe(name: str, field: Schema, *, required: bool) -> str:
     if "default" in field:
         said.append(f"default {json.dumps(field['default'], ensure_ascii=False, default=str)}")
     elif not required:
-        said.append("may be left out")
+        said.append("optional")
     about = " - ".join(str(field[key]) for key in ("title", "description") if field.get(key))
     return f"{name} ({'; '.join(said)})" + (f": {about}" if about else "")
 
@@ -130,7 +129,7 @@ def _options(field: Schema) -> dict[str, str]:
 
 
 def _given(answer: str, fields: Mapping[str, Schema]) -> dict[str, object]:
-    """What the answer says of each field. Of a single one it may be the value alone."""
+    """Return the text of each field in the answer. For a single field, the answer may be the value alone."""
     text = answer.strip()
     if not fields:
         return {}
@@ -142,7 +141,7 @@ def _given(answer: str, fields: Mapping[str, Schema]) -> dict[str, object]:
         except (ValueError, RecursionError) as error:
             if isinstance(error, FormAnswerError):
                 raise
-            raise FormAnswerError("it is not a JSON object, though it begins like one") from None
+            raise FormAnswerError("it starts like a JSON object, but is not valid JSON") from None
     lines = [line for line in text.splitlines() if line.strip()]
     matches = [_LINE.fullmatch(line) for line in lines]
     for line, match in zip(lines, matches, strict=True):
@@ -152,7 +151,7 @@ def _given(answer: str, fields: Mapping[str, Schema]) -> dict[str, object]:
 
 
 def _alone(text: str, item: tuple[str, Schema]) -> dict[str, object]:
-    """What an answer to a single field says: the value, also with its name before it, or in a JSON object."""
+    """Parse the answer to a single field: the value alone, NAME=VALUE, or a JSON object."""
     name, field = item
     with suppress(ValueError, RecursionError):
         said = json.loads(text) if text.startswith("{") else None
@@ -172,7 +171,7 @@ def _known(said: Mapping[str, object], fields: Mapping[str, Schema]) -> dict[str
 
 
 def _value(name: str, field: Schema, said: object) -> JsonValue:
-    """Make of a text what the field's type wants; what came as JSON stays what it is."""
+    """Convert a text to the field's type. A value from JSON stays as it is."""
     if not isinstance(said, str):
         return said if _is_json(said) else str(said)
     text, kind = said.strip(), field.get("type")
@@ -196,12 +195,12 @@ def _listed(text: str) -> list[str]:
         try:
             return [str(one) for one in json.loads(text)]
         except (ValueError, RecursionError):
-            raise FormAnswerError("it is not a JSON list, though it begins like one") from None
+            raise FormAnswerError("it starts like a JSON list, but is not valid JSON") from None
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _option(text: str, field: Schema) -> str:
-    """The value that a person means: itself, or the one with that title."""
+    """Return the value that the person means: the text itself, or the option with that title."""
     options = _options(field)
     meant = [value for value, title in options.items() if title.lower() == text.lower() and text not in options]
     return meant[0] if meant else text

@@ -1,4 +1,4 @@
-"""What a server says of its tools, and what follows from it for approvals."""
+"""A server's hints about its tools, and the approvals that follow from them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class McpHints:
-    """What a server says of one of its tools, with the protocol's defaults for what it does not say.
+    """A server's hints about one of its tools, with the protocol's defaults for missing hints.
 
-    They are hints: nobody makes a server tell the truth.
+    A server may send wrong hints.
     """
 
     server: str
@@ -28,7 +28,7 @@ class McpHints:
 
     @classmethod
     def of(cls, server: str, listed: "Listed") -> "McpHints":
-        """The hints of a tool in the server's list."""
+        """Return the hints of a tool in the server's list."""
         said = listed.annotations
         if said is None:
             return cls(server, listed.name)
@@ -42,15 +42,15 @@ class McpHints:
         )
 
 
-#: The policy for approvals: one of its names, or a function that says for a tool what `Tool(needs_approval=...)` takes.
+#: The policy for approvals: a name, or a function that returns the `needs_approval` of a tool.
 Policy = Approve | Callable[[McpHints], Approval]
 
 
 def approval_for(hints: McpHints, policy: Policy) -> Approval:
-    """Say whether a person is asked before calls of a tool.
+    """Return the `needs_approval` of a tool.
 
-    `annotated` asks, unless the server says that the tool only reads, or that it neither destroys anything nor reaches
-    beyond a closed world. `always` asks, `never` does not.
+    With `annotated`, a call needs approval unless the server says that the tool only reads, or that it is neither
+    destructive nor open-world. With `always`, each call needs approval; with `never`, none.
     """
     if callable(policy):
         return policy(hints)

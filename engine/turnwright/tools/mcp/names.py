@@ -1,4 +1,4 @@
-"""The names under which models know the tools of servers: `server__tool`."""
+"""The names of MCP tools for the model: `server__tool`."""
 
 import re
 from collections import Counter
@@ -12,11 +12,11 @@ _DIGITS: Final = 8
 
 
 def tool_names(wanted: Sequence[tuple[str, str]]) -> list[str]:
-    """Give each pair of a server and its tool a name that providers take, all different.
+    """Return a unique name, valid for all providers, for each pair of a server and its tool.
 
-    It is `server__tool`, at most 64 of a-z, A-Z, 0-9, `_` and `-`; another character becomes `_`. A name that was
-    changed so, is too long, or is that of another pair too, ends in `_` and 8 digits of the pair's SHA-256: it stays
-    the same whatever else a server offers tomorrow. The pairs must be different.
+    A name is `server__tool`, at most 64 of a-z, A-Z, 0-9, `_` and `-`. Another character becomes `_`. A name that was
+    changed, is too long, or occurs twice gets the suffix `_` and 8 digits of the pair's SHA-256. So it does not depend
+    on the server's other tools. The pairs must be different.
     """
     plain = [f"{server}__{tool}" for server, tool in wanted]
     often = Counter(plain)

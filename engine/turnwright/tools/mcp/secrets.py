@@ -1,25 +1,25 @@
-"""What in a server's configuration is a secret: told by the place where it stands, by its name, and by its looks."""
+"""Finding the secrets in a server's configuration: by their place, by their names, and by their form."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from urllib.parse import unquote, unquote_plus, urlsplit
 
-#: Secrets shorter than this could be any word of a text.
+#: A shorter secret could be an ordinary word, and is not hidden.
 _SHORTEST: Final = 6
-#: From this length on, a piece of an address with a digit in it is taken for a key.
+#: From this length on, a part of an address with a digit counts as a key.
 _KEY_LENGTH: Final = 16
 
-# Names are bounded: a long argument would take time by the square of its length.
+# Names have a maximum length, because the time for a long argument would grow with its square.
 _WORD: Final = r"(?:key|token|secret|passw|passphrase|pwd|auth|credential|cookie|signature)[\w.-]{0,80}"
 _NAME: Final = rf"[\w.-]{{0,80}}{_WORD}"
 #: `--api-key`, with its value in the next argument.
 _OPTION: Final = re.compile(rf"--?{_NAME}", re.IGNORECASE)
-#: The same for a header, `NAME: VALUE`.
+#: The same for an HTTP header, `NAME: VALUE`.
 _HEADER: Final = re.compile(r"-H|--headers?")
-#: `API_KEY=value`, `--token=value`, `X-Api-Key: value`, from the beginning to the end.
+#: `API_KEY=value`, `--token=value`, `X-Api-Key: value`, as a complete argument.
 _WHOLE: Final = re.compile(rf"(?:-*(?:{_NAME})\s*[=:]|--header=[^:]*:)\s*(.+)", re.IGNORECASE | re.DOTALL)
-#: The same in the middle of something, as in JSON.
+#: The same inside another text, as in JSON.
 _WITHIN: Final = re.compile(
     rf"""{_WORD}["']?\s{{0,8}}[=:]\s*["']?(?:(?:bearer|basic|token)\s+)?([^\s"',;&{{}}]+)""", re.IGNORECASE
 )
@@ -27,13 +27,13 @@ _SCHEMES: Final = frozenset({"basic", "bearer", "token"})
 
 
 def hidden_words(values: Iterable[str]) -> frozenset[str]:
-    """What no message may show, were it one word of a value: `Bearer KEY` is a secret, and so is `KEY`."""
+    """Return the values and their single words: if `Bearer KEY` is a secret, `KEY` is one too."""
     words = (word for value in values for word in (value, *value.split()))
     return frozenset(word for word in words if len(word) >= _SHORTEST and word.lower() not in _SCHEMES)
 
 
 def in_arguments(arguments: Sequence[str]) -> Iterator[str]:
-    """The secrets among the arguments of a program: what an option with such a name is given, and keys in addresses."""
+    """Yield the secrets among the arguments of a program: values of options with such names, and keys in addresses."""
     before = ""
     for argument in arguments:
         if _HEADER.fullmatch(before):
@@ -49,10 +49,10 @@ def in_arguments(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def in_address(address: str) -> Iterator[str]:
-    """The secrets in a URL: who asks, its query, and what in its path looks like a key."""
+    """Yield the secrets in a URL: user and password, the query, and parts of the path that look like a key."""
     try:
         parts = urlsplit(address)
-    except ValueError:  # it is none, or none that anybody could reach
+    except ValueError:  # not a valid address
         return
     if "@" in parts.netloc:
         who = parts.netloc.rpartition("@")[0]

@@ -1,4 +1,4 @@
-"""Opens servers for as long as a block runs, and gives their tools."""
+"""Opening servers during a block, and offering their tools."""
 
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .session import McpSession, Way
 
-#: Seconds that a call may take, and that a server may take until it has told its tools.
+#: Seconds that a call may take, and that a server may take until it has sent its tools.
 CALL_TIMEOUT: Final = 300.0
 STARTUP_TIMEOUT: Final = 60.0
 
@@ -39,23 +39,22 @@ async def mcp_tools(
     timeout: float = CALL_TIMEOUT,  # noqa: ASYNC109 (of a call, not of this)
     startup: float = STARTUP_TIMEOUT,
 ) -> AsyncIterator[list[Tool]]:
-    """Open the servers while the block runs, and give the tools that they offer.
+    """Open the servers during the block. The context value is the list of their tools.
 
         async with mcp_tools("mcp.json") as tools, Engine(model=..., tools=[*tools, read_file]) as engine:
             await engine.run(agent, "Tidy the notes.")
 
-    A source is the path of a configuration (`read_mcp_config`), the same as an object with `mcpServers`, or servers by
-    name: an `McpServer`, a server object of the SDK, a function that makes a transport of the SDK, or an open `Client`
-    of the SDK, which stays open and answers for itself what the server asks of a person.
+    A source is the path of a configuration (`read_mcp_config`), its contents as an object with `mcpServers`, or a
+    mapping of names to servers: an `McpServer`, a server object of the SDK, a function that makes a transport of the
+    SDK, or an open `Client` of the SDK. A client stays open, and answers questions of the server itself.
 
-    A tool is called `server__tool`; see `tool_names` for what happens to long and strange names. `approve` decides
-    whose calls wait for a person: `annotated` (the server's hints say it, see `approval_for`), `always`, `never`, or a
-    function of a tool's `McpHints` that gives what `Tool(needs_approval=...)` takes. Tools in a server's `auto_approve`
-    do not wait. `timeout` is for one call, `startup` for one server to start and to tell its tools, both in seconds; a
-    server's configuration may say otherwise.
+    A tool is named `server__tool` (`tool_names`). `approve` decides which calls need approval: `annotated` (by the
+    server's hints, see `approval_for`), `always`, `never`, or a function that takes a tool's `McpHints` and returns its
+    `needs_approval`. Tools in a server's `auto_approve` need none. `timeout` limits one call, `startup` the time until
+    a server has sent its tools, both in seconds. A server's configuration may override the three.
 
-    Raises `ConfigError` when the extra is not installed, when a configuration is wrong, when two servers have one name,
-    and for every server that does not start. Then none stays open.
+    Raises `ConfigError` if the extra is not installed, for an invalid configuration, for two servers with one name, and
+    for every server that does not start. Then no server stays open.
     """
     try:
         from .session import McpSession  # noqa: PLC0415 (an optional extra)
@@ -83,7 +82,7 @@ async def mcp_tools(
 
 
 class _BackgroundGroup:
-    """A task group that lives in a task of its own, so that what a block raises comes out of it as it is."""
+    """A task group in a task of its own, so that an error of the block is not wrapped in an exception group."""
 
     group: "anyio.abc.TaskGroup"
 
@@ -129,12 +128,12 @@ def _way(name: str, target: object) -> "Way":
         return lambda _: make()
     raise ConfigError(
         f"MCP server {name!r}: give an McpServer, a server or an open client of the SDK, or a function that makes a"
-        f" transport, and not {type(target).__name__}"
+        f" transport, not {type(target).__name__}"
     )
 
 
 async def _start(sessions: "Sequence[McpSession]") -> "list[list[Listed]]":
-    """Start all servers at once. Raises `ConfigError` that names each one that does not start."""
+    """Start all servers at once. Raises a `ConfigError` that names each server that does not start."""
     from .session import ServerDownError  # noqa: PLC0415 (an optional extra)
 
     listed: dict[int, list[Listed]] = {}
@@ -183,7 +182,7 @@ def _tools(
 
 def _is_offered(server: McpServer, tool: "Listed") -> bool:
     if tool.execution is not None and tool.execution.task_support == "required":
-        _LOG.info("tool %s can only be called as a task of MCP, which is not done here; it is left out", tool.name)
+        _LOG.info("tool %s is left out: it can only be called as an MCP task, which is not supported", tool.name)
         return False
     return _fits(tool.name, server.include) and not _fits(tool.name, server.exclude)
 

@@ -1,7 +1,7 @@
-"""A server that is open: its session in a task of its own, its tools, its calls, its death and its return.
+"""An open server: its session, its tools and calls, and its restart after it died.
 
-The SDK's scopes must be left by the task that entered them, and calls come from the tasks of many batches. So each
-connection is one task, which opens the session, waits, and closes it; whoever calls only sends through it.
+The task that enters a scope of the SDK must also leave it, and calls come from the tasks of many batches. So each
+connection is one task, which opens the session, waits, and closes it. Calls only send through it.
 """
 
 import logging
@@ -29,21 +29,21 @@ from .callers import Caller, Callers
 from .connect import Connect, InProcess, ServerLog, open_transport
 from .wire import MOST_TOOLS, TOO_MANY_TOOLS
 
-#: How a server is reached: by a transport that is made anew each time, in our own process, or by a client at hand.
+#: The connection to a server: a function that makes a transport, a server in this process, or an open client.
 Way: TypeAlias = Connect | InProcess | Client
 
 _LOG: Final = logging.getLogger(__name__)
 _CLIENT_INFO: Final = types.Implementation(name="turnwright", version=version("turnwright"))
-#: Seconds for a server to leave in order.
+#: Seconds for the regular shutdown of a server.
 _SHUTDOWN_SECONDS: Final = 8.0
-#: Seconds that a call waits for what a server has to say that is dying. It may take longer to be gone.
+#: Seconds that a call waits for the last output of a dying server, which may take longer to end.
 _EXIT_MESSAGE_SECONDS: Final = 0.5
-#: With these an HTTP server turns a session down that it does not know.
+#: The statuses with which an HTTP server refuses an unknown session.
 _REFUSED: Final = (400, 404)
-#: How the SDK says, in small letters, that the refusal was not written in the protocol.
+#: The SDK's message, in lower case, for a refusal that is not a message of the protocol.
 _REFUSED_WITHOUT_WORDS: Final = "server returned an error response"
 _MOST_PAGES: Final = 1_000
-#: How often a server may ask in one call. It is bounded by the pauses of the turn as well.
+#: The maximum number of a server's requests in one call. The pauses of the turn limit it too.
 _MOST_ROUNDS: Final = 100
 
 
@@ -57,10 +57,10 @@ class _Connection:
     client: Client | None = None
     tools: list[types.Tool] = field(default_factory=list)
     error: Exception | None = None
-    #: The server said that its tools are others now.
+    #: The server reported that its tools changed.
     changed: bool = False
-    #: A question of the server comes with the call that it is about, or is none of our business.
-    tells_callers: bool = False
+    #: A request of the server arrives in the context of its call, or goes to the caller's own client.
+    identifies_caller: bool = False
     lost: bool = False
     ready: anyio.Event = field(default_factory=anyio.Event)
     leave: anyio.Event = field(default_factory=anyio.Event)
@@ -79,10 +79,10 @@ class _Connection:
 
 
 class McpSession:
-    """One server, which is started again when it is called after its death.
+    """One server. A call after its death starts it again.
 
-    `startup` is how many seconds it may take until it has told its tools. `secrets` are hidden in all that is said of
-    it. `group` runs its connections.
+    `startup` is the time in seconds until it must have sent its tools. `secrets` are hidden in all messages. `group`
+    runs the connections.
     """
 
     def __init__(
@@ -98,30 +98,30 @@ class McpSession:
         self._callers = Callers()
 
     async def start(self) -> list[types.Tool]:
-        """Open it, and give its tools. Raises `ServerDownError`."""
+        """Connect to the server and return its tools. Raises `ServerDownError`."""
         return (await self._connected()).tools
 
     async def close(self) -> None:
-        """End it, in order if it lets itself be ended so."""
+        """Shut the server down, by force if it does not end."""
         if self._connection is not None:
             await _end(self._connection)
 
     def hide(self, text: str) -> str:
-        """The text without the secrets of the server's configuration."""
+        """Return the text without the secrets of the server's configuration."""
         return self._secrets.hide(text)
 
     async def call(self, tool: str, arguments: Mapping[str, JsonValue], context: ToolContext) -> types.CallToolResult:
         """Call a tool.
 
-        Raises `NeedsPersonError` where the server asks what nobody has answered yet, and `ToolError` for an error of
-        the protocol and for a server that is dead. A cancellation is passed on to the server.
+        Raises `NeedsPersonError` for a question that has no answer yet, and `ToolError` for a protocol error and for a
+        dead server. A cancellation is passed on to the server.
         """
         caller = Caller(self.name, context)
         while True:
             try:
                 connection = await self._connected()
             except ServerDownError as down:
-                raise ToolError(f"server {self.name} does not run, and could not be started again: {down}") from None
+                raise ToolError(f"server {self.name} is down and could not be restarted: {down}") from None
             try:
                 result = await self._send(connection, tool, dict(arguments), caller)
             except MCPError as error:
@@ -135,9 +135,9 @@ class McpSession:
     async def _send(
         self, connection: _Connection, tool: str, arguments: dict[str, JsonValue], caller: Caller
     ) -> types.CallToolResult | None:
-        """Make the call once. None where its result does not count, for the server asked something meanwhile."""
-        # Who was answered is about to be asked again: where nothing tells who is asked, nobody else may run then.
-        alone = caller.muddled or (caller.is_again and not connection.tells_callers)
+        """Make the call once. Returns None if it must be repeated after a request of the server."""
+        # An answered call gets the same question again. If requests do not name their call, it must run alone.
+        alone = caller.muddled or (caller.is_again and not connection.identifies_caller)
         async with self._callers.calling(caller, alone=alone):
             caller.muddled, caller.scope = False, anyio.CancelScope()
             result = None
@@ -148,11 +148,11 @@ class McpSession:
                     )
                 except (RuntimeError, ValidationError) as error:
                     said = self.hide(describe(error))
-                    raise ToolError(f"server {self.name}: its answer does not fit the protocol: {said}") from None
+                    raise ToolError(f"server {self.name}: its answer violates the protocol: {said}") from None
         return None if caller.needs is not None or caller.muddled else result
 
     async def _consider(self, error: MCPError, connection: _Connection, caller: Caller) -> None:
-        """Return where the call is to be made again. Raises `NeedsPersonError` or `ToolError` where it is not."""
+        """Return if the call must be repeated, else raise `NeedsPersonError` or `ToolError`."""
         if caller.needs is not None:
             raise caller.needs from None
         if error.code == types.URL_ELICITATION_REQUIRED:
@@ -163,7 +163,7 @@ class McpSession:
             raise await self._explained(connection, error) from None
 
     def _visit(self, caller: Caller, error: MCPError) -> None:
-        """Have a person open the addresses without which the server does not go on. Raises `NeedsPersonError`."""
+        """Ask a person to open the addresses that the server requires. Raises `NeedsPersonError`."""
         try:
             asked = UrlElicitationRequiredError.from_error(error.error).elicitations
         except (ValidationError, AttributeError):
@@ -179,12 +179,12 @@ class McpSession:
             return ToolError(f"server {self.name}: {self.hide(error.message)}")
         await self._discard(connection)
         return ToolError(
-            f"server {self.name} has died{connection.log.explain()}: a part of the call's work may be done; the server"
-            " is started again at the next call"
+            f"server {self.name} has died{connection.log.explain()}: part of the call's work may be done; the next call"
+            " restarts the server"
         )
 
     def _has_forgotten_us(self, connection: _Connection, error: MCPError) -> bool:
-        """Whether an HTTP server refused the call for it does not know the session (any more): nothing has run then."""
+        """Whether an HTTP server refused the call because it does not know the session. Then nothing has run."""
         said = error.message.lower()
         return connection.log.status in _REFUSED and ("session" in said or said == _REFUSED_WITHOUT_WORDS)
 
@@ -199,9 +199,9 @@ class McpSession:
             return self._connection
 
     async def _discard(self, connection: _Connection) -> None:
-        """End a connection that is lost, and read its last words.
+        """End a lost connection, and read its last output.
 
-        It is ended by a task of its own: a process that does not listen takes seconds, which are not those of a call.
+        A task of its own ends it, because a process that does not respond takes seconds, and the call must not wait.
         """
         connection.lost = True
         if not (connection.gone.is_set() or connection.leave.is_set()):
@@ -247,7 +247,7 @@ class McpSession:
                 else:
                     async with self._client(self._way, connection) as client:
                         await self._serve(connection, client)
-        except Exception as error:  # noqa: BLE001 (whatever ends a server is told to those who call it)
+        except Exception as error:  # noqa: BLE001 (any error that ends a server becomes the error of its calls)
             connection.error = error
         finally:
             connection.gone.set()
@@ -258,18 +258,18 @@ class McpSession:
             open_transport(way, connection.log) if callable(way) else way,
             client_info=_CLIENT_INFO,
             elicitation_callback=self._answer,
-            message_handler=partial(self._hear, connection),
+            message_handler=partial(self._on_message, connection),
             input_required_max_rounds=_MOST_ROUNDS,
             cache=None,
         )
 
     async def _serve(self, connection: _Connection, client: Client) -> None:
-        """Ask for the tools, and stay until it is time to leave."""
+        """Read the list of tools, then wait for the end of the connection."""
         connection.tools = await _listed(client)
-        if connection.changed:  # by the greeting, with which some servers find out what we can
+        if connection.changed:  # some servers change their tools after the handshake, by the client's capabilities
             connection.tools = await _listed(client)
         modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
-        connection.tells_callers = modern or connection.log.tells_callers or client is self._way
+        connection.identifies_caller = modern or connection.log.identifies_caller or client is self._way
         connection.client = client
         connection.ready.set()
         await connection.leave.wait()
@@ -282,15 +282,15 @@ class McpSession:
         if answer is not None:
             return answer
         if context.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            # There the server waits for nothing: an error ends the call on our side alone.
-            return types.ErrorData(code=types.INVALID_REQUEST, message="a person has to answer first")
+            # In this protocol the server does not wait: the error ends the call on our side only.
+            return types.ErrorData(code=types.INVALID_REQUEST, message="a person must answer first")
         return types.ElicitResult(action="cancel")
 
-    async def _hear(self, connection: _Connection, message: IncomingMessage) -> None:
+    async def _on_message(self, connection: _Connection, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             connection.changed = True
             if connection.client is not None:
-                _LOG.info("server %s has other tools now; they are offered when it is opened again", self.name)
+                _LOG.info("server %s has changed its tools; they are offered when it is opened again", self.name)
 
 
 async def _gone_soon(connection: _Connection) -> None:
@@ -308,13 +308,13 @@ async def _end(connection: _Connection) -> None:
 
 
 def _meta(context: ToolContext) -> types.RequestParamsMeta:
-    """What the server is told of the call: with the key it can see that it has done it before."""
+    """Return the call's metadata for the server. By the key it can recognize a repeated call."""
     return {
         "turnwright/key": context.idempotency_key,
         "turnwright/turn": context.turn_id,
         "turnwright/call": context.call_id,
         "turnwright/attempt": context.attempt,
-    }  # type: ignore[typeddict-unknown-key]  # it is an open map, which mypy does not know yet
+    }  # type: ignore[typeddict-unknown-key]  # an open map, which mypy does not support yet
 
 
 async def _listed(client: Client) -> list[types.Tool]:
@@ -334,5 +334,5 @@ async def _listed(client: Client) -> list[types.Tool]:
 
 
 async def _pass_on(context: ToolContext, progress: float, total: float | None, message: str | None) -> None:
-    with suppress(ValueError):  # a server may send what is no number
+    with suppress(ValueError):  # a server may send something else than a finite number
         context.progress(progress, total, message or "")

@@ -1,4 +1,4 @@
-"""A tool of a server, as a tool of ours."""
+"""The adapter from an MCP tool to `Tool`."""
 
 from collections.abc import Mapping
 from typing import Final, cast
@@ -20,15 +20,15 @@ from .hints import McpHints, Policy, approval_for
 from .session import McpSession
 from .wire import MOST_CHECKED, OUTPUT_SCHEMA, is_quick, measure
 
-#: How much of a message about a mistake is shown, in characters.
+#: The maximum number of characters of an error message.
 _SHOWN: Final = 500
 
 
 class McpTool(Tool):
-    """A tool of a server. The server checks the arguments, and tells the model what is wrong with them.
+    """A tool of a server. The server validates the arguments and reports mistakes to the model.
 
-    Its hints are believed where they decide about approval too: not under `always`. Then a call that changes nothing,
-    or that may be made twice, runs again after a crash, with the same `turnwright/key`.
+    The server's hints are trusted unless the policy is `always`. A call that by its hints is read-only or idempotent
+    runs again after a crash, with the same `turnwright/key`.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class McpTool(Tool):
         self.hints = hints
         self._session = session
         schema = (listed.meta or {}).get(OUTPUT_SCHEMA)
-        # A client of somebody else's may have listed it, whose messages did not pass `wire`.
+        # The messages of the caller's own client do not pass through `wire`.
         self._schema = schema if isinstance(schema, dict) and is_quick(schema) else None
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> ToolResult:
-        """Call it at its server. Raises `NeedsPersonError` where the server asks for one."""
-        arguments = cast("Mapping[str, JsonValue]", values)  # of a call's JSON, which `parse` left as it is
+        """Call the server. Raises `NeedsPersonError` if the server needs a person."""
+        arguments = cast("Mapping[str, JsonValue]", values)  # `Tool.parse` leaves the JSON values unchanged
         result = await self._session.call(self.hints.tool, arguments, context)
         if self._schema is not None and not result.is_error:
             self._check_data(result, self._schema)
@@ -63,9 +63,9 @@ class McpTool(Tool):
             raise ToolError(self._session.hide(str(error))) from None
 
     def _check_data(self, result: CallToolResult, schema: dict[str, JsonValue]) -> None:
-        """Check the data of a result by the schema that the server gave. Raises `ToolError`."""
+        """Validate the data of a result against the server's schema. Raises `ToolError`."""
         if result.structured_content is None:
-            said = "there is no data in it, though its schema says so"
+            said = "the result has no data, although the tool has an output schema"
         elif measure(result.structured_content, MOST_CHECKED)[0] > MOST_CHECKED:
             return
         else:
@@ -78,4 +78,4 @@ class McpTool(Tool):
                     return
                 said = wrong.message
         said = self._session.hide(shorten(said, _SHOWN))
-        raise ToolError(f"server {self._session.name}: its answer does not fit the protocol: {said}")
+        raise ToolError(f"server {self._session.name}: its answer violates the protocol: {said}")

@@ -1,7 +1,7 @@
-"""How much one message of a server may hold, checked before the SDK makes objects of it.
+"""Size limits for the messages of a server, applied before the SDK parses them.
 
-The SDK reads lines of any length, and validates results, lists and questions on the event loop. A server could fill
-the memory, or keep all turns of the process from going on.
+The SDK reads lines of any length, and validates results, lists and questions on the event loop. Without limits, a
+server could fill the memory or block all turns of the process.
 """
 
 import codecs
@@ -18,36 +18,36 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPC
 
 from turnwright._base.frozen import deeper_than
 
-#: The largest message, in bytes. The files of one result fit into it, in base64.
+#: The maximum size of a message in bytes. The files of one result fit, in base64.
 MAX_MESSAGE: Final = 16 * 1024 * 1024
-#: The most values of one message: texts, numbers, lists and objects.
+#: The maximum number of values in a message: texts, numbers, lists and objects.
 MOST_VALUES: Final = 100_000
-#: The most blocks of one result. The first ones are kept.
+#: The maximum number of blocks in a result. The first ones are kept.
 MOST_BLOCKS: Final = 1_000
-#: The most tools of one server.
+#: The maximum number of tools of a server.
 MOST_TOOLS: Final = 1_000
-#: The most values, and characters, of what a server says of one tool. Every request to the model repeats them.
+#: The maximum number of values, and of characters, in a tool's entry, which every request to the model repeats.
 MOST_OF_A_TOOL: Final = 10_000
 MAX_TOOL: Final = 256 * 1024
 TOO_MANY_TOOLS: Final = f"it offers more than {MOST_TOOLS:,} tools, which no model takes"
-#: The most values, and characters, of one question to a person.
+#: The maximum number of values, and of characters, in a question to a person.
 MOST_ASKED: Final = 2_000
 MAX_ASKED: Final = 64 * 1024
-#: Lists and objects inside each other.
+#: The maximum depth of nested lists and objects.
 MAX_DEPTH: Final = 100
-_TOO_MUCH: Final = f"more than {MOST_VALUES:,} values, or is nested more than {MAX_DEPTH} deep"
-#: The most values of an output schema that results are checked against.
+_TOO_MUCH: Final = f"more than {MOST_VALUES:,} values, or nested more than {MAX_DEPTH} deep"
+#: The maximum number of values in an output schema. Results are not validated against a larger one.
 MOST_OF_A_SCHEMA: Final = 1_000
-#: The most values of a result that is checked against its schema. Checking is slow.
+#: The maximum number of values in a validated result, because validation is slow.
 MOST_CHECKED: Final = 5_000
-#: Where a tool's output schema is kept, in its `_meta`.
+#: The key of a tool's output schema in its `_meta`.
 OUTPUT_SCHEMA: Final = "turnwright/output_schema"
 
-#: Smaller messages are parsed by the SDK alone, in bytes.
+#: Smaller messages, in bytes, go to the SDK unchecked.
 _LARGE: Final = 64 * 1024
-#: The name of the codec that bounds what a process writes.
+#: The name of the codec that limits the output of a process.
 CODEC: Final = "turnwright_mcp"
-#: Schemas with one of these can take for ever over a few values: patterns, references, and comparing all with all.
+#: Keywords with which validation can take for ever: patterns, references, and comparisons of all items.
 _SLOW: Final = frozenset(
     {"$dynamicRef", "$recursiveRef", "$ref", "pattern", "patternProperties", "uniqueItems"}
     | {"unevaluatedItems", "unevaluatedProperties"}
@@ -59,18 +59,18 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class TooMuchError(ValueError):
-    """A message holds more than is read. The text says what, and the bound."""
+    """A message exceeds a limit. The text names the limit."""
 
 
-#: Is told why what a process writes is not read any further.
+#: Receives the reason why the output of a process is not read any further.
 refused: Final[ContextVar[Callable[[str], None] | None]] = ContextVar("turnwright_mcp_refused", default=None)
 
 
 class LineDecoder(codecs.IncrementalDecoder):
-    """Reads lines of UTF-8, until it meets bytes that are none, a NUL or a line too long: then it reads nothing more.
+    """Decodes lines of UTF-8. After invalid bytes, a NUL or a line that is too long, it drops all further input.
 
-    The SDK would wait for the end of a process whose output it cannot decode. Whoever is in `refused` is told instead.
-    Lines are given whole, because the SDK looks through all that it has of a line with every piece.
+    The SDK would wait for the end of a process whose output it cannot decode. This calls the function in `refused`
+    instead. It returns complete lines only, because the SDK scans the unfinished line again for every piece.
     """
 
     def __init__(self, errors: str = "strict") -> None:
@@ -81,17 +81,15 @@ class LineDecoder(codecs.IncrementalDecoder):
         self._over = False
 
     def decode(self, input: Any, final: bool = False) -> str:  # noqa: A002, ANN401 (the base's)
-        """Decode what has come."""
+        """Return the complete lines in the input so far."""
         if self._over:
             return ""
         data = bytes(input)
         try:
-            # Looked at at once: such bytes may never end a line.
+            # Decoded at once, because invalid input may never contain a line break.
             self._utf8.decode(data, final)
             if b"\0" in data:
-                return self._stop(
-                    "it sent NUL bytes, which no JSON has, so it does not speak MCP on its standard output"
-                )
+                return self._stop("it sent NUL bytes, so it does not speak MCP on its standard output")
             return "".join(f"{lighter(line).decode()}\n" for line in self._lines(data))
         except UnicodeDecodeError:
             return self._stop("it sent bytes that are not UTF-8, so it does not speak MCP on its standard output")
@@ -125,11 +123,11 @@ codecs.register(_find_codec)
 
 
 def lighter(line: bytes) -> bytes:
-    """Cut a large message down, as JSON. To parse it as the SDK does takes ten times as long.
+    """Cut a large message, as JSON. Parsing it as the SDK does would take ten times as long.
 
-    Of a result the first blocks are kept. An error loses its `data`, and a notification its `params`, where the message
-    would hold too much with them. What is no JSON stays as it is. Raises `TooMuchError` for a message that is nested
-    too deep to be parsed, or still holds too much.
+    The first blocks of a result are kept. An error loses its `data`, and a notification its `params`, if the message is
+    too large with them. Invalid JSON stays as it is. Raises `TooMuchError` for a message that is nested too deeply, or
+    is still too large.
     """
     if len(line) < _LARGE and line.count(b"[") + line.count(b"{") <= MAX_DEPTH:
         return line
@@ -141,7 +139,7 @@ def lighter(line: bytes) -> bytes:
         return line
     if not isinstance(message, dict):
         if _is_too_much(message):
-            raise TooMuchError(f"it sent a message that holds {_TOO_MUCH}")
+            raise TooMuchError(f"it sent a message with {_TOO_MUCH}")
         return line
     result = message.get("result")
     is_cut = isinstance(result, dict) and _cut(result)
@@ -153,19 +151,19 @@ def lighter(line: bytes) -> bytes:
             unread.pop(left_out, None)
             rest.pop(left_out, None)
         if _is_too_much(rest):
-            raise TooMuchError(f"it sent a message that holds {_TOO_MUCH}")
+            raise TooMuchError(f"it sent a message with {_TOO_MUCH}")
         is_cut = True
     return msgspec.json.encode(message) if is_cut else line
 
 
 class BoundedBody(httpx2.AsyncByteStream):
-    """The body of an HTTP response that is one message, up to `MAX_MESSAGE` bytes, and cut down where it is large."""
+    """The body of an HTTP response with one message, limited to `MAX_MESSAGE` bytes and cut by `lighter`."""
 
     def __init__(self, body: httpx2.AsyncByteStream) -> None:
         self._body = body
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Give its bytes. Raises `StreamError` once there are too many."""
+        """Yield the body in one piece. Raises `StreamError` if it is too long."""
         body = bytearray()
         async for piece in self._body:
             body += piece
@@ -177,19 +175,19 @@ class BoundedBody(httpx2.AsyncByteStream):
             raise httpx2.StreamError(str(error)) from None
 
     async def aclose(self) -> None:
-        """Close it."""
+        """Close the body."""
         await self._body.aclose()
 
 
 def within_bounds(message: SessionMessage) -> SessionMessage:
-    """Cut a message down to what is read of it.
+    """Cut a message to the limits.
 
-    Of a result with more than `MOST_BLOCKS` blocks the first are kept, with a notice. A result that still holds too
-    much becomes one that says so. An error loses its data, and a notification its parameters, where they hold too much.
-    An output schema goes where the SDK does not look (`OUTPUT_SCHEMA`), or is left out where checking by it could take
-    long.
+    A result with more than `MOST_BLOCKS` blocks keeps the first ones, with a notice. A result that is still too large
+    is replaced by an error result that says so. An error loses its data, and a notification its parameters, if they are
+    too large. An output schema moves to `OUTPUT_SCHEMA`, where the SDK does not use it, or is removed if validation
+    could take long.
 
-    Raises `TooMuchError` for any other message that holds too much.
+    Raises `TooMuchError` for any other message that is too large.
     """
     inner = message.message
     if isinstance(inner, JSONRPCResponse):
@@ -214,7 +212,7 @@ def within_bounds(message: SessionMessage) -> SessionMessage:
 
 
 def measure(value: object, most: int) -> tuple[int, int]:
-    """Count the values in a value, and the characters of its texts. It stops behind `most` values."""
+    """Count the values in `value`, and the characters of its texts. It stops after `most` values."""
     count, characters, level = 0, 0, [value]
     while level and count <= most:
         inner: list[object] = []
@@ -234,7 +232,7 @@ def measure(value: object, most: int) -> tuple[int, int]:
 
 
 def is_quick(schema: Mapping[str, object]) -> bool:
-    """Whether checking by a schema takes no longer than reading the value."""
+    """Whether validation against a schema takes no longer than reading the value."""
     level: list[object] = [schema]
     count = 0
     while level:
@@ -255,7 +253,7 @@ def _is_too_much(value: object) -> bool:
 
 
 def _cut(result: dict[str, Any]) -> bool:
-    """Cut a result down; return whether it was changed."""
+    """Cut a result to the limits. Return whether it changed."""
     blocks = result.get("content")
     is_cut = isinstance(blocks, list) and len(blocks) > MOST_BLOCKS
     if isinstance(blocks, list) and is_cut:
@@ -263,8 +261,8 @@ def _cut(result: dict[str, Any]) -> bool:
         blocks[MOST_BLOCKS - 1 :] = [{"type": "text", "text": notice}]
     if _is_too_much(result):
         if not isinstance(blocks, list):
-            raise TooMuchError(f"it sent a message that holds {_TOO_MUCH}")
-        said = f"The call was made, but its result is left out: it holds {_TOO_MUCH}. Ask for less."
+            raise TooMuchError(f"it sent a message with {_TOO_MUCH}")
+        said = f"The call was made, but its result is left out: it has {_TOO_MUCH}. Ask for less."
         result.clear()
         result |= {"content": [{"type": "text", "text": said}], "isError": True}
         return True
@@ -272,7 +270,7 @@ def _cut(result: dict[str, Any]) -> bool:
 
 
 def _kept(tools: list[Any]) -> list[Any]:
-    """The tools of a list that a model can be offered, their output schemas where the SDK does not look."""
+    """Return the tools that are not too large, with their output schemas moved to `OUTPUT_SCHEMA`."""
     if len(tools) > MOST_TOOLS:
         raise TooMuchError(TOO_MANY_TOOLS)
     kept: list[Any] = []
