@@ -190,7 +190,7 @@ def counts(seen: Seen) -> dict[str, int]:
         "model requests": sum(line.words[0] == "asked" for line in seen.lines),
         "turns taken over": sum(count > 1 for count in drivers),
         "takeovers": sum(max(count - 1, 0) for count in drivers),
-        "most takeovers of one turn": max(0, *(count - 1 for count in drivers)) if drivers else 0,
+        "takeovers of one turn at most": max(0, *(count - 1 for count in drivers)) if drivers else 0,
         "model calls repeated": sum(isinstance(fact, f.AttemptFailed) and fact.cause is Cause.CRASH for fact in facts),
         "idempotent calls interrupted and run again": sum(
             isinstance(fact, f.CallStarted) and fact.attempt > 1 for fact in facts

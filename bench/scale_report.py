@@ -1,7 +1,7 @@
 """What the scale run found: as `docs/scale.json`, and as the tables of `docs/scale.md`."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -112,12 +112,13 @@ class Report(Struct, frozen=True):
         yield ""
         yield from _table(("", *(_PHASES[name] for name in self.phases)), self._results())
         yield ""
-        yield from _table(
-            ("must be 0", "workers killed"), [(claim, f"{count:,}") for claim, count in self.faults.items()]
-        )
+        yield "With workers killed, these must be 0:"
         yield ""
-        looked = [*self.counts.items(), *((f"ended as `{how}`", count) for how, count in self.endings.items())]
-        yield from _table(("workers killed", ""), [(name, f"{count:,}") for name, count in looked])
+        yield from _list(self.faults)
+        yield ""
+        yield "The same phase had:"
+        yield ""
+        yield from _list({**self.counts, **{f"ended as `{how}`": count for how, count in self.endings.items()}})
         yield ""
         yield "Seconds from a worker's death to the next fact of its turns, written by another worker:"
         yield ""
@@ -139,8 +140,6 @@ class Report(Struct, frozen=True):
         yield "turns per second, without first and last tenth", *(f"{one.rate:.1f}" for one in every)
         yield "ms to submit a turn, median and p90", *(_ms(one.submit) for one in every)
         yield "s to drive a turn, median and p90", *(f"{one.drive.median:.1f}, {one.drive.p90:.1f}" for one in every)
-        yield "ms per append, median and p90", *(_ms(one.append) for one in every)
-        yield "appends per step", *(f"{(one.appends - 1) / max(one.load.steps, 1):.2f}" for one in every)
         for part in PARTS:
             yield f"CPU of {_NAMES[part]}, ms per turn", *(f"{1000 * one.cpu[part]:.1f}" for one in every)
         yield "cores in use", *(f"{sum(one.cpu.values()) * one.load.turns / one.seconds:.2f}" for one in every)
@@ -217,6 +216,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield f"| --- |{' ---: |' * (len(head) - 1)}"
     for row in rows:
         yield f"| {' | '.join(row)} |"
+
+
+def _list(counts: Mapping[str, int]) -> Iterator[str]:
+    return (f"- {count:,} {name}" for name, count in counts.items())
 
 
 def _ms(spread: Spread) -> str:

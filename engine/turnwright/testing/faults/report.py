@@ -95,11 +95,13 @@ class FaultReport:
             "", [(words, [getattr(one, name) for one in reports]) for name, words in _FIGURES.items()]
         )
         yield ""
-        yield from self._table("must be 0", [(claim, [one.faults[claim] for one in reports]) for claim in CLAIMS])
-        counts = [one.killed for one in reports]
-        names = dict.fromkeys(name for count in counts for name in count)
+        yield f"These must be 0 ({' / '.join(_TITLES.get(name, name) for name in self.stores)}):"
         yield ""
-        yield from self._table("kills", [(name, [count.get(name, 0) for count in counts]) for name in names])
+        for claim in CLAIMS:
+            yield f"- {'/'.join(f'{one.faults[claim]:,}' for one in reports)} {claim}"
+        kills = dict.fromkeys(name for one in reports for name in one.killed)
+        yield ""
+        yield from self._table("kills", [(name, [one.killed.get(name, 0) for one in reports]) for name in kills])
 
     def _table(self, title: str, rows: Iterable[tuple[str, Sequence[int]]]) -> Iterator[str]:
         yield f"| {' | '.join([title, *(_TITLES.get(name, name) for name in self.stores)])} |"
